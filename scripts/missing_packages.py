@@ -1,0 +1,58 @@
+"""Names the packages of requirements.txt that this interpreter lacks. Uses the standard library alone."""
+
+from __future__ import annotations
+
+import re
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+HELD = ("torch", "torchvision")
+
+
+def installed(package: str) -> str | None:
+    """Return the version of an installed package."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def applies(marker: str) -> bool:
+    """Evaluate the only kind of marker that requirements.txt uses."""
+    match = re.fullmatch(r'python_version (>=|<) "(\d+)\.(\d+)"', marker.strip())
+    if match is None:
+        return True
+    newer = sys.version_info[:2] >= (int(match[2]), int(match[3]))
+    return newer if match[1] == ">=" else not newer
+
+
+def missing() -> list[str]:
+    """Return the pinned requirements that are not installed in any version."""
+    found = []
+    for line in Path(__file__).parent.parent.joinpath("requirements.txt").read_text().splitlines():
+        requirement, _, marker = line.partition("#")[0].partition(";")
+        name = re.split(r"[=<>]", requirement.strip())[0]
+        if name and name not in HELD and applies(marker) and installed(name) is None:
+            found.append(requirement.strip())
+    return found
+
+
+def main() -> int:
+    if "--check-torch" in sys.argv:
+        for package in HELD:
+            if installed(package) is None:
+                print(
+                    f"error: {sys.executable} has no {package}. Install the build for your GPU first", file=sys.stderr
+                )
+                return 1
+        return 0
+    if "--hold" in sys.argv:
+        print("\n".join(f"{package}=={installed(package)}" for package in HELD))
+        return 0
+    print(" ".join(missing()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,45 @@
+"""What is installed. The folders `trainers`, `datasets` and `configs` become `cocoamix.<folder>`."""
+
+import re
+from pathlib import Path
+
+from setuptools import find_namespace_packages, setup
+
+here = Path(__file__).parent
+version = re.search(r'__version__ = "(.+)"', (here / "cocoamix" / "__init__.py").read_text()).group(1)
+
+# A CoOp tree has top-level packages `trainers` and `datasets` of its own; these names must not clash.
+mapped = ["trainers", "datasets", "configs"]
+
+extras = {
+    "clip": ["clip-anytorch", "packaging"],
+    "open_clip": ["open_clip_torch>=2.24"],
+    "tensorboard": ["tensorboard"],
+    "test": ["pytest>=7", "hypothesis"],
+    "lint": ["ruff", "mypy"],
+}
+
+setup(
+    name="cocoamix",
+    version=version,
+    description="CoCoA-Mix: confusion- and confidence-aware prompt tuning of CLIP, in the style of Dassl and CoOp",
+    long_description=(here / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="MIT",
+    python_requires=">=3.10",
+    packages=find_namespace_packages(include=["cocoamix", "cocoamix.*"]) + [f"cocoamix.{name}" for name in mapped],
+    package_dir={f"cocoamix.{name}": name for name in mapped},
+    package_data={"cocoamix.configs": ["**/*.yaml"], "cocoamix": ["assets/*"]},
+    install_requires=[
+        "torch>=2.1",
+        "torchvision>=0.16",
+        "numpy",
+        "pillow",
+        "yacs>=0.1.8",
+        "tqdm",
+        "regex",
+        "ftfy",
+        "safetensors",
+    ],
+    extras_require={**extras, "all": sorted({package for group in extras.values() for package in group})},
+)
