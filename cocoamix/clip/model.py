@@ -1,0 +1,204 @@
+"""Loading a frozen CLIP, through OpenAI's `clip` or through `open_clip`, behind one small face."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from .. import compat
+from ..errors import UserError, check_choice
+from . import precision as prec
+from .backbones import Sizes, fetch_weights, find_backbone
+from .text import TextEncoder
+from .tokens import tokenize
+from .weights import hash_weights, read_weights
+
+SOURCES = ("auto", "clip", "open_clip")
+ACTIVATIONS = ("quick_gelu", "gelu")
+_TEXTS_AT_ONCE = 256  # bounds the memory of a text pass without gradients
+
+
+class FrozenCLIP(nn.Module):
+    """A CLIP whose weights never change. Features come out L2-normalised, in fp32."""
+
+    def __init__(self, model: Any, sizes: Sizes, name: str, source: str, precision: str) -> None:
+        super().__init__()
+        self.name, self.source, self.precision, self.sizes = name, source, precision, sizes
+        prec.convert_weights(model, prec.WEIGHT_DTYPES[precision])
+        model.requires_grad_(False).eval()
+        self.visual: nn.Module = model.visual
+        self.text = TextEncoder(model)
+        self.logit_scale = float(model.logit_scale.detach().exp())
+        self.weights_hash = ""
+
+    def train(self, mode: bool = True) -> FrozenCLIP:
+        """Stay in evaluation mode: nothing here is trained, and batch statistics must not move."""
+        return super().train(False)
+
+    @property
+    def device(self) -> torch.device:
+        return self.text.positional_embedding.device
+
+    def autocast(self) -> Any:
+        """The context in which the towers run."""
+        return prec.autocast(self.precision, self.device)
+
+    @cached_property
+    def _visual_dtype(self) -> torch.dtype:
+        return next(m.weight.dtype for m in self.visual.modules() if isinstance(m, nn.Conv2d))
+
+    @torch.no_grad()
+    def encode_image(self, images: Tensor) -> Tensor:
+        """Encode (B, 3, H, W) pictures as (B, embedding) unit vectors."""
+        with self.autocast():
+            features = self.visual(images.to(self.device, self._visual_dtype))
+        return F.normalize(features.float(), dim=-1)
+
+    def encode_prompts(self, embeddings: Tensor, eot: Tensor) -> Tensor:
+        """Encode (N, L, width) prompt embeddings, read at `eot`, as (N, embedding) unit vectors. Keeps gradients."""
+        with self.autocast():
+            features = self.text(embeddings, eot)
+        return F.normalize(features.float(), dim=-1)
+
+    @torch.no_grad()
+    def encode_texts(self, texts: Sequence[str]) -> Tensor:
+        """Encode written prompts as (N, embedding) unit vectors."""
+        tokens = tokenize(texts, self.text.context_length).to(self.device)
+        features = []
+        for chunk in tokens.split(_TEXTS_AT_ONCE):
+            eot = chunk.argmax(dim=-1)
+            features.append(self.encode_prompts(self.text.embed(chunk[:, : int(eot.max()) + 1]), eot))
+        return torch.cat(features)
+
+    def encode_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> Tensor:
+        """Return one (C, embedding) unit vector per class: the re-normalised mean over the templates."""
+        names = [name.replace("_", " ") for name in classnames]
+        per_template = [self.encode_texts([template.format(name) for name in names]) for template in templates]
+        if len(per_template) == 1:
+            return per_template[0]
+        return F.normalize(torch.stack(per_template).mean(dim=0), dim=-1)
+
+
+def load_clip(
+    name: str,
+    weights: str = "",
+    source: str = "auto",
+    precision: str = "auto",
+    device: torch.device | str = "cpu",
+    activation: str = "quick_gelu",
+) -> FrozenCLIP:
+    """Load the frozen CLIP that CoOp calls `name` (MODEL.BACKBONE.NAME).
+
+    weights: a file (OpenAI's archive, a state dict, an open_clip checkpoint or safetensors), `random`
+        for random weights of the true size, or nothing for OpenAI's own, downloaded once.
+    source: the package whose code runs it: `clip`, `open_clip`, or `auto` (`clip` where it imports).
+    activation: OpenAI's `quick_gelu`, or `gelu` for weights trained with it, as many of open_clip's are;
+        a file does not say which, and only `open_clip` can run the second.
+    """
+    check_choice("MODEL.BACKBONE.SOURCE", source, SOURCES)
+    check_choice("MODEL.BACKBONE.ACTIVATION", activation, ACTIVATIONS)
+    if activation == "gelu":
+        if source == "clip":
+            raise UserError("MODEL.BACKBONE.ACTIVATION gelu needs MODEL.BACKBONE.SOURCE open_clip (or auto).")
+        source = "open_clip"
+    device = torch.device(device)
+    backbone = find_backbone(name)
+    if weights == "random":
+        sizes, state = backbone.sizes, None
+    else:
+        path = Path(weights).expanduser() if weights else fetch_weights(name)
+        state = read_weights(path)
+        sizes = Sizes.of(state)
+        if sizes != backbone.sizes:
+            raise UserError(
+                f"{path} holds another model than MODEL.BACKBONE.NAME {name}: {_difference(sizes, backbone.sizes)}."
+            )
+    resolved = prec.resolve(precision, device)
+    prec.check_cpu(resolved, device)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)  # random weights are always the same ones, and nothing else's draw moves
+        model, used = _build(sizes, source, prec.WEIGHT_DTYPES[resolved], activation)
+    if state is not None:
+        missing, unexpected = model.load_state_dict(state, strict=False)
+        # A count that batch norm keeps and evaluation never reads is no difference.
+        missing = [key for key in missing if not key.endswith("num_batches_tracked")]
+        if missing or unexpected:
+            raise UserError(f"{weights or name} does not fit {name}: missing {missing}, unexpected {unexpected}.")
+    else:
+        nn.init.constant_(model.logit_scale, math.log(100))  # what training takes it to
+    digest = hash_weights(model.state_dict())
+    frozen = FrozenCLIP(model, sizes, name, used, resolved).to(device)
+    frozen.weights_hash = digest
+    return frozen
+
+
+def _difference(found: Sizes, wanted: Sizes) -> str:
+    return ", ".join(
+        f"{field} {getattr(found, field)} instead of {getattr(wanted, field)}"
+        for field in wanted.__dataclass_fields__
+        if getattr(found, field) != getattr(wanted, field)
+    )
+
+
+def _build(sizes: Sizes, source: str, dtype: torch.dtype, activation: str) -> tuple[Any, str]:
+    """Return a model with random weights, and the package that it came from."""
+    reasons = []
+    for package in ("clip", "open_clip") if source == "auto" else (source,):
+        try:
+            if package == "clip":
+                return _build_openai(sizes), package
+            return _build_open_clip(sizes, dtype, activation), package
+        except ImportError as error:
+            reasons.append(f"{package}: {error}")
+    raise UserError(
+        f"No CLIP package can be used ({'; '.join(reasons)}). "
+        "`pip install clip-anytorch` or `pip install open_clip_torch`."
+    )
+
+
+def _build_openai(sizes: Sizes) -> Any:
+    compat.import_openai_clip()
+    from clip.model import CLIP
+
+    return CLIP(
+        embed_dim=sizes.embedding,
+        image_resolution=sizes.resolution,
+        vision_layers=sizes.vision_layers,
+        vision_width=sizes.vision_width,
+        vision_patch_size=sizes.patch,
+        context_length=sizes.context_length,
+        vocab_size=sizes.vocabulary,
+        transformer_width=sizes.text_width,
+        transformer_heads=sizes.text_heads,
+        transformer_layers=sizes.text_layers,
+    )
+
+
+def _build_open_clip(sizes: Sizes, dtype: torch.dtype, activation: str) -> Any:
+    open_clip = compat.import_open_clip()
+    return open_clip.CLIP(
+        embed_dim=sizes.embedding,
+        vision_cfg=open_clip.CLIPVisionCfg(
+            layers=sizes.vision_layers,
+            width=sizes.vision_width,
+            patch_size=sizes.patch,
+            image_size=sizes.resolution,
+        ),
+        text_cfg=open_clip.CLIPTextCfg(
+            context_length=sizes.context_length,
+            vocab_size=sizes.vocabulary,
+            width=sizes.text_width,
+            heads=sizes.text_heads,
+            layers=sizes.text_layers,
+        ),
+        quick_gelu=activation == "quick_gelu",
+        # Tells open_clip to run its norms in fp32 on half-precision inputs.
+        cast_dtype=None if dtype == torch.float32 else dtype,
+    )

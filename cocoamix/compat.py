@@ -1,0 +1,96 @@
+"""Make packages of this field importable beside today's torch and setuptools.
+
+Nothing here changes a package that works: each repair is applied only where it is needed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+import types
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+
+def ensure_dassl() -> None:
+    """Make `import dassl` work: real Dassl where it is installed, else the small one in `fallback/`."""
+    if "dassl" not in sys.modules and importlib.util.find_spec("dassl") is None:
+        sys.path.append(str(Path(__file__).parent / "fallback"))
+
+
+def ensure_torchvision() -> None:
+    """Make `import torchvision` work where torch is a CPU build and torchvision was built for CUDA.
+
+    Such a torchvision cannot load its compiled operators and stops at import, because it registers
+    fake versions of two of them. Declaring their schemas first is enough for the transforms.
+    """
+    if "torchvision" in sys.modules:
+        return
+    try:
+        importlib.import_module("torchvision")
+    except RuntimeError as error:
+        if "torchvision::nms does not exist" not in str(error):
+            raise
+        for name in [n for n in sys.modules if n == "torchvision" or n.startswith("torchvision.")]:
+            del sys.modules[name]
+        _declare_operators()
+        importlib.import_module("torchvision")
+
+
+def _declare_operators() -> None:
+    import torch
+
+    library = torch.library.Library("torchvision", "DEF")
+    library.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    library.define("qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    _keep_alive.append(library)  # the schemas vanish with the library object
+
+
+_keep_alive: list[Any] = []
+
+
+@contextmanager
+def _pkg_resources_stand_in() -> Iterator[None]:
+    """Offer `pkg_resources.packaging`, which setuptools dropped and `clip` imports, for a moment."""
+    if "pkg_resources" in sys.modules or importlib.util.find_spec("pkg_resources") is not None:
+        present = importlib.import_module("pkg_resources")
+        if hasattr(present, "packaging"):
+            yield
+            return
+    else:
+        present = None
+    stand_in = types.ModuleType("pkg_resources")
+    stand_in.packaging = importlib.import_module("packaging")  # type: ignore[attr-defined]
+    importlib.import_module("packaging.version")
+    sys.modules["pkg_resources"] = stand_in
+    try:
+        yield
+    finally:
+        if present is None:
+            del sys.modules["pkg_resources"]
+        else:
+            sys.modules["pkg_resources"] = present
+
+
+def import_openai_clip() -> types.ModuleType:
+    """Import OpenAI's `clip` package (PyPI's `clip-anytorch`, or the folder a CoOp tree carries).
+
+    Raises ImportError where there is none, or where `clip` is some other package of that name.
+    """
+    ensure_torchvision()
+    if "clip.model" not in sys.modules:
+        with _pkg_resources_stand_in():
+            importlib.import_module("clip.clip")
+    package = importlib.import_module("clip")
+    if not hasattr(importlib.import_module("clip.model"), "build_model"):
+        raise ImportError(f"the package `clip` at {package.__file__} is not OpenAI's CLIP")
+    return package
+
+
+def import_open_clip() -> types.ModuleType:
+    """Import `open_clip`. Raises ImportError where it is not installed."""
+    ensure_torchvision()
+    return importlib.import_module("open_clip")

@@ -1,0 +1,26 @@
+"""Mistakes a person can mend, as opposed to bugs."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(Exception):
+    """Bad input. The message is whole sentences: what is wrong, where, and the way out."""
+
+
+def nearest(name: str, allowed: Iterable[str]) -> str:
+    """Return ' Did you mean X?' for the allowed name closest to `name`, or nothing."""
+    choices = list(allowed)
+    lowered = {choice.lower(): choice for choice in reversed(choices)}
+    found = difflib.get_close_matches(name.lower(), list(lowered), n=1, cutoff=0.5)
+    return f" Did you mean {lowered[found[0]]}?" if found else ""
+
+
+def check_choice(key: str, value: object, allowed: Iterable[str]) -> None:
+    """Refuse a value of config key (or flag) `key` that is not one of `allowed`."""
+    choices = list(allowed)
+    if value not in choices:
+        listed = ", ".join(choices) or "nothing"
+        raise UserError(f"{key} is {value!r}, which is not known.{nearest(str(value), choices)} Known: {listed}.")

@@ -1,0 +1,93 @@
+"""Learned contexts: [SOS] ctx_1 .. ctx_M class-name "." [EOT], with the context as the only parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from .clip import FrozenCLIP, tokenize
+from .clip.tokens import encode
+from .errors import UserError, check_choice
+
+POSITIONS = ("end", "middle", "front")
+_STD = 0.02  # of a random context
+
+
+class PromptLearner(nn.Module):
+    """A context in front of, around or behind the class names.
+
+    Parameters and buffers have CoOp's names and shapes, so that checkpoints can be exchanged:
+    `ctx` is (M, width), or (C, M, width) if class-specific; `token_prefix` and `token_suffix` hold the
+    embeddings before and after the context. The context is kept in fp32 whatever the towers compute in.
+    """
+
+    ctx: nn.Parameter
+    token_prefix: Tensor
+    token_suffix: Tensor
+    eot: Tensor
+    order: Tensor | None
+
+    def __init__(
+        self,
+        clip: FrozenCLIP,
+        classnames: Sequence[str],
+        n_ctx: int = 16,
+        ctx_init: str = "",
+        class_specific: bool = False,
+        position: str = "end",
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        check_choice("CLASS_TOKEN_POSITION", position, POSITIONS)
+        names = [name.replace("_", " ") for name in classnames]
+        words = ctx_init.replace("_", " ").strip()
+        context_tokens = encode(words) if words else ()
+        self.n_ctx = len(context_tokens) if words else n_ctx
+        self.n_cls = len(names)
+        self.position = position
+        if self.n_ctx < 1:
+            raise UserError(f"N_CTX is {n_ctx}, but a context has at least one vector.")
+        self.initial_context = words or " ".join(["X"] * self.n_ctx)
+
+        tokens = tokenize([f"{self.initial_context} {name}." for name in names], clip.text.context_length)
+        embeddings = clip.text.embed(tokens.to(clip.device)).detach()
+        if words:
+            context = embeddings[0, 1 : 1 + self.n_ctx].float()
+            context = context.repeat(self.n_cls, 1, 1) if class_specific else context.clone()
+        else:
+            shape = (self.n_ctx, clip.text.width)
+            context = torch.empty(self.n_cls, *shape) if class_specific else torch.empty(shape)
+            context.normal_(std=_STD, generator=torch.Generator().manual_seed(seed))
+        self.ctx = nn.Parameter(context.to(clip.device))
+        self.register_buffer("token_prefix", embeddings[:, :1])
+        self.register_buffer("token_suffix", embeddings[:, 1 + self.n_ctx :])
+        eot = tokens.argmax(dim=-1)
+        self.length = int(eot.max()) + 1  # positions beyond are never read
+        self.register_buffer("eot", eot.to(clip.device), persistent=False)
+        self.register_buffer("order", self._order([len(encode(name)) for name in names]), persistent=False)
+        if self.order is not None:
+            self.order = self.order.to(clip.device)
+
+    def _order(self, name_lengths: Sequence[int]) -> Tensor | None:
+        """Return (C, length) source positions that move the class name from the end to its place."""
+        if self.position == "end":
+            return None
+        before = 0 if self.position == "front" else self.n_ctx // 2
+        rows = []
+        for name_length in name_lengths:
+            name = list(range(1 + self.n_ctx, 1 + self.n_ctx + name_length))
+            context = list(range(1, 1 + self.n_ctx))
+            rest = list(range(1 + self.n_ctx + name_length, self.length))
+            rows.append([0, *context[:before], *name, *context[before:], *rest])
+        return torch.tensor(rows)
+
+    def forward(self) -> tuple[Tensor, Tensor]:
+        """Return the prompts as (C, length, width) embeddings and the (C,) positions of their last token."""
+        context = self.ctx if self.ctx.dim() == 3 else self.ctx.expand(self.n_cls, -1, -1)
+        suffix = self.token_suffix[:, : self.length - 1 - self.n_ctx]
+        prompts = torch.cat([self.token_prefix.float(), context, suffix.float()], dim=1)
+        if self.order is not None:
+            prompts = prompts.gather(1, self.order[:, :, None].expand(-1, -1, prompts.shape[-1]))
+        return prompts, self.eot

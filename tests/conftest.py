@@ -1,0 +1,150 @@
+"""What the tests share: a small generated dataset in CoOp's layout, a tiny random CLIP, and a way to run train.py."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+# Some virtual machines announce AMX and cannot run it; bf16 would end the test process.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
+# The models of most tests are too small to share among threads; one thread is faster, above all beside other work.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import cocoamix  # noqa: F401  (before dassl)
+
+# isort: split
+import numpy as np
+import pytest
+from PIL import Image
+
+from cocoamix.clip import FrozenCLIP, load_clip
+
+ROOT = Path(__file__).resolve().parent.parent
+SHARED = ROOT.parent / "shared"
+CLASSES = ["Annual Crop Land", "Forest", "Herbaceous Vegetation Land", "Highway or Road", "Industrial Buildings"]
+CLASSES += ["Pasture Land", "Permanent Crop Land", "Residential Buildings", "River", "Sea or Lake"]
+
+TINY = """
+DATALOADER:
+  TRAIN_X: {BATCH_SIZE: 8}
+  TEST: {BATCH_SIZE: 20}
+  NUM_WORKERS: 0
+INPUT:
+  SIZE: (32, 32)
+  INTERPOLATION: "bicubic"
+  PIXEL_MEAN: [0.48145466, 0.4578275, 0.40821073]
+  PIXEL_STD: [0.26862954, 0.26130258, 0.27577711]
+  TRANSFORMS: ["random_resized_crop", "random_flip", "normalize"]
+OPTIM: {NAME: "sgd", LR: 0.02, MAX_EPOCH: 4, LR_SCHEDULER: "cosine", WARMUP_EPOCH: 1, WARMUP_TYPE: "constant"}
+TRAIN: {PRINT_FREQ: 1}
+MODEL: {BACKBONE: {NAME: "tiny", WEIGHTS: "random"}}
+TRAINER: {COOP: {N_CTX: 4}}
+"""
+
+
+def write_dataset(root: Path, train: int = 6, val: int = 4, test: int = 4) -> Path:
+    """Write a dataset of ten coloured classes in EuroSAT's layout."""
+    generator = np.random.default_rng(0)
+    split: dict[str, list[tuple[str, int, str]]] = {"train": [], "val": [], "test": []}
+    for label, name in enumerate(CLASSES):
+        colour = generator.integers(0, 256, size=3)
+        folder = root / "eurosat" / "2750" / name.replace(" ", "")
+        folder.mkdir(parents=True)
+        for number, part in enumerate(["train"] * train + ["val"] * val + ["test"] * test):
+            pixels = np.clip(colour + generator.normal(0, 40, size=(40, 36, 3)), 0, 255).astype(np.uint8)
+            file = folder / f"{name.replace(' ', '')}_{number}.png"
+            Image.fromarray(pixels).save(file)
+            split[part].append((f"{folder.name}/{file.name}", label, name))
+    (root / "eurosat" / "split_zhou_EuroSAT.json").write_text(json.dumps(split))
+    return root
+
+
+@pytest.fixture
+def data_root(tmp_path: Path) -> Path:
+    return write_dataset(tmp_path / "data")
+
+
+@pytest.fixture(scope="session")
+def tiny_clip() -> FrozenCLIP:
+    return load_clip("tiny", "random", precision="fp32")
+
+
+@dataclass
+class Run:
+    """A finished run of train.py."""
+
+    status: int
+    output: str
+    folder: Path
+
+    @property
+    def results(self) -> dict[str, Any]:
+        return json.loads((self.folder / "results.json").read_text())  # type: ignore[no-any-return]
+
+
+Runner = Callable[..., Run]
+
+
+def command(data: Path, folder: Path, config: Path, *extra: str, trainer: str = "CoOp", seed: str = "1") -> list[str]:
+    """Return the arguments of train.py for a tiny run."""
+    dataset = ROOT / "configs" / "datasets" / "eurosat.yaml"
+    files = ["--dataset-config-file", str(dataset), "--config-file", str(config)]
+    flags = ["--root", str(data), "--seed", seed, "--trainer", trainer, "--output-dir", str(folder)]
+    return [*flags, *files, *extra]
+
+
+@pytest.fixture
+def tiny_config(tmp_path: Path) -> Path:
+    path = tmp_path / "tiny.yaml"
+    path.write_text(TINY)
+    return path
+
+
+@pytest.fixture
+def run(data_root: Path, tmp_path: Path, tiny_config: Path, capfd: pytest.CaptureFixture[str]) -> Runner:
+    """Run train.py in this process on the generated dataset; trailing arguments are KEY VALUE pairs or flags."""
+    sys.path.insert(0, str(ROOT))
+    import train
+
+    def runner(*extra: str, name: str = "run", data: Path = data_root, **options: str) -> Run:
+        folder = tmp_path / name
+        with _own_stdout():
+            status = train.main(command(data, folder, tiny_config, *extra, **options))
+        captured = capfd.readouterr()
+        return Run(status, captured.out + captured.err, folder)
+
+    return runner
+
+
+@contextlib.contextmanager
+def _own_stdout() -> Iterator[None]:
+    """Undo the logger's taking over of stdout."""
+    before = sys.stdout
+    try:
+        yield
+    finally:
+        sys.stdout = before
+
+
+@pytest.fixture
+def start(data_root: Path, tmp_path: Path, tiny_config: Path) -> Callable[..., subprocess.Popen[str]]:
+    """Start train.py in a process of its own."""
+
+    def starter(*extra: str, name: str = "run", **options: str) -> subprocess.Popen[str]:
+        arguments = command(data_root, tmp_path / name, tiny_config, *extra, **options)
+        return subprocess.Popen(
+            [sys.executable, str(ROOT / "train.py"), *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            cwd=tmp_path,
+        )
+
+    return starter
