@@ -1,0 +1,5 @@
+"""Datasets, transforms and batches."""
+
+from .data_manager import DataManager, DatasetWrapper
+
+__all__ = ["DataManager", "DatasetWrapper"]

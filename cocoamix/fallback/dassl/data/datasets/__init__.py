@@ -1,0 +1,6 @@
+"""What a dataset is made of. The datasets themselves register from elsewhere."""
+
+from .base_dataset import DatasetBase, Datum
+from .build import DATASET_REGISTRY, build_dataset
+
+__all__ = ["DATASET_REGISTRY", "DatasetBase", "Datum", "build_dataset"]

@@ -1,0 +1,18 @@
+"""The dataset a config names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dassl.utils import Registry, check_availability
+from yacs.config import CfgNode
+
+DATASET_REGISTRY = Registry("DATASET")
+
+
+def build_dataset(cfg: CfgNode) -> Any:
+    name = cfg.DATASET.NAME
+    check_availability(name, DATASET_REGISTRY.registered_names(), "DATASET.NAME")
+    if cfg.VERBOSE:
+        print(f"Dataset: {name}")
+    return DATASET_REGISTRY.get(name)(cfg)

@@ -1,0 +1,18 @@
+"""The trainer a config names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dassl.utils import Registry, check_availability
+from yacs.config import CfgNode
+
+TRAINER_REGISTRY = Registry("TRAINER")
+
+
+def build_trainer(cfg: CfgNode) -> Any:
+    name = cfg.TRAINER.NAME
+    check_availability(name, TRAINER_REGISTRY.registered_names(), "TRAINER.NAME")
+    if cfg.VERBOSE:
+        print(f"Trainer: {name}")
+    return TRAINER_REGISTRY.get(name)(cfg)

@@ -1,0 +1,17 @@
+"""Where scalars go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def open_writer(log_dir: str) -> Any:
+    """Return a TensorBoard writer, or None, with a note, where TensorBoard is not installed."""
+    try:
+        # Here and not above: it takes seconds, and an evaluation does not need it.
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        print("TensorBoard is not installed: scalars are not written. Everything is in the log as well.")
+        return None
+    print(f"TensorBoard scalars go to {log_dir}")
+    return SummaryWriter(log_dir=log_dir)

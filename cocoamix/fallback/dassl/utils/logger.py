@@ -1,0 +1,79 @@
+"""A copy of everything that is printed, in a file."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from itertools import count
+from types import TracebackType
+from typing import Any, TextIO
+
+from .tools import mkdir_if_missing
+
+
+class Logger:
+    """Stands in for `sys.stdout`: prints, and writes the same to the file `fpath`."""
+
+    def __init__(self, fpath: str | None = None) -> None:
+        self.console: TextIO = sys.stdout
+        self.file: TextIO | None = None
+        if fpath is not None:
+            mkdir_if_missing(os.path.dirname(fpath))
+            self.file = open(fpath, "w", encoding="utf-8")  # noqa: SIM115 (open as long as the run)
+
+    def write(self, msg: str) -> int:
+        if self.file is not None:
+            self.file.write(msg)
+            self.file.flush()  # a killed process must leave its log behind
+        return self.console.write(msg)
+
+    def flush(self) -> None:
+        if self.file is not None:
+            self.file.flush()
+        self.console.flush()
+
+    def close(self) -> None:
+        """Close the file only: the console is not ours, and others still print to it."""
+        if self.file is not None:
+            self.file.close()
+            self.file = None
+
+    def __enter__(self) -> Logger:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __getattr__(self, name: str) -> Any:
+        # isatty, encoding, fileno, ...: what a caller may ask of a stream
+        if name == "console":
+            raise AttributeError(name)
+        return getattr(self.console, name)
+
+
+def setup_logger(output: str | None = None) -> None:
+    """Copy what is printed from now on to `output`: a .txt or .log file, or a folder that gets a log.txt."""
+    if output is None:
+        return
+    if isinstance(sys.stdout, Logger):  # a second run in this process gets a log of its own
+        sys.stdout.close()
+        sys.stdout = sys.stdout.console
+    path = output if output.endswith((".txt", ".log")) else os.path.join(output, "log.txt")
+    sys.stdout = Logger(_claim(path))
+
+
+def _claim(path: str) -> str:
+    """Create `path`, or the first free name after it, so that no log is overwritten. Return the name."""
+    mkdir_if_missing(os.path.dirname(path))
+    stamped = path + time.strftime("-%Y-%m-%d-%H-%M-%S")
+    for number in count():
+        name = path if number == 0 else stamped if number == 1 else f"{stamped}-{number}"
+        try:
+            with open(name, "x"):
+                return name
+        except FileExistsError:
+            continue
+    raise AssertionError("unreachable")

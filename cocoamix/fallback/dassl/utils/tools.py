@@ -1,0 +1,108 @@
+"""Files, images, seeds, names."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import random
+import warnings
+from collections.abc import Iterable, Sequence
+from difflib import SequenceMatcher
+from importlib import metadata
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from cocoamix.errors import UserError, nearest
+from cocoamix.files import write_atomically
+
+from .errors import UnknownNameError
+
+
+def mkdir_if_missing(dirname: str) -> None:
+    """Create the folder and its parents; '' is the current folder."""
+    if dirname:
+        os.makedirs(dirname, exist_ok=True)
+
+
+def check_isfile(fpath: str) -> bool:
+    """Tell whether `fpath` is a file, with a warning if it is not."""
+    found = os.path.isfile(fpath)
+    if not found:
+        warnings.warn(f"There is no file {fpath}", stacklevel=2)
+    return found
+
+
+def read_json(fpath: str) -> Any:
+    with open(fpath, encoding="utf-8") as file:
+        return json.load(file)
+
+
+def write_json(obj: Any, fpath: str) -> None:
+    """Write `obj`, creating the folder; runs that start together may write the same split file."""
+    mkdir_if_missing(os.path.dirname(fpath))
+    text = json.dumps(obj, indent=4)
+    write_atomically(fpath, lambda file: file.write(text.encode("utf-8")))
+
+
+def set_random_seed(seed: int) -> None:
+    """Seed Python, NumPy and torch (all devices)."""
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
+    torch.cuda.manual_seed_all(seed)
+
+
+def read_image(path: str) -> Image.Image:
+    """Read an image as RGB."""
+    try:
+        with Image.open(path) as image:
+            return image.convert("RGB")
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise UserError(f"Cannot read the image {path} ({reason}). Restore that file from its dataset.") from error
+
+
+def collect_env_info() -> str:
+    """Describe the machine and the packages that matter, one line each."""
+    lines = [f"Python: {platform.python_version()}", f"Platform: {platform.platform()}", f"CPUs: {os.cpu_count()}"]
+    for package in ("torch", "torchvision", "numpy", "pillow"):
+        try:
+            version = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            version = "not installed"
+        lines.append(f"{package}: {version}")
+    try:
+        lines.append(f"CUDA: {torch.version.cuda if torch.cuda.is_available() else 'not available'}")
+        lines += [f"GPU {i}: {torch.cuda.get_device_name(i)}" for i in range(torch.cuda.device_count())]
+    except (RuntimeError, AssertionError) as error:  # a broken driver is news, not a reason to stop
+        lines.append(f"CUDA: {error}")
+    return "\n".join(lines)
+
+
+def listdir_nohidden(path: str, sort: bool = False) -> list[str]:
+    """List a folder without the names that start with a dot."""
+    names = [name for name in os.listdir(path) if not name.startswith(".")]
+    return sorted(names) if sort else names
+
+
+def get_most_similar_str_to_a_from_b(a: str, b: Iterable[str]) -> str | None:
+    """Return the string of `b` that resembles `a` most, or None if `b` is empty."""
+    return max(b, key=lambda candidate: SequenceMatcher(None, a, candidate).ratio(), default=None)
+
+
+def check_availability(requested: str, available: Sequence[str], key: str = "") -> None:
+    """Refuse a name that is not in `available`. `key` is the config key it was read from."""
+    if requested in available:
+        return
+    what = f"{key} is {requested!r}, which" if key else f"{requested!r}"
+    listed = ", ".join(available) or "nothing"
+    hint = nearest(str(requested), available)
+    raise UnknownNameError(f"{what} is not available.{hint} Available: {listed}.")
+
+
+def tolist_if_not(x: Any) -> list[Any]:
+    return x if isinstance(x, list) else [x]

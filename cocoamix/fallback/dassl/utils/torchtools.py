@@ -1,0 +1,123 @@
+"""Checkpoints, and what of a model is trained."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import warnings
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from cocoamix import checkpoints
+from cocoamix.files import write_atomically
+
+from .errors import MissingFileError, UnknownNameError
+from .tools import mkdir_if_missing
+
+
+def _without_module(weights: Mapping[str, Any]) -> OrderedDict[str, Any]:
+    """Drop the prefix that nn.DataParallel puts before every key."""
+    return OrderedDict((key.removeprefix("module."), value) for key, value in weights.items())
+
+
+def save_checkpoint(
+    state: dict[str, Any],
+    save_dir: str,
+    is_best: bool = False,
+    remove_module_from_keys: bool = True,
+    model_name: str = "",
+) -> None:
+    """Save `state` (with keys state_dict and epoch) and make the file `checkpoint` name it.
+
+    The pointer moves last, so that it never names a file that is not whole.
+    """
+    mkdir_if_missing(save_dir)
+    if remove_module_from_keys:
+        state = {**state, "state_dict": _without_module(state["state_dict"])}
+    name = model_name or f"model.pth.tar-{state['epoch']}"
+    path = os.path.join(save_dir, name)
+    write_atomically(path, lambda file: torch.save(state, file))
+    print(f"Saved checkpoint {path}")
+    if is_best:
+        with open(path, "rb") as source:
+            best = os.path.join(save_dir, "model-best.pth.tar")
+            write_atomically(best, lambda file: shutil.copyfileobj(source, file))
+    write_atomically(os.path.join(save_dir, "checkpoint"), lambda file: file.write(f"{name}\n".encode()))
+
+
+def load_checkpoint(fpath: str | None) -> dict[str, Any]:
+    """Read a checkpoint onto the CPU without running any code it may hold."""
+    if fpath is None:
+        raise UnknownNameError("No checkpoint file was given.")
+    if not os.path.exists(fpath):
+        raise MissingFileError(f"There is no checkpoint {fpath}.")
+    return checkpoints.load(fpath)
+
+
+def resume_from_checkpoint(fdir: str, model: nn.Module, optimizer: Any = None, scheduler: Any = None) -> int:
+    """Restore what was saved last in `fdir`. Return the number of epochs done, which is the next epoch's index."""
+    pointer = os.path.join(fdir, "checkpoint")
+    if not os.path.isfile(pointer):
+        raise MissingFileError(f"There is nothing to resume in {fdir}: the file `checkpoint` is missing.")
+    with open(pointer, encoding="utf-8") as file:
+        path = os.path.join(fdir, file.readline().strip())
+    checkpoint = load_checkpoint(path)
+    model.load_state_dict(checkpoint["state_dict"])
+    for part, saved in ((optimizer, checkpoint.get("optimizer")), (scheduler, checkpoint.get("scheduler"))):
+        if part is not None and saved is not None:
+            part.load_state_dict(saved)
+    print(f"Resumed from {path} (epochs done: {checkpoint['epoch']})")
+    return checkpoint["epoch"]
+
+
+def load_pretrained_weights(model: nn.Module, weight_path: str) -> None:
+    """Load the weights whose name and shape fit `model`, and say which do not."""
+    checkpoint = load_checkpoint(weight_path)
+    weights = _without_module(checkpoint.get("state_dict", checkpoint))
+    own = model.state_dict()
+    fitting = {key: value for key, value in weights.items() if key in own and own[key].shape == value.shape}
+    if not fitting:
+        warnings.warn(f"No weight of {weight_path} fits the model: nothing was loaded.", stacklevel=2)
+        return
+    model.load_state_dict(fitting, strict=False)
+    print(f"Loaded {len(fitting)} weights from {weight_path}")
+    left_out = [key for key in weights if key not in fitting]
+    if left_out:
+        print(f"Left out, because their name or shape does not fit: {', '.join(left_out)}")
+
+
+def count_num_param(model: nn.Module | None = None, params: Iterable[Any] | None = None) -> int:
+    """Count the numbers in a model's parameters, or in `params` (tensors, or parameter groups)."""
+    if model is not None:
+        return sum(p.numel() for p in model.parameters())
+    if params is None:
+        raise ValueError("give a model or its parameters")
+    total = 0
+    for entry in params:
+        tensors = entry["params"] if isinstance(entry, dict) else entry
+        total += sum(p.numel() for p in ([tensors] if isinstance(tensors, torch.Tensor) else tensors))
+    return total
+
+
+def open_all_layers(model: nn.Module) -> None:
+    """Train all of the model."""
+    model.train()
+    model.requires_grad_(True)
+
+
+def open_specified_layers(model: nn.Module, open_layers: str | Iterable[str]) -> None:
+    """Train the named direct children of the model and freeze the others."""
+    if isinstance(model, nn.DataParallel):
+        model = model.module
+    chosen = {open_layers} if isinstance(open_layers, str) else set(open_layers)
+    children = dict(model.named_children())
+    if chosen - set(children):
+        wrong = ", ".join(sorted(chosen - set(children)))
+        raise UnknownNameError(f"The model has no layer {wrong}. Its layers: {', '.join(children)}.")
+    for name, layer in children.items():
+        layer.train(name in chosen)
+        layer.requires_grad_(name in chosen)
