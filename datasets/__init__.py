@@ -1,0 +1,5 @@
+"""The datasets, registered in Dassl's dataset registry by being imported."""
+
+from . import eurosat
+
+__all__ = ["eurosat"]

@@ -1,0 +1,197 @@
+"""What CoOp's datasets share: a folder of pictures, a split file, the few-shot draw, the base and new halves."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import os
+import pickle
+import random
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from dassl.data.datasets import DatasetBase, Datum
+from yacs.config import CfgNode
+
+from cocoamix.errors import UserError
+from cocoamix.files import write_atomically
+
+Items = list[Datum]
+MOST_VALIDATION_SHOTS = 4
+
+
+class SplitDataset(DatasetBase):
+    """A dataset in CoOp's layout: `$ROOT/<folder>/`, with a split file of train, val and test lists."""
+
+    folder = ""  # below DATASET.ROOT
+    image_folder = ""  # below `folder`
+    split_file = ""  # below `folder`
+
+    def __init__(self, cfg: CfgNode) -> None:
+        self.cfg = cfg
+        self.dataset_dir = str(self._find_folder())
+        self.image_dir = os.path.join(self.dataset_dir, self.image_folder)
+        train, val, test = self.read_items()
+        if cfg.DATASET.NUM_SHOTS >= 1:
+            train, val = self._few_shot(train, val)
+        train, val, test = self.subsample_classes(train, val, test, subsample=cfg.DATASET.SUBSAMPLE_CLASSES)
+        super().__init__(train_x=train, val=val, test=test)
+
+    def read_items(self) -> tuple[Items, Items, Items]:
+        """Return the full train, val and test items."""
+        return read_split(os.path.join(self.dataset_dir, self.split_file), self.image_dir)
+
+    def _find_folder(self) -> Path:
+        root = Path(self.cfg.DATASET.ROOT).expanduser()
+        name = type(self).__name__
+        if not self.cfg.DATASET.ROOT:
+            raise UserError(f"The dataset {name} needs a data folder: give --root DIR, where DIR/{self.folder} is.")
+        if not root.is_dir():
+            raise UserError(f"The data folder {root} does not exist. --root is the folder that holds {self.folder}/.")
+        folder = root.resolve() / self.folder
+        if not folder.is_dir():
+            raise UserError(f"The dataset {name} is not in {root}: there is no folder {self.folder}/ in it.")
+        for part in (self.image_folder, self.split_file):
+            if part and not (folder / part).exists():
+                raise UserError(f"The dataset {name} is incomplete: {folder / part} is missing.")
+        return folder
+
+    # ------------------------------------------------------------------ few shots
+
+    def _few_shot(self, train: Items, val: Items) -> tuple[Items, Items]:
+        """Return CoOp's draw for this seed, from its cache where there is one."""
+        shots, seed = self.cfg.DATASET.NUM_SHOTS, self.cfg.SEED
+        cache = Path(self.dataset_dir, "split_fewshot", f"shot_{shots}-seed_{seed}.pkl")
+        if seed >= 0 and cache.is_file():
+            print(f"Loading preprocessed few-shot data from {cache}")
+            return self._read_cache(cache)
+        if not self.cfg.DATASET.FEWER_SHOTS:
+            _refuse_short_classes(train, shots)
+        state = random.getstate()
+        try:
+            if seed >= 0:
+                random.seed(seed)  # CoOp draws right after seeding: the draw must not depend on what came before
+            drawn = draw(train, shots), draw(val, min(shots, MOST_VALIDATION_SHOTS))
+        finally:
+            random.setstate(state)
+        if seed >= 0:
+            self._write_cache(cache, *drawn)
+        return drawn
+
+    def _read_cache(self, cache: Path) -> tuple[Items, Items]:
+        try:
+            content = _DatumUnpickler(io.BytesIO(cache.read_bytes())).load()
+            lists = [list(content["train"]), list(content["val"])]
+        except (pickle.UnpicklingError, EOFError, KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
+            raise UserError(
+                f"{cache} is not a few-shot draw of CoOp's ({error}). Delete it, and it is drawn again."
+            ) from error
+        return self._re_root(lists[0]), self._re_root(lists[1])
+
+    def _re_root(self, items: Items) -> Items:
+        """Mend the absolute paths of a cache that was written where the data folder was elsewhere."""
+        if all(os.path.isfile(item.impath) for item in items):
+            return items
+        marker = f"/{self.folder}/"
+        moved = []
+        for item in items:
+            tail = item.impath.replace(os.sep, "/").rpartition(marker)[2]
+            path = os.path.join(self.dataset_dir, *tail.split("/"))
+            moved.append(Datum(impath=path, label=item.label, domain=item.domain, classname=item.classname))
+        _refuse_missing([item.impath for item in moved], "the few-shot draw")
+        return moved
+
+    def _write_cache(self, cache: Path, train: Items, val: Items) -> None:
+        print(f"Saving preprocessed few-shot data to {cache}")
+        try:
+            write_atomically(cache, lambda file: pickle.dump({"train": train, "val": val}, file))
+        except OSError as error:  # a read-only data folder: the draw is the same next time
+            print(f"The draw is not kept, {cache.parent} cannot be written: {error.strerror}")
+
+    # ------------------------------------------------------------------ base and new
+
+    @staticmethod
+    def subsample_classes(*splits: Items, subsample: str = "all") -> Sequence[Items]:
+        """Keep the first half of the labels (base, rounded up) or the rest (new), renumbered from 0."""
+        if subsample == "all":
+            return splits
+        labels = sorted({item.label for item in splits[0]})
+        half = math.ceil(len(labels) / 2)
+        chosen = labels[:half] if subsample == "base" else labels[half:]
+        if not chosen:
+            raise UserError(f"DATASET.SUBSAMPLE_CLASSES {subsample} leaves no class of {len(labels)}.")
+        renumbered = {label: index for index, label in enumerate(chosen)}
+        return [
+            [
+                Datum(impath=i.impath, label=renumbered[i.label], domain=i.domain, classname=i.classname)
+                for i in items
+                if i.label in renumbered
+            ]
+            for items in splits
+        ]
+
+
+class _DatumUnpickler(pickle.Unpickler):
+    """Reads a few-shot cache and nothing else: a pickle can otherwise run any code."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if name == "Datum" and module.startswith("dassl.data.datasets"):
+            return Datum
+        raise pickle.UnpicklingError(f"it asks for {module}.{name}")
+
+
+def draw(items: Items, shots: int) -> Items:
+    """Draw `shots` items of each class with Python's generator, class by class in order of appearance, as Dassl."""
+    by_label: dict[int, Items] = defaultdict(list)
+    for item in items:
+        by_label[item.label].append(item)
+    drawn: Items = []
+    for group in by_label.values():
+        drawn.extend(random.sample(group, shots) if len(group) >= shots else group)
+    return drawn
+
+
+def _refuse_short_classes(items: Items, shots: int) -> None:
+    counts: dict[tuple[int, str], int] = defaultdict(int)
+    for item in items:
+        counts[item.label, item.classname] += 1
+    short = {name: count for (_, name), count in counts.items() if count < shots}
+    if short:
+        shown = ", ".join(f"{name} ({count})" for name, count in list(short.items())[:5])
+        raise UserError(
+            f"DATASET.NUM_SHOTS is {shots}, but {len(short)} classes have fewer training images: {shown}. "
+            "Use fewer shots, or set DATASET.FEWER_SHOTS True to take what there is."
+        )
+
+
+def read_split(path: str, image_dir: str) -> tuple[Items, Items, Items]:
+    """Read a CoOp split file: {"train"|"val"|"test": [[path, label, class name], ...]}."""
+    print(f"Reading split from {path}")
+    try:
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        rows = {split: [(str(p), int(label), str(name)) for p, label, name in content[split]] for split in SPLITS}
+    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, ValueError) as error:
+        raise UserError(
+            f"{path} is not a split file: it should hold the lists train, val and test of "
+            f"[path, label, class name] ({type(error).__name__}: {error})."
+        ) from error
+    located = {
+        split: [(os.path.join(image_dir, path), label, name) for path, label, name in rows[split]] for split in SPLITS
+    }
+    _refuse_missing([path for split in SPLITS for path, _, _ in located[split]], path)
+    train, val, test = (
+        [Datum(impath=path, label=label, classname=name) for path, label, name in located[split]] for split in SPLITS
+    )
+    return train, val, test
+
+
+SPLITS = ("train", "val", "test")
+
+
+def _refuse_missing(paths: Sequence[str], origin: str) -> None:
+    missing = [path for path in paths if not os.path.isfile(path)]
+    if missing:
+        raise UserError(f"{len(missing)} of {len(paths)} images of {origin} are missing, the first is {missing[0]}.")

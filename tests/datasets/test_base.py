@@ -1,0 +1,172 @@
+"""Split files, few-shot draws and the base/new halves, as CoOp's loaders give them."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dassl.config import get_cfg_default
+from dassl.data.datasets import DatasetBase
+from yacs.config import CfgNode
+
+from cocoamix.errors import UserError
+from tests.conftest import CLASSES, SHARED, write_dataset
+
+
+def config(root: Path, **dataset: Any) -> CfgNode:
+    from cocoamix.trainers import extend_cfg
+
+    cfg = get_cfg_default()
+    extend_cfg(cfg)
+    cfg.DATASET.ROOT = str(root)
+    cfg.SEED = dataset.pop("seed", 1)
+    for key, value in dataset.items():
+        cfg.DATASET[key.upper()] = value
+    return cfg
+
+
+def eurosat(root: Path, **dataset: Any) -> Any:
+    from cocoamix.datasets.eurosat import EuroSAT
+
+    return EuroSAT(config(root, **dataset))
+
+
+def rows(items: Any, root: Path) -> list[tuple[str, int, str]]:
+    return [(os.path.relpath(item.impath, root), item.label, item.classname) for item in items]
+
+
+def test_draw_is_dassls(data_root: Path) -> None:
+    """Dassl's own sampling, right after seeding: train first, then at most four for validation."""
+    full = eurosat(data_root)
+    random.seed(3)
+    dassl = DatasetBase.generate_fewshot_dataset
+    train = dassl(full, full.train_x, num_shots=5)
+    val = dassl(full, full.val, num_shots=4)
+    random.seed(99)  # the draw must not depend on what was drawn before
+    state = random.getstate()
+    drawn = eurosat(data_root, num_shots=5, seed=3)
+    assert random.getstate() == state
+    assert rows(drawn.train_x, data_root) == rows(train, data_root)
+    assert rows(drawn.val, data_root) == rows(val, data_root)
+    assert rows(drawn.train_x, data_root) != rows(eurosat(data_root, num_shots=5, seed=4).train_x, data_root)
+
+
+def test_cache_is_coops_and_moves_with_the_data(data_root: Path, tmp_path: Path) -> None:
+    first = eurosat(data_root, num_shots=2)
+    cache = data_root / "eurosat" / "split_fewshot" / "shot_2-seed_1.pkl"
+    content = pickle.loads(cache.read_bytes())
+    assert sorted(content) == ["train", "val"]
+    assert type(content["train"][0]).__module__ == "dassl.data.datasets.base_dataset"
+    moved = tmp_path / "elsewhere"
+    shutil.move(data_root, moved)
+    again = eurosat(moved, num_shots=2)
+    assert rows(again.train_x, moved) == rows(first.train_x, data_root)
+    assert all(Path(item.impath).is_file() for item in [*again.train_x, *again.val])
+
+
+def test_cache_wins_over_a_new_draw(data_root: Path) -> None:
+    """Labs share these files: what is in them is what is used."""
+    eurosat(data_root, num_shots=2, seed=1)
+    folder = data_root / "eurosat" / "split_fewshot"
+    shutil.copy(folder / "shot_2-seed_1.pkl", folder / "shot_2-seed_5.pkl")
+    one, five = eurosat(data_root, num_shots=2, seed=1), eurosat(data_root, num_shots=2, seed=5)
+    assert rows(one.train_x, data_root) == rows(five.train_x, data_root)
+
+
+class Evil:
+    def __init__(self, witness: Path) -> None:
+        self.witness = witness
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Path.touch, (self.witness,))
+
+
+@pytest.mark.parametrize("kind", ["code", "rubbish", "empty", "other"])
+def test_bad_caches_are_refused(data_root: Path, tmp_path: Path, kind: str) -> None:
+    witness = tmp_path / "witness"
+    content = {
+        "code": pickle.dumps({"train": Evil(witness), "val": []}),
+        "rubbish": b"rubbish",
+        "empty": b"",
+        "other": pickle.dumps([1, 2]),
+    }[kind]
+    cache = data_root / "eurosat" / "split_fewshot" / "shot_2-seed_1.pkl"
+    cache.parent.mkdir()
+    cache.write_bytes(content)
+    with pytest.raises(UserError, match=r"shot_2-seed_1\.pkl is not a few-shot draw"):
+        eurosat(data_root, num_shots=2)
+    assert not witness.exists()
+
+
+def test_read_only_data_folder(data_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The draw is made all the same, and is the same."""
+
+    def refuse(*args: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("cocoamix.datasets.base.write_atomically", refuse)
+    one = eurosat(data_root, num_shots=2)
+    assert not (data_root / "eurosat" / "split_fewshot").exists()
+    assert rows(one.train_x, data_root) == rows(eurosat(data_root, num_shots=2).train_x, data_root)
+
+
+def test_halves(data_root: Path) -> None:
+    base, new = (eurosat(data_root, subsample_classes=half) for half in ("base", "new"))
+    assert (base.classnames, new.classnames) == (CLASSES[:5], CLASSES[5:])
+    assert {item.label for item in new.test} == set(range(5))
+    assert {item.classname for item in new.test if item.label == 0} == {"Pasture Land"}
+
+
+def test_few_shots_are_drawn_before_the_halves(data_root: Path) -> None:
+    """CoOp draws on all classes and then takes a half, so base has the same images as in `all`."""
+    everything, base = (eurosat(data_root, num_shots=2, subsample_classes=part) for part in ("all", "base"))
+    assert rows(base.train_x, data_root) == rows(everything.train_x, data_root)[: len(base.train_x)]
+
+
+def test_odd_number_of_classes_gives_base_one_more() -> None:
+    from cocoamix.datasets.base import SplitDataset
+
+    class Item:
+        impath, domain, classname = __file__, 0, "x"
+
+        def __init__(self, label: int) -> None:
+            self.label = label
+
+    items: Any = [Item(label) for label in (0, 2, 5, 7, 9)]
+    (base,) = SplitDataset.subsample_classes(items, subsample="base")
+    (new,) = SplitDataset.subsample_classes(items, subsample="new")
+    assert ([i.label for i in base], [i.label for i in new]) == ([0, 1, 2], [0, 1])
+
+
+def test_fewer_shots_by_choice(tmp_path: Path) -> None:
+    root = write_dataset(tmp_path / "few", train=2)
+    with pytest.raises(UserError, match="fewer training images"):
+        eurosat(root, num_shots=3)
+    assert len(eurosat(root, num_shots=3, fewer_shots=True).train_x) == 20
+
+
+@pytest.mark.skipif(not (SHARED / "data" / "eurosat").is_dir(), reason="the shared EuroSAT images are not here")
+@pytest.mark.parametrize(("seed", "shots"), [(1, 1), (1, 4), (2, 16), (3, 16)])
+def test_real_eurosat(tmp_path: Path, seed: int, shots: int) -> None:
+    """The real images and split rows; the draw against the plain rule on the rows alone."""
+    root = tmp_path / "data"
+    (root / "eurosat").mkdir(parents=True)
+    source = SHARED / "data" / "eurosat"
+    (root / "eurosat" / "2750").symlink_to(source / "2750", target_is_directory=True)
+    shutil.copy(source / "split_zhou_EuroSAT.json", root / "eurosat")
+    drawn = eurosat(root, num_shots=shots, seed=seed)
+    assert (len(drawn.train_x), len(drawn.val), len(drawn.test)) == (10 * shots, 10 * min(shots, 4), 2000)
+    split = json.loads((source / "split_zhou_EuroSAT.json").read_text())
+    random.seed(seed)
+    wanted = []
+    for label in dict.fromkeys(row[1] for row in split["train"]):
+        wanted += random.sample([row[0] for row in split["train"] if row[1] == label], shots)
+    assert [f"{Path(i.impath).parent.name}/{Path(i.impath).name}" for i in drawn.train_x] == wanted
+    names = dict(row[1:] for row in split["train"])
+    assert drawn.classnames == [names[label] for label in range(10)]

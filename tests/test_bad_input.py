@@ -1,0 +1,227 @@
+"""Bad input: one sentence that names the thing and the way out, exit status 2, nothing half-written."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.conftest import Runner
+
+BASE = ["DATASET.NUM_SHOTS", "4", "DATASET.SUBSAMPLE_CLASSES", "base"]
+
+
+def refused(run: Runner, *extra: str, **options: object) -> str:
+    """Run what must be refused; return the sentence."""
+    done = run(*extra, **options)
+    assert done.status == 2, done.output[-2000:]
+    assert "Traceback" not in done.output
+    assert not (done.folder / "results.json").exists()
+    assert not list(done.folder.rglob("*.part"))
+    sentences = [line for line in done.output.splitlines() if line.startswith("error: ")]
+    assert len(sentences) == 1
+    log = done.folder / "log.txt"
+    if log.exists():
+        assert sentences[0] in log.read_text()
+    return sentences[0]
+
+
+@pytest.mark.parametrize(
+    ("extra", "words"),
+    [
+        (["DATASET.NAME", "EuroSat"], ["EuroSat", "Did you mean EuroSAT?"]),
+        (["TRAINER.COOP.NCTX", "4"], ["TRAINER.COOP.NCTX", "Did you mean TRAINER.COOP.N_CTX?"]),
+        (["TRAINER.COOP.N_CTX", "many"], ["TRAINER.COOP.N_CTX", "'many'", "a whole number"]),
+        (["TRAINER.COOP.N_CTX", "0"], ["TRAINER.COOP.N_CTX is 0", "at least one"]),
+        (["TRAINER.COOP.PREC", "fp8"], ["TRAINER.COOP.PREC", "fp8", "fp32"]),
+        (["TRAINER.COOP.CLASS_TOKEN_POSITION", "back"], ["CLASS_TOKEN_POSITION", "back", "front"]),
+        (["TRAINER.COOP.CSC"], ["TRAINER.COOP.CSC", "has no value"]),
+        (["TRAINER", "x"], ["sets TRAINER, which is no configuration key"]),
+        (["DATASET.SUBSAMPLE_CLASSES", "novel"], ["DATASET.SUBSAMPLE_CLASSES", "novel", "new"]),
+        (["MODEL.BACKBONE.NAME", "ViT-B16"], ["MODEL.BACKBONE.NAME", "Did you mean ViT-B/16?"]),
+        (["MODEL.BACKBONE.WEIGHTS", "nowhere.pt"], ["nowhere.pt", "not a file"]),
+        (["MODEL.BACKBONE.SOURCE", "hf"], ["MODEL.BACKBONE.SOURCE", "open_clip"]),
+        (["OPTIM.MAX_EPOCH", "0"], ["OPTIM.MAX_EPOCH is 0", "at least 1"]),
+        (["OPTIM.NAME", "adamm"], ["OPTIM.NAME", "adamm", "Did you mean adam"]),
+        (["INPUT.SIZE", "(224, 224)"], ["INPUT.SIZE", "(224, 224)", "32 x 32"]),
+        (["INPUT.TRANSFORMS", "['random_flop']"], ["random_flop"]),
+        (["DATASET.NUM_SHOTS", "7"], ["DATASET.NUM_SHOTS is 7", "Annual Crop Land (6)", "DATASET.FEWER_SHOTS"]),
+        (["--config-file", "configs/nowhere.yaml"], ["configs/nowhere.yaml"]),
+        (["--eval-only", "--model-dir", "nowhere"], ["nowhere", "--model-dir"]),
+    ],
+)
+def test_named_and_explained(run: Runner, extra: list[str], words: list[str]) -> None:
+    sentence = refused(run, *extra)
+    for word in words:
+        assert word in sentence
+
+
+def test_unknown_trainer(run: Runner) -> None:
+    assert "Did you mean CoOp?" in refused(run, trainer="coop")
+
+
+def test_missing_data(run: Runner, tmp_path: Path) -> None:
+    assert f"{tmp_path / 'nowhere'} does not exist" in refused(run, data=tmp_path / "nowhere")
+    (tmp_path / "empty").mkdir()
+    assert "no folder eurosat/" in refused(run, data=tmp_path / "empty", name="second")
+
+
+def test_missing_images_are_counted(run: Runner, data_root: Path) -> None:
+    for path in sorted(data_root.rglob("Forest*.png"))[:3]:
+        path.unlink()
+    sentence = refused(run)
+    assert "3 of 140 images" in sentence
+    assert "Forest" in sentence
+
+
+def damage(data_root: Path) -> Path:
+    path = next(data_root.rglob("River/River_12.png"))  # a test image
+    path.write_bytes(path.read_bytes()[:200])
+    return path
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_unreadable_image_stops(run: Runner, data_root: Path, workers: str) -> None:
+    path = damage(data_root)
+    sentence = refused(run, "--eval-only", "DATALOADER.NUM_WORKERS", workers, trainer="ZeroshotCLIP")
+    assert "1 unreadable image" in sentence
+    assert str(path) in sentence
+    assert "DATASET.BAD_IMAGES skip" in sentence
+
+
+def test_unreadable_images_skipped_by_choice(run: Runner, data_root: Path) -> None:
+    damage(data_root)
+    done = run("--eval-only", "DATASET.BAD_IMAGES", "skip", trainer="ZeroshotCLIP")
+    assert done.status == 0
+    assert done.results["unreadable_images"] == 1
+    assert done.results["evaluated_images"] == 39
+    assert "* total: 39" in done.output
+
+
+def test_whole_batch_of_unreadable_training_images(run: Runner, data_root: Path) -> None:
+    """A batch with nothing left is passed over; the schedule still moves on."""
+    for path in data_root.rglob("*.png"):
+        if int(path.stem.split("_")[1]) < 6 and "Forest" not in path.name:
+            path.write_bytes(b"")
+    done = run("DATASET.BAD_IMAGES", "skip", "DATALOADER.TRAIN_X.BATCH_SIZE", "4", "TRAIN.PRINT_FREQ", "1")
+    assert done.status == 0
+    assert done.results["unreadable_images"] == 54
+    assert "lr 2.0000e-02" in done.output
+
+
+def edit_split(data_root: Path, change: object) -> None:
+    path = data_root / "eurosat" / "split_zhou_EuroSAT.json"
+    content = json.loads(path.read_text())
+    change(content)  # type: ignore[operator]
+    path.write_text(json.dumps(content))
+
+
+def test_empty_class(run: Runner, data_root: Path) -> None:
+    edit_split(data_root, lambda c: c.update(train=[row for row in c["train"] if row[1] != 3]))
+    sentence = refused(run)
+    assert "1 of 10 classes of EuroSAT have no training image: 3 (Highway or Road)" in sentence
+
+
+def test_test_label_without_class(run: Runner, data_root: Path) -> None:
+    edit_split(data_root, lambda c: c.update(train=[row for row in c["train"] if row[1] != 9]))
+    assert "label 9 (Sea or Lake), which no training image has" in refused(run)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"train": [], "val": []}', '{"train": [["a", "b", "c"]]}', "\xff"])
+def test_malformed_split_file(run: Runner, data_root: Path, text: str) -> None:
+    (data_root / "eurosat" / "split_zhou_EuroSAT.json").write_bytes(text.encode("latin-1"))
+    assert "split_zhou_EuroSAT.json is not a split file" in refused(run)
+
+
+@pytest.mark.parametrize("content", ["- a\n- b\n", "A: {B\n", "OPTIM: 3\n", "OPTIM:\n  LR: fast\n"])
+def test_malformed_configuration(run: Runner, tiny_config: Path, content: str) -> None:
+    tiny_config.write_text(content)
+    assert str(tiny_config) in refused(run)
+
+
+def test_unwritable_output(run: Runner, tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("a file")
+    done = run(name="taken")
+    assert done.status == 2
+    assert "taken cannot be written" in done.output
+
+
+def test_non_finite_loss_names_step_and_term(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    from cocoamix.trainers.coop import CoOp
+
+    original = CoOp.compute_loss
+
+    def break_second_epoch(self: CoOp, *args: torch.Tensor) -> object:
+        terms, logits = original(self, *args)
+        if self.epoch == 1:
+            terms["ce"] = terms["loss"] * math.nan
+            terms["loss"] = terms["loss"] + terms["ce"]
+        return terms, logits
+
+    monkeypatch.setattr(CoOp, "compute_loss", break_second_epoch)
+    sentence = refused(run, *BASE)
+    for word in ("ce is nan", "epoch 2, batch 1 of 2", "OPTIM.LR", "TRAINER.COOP.PREC"):
+        assert word in sentence
+
+
+class TestCheckpoints:
+    """Wrong, damaged and foreign checkpoints."""
+
+    @pytest.fixture
+    def trained(self, run: Runner) -> Path:
+        return run(*BASE, "OPTIM.MAX_EPOCH", "1", name="trained").folder
+
+    def evaluate(self, run: Runner, folder: Path, *extra: str) -> str:
+        return refused(run, "--eval-only", "--model-dir", str(folder), *BASE, *extra)
+
+    def test_epoch_that_was_not_saved(self, run: Runner, trained: Path) -> None:
+        sentence = refused(run, "--eval-only", "--model-dir", str(trained), "--load-epoch", "9", *BASE)
+        assert "There is no model.pth.tar-9" in sentence
+        assert "It holds: model.pth.tar-1" in sentence
+
+    def test_truncated(self, run: Runner, trained: Path) -> None:
+        path = trained / "prompt_learner" / "model.pth.tar-1"
+        path.write_bytes(path.read_bytes()[:300])
+        assert f"{path} cannot be read" in self.evaluate(run, trained)
+
+    def test_other_length_of_context(self, run: Runner, trained: Path) -> None:
+        sentence = self.evaluate(run, trained, "TRAINER.COOP.N_CTX", "5")
+        assert "ctx is 4 x 128 there and 5 x 128 here" in sentence
+
+    def test_other_weights(self, run: Runner, trained: Path) -> None:
+        sentence = self.evaluate(run, trained, "MODEL.BACKBONE.SOURCE", "open_clip")
+        assert "was trained on tiny with weights" in sentence
+
+    def test_other_weights_in_a_checkpoint_of_coops(self, run: Runner, trained: Path) -> None:
+        """CoOp's checkpoints do not name their backbone, but carry its embedding of the start token."""
+        path = trained / "prompt_learner" / "model.pth.tar-1"
+        content = torch.load(path, weights_only=True)
+        del content["cocoamix"]
+        torch.save(content, path)
+        assert run("--eval-only", "--model-dir", str(trained), *BASE, name="same").status == 0
+        content["state_dict"]["token_prefix"] = content["state_dict"]["token_prefix"].flip(-1)
+        torch.save(content, path)
+        assert "other CLIP weights" in self.evaluate(run, trained)
+
+    def test_of_another_trainer(self, run: Runner, trained: Path) -> None:
+        path = trained / "prompt_learner" / "model.pth.tar-1"
+        torch.save({"state_dict": {"weight": torch.zeros(2)}, "epoch": 1}, path)
+        sentence = self.evaluate(run, trained)
+        assert "lacks ctx (it holds weight)" in sentence
+
+    def test_class_specific_of_other_classes(self, run: Runner) -> None:
+        """As many classes, but others: without our provenance the class-name embeddings tell."""
+        settings = ["TRAINER.COOP.CSC", "True", "OPTIM.MAX_EPOCH", "1"]
+        folder = run(*BASE, *settings, name="csc").folder
+        path = folder / "prompt_learner" / "model.pth.tar-1"
+        new = ["--eval-only", "--model-dir", str(folder), "DATASET.SUBSAMPLE_CLASSES", "new", *settings]
+        assert "of other classes" in refused(run, *new, name="one")
+        content = torch.load(path, weights_only=True)
+        del content["cocoamix"]
+        torch.save(content, path)
+        assert "of other classes" in refused(run, *new, name="two")
+        same = ["--eval-only", "--model-dir", str(folder), *BASE, *settings]
+        assert run(*same, name="three").status == 0

@@ -1,0 +1,93 @@
+"""What a wheel holds, and what the scripts do before any package is there."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
+    folder = tmp_path_factory.mktemp("wheel")
+    source = folder / "source"
+    tracked = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True)
+    if tracked.returncode:
+        pytest.skip("not a git checkout")
+    for name in tracked.stdout.splitlines():
+        if (ROOT / name).is_file():
+            (source / name).parent.mkdir(parents=True, exist_ok=True)
+            (source / name).write_bytes((ROOT / name).read_bytes())
+    build = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-q", "-w", str(folder), "."]
+    done = subprocess.run(build, cwd=source, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return zipfile.ZipFile(next(folder.glob("*.whl")))
+
+
+def test_wheel_has_everything_under_one_name(wheel: zipfile.ZipFile) -> None:
+    names = set(wheel.namelist())
+    for name in (
+        "cocoamix/trainers/coop.py",
+        "cocoamix/datasets/eurosat.py",
+        "cocoamix/configs/trainers/CoOp/vit_b16.yaml",
+        "cocoamix/configs/datasets/eurosat.yaml",
+        "cocoamix/fallback/dassl/engine/trainer.py",
+        "cocoamix/clip/text.py",
+    ):
+        assert name in names
+    assert {name.split("/")[0].split("-")[0] for name in names} == {"cocoamix"}
+
+
+def test_installed_package_finds_its_parts(wheel: zipfile.ZipFile, tmp_path: Path) -> None:
+    """Away from the source tree, beside a CoOp tree's own `trainers` and `datasets`."""
+    wheel.extractall(tmp_path / "site")
+    tree = tmp_path / "tree"
+    for package in ("trainers", "datasets"):
+        (tree / package).mkdir(parents=True)
+        (tree / package / "__init__.py").write_text("THEIRS = True\n")
+    code = (
+        "import trainers, datasets, cocoamix.trainers, cocoamix.datasets\n"
+        "assert trainers.THEIRS and datasets.THEIRS\n"
+        "from dassl.engine import TRAINER_REGISTRY\n"
+        "print(cocoamix.trainers.__file__, TRAINER_REGISTRY.registered_names())"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
+    done = subprocess.run([sys.executable, "-c", code], cwd=tree, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert str(tmp_path / "site") in done.stdout
+    assert "CoOp" in done.stdout
+
+
+def test_scripts_refuse_a_python_without_torch(tmp_path: Path) -> None:
+    bare = tmp_path / "python"
+    bare.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S -I "$@"\n')
+    bare.chmod(0o755)
+    environment = {**os.environ, "COCOAMIX_PYTHON": str(bare)}
+    done = subprocess.run(
+        ["bash", str(ROOT / "scripts" / "test.sh"), "--version"], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    assert "has no torch" in done.stderr
+    environment["COCOAMIX_PYTHON"] = str(tmp_path / "nothing")
+    done = subprocess.run(
+        ["bash", str(ROOT / "scripts" / "test.sh"), "--version"], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    assert "does not run" in done.stderr
+
+
+def test_project_names_no_machine() -> None:
+    """No absolute path of a home or work folder in what is tracked."""
+    found = subprocess.run(
+        ["git", "grep", "-nIE", r"(/home|/root|/Users|/work)/[a-z]", "--", ".", ":!tests/test_packaging.py"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert found.stdout == ""

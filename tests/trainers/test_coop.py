@@ -1,0 +1,146 @@
+"""CoOp and zero-shot CLIP end to end, through train.py, on a generated dataset."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+
+from cocoamix import checkpoints
+from tests.conftest import Runner
+
+BASE = ["DATASET.NUM_SHOTS", "4", "DATASET.SUBSAMPLE_CLASSES", "base"]
+NEW = ["DATASET.NUM_SHOTS", "4", "DATASET.SUBSAMPLE_CLASSES", "new"]
+
+
+def context(folder: object, epoch: int = 4) -> torch.Tensor:
+    return checkpoints.load(f"{folder}/prompt_learner/model.pth.tar-{epoch}")["state_dict"]["ctx"]  # type: ignore[no-any-return]
+
+
+def test_train_on_base_then_evaluate_on_new(run: Runner) -> None:
+    trained = run(*BASE)
+    assert trained.status == 0
+    assert (trained.folder / "prompt_learner" / "checkpoint").read_text() == "model.pth.tar-4\n"
+    content = checkpoints.load(trained.folder / "prompt_learner" / "model.pth.tar-4")
+    assert {"state_dict", "epoch", "optimizer", "scheduler", "val_result"} <= set(content)
+    assert set(content["state_dict"]) == {"ctx", "token_prefix", "token_suffix"}
+    assert content["epoch"] == 4
+    log = (trained.folder / "log.txt").read_text()
+    assert "Finish training" in log
+    assert re.search(r"^epoch \[4/4\] batch \[2/2\] time .* data .* loss .* acc .* lr .* eta 0:00:00$", log, re.M)
+    accuracy = re.findall(r"\* accuracy: ([\d.]+)%", log)
+    assert float(accuracy[-1]) == pytest.approx(trained.results["metrics"]["accuracy"], abs=0.005)
+
+    evaluated = run("--eval-only", "--model-dir", str(trained.folder), "--load-epoch", "4", *NEW, name="new")
+    assert evaluated.status == 0
+    results = evaluated.results
+    assert (results["subset"], results["classes"], results["epoch"]) == ("new", 5, 4)
+    assert results["evaluated_images"] == 20
+    assert results["fingerprint"] != trained.results["fingerprint"]  # other classes
+    # Without --load-epoch the newest is taken, and says so.
+    newest = run("--eval-only", "--model-dir", str(trained.folder), *NEW, name="newest")
+    assert newest.results["metrics"] == results["metrics"]
+    # The same evaluation on base repeats the training run's number, in another process state.
+    again = run("--eval-only", "--model-dir", str(trained.folder), *BASE, name="base")
+    assert again.results["metrics"] == trained.results["metrics"]
+    assert again.results["fingerprint"] == trained.results["fingerprint"]
+
+
+def test_training_lowers_the_loss(run: Runner) -> None:
+    output = run(*BASE, "OPTIM.MAX_EPOCH", "12").output
+    losses = [float(x) for x in re.findall(r"loss [\d.]+ \(([\d.]+)\)", output)]
+    assert sum(losses[-4:]) < 0.9 * sum(losses[:4])
+
+
+@pytest.mark.parametrize("trainer", ["ZeroshotCLIP", "ZeroshotCLIP2"])
+def test_zero_shot(run: Runner, trainer: str) -> None:
+    base = run("--eval-only", *BASE, trainer=trainer, name="base")
+    both = run("--eval-only", trainer=trainer, name="all")
+    assert (base.status, both.status) == (0, 0)
+    assert (base.results["classes"], both.results["classes"]) == (5, 10)
+    assert base.results["trained_parameters"] == 0
+    assert len(base.results["protocol"]["templates"]) == (1 if trainer == "ZeroshotCLIP" else 8)
+    trained = run(trainer=trainer, name="trained")
+    assert trained.status == 2
+    assert "nothing to train" in trained.output
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16", "amp"])
+def test_precisions_agree(run: Runner, precision: str) -> None:
+    """Every precision trains on a CPU, keeps the context in fp32 and ends near the fp32 context."""
+    exact = run(*BASE, "TRAINER.COOP.PREC", "fp32", name="exact")
+    rough = run(*BASE, "TRAINER.COOP.PREC", precision, name="rough")
+    assert rough.status == 0, rough.output[-500:]
+    assert rough.results["protocol"]["precision"] == precision
+    assert context(rough.folder).dtype == torch.float32
+    start = run(*BASE, "OPTIM.LR", "0.0", "OPTIM.WARMUP_CONS_LR", "0.0", "OPTIM.WEIGHT_DECAY", "0.0", name="start")
+    moved = (context(exact.folder) - context(start.folder)).norm()
+    assert moved > 1e-4
+    assert (context(rough.folder) - context(exact.folder)).norm() < 0.1 * moved
+
+
+def test_learning_rates(run: Runner) -> None:
+    """The ten rates of the field's recipe."""
+    output = run(*BASE, "OPTIM.LR", "0.002", "OPTIM.MAX_EPOCH", "10").output
+    seen = [float(rate) for rate in re.findall(r"batch \[1/2\].* lr (\S+)", output)]
+    wanted = [1e-5, 0.002, 0.001951, 0.001809, 0.001588, 0.001309, 0.001, 0.000691, 0.000412, 0.000191]
+    assert seen == pytest.approx(wanted, abs=5e-7)
+
+
+def test_seed_zero_is_a_seed(run: Runner) -> None:
+    one, two, other = (run(*BASE, name=name, seed=seed) for name, seed in (("a", "0"), ("b", "0"), ("c", "2")))
+    assert one.results["seed"] == 0
+    assert torch.equal(context(one.folder), context(two.folder))
+    assert not torch.equal(context(one.folder), context(other.folder))
+
+
+def test_workers_do_not_matter(run: Runner) -> None:
+    alone = run(*BASE, name="alone")
+    helped = run(*BASE, "DATALOADER.NUM_WORKERS", "3", name="helped")
+    assert torch.equal(context(alone.folder), context(helped.folder))
+    assert alone.results["metrics"] == helped.results["metrics"]
+
+
+def test_best_on_validation(run: Runner) -> None:
+    done = run(*BASE, "TEST.FINAL_MODEL", "best_val")
+    assert done.status == 0
+    best = checkpoints.load(done.folder / "prompt_learner" / "model-best.pth.tar")
+    assert best["val_result"] > 0
+    assert done.results["epoch"] == best["epoch"]
+
+
+def test_checkpoint_frequency(run: Runner) -> None:
+    folder = run(*BASE, "TRAIN.CHECKPOINT_FREQ", "2").folder / "prompt_learner"
+    assert {path.name for path in folder.iterdir()} == {"checkpoint", "model.pth.tar-2", "model.pth.tar-4"}
+
+
+@pytest.mark.parametrize("position", ["end", "middle", "front"])
+@pytest.mark.parametrize("class_specific", ["True", "False"])
+def test_kinds_of_context(run: Runner, position: str, class_specific: str) -> None:
+    settings = ["TRAINER.COOP.CLASS_TOKEN_POSITION", position, "TRAINER.COOP.CSC", class_specific]
+    done = run(*BASE, *settings, "OPTIM.MAX_EPOCH", "2")
+    assert done.status == 0
+    assert context(done.folder, 2).dim() == (3 if class_specific == "True" else 2)
+    moved = run("--eval-only", "--model-dir", str(done.folder), *NEW, *settings, name="new")
+    if class_specific == "True":
+        assert moved.status == 2
+        assert "class-specific" in moved.output
+    else:
+        assert moved.status == 0
+
+
+@pytest.mark.parametrize(
+    ("value", "words"), [("True", "a photo of a"), ("False", "X X X X"), ("satellite", "satellite")]
+)
+def test_context_words_and_truth_values(run: Runner, value: str, words: str) -> None:
+    """CTX_INIT is a text in CoOp and a truth value in some of its descendants."""
+    assert f'Initial context: "{words}"' in run(*BASE, "TRAINER.COOP.CTX_INIT", value, "OPTIM.MAX_EPOCH", "1").output
+
+
+def test_initial_weights(run: Runner) -> None:
+    first = run(*BASE, name="first")
+    path = first.folder / "prompt_learner" / "model.pth.tar-4"
+    frozen = ["OPTIM.LR", "0.0", "OPTIM.WARMUP_CONS_LR", "0.0", "OPTIM.WEIGHT_DECAY", "0.0"]
+    second = run(*BASE, "MODEL.INIT_WEIGHTS", str(path), *frozen, name="second", seed="2")
+    assert torch.equal(context(first.folder), context(second.folder))

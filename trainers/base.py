@@ -1,0 +1,286 @@
+"""What every trainer of this project shares: the frozen CLIP, the order of the data, steps, evaluation, results.
+
+A method overrides `build_prompts`, `text_features` and `compute_loss`. Everything here works on Dassl's public
+interface, and so on real Dassl, on its forks, and on the fallback alike.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from dassl.data import DataManager
+from dassl.optim import build_lr_scheduler, build_optimizer
+from dassl.utils import set_random_seed
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+from yacs.config import CfgNode
+
+from cocoamix import images
+from cocoamix.clip import load_clip
+from cocoamix.clip.precision import make_scaler
+from cocoamix.errors import UserError
+from cocoamix.files import write_json
+from cocoamix.progress import progress
+
+from . import config, protocol
+from .saving import SavingTrainer
+
+RESULTS = "results.json"
+
+
+class CLIPTrainer(SavingTrainer):
+    """A trainer on a frozen CLIP."""
+
+    section = "COOP"  # the trainer's node under cfg.TRAINER
+
+    # ------------------------------------------------------------------ what a method defines
+
+    def build_prompts(self) -> None:
+        """Build what is trained and register it. A zero-shot method registers nothing."""
+
+    def text_features(self) -> Tensor:
+        """Return the (C, embedding) unit vectors of the current classes, with gradients if there are any."""
+        raise NotImplementedError(f"{type(self).__name__} defines no text_features")
+
+    def compute_loss(self, image_features: Tensor, labels: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+        """Return the terms of the loss, the total under "loss", and the (B, C) logits."""
+        raise UserError(f"The trainer {type(self).__name__} has nothing to train. Add --eval-only.")
+
+    def templates(self) -> Sequence[str]:
+        """Return the hand-crafted templates that the result depends on."""
+        return []
+
+    # ------------------------------------------------------------------ building
+
+    @property
+    def settings(self) -> CfgNode:
+        """The trainer's own node of the configuration."""
+        return self.cfg.TRAINER[self.section]
+
+    def check_cfg(self, cfg: CfgNode) -> None:
+        config.check_common(cfg)
+        config.check_prompt(self.section, cfg.TRAINER[self.section])
+
+    def build_data_loader(self) -> None:
+        """Build the loaders, with our reading of pictures: see `cocoamix.images`."""
+        # A run without a seed draws one, so that it can still be resumed and repeated.
+        seed = self.cfg.SEED if self.cfg.SEED >= 0 else random.SystemRandom().randrange(2**31)
+        self.unreadable: dict[str, str] = {}
+        manager = DataManager(self.cfg, dataset_wrapper=images.ImageItems)
+        self._check_labels(manager)
+        self.dm = manager
+        self.train_loader_x = manager.train_loader_x
+        self.train_loader_u = manager.train_loader_u
+        self.val_loader = manager.val_loader
+        self.test_loader = manager.test_loader
+        self.num_classes = manager.num_classes
+        self.num_source_domains = manager.num_source_domains
+        self.lab2cname = manager.lab2cname
+        for loader in (self.train_loader_x, self.val_loader, self.test_loader):
+            if loader is not None:
+                loader.collate_fn = images.collate
+        self._take_seed(seed)
+        if self.cfg.TEST.FINAL_MODEL == "best_val" and self.val_loader is None:
+            raise UserError(
+                "TEST.FINAL_MODEL is best_val, but the dataset has no validation images, "
+                "and choosing a model on test images would spoil the result. Use last_step."
+            )
+
+    def _check_labels(self, manager: Any) -> None:
+        """Refuse label spaces with holes: the class names would silently shift."""
+        dataset = manager.dataset
+        labels = {item.label for item in dataset.train_x}
+        empty = sorted(set(range(manager.num_classes)) - labels)
+        if empty:
+            names = {item.label: item.classname for item in [*(dataset.val or []), *dataset.test]}
+            shown = ", ".join(f"{label} ({names.get(label, 'no name')})" for label in empty[:5])
+            raise UserError(
+                f"{len(empty)} of {manager.num_classes} classes of {self.cfg.DATASET.NAME} have no training image: "
+                f"{shown}. Every class needs at least one; check the split file."
+            )
+        for item in [*(dataset.val or []), *dataset.test]:
+            if item.label not in labels:
+                raise UserError(
+                    f"{item.impath} has label {item.label} ({item.classname}), which no training image has. "
+                    "Check the split file."
+                )
+
+    def build_model(self) -> None:
+        backbone = self.cfg.MODEL.BACKBONE
+        print(f"Loading CLIP (backbone: {backbone.NAME})")
+        self.clip = load_clip(
+            backbone.NAME,
+            backbone.WEIGHTS,
+            backbone.SOURCE,
+            self.settings.PREC,
+            self.device,
+            backbone.ACTIVATION,
+        )
+        clip = self.clip
+        print(
+            f"CLIP runs through {clip.source} in {clip.precision} on {self.device}, weights {clip.weights_hash[:16]}"
+            + (" (RANDOM: the results mean nothing)" if backbone.WEIGHTS == "random" else "")
+        )
+        if tuple(self.cfg.INPUT.SIZE) != (clip.sizes.resolution,) * 2:
+            raise UserError(
+                f"INPUT.SIZE is {tuple(self.cfg.INPUT.SIZE)}, but {clip.name} reads "
+                f"{clip.sizes.resolution} x {clip.sizes.resolution} pictures."
+            )
+        self.scaler = make_scaler(clip.precision, self.device)
+        self.build_prompts()
+        self.protocol = protocol.describe_protocol(self.cfg, clip, self.dm.dataset, self.templates())
+        print(f"Trained parameters: {self.trained_parameters():,}")
+        print(f"Protocol fingerprint: {protocol.fingerprint(self.protocol)}")
+
+    def register(self, name: str, model: nn.Module, optim: CfgNode) -> None:
+        """Register a module to train, with an optimizer and a schedule of its own."""
+        optimizer = build_optimizer(model, optim)
+        self.register_model(name, model, optimizer, build_lr_scheduler(optimizer, optim))
+
+    def trained_parameters(self) -> int:
+        return sum(p.numel() for model in self._models.values() for p in model.parameters() if p.requires_grad)
+
+    # ------------------------------------------------------------------ training
+
+    def before_epoch(self) -> None:
+        """Seed the epoch, so that it is the same whatever came before: a resume, a test, another run."""
+        super().before_epoch()
+        set_random_seed(images.derive_seed(self.seed, "epoch", self.epoch))
+        cast(images.ImageItems, self.train_loader_x.dataset).epoch = self.epoch
+        redraw = getattr(self.train_loader_x.sampler, "redraw", None)
+        if redraw is not None:  # a sampler that draws ahead did so before the seed
+            redraw()
+
+    def forward_backward(self, batch: dict[str, Any]) -> dict[str, float] | None:
+        """Do one step and return its numbers for the log."""
+        pictures, labels = self.parse_batch_train(batch)
+        summary = self._step(pictures, labels) if len(labels) else None
+        if self.batch_idx + 1 == self.num_batches:
+            self.update_lr()
+        return summary
+
+    def _step(self, pictures: Tensor, labels: Tensor) -> dict[str, float]:
+        terms, logits = self.compute_loss(self.clip.encode_image(pictures), labels)
+        self.model_zero_grad()
+        optimizers = [optimizer for optimizer in self._optims.values() if optimizer is not None]
+        if self.scaler is None:
+            terms["loss"].backward()
+            for optimizer in optimizers:
+                optimizer.step()
+        else:
+            self.scaler.scale(terms["loss"]).backward()
+            for optimizer in optimizers:
+                self.scaler.step(optimizer)
+            self.scaler.update()
+        accuracy = (logits.detach().argmax(dim=1) == labels).float().mean() * 100
+        values = torch.stack([value.detach().float() for value in (*terms.values(), accuracy)]).tolist()
+        summary = dict(zip((*terms, "acc"), values, strict=True))
+        self._check_finite(summary)
+        return summary
+
+    def _check_finite(self, summary: dict[str, float]) -> None:
+        bad = [name for name, value in summary.items() if not math.isfinite(value)]
+        if bad:
+            # The total is infinite whenever a term is: name the term.
+            term = next((name for name in bad if name != "loss"), "loss")
+            raise UserError(
+                f"The loss is not finite: {term} is {summary[term]} at epoch {self.epoch + 1}, "
+                f"batch {self.batch_idx + 1} of {self.num_batches} (learning rate {self.get_current_lr():.2e}). "
+                f"Nothing was saved since the last whole epoch. Try a smaller OPTIM.LR, or "
+                f"TRAINER.{self.section}.PREC fp32 (now {self.clip.precision})."
+            )
+
+    def parse_batch_train(self, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
+        self._note_unreadable(batch)
+        if "img" not in batch:
+            return torch.empty(0), batch["label"]
+        return batch["img"].to(self.device, non_blocking=True), batch["label"].to(self.device, non_blocking=True)
+
+    def parse_batch_test(self, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
+        return self.parse_batch_train(batch)
+
+    def _note_unreadable(self, batch: Mapping[str, Any]) -> None:
+        found = dict(batch.get(images.UNREADABLE, []))
+        fresh = {path: reason for path, reason in found.items() if path not in self.unreadable}
+        if fresh and self.cfg.DATASET.BAD_IMAGES == "stop":
+            shown = "; ".join(f"{path} ({reason})" for path, reason in list(fresh.items())[:3])
+            raise UserError(
+                f"{len(fresh)} unreadable image(s) in one batch: {shown}. "
+                "Mend or remove them, or set DATASET.BAD_IMAGES skip to go on without."
+            )
+        for path, reason in fresh.items():
+            print(f"Skipping unreadable image {path} ({reason})")
+        self.unreadable.update(fresh)
+
+    # ------------------------------------------------------------------ evaluation
+
+    @torch.no_grad()
+    def test(self, split: str | None = None) -> float:
+        """Evaluate, with the text features computed once. Without `split`, results.json is written."""
+        self.set_model_mode("eval")
+        self.evaluator.reset()
+        name = split or self.cfg.TEST.SPLIT
+        loader = self._loader(name)
+        print(f"Evaluate on the *{name}* set")
+        self._evaluated_features = self.text_features()
+        start = time.monotonic()
+        for batch in progress(loader, len(loader), "evaluating"):
+            pictures, labels = self.parse_batch_test(batch)
+            if len(labels):
+                self.evaluator.process(self.model_inference(pictures), labels)
+        if self.unreadable:
+            print(f"{len(self.unreadable)} unreadable image(s) were left out")
+        results: dict[str, float] = self.evaluator.evaluate()
+        for key, value in results.items():
+            self.write_scalar(f"{name}/{key}", value, self.epoch)
+        if split is None:
+            self._write_results(name, results, time.monotonic() - start)
+        return next(iter(results.values()))
+
+    def _loader(self, split: str) -> DataLoader[Any]:
+        loader = self.val_loader if split == "val" else self.test_loader
+        if loader is None:
+            raise UserError(f"The dataset {self.cfg.DATASET.NAME} has no {split} images.")
+        return loader
+
+    def model_inference(self, pictures: Tensor) -> Tensor:
+        """Return the (B, C) logits of pictures, by the text features of the running evaluation."""
+        return self.logits(self.clip.encode_image(pictures), self._evaluated_features)
+
+    def logits(self, image_features: Tensor, text_features: Tensor) -> Tensor:
+        """Return exp(logit_scale) x cosine similarity, in fp32."""
+        return self.clip.logit_scale * image_features @ text_features.t()
+
+    def _write_results(self, split: str, metrics: dict[str, float], seconds: float) -> None:
+        items = self.dm.dataset.val if split == "val" else self.dm.dataset.test
+        path = Path(self.output_dir) / RESULTS
+        write_json(
+            path,
+            {
+                "trainer": self.cfg.TRAINER.NAME,
+                "dataset": self.cfg.DATASET.NAME,
+                "subset": self.cfg.DATASET.SUBSAMPLE_CLASSES,
+                "split": split,
+                "seed": self.seed,
+                "shots": self.cfg.DATASET.NUM_SHOTS,
+                "metrics": {key: float(value) for key, value in metrics.items()},
+                "classes": self.num_classes,
+                "train_images": len(self.dm.dataset.train_x),
+                "evaluated_images": len(items) - len(self.unreadable.keys() & {item.impath for item in items}),
+                "unreadable_images": len(self.unreadable),
+                "trained_parameters": self.trained_parameters(),
+                "epoch": self.trained_epochs,
+                "evaluation_seconds": round(seconds, 3),
+                "fingerprint": protocol.fingerprint(self.protocol),
+                "protocol": self.protocol,
+                "config": protocol.plain(self.cfg),
+                "versions": protocol.versions(),
+            },
+        )
+        print(f"Results written to {path}")

@@ -1,0 +1,165 @@
+"""Every config key that this project adds to Dassl's, with its default, and the way files and flags are merged."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import yaml
+from yacs.config import CfgNode
+
+from cocoamix.clip.model import ACTIVATIONS, SOURCES
+from cocoamix.clip.precision import PRECISIONS
+from cocoamix.errors import UserError, check_choice, nearest
+from cocoamix.prompts import POSITIONS
+
+SUBSETS = ("all", "base", "new")
+BAD_IMAGES = ("stop", "skip")
+KGCOOP_CONTEXT = "a photo of a"  # what the peers whose CTX_INIT is true or false mean by true
+
+
+def extend_cfg(cfg: CfgNode) -> None:
+    """Add our keys to Dassl's defaults. A key that is there already, from another code base, stays as it is."""
+    _add(cfg.DATASET, "SUBSAMPLE_CLASSES", "all")  # all, base (first half of the labels) or new (the rest)
+    _add(cfg.DATASET, "FEWER_SHOTS", False)  # take what there is where a class has fewer than NUM_SHOTS images
+    _add(cfg.DATASET, "BAD_IMAGES", "stop")  # stop at an unreadable image, or skip it
+
+    _add(cfg.MODEL.BACKBONE, "SOURCE", "auto")  # package that runs CLIP: clip, open_clip, auto (clip where it imports)
+    _add(cfg.MODEL.BACKBONE, "WEIGHTS", "")  # file of CLIP weights; "" downloads OpenAI's, "random" is for trials
+    _add(cfg.MODEL.BACKBONE, "ACTIVATION", "quick_gelu")  # OpenAI's; gelu for open_clip weights trained with it
+
+    coop = _node(cfg.TRAINER, "COOP")
+    _add(coop, "N_CTX", 16)  # number of context vectors
+    _add(coop, "CSC", False)  # class-specific contexts
+    _add(coop, "CTX_INIT", "")  # words the context starts from; they also set its length
+    _add(coop, "PREC", "auto")  # fp32, fp16, bf16, amp; auto is fp32 on a CPU and fp16 on a GPU
+    _add(coop, "CLASS_TOKEN_POSITION", "end")  # class name at the end, in the middle or at the front
+
+
+def _node(parent: CfgNode, name: str) -> CfgNode:
+    if name not in parent:
+        parent[name] = CfgNode()
+    return parent[name]
+
+
+def _add(node: CfgNode, key: str, default: Any) -> None:
+    if key not in node:
+        node[key] = default
+
+
+def check_common(cfg: CfgNode) -> None:
+    """Refuse values of the keys that all trainers share."""
+    check_choice("DATASET.SUBSAMPLE_CLASSES", cfg.DATASET.SUBSAMPLE_CLASSES, SUBSETS)
+    check_choice("DATASET.BAD_IMAGES", cfg.DATASET.BAD_IMAGES, BAD_IMAGES)
+    check_choice("MODEL.BACKBONE.SOURCE", cfg.MODEL.BACKBONE.SOURCE, SOURCES)
+    check_choice("MODEL.BACKBONE.ACTIVATION", cfg.MODEL.BACKBONE.ACTIVATION, ACTIVATIONS)
+    check_choice("TEST.FINAL_MODEL", cfg.TEST.FINAL_MODEL, ("last_step", "best_val"))
+    check_choice("TEST.SPLIT", cfg.TEST.SPLIT, ("test", "val"))
+    for key, value, least in (
+        ("OPTIM.MAX_EPOCH", cfg.OPTIM.MAX_EPOCH, 1),
+        ("DATALOADER.TRAIN_X.BATCH_SIZE", cfg.DATALOADER.TRAIN_X.BATCH_SIZE, 1),
+        ("DATALOADER.TEST.BATCH_SIZE", cfg.DATALOADER.TEST.BATCH_SIZE, 1),
+        ("DATALOADER.NUM_WORKERS", cfg.DATALOADER.NUM_WORKERS, 0),
+        ("TRAIN.PRINT_FREQ", cfg.TRAIN.PRINT_FREQ, 1),
+    ):
+        if value < least:
+            raise UserError(f"{key} is {value}; it must be at least {least}.")
+
+
+def check_prompt(section: str, node: CfgNode) -> None:
+    """Refuse values of a prompt's keys."""
+    check_choice(f"TRAINER.{section}.PREC", node.PREC, PRECISIONS)
+    check_choice(f"TRAINER.{section}.CLASS_TOKEN_POSITION", node.CLASS_TOKEN_POSITION, POSITIONS)
+    if not context_words(node.CTX_INIT) and node.N_CTX < 1:
+        raise UserError(f"TRAINER.{section}.N_CTX is {node.N_CTX}; a context has at least one vector.")
+
+
+def context_words(ctx_init: str | bool) -> str:
+    """Return the words of CTX_INIT, which is a string in CoOp and true or false in some peers."""
+    if isinstance(ctx_init, bool):
+        return KGCOOP_CONTEXT if ctx_init else ""
+    return ctx_init
+
+
+def merge_file(cfg: CfgNode, path: str) -> None:
+    """Merge a YAML file, refusing unknown keys and values of the wrong type by name."""
+    file = Path(path)
+    if not file.is_file():
+        siblings = [str(other) for other in file.parent.glob("*.yaml")] if file.parent.is_dir() else []
+        raise UserError(f"There is no configuration file {path}.{nearest(path, siblings)}")
+    try:
+        content = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is not valid YAML: {error}") from error
+    if not isinstance(content, dict):
+        raise UserError(f"{path} is not a configuration: its top level is {type(content).__name__}, not keys.")
+    for key, value in _leaves(content):
+        _set(cfg, key, value, path)
+
+
+def merge_options(cfg: CfgNode, options: Sequence[str]) -> None:
+    """Merge trailing `KEY VALUE` pairs of a command line."""
+    if len(options) % 2:
+        raise UserError(f"The options at the end are KEY VALUE pairs, but {options[-1]!r} has no value.")
+    for key, text in zip(options[::2], options[1::2], strict=True):
+        try:
+            value = ast.literal_eval(text)
+        except (ValueError, SyntaxError):
+            value = text
+        _set(cfg, key, value, "the command line")
+
+
+def merge_value(cfg: CfgNode, key: str, value: Any) -> None:
+    """Merge the value of a named flag."""
+    _set(cfg, key, value, "the command line")
+
+
+def _leaves(content: dict[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
+    for key, value in content.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _set(cfg: CfgNode, key: str, value: Any, origin: str) -> None:
+    *path, leaf = key.split(".")
+    node = cfg
+    for name in path:
+        if name not in node or not isinstance(node[name], CfgNode):
+            raise _unknown(cfg, key, origin)
+        node = node[name]
+    if leaf not in node or isinstance(node[leaf], CfgNode):
+        raise _unknown(cfg, key, origin)
+    node[leaf] = _coerce(key, node[leaf], value, origin)
+
+
+def _unknown(cfg: CfgNode, key: str, origin: str) -> UserError:
+    known = [name for name, _ in _leaves(cfg)]
+    return UserError(f"{origin} sets {key}, which is no configuration key.{nearest(key, known)}")
+
+
+def _coerce(key: str, default: Any, value: Any, origin: str) -> Any:
+    """Return `value` in the type of `default`, as yacs would, or refuse it."""
+    if isinstance(value, str) and not isinstance(default, str):
+        with suppress(ValueError, SyntaxError):
+            value = ast.literal_eval(value)  # YAML leaves "(224, 224)" and "1e-5" as text
+    if key.endswith(".CTX_INIT"):
+        return context_words(value) if isinstance(default, str) and isinstance(value, bool) else value
+    if isinstance(default, (list, tuple)) and isinstance(value, (list, tuple)):
+        return type(default)(value)
+    if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if type(value) is not type(default):
+        raise UserError(
+            f"{origin} sets {key} to {value!r}, which is {_kind(value)}; {_kind(default)} like {default!r} is expected."
+        )
+    return value
+
+
+def _kind(value: Any) -> str:
+    kinds = {bool: "a truth value", int: "a whole number", float: "a number", str: "a text"}
+    return kinds.get(type(value), "a list")

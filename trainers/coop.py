@@ -1,0 +1,45 @@
+"""CoOp, context optimisation (Zhou et al., IJCV 2022): a learned context, tuned by cross-entropy."""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from dassl.engine import TRAINER_REGISTRY
+from torch import Tensor
+
+from cocoamix import checkpoints
+from cocoamix.images import derive_seed
+from cocoamix.prompts import PromptLearner
+
+from .base import CLIPTrainer
+from .config import context_words
+
+
+@TRAINER_REGISTRY.register()
+class CoOp(CLIPTrainer):
+    """A context shared by all classes, or one for each (CSC)."""
+
+    def build_prompts(self) -> None:
+        settings = self.settings
+        self.prompt_learner = PromptLearner(
+            self.clip,
+            self.classnames,
+            n_ctx=settings.N_CTX,
+            ctx_init=context_words(settings.CTX_INIT),
+            class_specific=settings.CSC,
+            position=settings.CLASS_TOKEN_POSITION,
+            seed=derive_seed(self.seed, "context"),
+        )
+        print(f'Initial context: "{self.prompt_learner.initial_context}"')
+        print(f"Number of context words (tokens): {self.prompt_learner.n_ctx}")
+        if self.cfg.MODEL.INIT_WEIGHTS:
+            path = self.cfg.MODEL.INIT_WEIGHTS
+            content = checkpoints.load(path)
+            checkpoints.load_into(self.prompt_learner, content.get("state_dict", content), f"MODEL.INIT_WEIGHTS {path}")
+        self.register("prompt_learner", self.prompt_learner, self.cfg.OPTIM)
+
+    def text_features(self) -> Tensor:
+        return self.clip.encode_prompts(*self.prompt_learner())
+
+    def compute_loss(self, image_features: Tensor, labels: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+        logits = self.logits(image_features, self.text_features())
+        return {"loss": F.cross_entropy(logits, labels)}, logits

@@ -1,0 +1,108 @@
+"""What makes two numbers comparable: the protocol of a run, its fingerprint, and results.json."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy
+import PIL
+import torch
+from yacs.config import CfgNode
+
+from cocoamix import __version__
+from cocoamix.clip import FrozenCLIP
+from cocoamix.images import image_name
+
+# Keys that say where and how fast a run goes, not what it computes.
+_NOT_SETTINGS = {
+    "OUTPUT_DIR",
+    "RESUME",
+    "VERBOSE",
+    "USE_CUDA",
+    "DATASET.ROOT",
+    "DATALOADER.NUM_WORKERS",
+    "TRAIN.PRINT_FREQ",
+    "TRAIN.CHECKPOINT_FREQ",
+    "TEST.NO_TEST",
+    "TEST.PER_CLASS_RESULT",
+    "TEST.COMPUTE_CMAT",
+    "DATALOADER.TEST.BATCH_SIZE",
+}
+
+
+def plain(node: Any) -> Any:
+    """Return a config node as plain dicts and lists."""
+    if isinstance(node, Mapping):
+        return {key: plain(value) for key, value in node.items()}
+    return [plain(value) for value in node] if isinstance(node, (list, tuple)) else node
+
+
+def flatten(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested keys as dotted ones."""
+    flat: dict[str, Any] = {}
+    for key, value in node.items():
+        flat.update(flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value})
+    return flat
+
+
+def training_settings(cfg: CfgNode) -> dict[str, Any]:
+    """Return every setting that a resumed run must share with the run it goes on from."""
+    return {key: value for key, value in flatten(plain(cfg)).items() if key not in _NOT_SETTINGS}
+
+
+def digest(content: Any, length: int = 16) -> str:
+    """Return a short hash of plain content."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:length]
+
+
+def items_hash(items: Iterable[Any]) -> str:
+    """Hash which pictures a split has and how they are labelled, whatever the data root is."""
+    return digest([[image_name(item.impath), int(item.label), item.classname] for item in items])
+
+
+def describe_protocol(cfg: CfgNode, clip: FrozenCLIP, dataset: Any, templates: Iterable[str]) -> dict[str, Any]:
+    """Return what has to agree before two results may be averaged or compared."""
+    return {
+        "dataset": cfg.DATASET.NAME,
+        "subset": cfg.DATASET.SUBSAMPLE_CLASSES,
+        "shots": cfg.DATASET.NUM_SHOTS,
+        "splits": {
+            "train": items_hash(dataset.train_x),
+            "test": items_hash(dataset.val if cfg.TEST.SPLIT == "val" else dataset.test),
+        },
+        "evaluated_on": cfg.TEST.SPLIT,
+        "model_selection": cfg.TEST.FINAL_MODEL,
+        "backbone": clip.name,
+        "weights_sha256": clip.weights_hash,
+        "source": clip.source,
+        "precision": clip.precision,
+        "transforms": {
+            "size": plain(cfg.INPUT.SIZE),
+            "interpolation": cfg.INPUT.INTERPOLATION,
+            "mean": plain(cfg.INPUT.PIXEL_MEAN),
+            "std": plain(cfg.INPUT.PIXEL_STD),
+            "train": plain(cfg.INPUT.TRANSFORMS),
+        },
+        "templates": list(templates),
+    }
+
+
+def fingerprint(protocol: Mapping[str, Any]) -> str:
+    """Hash a protocol without what differs from seed to seed by design."""
+    return digest({**protocol, "splits": {"test": protocol["splits"]["test"]}})
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that a number may depend on."""
+    return {
+        "cocoamix": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": numpy.__version__,
+        "pillow": PIL.__version__,
+        "platform": platform.platform(),
+    }
