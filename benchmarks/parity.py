@@ -1,0 +1,246 @@
+"""Our CoOp against the public one, step by step: same random weights, same images, same order of batches.
+
+    COOP_TREE=/path/to/CoOp DASSL_TREE=/path/to/Dassl.pytorch python benchmarks/parity.py --root DATA
+
+Runs CoOp's own trainer on real Dassl in one process and ours on our fallback in another, without random augmentation,
+and compares losses, learning rates, checkpoints, and the evaluation of each other's checkpoints. The public trees are
+not edited: what today's torch needs is patched in memory, in `run_theirs`. DATA holds `eurosat/` in CoOp's layout.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import json
+import os
+import re
+import runpy
+import subprocess
+import sys
+import tempfile
+import types
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent.parent
+PER_CLASS = {"train": 16, "val": 4, "test": 4}  # images of the small copy that both run on
+WORDS = {"TRAINER.COOP.CTX_INIT": "a photo of a"}
+MOVING = {"OPTIM.LR": "0.02", "OPTIM.WARMUP_EPOCH": "0"}  # large steps from the first one on
+CASES: dict[str, dict[str, str]] = {
+    "words": WORDS,
+    "words, large steps": {**WORDS, **MOVING},
+    "random, 16 vectors": {**MOVING},
+    "class-specific": {"TRAINER.COOP.CSC": "True", "TRAINER.COOP.N_CTX": "4", **MOVING},
+    "name in the middle": {"TRAINER.COOP.CLASS_TOKEN_POSITION": "middle", "TRAINER.COOP.N_CTX": "4", **MOVING},
+    "name in front": {"TRAINER.COOP.CLASS_TOKEN_POSITION": "front", "TRAINER.COOP.N_CTX": "4", **MOVING},
+}
+
+
+def write_data(source: Path, target: Path) -> None:
+    """Make a small EuroSAT of links to the images of a full one."""
+    split = json.loads((source / "split_zhou_EuroSAT.json").read_text())
+    small = {
+        part: [row for label in range(10) for row in [r for r in rows if r[1] == label][: PER_CLASS[part]]]
+        for part, rows in split.items()
+    }
+    target.mkdir(parents=True)
+    (target / "2750").symlink_to((source / "2750").resolve(), target_is_directory=True)
+    (target / "split_zhou_EuroSAT.json").write_text(json.dumps(small))
+
+
+def write_weights(backbone: str, path: Path) -> None:
+    """Write random weights at true size, spread enough that images and classes differ.
+
+    CoOp rounds what it loads to fp16, as OpenAI's files are; rounding first gives both the same numbers.
+    """
+    import torch
+
+    from cocoamix.clip.backbones import BACKBONES
+    from cocoamix.clip.model import _build_openai
+    from cocoamix.clip.precision import convert_weights
+
+    torch.manual_seed(0)
+    model = _build_openai(BACKBONES[backbone].sizes)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if parameter.dim() > 1 and "embedding" not in name:
+                parameter.mul_(2)
+            elif name.endswith("bias"):
+                parameter.normal_(std=0.2)
+        model.token_embedding.weight.mul_(10)
+        model.logit_scale.fill_(4.6052)
+    convert_weights(model, torch.float16)
+    torch.save({key: value.float() for key, value in model.float().state_dict().items()}, path)
+
+
+def flags(args: argparse.Namespace) -> list[str]:
+    """Return the command line that both train.py take."""
+    config = "vit_b16_ep50" if args.backbone == "ViT-B/16" else "vit_b32_ep50"
+    tree = HERE if args.role == "ours" else Path(os.environ["COOP_TREE"])
+    common = ["--root", args.root, "--seed", "1", "--trainer", "CoOp", "--transforms", "normalize"]
+    common += ["--dataset-config-file", str(tree / "configs/datasets/eurosat.yaml")]
+    common += ["--config-file", str(tree / f"configs/trainers/CoOp/{config}.yaml"), "--output-dir", args.output]
+    if args.model_dir:
+        common += ["--eval-only", "--model-dir", args.model_dir, "--load-epoch", "2"]
+    settings = {
+        "TRAINER.COOP.PREC": "fp32",
+        "DATASET.NUM_SHOTS": "16",
+        "DATASET.SUBSAMPLE_CLASSES": "base",
+        "DATALOADER.TRAIN_X.SAMPLER": "SequentialSampler",
+        "DATALOADER.TRAIN_X.BATCH_SIZE": "8",
+        "DATALOADER.NUM_WORKERS": "0",
+        "OPTIM.MAX_EPOCH": "2",
+        **CASES[args.case],
+        **({"MODEL.INIT_WEIGHTS": args.init} if args.init else {}),
+        **({"MODEL.BACKBONE.WEIGHTS": args.weights} if args.role == "ours" else {}),
+    }
+    return common + [part for pair in settings.items() for part in pair]
+
+
+def record(trainer: Any, output: Path) -> None:
+    """Have a trainer class write what each of its steps gave."""
+    steps: list[dict[str, float]] = []
+    step = trainer.forward_backward
+
+    def recorded(self: Any, batch: Any) -> Any:
+        rate = self.get_current_lr()
+        summary = step(self, batch)
+        steps.append({"loss": float(summary["loss"]), "lr": rate})
+        output.write_text(json.dumps(steps))
+        return summary
+
+    trainer.forward_backward = recorded
+
+
+def run_ours(args: argparse.Namespace) -> None:
+    sys.path.insert(0, str(HERE))
+    import train
+    from cocoamix.trainers.coop import CoOp
+
+    record(CoOp, Path(args.steps))
+    sys.exit(train.main(flags(args)))
+
+
+def run_theirs(args: argparse.Namespace) -> None:
+    """Run CoOp's train.py on real Dassl, mended in memory for today's torch."""
+    tree, dassl = os.environ["COOP_TREE"], os.environ["DASSL_TREE"]
+    sys.path[:0] = [tree, dassl]
+    sys.path.append(str(HERE))
+    os.chdir(tree)
+    import torch
+
+    from cocoamix import checkpoints, compat
+
+    compat.ensure_torchvision()
+    if importlib.util.find_spec("wilds") is None:  # Dassl imports it for datasets that nothing here uses
+        wilds: Any = types.ModuleType("wilds")
+        wilds.get_dataset = None
+        sys.modules["wilds"] = wilds
+    base: Any = torch.optim.lr_scheduler.LRScheduler
+    start = base.__init__
+    base.__init__ = lambda self, optimizer, last_epoch=-1, verbose=None: start(self, optimizer, last_epoch)
+    theirs: Any = importlib.import_module("trainers.coop")
+    state = torch.load(args.weights, weights_only=True)
+    theirs.load_clip_to_cpu = lambda cfg: theirs.clip.build_model(dict(state))
+    theirs.load_checkpoint = checkpoints.load  # torch refuses to load Dassl's own, for the live objects in them
+    record(theirs.CoOp, Path(args.steps))
+    build = theirs.CoOp.build_model
+
+    def build_and_keep(self: Any) -> None:
+        build(self)
+        torch.save({"state_dict": self.model.prompt_learner.state_dict()}, Path(args.output, "initial.pt"))
+
+    theirs.CoOp.build_model = build_and_keep
+    sys.argv = ["train.py", *flags(args)]
+    runpy.run_path(str(Path(tree, "train.py")), run_name="__main__")
+
+
+def run(role: str, folder: Path, case: str, args: argparse.Namespace, init: str = "", model_dir: str = "") -> Path:
+    """Run one side in a process of its own; return its folder."""
+    output = folder / f"{case.replace(' ', '_').replace(',', '')}-{role}{'-evaluates' if model_dir else ''}"
+    output.mkdir()
+    command = [sys.executable, __file__, "--role", role, "--case", case, "--backbone", args.backbone]
+    command += ["--root", str(folder / "data"), "--weights", str(folder / "weights.pt"), "--output", str(output)]
+    command += ["--steps", str(output / "steps.json"), "--init", init, "--model-dir", model_dir]
+    done = subprocess.run(command, capture_output=True, text=True)
+    (output / "console.txt").write_text(done.stdout + done.stderr)
+    if done.returncode:
+        sys.exit(f"{role} failed on {case}:\n{(done.stdout + done.stderr)[-3000:]}")
+    return output
+
+
+def accuracy(folder: Path) -> float:
+    found = re.findall(r"\* correct: ([\d,]+)", (folder / "console.txt").read_text())
+    return float(found[-1].replace(",", ""))
+
+
+def compare(case: str, folder: Path, args: argparse.Namespace) -> dict[str, Any]:
+    """Run one case on both sides and return how far they are apart."""
+    from cocoamix import checkpoints
+
+    theirs = run("theirs", folder, case, args)
+    ours = run("ours", folder, case, args, init=str(theirs / "initial.pt"))
+    a, b = (json.loads((f / "steps.json").read_text()) for f in (theirs, ours))
+    kept = [checkpoints.load(f / "prompt_learner" / "model.pth.tar-2") for f in (theirs, ours)]
+    x, y = (content["state_dict"]["ctx"] for content in kept)
+    swapped = (
+        run("theirs", folder, case, args, model_dir=str(ours)),
+        run("ours", folder, case, args, model_dir=str(theirs)),
+    )
+    correct = [accuracy(f) for f in (theirs, ours, *swapped)]
+    return {
+        "case": case,
+        "steps": len(a),
+        "first_loss": a[0]["loss"],
+        "last_loss": a[-1]["loss"],
+        "loss_relative": max(abs(m["loss"] - n["loss"]) / abs(m["loss"]) for m, n in zip(a, b, strict=True)),
+        "rates_equal": [m["lr"] for m in a] == [n["lr"] for n in b],
+        "context_moved": float((x - checkpoints.load(theirs / "initial.pt")["state_dict"]["ctx"]).abs().max()),
+        "context_apart": float((x - y).abs().max()),
+        "keys_equal": sorted(kept[0]["state_dict"]) == sorted(kept[1]["state_dict"])
+        and {"state_dict", "epoch", "optimizer", "scheduler", "val_result"} <= set(kept[1]),
+        "correct": correct,
+        "evaluations_equal": correct[0] == correct[3] and correct[1] == correct[2],
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--root", required=True, help="folder that holds eurosat/")
+    parser.add_argument("--backbone", default="ViT-B/16", choices=["ViT-B/16", "ViT-B/32"])
+    parser.add_argument("--cases", nargs="+", default=list(CASES), choices=list(CASES))
+    parser.add_argument("--json", help="write the figures to this file, too")
+    for internal in ("role", "case", "weights", "output", "steps", "init", "model-dir"):
+        parser.add_argument(f"--{internal}", default="", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.role:
+        (run_ours if args.role == "ours" else run_theirs)(args)
+        return 0
+    for variable in ("COOP_TREE", "DASSL_TREE"):
+        if not Path(os.environ.get(variable, "-"), "README.md").is_file():
+            sys.exit(f"Set {variable} to a checkout of the public tree.")
+    sys.path.insert(0, str(HERE))
+    rows = []
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        write_data(Path(args.root, "eurosat"), folder / "data" / "eurosat")
+        write_weights(args.backbone, folder / "weights.pt")
+        print(f"{args.backbone}, fp32, batch 8, 20 steps")
+        print(f"{'context':20} {'loss, first -> last':>20} {'largest difference':>19}   rates  keys  loads")
+        for case in args.cases:
+            row = compare(case, folder, args)
+            rows.append(row)
+            marks = ["equal" if row[key] else "DIFFER" for key in ("rates_equal", "keys_equal", "evaluations_equal")]
+            print(
+                f"{case:20} {row['first_loss']:9.4f} -> {row['last_loss']:7.4f} {row['loss_relative']:18.1e}"
+                f" {marks[0]:>7} {marks[1]:>5} {marks[2]:>6}",
+                flush=True,
+            )
+    if args.json:
+        Path(args.json).write_text(json.dumps(rows, indent=2))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
