@@ -75,7 +75,8 @@ class ImageItems(Dataset[dict[str, Any]]):
     def __getitem__(self, index: int) -> dict[str, Any]:
         item = self.items[index]
         try:
-            image = read_image(item.impath)
+            # An item may draw its picture instead of having a file.
+            image = item.draw() if hasattr(item, "draw") else read_image(item.impath)
         except (OSError, UnidentifiedImageError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
             return {UNREADABLE: (item.impath, str(error))}
         output = {"label": item.label, "domain": item.domain, "impath": item.impath, "index": index}

@@ -1,5 +1,5 @@
 """The datasets, registered in Dassl's dataset registry by being imported."""
 
-from . import eurosat
+from . import eurosat, shapes
 
-__all__ = ["eurosat"]
+__all__ = ["eurosat", "shapes"]

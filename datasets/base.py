@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import json
 import math
@@ -23,17 +24,13 @@ Items = list[Datum]
 MOST_VALIDATION_SHOTS = 4
 
 
-class SplitDataset(DatasetBase):
-    """A dataset in CoOp's layout: `$ROOT/<folder>/`, with a split file of train, val and test lists."""
+class FewShotDataset(DatasetBase):
+    """Items of train, val and test, cut down to few shots and to half of the classes as the config asks."""
 
-    folder = ""  # below DATASET.ROOT
-    image_folder = ""  # below `folder`
-    split_file = ""  # below `folder`
+    folder = ""  # name of the dataset's folder, below DATASET.ROOT
 
     def __init__(self, cfg: CfgNode) -> None:
         self.cfg = cfg
-        self.dataset_dir = str(self._find_folder())
-        self.image_dir = os.path.join(self.dataset_dir, self.image_folder)
         train, val, test = self.read_items()
         if cfg.DATASET.NUM_SHOTS >= 1:
             train, val = self._few_shot(train, val)
@@ -41,31 +38,18 @@ class SplitDataset(DatasetBase):
         super().__init__(train_x=train, val=val, test=test)
 
     def read_items(self) -> tuple[Items, Items, Items]:
-        """Return the full train, val and test items."""
-        return read_split(os.path.join(self.dataset_dir, self.split_file), self.image_dir)
-
-    def _find_folder(self) -> Path:
-        root = Path(self.cfg.DATASET.ROOT).expanduser()
-        name = type(self).__name__
-        if not self.cfg.DATASET.ROOT:
-            raise UserError(f"The dataset {name} needs a data folder: give --root DIR, where DIR/{self.folder} is.")
-        if not root.is_dir():
-            raise UserError(f"The data folder {root} does not exist. --root is the folder that holds {self.folder}/.")
-        folder = root.resolve() / self.folder
-        if not folder.is_dir():
-            raise UserError(f"The dataset {name} is not in {root}: there is no folder {self.folder}/ in it.")
-        for part in (self.image_folder, self.split_file):
-            if part and not (folder / part).exists():
-                raise UserError(f"The dataset {name} is incomplete: {folder / part} is missing.")
-        return folder
+        """Return the full train, val and test items; set `dataset_dir` if they are in a folder."""
+        raise NotImplementedError(f"{type(self).__name__} defines no read_items")
 
     # ------------------------------------------------------------------ few shots
 
     def _few_shot(self, train: Items, val: Items) -> tuple[Items, Items]:
         """Return CoOp's draw for this seed, from its cache where there is one."""
         shots, seed = self.cfg.DATASET.NUM_SHOTS, self.cfg.SEED
+        # Without a folder there is nowhere to keep the draw, and without a seed it is not to be kept.
+        kept = bool(self.dataset_dir) and seed >= 0
         cache = Path(self.dataset_dir, "split_fewshot", f"shot_{shots}-seed_{seed}.pkl")
-        if seed >= 0 and cache.is_file():
+        if kept and cache.is_file():
             print(f"Loading preprocessed few-shot data from {cache}")
             return self._read_cache(cache)
         if not self.cfg.DATASET.FEWER_SHOTS:
@@ -77,7 +61,7 @@ class SplitDataset(DatasetBase):
             drawn = draw(train, shots), draw(val, min(shots, MOST_VALIDATION_SHOTS))
         finally:
             random.setstate(state)
-        if seed >= 0:
+        if kept:
             self._write_cache(cache, *drawn)
         return drawn
 
@@ -125,13 +109,36 @@ class SplitDataset(DatasetBase):
             raise UserError(f"DATASET.SUBSAMPLE_CLASSES {subsample} leaves no class of {len(labels)}.")
         renumbered = {label: index for index, label in enumerate(chosen)}
         return [
-            [
-                Datum(impath=i.impath, label=renumbered[i.label], domain=i.domain, classname=i.classname)
-                for i in items
-                if i.label in renumbered
-            ]
-            for items in splits
+            [relabel(item, renumbered[item.label]) for item in items if item.label in renumbered] for items in splits
         ]
+
+
+class SplitDataset(FewShotDataset):
+    """A dataset in CoOp's layout: `$ROOT/<folder>/`, with a split file of train, val and test lists."""
+
+    image_folder = ""  # below `folder`
+    split_file = ""  # below `folder`
+
+    def read_items(self) -> tuple[Items, Items, Items]:
+        folder = self._find_folder()
+        self.dataset_dir = str(folder)
+        return read_split(str(folder / self.split_file), str(folder / self.image_folder))
+
+    def _find_folder(self) -> Path:
+        """Return the dataset's folder once it is sure that what it needs is there."""
+        root = Path(self.cfg.DATASET.ROOT).expanduser()
+        name = type(self).__name__
+        if not self.cfg.DATASET.ROOT:
+            raise UserError(f"The dataset {name} needs a data folder: give --root DIR, where DIR/{self.folder} is.")
+        if not root.is_dir():
+            raise UserError(f"The data folder {root} does not exist. --root is the folder that holds {self.folder}/.")
+        folder = root.resolve() / self.folder
+        if not folder.is_dir():
+            raise UserError(f"The dataset {name} is not in {root}: there is no folder {self.folder}/ in it.")
+        for part in (self.image_folder, self.split_file):
+            if part and not (folder / part).exists():
+                raise UserError(f"The dataset {name} is incomplete: {folder / part} is missing.")
+        return folder
 
 
 class _DatumUnpickler(pickle.Unpickler):
@@ -141,6 +148,13 @@ class _DatumUnpickler(pickle.Unpickler):
         if name == "Datum" and module.startswith("dassl.data.datasets"):
             return Datum
         raise pickle.UnpicklingError(f"it asks for {module}.{name}")
+
+
+def relabel(item: Datum, label: int) -> Datum:
+    """Return the item under another label."""
+    renamed = copy.copy(item)
+    renamed._label = label
+    return renamed
 
 
 def draw(items: Items, shots: int) -> Items:

@@ -78,8 +78,8 @@ def base_and_new(method: Method, seed: int) -> tuple[float, float]:
     start = time.monotonic()
     accuracies = run(method, seed, "base"), run(method, seed, "new")
     seconds = time.monotonic() - start
-    seeded = f" seed {seed}" if method.trained else ""
-    print(f"  {method.title + seeded:28} base {accuracies[0]:5.1f}  new {accuracies[1]:5.1f}  ({seconds:.0f} s)", flush=True)
+    name = f"{method.title} seed {seed}" if method.trained else method.title
+    print(f"  {name:24} base {accuracies[0]:5.1f}  new {accuracies[1]:5.1f}  ({seconds:.0f} s)", flush=True)
     return accuracies
 
 
@@ -100,7 +100,9 @@ def table(rows: dict[str, list[tuple[float, float]]]) -> str:
         columns = [list(column) for column in zip(*pairs, strict=True)] + [[harmonic(*pair) for pair in pairs]]
         cells.append([title, *(cell(column) for column in columns)])
     widths = [max(len(row[i]) for row in cells) for i in range(4)]
-    lines = ["| " + " | ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)) + " |" for row in cells]
+    lines = [
+        "| " + " | ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)) + " |" for row in cells
+    ]
     lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
     return "\n".join(lines)
 
@@ -125,8 +127,9 @@ def main() -> int:
             print(f"error: a run failed: {error}", file=sys.stderr)
             return 1
     text = table(rows)
-    title = f"Accuracy (%) on {DATASET} with the tiny CLIP, {SHOTS} shots; mean ± standard deviation over {len(SEEDS)} seeds"
-    print(f"\n{title}\n\n{text}\n\n{time.monotonic() - start:.0f} s; runs, logs and this table: {OUTPUT.relative_to(ROOT)}")
+    title = f"Accuracy (%) on {DATASET} with the tiny CLIP, {SHOTS} shots; mean ± deviation over {len(SEEDS)} seeds"
+    print(f"\n{title}\n\n{text}\n")
+    print(f"{time.monotonic() - start:.0f} s. Runs, logs and this table are in {OUTPUT.relative_to(ROOT)}")
     OUTPUT.mkdir(parents=True, exist_ok=True)
     (OUTPUT / "table.md").write_text(f"{title}\n\n{text}\n", encoding="utf-8")
     (OUTPUT / "table.json").write_text(json.dumps(rows, indent=2) + "\n")

@@ -15,6 +15,7 @@ from ..errors import UserError, nearest
 
 CONTEXT_LENGTH = 77
 VOCABULARY = 49408
+ASSETS = Path(__file__).resolve().parent.parent / "assets"
 HEAD_WIDTH = 64  # of every attention head in OpenAI's models
 
 
@@ -72,10 +73,10 @@ def _count(state: Mapping[str, torch.Tensor], prefix: str) -> int:
 
 @dataclass(frozen=True)
 class Backbone:
-    """A named model: its sizes and OpenAI's file of weights (name and SHA-256), if it has one."""
+    """A named model: its sizes, and its file of weights: OpenAI's (name and SHA-256), or one that comes with us."""
 
     sizes: Sizes
-    file: str = ""
+    file: str
     sha256: str = ""
 
     @property
@@ -109,7 +110,7 @@ BACKBONES: dict[str, Backbone] = {
         "ViT-L-14.pt",
         "b8cca3fd41ae0c99ba7e8951adf17d267cdb84cd88be6f7c2e0eca1737a03836",
     ),
-    "tiny": Backbone(Sizes(128, 32, 4, 128, 8, 128, 4)),
+    "tiny": Backbone(Sizes(128, 32, 4, 128, 8, 128, 4), "tiny.safetensors"),
 }
 
 
@@ -129,13 +130,10 @@ def cache_folder() -> Path:
 
 
 def fetch_weights(name: str) -> Path:
-    """Return the local file of OpenAI's weights for `name`, downloading it once where that is possible."""
+    """Return the local file of the weights of `name`; OpenAI's are downloaded once where that is possible."""
     backbone = find_backbone(name)
-    if not backbone.file:
-        raise UserError(
-            f"MODEL.BACKBONE.NAME {name} has no weights to download. "
-            "Set MODEL.BACKBONE.WEIGHTS to a file, or to `random` for a trial run."
-        )
+    if not backbone.sha256:
+        return ASSETS / backbone.file
     path = cache_folder() / backbone.file
     if path.is_file():
         _verify(path, backbone)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ..errors import UserError
+from . import tiny
 
 # Numbers that OpenAI's archives carry beside the weights.
 _NOT_WEIGHTS = ("input_resolution", "context_length", "vocab_size", "attn_mask")
@@ -27,6 +28,8 @@ def read_weights(path: Path) -> dict[str, Tensor]:
             from safetensors.torch import load_file
 
             state: Mapping[str, Tensor] = load_file(path)
+            if tiny.is_packed(state):
+                state = tiny.unpack(state)
         elif _is_torchscript(path):
             state = torch.jit.load(str(path), map_location="cpu").state_dict()
         else:

@@ -191,7 +191,7 @@ def test_backbones_are_openais() -> None:
     from clip.clip import _MODELS
 
     for name, backbone in BACKBONES.items():
-        if backbone.file:
+        if backbone.sha256:
             assert backbone.url == _MODELS[name]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from dassl.config import get_cfg_default
-from dassl.data.datasets import DatasetBase
+from dassl.data.datasets import DatasetBase, Datum
 from yacs.config import CfgNode
 
 from cocoamix.errors import UserError
@@ -132,13 +132,7 @@ def test_few_shots_are_drawn_before_the_halves(data_root: Path) -> None:
 def test_odd_number_of_classes_gives_base_one_more() -> None:
     from cocoamix.datasets.base import SplitDataset
 
-    class Item:
-        impath, domain, classname = __file__, 0, "x"
-
-        def __init__(self, label: int) -> None:
-            self.label = label
-
-    items: Any = [Item(label) for label in (0, 2, 5, 7, 9)]
+    items = [Datum(impath=__file__, label=label, classname="x") for label in (0, 2, 5, 7, 9)]
     (base,) = SplitDataset.subsample_classes(items, subsample="base")
     (new,) = SplitDataset.subsample_classes(items, subsample="new")
     assert ([i.label for i in base], [i.label for i in new]) == ([0, 1, 2], [0, 1])

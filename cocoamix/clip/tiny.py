@@ -1,0 +1,64 @@
+"""The file format of the tiny CLIP: a state dict with OpenAI's names, but only the trained rows of the vocabulary.
+
+All but a few hundred of the 49,408 token embeddings never occur in a caption. Stored are the rows that do,
+with their numbers; the others are made up again on loading.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+_TABLE = "token_embedding.weight"
+_ROWS, _IDS, _CONTENT = "token_embedding.rows", "token_embedding.ids", "token_embedding.content"
+_SEED = 49408
+_BLENDED = 3
+
+
+def made_up_rows(content: Tensor, count: int) -> Tensor:
+    """Return `count` embeddings for tokens that pre-training never met: each the sum of three of `content` (K, width).
+
+    A text tower that has met a few hundred tokens ignores any other, whatever small or large random vector it has:
+    all unknown words would be one word (cosines above 0.97), where CLIP's own vocabulary has a meaning for each.
+    Blends of words that it knows keep unknown words apart, as made-up class names need.
+    The draw is of raw bits, which numpy promises never to change, and a sum of three is the same on every platform.
+    """
+    raw = np.random.PCG64(_SEED).random_raw(count * _BLENDED)
+    chosen = torch.from_numpy((raw % len(content)).astype(np.int64)).view(count, _BLENDED)
+    first, second, third = (content[column] for column in chosen.unbind(dim=1))
+    return first + second + third
+
+
+def pack(state: Mapping[str, Tensor], ids: Tensor, content: Tensor) -> dict[str, Tensor]:
+    """Return what to store of a full state dict.
+
+    `ids` (K,) are the tokens that were trained, `content` those of them that name what is in a picture.
+    In fp16, which halves the file; the logit scale is an exponent and one number, so it stays fp32.
+    """
+    packed = {
+        key: (value.half() if value.ndim else value.float()).detach().contiguous()
+        for key, value in state.items()
+        if key != _TABLE
+    }
+    packed[_ROWS] = state[_TABLE][ids].detach().half().contiguous()
+    packed[_IDS], packed[_CONTENT] = ids.to(torch.int32), content.to(torch.int32)
+    return packed
+
+
+def unpack(packed: Mapping[str, Tensor], vocabulary: int = 49408) -> dict[str, Tensor]:
+    """Return the full state dict, in fp32."""
+    state = {key: value.float() for key, value in packed.items() if key not in (_ROWS, _IDS, _CONTENT)}
+    rows, ids = packed[_ROWS].float(), packed[_IDS].long()
+    content = rows[torch.isin(ids, packed[_CONTENT].long())]
+    table = made_up_rows(content, vocabulary)
+    table[ids] = rows
+    state[_TABLE] = table
+    return state
+
+
+def is_packed(state: Mapping[str, Tensor]) -> bool:
+    """Tell a packed file from an ordinary state dict."""
+    return _ROWS in state

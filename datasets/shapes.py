@@ -1,0 +1,64 @@
+"""The small world of pictures as datasets: Shapes, ShapesSketch and ShapesNight.
+
+They need no data folder: a picture is drawn when it is read. Where DATASET.ROOT holds the files that
+`python -m cocoamix.shapes write` makes, those are read instead; they are the same pictures.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dassl.data.datasets import DATASET_REGISTRY, Datum
+from PIL import Image
+
+from cocoamix.shapes import DATASETS, PictureSet
+
+from .base import Items, SplitDataset
+
+
+class DrawnDatum(Datum):
+    """An item without a file: its path is only a name."""
+
+    def __init__(self, pictures: PictureSet, label: int, number: int) -> None:
+        # Not super().__init__, which looks for the file.
+        self._classname = pictures.classes[label].name
+        self._impath = f"{pictures.folder}/{self._classname.replace(' ', '_')}/{number:04d}.png"
+        self._label, self._domain = label, 0
+        self._drawing = pictures, label, number  # stays what it is when the item is relabelled
+
+    def draw(self) -> Image.Image:
+        """Draw the picture."""
+        pictures, label, number = self._drawing
+        return Image.fromarray(pictures.draw(label, number))
+
+
+class _WorldDataset(SplitDataset):
+    """A dataset of the small world, found by its class name."""
+
+    image_folder = "images"
+
+    def read_items(self) -> tuple[Items, Items, Items]:
+        pictures = DATASETS[type(self).__name__]
+        self.folder, self.split_file = pictures.folder, f"split_zhou_{pictures.name}.json"
+        if self.cfg.DATASET.ROOT and Path(self.cfg.DATASET.ROOT).expanduser().joinpath(self.folder).is_dir():
+            return super().read_items()
+        train, val, test = (
+            [DrawnDatum(pictures, label, number) for label, number in pictures.items(split)]
+            for split in ("train", "val", "test")
+        )
+        return list(train), list(val), list(test)
+
+
+@DATASET_REGISTRY.register()
+class Shapes(_WorldDataset):
+    """Shapes seen in the street: cluttered, tilted, noisy. The dataset to train on."""
+
+
+@DATASET_REGISTRY.register()
+class ShapesSketch(_WorldDataset):
+    """Other compositions, drawn by hand."""
+
+
+@DATASET_REGISTRY.register()
+class ShapesNight(_WorldDataset):
+    """Other compositions, at night."""
