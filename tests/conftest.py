@@ -130,7 +130,12 @@ def _own_stdout() -> Iterator[None]:
     try:
         yield
     finally:
+        sys.stdout.flush()
+        _loggers.append(sys.stdout)  # real Dassl's closes the console when it is deleted
         sys.stdout = before
+
+
+_loggers: list[Any] = []
 
 
 @pytest.fixture

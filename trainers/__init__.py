@@ -1,5 +1,10 @@
 """The trainers, registered in Dassl's trainer registry by being imported."""
 
+from cocoamix.compat import ensure_torchvision
+
+ensure_torchvision()  # real Dassl imports it
+
+# isort: split
 from . import coop, zsclip
 from .config import extend_cfg
 

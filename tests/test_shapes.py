@@ -1,0 +1,99 @@
+"""The drawn world: the same pictures everywhere, classes as the datasets promise."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from cocoamix import shapes
+
+DIGEST = (
+    "import hashlib; from cocoamix import shapes\n"
+    "one = shapes.DATASETS['{name}']\n"
+    "pictures = b''.join(one.draw(label, 3).tobytes() for label in {labels})\n"
+    "print(hashlib.sha256(pictures).hexdigest())"
+)
+
+
+@pytest.mark.parametrize("name", list(shapes.DATASETS))
+def test_same_pictures_in_another_process_and_order(name: str) -> None:
+    one = shapes.DATASETS[name]
+    labels = list(range(0, len(one.classes), 7))
+    shapes.draw(one.classes[0], "clean", 1, 1)  # what was drawn before must not matter
+    drawn = {label: one.draw(label, 3).tobytes() for label in reversed(labels)}
+    here = hashlib.sha256(b"".join(drawn[label] for label in labels)).hexdigest()
+    code = DIGEST.format(name=name, labels=labels)
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == here
+
+
+def test_every_argument_changes_the_picture() -> None:
+    one, other = shapes.compositions()[0], shapes.compositions()[-1]
+    plain = shapes.draw(one, "clean", seed=1, item=1)
+    assert plain.shape == (32, 32, 3)
+    assert plain.dtype == np.uint8
+    assert np.array_equal(plain, shapes.draw(one, "clean", seed=1, item=1))
+    for changed in (
+        shapes.draw(other, "clean", 1, 1),
+        shapes.draw(one, "dark", 1, 1),
+        shapes.draw(one, "clean", 2, 1),
+        shapes.draw(one, "clean", 1, 2),
+        shapes.draw(one, "clean", 1, 1, severity=0.5),
+    ):
+        assert not np.array_equal(plain, changed)
+
+
+def test_world_is_large_enough() -> None:
+    assert len(shapes.SHAPES) >= 12
+    assert len(shapes.COLOURS) >= 10
+    assert len(shapes.TEXTURES) >= 4
+    assert len(shapes.compositions()) == len(shapes.SHAPES) * len(shapes.COLOURS) * len(shapes.TEXTURES)
+    assert {"clean", "cluttered", "noisy", "blurry", "tinted", "tilted", "sketch", "dark"} <= set(shapes.DOMAINS)
+
+
+@pytest.mark.parametrize("name", list(shapes.DATASETS))
+def test_halves_share_no_composition(name: str) -> None:
+    one = shapes.DATASETS[name]
+    assert len(one.classes) == len(set(one.classes)) >= 100
+    assert one.base == -(-len(one.classes) // 2)  # CoOp's rule cuts where the dataset means it
+    base, new = one.classes[: one.base], one.classes[one.base :]
+    strange = [c for c in new if c.colour not in {b.colour for b in base}]
+    strange += [c for c in new if c.texture not in {b.texture for b in base}]
+    strange += [c for c in new if c.shape not in {b.shape for b in base}]
+    assert len(set(strange)) >= len(new) // 4
+    assert len(set(strange)) < len(new)  # and some are new only as a whole
+
+
+def test_some_classes_are_held_out_of_pretraining() -> None:
+    everything = shapes.compositions()
+    held_out = [one for one in everything if one.held_out]
+    assert 0.1 < len(held_out) / len(everything) < 0.3
+    one = shapes.DATASETS["Shapes"]
+    assert any(c.held_out for c in one.classes[: one.base])
+    assert any(c.held_out for c in one.classes[one.base :])
+    for part in ("colour", "texture", "shape"):  # each part is seen in pre-training
+        assert {getattr(c, part) for c in everything if not c.held_out} == {getattr(c, part) for c in everything}
+
+
+def test_splits_share_no_picture() -> None:
+    one = shapes.DATASETS["Shapes"]
+    parts = [set(one.items(split)) for split in ("train", "val", "test")]
+    assert [len(part) for part in parts] == [120 * one.train, 120 * one.val, 120 * one.test]
+    assert len(set.union(*parts)) == sum(len(part) for part in parts)
+
+
+def test_written_files_are_the_drawn_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = shapes.PictureSet("ShapesNight", "dark", 1.0, seed=9003, base=2, new=2, train=2, val=1, test=1)
+    monkeypatch.setitem(shapes.DATASETS, "ShapesNight", small)
+    shapes.write(tmp_path, ["ShapesNight"])
+    split = json.loads((tmp_path / "shapes_night" / "split_zhou_ShapesNight.json").read_text())
+    assert [len(split[part]) for part in ("train", "val", "test")] == [8, 4, 4]
+    path, label, name = split["val"][1]
+    assert name == small.classes[label].name
+    assert np.array_equal(np.asarray(Image.open(tmp_path / "shapes_night" / "images" / path)), small.draw(label, 2))
