@@ -71,6 +71,7 @@ def setup_cfg(args: argparse.Namespace) -> CfgNode:
     config.merge_options(cfg, args.opts)
     check_choice("The trainer (--trainer)", cfg.TRAINER.NAME, TRAINER_REGISTRY.registered_names())
     check_choice("The dataset (DATASET.NAME)", cfg.DATASET.NAME, DATASET_REGISTRY.registered_names())
+    config.check_common(cfg)
     cfg.freeze()
     return cfg
 

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import types
-import zipfile
-from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +13,7 @@ from torch import Tensor, nn
 
 from .errors import UserError
 from .files import write_atomically, write_text
+from .inert import inert_pickle, is_torchscript
 
 BEST = "model-best.pth.tar"
 POINTER = "checkpoint"  # text file that names the newest checkpoint of a folder
@@ -42,64 +40,41 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
     Dassl's own checkpoints pickle a live scheduler, which safe loading refuses. Of those the tensors and plain
     containers are read, and every other object is replaced by an inert blank; nothing in the file is executed.
     """
+    if not Path(path).is_file():
+        raise UserError(f"There is no checkpoint at {path}.")
     try:
+        if is_torchscript(path):
+            raise pickle.UnpicklingError("a TorchScript archive")
         try:
             content = torch.load(path, map_location="cpu", weights_only=True)
         except pickle.UnpicklingError:
-            content = torch.load(path, map_location="cpu", pickle_module=_inert_pickle)
-    except FileNotFoundError as error:
-        raise UserError(f"There is no checkpoint at {path}.") from error
-    except (RuntimeError, EOFError, OSError, ValueError, KeyError, pickle.UnpicklingError, zipfile.BadZipFile) as error:
+            content = torch.load(path, map_location="cpu", pickle_module=inert_pickle)
+    except Exception as error:  # whatever a damaged file makes of the reader, it is the file that is wrong
         raise UserError(
-            f"{path} cannot be read as a checkpoint: it is cut short, altered or of another kind. "
-            "Train again, or name another epoch with --load-epoch."
+            f"{path} cannot be read as a checkpoint: it is cut short, altered or of another kind."
         ) from error
-    if not isinstance(content, dict) or not isinstance(content.get("state_dict", {}), Mapping):
-        raise UserError(f"{path} is not a checkpoint of a CoOp-style trainer: it has no state_dict.")
+    if not isinstance(content, dict):
+        raise UserError(f"{path} is not a checkpoint: it holds {type(content).__name__}, not names and tensors.")
     return content
 
 
-class _Blank:
-    """What an object of an unknown class becomes: it takes any state and does nothing with it."""
-
-    def __init__(self, *args: object, **kwargs: object) -> None:
-        pass
-
-    def __call__(self, *args: object, **kwargs: object) -> _Blank:
-        return _Blank()
-
-    def __setstate__(self, state: object) -> None:
-        pass
-
-    def __setitem__(self, key: object, value: object) -> None:
-        pass
-
-    def append(self, item: object) -> None:
-        pass
-
-    def extend(self, items: object) -> None:
-        pass
+def weights_of(content: Mapping[str, Any], path: str | os.PathLike[str]) -> dict[str, Tensor]:
+    """Return the tensors of a checkpoint by name, or of a bare state dict, without `module.` prefixes."""
+    state = content.get("state_dict", content)
+    tensors = {
+        str(key).removeprefix("module."): value
+        for key, value in (state.items() if isinstance(state, Mapping) else ())
+        if isinstance(value, Tensor)
+    }
+    if not tensors:
+        raise UserError(f"{path} is not a checkpoint of a CoOp-style trainer: it has no state_dict with tensors.")
+    return tensors
 
 
-_TENSOR_PARTS = {
-    ("collections", "OrderedDict"): OrderedDict,
-    ("torch", "Size"): torch.Size,
-    ("torch._utils", "_rebuild_tensor_v2"): torch._utils._rebuild_tensor_v2,
-    ("torch._utils", "_rebuild_parameter"): torch._utils._rebuild_parameter,
-}
-
-
-class _InertUnpickler(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
-        if module == "torch" and (name.endswith("Storage") or isinstance(getattr(torch, name, None), torch.dtype)):
-            return getattr(torch, name)
-        return _TENSOR_PARTS.get((module, name), _Blank)
-
-
-# torch.load takes its unpickler from a module.
-_inert_pickle: Any = types.ModuleType("inert_pickle")
-_inert_pickle.Unpickler = _InertUnpickler
-_inert_pickle.load = lambda file, **options: _InertUnpickler(file, **options).load()
+def epochs_of(content: Mapping[str, Any]) -> int:
+    """Return how many epochs a checkpoint has seen; 0 if it does not tell."""
+    epoch = content.get("epoch")
+    return epoch if isinstance(epoch, int) else 0
 
 
 def plain_schedule(schedule: Any) -> dict[str, Any]:
@@ -131,7 +106,7 @@ def load_into(module: nn.Module, state: Mapping[str, Tensor], origin: str) -> li
     Keys that `module` lacks are listed, keys that `state` lacks are refused.
     """
     wanted = {name for name, _ in module.named_parameters()}
-    # Class-name embeddings belong to the class list, wherever in the model a peer registered them.
+    # Wherever in the model a peer registered them.
     offered = {key: value for key, value in state.items() if not key.rsplit(".", 1)[-1].startswith("token_")}
     missing = sorted(wanted - set(offered))
     if missing:

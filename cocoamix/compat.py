@@ -17,7 +17,10 @@ from typing import Any
 
 def ensure_dassl() -> None:
     """Make `import dassl` work: real Dassl where it is installed, else the small one in `fallback/`."""
-    if "dassl" not in sys.modules and importlib.util.find_spec("dassl") is None:
+    if "dassl" in sys.modules:
+        return
+    spec = importlib.util.find_spec("dassl")
+    if spec is None or spec.origin is None:  # none, or a mere folder of that name
         sys.path.append(str(Path(__file__).parent / "fallback"))
 
 

@@ -32,10 +32,28 @@ class FewShotDataset(DatasetBase):
     def __init__(self, cfg: CfgNode) -> None:
         self.cfg = cfg
         train, val, test = self.read_items()
+        self._check_labels(train, val, test)
         if cfg.DATASET.NUM_SHOTS >= 1:
             train, val = self._few_shot(train, val)
         train, val, test = self.subsample_classes(train, val, test, subsample=cfg.DATASET.SUBSAMPLE_CLASSES)
         super().__init__(train_x=train, val=val, test=test)
+
+    def _check_labels(self, train: Items, val: Items, test: Items) -> None:
+        """Refuse labels with holes: class names, and the halves, would silently shift."""
+        name = type(self).__name__
+        labels = {item.label for item in train}
+        for item in [*val, *test]:
+            if item.label not in labels:
+                raise UserError(
+                    f"The class {item.label} ({item.classname}) of {name} has no training image, but others such as "
+                    f"{item.impath}. Every class needs at least one; check the split file."
+                )
+        if labels != set(range(len(labels))):
+            missing = sorted(set(range(len(labels))) - labels)
+            raise UserError(
+                f"The labels of {name} do not run from 0 to {len(labels) - 1}: no training image has {missing[0]}. "
+                "Every class needs at least one; check the split file."
+            )
 
     def read_items(self) -> tuple[Items, Items, Items]:
         """Return the full train, val and test items; set `dataset_dir` if they are in a folder."""
@@ -46,47 +64,55 @@ class FewShotDataset(DatasetBase):
     def _few_shot(self, train: Items, val: Items) -> tuple[Items, Items]:
         """Return CoOp's draw for this seed, from its cache where there is one."""
         shots, seed = self.cfg.DATASET.NUM_SHOTS, self.cfg.SEED
+        if not self.cfg.DATASET.FEWER_SHOTS:
+            _refuse_short_classes(train, shots)
         # Without a folder there is nowhere to keep the draw, and without a seed it is not to be kept.
         kept = bool(self.dataset_dir) and seed >= 0
         cache = Path(self.dataset_dir, "split_fewshot", f"shot_{shots}-seed_{seed}.pkl")
         if kept and cache.is_file():
             print(f"Loading preprocessed few-shot data from {cache}")
             return self._read_cache(cache)
-        if not self.cfg.DATASET.FEWER_SHOTS:
-            _refuse_short_classes(train, shots)
         state = random.getstate()
-        try:
-            if seed >= 0:
-                random.seed(seed)  # CoOp draws right after seeding: the draw must not depend on what came before
-            drawn = draw(train, shots), draw(val, min(shots, MOST_VALIDATION_SHOTS))
-        finally:
+        if seed >= 0:
+            random.seed(seed)  # CoOp draws right after seeding: the draw must not depend on what came before
+        train = self.generate_fewshot_dataset(train, num_shots=shots)
+        val = self.generate_fewshot_dataset(val, num_shots=min(shots, MOST_VALIDATION_SHOTS))
+        if seed >= 0:
             random.setstate(state)
         if kept:
-            self._write_cache(cache, *drawn)
-        return drawn
+            self._write_cache(cache, train, val)
+        return train, val
 
     def _read_cache(self, cache: Path) -> tuple[Items, Items]:
         try:
             content = _DatumUnpickler(io.BytesIO(cache.read_bytes())).load()
-            lists = [list(content["train"]), list(content["val"])]
-        except (pickle.UnpicklingError, EOFError, KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
+            train, val = (
+                [(str(i.impath), int(i.label), int(i.domain), str(i.classname)) for i in content[split]]
+                for split in ("train", "val")
+            )
+        except Exception as error:  # whatever a damaged pickle can do, it is the file that is wrong
             raise UserError(
                 f"{cache} is not a few-shot draw of CoOp's ({error}). Delete it, and it is drawn again."
             ) from error
-        return self._re_root(lists[0]), self._re_root(lists[1])
+        return self._locate(train, cache), self._locate(val, cache)
 
-    def _re_root(self, items: Items) -> Items:
-        """Mend the absolute paths of a cache that was written where the data folder was elsewhere."""
-        if all(os.path.isfile(item.impath) for item in items):
-            return items
-        marker = f"/{self.folder}/"
-        moved = []
-        for item in items:
-            tail = item.impath.replace(os.sep, "/").rpartition(marker)[2]
-            path = os.path.join(self.dataset_dir, *tail.split("/"))
-            moved.append(Datum(impath=path, label=item.label, domain=item.domain, classname=item.classname))
-        _refuse_missing([item.impath for item in moved], "the few-shot draw")
-        return moved
+    def _locate(self, rows: Sequence[tuple[str, int, int, str]], cache: Path) -> Items:
+        """Return the items of a cache, with absolute paths mended where the data folder was elsewhere."""
+        paths = [path if os.path.isfile(path) else self._moved(path) for path, *_ in rows]
+        _refuse_missing(paths, str(cache))
+        return [
+            Datum(impath=path, label=label, domain=domain, classname=classname)
+            for path, (_, label, domain, classname) in zip(paths, rows, strict=True)
+        ]
+
+    def _moved(self, path: str) -> str:
+        """Return where a file of another machine's data folder is in ours."""
+        parts = path.replace("\\", "/").split("/")
+        for depth in range(len(parts) - 1, 0, -1):
+            here = os.path.join(self.dataset_dir, *parts[-depth:])
+            if os.path.isfile(here):
+                return here
+        return path
 
     def _write_cache(self, cache: Path, train: Items, val: Items) -> None:
         print(f"Saving preprocessed few-shot data to {cache}")
@@ -155,17 +181,6 @@ def relabel(item: Datum, label: int) -> Datum:
     renamed = copy.copy(item)
     renamed._label = label
     return renamed
-
-
-def draw(items: Items, shots: int) -> Items:
-    """Draw `shots` items of each class with Python's generator, class by class in order of appearance, as Dassl."""
-    by_label: dict[int, Items] = defaultdict(list)
-    for item in items:
-        by_label[item.label].append(item)
-    drawn: Items = []
-    for group in by_label.values():
-        drawn.extend(random.sample(group, shots) if len(group) >= shots else group)
-    return drawn
 
 
 def _refuse_short_classes(items: Items, shots: int) -> None:

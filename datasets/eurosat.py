@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dassl.data.datasets import DATASET_REGISTRY
 
+from cocoamix.registry import register
+
 from .base import SplitDataset
 
 
-@DATASET_REGISTRY.register()
+@register(DATASET_REGISTRY)
 class EuroSAT(SplitDataset):
     """CoOp's split file carries the ten class names as CoOp renames them."""
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from dassl.data.datasets import DATASET_REGISTRY, Datum
 from PIL import Image
 
+from cocoamix.registry import PREFIX, register
 from cocoamix.shapes import DATASETS, PictureSet
 
 from .base import Items, SplitDataset
@@ -38,7 +39,7 @@ class _WorldDataset(SplitDataset):
     image_folder = "images"
 
     def read_items(self) -> tuple[Items, Items, Items]:
-        pictures = DATASETS[type(self).__name__]
+        pictures = DATASETS[type(self).__name__.removeprefix(PREFIX)]
         self.folder, self.split_file = pictures.folder, f"split_zhou_{pictures.name}.json"
         if self.cfg.DATASET.ROOT and Path(self.cfg.DATASET.ROOT).expanduser().joinpath(self.folder).is_dir():
             return super().read_items()
@@ -49,16 +50,16 @@ class _WorldDataset(SplitDataset):
         return list(train), list(val), list(test)
 
 
-@DATASET_REGISTRY.register()
+@register(DATASET_REGISTRY)
 class Shapes(_WorldDataset):
     """Shapes seen in the street: cluttered, tilted, noisy. The dataset to train on."""
 
 
-@DATASET_REGISTRY.register()
+@register(DATASET_REGISTRY)
 class ShapesSketch(_WorldDataset):
     """Other compositions, drawn by hand."""
 
 
-@DATASET_REGISTRY.register()
+@register(DATASET_REGISTRY)
 class ShapesNight(_WorldDataset):
     """Other compositions, at night."""

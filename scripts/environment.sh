@@ -4,6 +4,9 @@
 # COCOAMIX_PYTHON=/path/to/python uses an interpreter that you already have, with its own torch: only packages
 # that it lacks are installed there, and never torch or torchvision.
 
+case "${COCOAMIX_PYTHON:-}" in
+    */*) COCOAMIX_PYTHON=$(cd "$(dirname "$COCOAMIX_PYTHON")" 2>/dev/null && pwd)/$(basename "$COCOAMIX_PYTHON") ;;
+esac
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$ROOT" || exit 1
 
@@ -28,8 +31,8 @@ find_python() {
 use_own_environment() {
     local venv="$ROOT/.venv" base stamp wanted log
     log="$venv/install.log"
-    if [ -d "$venv" ] && ! "$venv/bin/python" -c 'import sys' 2>/dev/null; then
-        say "The virtual environment .venv does not work any more (was it moved?); making it anew."
+    if [ -d "$venv" ] && ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
+        say "The virtual environment .venv does not work (was it moved, or its making interrupted?); making it anew."
         rm -rf "$venv"
     fi
     if [ ! -x "$venv/bin/python" ]; then

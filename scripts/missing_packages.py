@@ -5,9 +5,13 @@ from __future__ import annotations
 import re
 import sys
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 
 HELD = ("torch", "torchvision")
+OLDEST_TORCH = (2, 1)
+# What is imported, where that tells more than the name of one distribution: there are others of the same module.
+MODULES = {"clip-anytorch": "clip", "open_clip_torch": "open_clip", "pillow": "PIL", "PyYAML": "yaml"}
 
 
 def installed(package: str) -> str | None:
@@ -33,7 +37,9 @@ def missing() -> list[str]:
     for line in Path(__file__).parent.parent.joinpath("requirements.txt").read_text().splitlines():
         requirement, _, marker = line.partition("#")[0].partition(";")
         name = re.split(r"[=<>]", requirement.strip())[0]
-        if name and name not in HELD and applies(marker) and installed(name) is None:
+        if not name or name in HELD or not applies(marker) or installed(name) is not None:
+            continue
+        if name not in MODULES or find_spec(MODULES[name]) is None:
             found.append(requirement.strip())
     return found
 

@@ -9,6 +9,7 @@ Runs that are finished are not repeated. Everything is written below output/quic
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import shutil
@@ -51,11 +52,24 @@ def folder(method: Method, seed: int, subset: str) -> Path:
     return OUTPUT / "base2new" / kind / DATASET / f"shots_{SHOTS}" / method.trainer / "tiny" / f"seed{seed}"
 
 
+def hash_inputs(method: Method) -> str:
+    """Hash what a result depends on, so that one of another configuration or version is not taken for it."""
+    digest = hashlib.sha256()
+    files = [ROOT / f"configs/datasets/{DATASET}.yaml", ROOT / f"configs/trainers/{method.trainer}/tiny.yaml"]
+    files += [ROOT / "cocoamix/assets/tiny.safetensors", *sorted(ROOT.glob("cocoamix/**/*.py"))]
+    files += [*sorted(ROOT.glob("trainers/*.py")), *sorted(ROOT.glob("datasets/*.py"))]
+    for path in files:
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
 def run(method: Method, seed: int, subset: str) -> float:
     """Run train.py unless its result is there; return the accuracy."""
     output = folder(method, seed, subset)
-    results = output / "results.json"
-    if not results.is_file():
+    results, stamp = output / "results.json", output / "quickstart.stamp"
+    inputs = hash_inputs(method)
+    if not results.is_file() or not stamp.is_file() or stamp.read_text() != inputs:
+        shutil.rmtree(output, ignore_errors=True)
         command = [sys.executable, str(ROOT / "train.py"), "--trainer", method.trainer, "--seed", str(seed)]
         command += ["--dataset-config-file", str(ROOT / f"configs/datasets/{DATASET}.yaml")]
         command += ["--config-file", str(ROOT / f"configs/trainers/{method.trainer}/tiny.yaml")]
@@ -70,6 +84,7 @@ def run(method: Method, seed: int, subset: str) -> float:
         done = subprocess.run(command, env=environment, capture_output=True, text=True)
         if done.returncode:
             raise RuntimeError(f"{' '.join(command)}\n{(done.stdout + done.stderr)[-2000:]}")
+        stamp.write_text(inputs)
     accuracy: float = json.loads(results.read_text())["metrics"]["accuracy"]
     return accuracy
 

@@ -39,7 +39,23 @@ def refused(run: Runner, *extra: str, **options: object) -> str:
         (["TRAINER.COOP.PREC", "fp8"], ["TRAINER.COOP.PREC", "fp8", "fp32"]),
         (["TRAINER.COOP.CLASS_TOKEN_POSITION", "back"], ["CLASS_TOKEN_POSITION", "back", "front"]),
         (["TRAINER.COOP.CSC"], ["TRAINER.COOP.CSC", "has no value"]),
-        (["TRAINER", "x"], ["sets TRAINER, which is no configuration key"]),
+        (["TRAINER", "x"], ["TRAINER is a section"]),
+        (["TRAINER.COOP.CTX_INIT", "5"], ["TRAINER.COOP.CTX_INIT", "a text"]),
+        (["OPTIM.LR", "-1"], ["OPTIM.LR is -1", "at least 0"]),
+        (["OPTIM.SGD_NESTEROV", "True", "OPTIM.MOMENTUM", "0.0"], ["sgd", "OPTIM.*", "Nesterov"]),
+        (["OPTIM.ADAM_BETA1", "1.5", "OPTIM.NAME", "adam"], ["adam", "OPTIM.*", "1.5"]),
+        (["OPTIM.LR_SCHEDULER", "cosin"], ["OPTIM.LR_SCHEDULER", "Did you mean cosine?"]),
+        (["OPTIM.STEPSIZE", "(2.5,)", "OPTIM.LR_SCHEDULER", "single_step"], ["OPTIM.STEPSIZE", "2.5"]),
+        (["DATALOADER.TRAIN_X.SAMPLER", "Random"], ["DATALOADER.TRAIN_X.SAMPLER", "RandomSampler"]),
+        (["DATALOADER.K_TRANSFORMS", "2"], ["DATALOADER.K_TRANSFORMS is 2"]),
+        (["SEED", "99999999999"], ["SEED is 99999999999"]),
+        (["INPUT.SIZE", "(32,)"], ["INPUT.SIZE", "2 numbers"]),
+        (["INPUT.PIXEL_MEAN", "[0.5, 0.5]"], ["INPUT.PIXEL_MEAN", "3 numbers"]),
+        (["INPUT.PIXEL_STD", "[0.5, 0, 0.5]"], ["INPUT.PIXEL_STD", "divided by 0"]),
+        (["INPUT.RRCROP_SCALE", "(0.5,)"], ["INPUT.RRCROP_SCALE", "2 numbers"]),
+        (["INPUT.NO_TRANSFORM", "True"], ["INPUT.NO_TRANSFORM"]),
+        (["INPUT.TRANSFORMS", "['gaussian_blur']", "INPUT.GB_K", "2"], ["INPUT.*"]),
+        (["OPTIM.LR", "0.1", "--load-epoch", "3"], ["--load-epoch comes after KEY VALUE pairs"]),
         (["DATASET.SUBSAMPLE_CLASSES", "novel"], ["DATASET.SUBSAMPLE_CLASSES", "novel", "new"]),
         (["MODEL.BACKBONE.NAME", "ViT-B16"], ["MODEL.BACKBONE.NAME", "Did you mean ViT-B/16?"]),
         (["MODEL.BACKBONE.WEIGHTS", "nowhere.pt"], ["nowhere.pt", "not a file"]),
@@ -119,15 +135,46 @@ def edit_split(data_root: Path, change: object) -> None:
     path.write_text(json.dumps(content))
 
 
-def test_empty_class(run: Runner, data_root: Path) -> None:
+@pytest.mark.parametrize("subset", ["all", "base", "new"])
+def test_empty_class(run: Runner, data_root: Path, subset: str) -> None:
+    """Also where only a half of the classes is used: the halves themselves would shift."""
     edit_split(data_root, lambda c: c.update(train=[row for row in c["train"] if row[1] != 3]))
-    sentence = refused(run)
-    assert "1 of 10 classes of EuroSAT have no training image: 3 (Highway or Road)" in sentence
+    sentence = refused(run, "DATASET.SUBSAMPLE_CLASSES", subset)
+    assert "The class 3 (Highway or Road) of EuroSAT has no training image" in sentence
 
 
-def test_test_label_without_class(run: Runner, data_root: Path) -> None:
-    edit_split(data_root, lambda c: c.update(train=[row for row in c["train"] if row[1] != 9]))
-    assert "label 9 (Sea or Lake), which no training image has" in refused(run)
+def test_labels_that_do_not_start_at_zero(run: Runner, data_root: Path) -> None:
+    def shift(content: dict[str, list[list[object]]]) -> None:
+        for rows in content.values():
+            rows[:] = [[path, label - 1, name] for path, label, name in rows]  # type: ignore[operator]
+
+    edit_split(data_root, shift)
+    assert "no training image has 9" in refused(run)
+
+
+def test_too_few_images_are_noticed_through_the_cache(run: Runner) -> None:
+    """A draw that was allowed once is not a licence for the next run."""
+    assert run("DATASET.NUM_SHOTS", "7", "DATASET.FEWER_SHOTS", "True", "OPTIM.MAX_EPOCH", "1", name="once").status == 0
+    assert "DATASET.NUM_SHOTS is 7" in refused(run, "DATASET.NUM_SHOTS", "7")
+
+
+def test_diverged_context_is_not_reported(run: Runner) -> None:
+    """One step away from the world of numbers: the loss before it was finite."""
+    settings = [
+        "OPTIM.LR",
+        "1e38",
+        "OPTIM.WARMUP_EPOCH",
+        "0",
+        "OPTIM.MAX_EPOCH",
+        "1",
+        "DATALOADER.TRAIN_X.BATCH_SIZE",
+        "20",
+    ]
+    done = run(*BASE, *settings)
+    assert done.status == 2
+    assert "not finite" in done.output
+    assert not list(done.folder.rglob("model*"))
+    assert not (done.folder / "results.json").exists()
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"train": [], "val": []}', '{"train": [["a", "b", "c"]]}', "\xff"])
@@ -206,6 +253,31 @@ class TestCheckpoints:
         torch.save(content, path)
         assert "other CLIP weights" in self.evaluate(run, trained)
 
+    @pytest.mark.parametrize("change", [{"epoch": None}, {"cocoamix": "text"}, {"cocoamix": {}}])
+    def test_odd_but_usable(self, run: Runner, trained: Path, change: dict[str, object]) -> None:
+        path = trained / "prompt_learner" / "model.pth.tar-1"
+        torch.save({**torch.load(path, weights_only=True), **change}, path)
+        assert run("--eval-only", "--model-dir", str(trained), *BASE, name="odd").status == 0
+
+    @pytest.mark.parametrize("state", [None, 3, {"ctx": 3}, {}, {3: torch.zeros(1)}])
+    def test_without_weights(self, run: Runner, trained: Path, state: object) -> None:
+        path = trained / "prompt_learner" / "model.pth.tar-1"
+        torch.save({"state_dict": state, "epoch": 1}, path)
+        assert str(path) in self.evaluate(run, trained)
+
+    def test_initial_weights_are_checked_alike(self, run: Runner, trained: Path) -> None:
+        path = trained / "prompt_learner" / "model.pth.tar-1"
+        extra = ["MODEL.INIT_WEIGHTS", str(path), "MODEL.BACKBONE.SOURCE", "open_clip"]
+        assert "was trained on tiny" in refused(run, *BASE, *extra)
+
+    def test_damaged_resume_file(self, run: Runner, trained: Path) -> None:
+        (trained / "resume.pth").write_bytes(b"PK")
+        done = run(*BASE, "OPTIM.MAX_EPOCH", "1", name="trained")
+        assert done.status == 2
+        assert "resume.pth cannot be read" in done.output
+        torch.save({"epoch": 1}, trained / "resume.pth")
+        assert "it has no models" in run(*BASE, "OPTIM.MAX_EPOCH", "1", name="trained").output
+
     def test_of_another_trainer(self, run: Runner, trained: Path) -> None:
         path = trained / "prompt_learner" / "model.pth.tar-1"
         torch.save({"state_dict": {"weight": torch.zeros(2)}, "epoch": 1}, path)
@@ -221,6 +293,7 @@ class TestCheckpoints:
         assert "of other classes" in refused(run, *new, name="one")
         content = torch.load(path, weights_only=True)
         del content["cocoamix"]
+        content["state_dict"] = {f"module.{key}": value for key, value in content["state_dict"].items()}
         torch.save(content, path)
         assert "of other classes" in refused(run, *new, name="two")
         same = ["--eval-only", "--model-dir", str(folder), *BASE, *settings]

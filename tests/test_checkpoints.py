@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from cocoamix import checkpoints
+from cocoamix import checkpoints, inert
 from cocoamix.errors import UserError
 
 
@@ -65,11 +65,64 @@ def test_cut_short(tmp_path: Path, length: float) -> None:
         checkpoints.load(path)
 
 
-@pytest.mark.parametrize("content", [[1, 2], {"state_dict": 3}])
-def test_not_a_checkpoint(tmp_path: Path, content: object) -> None:
-    torch.save(content, tmp_path / "model")
-    with pytest.raises(UserError, match="no state_dict"):
+def test_not_a_checkpoint(tmp_path: Path) -> None:
+    torch.save([1, 2], tmp_path / "model")
+    with pytest.raises(UserError, match="holds list"):
         checkpoints.load(tmp_path / "model")
+    for content in ({"state_dict": 3}, {"state_dict": {}}, {"epoch": 1}, {"state_dict": {"ctx": 1}}):
+        with pytest.raises(UserError, match="FILE is not a checkpoint"):
+            checkpoints.weights_of(content, "FILE")
+
+
+class Writer(nn.Module):
+    """A TorchScript module whose loading by torch writes a file."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self.path = path
+        self.register_buffer("weight", torch.arange(4.0))
+
+    @torch.jit.export
+    def __getstate__(self):  # type: ignore[no-untyped-def]
+        return (self.path, self.weight, self.training)
+
+    @torch.jit.export
+    def __setstate__(self, state: tuple[str, torch.Tensor, bool]):  # type: ignore[no-untyped-def]
+        self.path = state[0]
+        self.weight = torch.from_file(state[0], True, 4)
+        self.training = state[2]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_code_of_an_archive_is_not_run(tmp_path: Path) -> None:
+    witness, archive = tmp_path / "witness", tmp_path / "model.pt"
+    torch.jit.save(torch.jit.script(Writer(str(witness))), str(archive))
+    assert inert.is_torchscript(archive)
+    with pytest.raises(UserError, match="cannot be read as a checkpoint"):
+        checkpoints.load(archive)
+    assert isinstance(inert.read_torchscript(archive), dict)
+    assert not witness.exists()
+    torch.jit.load(str(archive))
+    assert witness.exists()  # the danger is real
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_archives_are_read_as_torch_reads_them(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Conv2d(3, 4, 2), nn.BatchNorm2d(4), nn.Sequential(nn.Linear(4, 2).half()))
+    module[0].weight = nn.Parameter(module[0].weight.transpose(2, 3))  # a strided tensor
+    torch.jit.save(torch.jit.script(module), str(tmp_path / "model.pt"))
+    ours, theirs = (
+        inert.read_torchscript(tmp_path / "model.pt"),
+        torch.jit.load(str(tmp_path / "model.pt")).state_dict(),
+    )
+    assert ours.keys() == theirs.keys()
+    for key, value in theirs.items():
+        assert ours[key].dtype == value.dtype
+        assert torch.equal(ours[key], value), key
 
 
 def test_loading_says_what_does_not_fit() -> None:

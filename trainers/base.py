@@ -6,6 +6,7 @@ interface, and so on real Dassl, on its forks, and on the fallback alike.
 
 from __future__ import annotations
 
+import json
 import math
 import random
 import time
@@ -15,7 +16,8 @@ from typing import Any, cast
 
 import torch
 from dassl.data import DataManager
-from dassl.optim import build_lr_scheduler, build_optimizer
+from dassl.data.transforms import build_transform
+from dassl.optim import build_optimizer
 from dassl.utils import set_random_seed
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
@@ -27,9 +29,10 @@ from cocoamix.clip.precision import make_scaler
 from cocoamix.errors import UserError
 from cocoamix.files import write_json
 from cocoamix.progress import progress
+from cocoamix.schedules import build_schedule
 
 from . import config, protocol
-from .saving import SavingTrainer
+from .saving import SavingTrainer, seed_of_run
 
 RESULTS = "results.json"
 
@@ -69,11 +72,18 @@ class CLIPTrainer(SavingTrainer):
 
     def build_data_loader(self) -> None:
         """Build the loaders, with our reading of pictures: see `cocoamix.images`."""
-        # A run without a seed draws one, so that it can still be resumed and repeated.
-        seed = self.cfg.SEED if self.cfg.SEED >= 0 else random.SystemRandom().randrange(2**31)
-        self.unreadable: dict[str, str] = {}
-        manager = DataManager(self.cfg, dataset_wrapper=images.ImageItems)
-        self._check_labels(manager)
+        self.unreadable = {}
+        seed = self._choose_seed()
+        try:
+            train, test = (build_transform(self.cfg, is_train=is_train) for is_train in (True, False))
+        except (AssertionError, KeyError, TypeError, ValueError) as error:
+            raise UserError(f"The transforms cannot be built from INPUT.*: {error}.") from error
+        manager = DataManager(self.cfg, train, test, dataset_wrapper=images.ImageItems)
+        if len(manager.dataset.classnames) != manager.num_classes:
+            raise UserError(
+                f"The labels of {self.cfg.DATASET.NAME} run to {manager.num_classes - 1}, but only "
+                f"{len(manager.dataset.classnames)} classes have training images. Every class needs at least one."
+            )
         self.dm = manager
         self.train_loader_x = manager.train_loader_x
         self.train_loader_u = manager.train_loader_u
@@ -92,24 +102,18 @@ class CLIPTrainer(SavingTrainer):
                 "and choosing a model on test images would spoil the result. Use last_step."
             )
 
-    def _check_labels(self, manager: Any) -> None:
-        """Refuse label spaces with holes: the class names would silently shift."""
-        dataset = manager.dataset
-        labels = {item.label for item in dataset.train_x}
-        empty = sorted(set(range(manager.num_classes)) - labels)
-        if empty:
-            names = {item.label: item.classname for item in [*(dataset.val or []), *dataset.test]}
-            shown = ", ".join(f"{label} ({names.get(label, 'no name')})" for label in empty[:5])
-            raise UserError(
-                f"{len(empty)} of {manager.num_classes} classes of {self.cfg.DATASET.NAME} have no training image: "
-                f"{shown}. Every class needs at least one; check the split file."
-            )
-        for item in [*(dataset.val or []), *dataset.test]:
-            if item.label not in labels:
-                raise UserError(
-                    f"{item.impath} has label {item.label} ({item.classname}), which no training image has. "
-                    "Check the split file."
-                )
+    def _choose_seed(self) -> int:
+        """Return the config's seed. A run without one draws one and keeps it, so that it can be resumed."""
+        if self.cfg.SEED >= 0:
+            return int(self.cfg.SEED)
+        seed = seed_of_run(self.output_dir)
+        if seed is None and self.cfg.RESUME:
+            seed = seed_of_run(self.cfg.RESUME)
+        if seed is None:
+            seed = random.SystemRandom().randrange(2**31)
+        print(f"No seed is given; this run draws from {seed}")
+        set_random_seed(seed)  # the few-shot draw comes next
+        return seed
 
     def build_model(self) -> None:
         backbone = self.cfg.MODEL.BACKBONE
@@ -133,15 +137,18 @@ class CLIPTrainer(SavingTrainer):
                 f"{clip.sizes.resolution} x {clip.sizes.resolution} pictures."
             )
         self.scaler = make_scaler(clip.precision, self.device)
-        self.build_prompts()
         self.protocol = protocol.describe_protocol(self.cfg, clip, self.dm.dataset, self.templates())
+        self.build_prompts()
         print(f"Trained parameters: {self.trained_parameters():,}")
         print(f"Protocol fingerprint: {protocol.fingerprint(self.protocol)}")
 
     def register(self, name: str, model: nn.Module, optim: CfgNode) -> None:
         """Register a module to train, with an optimizer and a schedule of its own."""
-        optimizer = build_optimizer(model, optim)
-        self.register_model(name, model, optimizer, build_lr_scheduler(optimizer, optim))
+        try:
+            optimizer = build_optimizer(model, optim)
+        except (TypeError, ValueError) as error:
+            raise UserError(f"The optimizer {optim.NAME} cannot be built from OPTIM.*: {error}.") from error
+        self.register_model(name, model, optimizer, build_schedule(optimizer, optim))
 
     def trained_parameters(self) -> int:
         return sum(p.numel() for model in self._models.values() for p in model.parameters() if p.requires_grad)
@@ -176,7 +183,8 @@ class CLIPTrainer(SavingTrainer):
         else:
             self.scaler.scale(terms["loss"]).backward()
             for optimizer in optimizers:
-                self.scaler.step(optimizer)
+                if any(p.grad is not None for group in optimizer.param_groups for p in group["params"]):
+                    self.scaler.step(optimizer)  # which refuses an optimizer without gradients
             self.scaler.update()
         accuracy = (logits.detach().argmax(dim=1) == labels).float().mean() * 100
         values = torch.stack([value.detach().float() for value in (*terms.values(), accuracy)]).tolist()
@@ -233,9 +241,12 @@ class CLIPTrainer(SavingTrainer):
         for batch in progress(loader, len(loader), "evaluating"):
             pictures, labels = self.parse_batch_test(batch)
             if len(labels):
-                self.evaluator.process(self.model_inference(pictures), labels)
+                logits = self.model_inference(pictures)
+                if not torch.isfinite(logits).all():
+                    raise UserError(f"The logits of the {name} set are not finite: the model has diverged.")
+                self.evaluator.process(logits, labels)
         if self.unreadable:
-            print(f"{len(self.unreadable)} unreadable image(s) were left out")
+            print(f"{len(self.unreadable)} unreadable image(s) were left out so far")
         results: dict[str, float] = self.evaluator.evaluate()
         for key, value in results.items():
             self.write_scalar(f"{name}/{key}", value, self.epoch)
@@ -260,6 +271,7 @@ class CLIPTrainer(SavingTrainer):
     def _write_results(self, split: str, metrics: dict[str, float], seconds: float) -> None:
         items = self.dm.dataset.val if split == "val" else self.dm.dataset.test
         path = Path(self.output_dir) / RESULTS
+        self._keep_other_results(path, split)
         write_json(
             path,
             {
@@ -280,7 +292,25 @@ class CLIPTrainer(SavingTrainer):
                 "fingerprint": protocol.fingerprint(self.protocol),
                 "protocol": self.protocol,
                 "config": protocol.plain(self.cfg),
-                "versions": protocol.versions(),
+                "versions": protocol.versions(self.clip.source),
             },
         )
         print(f"Results written to {path}")
+
+    def _keep_other_results(self, path: Path, split: str) -> None:
+        """Move results of another evaluation in the same folder aside, as the log of an earlier run is kept."""
+        if not path.is_file():
+            return
+        try:
+            old = json.loads(path.read_text(encoding="utf-8"))
+            same = (old["dataset"], old["subset"], old["split"]) == (
+                self.cfg.DATASET.NAME,
+                self.cfg.DATASET.SUBSAMPLE_CLASSES,
+                split,
+            )
+        except (ValueError, KeyError, TypeError):
+            same = False
+        if not same:
+            kept = path.with_name(f"{RESULTS}-{time.strftime('%Y-%m-%d-%H-%M-%S')}")
+            path.rename(kept)
+            print(f"Results of another evaluation are kept as {kept.name}")

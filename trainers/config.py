@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,14 @@ from cocoamix.clip.model import ACTIVATIONS, SOURCES
 from cocoamix.clip.precision import PRECISIONS
 from cocoamix.errors import UserError, check_choice, nearest
 from cocoamix.prompts import POSITIONS
+from cocoamix.schedules import SCHEDULES, WARMUPS
+
+from .protocol import flatten
 
 SUBSETS = ("all", "base", "new")
+OPTIMIZERS = ("adam", "amsgrad", "sgd", "rmsprop", "radam", "adamw")
+SAMPLERS = ("RandomSampler", "SequentialSampler", "RandomClassSampler", "RandomDomainSampler")
+ENSEMBLES = (7, 80)
 BAD_IMAGES = ("stop", "skip")
 KGCOOP_CONTEXT = "a photo of a"  # what the peers whose CTX_INIT is true or false mean by true
 
@@ -38,6 +45,9 @@ def extend_cfg(cfg: CfgNode) -> None:
     _add(coop, "PREC", "auto")  # fp32, fp16, bf16, amp; auto is fp32 on a CPU and fp16 on a GPU
     _add(coop, "CLASS_TOKEN_POSITION", "end")  # class name at the end, in the middle or at the front
 
+    zeroshot = _node(cfg.TRAINER, "ZEROSHOT")
+    _add(zeroshot, "ENSEMBLE", 7)  # ZeroshotCLIP2: CLIP's choice of 7 ImageNet templates, or all 80
+
 
 def _node(parent: CfgNode, name: str) -> CfgNode:
     if name not in parent:
@@ -58,15 +68,37 @@ def check_common(cfg: CfgNode) -> None:
     check_choice("MODEL.BACKBONE.ACTIVATION", cfg.MODEL.BACKBONE.ACTIVATION, ACTIVATIONS)
     check_choice("TEST.FINAL_MODEL", cfg.TEST.FINAL_MODEL, ("last_step", "best_val"))
     check_choice("TEST.SPLIT", cfg.TEST.SPLIT, ("test", "val"))
-    for key, value, least in (
-        ("OPTIM.MAX_EPOCH", cfg.OPTIM.MAX_EPOCH, 1),
-        ("DATALOADER.TRAIN_X.BATCH_SIZE", cfg.DATALOADER.TRAIN_X.BATCH_SIZE, 1),
-        ("DATALOADER.TEST.BATCH_SIZE", cfg.DATALOADER.TEST.BATCH_SIZE, 1),
-        ("DATALOADER.NUM_WORKERS", cfg.DATALOADER.NUM_WORKERS, 0),
-        ("TRAIN.PRINT_FREQ", cfg.TRAIN.PRINT_FREQ, 1),
+    check_choice("OPTIM.NAME", cfg.OPTIM.NAME, OPTIMIZERS)
+    check_choice("OPTIM.LR_SCHEDULER", cfg.OPTIM.LR_SCHEDULER, SCHEDULES)
+    check_choice("OPTIM.WARMUP_TYPE", cfg.OPTIM.WARMUP_TYPE, WARMUPS)
+    check_choice("DATALOADER.TRAIN_X.SAMPLER", cfg.DATALOADER.TRAIN_X.SAMPLER, SAMPLERS)
+    for key, value, least, most in (
+        ("SEED", cfg.SEED, -1, 2**32 - 1),
+        ("OPTIM.MAX_EPOCH", cfg.OPTIM.MAX_EPOCH, 1, 10**6),
+        ("OPTIM.LR", cfg.OPTIM.LR, 0, math.inf),
+        ("DATALOADER.TRAIN_X.BATCH_SIZE", cfg.DATALOADER.TRAIN_X.BATCH_SIZE, 1, 10**6),
+        ("DATALOADER.TEST.BATCH_SIZE", cfg.DATALOADER.TEST.BATCH_SIZE, 1, 10**6),
+        ("DATALOADER.NUM_WORKERS", cfg.DATALOADER.NUM_WORKERS, 0, 10**4),
+        ("DATALOADER.K_TRANSFORMS", cfg.DATALOADER.K_TRANSFORMS, 1, 1),
+        ("TRAIN.PRINT_FREQ", cfg.TRAIN.PRINT_FREQ, 1, math.inf),
     ):
-        if value < least:
-            raise UserError(f"{key} is {value}; it must be at least {least}.")
+        if not least <= value <= most:
+            limit = "" if most == math.inf else f" and at most {most}"
+            raise UserError(f"{key} is {value}; it must be at least {least}{limit}.")
+    for key, values, count in (
+        ("INPUT.SIZE", cfg.INPUT.SIZE, 2),
+        ("INPUT.PIXEL_MEAN", cfg.INPUT.PIXEL_MEAN, 3),
+        ("INPUT.PIXEL_STD", cfg.INPUT.PIXEL_STD, 3),
+        ("INPUT.RRCROP_SCALE", cfg.INPUT.RRCROP_SCALE, 2),
+    ):
+        if len(values) != count or not all(isinstance(v, (int, float)) and v >= 0 for v in values):
+            raise UserError(f"{key} is {values}; it must be {count} numbers.")
+    if 0 in cfg.INPUT.PIXEL_STD:
+        raise UserError(f"INPUT.PIXEL_STD is {cfg.INPUT.PIXEL_STD}; pictures cannot be divided by 0.")
+    unused = {"INPUT.NO_TRANSFORM": cfg.INPUT.NO_TRANSFORM, "DATALOADER.RETURN_IMG0": cfg.DATALOADER.RETURN_IMG0}
+    for key, value in unused.items():
+        if value:
+            raise UserError(f"{key} is True, but no trainer here uses pictures that are not transformed.")
 
 
 def check_prompt(section: str, node: CfgNode) -> None:
@@ -96,12 +128,15 @@ def merge_file(cfg: CfgNode, path: str) -> None:
         raise UserError(f"{path} is not valid YAML: {error}") from error
     if not isinstance(content, dict):
         raise UserError(f"{path} is not a configuration: its top level is {type(content).__name__}, not keys.")
-    for key, value in _leaves(content):
+    for key, value in flatten(content).items():
         _set(cfg, key, value, path)
 
 
 def merge_options(cfg: CfgNode, options: Sequence[str]) -> None:
     """Merge trailing `KEY VALUE` pairs of a command line."""
+    flags = [option for option in options if option.startswith("--")]
+    if flags:
+        raise UserError(f"{flags[0]} comes after KEY VALUE pairs, where it is not read. Put it before them.")
     if len(options) % 2:
         raise UserError(f"The options at the end are KEY VALUE pairs, but {options[-1]!r} has no value.")
     for key, text in zip(options[::2], options[1::2], strict=True):
@@ -117,28 +152,25 @@ def merge_value(cfg: CfgNode, key: str, value: Any) -> None:
     _set(cfg, key, value, "the command line")
 
 
-def _leaves(content: dict[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
-    for key, value in content.items():
-        if isinstance(value, dict):
-            yield from _leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
-
-
 def _set(cfg: CfgNode, key: str, value: Any, origin: str) -> None:
+    """Set one key, which must exist, to a value of its type."""
     *path, leaf = key.split(".")
     node = cfg
     for name in path:
         if name not in node or not isinstance(node[name], CfgNode):
             raise _unknown(cfg, key, origin)
         node = node[name]
-    if leaf not in node or isinstance(node[leaf], CfgNode):
+    if leaf in node and isinstance(node[leaf], CfgNode):
+        if value is None:  # an empty section of a file
+            return
+        raise UserError(f"{origin} sets {key} to {value!r}, but {key} is a section with keys of its own.")
+    if leaf not in node:
         raise _unknown(cfg, key, origin)
     node[leaf] = _coerce(key, node[leaf], value, origin)
 
 
 def _unknown(cfg: CfgNode, key: str, origin: str) -> UserError:
-    known = [name for name, _ in _leaves(cfg)]
+    known = list(flatten(cfg))
     return UserError(f"{origin} sets {key}, which is no configuration key.{nearest(key, known)}")
 
 
@@ -147,8 +179,8 @@ def _coerce(key: str, default: Any, value: Any, origin: str) -> Any:
     if isinstance(value, str) and not isinstance(default, str):
         with suppress(ValueError, SyntaxError):
             value = ast.literal_eval(value)  # YAML leaves "(224, 224)" and "1e-5" as text
-    if key.endswith(".CTX_INIT"):
-        return context_words(value) if isinstance(default, str) and isinstance(value, bool) else value
+    if key.endswith(".CTX_INIT") and isinstance(value, bool):
+        return context_words(value) if isinstance(default, str) else value
     if isinstance(default, (list, tuple)) and isinstance(value, (list, tuple)):
         return type(default)(value)
     if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):

@@ -6,15 +6,15 @@ import torch.nn.functional as F
 from dassl.engine import TRAINER_REGISTRY
 from torch import Tensor
 
-from cocoamix import checkpoints
 from cocoamix.images import derive_seed
 from cocoamix.prompts import PromptLearner
+from cocoamix.registry import register
 
 from .base import CLIPTrainer
 from .config import context_words
 
 
-@TRAINER_REGISTRY.register()
+@register(TRAINER_REGISTRY)
 class CoOp(CLIPTrainer):
     """A context shared by all classes, or one for each (CSC)."""
 
@@ -31,11 +31,9 @@ class CoOp(CLIPTrainer):
         )
         print(f'Initial context: "{self.prompt_learner.initial_context}"')
         print(f"Number of context words (tokens): {self.prompt_learner.n_ctx}")
-        if self.cfg.MODEL.INIT_WEIGHTS:
-            path = self.cfg.MODEL.INIT_WEIGHTS
-            content = checkpoints.load(path)
-            checkpoints.load_into(self.prompt_learner, content.get("state_dict", content), f"MODEL.INIT_WEIGHTS {path}")
         self.register("prompt_learner", self.prompt_learner, self.cfg.OPTIM)
+        if self.cfg.MODEL.INIT_WEIGHTS:
+            self.load_initial("prompt_learner", self.cfg.MODEL.INIT_WEIGHTS)
 
     def text_features(self) -> Tensor:
         return self.clip.encode_prompts(*self.prompt_learner())

@@ -6,8 +6,10 @@ import hashlib
 import json
 import platform
 from collections.abc import Iterable, Mapping
+from importlib import metadata
 from typing import Any
 
+import dassl
 import numpy
 import PIL
 import torch
@@ -24,6 +26,7 @@ _NOT_SETTINGS = {
     "VERBOSE",
     "USE_CUDA",
     "DATASET.ROOT",
+    "MODEL.BACKBONE.WEIGHTS",  # the protocol has the hash of what is in the file
     "DATALOADER.NUM_WORKERS",
     "TRAIN.PRINT_FREQ",
     "TRAIN.CHECKPOINT_FREQ",
@@ -49,9 +52,17 @@ def flatten(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def training_settings(cfg: CfgNode) -> dict[str, Any]:
-    """Return every setting that a resumed run must share with the run it goes on from."""
-    return {key: value for key, value in flatten(plain(cfg)).items() if key not in _NOT_SETTINGS}
+def training_settings(cfg: CfgNode, section: str) -> dict[str, Any]:
+    """Return every setting that a resumed run must share with the run it goes on from.
+
+    section: the trainer's node; those of other trainers do not matter.
+    """
+    own = ("TRAINER.NAME", f"TRAINER.{section}.")
+    return {
+        key: value
+        for key, value in flatten(plain(cfg)).items()
+        if key not in _NOT_SETTINGS and (not key.startswith("TRAINER.") or key.startswith(own))
+    }
 
 
 def digest(content: Any, length: int = 16) -> str:
@@ -80,13 +91,8 @@ def describe_protocol(cfg: CfgNode, clip: FrozenCLIP, dataset: Any, templates: I
         "weights_sha256": clip.weights_hash,
         "source": clip.source,
         "precision": clip.precision,
-        "transforms": {
-            "size": plain(cfg.INPUT.SIZE),
-            "interpolation": cfg.INPUT.INTERPOLATION,
-            "mean": plain(cfg.INPUT.PIXEL_MEAN),
-            "std": plain(cfg.INPUT.PIXEL_STD),
-            "train": plain(cfg.INPUT.TRANSFORMS),
-        },
+        "activation": clip.activation,
+        "transforms": plain(cfg.INPUT),
         "templates": list(templates),
     }
 
@@ -96,13 +102,27 @@ def fingerprint(protocol: Mapping[str, Any]) -> str:
     return digest({**protocol, "splits": {"test": protocol["splits"]["test"]}})
 
 
-def versions() -> dict[str, str]:
-    """Return the versions that a number may depend on."""
+def versions(source: str) -> dict[str, str]:
+    """Return the versions that a number may depend on. source: the package that runs CLIP."""
+    packages = {"clip": ("clip-anytorch", "openai-clip", "clip"), "open_clip": ("open_clip_torch",)}[source]
     return {
         "cocoamix": __version__,
+        "engine": f"dassl {getattr(dassl, '__version__', '')}".strip(),
         "python": platform.python_version(),
         "torch": torch.__version__,
+        "torchvision": _version("torchvision"),
+        source: _version(*packages),
         "numpy": numpy.__version__,
         "pillow": PIL.__version__,
         "platform": platform.platform(),
+        "cuda": torch.version.cuda or "none",
     }
+
+
+def _version(*packages: str) -> str:
+    for package in packages:
+        try:
+            return metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return "unknown"

@@ -8,9 +8,11 @@ is killed at any moment never leaves them at different epochs.
 from __future__ import annotations
 
 import os
+import tempfile
 import warnings
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import IO, Any, cast
 
 import torch
 from dassl.engine import TrainerX
@@ -20,11 +22,13 @@ from yacs.config import CfgNode
 from cocoamix import checkpoints
 from cocoamix.clip import FrozenCLIP
 from cocoamix.errors import UserError
+from cocoamix.files import write_atomically
 from cocoamix.images import ImageItems
 
 from . import protocol
 
 RESUME = "resume.pth"
+RESUME_KEYS = ("epoch", "models", "optimizers", "schedules", "scaler", "seed", "best_result", "settings", "protocol")
 
 
 class SavingTrainer(TrainerX):
@@ -35,6 +39,8 @@ class SavingTrainer(TrainerX):
     scaler: Any | None
     protocol: dict[str, Any]
     seed: int
+    section: str
+    unreadable: dict[str, str]
     trained_epochs = 0  # what the current weights have seen
 
     @property
@@ -56,7 +62,7 @@ class SavingTrainer(TrainerX):
             schedule = self._scheds[name]
             state = checkpoints.plain_schedule(schedule) if schedule is not None else None
             content = {
-                "state_dict": _without_module(self._models[name].state_dict()),
+                "state_dict": self._models[name].state_dict(),
                 "epoch": epoch + 1,
                 "optimizer": self._optims[name].state_dict() if self._optims[name] is not None else None,
                 "scheduler": state["own"] if state else None,
@@ -79,18 +85,35 @@ class SavingTrainer(TrainerX):
             "backbone": self.clip.name,
             "weights_sha256": self.clip.weights_hash,
             "classnames": self.classnames,
+            "activation": self.clip.activation,
             "seed": self.seed,
+            "settings": protocol.training_settings(self.cfg, self.section),
             "protocol": self.protocol,
         }
 
     def after_epoch(self) -> None:
         self.trained_epochs = self.epoch + 1
+        self._refuse_non_finite()  # before anything is saved or reported
         super().after_epoch()
-        self._save_resume()
+        self._save_resume(self.trained_epochs)
 
-    def _save_resume(self) -> None:
+    def before_train(self) -> None:
+        super().before_train()
+        # From the first moment on, so that a run is never taken up from checkpoints that tell only half of its state.
+        self._save_resume(self.trained_epochs)
+
+    def _refuse_non_finite(self) -> None:
+        for name, model in self._models.items():
+            for key, parameter in model.named_parameters():
+                if not torch.isfinite(parameter).all():
+                    raise UserError(
+                        f"{name}.{key} is not finite after epoch {self.epoch + 1}: training has diverged. Nothing was "
+                        f"saved of this epoch. Try a smaller OPTIM.LR (now {self.cfg.OPTIM.LR})."
+                    )
+
+    def _save_resume(self, epochs: int) -> None:
         content = {
-            "epoch": self.epoch + 1,
+            "epoch": epochs,
             "models": {name: _trained(model) for name, model in self._models.items()},
             "optimizers": {name: o.state_dict() for name, o in self._optims.items() if o is not None},
             "schedules": {name: checkpoints.plain_schedule(s) for name, s in self._scheds.items() if s is not None},
@@ -98,29 +121,60 @@ class SavingTrainer(TrainerX):
             # Every epoch seeds all generators from this number, so it restores them.
             "seed": self.seed,
             "best_result": float(self.best_result),
-            "settings": protocol.training_settings(self.cfg),
+            "settings": protocol.training_settings(self.cfg, self.section),
             "protocol": self.protocol,
+            "unreadable": self.unreadable,
         }
         checkpoints.save(Path(self.output_dir, RESUME), content)
 
     # ------------------------------------------------------------------ resuming
 
     def resume_model_if_exist(self, directory: str) -> int:
-        """Go on from `directory` if it holds a run; return the number of epochs already done."""
-        path = Path(directory, RESUME)
-        if path.is_file():
-            return self._resume(path)
-        names = self.get_model_names()
-        if names and all(Path(directory, name, checkpoints.POINTER).is_file() for name in names):
-            return self._resume_from_checkpoints(Path(directory))
+        """Go on from the output folder if it holds a run, else from the folder that --resume names.
+
+        In this order, so that a run that was resumed from elsewhere and is started again goes on from its own state.
+        Returns the number of epochs already done.
+        """
+        for folder in dict.fromkeys((Path(self.output_dir), Path(directory))):
+            done = self._resume_from(folder)
+            if done is not None:
+                self.trained_epochs = done
+                print(f"Resuming from {folder}: {done} of {self.max_epoch} epochs are done")
+                if folder != Path(self.output_dir):
+                    self._take_over(folder, done)
+                return done
         if self.cfg.RESUME:
             raise UserError(f"--resume names {directory}, which holds neither {RESUME} nor checkpoints to go on from.")
         print("No checkpoint found, train from scratch")
         return 0
 
+    def _resume_from(self, folder: Path) -> int | None:
+        if (folder / RESUME).is_file():
+            return self._resume(folder / RESUME)
+        names = self.get_model_names()
+        if names and all((folder / name / checkpoints.POINTER).is_file() for name in names):
+            return self._resume_from_checkpoints(folder)
+        return None
+
+    def _take_over(self, folder: Path, done: int) -> None:
+        """Bring what the rest of the run may need from the folder that it goes on from."""
+        for name in self.get_model_names():
+            best = folder / name / checkpoints.BEST
+            if best.is_file():
+                write_atomically(Path(self.output_dir, name, checkpoints.BEST), _copier(best))
+        if done >= self.max_epoch:
+            self.save_model(done - 1, self.output_dir)
+
+    def _best_so_far(self) -> float:
+        """The fallback asks for this after a resume; the resume file has already told."""
+        return float(self.best_result)
+
     def _resume(self, path: Path) -> int:
         state = checkpoints.load(path)
-        self._check_settings(path, state)
+        missing = [key for key in RESUME_KEYS if key not in state]
+        if missing:
+            raise UserError(f"{path} is not a state to resume from: it has no {', '.join(missing)}. Delete it.")
+        self._check_settings(path, state["settings"], state["protocol"])
         for name, tensors in state["models"].items():
             checkpoints.load_into(self._models[name], tensors, str(path))
         for name, optimizer_state in state["optimizers"].items():
@@ -131,17 +185,15 @@ class SavingTrainer(TrainerX):
             self.scaler.load_state_dict(state["scaler"])
         self._take_seed(state["seed"])
         self.best_result = state["best_result"]
-        self.trained_epochs = state["epoch"]
-        print(f"Resuming from {path}: {state['epoch']} of {self.max_epoch} epochs are done")
+        self.unreadable.update(state["unreadable"])
         return int(state["epoch"])
 
-    def _check_settings(self, path: Path, state: dict[str, Any]) -> None:
+    def _check_settings(self, path: Path, then: Mapping[str, Any], told: Mapping[str, Any]) -> None:
         """Refuse to go on from a run of other settings: the result would be of neither."""
-        now = protocol.training_settings(self.cfg)
-        then = state["settings"]
+        now = protocol.training_settings(self.cfg, self.section)
         differing = [key for key in sorted({*now, *then}) if now.get(key) != then.get(key)]
         shown = "; ".join(f"{key} was {then.get(key)!r} and is {now.get(key)!r}" for key in differing[:5])
-        if not differing and state["protocol"] != self.protocol:
+        if not differing and told != self.protocol:
             shown = "the pictures, their split or the CLIP weights have changed"
         if shown:
             raise UserError(
@@ -159,22 +211,27 @@ class SavingTrainer(TrainerX):
     def _resume_from_checkpoints(self, directory: Path) -> int:
         """Go on from checkpoints of CoOp's layout alone, such as Dassl's own: their schedules are stepped anew."""
         names = self.get_model_names()
-        paths = [directory / name / (directory / name / checkpoints.POINTER).read_text().strip() for name in names]
+        paths = [newest(directory / name) for name in names]
         contents = [checkpoints.load(path) for path in paths]
-        epochs = {int(content["epoch"]) for content in contents}
+        epochs = {checkpoints.epochs_of(content) for content in contents}
         if len(epochs) > 1:
             raise UserError(f"The models in {directory} were saved at different epochs ({sorted(epochs)}).")
         done = epochs.pop()
         for name, content, path in zip(names, contents, paths, strict=True):
-            self._load_weights(name, content, path)
+            origin = self._load_weights(name, content, path)
+            if origin:
+                self._check_settings(path, origin.get("settings", {}), origin.get("protocol", {}))
+                self._take_seed(origin["seed"])
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # torch expects optimizer steps in between
                 for _ in range(done if self._scheds[name] is not None else 0):
                     self._scheds[name].step()
             if content.get("optimizer") and self._optims[name] is not None:
                 self._optims[name].load_state_dict(content["optimizer"])
-        self.trained_epochs = done
-        print(f"Resuming from the checkpoints in {directory}: {done} of {self.max_epoch} epochs are done")
+        best = directory / names[0] / checkpoints.BEST
+        if best.is_file():
+            result = checkpoints.load(best).get("val_result")
+            self.best_result = result if isinstance(result, float) else self.best_result
         return done
 
     # ------------------------------------------------------------------ loading
@@ -188,60 +245,50 @@ class SavingTrainer(TrainerX):
             print("No --model-dir is given, so nothing is loaded")
             return
         for name in self.get_model_names():
-            path = self._checkpoint_path(Path(directory, name), epoch)
+            path = checkpoint_path(Path(directory, name), epoch)
             content = checkpoints.load(path)
             self._load_weights(name, content, path)
-            self.trained_epochs = int(content.get("epoch", 0))
+            self.trained_epochs = checkpoints.epochs_of(content)
             print(f'Loading weights to {name} from "{path}" (epoch = {self.trained_epochs})')
 
-    def _checkpoint_path(self, folder: Path, epoch: int | None) -> Path:
-        if not folder.is_dir():
-            there = sorted(p.name for p in folder.parent.iterdir()) if folder.parent.is_dir() else []
-            raise UserError(
-                f"There are no checkpoints in {folder}"
-                + (f": {folder.parent} holds {', '.join(there)}." if there else ": the folder does not exist.")
-                + " --model-dir is the output folder of a training run of the same trainer."
-            )
-        best, pointer = folder / checkpoints.BEST, folder / checkpoints.POINTER
-        if epoch is not None and epoch >= 0:
-            path = folder / checkpoints.epoch_file(epoch)
-        elif epoch is None and best.is_file():
-            path = best
-        elif pointer.is_file():
-            path = folder / pointer.read_text().strip()
-        else:
-            path = best
-        if not path.is_file():
-            there = sorted(p.name for p in folder.glob("model*"))
-            raise UserError(f"There is no {path.name} in {folder}. It holds: {', '.join(there) or 'nothing'}.")
-        return path
+    def load_initial(self, name: str, path: str) -> None:
+        """Start a model from the checkpoint that MODEL.INIT_WEIGHTS names."""
+        self._load_weights(name, checkpoints.load(path), Path(path))
+        print(f'Starting {name} from "{path}"')
 
-    def _load_weights(self, name: str, content: dict[str, Any], path: Path) -> None:
-        state = content.get("state_dict")
-        if not state:
-            raise UserError(f"{path} is not a checkpoint of a CoOp-style trainer: it has no state_dict.")
-        self._check_origin(name, state, content.get("cocoamix") or {}, path)
-        for note in checkpoints.load_into(self._models[name], _without_module(state), str(path)):
+    def _load_weights(self, name: str, content: dict[str, Any], path: Path) -> dict[str, Any]:
+        """Load a checkpoint into a model; return what the checkpoint tells of its origin, if it is ours."""
+        state = checkpoints.weights_of(content, path)
+        told = content.get("cocoamix")
+        origin = told if isinstance(told, dict) else {}
+        self._check_origin(name, state, origin, path)
+        for note in checkpoints.load_into(self._models[name], state, str(path)):
             print(f"Note: {note}")
+        return origin
 
     def _check_origin(self, name: str, state: dict[str, Tensor], origin: dict[str, Any], path: Path) -> None:
         """Refuse a checkpoint of other CLIP weights, or a class-specific context of other classes."""
-        told = origin.get("weights_sha256")
-        if told and told != self.clip.weights_hash:
-            raise UserError(
-                f"{path} was trained on {origin['backbone']} with weights {told[:16]}, "
-                f"but this run uses {self.clip.name} with weights {self.clip.weights_hash[:16]}."
-            )
-        model = self._models[name]
-        own = dict(model.named_buffers())
+        now = self.provenance()
+        for key in ("weights_sha256", "activation"):
+            if origin.get(key, now[key]) != now[key]:
+                raise UserError(
+                    f"{path} was trained on {origin.get('backbone')} with {key} {str(origin[key])[:16]}, "
+                    f"but this run uses {self.clip.name} with {now[key][:16]}."
+                )
+        own = dict(self._models[name].named_buffers())
         # CoOp's checkpoints name no backbone, but they carry its embedding of the start token ...
         prefix = state.get("token_prefix")
-        if not told and prefix is not None and "token_prefix" in own and not _alike(prefix[0], own["token_prefix"][0]):
+        if (
+            not origin
+            and prefix is not None
+            and "token_prefix" in own
+            and not _alike(prefix[0], own["token_prefix"][0])
+        ):
             raise UserError(f"{path} was trained on other CLIP weights than {self.clip.name} has in this run.")
         # ... and those of the class names.
-        if state.get("ctx") is not None and state["ctx"].dim() == 3:
-            names = origin.get("classnames")
-            suffix = state.get("token_suffix")
+        context, mine = state.get("ctx"), dict(self._models[name].named_parameters()).get("ctx")
+        if context is not None and mine is not None and context.dim() == 3 and context.shape[1:] == mine.shape[-2:]:
+            names, suffix = origin.get("classnames"), state.get("token_suffix")
             same = names == self.classnames if names else suffix is None or _alike(suffix, own["token_suffix"])
             if not same:
                 raise UserError(
@@ -250,13 +297,48 @@ class SavingTrainer(TrainerX):
                 )
 
 
+def newest(folder: Path) -> Path:
+    """Return the checkpoint that a folder's pointer names."""
+    try:
+        return folder / (folder / checkpoints.POINTER).read_text(encoding="utf-8").strip()
+    except UnicodeDecodeError as error:
+        raise UserError(f"{folder / checkpoints.POINTER} should name a checkpoint, but it is no text.") from error
+
+
+def checkpoint_path(folder: Path, epoch: int | None) -> Path:
+    """Return the file to load from a model's folder: see `SavingTrainer.load_model`."""
+    if not folder.is_dir():
+        there = sorted(p.name for p in folder.parent.iterdir()) if folder.parent.is_dir() else []
+        raise UserError(
+            f"There are no checkpoints in {folder}"
+            + (f": {folder.parent} holds {', '.join(there)}." if there else ": the folder does not exist.")
+            + " --model-dir is the output folder of a training run of the same trainer."
+        )
+    path = folder / checkpoints.BEST
+    if epoch is not None and epoch >= 0:
+        path = folder / checkpoints.epoch_file(epoch)
+    elif (epoch is not None or not path.is_file()) and (folder / checkpoints.POINTER).is_file():
+        path = newest(folder)
+    if not path.is_file():
+        there = sorted(p.name for p in folder.glob("model*"))
+        raise UserError(f"There is no {path.name} in {folder}. It holds: {', '.join(there) or 'nothing'}.")
+    return path
+
+
+def seed_of_run(folder: str) -> int | None:
+    """Return the seed that an unfinished run in `folder` drew, if there is one."""
+    path = Path(folder, RESUME)
+    seed = checkpoints.load(path).get("seed") if path.is_file() else None
+    return seed if isinstance(seed, int) else None
+
+
+def _copier(source: Path) -> Callable[[IO[bytes]], object]:
+    return lambda file: file.write(source.read_bytes())
+
+
 def _alike(one: Tensor, other: Tensor) -> bool:
     """Compare embeddings up to half precision."""
     return one.shape == other.shape and torch.allclose(one.float().cpu(), other.float().cpu(), atol=1e-3, rtol=1e-2)
-
-
-def _without_module(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {key.removeprefix("module."): value for key, value in state.items()}
 
 
 def _trained(model: nn.Module) -> dict[str, Tensor]:
@@ -268,8 +350,7 @@ def output_is_writable(directory: str) -> None:
     """Refuse an output folder that cannot be written before any work is done."""
     try:
         os.makedirs(directory, exist_ok=True)
-        probe = Path(directory, ".write-test")
-        probe.write_text("")
-        probe.unlink()
+        with tempfile.TemporaryFile(dir=directory):
+            pass
     except OSError as error:
         raise UserError(f"The output folder {directory} cannot be written: {error.strerror}.") from error

@@ -6,13 +6,17 @@ from collections.abc import Sequence
 
 from dassl.engine import TRAINER_REGISTRY
 from torch import Tensor
+from yacs.config import CfgNode
 
 from cocoamix.clip import templates
+from cocoamix.errors import UserError
+from cocoamix.registry import register
 
 from .base import CLIPTrainer
+from .config import ENSEMBLES
 
 
-@TRAINER_REGISTRY.register()
+@register(TRAINER_REGISTRY)
 class ZeroshotCLIP(CLIPTrainer):
     """One template per dataset."""
 
@@ -27,9 +31,14 @@ class ZeroshotCLIP(CLIPTrainer):
         return self.clip.encode_classes(self.classnames, self.templates())
 
 
-@TRAINER_REGISTRY.register()
+@register(TRAINER_REGISTRY)
 class ZeroshotCLIP2(ZeroshotCLIP):
-    """CLIP's seven ImageNet templates and the dataset's own, their features averaged."""
+    """CLIP's seven (or eighty) ImageNet templates and the dataset's own, their features averaged."""
+
+    def check_cfg(self, cfg: CfgNode) -> None:
+        super().check_cfg(cfg)
+        if cfg.TRAINER.ZEROSHOT.ENSEMBLE not in ENSEMBLES:
+            raise UserError(f"TRAINER.ZEROSHOT.ENSEMBLE is {cfg.TRAINER.ZEROSHOT.ENSEMBLE}; it must be 7 or 80.")
 
     def templates(self) -> Sequence[str]:
-        return templates.ensemble_templates(self.cfg.DATASET.NAME)
+        return templates.ensemble_templates(self.cfg.DATASET.NAME, self.cfg.TRAINER.ZEROSHOT.ENSEMBLE)

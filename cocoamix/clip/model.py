@@ -28,8 +28,11 @@ _TEXTS_AT_ONCE = 256  # bounds the memory of a text pass without gradients
 class FrozenCLIP(nn.Module):
     """A CLIP whose weights never change. Features come out L2-normalised, in fp32."""
 
-    def __init__(self, model: Any, sizes: Sizes, name: str, source: str, precision: str) -> None:
+    def __init__(
+        self, model: Any, sizes: Sizes, name: str, source: str, precision: str, activation: str = "quick_gelu"
+    ) -> None:
         super().__init__()
+        self.activation = activation
         self.name, self.source, self.precision, self.sizes = name, source, precision, sizes
         prec.convert_weights(model, prec.WEIGHT_DTYPES[precision])
         model.requires_grad_(False).eval()
@@ -134,7 +137,7 @@ def load_clip(
     else:
         nn.init.constant_(model.logit_scale, math.log(100))  # what training takes it to
     digest = hash_weights(model.state_dict())
-    frozen = FrozenCLIP(model, sizes, name, used, resolved).to(device)
+    frozen = FrozenCLIP(model, sizes, name, used, resolved, activation).to(device)
     frozen.weights_hash = digest
     return frozen
 

@@ -116,6 +116,7 @@ def dataset_template(dataset: str) -> str:
     return PER_DATASET.get(dataset, DEFAULT)
 
 
-def ensemble_templates(dataset: str) -> list[str]:
-    """Return the templates of CoOp's ensemble: the seven, and the dataset's own unless that is ImageNet."""
-    return [*IMAGENET_7] if dataset == "ImageNet" else [*IMAGENET_7, dataset_template(dataset)]
+def ensemble_templates(dataset: str, count: int = 7) -> list[str]:
+    """Return CoOp's ensemble: CLIP's seven (or eighty), and the dataset's own unless that is ImageNet."""
+    chosen = IMAGENET_80 if count == 80 else IMAGENET_7
+    return [*chosen] if dataset == "ImageNet" else [*chosen, dataset_template(dataset)]

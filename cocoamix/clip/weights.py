@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import pickle
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-import torch
 from torch import Tensor
 
+from .. import checkpoints
 from ..errors import UserError
+from ..inert import is_torchscript, read_torchscript
 from . import tiny
 
 # Numbers that OpenAI's archives carry beside the weights.
@@ -27,41 +27,31 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         if path.suffix == ".safetensors":
             from safetensors.torch import load_file
 
-            state: Mapping[str, Tensor] = load_file(path)
+            state: Mapping[str, Any] = load_file(path)
             if tiny.is_packed(state):
                 state = tiny.unpack(state)
-        elif _is_torchscript(path):
-            state = torch.jit.load(str(path), map_location="cpu").state_dict()
+        elif is_torchscript(path):
+            state = read_torchscript(path)
         else:
-            state = torch.load(path, map_location="cpu", weights_only=True)
-    except (RuntimeError, EOFError, pickle.UnpicklingError, zipfile.BadZipFile, ValueError, OSError) as error:
-        raise UserError(f"{path} cannot be read as CLIP weights: {_first_line(error)}") from error
-    except Exception as error:  # safetensors has an exception class of its own
-        if type(error).__module__.startswith("safetensors"):
-            raise UserError(f"{path} cannot be read as CLIP weights: {_first_line(error)}") from error
+            state = checkpoints.load(path)
+    except UserError:
         raise
+    except Exception as error:  # whatever a damaged file makes of a reader, it is the file that is wrong
+        raise UserError(
+            f"{path} cannot be read as CLIP weights: it is cut short, altered or of another kind."
+        ) from error
     return _normalise(state, path)
 
 
-def _is_torchscript(path: Path) -> bool:
-    if not zipfile.is_zipfile(path):
-        return False
-    with zipfile.ZipFile(path) as archive:
-        return any(name.endswith("/constants.pkl") for name in archive.namelist())
-
-
-def _normalise(state: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
-    inner = state.get("state_dict", state)  # open_clip's training checkpoints wrap it
-    if not isinstance(inner, Mapping):
-        raise UserError(f"{path} holds no state dict.")
+def _normalise(state: Mapping[str, Any], path: Path) -> dict[str, Tensor]:
+    # open_clip's training checkpoints wrap the state dict and prefix its keys.
     weights = {
-        key.removeprefix("module."): value.float()
-        for key, value in inner.items()
-        if isinstance(value, Tensor) and key.removeprefix("module.") not in _NOT_WEIGHTS
+        key: value.float() for key, value in checkpoints.weights_of(state, path).items() if key not in _NOT_WEIGHTS
     }
     missing = [key for key in _NEEDED if key not in weights]
-    if missing:
-        raise UserError(f"{path} is not a CLIP model of OpenAI's architecture: it has no {', '.join(missing)}.")
+    if missing or not any(key.startswith("visual.") for key in weights):
+        lacking = ", ".join(missing) or "image tower"
+        raise UserError(f"{path} is not a CLIP model of OpenAI's architecture: it has no {lacking}.")
     return weights
 
 
@@ -75,7 +65,3 @@ def hash_weights(state: Mapping[str, Tensor]) -> str:
         digest.update(f"{key}{tuple(value.shape)}".encode())
         digest.update(value.numpy().data)
     return digest.hexdigest()
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -144,3 +145,34 @@ def test_initial_weights(run: Runner) -> None:
     frozen = ["OPTIM.LR", "0.0", "OPTIM.WARMUP_CONS_LR", "0.0", "OPTIM.WEIGHT_DECAY", "0.0"]
     second = run(*BASE, "MODEL.INIT_WEIGHTS", str(path), *frozen, name="second", seed="2")
     assert torch.equal(context(first.folder), context(second.folder))
+
+
+def test_fingerprint_follows_what_changes_numbers(run: Runner) -> None:
+    def fingerprint(*settings: str) -> str:
+        return str(
+            run("--eval-only", *settings, trainer="ZeroshotCLIP", name="-".join(settings) or "plain").results[
+                "fingerprint"
+            ]
+        )
+
+    plain = fingerprint()
+    source = ("MODEL.BACKBONE.SOURCE", "open_clip")
+    assert plain == fingerprint("DATALOADER.NUM_WORKERS", "1")
+    assert plain == fingerprint("DATALOADER.TEST.BATCH_SIZE", "7")
+    assert fingerprint(*source) != fingerprint(*source, "MODEL.BACKBONE.ACTIVATION", "gelu")
+    assert plain != fingerprint("INPUT.RRCROP_SCALE", "(0.9, 1.0)")
+    assert plain != fingerprint("INPUT.INTERPOLATION", "bilinear")
+    assert plain != fingerprint("DATASET.SUBSAMPLE_CLASSES", "new")
+
+
+def test_eighty_templates(run: Runner) -> None:
+    done = run("--eval-only", "TRAINER.ZEROSHOT.ENSEMBLE", "80", trainer="ZeroshotCLIP2")
+    assert len(done.results["protocol"]["templates"]) == 81
+    assert run("--eval-only", "TRAINER.ZEROSHOT.ENSEMBLE", "9", trainer="ZeroshotCLIP2", name="bad").status == 2
+
+
+def test_results_of_another_evaluation_are_kept(run: Runner) -> None:
+    trained = run(*BASE)
+    run("--eval-only", "--model-dir", str(trained.folder), *NEW)
+    kept = [json.loads(path.read_text())["subset"] for path in sorted(trained.folder.glob("results.json*"))]
+    assert kept == ["new", "base"]

@@ -61,18 +61,9 @@ def test_killed_at_several_moments(run: Runner, start: Starter, optimizer: str, 
 
 
 def test_learning_rates_after_a_resume(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cocoamix.trainers.coop import CoOp
-
     settings = [*BASE, "OPTIM.LR", "0.002", "OPTIM.MAX_EPOCH", "10"]
-    original = CoOp.before_epoch
-
-    def stop_at_four(self: CoOp) -> None:
-        if self.epoch == 4:
-            raise KeyboardInterrupt
-        original(self)
-
     with monkeypatch.context() as patch:
-        patch.setattr(CoOp, "before_epoch", stop_at_four)
+        stopping_at(4, patch)
         stopped = run(*settings)
     assert stopped.status == 130
     assert "goes on from the last whole epoch" in stopped.output
@@ -81,24 +72,151 @@ def test_learning_rates_after_a_resume(run: Runner, monkeypatch: pytest.MonkeyPa
     assert seen == pytest.approx([0.001588, 0.001309, 0.001, 0.000691, 0.000412, 0.000191], abs=5e-7)
 
 
-def test_without_a_seed(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The drawn seed is kept, so that even such a run goes on as it began."""
+def stopping_at(epoch: int, patch: pytest.MonkeyPatch) -> None:
+    """Make runs stop before an epoch, as Ctrl-C does."""
     from cocoamix.trainers.coop import CoOp
 
     original = CoOp.before_epoch
-    seeds = []
 
-    def stop_at_two(self: CoOp) -> None:
-        seeds.append(self.seed)
-        if self.epoch == 2:
+    def before_epoch(self: CoOp) -> None:
+        if self.epoch == epoch:
             raise KeyboardInterrupt
         original(self)
 
-    settings = ["DATASET.SUBSAMPLE_CLASSES", "base"]
+    patch.setattr(CoOp, "before_epoch", before_epoch)
+
+
+def test_without_a_seed(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The drawn seed is kept, so that even such a run goes on as it began, few-shot draw and all."""
+    settings = ["DATASET.SUBSAMPLE_CLASSES", "base", "DATASET.NUM_SHOTS", "2", "DATALOADER.TRAIN_X.BATCH_SIZE", "4"]
     with monkeypatch.context() as patch:
-        patch.setattr(CoOp, "before_epoch", stop_at_two)
-        run(*settings, seed="-1")
-    assert run(*settings, seed="-1").results["seed"] == seeds[0]
+        stopping_at(2, patch)
+        stopped = run(*settings, seed="-1")
+    seed = checkpoints.load(stopped.folder / "resume.pth")["seed"]
+    resumed = run(*settings, seed="-1")
+    assert resumed.status == 0, resumed.output[-500:]
+    assert resumed.results["seed"] == seed
+    assert "2 of 4 epochs are done" in resumed.output
+    assert run(*settings, seed="-1", name="other").results["seed"] != seed
+
+
+def test_going_on_elsewhere(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """--resume with another output folder: the best model comes along; a second start goes on from its own state."""
+    settings = [*BASE, "TEST.FINAL_MODEL", "best_val", "OPTIM.LR", "0.5"]  # large, so that the best is not the last
+    whole = run(*settings, name="whole")
+    assert whole.results["epoch"] < 4
+    with monkeypatch.context() as patch:
+        stopping_at(3, patch)
+        first = run(*settings, name="first")
+    assert whole.results["epoch"] <= 3
+    with monkeypatch.context() as patch:
+        stopping_at(3, patch)
+        run("--resume", str(first.folder), *settings, name="second")
+    second = run("--resume", str(first.folder), *settings, name="second")
+    assert second.results["epoch"] == whole.results["epoch"]
+    assert second.results["metrics"] == whole.results["metrics"]
+    assert torch.equal(final(whole.folder, 4)[0], final(second.folder, 4)[0])
+    finished = run("--resume", str(whole.folder), *settings, name="third")
+    assert finished.results["metrics"] == whole.results["metrics"]
+    assert torch.equal(final(whole.folder, 4)[0], final(finished.folder, 4)[0])
+
+
+class Killed(BaseException):
+    """Stands for a kill: nothing catches it."""
+
+
+class TestBetweenAnyTwoFiles:
+    """A run with two models, killed before or after every single file that it writes."""
+
+    SETTINGS = (*BASE, "OPTIM.MAX_EPOCH", "3", "TEST.FINAL_MODEL", "best_val", "TRAIN.CHECKPOINT_FREQ", "1")
+
+    @pytest.fixture
+    def two_models(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """CoOp with a second, trained number."""
+        from cocoamix.trainers.coop import CoOp
+
+        build, loss = CoOp.build_prompts, CoOp.compute_loss
+
+        def build_two(self: CoOp) -> None:
+            build(self)
+            self.second = torch.nn.Linear(1, 1, bias=False, device=self.device)
+            torch.nn.init.ones_(self.second.weight)
+            self.register("second", self.second, self.cfg.OPTIM)
+
+        def loss_of_two(self: CoOp, *args: torch.Tensor) -> Any:
+            terms, logits = loss(self, *args)
+            terms["loss"] = terms["loss"] * self.second.weight.squeeze()
+            return terms, logits
+
+        monkeypatch.setattr(CoOp, "build_prompts", build_two)
+        monkeypatch.setattr(CoOp, "compute_loss", loss_of_two)
+
+    @staticmethod
+    def state(folder: Path) -> dict[str, Any]:
+        found = {}
+        for path in sorted(folder.rglob("model*")):
+            content = checkpoints.load(path)
+            found[str(path.relative_to(folder))] = (content["epoch"], content["state_dict"])
+        return found
+
+    def test_all_moments(self, run: Runner, two_models: None, monkeypatch: pytest.MonkeyPatch) -> None:
+        import os
+
+        replace = os.replace
+        moves: list[str] = []
+
+        def count(source: str, target: str) -> None:
+            moves.append(str(target))
+            replace(source, target)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "replace", count)
+            whole = run(*self.SETTINGS, name="whole")
+        wanted = self.state(whole.folder)
+        written = [move for move in moves if "whole" in move]
+        assert len(written) > 12
+        for number in range(len(written)):
+            left = [number]
+
+            def kill(source: str, target: str, left: list[int] = left) -> None:
+                if left[0] == 0:
+                    raise Killed
+                left[0] -= 1
+                replace(source, target)
+
+            with monkeypatch.context() as patch:
+                patch.setattr(os, "replace", kill)
+                with pytest.raises(Killed):
+                    run(*self.SETTINGS, name=f"killed{number}")
+            done = run(*self.SETTINGS, name=f"killed{number}")
+            assert done.results["metrics"] == whole.results["metrics"], written[number]
+            found = self.state(done.folder)
+            assert found.keys() == wanted.keys()
+            for name, (epoch, tensors) in wanted.items():
+                assert found[name][0] == epoch, (written[number], name)
+                assert all(torch.equal(tensors[key], found[name][1][key]) for key in tensors), (written[number], name)
+
+
+def test_class_sampler_resumes_too(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = [*BASE, "DATALOADER.TRAIN_X.SAMPLER", "RandomClassSampler", "DATALOADER.TRAIN_X.N_INS", "2"]
+    whole = run(*settings, name="whole")
+    with monkeypatch.context() as patch:
+        stopping_at(2, patch)
+        run(*settings, name="stopped")
+    resumed = run(*settings, name="stopped")
+    assert torch.equal(final(whole.folder, 4)[0], final(resumed.folder, 4)[0])
+
+
+def test_same_weights_elsewhere_are_the_same_run(run: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from cocoamix.clip.backbones import BACKBONES
+    from cocoamix.clip.model import _build_openai
+
+    torch.save(_build_openai(BACKBONES["tiny"].sizes).state_dict(), tmp_path / "a.pt")
+    (tmp_path / "b.pt").write_bytes((tmp_path / "a.pt").read_bytes())
+    with monkeypatch.context() as patch:
+        stopping_at(2, patch)
+        run(*BASE, "MODEL.BACKBONE.WEIGHTS", str(tmp_path / "a.pt"))
+    assert run(*BASE, "MODEL.BACKBONE.WEIGHTS", str(tmp_path / "b.pt")).status == 0
 
 
 def test_finished_run_is_only_tested(run: Runner) -> None:
@@ -128,6 +246,8 @@ def test_going_on_from_checkpoints_alone(run: Runner, tmp_path: Path) -> None:
     folder = whole.folder / "prompt_learner"
     (folder / "checkpoint").write_text("model.pth.tar-3\n")
     (whole.folder / "resume.pth").unlink()
+    other = run("--resume", str(whole.folder), *settings, "OPTIM.LR", "0.5", name="other")
+    assert "OPTIM.LR was 0.02 and is 0.5" in other.output
     resumed = run("--resume", str(whole.folder), *settings, name="resumed")
     assert "3 of 6 epochs are done" in resumed.output
     assert torch.equal(final(whole.folder, 6)[0], final(resumed.folder, 6)[0])

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from dassl.utils import mkdir_if_missing
 from yacs.config import CfgNode
 
 from cocoamix.errors import UserError
+from cocoamix.files import write_atomically
 
 from .build import EVALUATOR_REGISTRY
 
@@ -72,9 +72,9 @@ class Classification(EvaluatorBase):
         if self.cfg.TEST.PER_CLASS_RESULT:
             results["perclass_accuracy"] = self._per_class(true, hit)
         if self.cfg.TEST.COMPUTE_CMAT:
-            mkdir_if_missing(self.cfg.OUTPUT_DIR)
             path = os.path.join(self.cfg.OUTPUT_DIR, "cmat.pt")
-            torch.save(torch.from_numpy(_confusion_matrix(true, pred)), path)
+            matrix = torch.from_numpy(_confusion_matrix(true, pred))
+            write_atomically(path, lambda file: torch.save(matrix, file))
             print(f"Saved the confusion matrix as {path}")
         return OrderedDict((name, float(value)) for name, value in results.items())
 
