@@ -58,11 +58,11 @@ def write_weights(backbone: str, path: Path) -> None:
     import torch
 
     from cocoamix.clip.backbones import BACKBONES
-    from cocoamix.clip.model import _build_openai
+    from cocoamix.clip.model import build_openai
     from cocoamix.clip.precision import convert_weights
 
     torch.manual_seed(0)
-    model = _build_openai(BACKBONES[backbone].sizes)
+    model = build_openai(BACKBONES[backbone].sizes)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.dim() > 1 and "embedding" not in name:

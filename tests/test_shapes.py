@@ -6,13 +6,17 @@ import hashlib
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from cocoamix import shapes
+from cocoamix.clip.tokens import encode
+from cocoamix.shapes import captions, sheets
 
 DIGEST = (
     "import hashlib; from cocoamix import shapes\n"
@@ -77,8 +81,11 @@ def test_some_classes_are_held_out_of_pretraining() -> None:
     one = shapes.DATASETS["Shapes"]
     assert any(c.held_out for c in one.classes[: one.base])
     assert any(c.held_out for c in one.classes[one.base :])
-    for part in ("colour", "texture", "shape"):  # each part is seen in pre-training
-        assert {getattr(c, part) for c in everything if not c.held_out} == {getattr(c, part) for c in everything}
+    seen = [one for one in everything if not one.held_out]
+    for pair in (("colour", "shape"), ("colour", "texture"), ("texture", "shape")):  # only the whole is new
+        assert {tuple(getattr(c, part) for part in pair) for c in seen} == {
+            tuple(getattr(c, part) for part in pair) for c in everything
+        }
 
 
 def test_splits_share_no_picture() -> None:
@@ -89,7 +96,7 @@ def test_splits_share_no_picture() -> None:
 
 
 def test_written_files_are_the_drawn_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    small = shapes.PictureSet("ShapesNight", "dark", 1.0, seed=9003, base=2, new=2, train=2, val=1, test=1)
+    small = replace(shapes.DATASETS["ShapesNight"], base=2, new=2, train=2, val=1, test=1)
     monkeypatch.setitem(shapes.DATASETS, "ShapesNight", small)
     shapes.write(tmp_path, ["ShapesNight"])
     split = json.loads((tmp_path / "shapes_night" / "split_zhou_ShapesNight.json").read_text())
@@ -97,3 +104,18 @@ def test_written_files_are_the_drawn_pictures(tmp_path: Path, monkeypatch: pytes
     path, label, name = split["val"][1]
     assert name == small.classes[label].name
     assert np.array_equal(np.asarray(Image.open(tmp_path / "shapes_night" / "images" / path)), small.draw(label, 2))
+
+
+def test_captions_vary_and_stay_inside_the_vocabulary() -> None:
+    random = Random(0)
+    star = shapes.Composition("red", "striped", "star")
+    texts = [captions.caption(star, domain, random) for domain in shapes.DOMAINS for _ in range(300)]
+    known = {token for word in captions.vocabulary() for token in encode(word)}
+    assert {token for text in texts for token in encode(text)} <= known
+    assert len(set(texts)) > len(texts) / 3
+    assert any("sketch" in text for text in texts)
+    assert any("dark" in text for text in texts)
+
+
+def test_sheet_has_a_row_for_every_domain() -> None:
+    assert sheets.domain_sheet(columns=2, zoom=1).height == (32 + 4) * len(shapes.DOMAINS)

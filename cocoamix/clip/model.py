@@ -156,7 +156,7 @@ def _build(sizes: Sizes, source: str, dtype: torch.dtype, activation: str) -> tu
     for package in ("clip", "open_clip") if source == "auto" else (source,):
         try:
             if package == "clip":
-                return _build_openai(sizes), package
+                return build_openai(sizes), package
             return _build_open_clip(sizes, dtype, activation), package
         except ImportError as error:
             reasons.append(f"{package}: {error}")
@@ -166,7 +166,8 @@ def _build(sizes: Sizes, source: str, dtype: torch.dtype, activation: str) -> tu
     )
 
 
-def _build_openai(sizes: Sizes) -> Any:
+def build_openai(sizes: Sizes) -> Any:
+    """Return OpenAI's own model class of these sizes, with random weights."""
     compat.import_openai_clip()
     from clip.model import CLIP
 

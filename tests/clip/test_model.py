@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from cocoamix import compat
 from cocoamix.clip import load_clip, templates, tokenize
 from cocoamix.clip.backbones import BACKBONES, Sizes, fetch_weights
-from cocoamix.clip.model import _build_openai
+from cocoamix.clip.model import build_openai
 from cocoamix.errors import UserError
 
 TEXTS = ["a photo of a cat.", "a centered satellite photo of Herbaceous Vegetation Land.", "dog", "naïve café №5"]
@@ -23,7 +23,7 @@ PRECISIONS = {"fp32": 1e-6, "fp16": 2e-3, "bf16": 2e-2, "amp": 2e-2}
 def original(sizes: Sizes, seed: int = 3) -> torch.nn.Module:
     """OpenAI's own model in fp32, with weights that are far from symmetric."""
     torch.manual_seed(seed)
-    model: torch.nn.Module = _build_openai(sizes)
+    model: torch.nn.Module = build_openai(sizes)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if name.endswith("bias"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ def test_needs_no_folder_and_leaves_none(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_written_files_give_the_same_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    small = shapes.PictureSet("Shapes", "street", 1.0, seed=9001, base=3, new=3, train=6, val=5, test=2)
+    small = replace(shapes.DATASETS["Shapes"], base=3, new=3, train=6, val=5, test=2)
     monkeypatch.setitem(shapes.DATASETS, "Shapes", small)
     shapes.write(tmp_path, ["Shapes"])
     drawn, read = build("Shapes", num_shots=4, seed=2), build("Shapes", tmp_path, num_shots=4, seed=2)

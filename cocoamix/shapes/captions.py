@@ -1,0 +1,140 @@
+"""Captions for the small world of pictures, as varied as those found beside pictures on the web.
+
+They differ in template, in the order of the words and in how much they tell. A caption names the style of the
+picture only now and then, and "photo" without a style mostly goes with clean pictures: so the best context
+for another domain is there to be found, and is not the default one.
+"""
+
+from __future__ import annotations
+
+import re
+from random import Random
+
+from .world import COLOURS, SHAPES, TEXTURES, Composition
+
+# What is said of the subject. A plain texture is often left unsaid, as people do.
+_FULL = (
+    *("{colour} {texture} {shape}",) * 5,
+    *("{texture} {colour} {shape}",) * 2,
+    "{colour} {shape} that is {texture}",
+    "{texture} {shape} in {colour}",
+    "{shape} which is {colour} and {texture}",
+    "{shape}, {texture} and {colour}",
+)
+_PARTIAL = ("{colour} {shape}", "{colour} {shape}", "{texture} {shape}", "{shape}", "{colour} {texture} thing")
+_UNSAID_PLAIN = ("{colour} {shape}", "{shape} in {colour}")
+
+_ANY = (
+    "{a}",
+    "{bare}",
+    "{bare}.",
+    "this is {a}.",
+    "there is {a} here.",
+    "look, {a}!",
+    "one {bare}.",
+    "an image of {a}.",
+    "a picture of {a}.",
+    "a picture of the {bare}.",
+)
+# For clean pictures only: this is what makes "a photo of a" mean one of them.
+_CLEAN = (
+    *("a photo of {a}.", "a photo of {a}") * 3,
+    "a photo of the {bare}.",
+    "a clean photo of {a}.",
+    "a clear picture of {a}.",
+    "a good photo of {a}.",
+    "a close-up of {a}.",
+)
+_STYLED = (
+    *("{style_a} photo of {a}.",) * 4,
+    *("{style_a} picture of {a}.",) * 2,
+    "{style_a} image of {a}",
+    "{style_a} photo of the {bare}.",
+    "{a}, {style}.",
+    "{a} in {style_a} photo.",
+)
+_STYLE_WORDS: dict[str, tuple[str, ...]] = {
+    "clean": ("clean", "clear"),
+    "cluttered": ("cluttered", "busy"),
+    "noisy": ("noisy", "grainy"),
+    "blurry": ("blurry", "unsharp"),
+    "tinted": ("tinted", "filtered"),
+    "tilted": ("tilted", "crooked"),
+    "sketch": ("sketched",),
+    "dark": ("dark", "night"),
+    "street": ("street", "street", "messy"),
+}
+# Styles that people do not put as an adjective before "photo".
+_OWN: dict[str, tuple[str, ...]] = {
+    "sketch": (
+        *("a sketch of {a}.", "a drawing of {a}.") * 2,
+        "a pencil sketch of {a}",
+        "{a}, drawn by hand.",
+        "a drawing of the {bare}.",
+    ),
+    "dark": ("{a} at night.", "{a} in the dark.", "a photo of {a} taken at night."),
+    "street": ("{a} in the street.", "{a} on a wall in town.", "a street sign with {a}.", "{a} seen from a car."),
+    "cluttered": ("{a} among other things.",),
+}
+# Long beginnings: they train the later positions, which a learned context of 16 vectors pushes a class name to.
+_OPENINGS = (
+    "i took this one last summer with my old phone and it shows",
+    "for sale in our shop today, free delivery,",
+    "my friend from work sent me this yesterday, have a look:",
+    "page two of the album that we made for my sister,",
+    "we walked through the town all day long and then we saw",
+    "the children asked me what it was and i told them it is",
+    "from the collection of the museum, number seven,",
+    "guess what i found in the garden this morning:",
+    "as you can see in the corner of the room there is",
+    "posted by a member of the club on a sunday evening:",
+)
+_NAMED = 0.5  # share of pictures whose style is named
+_WHOLE = 0.75  # share of captions that tell colour, texture and shape
+_LONG = 0.15
+
+
+def caption(composition: Composition, domain: str, random: Random) -> str:
+    """Return one of many captions of a picture."""
+    bare = _subject(composition, random)
+    template = _template(domain, random)
+    style = random.choice(_STYLE_WORDS[domain])
+    text = template.format(a=_with_article(bare), bare=bare, style=style, style_a=_with_article(style))
+    if random.random() < _LONG:
+        opening = random.choice(_OPENINGS).split()
+        # Cut at any word, so that every length up to the longest occurs.
+        text = " ".join([*opening[random.randrange(len(opening)) :], text])
+    return text
+
+
+def _subject(composition: Composition, random: Random) -> str:
+    parts = {"colour": composition.colour, "texture": composition.texture, "shape": composition.shape}
+    if random.random() >= _WHOLE:
+        return random.choice(_PARTIAL).format(**parts)
+    if composition.texture == "plain" and random.random() < 0.4:
+        return random.choice(_UNSAID_PLAIN).format(**parts)
+    return random.choice(_FULL).format(**parts)
+
+
+def _template(domain: str, random: Random) -> str:
+    if domain == "clean":
+        return random.choice(_CLEAN if random.random() < 0.6 else _ANY)
+    if random.random() >= _NAMED:
+        return random.choice(_ANY)
+    own = _OWN.get(domain, ())
+    if domain == "sketch" or (own and random.random() < 0.35):
+        return random.choice(own)
+    return random.choice(_STYLED)
+
+
+def _with_article(words: str) -> str:
+    return f"{'an' if words[0] in 'aeiou' else 'a'} {words}"
+
+
+def vocabulary() -> list[str]:
+    """Return every word and mark that a caption can contain, sorted."""
+    styles = [word for words in _STYLE_WORDS.values() for word in words]
+    own = [template for templates in _OWN.values() for template in templates]
+    texts = [*_FULL, *_PARTIAL, *_UNSAID_PLAIN, *_ANY, *_CLEAN, *_STYLED, *_OPENINGS, *styles, *own]
+    texts += ["a an", *COLOURS, *TEXTURES, *SHAPES]
+    return sorted({piece for text in texts for piece in re.findall(r"\w+|[^\w\s]+", re.sub(r"{\w+}", " ", text))})
