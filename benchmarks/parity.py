@@ -13,6 +13,7 @@ import argparse
 import importlib
 import importlib.util
 import json
+import math
 import os
 import re
 import runpy
@@ -51,8 +52,9 @@ def write_data(source: Path, target: Path) -> None:
 
 
 def write_weights(backbone: str, path: Path) -> None:
-    """Write random weights at true size, spread enough that images and classes differ.
+    """Write random weights at true size.
 
+    Not larger than OpenAI's initialisation makes them: a sharper model amplifies the last bit of a sum within 20 steps.
     CoOp rounds what it loads to fp16, as OpenAI's files are; rounding first gives both the same numbers.
     """
     import torch
@@ -63,14 +65,7 @@ def write_weights(backbone: str, path: Path) -> None:
 
     torch.manual_seed(0)
     model = build_openai(BACKBONES[backbone].sizes)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if parameter.dim() > 1 and "embedding" not in name:
-                parameter.mul_(2)
-            elif name.endswith("bias"):
-                parameter.normal_(std=0.2)
-        model.token_embedding.weight.mul_(10)
-        model.logit_scale.fill_(4.6052)
+    torch.nn.init.constant_(model.logit_scale, math.log(100))
     convert_weights(model, torch.float16)
     torch.save({key: value.float() for key, value in model.float().state_dict().items()}, path)
 
