@@ -1,0 +1,42 @@
+"""The mixture of prompts: one matrix of weights describes every label space.
+
+A class belongs to the prompt that was trained on it, or to none. `owner` (C,) holds for each class the number 1..K of
+its prompt, or 0 for none; prompt 0 is the hand-crafted one and owns nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+def find_owners(classnames: Sequence[str], domains: Sequence[Sequence[str]]) -> Tensor:
+    """Return the owner of each class: i + 1 where its name is in `domains[i]`, the latest if several, else 0."""
+    owner = {_plain(name): number for number, names in enumerate(domains, 1) for name in names}
+    return torch.tensor([owner.get(_plain(name), 0) for name in classnames])
+
+
+def _plain(name: str) -> str:
+    return name.replace("_", " ").strip().lower()
+
+
+def class_logits(inside: Tensor, outside: Tensor, owner: Tensor) -> Tensor:
+    """Return the (K + 1, C) log-weights of the prompts, up to a constant per class.
+
+    inside, outside: (K,) log-weight of each learned prompt relative to prompt 0, for its own classes and for others.
+    """
+    prompts = torch.arange(1, len(inside) + 1, device=owner.device)
+    learned = torch.where(owner[None, :] == prompts[:, None], inside[:, None], outside[:, None])
+    return torch.cat([learned.new_zeros(1, owner.shape[0]), learned])
+
+
+def class_weights(inside: Tensor, outside: Tensor, owner: Tensor) -> Tensor:
+    """Return the (K + 1, C) weights pi of the prompts for each class; every column sums to one."""
+    return class_logits(inside, outside, owner).softmax(dim=0)
+
+
+def mix(similarities: Tensor, weights: Tensor) -> Tensor:
+    """Return the (B, C) weighted sum of (K + 1, B, C) similarities by (K + 1, C) weights."""
+    return torch.einsum("kbc,kc->bc", similarities.float(), weights.float())

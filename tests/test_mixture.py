@@ -1,0 +1,162 @@
+"""The mixture and its weights, against the paper's theorem and lemma and the closed forms of their gradients."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cocoamix.mixture import class_weights, find_owners, mix
+from cocoamix.weights import CoAWeights, entropy
+
+SCALE = 100.0
+
+
+def similarities(seed: int, prompts: int, rows: int = 6, classes: int = 8) -> torch.Tensor:
+    return torch.rand(prompts, rows, classes, generator=torch.Generator().manual_seed(seed)) * 0.2
+
+
+def error(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    return F.cross_entropy(logits, labels, reduction="none")
+
+
+@given(seed=st.integers(0, 10**6), prompts=st.integers(2, 6))
+@settings(max_examples=60, deadline=None)
+def test_mixture_error_is_bounded(seed: int, prompts: int) -> None:
+    """Theorem 3.2: with weights that do not depend on the class, the error is at most the weighted errors."""
+    generator = torch.Generator().manual_seed(seed)
+    s = similarities(seed, prompts)
+    pi = torch.rand(prompts, generator=generator).softmax(dim=0)
+    labels = torch.randint(8, (6,), generator=generator)
+    mixed = error(SCALE * mix(s, pi[:, None].expand(-1, 8)), labels)
+    bound = sum(pi[i] * error(SCALE * s[i], labels) for i in range(prompts))
+    assert (mixed <= bound + 1e-4).all()
+
+
+@given(seed=st.integers(0, 10**6), prompts=st.integers(2, 5))
+@settings(max_examples=40, deadline=None)
+def test_error_splits_over_sub_domains(seed: int, prompts: int) -> None:
+    """Lemma 3.3: the error is the mean of the sub-domains' errors by their share, and so is the bound, with each
+    sub-domain's own weights pi_i^in for its prompt and pi_j^out for the others."""
+    generator = torch.Generator().manual_seed(seed)
+    inside, outside = torch.randn(2, prompts - 1, generator=generator)
+    domain = torch.randint(prompts, (40,), generator=generator)
+    labels = torch.randint(8, (40,), generator=generator)
+    s = similarities(seed, prompts, rows=40)
+    total, bound = torch.zeros(()), torch.zeros(())
+    everything = torch.empty(40)
+    for number in range(prompts):
+        rows = domain == number
+        if not rows.any():
+            continue
+        weights = class_weights(inside, outside, torch.full((8,), number))
+        for other in range(1, prompts):  # a prompt is in where it owns the classes, out elsewhere
+            expected = inside if other == number else outside
+            assert weights[other, 0] / weights[0, 0] == pytest.approx(float(expected[other - 1].exp()), rel=1e-4)
+        errors = error(SCALE * mix(s[:, rows], weights), labels[rows])
+        everything[rows] = errors
+        share = rows.float().mean()
+        total = total + share * errors.mean()
+        bound = bound + share * sum(
+            weights[i, 0] * error(SCALE * s[i, rows], labels[rows]).mean() for i in range(prompts)
+        )
+    torch.testing.assert_close(total, everything.mean(), rtol=1e-4, atol=1e-5)
+    assert total <= bound + 1e-4
+
+
+@given(seed=st.integers(0, 10**6), prompts=st.integers(1, 9), classes=st.integers(1, 30))
+@settings(max_examples=40, deadline=None)
+def test_weights_of_every_class_sum_to_one(seed: int, prompts: int, classes: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    inside, outside = torch.randn(2, prompts, generator=generator) * 3
+    owner = torch.randint(prompts + 1, (classes,), generator=generator)
+    weights = class_weights(inside, outside, owner)
+    assert weights.shape == (prompts + 1, classes)
+    assert (weights >= 0).all()
+    torch.testing.assert_close(weights.sum(dim=0), torch.ones(classes))
+
+
+def test_owners_by_name() -> None:
+    owners = find_owners(["red_star", "Cat", "dog", "tree"], [["red star", "dog"], ["cat"]])
+    assert owners.tolist() == [1, 2, 1, 0]
+
+
+def test_one_stage_is_the_mixture_with_its_own_temperature() -> None:
+    """s_0/tau_0 + s_1/tau_1 is pi_1 = tau_0/(tau_0 + tau_1) and tau = tau_0 tau_1/(tau_0 + tau_1)."""
+    weights = CoAWeights(SCALE, stage="one")
+    with torch.no_grad():
+        weights.inside.fill_(math.log(1 / 0.03))
+        weights.outside.fill_(math.log(1 / 0.004))
+    s = similarities(1, 2)
+    for owner, tau in ((1, 0.03), (0, 0.004)):
+        owners = torch.full((8,), owner)
+        pi = weights.pi(owners)[1, 0]
+        assert float(pi) == pytest.approx(0.01 / (0.01 + tau), rel=1e-5)
+        wanted = s[0] / 0.01 + s[1] / tau
+        torch.testing.assert_close(weights.logits(s, owners, mixed=False), wanted, rtol=1e-4, atol=1e-4)
+        common = 0.01 * tau / (0.01 + tau)
+        by_pi = mix(s, torch.stack([1 - pi, pi])[:, None].expand(-1, 8)) / common
+        torch.testing.assert_close(by_pi, wanted, rtol=1e-4, atol=1e-4)
+    owners = torch.tensor([1, 1, 1, 1, 0, 0, 0, 0])
+    torch.testing.assert_close(weights.logits(s, owners, mixed=True), SCALE * mix(s, weights.pi(owners)))
+
+
+@pytest.mark.parametrize("stage", ["one", "two"])
+def test_equal_weights_are_the_uniform_ensemble(stage: str) -> None:
+    weights = CoAWeights(SCALE, stage=stage)
+    s = similarities(2, 2)
+    owners = torch.tensor([1, 0] * 4)
+    assert torch.equal(weights.pi(owners), torch.full((2, 8), 0.5))
+    torch.testing.assert_close(weights.logits(s, owners, mixed=True), SCALE * s.mean(dim=0))
+
+
+def test_gradient_of_the_in_loss() -> None:
+    """dCE/dpi_i = -(s_i(y) - E_mix[s_i])/tau."""
+    s = similarities(3, 3).double()
+    labels = torch.tensor([0, 1, 2, 3, 4, 5])
+    pi = torch.tensor([0.2, 0.5, 0.3], dtype=torch.float64, requires_grad=True)
+    logits = SCALE * torch.einsum("kbc,k->bc", s, pi)
+    F.cross_entropy(logits, labels, reduction="sum").backward()
+    p = logits.detach().softmax(dim=1)
+    right = s.gather(2, labels[None, :, None].expand(3, -1, 1)).squeeze(2)
+    wanted = -(SCALE * (right - (p * s).sum(dim=2))).sum(dim=1)
+    assert pi.grad is not None
+    torch.testing.assert_close(pi.grad, wanted)
+
+
+@pytest.mark.parametrize("stage", ["one", "two"])
+def test_entropy_loss(stage: str) -> None:
+    """Zero exactly where the margin holds for every picture; else its gradient lowers the weight of the prompt."""
+    weights = CoAWeights(SCALE, stage=stage)
+    s = similarities(4, 2)
+    loss = weights.out_loss(s, margin=0.2)
+    loss.backward()
+    assert loss > 0
+    assert weights.inside.grad is None or not weights.inside.grad.any()
+    assert weights.outside.grad is not None
+    assert weights.outside.grad.item() > 0  # descent lowers it
+    with torch.no_grad():
+        weights.outside.sub_(8)
+    assert weights.out_loss(s, margin=0.2).item() == 0
+    scale = SCALE if stage == "one" else SCALE * float(weights.pi(torch.zeros(1, dtype=torch.long))[0, 0])
+    room = 1 - entropy(s[0] * scale).max().item()  # the learned prompt is now as unsure as can be
+    assert weights.out_loss(s, margin=room - 0.01).item() == 0
+    assert weights.out_loss(s, margin=room + 0.01).item() > 0
+
+
+def test_entropy_is_between_zero_and_one() -> None:
+    assert entropy(torch.zeros(1, 9)).item() == pytest.approx(1)
+    assert entropy(torch.tensor([[1000.0, 0, 0]])).item() == pytest.approx(0)
+    assert torch.isfinite(entropy(torch.zeros(2, 1))).all()
+
+
+def test_weight_losses_do_not_reach_the_similarities() -> None:
+    weights = CoAWeights(SCALE)
+    s = similarities(5, 2).requires_grad_()
+    (weights.in_logits(s).sum() + weights.out_loss(s, 0.2)).backward()
+    assert s.grad is None
+    assert weights.inside.grad is not None
