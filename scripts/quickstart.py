@@ -33,6 +33,7 @@ class Method:
     title: str
     trainer: str
     trained: bool = True
+    config: str = "tiny"
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -43,19 +44,22 @@ METHODS = (
     Method("CLIP", "ZeroshotCLIP", trained=False),
     Method("CLIP, 8 templates", "ZeroshotCLIP2", trained=False),
     Method("CoOp", "CoOp"),
+    Method("CoA-loss (uniform)", "CoCoAMix", config="tiny_uniform"),
+    Method("CoCoA-Mix", "CoCoAMix"),
 )
 
 
 def folder(method: Method, seed: int, subset: str) -> Path:
     """Return where CoOp's scripts would put the run."""
     kind = "train_base" if subset == "base" else f"test_{subset}"
-    return OUTPUT / "base2new" / kind / DATASET / f"shots_{SHOTS}" / method.trainer / "tiny" / f"seed{seed}"
+    return OUTPUT / "base2new" / kind / DATASET / f"shots_{SHOTS}" / method.trainer / method.config / f"seed{seed}"
 
 
 def hash_inputs(method: Method) -> str:
     """Hash what a result depends on, so that one of another configuration or version is not taken for it."""
     digest = hashlib.sha256()
-    files = [ROOT / f"configs/datasets/{DATASET}.yaml", ROOT / f"configs/trainers/{method.trainer}/tiny.yaml"]
+    files = [ROOT / f"configs/datasets/{DATASET}.yaml"]
+    files += [ROOT / f"configs/trainers/{method.trainer}/{method.config}.yaml"]
     files += [ROOT / "cocoamix/assets/tiny.safetensors", *sorted(ROOT.glob("cocoamix/**/*.py"))]
     files += [*sorted(ROOT.glob("trainers/*.py")), *sorted(ROOT.glob("datasets/*.py"))]
     for path in files:
@@ -72,7 +76,7 @@ def run(method: Method, seed: int, subset: str) -> float:
         shutil.rmtree(output, ignore_errors=True)
         command = [sys.executable, str(ROOT / "train.py"), "--trainer", method.trainer, "--seed", str(seed)]
         command += ["--dataset-config-file", str(ROOT / f"configs/datasets/{DATASET}.yaml")]
-        command += ["--config-file", str(ROOT / f"configs/trainers/{method.trainer}/tiny.yaml")]
+        command += ["--config-file", str(ROOT / f"configs/trainers/{method.trainer}/{method.config}.yaml")]
         command += ["--output-dir", str(output)]
         if not method.trained:
             command += ["--eval-only"]
@@ -94,7 +98,7 @@ def base_and_new(method: Method, seed: int) -> tuple[float, float]:
     accuracies = run(method, seed, "base"), run(method, seed, "new")
     seconds = time.monotonic() - start
     name = f"{method.title} seed {seed}" if method.trained else method.title
-    print(f"  {name:24} base {accuracies[0]:5.1f}  new {accuracies[1]:5.1f}  ({seconds:.0f} s)", flush=True)
+    print(f"  {name:28} base {accuracies[0]:5.1f}  new {accuracies[1]:5.1f}  ({seconds:.0f} s)", flush=True)
     return accuracies
 
 

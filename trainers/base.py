@@ -24,10 +24,11 @@ from torch.utils.data import DataLoader
 from yacs.config import CfgNode
 
 from cocoamix import images
-from cocoamix.clip import load_clip
+from cocoamix.clip import FrozenCLIP, load_clip
 from cocoamix.clip.precision import make_scaler
 from cocoamix.errors import UserError
 from cocoamix.files import write_json
+from cocoamix.mixture import find_owners
 from cocoamix.progress import progress
 from cocoamix.schedules import build_schedule
 
@@ -116,31 +117,33 @@ class CLIPTrainer(SavingTrainer):
         return seed
 
     def build_model(self) -> None:
+        clip = self.clip = self.load_backbone()
+        self.scaler = make_scaler(clip.precision, self.device)
+        self.trained_classes = self.classnames
+        self.protocol = protocol.describe_protocol(self.cfg, clip, self.dm.dataset, self.templates())
+        self.build_prompts()
+        print(f"Trained parameters: {self.trained_parameters():,}")
+        print(f"Protocol fingerprint: {protocol.fingerprint(self.protocol)}")
+
+    def load_backbone(self) -> FrozenCLIP:
+        """Load what MODEL.BACKBONE names. A method with several models overrides this."""
+        return self.load_clip(self.cfg.MODEL.BACKBONE.NAME, self.cfg.MODEL.BACKBONE.WEIGHTS)
+
+    def load_clip(self, name: str, weights: str) -> FrozenCLIP:
+        """Load one CLIP and say how it runs."""
+        print(f"Loading CLIP (backbone: {name})")
         backbone = self.cfg.MODEL.BACKBONE
-        print(f"Loading CLIP (backbone: {backbone.NAME})")
-        self.clip = load_clip(
-            backbone.NAME,
-            backbone.WEIGHTS,
-            backbone.SOURCE,
-            self.settings.PREC,
-            self.device,
-            backbone.ACTIVATION,
-        )
-        clip = self.clip
+        clip = load_clip(name, weights, backbone.SOURCE, self.settings.PREC, self.device, backbone.ACTIVATION)
         print(
             f"CLIP runs through {clip.source} in {clip.precision} on {self.device}, weights {clip.weights_hash[:16]}"
-            + (" (RANDOM: the results mean nothing)" if backbone.WEIGHTS == "random" else "")
+            + (" (RANDOM: the results mean nothing)" if weights == "random" else "")
         )
         if tuple(self.cfg.INPUT.SIZE) != (clip.sizes.resolution,) * 2:
             raise UserError(
                 f"INPUT.SIZE is {tuple(self.cfg.INPUT.SIZE)}, but {clip.name} reads "
                 f"{clip.sizes.resolution} x {clip.sizes.resolution} pictures."
             )
-        self.scaler = make_scaler(clip.precision, self.device)
-        self.protocol = protocol.describe_protocol(self.cfg, clip, self.dm.dataset, self.templates())
-        self.build_prompts()
-        print(f"Trained parameters: {self.trained_parameters():,}")
-        print(f"Protocol fingerprint: {protocol.fingerprint(self.protocol)}")
+        return clip
 
     def register(self, name: str, model: nn.Module, optim: CfgNode) -> None:
         """Register a module to train, with an optimizer and a schedule of its own."""
@@ -236,8 +239,9 @@ class CLIPTrainer(SavingTrainer):
         name = split or self.cfg.TEST.SPLIT
         loader = self._loader(name)
         print(f"Evaluate on the *{name}* set")
-        self._evaluated_features = self.text_features()
+        self.before_test()
         start = time.monotonic()
+        hits: list[tuple[int, bool]] = []
         for batch in progress(loader, len(loader), "evaluating"):
             pictures, labels = self.parse_batch_test(batch)
             if len(labels):
@@ -245,14 +249,31 @@ class CLIPTrainer(SavingTrainer):
                 if not torch.isfinite(logits).all():
                     raise UserError(f"The logits of the {name} set are not finite: the model has diverged.")
                 self.evaluator.process(logits, labels)
+                hits += zip(labels.tolist(), (logits.argmax(dim=1) == labels).tolist(), strict=True)
         if self.unreadable:
             print(f"{len(self.unreadable)} unreadable image(s) were left out so far")
         results: dict[str, float] = self.evaluator.evaluate()
+        results.update(self._inside_all(hits))
         for key, value in results.items():
             self.write_scalar(f"{name}/{key}", value, self.epoch)
         if split is None:
             self._write_results(name, results, time.monotonic() - start)
         return next(iter(results.values()))
+
+    def _inside_all(self, hits: Sequence[tuple[int, bool]]) -> dict[str, float]:
+        """Where trained and other classes share a label space, return the accuracy on each, and their harmonic mean."""
+        trained = [owner > 0 for owner in find_owners(self.classnames, [self.trained_classes]).tolist()]
+        sides = [[hit for label, hit in hits if trained[label] == side] for side in (True, False)]
+        if not all(sides):
+            return {}
+        base, new = (100 * sum(side) / len(side) for side in sides)
+        mean = 2 * base * new / (base + new) if base + new else 0.0
+        print(f"* inside all classes: base {base:.2f}%, new {new:.2f}%, H {mean:.2f}%")
+        return {"base_accuracy": base, "new_accuracy": new, "harmonic_mean": mean}
+
+    def before_test(self) -> None:
+        """Compute what an evaluation uses for every batch."""
+        self._evaluated_features = self.text_features()
 
     def _loader(self, split: str) -> DataLoader[Any]:
         loader = self.val_loader if split == "val" else self.test_loader

@@ -15,8 +15,11 @@ from yacs.config import CfgNode
 from cocoamix.clip.model import ACTIVATIONS, SOURCES
 from cocoamix.clip.precision import PRECISIONS
 from cocoamix.errors import UserError, check_choice, nearest
+from cocoamix.losses import LOSSES
+from cocoamix.outclasses import KINDS as OUT_CLASS_KINDS
 from cocoamix.prompts import POSITIONS
 from cocoamix.schedules import SCHEDULES, WARMUPS
+from cocoamix.weights import STAGES
 
 from .protocol import flatten
 
@@ -24,6 +27,8 @@ SUBSETS = ("all", "base", "new")
 OPTIMIZERS = ("adam", "amsgrad", "sgd", "rmsprop", "radam", "adamw")
 SAMPLERS = ("RandomSampler", "SequentialSampler", "RandomClassSampler", "RandomDomainSampler")
 ENSEMBLES = (7, 80)
+ENSEMBLE_KINDS = ("coa", "uniform", "none")
+DOMAIN_KINDS = ("auto", "in", "out")
 BAD_IMAGES = ("stop", "skip")
 KGCOOP_CONTEXT = "a photo of a"  # what the peers whose CTX_INIT is true or false mean by true
 
@@ -44,6 +49,29 @@ def extend_cfg(cfg: CfgNode) -> None:
     _add(coop, "CTX_INIT", "")  # words the context starts from; they also set its length
     _add(coop, "PREC", "auto")  # fp32, fp16, bf16, amp; auto is fp32 on a CPU and fp16 on a GPU
     _add(coop, "CLASS_TOKEN_POSITION", "end")  # class name at the end, in the middle or at the front
+
+    mix = _node(cfg.TRAINER, "COCOAMIX")
+    _add(mix, "N_CTX", 16)  # number of context vectors
+    _add(mix, "CTX_INIT", "")  # words the context starts from; they also set its length
+    _add(mix, "PREC", "auto")  # fp32, fp16, bf16, amp; auto is fp32 on a CPU and fp16 on a GPU
+    _add(mix, "CLASS_TOKEN_POSITION", "end")  # class name at the end, in the middle or at the front
+    _add(mix, "TEMPLATE", "a photo of a {}.")  # of the hand-crafted prompt; `dataset` for CoOp's own, or a list
+    _add(mix, "BACKBONES", [])  # several CLIP models whose similarities are averaged; empty is MODEL.BACKBONE.NAME
+    _add(mix, "BACKBONE_WEIGHTS", [])  # a file (or "" or "random") for each of BACKBONES; empty downloads OpenAI's
+    _add(mix, "LOSS", "ce+coa")  # of the learned prompt: ce, coa, focal, gce, ce+mae, ce+coa
+    _add(mix, "W", 5.0)  # weight of the second term of LOSS
+    _add(mix, "GAMMA", 2.0)  # of the focal loss
+    _add(mix, "Q", 0.7)  # of the generalised cross-entropy, above 0 and at most 1
+    _add(mix, "ENSEMBLE", "coa")  # coa (learned weights), uniform (equal weights), none (the learned prompt alone)
+    _add(mix, "STAGE", "one")  # one: weights learned with the prompt; two: after it, for WEIGHT_EPOCHS
+    _add(mix, "WEIGHT_EPOCHS", 10)  # epochs of the second stage
+    _add(mix, "WEIGHT_OPTIM", "sgd")  # optimizer of the weights
+    _add(mix, "WEIGHT_LR", 0.002)  # its learning rate; the schedule is OPTIM's
+    _add(mix, "W_IN", 1.0)  # weight of the mixture's cross-entropy, which sets pi^in
+    _add(mix, "W_OUT", 10.0)  # weight of the entropy loss, which sets pi^out
+    _add(mix, "MARGIN", 0.2)  # by how much less sure the learned prompt must be of out-classes, 0 to 1
+    _add(mix, "OUT_CLASSES", "word")  # made-up names: word (nouns), string (letters), both, none
+    _add(mix, "DOMAIN", "auto")  # weights of a class by its name (auto), or all pi^in (in), or all pi^out (out)
 
     zeroshot = _node(cfg.TRAINER, "ZEROSHOT")
     _add(zeroshot, "ENSEMBLE", 7)  # ZeroshotCLIP2: CLIP's choice of 7 ImageNet templates, or all 80
@@ -82,9 +110,7 @@ def check_common(cfg: CfgNode) -> None:
         ("DATALOADER.K_TRANSFORMS", cfg.DATALOADER.K_TRANSFORMS, 1, 1),
         ("TRAIN.PRINT_FREQ", cfg.TRAIN.PRINT_FREQ, 1, math.inf),
     ):
-        if not least <= value <= most:
-            limit = "" if most == math.inf else f" and at most {most}"
-            raise UserError(f"{key} is {value}; it must be at least {least}{limit}.")
+        _check_range(key, value, least, most)
     for key, values, count in (
         ("INPUT.SIZE", cfg.INPUT.SIZE, 2),
         ("INPUT.PIXEL_MEAN", cfg.INPUT.PIXEL_MEAN, 3),
@@ -107,6 +133,44 @@ def check_prompt(section: str, node: CfgNode) -> None:
     check_choice(f"TRAINER.{section}.CLASS_TOKEN_POSITION", node.CLASS_TOKEN_POSITION, POSITIONS)
     if not context_words(node.CTX_INIT) and node.N_CTX < 1:
         raise UserError(f"TRAINER.{section}.N_CTX is {node.N_CTX}; a context has at least one vector.")
+
+
+def check_mix(node: CfgNode) -> None:
+    """Refuse values of the keys of CoCoA-Mix."""
+    for key, allowed in (
+        ("LOSS", LOSSES),
+        ("ENSEMBLE", ENSEMBLE_KINDS),
+        ("STAGE", STAGES),
+        ("WEIGHT_OPTIM", OPTIMIZERS),
+        ("OUT_CLASSES", OUT_CLASS_KINDS),
+        ("DOMAIN", DOMAIN_KINDS),
+    ):
+        check_choice(f"TRAINER.COCOAMIX.{key}", node[key], allowed)
+    for key, least, most in (
+        ("W", 0, math.inf),
+        ("GAMMA", 0, math.inf),
+        ("Q", 1e-6, 1),
+        ("WEIGHT_EPOCHS", 1, math.inf),
+        ("WEIGHT_LR", 0, math.inf),
+        ("W_IN", 0, math.inf),
+        ("W_OUT", 0, math.inf),
+        ("MARGIN", 0, 1),
+    ):
+        _check_range(f"TRAINER.COCOAMIX.{key}", node[key], least, most)
+    for template in [node.TEMPLATE] if isinstance(node.TEMPLATE, str) else node.TEMPLATE:
+        if template != "dataset" and (not isinstance(template, str) or template.count("{}") != 1):
+            raise UserError(f"TRAINER.COCOAMIX.TEMPLATE holds {template!r}, which needs one {{}} for the class name.")
+    if node.BACKBONE_WEIGHTS and len(node.BACKBONE_WEIGHTS) != len(node.BACKBONES):
+        raise UserError(
+            f"TRAINER.COCOAMIX.BACKBONE_WEIGHTS names {len(node.BACKBONE_WEIGHTS)} files for "
+            f"{len(node.BACKBONES)} BACKBONES. Name one for each."
+        )
+
+
+def _check_range(key: str, value: float, least: float, most: float) -> None:
+    if not least <= value <= most:
+        limit = "" if most == math.inf else f" and at most {most}"
+        raise UserError(f"{key} is {value}; it must be at least {least}{limit}.")
 
 
 def context_words(ctx_init: str | bool) -> str:
@@ -181,6 +245,8 @@ def _coerce(key: str, default: Any, value: Any, origin: str) -> Any:
             value = ast.literal_eval(value)  # YAML leaves "(224, 224)" and "1e-5" as text
     if key.endswith(".CTX_INIT") and isinstance(value, bool):
         return context_words(value) if isinstance(default, str) else value
+    if key.endswith(".TEMPLATE") and isinstance(value, (list, tuple)):
+        return list(value)
     if isinstance(default, (list, tuple)) and isinstance(value, (list, tuple)):
         return type(default)(value)
     if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):

@@ -42,6 +42,7 @@ class SavingTrainer(TrainerX):
     section: str
     unreadable: dict[str, str]
     trained_epochs = 0  # what the current weights have seen
+    trained_classes: list[str]  # and the classes they were trained on
 
     @property
     def classnames(self) -> list[str]:
@@ -247,7 +248,8 @@ class SavingTrainer(TrainerX):
         for name in self.get_model_names():
             path = checkpoint_path(Path(directory, name), epoch)
             content = checkpoints.load(path)
-            self._load_weights(name, content, path)
+            origin = self._load_weights(name, content, path)
+            self.trained_classes = list(origin.get("classnames") or self.trained_classes)
             self.trained_epochs = checkpoints.epochs_of(content)
             print(f'Loading weights to {name} from "{path}" (epoch = {self.trained_epochs})')
 

@@ -1,0 +1,40 @@
+# Sourced by the scripts of this folder. From the environment:
+#   DATA     the data folder (not needed for the Shapes datasets)
+#   SHOTS    images per class (4)
+#   CFG      configuration below configs/trainers/$TRAINER (vit_b16_ep50)
+#   TRAINER  trainer (CoCoAMix)
+#   PYTHON   interpreter (python)
+set -euo pipefail
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+cd "$ROOT"
+SHOTS=${SHOTS:-4}
+TRAINER=${TRAINER:-CoCoAMix}
+CFG=${CFG:-vit_b16_ep50}
+PYTHON=${PYTHON:-python}
+
+# usage: run DIR DATASET SEED [arguments of train.py ...]; a run whose results are there is skipped.
+run() {
+    local dir=$1 dataset=$2 seed=$3
+    shift 3
+    if [ -f "$dir/results.json" ]; then
+        echo "The results are in $dir already, so this run is skipped."
+        return
+    fi
+    "$PYTHON" train.py \
+        ${DATA:+--root "$DATA"} \
+        --seed "$seed" \
+        --trainer "$TRAINER" \
+        --dataset-config-file "configs/datasets/$dataset.yaml" \
+        --config-file "configs/trainers/$TRAINER/$CFG.yaml" \
+        --output-dir "$dir" \
+        "$@"
+}
+
+need() { # usage: need NUMBER-OF-ARGUMENTS "$@"
+    local wanted=$1
+    shift
+    if [ $# -lt "$wanted" ]; then
+        sed -n '2,3s/^# //p' "$0" >&2
+        exit 2
+    fi
+}

@@ -1,0 +1,192 @@
+"""CoCoA-Mix end to end: phases, ensembles, label spaces, several backbones, gradients kept apart, resume."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from cocoamix import checkpoints
+from tests.conftest import Runner
+from tests.trainers.test_resume import Killed
+
+BASE = ["DATASET.NUM_SHOTS", "4", "DATASET.SUBSAMPLE_CLASSES", "base", "OPTIM.NAME", "adam", "OPTIM.LR", "0.002"]
+MIX = {"trainer": "CoCoAMix"}
+
+
+def keys(**values: object) -> list[str]:
+    return [part for key, value in values.items() for part in (f"TRAINER.COCOAMIX.{key}", str(value))]
+
+
+def subset(settings: list[str], name: str) -> list[str]:
+    return [name if part == "base" else part for part in settings]
+
+
+def saved(folder: Path, model: str, epoch: int) -> dict[str, Any]:
+    return checkpoints.load(folder / model / f"model.pth.tar-{epoch}")
+
+
+def test_weights_follow_the_classes(run: Runner) -> None:
+    """Trained on base; new and all in fresh evaluations pick pi^in and pi^out by the names in the checkpoint."""
+    trained = run(*BASE, **MIX)
+    assert trained.status == 0, trained.output[-800:]
+    for term in ("loss", "ce", "coa", "mix", "ent", "acc", "acc_mix", "pi_in", "pi_out"):
+        assert re.search(rf" {term} [\d.]+ \([\d.]+\)", trained.output), term
+    weights = saved(trained.folder, "coa_weights", 4)
+    assert set(weights["state_dict"]) == {"inside", "outside"}
+    assert len(weights["cocoamix"]["out_classes"]) == 5
+    assert trained.results["trained_parameters"] == 16 * 128 + 2
+    tau = {key: float((-value).exp()) for key, value in weights["state_dict"].items()}
+    pi = {key: 0.01 / (0.01 + value) for key, value in tau.items()}
+    evaluate = ["--eval-only", "--model-dir", str(trained.folder)]
+    for name, wanted in (("base", (pi["inside"],) * 2), ("new", (pi["outside"],) * 2), ("all", sorted(pi.values()))):
+        done = run(*evaluate, *subset(BASE, name), name=name, **MIX)
+        found = re.search(r"learned prompt: ([\d.]+) to ([\d.]+)", done.output)
+        assert found is not None
+        assert [float(x) for x in found.groups()] == pytest.approx(list(wanted), abs=1e-4)
+        if name == "base":
+            assert done.results["metrics"] == trained.results["metrics"]
+        metrics = done.results["metrics"]
+        assert ("harmonic_mean" in metrics) == (name == "all")
+    base, new = metrics["base_accuracy"], metrics["new_accuracy"]
+    assert metrics["accuracy"] == pytest.approx((base + new) / 2)  # halves of equal size
+    assert metrics["harmonic_mean"] == pytest.approx(2 * base * new / (base + new) if base + new else 0)
+    forced = run(*evaluate, *subset(BASE, "new"), *keys(DOMAIN="in"), name="forced", **MIX)
+    assert f"learned prompt: {pi['inside']:.4f}" in forced.output
+
+
+def test_gradients_are_kept_apart(run: Runner) -> None:
+    """The weights' losses change nothing of the prompt, and the prompt's own loss nothing of the weights."""
+
+    def context(name: str, **values: object) -> torch.Tensor:
+        done = run(*BASE, *keys(**values), name=name, **MIX)
+        return saved(done.folder, "prompt_learner", 4)["state_dict"]["ctx"]  # type: ignore[no-any-return]
+
+    plain = context("plain")
+    assert torch.equal(plain, context("heavier", W_IN=100.0, W_OUT=1000.0))
+    assert torch.equal(plain, context("alone", ENSEMBLE="none"))
+    assert torch.equal(plain, context("uniform", ENSEMBLE="uniform"))
+    assert not torch.equal(plain, context("cross-entropy", LOSS="ce"))
+    two = {"STAGE": "two", "WEIGHT_EPOCHS": 2, "W_IN": 0.0}
+    runs = [run(*BASE, *keys(**two, W=w), name=f"w{w}", **MIX) for w in (0.0, 5.0)]
+    first, second = (saved(one.folder, "coa_weights", 6)["state_dict"]["inside"] for one in runs)
+    assert torch.equal(first, second)
+
+
+def test_equal_weights_are_the_uniform_ensemble(run: Runner) -> None:
+    still = [*BASE, "OPTIM.WARMUP_EPOCH", "0"]
+    learned = run(*still, *keys(WEIGHT_LR=0.0), name="learned", **MIX)
+    uniform = run(*still, *keys(ENSEMBLE="uniform"), name="uniform", **MIX)
+    assert learned.results["metrics"] == uniform.results["metrics"]
+    assert not (uniform.folder / "coa_weights").exists()
+    assert uniform.results["trained_parameters"] == 16 * 128
+
+
+def test_two_stages(run: Runner) -> None:
+    done = run(*BASE, *keys(STAGE="two", WEIGHT_EPOCHS=3), **MIX)
+    assert done.status == 0, done.output[-500:]
+    assert "epoch [7/7]" in done.output
+    first, second = done.output.split("epoch [5/7] batch [1/2]")
+    assert "pi_in" not in first.split("epoch [1/7]")[1]
+    assert " coa " not in second.split("Finish training")[0]
+    last = saved(done.folder, "prompt_learner", 7)["state_dict"]["ctx"]
+    alone = run(*BASE, *keys(ENSEMBLE="none"), name="alone", **MIX)
+    assert torch.equal(last, saved(alone.folder, "prompt_learner", 4)["state_dict"]["ctx"])  # stands still since
+    rates = [float(rate) for rate in re.findall(r"batch \[1/2\].* lr (\S+)", done.output)]
+    assert rates[4:] == pytest.approx([1e-5, 0.002, 0.0015])  # a schedule of its own
+    inside = saved(done.folder, "coa_weights", 7)["state_dict"]["inside"]
+    assert inside.item() != 0
+
+
+@pytest.mark.parametrize("kind", ["word", "string", "both", "none"])
+def test_kinds_of_out_classes(run: Runner, kind: str) -> None:
+    done = run(*BASE, *keys(OUT_CLASSES=kind), "OPTIM.MAX_EPOCH", "2", **MIX)
+    assert done.status == 0
+    assert ("ent " in done.output) == (kind != "none")
+    new = run(
+        "--eval-only", "--model-dir", str(done.folder), *subset(BASE, "new"), *keys(OUT_CLASSES=kind), name="n", **MIX
+    )
+    if kind == "none":  # out-classes take pi^in
+        inside = saved(done.folder, "coa_weights", 2)["state_dict"]["inside"]
+        assert f"{float(0.01 / (0.01 + (-inside).exp())):.4f}" in new.output
+
+
+def test_several_backbones(run: Runner, tmp_path: Path) -> None:
+    """Two equal models are one model; two different ones have a context each and two weights in all."""
+    from cocoamix.clip.backbones import BACKBONES
+    from cocoamix.clip.model import build_openai
+
+    torch.manual_seed(7)
+    torch.save(build_openai(BACKBONES["tiny"].sizes).state_dict(), tmp_path / "other.pt")
+    names = keys(BACKBONES="['tiny', 'tiny']")
+    one = run(*BASE, name="one", **MIX)
+    twice = run(*BASE, *names, *keys(BACKBONE_WEIGHTS="['random', 'random']"), name="twice", **MIX)
+    assert twice.results["metrics"]["accuracy"] == pytest.approx(one.results["metrics"]["accuracy"], abs=5.01)
+    files = f"['random', '{tmp_path / 'other.pt'}']"
+    both = run(*BASE, *names, *keys(BACKBONE_WEIGHTS=files), name="both", **MIX)
+    assert both.results["trained_parameters"] == 2 * 16 * 128 + 2
+    assert set(saved(both.folder, "prompt_learner", 4)["state_dict"]) >= {"0.ctx", "1.ctx"}
+    model = ["--eval-only", "--model-dir", str(both.folder)]
+    again = run(*model, *BASE, *names, *keys(BACKBONE_WEIGHTS=files), name="again", **MIX)
+    assert again.results["metrics"] == both.results["metrics"]
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"LOSS": "cea"}, "TRAINER.COCOAMIX.LOSS"),
+        ({"ENSEMBLE": "mean"}, "TRAINER.COCOAMIX.ENSEMBLE"),
+        ({"STAGE": "three"}, "TRAINER.COCOAMIX.STAGE"),
+        ({"OUT_CLASSES": "words"}, "Did you mean word?"),
+        ({"DOMAIN": "inside"}, "TRAINER.COCOAMIX.DOMAIN"),
+        ({"MARGIN": 2.0}, "TRAINER.COCOAMIX.MARGIN is 2.0"),
+        ({"Q": 0.0}, "TRAINER.COCOAMIX.Q is 0.0"),
+        ({"W": -1.0}, "TRAINER.COCOAMIX.W is -1.0"),
+        ({"TEMPLATE": "a photo"}, "needs one {}"),
+        ({"TEMPLATE": "['a {}.', 'b']"}, "needs one {}"),
+        ({"BACKBONES": "['tiny', 'tiny']", "BACKBONE_WEIGHTS": "['random']"}, "Name one for each"),
+    ],
+)
+def test_bad_values(run: Runner, values: dict[str, object], words: str) -> None:
+    done = run(*BASE, *keys(**values), **MIX)
+    assert done.status == 2
+    assert words in done.output
+
+
+@pytest.mark.parametrize("template", ["dataset", "['a photo of a {}.', 'dataset', '{}.']"])
+def test_templates(run: Runner, template: str) -> None:
+    done = run(*BASE, *keys(TEMPLATE=template), "OPTIM.MAX_EPOCH", "1", **MIX)
+    assert done.status == 0
+    assert "a centered satellite photo of {}." in done.results["protocol"]["templates"]
+
+
+@pytest.mark.parametrize("stage", ["one", "two"])
+def test_killed_in_each_phase(run: Runner, stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stopped in the middle of every epoch and started again: bitwise the uninterrupted run."""
+    from cocoamix.trainers.cocoamix import CoCoAMix
+
+    settings = [*BASE, *keys(STAGE=stage, WEIGHT_EPOCHS=2), "OPTIM.MAX_EPOCH", "3"]
+    whole = run(*settings, name="whole", **MIX)
+    epochs = 3 if stage == "one" else 5
+    step = CoCoAMix.forward_backward
+
+    for stop in range(epochs):
+
+        def stopping(self: CoCoAMix, batch: Any, stop: int = stop) -> Any:
+            if self.epoch == stop and self.batch_idx == 1:
+                raise Killed
+            return step(self, batch)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(CoCoAMix, "forward_backward", stopping)
+            with pytest.raises(Killed):
+                run(*settings, name="killed", **MIX)
+    killed = run(*settings, name="killed", **MIX)
+    assert killed.results["metrics"] == whole.results["metrics"]
+    for model in ("prompt_learner", "coa_weights"):
+        ours, theirs = (saved(one.folder, model, epochs) for one in (whole, killed))
+        for key, value in ours["state_dict"].items():
+            assert torch.equal(value, theirs["state_dict"][key]), (model, key)

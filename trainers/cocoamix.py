@@ -1,0 +1,214 @@
+"""CoCoA-Mix (ICML 2025): a learned prompt specialised by CoA-loss, mixed with a hand-crafted one by CoA-weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import torch
+import torch.nn.functional as F
+from dassl.engine import TRAINER_REGISTRY
+from torch import Tensor, nn
+from yacs.config import CfgNode
+
+from cocoamix.clip import FrozenCLIP, templates
+from cocoamix.clip.several import SeveralCLIPs
+from cocoamix.images import derive_seed
+from cocoamix.losses import make_loss
+from cocoamix.mixture import find_owners
+from cocoamix.outclasses import make_outclasses
+from cocoamix.prompts import PromptLearner
+from cocoamix.registry import register
+from cocoamix.weights import CoAWeights
+
+from . import config
+from .base import CLIPTrainer
+
+
+@register(TRAINER_REGISTRY)
+class CoCoAMix(CLIPTrainer):
+    """One learned prompt (K = 1) beside the hand-crafted one, on one or several backbones."""
+
+    section = "COCOAMIX"
+
+    def check_cfg(self, cfg: CfgNode) -> None:
+        super().check_cfg(cfg)
+        config.check_mix(cfg.TRAINER.COCOAMIX)
+
+    # ------------------------------------------------------------------ building
+
+    def load_backbone(self) -> FrozenCLIP:
+        names = list(self.settings.BACKBONES) or [self.cfg.MODEL.BACKBONE.NAME]
+        files = list(self.settings.BACKBONE_WEIGHTS)
+        if not files:
+            files = [self.cfg.MODEL.BACKBONE.WEIGHTS] if len(names) == 1 else [""] * len(names)
+        self.backbones = [self.load_clip(name, file) for name, file in zip(names, files, strict=True)]
+        # It has the face of one model wherever a trainer looks.
+        return cast(FrozenCLIP, SeveralCLIPs(self.backbones))
+
+    def templates(self) -> Sequence[str]:
+        given = self.settings.TEMPLATE
+        own = templates.dataset_template(self.cfg.DATASET.NAME)
+        return [own if one == "dataset" else one for one in ([given] if isinstance(given, str) else given)]
+
+    def build_prompts(self) -> None:
+        settings = self.settings
+        self.loss = make_loss(settings.LOSS, settings.W, settings.GAMMA, settings.Q)
+        learners = [self._learner(clip, self.classnames) for clip in self.backbones]
+        # A single prompt keeps CoOp's keys in its checkpoint.
+        self.prompt_learner: nn.Module = learners[0] if len(learners) == 1 else nn.ModuleList(learners)
+        self.learners = learners
+        print(f'Initial context: "{learners[0].initial_context}"')
+        self.register("prompt_learner", self.prompt_learner, self.cfg.OPTIM)
+        self.weights = CoAWeights(self.clip.logit_scale, stage=settings.STAGE).to(self.device)
+        self.two_stages = settings.ENSEMBLE == "coa" and settings.STAGE == "two"
+        if settings.ENSEMBLE == "coa":
+            self.register("coa_weights", self.weights, self._weight_optim())
+            self._make_outclasses()
+        if self.two_stages:
+            self.max_epoch = self.cfg.OPTIM.MAX_EPOCH + settings.WEIGHT_EPOCHS
+        self.handmade = self.clip.encode_classes(self.classnames, self.templates())
+        if self.cfg.MODEL.INIT_WEIGHTS:
+            self.load_initial("prompt_learner", self.cfg.MODEL.INIT_WEIGHTS)
+
+    def _learner(self, clip: FrozenCLIP, names: Sequence[str]) -> PromptLearner:
+        settings = self.settings
+        return PromptLearner(
+            clip,
+            names,
+            n_ctx=settings.N_CTX,
+            ctx_init=config.context_words(settings.CTX_INIT),
+            position=settings.CLASS_TOKEN_POSITION,
+            seed=derive_seed(self.seed, "context"),
+        )
+
+    def _weight_optim(self) -> CfgNode:
+        """Return OPTIM with the optimizer and the length of the weights' own."""
+        optim = self.cfg.OPTIM.clone()
+        optim.defrost()
+        optim.NAME, optim.LR = self.settings.WEIGHT_OPTIM, self.settings.WEIGHT_LR
+        if self.settings.STAGE == "two":
+            optim.MAX_EPOCH = self.settings.WEIGHT_EPOCHS
+        return optim
+
+    def _make_outclasses(self) -> None:
+        count, seed = len(self.classnames), derive_seed(self.seed, "out-classes")
+        self.out_names = make_outclasses(self.settings.OUT_CLASSES, count, self.classnames, seed)
+        if not self.out_names:
+            return
+        shown = ", ".join(self.out_names[:5])
+        print(f"Out-classes: {len(self.out_names)} made-up names ({shown}, ...)")
+        self.out_handmade = self.clip.encode_classes(self.out_names, self.templates())
+        self.out_learners = [self._learner(clip, self.out_names) for clip in self.backbones]
+        for mine, theirs in zip(self.out_learners, self.learners, strict=True):
+            mine.ctx = theirs.ctx  # the same context before other names
+
+    # ------------------------------------------------------------------ training
+
+    @property
+    def phase(self) -> str:
+        """What is trained now: the prompt, the weights, or both."""
+        if self.settings.ENSEMBLE != "coa":
+            return "prompt"
+        if not self.two_stages:
+            return "both"
+        return "prompt" if self.epoch < self.cfg.OPTIM.MAX_EPOCH else "weights"
+
+    def active_models(self) -> list[str]:
+        return {"prompt": ["prompt_learner"], "weights": ["coa_weights"], "both": ["prompt_learner", "coa_weights"]}[
+            self.phase
+        ]
+
+    def update_lr(self, names: Any = None) -> None:
+        super().update_lr(names or self.active_models())
+
+    def get_current_lr(self, names: Any = None) -> float:
+        return float(super().get_current_lr(names or self.active_models()))
+
+    def before_epoch(self) -> None:
+        super().before_epoch()
+        # In the second stage the prompt stands still, and so do its features.
+        self._still = self._learned_features() if self.phase == "weights" else None
+
+    def _encode(self, learners: Sequence[PromptLearner]) -> Tensor:
+        clip = cast(SeveralCLIPs, self.clip)
+        return clip.encode_prompts([learner() for learner in learners])
+
+    @torch.no_grad()
+    def _learned_features(self) -> tuple[Tensor, Tensor | None]:
+        return self._encode(self.learners), self._out_features()
+
+    @torch.no_grad()
+    def _out_features(self) -> Tensor | None:
+        return self._encode(self.out_learners) if self.settings.ENSEMBLE == "coa" and self.out_names else None
+
+    def compute_loss(self, image_features: Tensor, labels: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+        """Return the loss of the phase. The prompt's loss never reaches the weights, nor theirs the prompt."""
+        terms: dict[str, Tensor] = {}
+        total: Tensor | float = 0.0
+        text = self._encode(self.learners) if self._still is None else self._still[0]
+        special = image_features @ text.t()
+        alone = self.clip.logit_scale * special
+        if self.phase != "weights":
+            prompt_loss, terms = self.loss(alone, labels)
+            total = total + prompt_loss
+        if self.phase == "prompt":
+            return {"loss": cast(Tensor, total), **terms}, alone
+        return self._weight_terms(image_features, special.detach(), labels, total, terms), alone
+
+    def _weight_terms(
+        self, image_features: Tensor, special: Tensor, labels: Tensor, total: Tensor | float, terms: dict[str, Tensor]
+    ) -> dict[str, Tensor]:
+        """Add the losses of the weights, and what the log shows of them."""
+        settings = self.settings
+        mixed = self.weights.in_logits(torch.stack([image_features @ self.handmade.t(), special]))
+        terms["mix"] = F.cross_entropy(mixed, labels)
+        total = total + settings.W_IN * terms["mix"]
+        out = self._out_features() if self._still is None else self._still[1]
+        if out is not None:
+            sides = torch.stack([image_features @ self.out_handmade.t(), image_features @ out.t()])
+            terms["ent"] = self.weights.out_loss(sides, settings.MARGIN)
+            total = total + settings.W_OUT * terms["ent"]
+        with torch.no_grad():
+            terms["acc_mix"] = (mixed.argmax(dim=1) == labels).float().mean() * 100
+            pi = self.weights.pi(torch.tensor([1, 0], device=self.device))[1]
+            terms["pi_in"], terms["pi_out"] = pi[0], pi[1]
+        return {"loss": cast(Tensor, total), **terms}
+
+    # ------------------------------------------------------------------ evaluation
+
+    def provenance(self) -> dict[str, Any]:
+        told = super().provenance()
+        if hasattr(self, "out_names"):
+            told["out_classes"] = self.out_names
+        return {**told, "templates": list(self.templates())}
+
+    def text_features(self) -> Tensor:
+        return self._encode(self.learners)
+
+    def owners(self) -> Tensor:
+        """Return 1 for each current class that the prompt was trained on, else 0."""
+        domain = self.settings.DOMAIN
+        if domain == "in" or self.settings.OUT_CLASSES == "none":
+            return torch.ones(len(self.classnames), dtype=torch.long, device=self.device)
+        if domain == "out":
+            return torch.zeros(len(self.classnames), dtype=torch.long, device=self.device)
+        return find_owners(self.classnames, [self.trained_classes]).to(self.device)
+
+    def before_test(self) -> None:
+        super().before_test()
+        self._owners = self.owners()
+        self._mixed = bool((self._owners != self._owners[0]).any())
+        if self.settings.ENSEMBLE == "coa":
+            pi = self.weights.pi(self._owners)[1]
+            print(f"Weight of the learned prompt: {float(pi.min()):.4f} to {float(pi.max()):.4f} over the classes")
+
+    def model_inference(self, pictures: Tensor) -> Tensor:
+        features = self.clip.encode_image(pictures)
+        special = features @ self._evaluated_features.t()
+        if self.settings.ENSEMBLE == "none":
+            return self.clip.logit_scale * special
+        sides = torch.stack([features @ self.handmade.t(), special])
+        if self.settings.ENSEMBLE == "uniform":
+            return self.clip.logit_scale * sides.mean(dim=0)
+        return self.weights.logits(sides, self._owners, self._mixed)
