@@ -30,7 +30,7 @@ setup(
     python_requires=">=3.10",
     packages=find_namespace_packages(include=["cocoamix", "cocoamix.*"]) + [f"cocoamix.{name}" for name in mapped],
     package_dir={f"cocoamix.{name}": name for name in mapped},
-    package_data={"cocoamix.configs": ["**/*.yaml"], "cocoamix": ["assets/*"]},
+    package_data={"cocoamix.configs": ["**/*.yaml"], "cocoamix": ["assets/*.safetensors", "assets/README.md"]},
     install_requires=[
         "torch>=2.1",
         "torchvision>=0.16",

@@ -86,7 +86,7 @@ def build_schedule(optimizer: Optimizer, optim_cfg: Any) -> LRScheduler | Warmup
     if optim_cfg.LR_SCHEDULER == "cosine":
         schedule = CosineAnnealingLR(optimizer, float(optim_cfg.MAX_EPOCH))  # type: ignore[arg-type]
     elif optim_cfg.LR_SCHEDULER == "multi_step":
-        if not isinstance(steps, (list, tuple)):
+        if not isinstance(steps, (list, tuple)) or not all(isinstance(step, int) for step in steps):
             raise UserError(f"OPTIM.STEPSIZE must be a list of epochs for multi_step, not {steps!r}")
         schedule = _PlainMultiStepLR(optimizer, milestones=steps, gamma=optim_cfg.GAMMA)
     else:

@@ -6,6 +6,7 @@ They need no data folder: a picture is drawn when it is read. Where DATASET.ROOT
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 
 from dassl.data.datasets import DATASET_REGISTRY, Datum
@@ -13,8 +14,14 @@ from PIL import Image
 
 from cocoamix.registry import PREFIX, register
 from cocoamix.shapes import DATASETS, PictureSet
+from cocoamix.shapes.drawing import Pixels
 
 from .base import Items, SplitDataset
+
+
+@lru_cache(maxsize=8192)  # 25 MB; every epoch sees the same pictures
+def _drawn(pictures: PictureSet, label: int, number: int) -> Pixels:
+    return pictures.draw(label, number)
 
 
 class DrawnDatum(Datum):
@@ -29,8 +36,7 @@ class DrawnDatum(Datum):
 
     def draw(self) -> Image.Image:
         """Draw the picture."""
-        pictures, label, number = self._drawing
-        return Image.fromarray(pictures.draw(label, number))
+        return Image.fromarray(_drawn(*self._drawing))
 
 
 class _WorldDataset(SplitDataset):

@@ -5,7 +5,11 @@
 # that it lacks are installed there, and never torch or torchvision.
 
 case "${COCOAMIX_PYTHON:-}" in
-    */*) COCOAMIX_PYTHON=$(cd "$(dirname "$COCOAMIX_PYTHON")" 2>/dev/null && pwd)/$(basename "$COCOAMIX_PYTHON") ;;
+    */*)
+        if [ -d "$(dirname "$COCOAMIX_PYTHON")" ]; then # seen from where it was given
+            COCOAMIX_PYTHON=$(cd "$(dirname "$COCOAMIX_PYTHON")" && pwd)/$(basename "$COCOAMIX_PYTHON")
+        fi
+        ;;
 esac
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$ROOT" || exit 1

@@ -48,10 +48,12 @@ def main() -> int:
     if "--check-torch" in sys.argv:
         for package in HELD:
             if installed(package) is None:
-                print(
-                    f"error: {sys.executable} has no {package}. Install the build for your GPU first", file=sys.stderr
-                )
+                print(f"error: {sys.executable} has no {package}. Install one first.", file=sys.stderr)
                 return 1
+        torch = installed("torch") or ""
+        if tuple(int(number) for number in re.findall(r"\d+", torch)[:2]) < OLDEST_TORCH:
+            print(f"error: {sys.executable} has torch {torch}; 2.1 or newer is needed.", file=sys.stderr)
+            return 1
         return 0
     if "--hold" in sys.argv:
         print("\n".join(f"{package}=={installed(package)}" for package in HELD))

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -24,6 +25,9 @@ from threading import Thread
 from typing import Any, NamedTuple
 
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # works from a clone, too
+
 import torch
 import torch.nn.functional as F
 from safetensors.torch import save
@@ -189,6 +193,8 @@ def pack_model(model: nn.Module) -> dict[str, Tensor]:
 def train(options: argparse.Namespace) -> None:
     """Train from the last checkpoint, or from the start, and write the weights."""
     torch.set_num_threads(options.threads)
+    if options.pictures < ROUND or options.pictures % ROUND or ROUND % options.batch:
+        raise SystemExit(f"--pictures must be a multiple of {ROUND}, and --batch a divisor of it.")
     count = options.pictures // ROUND
     steps = ROUND // options.batch
     model = build_model(options.seed)

@@ -60,8 +60,10 @@ def hash_inputs(method: Method) -> str:
     digest = hashlib.sha256()
     files = [ROOT / f"configs/datasets/{DATASET}.yaml"]
     files += [ROOT / f"configs/trainers/{method.trainer}/{method.config}.yaml"]
-    files += [ROOT / "cocoamix/assets/tiny.safetensors", *sorted(ROOT.glob("cocoamix/**/*.py"))]
-    files += [*sorted(ROOT.glob("trainers/*.py")), *sorted(ROOT.glob("datasets/*.py"))]
+    files += [ROOT / "cocoamix/assets/tiny.safetensors", ROOT / "train.py", ROOT / "requirements.txt"]
+    files += [
+        path for folder in ("cocoamix", "trainers", "datasets") for path in sorted(ROOT.glob(f"{folder}/**/*.py"))
+    ]
     for path in files:
         digest.update(path.read_bytes())
     return digest.hexdigest()

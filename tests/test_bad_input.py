@@ -53,6 +53,10 @@ def refused(run: Runner, *extra: str, **options: object) -> str:
         (["INPUT.PIXEL_MEAN", "[0.5, 0.5]"], ["INPUT.PIXEL_MEAN", "3 numbers"]),
         (["INPUT.PIXEL_STD", "[0.5, 0, 0.5]"], ["INPUT.PIXEL_STD", "divided by 0"]),
         (["INPUT.RRCROP_SCALE", "(0.5,)"], ["INPUT.RRCROP_SCALE", "2 numbers"]),
+        (["INPUT.RRCROP_SCALE", "(0.9, 0.1)"], ["INPUT.RRCROP_SCALE", "the smaller share comes first"]),
+        (["INPUT.INTERPOLATION", "cubic"], ["INPUT.INTERPOLATION"]),
+        (["OPTIM.WARMUP_CONS_LR", "-1.0"], ["OPTIM.WARMUP_CONS_LR is -1.0"]),
+        (["DATALOADER.TRAIN_X.N_INS", "0"], ["DATALOADER.TRAIN_X.N_INS is 0"]),
         (["INPUT.NO_TRANSFORM", "True"], ["INPUT.NO_TRANSFORM"]),
         (["INPUT.TRANSFORMS", "['gaussian_blur']", "INPUT.GB_K", "2"], ["INPUT.*"]),
         (["OPTIM.LR", "0.1", "--load-epoch", "3"], ["--load-epoch comes after KEY VALUE pairs"]),
@@ -156,6 +160,13 @@ def test_too_few_images_are_noticed_through_the_cache(run: Runner) -> None:
     """A draw that was allowed once is not a licence for the next run."""
     assert run("DATASET.NUM_SHOTS", "7", "DATASET.FEWER_SHOTS", "True", "OPTIM.MAX_EPOCH", "1", name="once").status == 0
     assert "DATASET.NUM_SHOTS is 7" in refused(run, "DATASET.NUM_SHOTS", "7")
+
+
+def test_folder_of_a_run_that_did_nothing_is_free(run: Runner) -> None:
+    """What stopped in its first epoch, or could not train at all, does not bar the way for the mended command."""
+    assert run(*BASE, "OPTIM.LR", "1e38", "OPTIM.WARMUP_EPOCH", "0", "OPTIM.MAX_EPOCH", "1").status == 2
+    assert run(*BASE, trainer="ZeroshotCLIP").status == 2
+    assert run(*BASE, "OPTIM.MAX_EPOCH", "1").status == 0
 
 
 def test_diverged_context_is_not_reported(run: Runner) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -91,3 +92,20 @@ def test_project_names_no_machine() -> None:
         text=True,
     )
     assert found.stdout == ""
+
+
+def test_pages_have_no_gaps() -> None:
+    """No placeholder is left where a command's output belongs."""
+    for page in [ROOT / "README.md", *ROOT.glob("docs/*.md"), ROOT / "cocoamix" / "assets" / "README.md"]:
+        assert not re.search(r"^[A-Z]+(_[A-Z]+)+$", page.read_text(), re.M), page
+
+
+@pytest.mark.parametrize("script", ["scripts/pretrain_tiny.py", "benchmarks/tiny_zeroshot.py", "benchmarks/parity.py"])
+def test_scripts_start_from_a_clone(script: str, tmp_path: Path) -> None:
+    """Without an installed cocoamix: the source tree is found from the script itself."""
+    code = (
+        f"import sys; sys.path[:] = [p for p in sys.path if p not in ('', {str(ROOT)!r})]; sys.argv = ['x', '--help'];"
+        f"import runpy; runpy.run_path({str(ROOT / script)!r}, run_name='__main__')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

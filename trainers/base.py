@@ -77,6 +77,8 @@ class CLIPTrainer(SavingTrainer):
         seed = self._choose_seed()
         try:
             train, test = (build_transform(self.cfg, is_train=is_train) for is_train in (True, False))
+        except UserError:
+            raise
         except (AssertionError, KeyError, TypeError, ValueError) as error:
             raise UserError(f"The transforms cannot be built from INPUT.*: {error}.") from error
         manager = DataManager(self.cfg, train, test, dataset_wrapper=images.ImageItems)
@@ -149,6 +151,8 @@ class CLIPTrainer(SavingTrainer):
         """Register a module to train, with an optimizer and a schedule of its own."""
         try:
             optimizer = build_optimizer(model, optim)
+        except UserError:
+            raise
         except (TypeError, ValueError) as error:
             raise UserError(f"The optimizer {optim.NAME} cannot be built from OPTIM.*: {error}.") from error
         self.register_model(name, model, optimizer, build_schedule(optimizer, optim))
@@ -324,14 +328,19 @@ class CLIPTrainer(SavingTrainer):
             return
         try:
             old = json.loads(path.read_text(encoding="utf-8"))
-            same = (old["dataset"], old["subset"], old["split"]) == (
-                self.cfg.DATASET.NAME,
-                self.cfg.DATASET.SUBSAMPLE_CLASSES,
+            same = (old["trainer"], old["seed"], old["fingerprint"], old["split"]) == (
+                self.cfg.TRAINER.NAME,
+                self.seed,
+                protocol.fingerprint(self.protocol),
                 split,
             )
         except (ValueError, KeyError, TypeError):
             same = False
         if not same:
-            kept = path.with_name(f"{RESULTS}-{time.strftime('%Y-%m-%d-%H-%M-%S')}")
+            stamp, number = time.strftime("%Y-%m-%d-%H-%M-%S"), 1
+            kept = path.with_name(f"{RESULTS}-{stamp}")
+            while kept.exists():
+                number += 1
+                kept = path.with_name(f"{RESULTS}-{stamp}-{number}")
             path.rename(kept)
             print(f"Results of another evaluation are kept as {kept.name}")

@@ -104,6 +104,10 @@ def check_common(cfg: CfgNode) -> None:
         ("SEED", cfg.SEED, -1, 2**32 - 1),
         ("OPTIM.MAX_EPOCH", cfg.OPTIM.MAX_EPOCH, 1, 10**6),
         ("OPTIM.LR", cfg.OPTIM.LR, 0, math.inf),
+        ("OPTIM.WARMUP_CONS_LR", cfg.OPTIM.WARMUP_CONS_LR, 0, math.inf),
+        ("OPTIM.WARMUP_MIN_LR", cfg.OPTIM.WARMUP_MIN_LR, 0, math.inf),
+        ("OPTIM.GAMMA", cfg.OPTIM.GAMMA, 0, math.inf),
+        ("DATALOADER.TRAIN_X.N_INS", cfg.DATALOADER.TRAIN_X.N_INS, 1, 10**6),
         ("DATALOADER.TRAIN_X.BATCH_SIZE", cfg.DATALOADER.TRAIN_X.BATCH_SIZE, 1, 10**6),
         ("DATALOADER.TEST.BATCH_SIZE", cfg.DATALOADER.TEST.BATCH_SIZE, 1, 10**6),
         ("DATALOADER.NUM_WORKERS", cfg.DATALOADER.NUM_WORKERS, 0, 10**4),
@@ -119,6 +123,8 @@ def check_common(cfg: CfgNode) -> None:
     ):
         if len(values) != count or not all(isinstance(v, (int, float)) and v >= 0 for v in values):
             raise UserError(f"{key} is {values}; it must be {count} numbers.")
+    if cfg.INPUT.RRCROP_SCALE[0] > cfg.INPUT.RRCROP_SCALE[1]:
+        raise UserError(f"INPUT.RRCROP_SCALE is {cfg.INPUT.RRCROP_SCALE}; the smaller share comes first.")
     if 0 in cfg.INPUT.PIXEL_STD:
         raise UserError(f"INPUT.PIXEL_STD is {cfg.INPUT.PIXEL_STD}; pictures cannot be divided by 0.")
     unused = {"INPUT.NO_TRANSFORM": cfg.INPUT.NO_TRANSFORM, "DATALOADER.RETURN_IMG0": cfg.DATALOADER.RETURN_IMG0}

@@ -28,7 +28,10 @@ from cocoamix.images import ImageItems
 from . import protocol
 
 RESUME = "resume.pth"
-RESUME_KEYS = ("epoch", "models", "optimizers", "schedules", "scaler", "seed", "best_result", "settings", "protocol")
+RESUME_KEYS = (
+    *("epoch", "models", "optimizers", "schedules", "scaler"),
+    *("seed", "best_result", "settings", "protocol", "unreadable"),
+)
 
 
 class SavingTrainer(TrainerX):
@@ -101,7 +104,8 @@ class SavingTrainer(TrainerX):
     def before_train(self) -> None:
         super().before_train()
         # From the first moment on, so that a run is never taken up from checkpoints that tell only half of its state.
-        self._save_resume(self.trained_epochs)
+        if self._models:
+            self._save_resume(self.trained_epochs)
 
     def _refuse_non_finite(self) -> None:
         for name, model in self._models.items():
@@ -136,13 +140,18 @@ class SavingTrainer(TrainerX):
         In this order, so that a run that was resumed from elsewhere and is started again goes on from its own state.
         Returns the number of epochs already done.
         """
-        for folder in dict.fromkeys((Path(self.output_dir), Path(directory))):
+        folders = dict.fromkeys((Path(self.output_dir), Path(directory)))
+        for folder in folders:
+            if epochs_in(folder / RESUME) == 0:
+                continue  # a run that has done nothing yet: it may start again with any settings
             done = self._resume_from(folder)
             if done is not None:
                 self.trained_epochs = done
                 print(f"Resuming from {folder}: {done} of {self.max_epoch} epochs are done")
                 if folder != Path(self.output_dir):
                     self._take_over(folder, done)
+                elif len(folders) > 1:
+                    print(f"--resume {directory} is not used: the output folder holds a later state of this run")
                 return done
         if self.cfg.RESUME:
             raise UserError(f"--resume names {directory}, which holds neither {RESUME} nor checkpoints to go on from.")
@@ -176,6 +185,8 @@ class SavingTrainer(TrainerX):
         if missing:
             raise UserError(f"{path} is not a state to resume from: it has no {', '.join(missing)}. Delete it.")
         self._check_settings(path, state["settings"], state["protocol"])
+        if set(state["models"]) != set(self._models):
+            raise UserError(f"{path} holds the models {', '.join(state['models'])}, not {', '.join(self._models)}.")
         for name, tensors in state["models"].items():
             checkpoints.load_into(self._models[name], tensors, str(path))
         for name, optimizer_state in state["optimizers"].items():
@@ -194,8 +205,8 @@ class SavingTrainer(TrainerX):
         now = protocol.training_settings(self.cfg, self.section)
         differing = [key for key in sorted({*now, *then}) if now.get(key) != then.get(key)]
         shown = "; ".join(f"{key} was {then.get(key)!r} and is {now.get(key)!r}" for key in differing[:5])
-        if not differing and told != self.protocol:
-            shown = "the pictures, their split or the CLIP weights have changed"
+        if not differing:
+            shown = ", ".join(f"{key} has changed" for key in self.protocol if self.protocol[key] != told.get(key))
         if shown:
             raise UserError(
                 f"{path} belongs to a run with other settings ({shown}). "
@@ -222,7 +233,7 @@ class SavingTrainer(TrainerX):
             origin = self._load_weights(name, content, path)
             if origin:
                 self._check_settings(path, origin.get("settings", {}), origin.get("protocol", {}))
-                self._take_seed(origin["seed"])
+                self._take_seed(int(origin.get("seed", self.seed)))
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # torch expects optimizer steps in between
                 for _ in range(done if self._scheds[name] is not None else 0):
@@ -301,10 +312,14 @@ class SavingTrainer(TrainerX):
 
 def newest(folder: Path) -> Path:
     """Return the checkpoint that a folder's pointer names."""
+    pointer = folder / checkpoints.POINTER
     try:
-        return folder / (folder / checkpoints.POINTER).read_text(encoding="utf-8").strip()
-    except UnicodeDecodeError as error:
-        raise UserError(f"{folder / checkpoints.POINTER} should name a checkpoint, but it is no text.") from error
+        name = pointer.read_text(encoding="utf-8").strip()
+    except UnicodeDecodeError:
+        name = ""
+    if not name:
+        raise UserError(f"{pointer} should name a checkpoint of its folder, but it does not.")
+    return folder / name
 
 
 def checkpoint_path(folder: Path, epoch: int | None) -> Path:
@@ -330,8 +345,13 @@ def checkpoint_path(folder: Path, epoch: int | None) -> Path:
 def seed_of_run(folder: str) -> int | None:
     """Return the seed that an unfinished run in `folder` drew, if there is one."""
     path = Path(folder, RESUME)
-    seed = checkpoints.load(path).get("seed") if path.is_file() else None
+    seed = checkpoints.load(path).get("seed") if epochs_in(path) else None
     return seed if isinstance(seed, int) else None
+
+
+def epochs_in(path: Path) -> int | None:
+    """Return how many epochs a resume file has seen; None if there is no such file."""
+    return checkpoints.epochs_of(checkpoints.load(path)) if path.is_file() else None
 
 
 def _copier(source: Path) -> Callable[[IO[bytes]], object]:

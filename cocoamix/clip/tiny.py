@@ -22,7 +22,7 @@ def made_up_rows(content: Tensor, count: int) -> Tensor:
     """Return `count` embeddings for tokens that pre-training never met: each the sum of three of `content` (K, width).
 
     A text tower that has met a few hundred tokens ignores any other, whatever small or large random vector it has:
-    all unknown words would be one word (cosines above 0.97), where CLIP's own vocabulary has a meaning for each.
+    all unknown words would be one word, where CLIP's own vocabulary has a meaning for each.
     Blends of words that it knows keep unknown words apart, as made-up class names need.
     The draw is of raw bits, which numpy promises never to change, and a sum of three is the same on every platform.
     """

@@ -12,6 +12,7 @@ from PIL import Image, ImageDraw, ImageFilter
 from .outlines import OUTLINES, Points
 from .world import COLOURS, DOMAINS, SIZE, Composition, Domain
 
+_NUMBERS = 160  # more than a picture uses at the severities that domains with clutter are meant for
 _FINE = 3  # masks are drawn this many times larger and averaged down: Pillow's polygons have hard edges
 
 Pixels = NDArray[np.uint8]
@@ -22,7 +23,7 @@ class _Dice:
     """Uniform numbers of one picture. Drawn as one block, because a call per number would be slow."""
 
     def __init__(self, generator: np.random.Generator) -> None:
-        self._numbers: Iterator[float] = iter(generator.random(160).tolist())
+        self._numbers: Iterator[float] = iter(generator.random(_NUMBERS).tolist())
 
     def between(self, low: float, high: float) -> float:
         return low + (high - low) * next(self._numbers)

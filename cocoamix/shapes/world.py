@@ -57,12 +57,6 @@ class Composition:
         colour, texture, shape = self.indices
         return (2 * colour + 3 * texture + shape) % len(TEXTURES) == 0
 
-    @classmethod
-    def parse(cls, name: str) -> Composition:
-        """Read a class name back."""
-        colour, texture, shape = name.split()
-        return cls(colour, texture, shape)
-
 
 @lru_cache(maxsize=1)
 def compositions() -> tuple[Composition, ...]:
@@ -74,7 +68,8 @@ def compositions() -> tuple[Composition, ...]:
 class Domain:
     """How a picture is taken, at severity 1.
 
-    Severity scales tilt, clutter, noise, blur and cast; size, place, light and the look of a sketch stay.
+    Severity scales tilt, clutter, occluders, noise, blur and cast; size, place, light and the look of a sketch stay.
+    With clutter it goes up to 1.5, which is as much as a picture holds.
     """
 
     name: str
