@@ -32,9 +32,13 @@ class CoAWeights(nn.Module):
         check_choice("STAGE", stage, STAGES)
         self.logit_scale, self.stage = logit_scale, stage
         # One stage starts at CLIP's own temperature, two stages at equal weights: the same mixture.
-        self.zero = math.log(logit_scale) if stage == "one" else 0.0
         self.inside = nn.Parameter(torch.full((prompts,), self.zero))
         self.outside = nn.Parameter(torch.full((prompts,), self.zero))
+
+    @property
+    def zero(self) -> float:
+        """The parameter at which a prompt weighs as much as prompt 0."""
+        return math.log(self.logit_scale) if self.stage == "one" else 0.0
 
     def relative(self) -> tuple[Tensor, Tensor]:
         """Return the (K,) log-weights relative to prompt 0, for own classes and for others."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import torch
@@ -30,6 +30,12 @@ class CoCoAMix(CLIPTrainer):
     """One learned prompt (K = 1) beside the hand-crafted one, on one or several backbones."""
 
     section = "COCOAMIX"
+
+    followed: CfgNode | None = None  # the settings of the run that a loaded checkpoint comes from
+
+    @property
+    def settings(self) -> CfgNode:
+        return self.followed or super().settings
 
     def check_cfg(self, cfg: CfgNode) -> None:
         super().check_cfg(cfg)
@@ -182,6 +188,20 @@ class CoCoAMix(CLIPTrainer):
         if hasattr(self, "out_names"):
             told["out_classes"] = self.out_names
         return {**told, "templates": list(self.templates())}
+
+    def follow(self, settings: Mapping[str, Any]) -> None:
+        """Evaluate with the template and the kind of weights that the checkpoint was trained with."""
+        node = self.settings.clone()
+        node.defrost()
+        for key in ("TEMPLATE", "STAGE", "OUT_CLASSES"):
+            told = settings.get(f"TRAINER.{self.section}.{key}", node[key])
+            if told != node[key]:
+                print(f"{key} is {told!r} as in training; the configuration's {node[key]!r} is not used")
+                node[key] = told
+        self.followed = node
+        self.weights.stage = node.STAGE
+        self.handmade = self.clip.encode_classes(self.classnames, self.templates())
+        self.protocol["templates"] = list(self.templates())
 
     def text_features(self) -> Tensor:
         return self._encode(self.learners)

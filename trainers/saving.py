@@ -261,8 +261,12 @@ class SavingTrainer(TrainerX):
             content = checkpoints.load(path)
             origin = self._load_weights(name, content, path)
             self.trained_classes = list(origin.get("classnames") or self.trained_classes)
+            self.follow(origin.get("settings") or {})
             self.trained_epochs = checkpoints.epochs_of(content)
             print(f'Loading weights to {name} from "{path}" (epoch = {self.trained_epochs})')
+
+    def follow(self, settings: Mapping[str, Any]) -> None:
+        """Take over settings of the training run that an evaluation must share. For subclasses."""
 
     def load_initial(self, name: str, path: str) -> None:
         """Start a model from the checkpoint that MODEL.INIT_WEIGHTS names."""

@@ -101,6 +101,21 @@ def test_two_stages(run: Runner) -> None:
     assert inside.item() != 0
 
 
+@pytest.mark.parametrize(
+    "values", [{"STAGE": "two", "WEIGHT_EPOCHS": 2}, {"TEMPLATE": "{} texture."}, {"OUT_CLASSES": "none"}]
+)
+def test_evaluation_follows_the_checkpoint(run: Runner, values: dict[str, object]) -> None:
+    """What the weights mean is in the checkpoint; a plain configuration evaluates it rightly."""
+    trained = run(*BASE, *keys(**values), **MIX)
+    evaluate = ["--eval-only", "--model-dir", str(trained.folder), *subset(BASE, "all")]
+    right, plain = (run(*evaluate, *extra, name=f"n{len(extra)}", **MIX) for extra in (keys(**values), []))
+    assert right.results["metrics"] == plain.results["metrics"]
+    pattern = r"learned prompt: .*"
+    assert re.findall(pattern, right.output) == re.findall(pattern, plain.output)
+    assert "as in training" in plain.output
+    assert right.results["fingerprint"] == plain.results["fingerprint"]
+
+
 @pytest.mark.parametrize("kind", ["word", "string", "both", "none"])
 def test_kinds_of_out_classes(run: Runner, kind: str) -> None:
     done = run(*BASE, *keys(OUT_CLASSES=kind), "OPTIM.MAX_EPOCH", "2", **MIX)
