@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from .clip import FrozenCLIP, tokenize
+from .clip import FrozenCLIP, Layout, Prompts, tokenize
 from .clip.tokens import encode
 from .errors import UserError, check_choice
 
@@ -26,7 +26,7 @@ class PromptLearner(nn.Module):
     ctx: nn.Parameter
     token_prefix: Tensor
     token_suffix: Tensor
-    eot: Tensor
+    own: Tensor | None
     order: Tensor | None
 
     def __init__(
@@ -63,18 +63,24 @@ class PromptLearner(nn.Module):
         self.ctx = nn.Parameter(context.to(clip.device))
         self.register_buffer("token_prefix", embeddings[:, :1])
         self.register_buffer("token_suffix", embeddings[:, 1 + self.n_ctx :])
-        eot = tokens.argmax(dim=-1)
-        self.length = int(eot.max()) + 1  # positions beyond are never read
-        self.register_buffer("eot", eot.to(clip.device), persistent=False)
-        self.register_buffer("order", self._order([len(encode(name)) for name in names]), persistent=False)
-        if self.order is not None:
-            self.order = self.order.to(clip.device)
+        lengths = [int(end) + 1 for end in tokens.argmax(dim=-1)]
+        self.length = max(lengths)  # positions beyond are never read
+        # What every prompt begins with: [SOS], and the part of a shared context that stands before the class name.
+        before = 0 if class_specific else self._before_name()
+        self.layout = Layout(1 + before, [length - 1 - before for length in lengths], clip.device)
+        # Behind a shared context only the names are left, and they never change.
+        fixed = not class_specific and position == "end"
+        self.register_buffer("own", self.layout.pack(embeddings).float() if fixed else None, persistent=False)
+        order = None if position == "end" else self._order([len(encode(name)) for name in names]).to(clip.device)
+        self.register_buffer("order", order, persistent=False)
 
-    def _order(self, name_lengths: Sequence[int]) -> Tensor | None:
+    def _before_name(self) -> int:
+        """Return how many context vectors stand before the class name."""
+        return {"end": self.n_ctx, "middle": self.n_ctx // 2, "front": 0}[self.position]
+
+    def _order(self, name_lengths: Sequence[int]) -> Tensor:
         """Return (C, length) source positions that move the class name from the end to its place."""
-        if self.position == "end":
-            return None
-        before = 0 if self.position == "front" else self.n_ctx // 2
+        before = self._before_name()
         rows = []
         for name_length in name_lengths:
             name = list(range(1 + self.n_ctx, 1 + self.n_ctx + name_length))
@@ -83,11 +89,13 @@ class PromptLearner(nn.Module):
             rows.append([0, *context[:before], *name, *context[before:], *rest])
         return torch.tensor(rows)
 
-    def forward(self) -> tuple[Tensor, Tensor]:
-        """Return the prompts as (C, length, width) embeddings and the (C,) positions of their last token."""
+    def forward(self) -> Prompts:
+        """Return the embedded prompts."""
+        if self.own is not None:
+            return Prompts(torch.cat([self.token_prefix[0].float(), self.ctx]), self.own, self.layout)
         context = self.ctx if self.ctx.dim() == 3 else self.ctx.expand(self.n_cls, -1, -1)
         suffix = self.token_suffix[:, : self.length - 1 - self.n_ctx]
         prompts = torch.cat([self.token_prefix.float(), context, suffix.float()], dim=1)
         if self.order is not None:
             prompts = prompts.gather(1, self.order[:, :, None].expand(-1, -1, prompts.shape[-1]))
-        return prompts, self.eot
+        return Prompts.of_embeddings(prompts, self.layout)

@@ -33,7 +33,7 @@ import torch.nn.functional as F
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from cocoamix.clip import tiny
+from cocoamix.clip import Layout, Prompts, tiny
 from cocoamix.clip.backbones import BACKBONES, VOCABULARY
 from cocoamix.clip.model import build_openai
 from cocoamix.clip.text import TextEncoder
@@ -45,7 +45,6 @@ from cocoamix.shapes.captions import caption, vocabulary
 PIXEL_MEAN = (0.48145466, 0.4578275, 0.40821073)  # CLIP's own, which every CoOp configuration sets
 PIXEL_STD = (0.26862954, 0.26130258, 0.27577711)
 ROUND = 8192  # pictures between two checkpoints
-SHORT = 14  # tokens; most captions are shorter, so the others run apart and no padding is computed
 MAX_SCALE = math.log(100)
 # Clean pictures are the most frequent. "street" is rare and mild here: a dataset drawn from it is a shifted domain.
 SHARES = {domain: {"clean": 3.0, "street": 0.7}.get(domain, 1.0) for domain in DOMAINS}
@@ -122,14 +121,9 @@ def to_images(pictures: np.ndarray) -> Tensor:
 
 
 def encode_captions(text: TextEncoder, captions: Tensor) -> Tensor:
-    """Encode (N, L) captions as (N, embedding), short and long ones apart and cut after the last end token."""
-    ends = captions.argmax(dim=1)
-    features = captions.new_zeros(len(captions), text.text_projection.shape[1], dtype=torch.float32)
-    for chosen in (ends < SHORT, ends >= SHORT):
-        where = chosen.nonzero().squeeze(1)
-        if len(where):
-            length = int(ends[where].max()) + 1
-            features = features.index_copy(0, where, text(text.embed(captions[where, :length]), ends[where]))
+    """Encode (N, L) captions as (N, embedding)."""
+    layout = Layout.of_tokens(captions, captions.device)
+    features: Tensor = text(Prompts.of_embeddings(text.embed(captions), layout))
     return features
 
 

@@ -36,7 +36,7 @@ class CoOp(CLIPTrainer):
             self.load_initial("prompt_learner", self.cfg.MODEL.INIT_WEIGHTS)
 
     def text_features(self) -> Tensor:
-        return self.clip.encode_prompts(*self.prompt_learner())
+        return self.clip.encode_prompts(self.prompt_learner())
 
     def compute_loss(self, image_features: Tensor, labels: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         logits = self.logits(image_features, self.text_features())

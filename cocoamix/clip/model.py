@@ -16,13 +16,13 @@ from .. import compat
 from ..errors import UserError, check_choice
 from . import precision as prec
 from .backbones import Sizes, fetch_weights, find_backbone
+from .layout import Layout, Prompts
 from .text import TextEncoder
 from .tokens import tokenize
 from .weights import hash_weights, read_weights
 
 SOURCES = ("auto", "clip", "open_clip")
 ACTIVATIONS = ("quick_gelu", "gelu")
-_TEXTS_AT_ONCE = 256  # bounds the memory of a text pass without gradients
 
 
 class FrozenCLIP(nn.Module):
@@ -64,21 +64,20 @@ class FrozenCLIP(nn.Module):
             features = self.visual(images.to(self.device, self._visual_dtype))
         return F.normalize(features.float(), dim=-1)
 
-    def encode_prompts(self, embeddings: Tensor, eot: Tensor) -> Tensor:
-        """Encode (N, L, width) prompt embeddings, read at `eot`, as (N, embedding) unit vectors. Keeps gradients."""
+    def encode_prompts(self, prompts: Prompts) -> Tensor:
+        """Encode prompts as (N, embedding) unit vectors, or (G, N, embedding) for G sets. Keeps gradients."""
         with self.autocast():
-            features = self.text(embeddings, eot)
+            features = self.text(prompts)
         return F.normalize(features.float(), dim=-1)
 
     @torch.no_grad()
     def encode_texts(self, texts: Sequence[str]) -> Tensor:
         """Encode written prompts as (N, embedding) unit vectors."""
-        tokens = tokenize(texts, self.text.context_length).to(self.device)
-        features = []
-        for chunk in tokens.split(_TEXTS_AT_ONCE):
-            eot = chunk.argmax(dim=-1)
-            features.append(self.encode_prompts(self.text.embed(chunk[:, : int(eot.max()) + 1]), eot))
-        return torch.cat(features)
+        tokens = tokenize(texts, self.text.context_length)
+        layout = Layout.of_tokens(tokens, self.device)
+        length = layout.shared + max(layout.lengths)
+        embeddings = self.text.embed(tokens[:, :length].to(self.device))
+        return self.encode_prompts(Prompts.of_embeddings(embeddings, layout))
 
     def encode_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> Tensor:
         """Return one (C, embedding) unit vector per class: the re-normalised mean over the templates."""

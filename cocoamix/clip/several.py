@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from .layout import Prompts
 from .model import FrozenCLIP
 
 
@@ -31,17 +32,18 @@ class SeveralCLIPs(nn.Module):
 
     def encode_image(self, images: Tensor) -> Tensor:
         """Encode (B, 3, H, W) pictures as (B, sum of embeddings) unit vectors."""
-        return join([one.encode_image(images) for one in self._all()])
+        return join([one.encode_image(images) for one in self.each()])
 
     def encode_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> Tensor:
         """Return one (C, sum of embeddings) unit vector per class."""
-        return join([one.encode_classes(classnames, templates) for one in self._all()])
+        return join([one.encode_classes(classnames, templates) for one in self.each()])
 
-    def encode_prompts(self, prompts: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
-        """Encode one set of prompt embeddings for each member; see `FrozenCLIP.encode_prompts`."""
-        return join([one.encode_prompts(*each) for one, each in zip(self._all(), prompts, strict=True)])
+    def encode_prompts(self, prompts: Sequence[Prompts]) -> Tensor:
+        """Encode the prompts of each member; see `FrozenCLIP.encode_prompts`."""
+        return join([one.encode_prompts(each) for one, each in zip(self.each(), prompts, strict=True)])
 
-    def _all(self) -> list[FrozenCLIP]:
+    def each(self) -> list[FrozenCLIP]:
+        """Return the members."""
         return [one for one in self.members if isinstance(one, FrozenCLIP)]
 
 

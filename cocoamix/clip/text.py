@@ -1,7 +1,13 @@
 """The frozen text transformer, run on embeddings rather than tokens so that a context can be learned.
 
-It is causal and read at the end-of-text token, so positions after the last one are left out:
-the result is the same and most of the 77 positions are never computed.
+It is causal and read at the end-of-text token. So, without changing a result:
+- positions after that token are left out;
+- what all prompts begin with, [SOS] and a shared context, runs once, and each prompt runs only its own tokens, which
+  look at the keys and values of the shared ones;
+- own tokens are packed without padding wherever a layer treats tokens one by one, which is all but attention;
+- the last layer computes the end-of-text tokens alone.
+
+Many prompts run in chunks. Beyond a budget of memory, chunks keep nothing for the backward pass and run again there.
 """
 
 from __future__ import annotations
@@ -11,18 +17,29 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from .layout import Chunk, Prompts
+
+BUDGET = 2**30  # bytes that activations may take before chunks are run again instead of kept
+_CHUNK = 2**28  # bytes of activations of one chunk
+_KEPT = 20  # numbers that a layer keeps for the backward pass, per token and channel; rather too many than too few
 
 
 class TextEncoder(nn.Module):
-    """Text tower of an OpenAI-style CLIP, from OpenAI's package or open_clip: both name its parts alike."""
+    """Text tower of an OpenAI-style CLIP, from OpenAI's package or open_clip: both name its parts alike.
 
-    def __init__(self, model: Any) -> None:
+    at_once: more prompts than this run in chunks of as many; 0 chooses by their length and the size of the tower.
+    """
+
+    def __init__(self, model: Any, at_once: int = 0) -> None:
         super().__init__()
         self.token_embedding = model.token_embedding
         self.positional_embedding = model.positional_embedding
         self.blocks = model.transformer.resblocks
         self.ln_final = model.ln_final
         self.text_projection = model.text_projection
+        self.at_once = at_once
 
     @property
     def dtype(self) -> torch.dtype:
@@ -44,17 +61,48 @@ class TextEncoder(nn.Module):
         embeddings: Tensor = self.token_embedding(tokens)
         return embeddings
 
-    def forward(self, embeddings: Tensor, eot: Tensor) -> Tensor:
-        """Encode (N, L, width) embeddings, read at positions `eot` (N,), as (N, embedding) features.
+    def forward(self, prompts: Prompts) -> Tensor:
+        """Encode N prompts as (N, embedding) features, or G sets of them as (G, N, embedding)."""
+        layout = prompts.layout
+        prefix = prompts.prefix.float() + self.positional_embedding[: layout.shared].float()
+        own = prompts.own.float() + self.positional_embedding[layout.positions].float()
+        if prefix.dim() == 2:
+            return self._encode_sets(prefix[None], own, prompts)[0]
+        return self._encode_sets(prefix, own, prompts)
 
-        L may be anything from the last end-of-text position + 1 up to the context length.
-        """
-        length = embeddings.shape[1]
-        x = (embeddings.float() + self.positional_embedding[:length].float()).to(self.dtype)
-        for block in self.blocks:
-            x = x + _attend(block.attn, _norm(block.ln_1, x))
+    def _encode_sets(self, prefix: Tensor, own: Tensor, prompts: Prompts) -> Tensor:
+        layout, sets = prompts.layout, len(prefix)
+        token = _KEPT * self.width * len(self.blocks) * sets * (4 if self.dtype == torch.float32 else 2)
+        tokens = layout.shared + len(own) / len(layout)  # of a prompt, with its copy of the shared keys and values
+        needed = token * tokens * len(layout)
+        if self.at_once:
+            at_once, budget = self.at_once, 0 if len(layout) > self.at_once else needed
+        else:
+            at_once, budget = max(1, int(_CHUNK / (token * tokens))), BUDGET
+            if needed <= BUDGET:
+                at_once = len(layout)
+        features, kept = [], 0.0
+        for chunk in layout.chunks(at_once):
+            part = own[chunk.tokens]
+            kept += token * tokens * chunk.prompts
+            if torch.is_grad_enabled() and kept > budget:
+                encoded = checkpoint(
+                    self._encode, prefix, part, chunk, layout.shared, use_reentrant=False, preserve_rng_state=False
+                )
+            else:
+                encoded = self._encode(prefix, part, chunk, layout.shared)
+            features.append(encoded)
+        return features[0] if len(features) == 1 else torch.cat(features, dim=1)
+
+    def _encode(self, prefix: Tensor, own: Tensor, chunk: Chunk, shared: int) -> Tensor:
+        """Encode the prompts of a chunk, with (G, P, width) shared and (T, width) own tokens, as (G, N, embedding)."""
+        x = torch.cat([prefix, own.expand(len(prefix), -1, -1)], dim=1).to(self.dtype)
+        for block in self.blocks[:-1]:
+            x = x + _attend(block.attn, _norm(block.ln_1, x), chunk, shared)
             x = x + block.mlp(_norm(block.ln_2, x))
-        x = x[torch.arange(len(x), device=x.device), eot]
+        block = self.blocks[-1]
+        x = x[:, chunk.ends] + _attend_from_ends(block.attn, _norm(block.ln_1, x), chunk, shared)
+        x = x + block.mlp(_norm(block.ln_2, x))
         return _norm(self.ln_final, x) @ self.text_projection
 
 
@@ -63,10 +111,48 @@ def _norm(layer: nn.LayerNorm, x: Tensor) -> Tensor:
     return F.layer_norm(x.float(), layer.normalized_shape, layer.weight, layer.bias, layer.eps).to(x.dtype)
 
 
-def _attend(attention: nn.MultiheadAttention, x: Tensor) -> Tensor:
-    """Causal self-attention of (N, L, width)."""
-    n, length, width = x.shape
+def _attend(attention: nn.MultiheadAttention, x: Tensor, chunk: Chunk, shared: int) -> Tensor:
+    """Causal self-attention of packed tokens (G, P + T, width)."""
+    sets, _, width = x.shape
     joint = F.linear(x, attention.in_proj_weight, attention.in_proj_bias)
-    query, key, value = joint.view(n, length, 3, attention.num_heads, -1).permute(2, 0, 3, 1, 4)
-    mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True)
-    return attention.out_proj(mixed.transpose(1, 2).reshape(n, length, width))
+    head = _split_heads(joint[:, :shared], 3, attention.num_heads)
+    query, key, value = _split_heads(_pad(joint, chunk), 3, attention.num_heads)
+    mixed = F.scaled_dot_product_attention(
+        query, _join(head[1], key, chunk), _join(head[2], value, chunk), attn_mask=chunk.causal
+    )
+    own = mixed.transpose(1, 2).reshape(sets, -1, width)[:, chunk.unpadded]
+    first = F.scaled_dot_product_attention(head[0], head[1], head[2], is_causal=True)
+    first = first.transpose(1, 2).reshape(sets, shared, width)
+    return attention.out_proj(torch.cat([first, own], dim=1))
+
+
+def _attend_from_ends(attention: nn.MultiheadAttention, x: Tensor, chunk: Chunk, shared: int) -> Tensor:
+    """Attention of packed tokens (G, P + T, width), for the last token of each prompt alone: (G, N, width)."""
+    sets, _, width = x.shape
+    weight, bias = attention.in_proj_weight, attention.in_proj_bias
+    query = F.linear(x[:, chunk.ends], weight[:width], bias[:width]).view(sets * chunk.prompts, 1, width)
+    joint = F.linear(x, weight[width:], bias[width:])
+    head = _split_heads(joint[:, :shared], 2, attention.num_heads)
+    own = _split_heads(_pad(joint, chunk), 2, attention.num_heads)
+    mixed = F.scaled_dot_product_attention(
+        _split_heads(query, 1, attention.num_heads)[0],
+        _join(head[0], own[0], chunk),
+        _join(head[1], own[1], chunk),
+        attn_mask=chunk.reach.repeat(sets, 1, 1, 1) if sets > 1 else chunk.reach,
+    )
+    return attention.out_proj(mixed.transpose(1, 2).reshape(sets, chunk.prompts, width))
+
+
+def _pad(x: Tensor, chunk: Chunk) -> Tensor:
+    """Lay the own tokens of (G, P + T, channels) out as (G * N, S, channels). What is padding, no token looks at."""
+    return x[:, chunk.padded].view(len(x) * chunk.prompts, chunk.longest, -1)
+
+
+def _split_heads(x: Tensor, parts: int, heads: int) -> Tensor:
+    """Turn (B, L, parts * width) into (parts, B, heads, L, width / heads)."""
+    return x.view(*x.shape[:2], parts, heads, -1).permute(2, 0, 3, 1, 4)
+
+
+def _join(shared: Tensor, own: Tensor, chunk: Chunk) -> Tensor:
+    """Put keys or values of the shared tokens (G, heads, P, d) before those of every prompt (G * N, heads, S, d)."""
+    return torch.cat([shared.repeat_interleave(chunk.prompts, dim=0), own], dim=2)
