@@ -14,7 +14,7 @@ from PIL import Image
 
 from cocoamix.registry import PREFIX, register
 from cocoamix.shapes import DATASETS, PictureSet
-from cocoamix.shapes.drawing import Pixels
+from cocoamix.shapes.drawing import Pixels, drawing_hash
 
 from .base import Items, SplitDataset
 
@@ -33,6 +33,11 @@ class DrawnDatum(Datum):
         self._impath = f"{pictures.folder}/{self._classname.replace(' ', '_')}/{number:04d}.png"
         self._label, self._domain = label, 0
         self._drawing = pictures, label, number  # stays what it is when the item is relabelled
+
+    @property
+    def identity(self) -> str:
+        """What changes when the picture does: the way of drawing, or what is drawn."""
+        return f"{drawing_hash()}|{self._drawing}"
 
     def draw(self) -> Image.Image:
         """Draw the picture."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +19,8 @@ from typing import Any
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
 # The models of most tests are too small to share among threads; one thread is faster, above all beside other work.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Stored features of tests stay out of the user's own.
+os.environ["COCOAMIX_CACHE"] = tempfile.mkdtemp(prefix="cocoamix-tests-")
 
 import cocoamix  # noqa: F401  (before dassl)
 
@@ -25,6 +30,8 @@ import pytest
 from PIL import Image
 
 from cocoamix.clip import FrozenCLIP, load_clip
+
+atexit.register(shutil.rmtree, os.environ["COCOAMIX_CACHE"], ignore_errors=True)
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared"

@@ -53,14 +53,14 @@ def test_workers_order_and_earlier_draws_do_not_matter(items: ImageItems) -> Non
 
 def test_seed_and_epoch_matter(items: ImageItems) -> None:
     wanted = pictures(items)
-    items.epoch = 1
+    items.view = 1
     other = pictures(items)
     assert not any(torch.equal(wanted[key], other[key]) for key in wanted)
-    items.epoch, items.seed = 0, 5
+    items.view, items.seed = 0, 5
     assert not same(wanted, pictures(items))
-    items.is_train, items.seed = False, 0
+    items.is_random, items.seed = False, 0
     fixed = pictures(items)
-    items.epoch = 3
+    items.view = 3
     assert same(fixed, pictures(items))  # a test picture has one view
 
 

@@ -10,7 +10,7 @@ import json
 import math
 import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,7 +20,6 @@ from dassl.data.transforms import build_transform
 from dassl.optim import build_optimizer
 from dassl.utils import set_random_seed
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
 from yacs.config import CfgNode
 
 from cocoamix import images
@@ -29,16 +28,16 @@ from cocoamix.clip.precision import make_scaler
 from cocoamix.errors import UserError
 from cocoamix.files import write_json
 from cocoamix.mixture import find_owners
-from cocoamix.progress import progress
 from cocoamix.schedules import build_schedule
 
 from . import config, protocol
-from .saving import SavingTrainer, seed_of_run
+from .frozen import FrozenTrainer
+from .saving import seed_of_run
 
 RESULTS = "results.json"
 
 
-class CLIPTrainer(SavingTrainer):
+class CLIPTrainer(FrozenTrainer):
     """A trainer on a frozen CLIP."""
 
     section = "COOP"  # the trainer's node under cfg.TRAINER
@@ -81,7 +80,9 @@ class CLIPTrainer(SavingTrainer):
             raise
         except (AssertionError, KeyError, TypeError, ValueError) as error:
             raise UserError(f"The transforms cannot be built from INPUT.*: {error}.") from error
-        manager = DataManager(self.cfg, train, test, dataset_wrapper=images.ImageItems)
+        self.declare_views()
+        fixed = self.cfg.CACHE.VIEWS == 1
+        manager = DataManager(self.cfg, test if fixed else train, test, dataset_wrapper=images.ImageItems)
         if len(manager.dataset.classnames) != manager.num_classes:
             raise UserError(
                 f"The labels of {self.cfg.DATASET.NAME} run to {manager.num_classes - 1}, but only "
@@ -98,6 +99,7 @@ class CLIPTrainer(SavingTrainer):
         for loader in (self.train_loader_x, self.val_loader, self.test_loader):
             if loader is not None:
                 loader.collate_fn = images.collate
+        cast(images.ImageItems, self.train_loader_x.dataset).is_random = not fixed
         self._take_seed(seed)
         if self.cfg.TEST.FINAL_MODEL == "best_val" and self.val_loader is None:
             raise UserError(
@@ -123,6 +125,7 @@ class CLIPTrainer(SavingTrainer):
         self.scaler = make_scaler(clip.precision, self.device)
         self.trained_classes = self.classnames
         self.protocol = protocol.describe_protocol(self.cfg, clip, self.dm.dataset, self.templates())
+        self.open_store()
         self.build_prompts()
         print(f"Trained parameters: {self.trained_parameters():,}")
         print(f"Protocol fingerprint: {protocol.fingerprint(self.protocol)}")
@@ -136,6 +139,7 @@ class CLIPTrainer(SavingTrainer):
         print(f"Loading CLIP (backbone: {name})")
         backbone = self.cfg.MODEL.BACKBONE
         clip = load_clip(name, weights, backbone.SOURCE, self.settings.PREC, self.device, backbone.ACTIVATION)
+        clip.text.at_once = 0 if backbone.TEXT_CHUNK == "auto" else backbone.TEXT_CHUNK
         print(
             f"CLIP runs through {clip.source} in {clip.precision} on {self.device}, weights {clip.weights_hash[:16]}"
             + (" (RANDOM: the results mean nothing)" if weights == "random" else "")
@@ -166,21 +170,21 @@ class CLIPTrainer(SavingTrainer):
         """Seed the epoch, so that it is the same whatever came before: a resume, a test, another run."""
         super().before_epoch()
         set_random_seed(images.derive_seed(self.seed, "epoch", self.epoch))
-        cast(images.ImageItems, self.train_loader_x.dataset).epoch = self.epoch
+        self.show_epoch()
         redraw = getattr(self.train_loader_x.sampler, "redraw", None)
         if redraw is not None:  # a sampler that draws ahead did so before the seed
             redraw()
 
     def forward_backward(self, batch: dict[str, Any]) -> dict[str, float] | None:
         """Do one step and return its numbers for the log."""
-        pictures, labels = self.parse_batch_train(batch)
-        summary = self._step(pictures, labels) if len(labels) else None
+        inputs, labels = self.parse_batch_train(batch)
+        summary = self._step(inputs, labels) if len(labels) else None
         if self.batch_idx + 1 == self.num_batches:
             self.update_lr()
         return summary
 
-    def _step(self, pictures: Tensor, labels: Tensor) -> dict[str, float]:
-        terms, logits = self.compute_loss(self.clip.encode_image(pictures), labels)
+    def _step(self, inputs: Tensor, labels: Tensor) -> dict[str, float]:
+        terms, logits = self.compute_loss(self.encode(inputs), labels)
         self.model_zero_grad()
         optimizers = [optimizer for optimizer in self._optims.values() if optimizer is not None]
         if self.scaler is None:
@@ -211,28 +215,6 @@ class CLIPTrainer(SavingTrainer):
                 f"TRAINER.{self.section}.PREC fp32 (now {self.clip.precision})."
             )
 
-    def parse_batch_train(self, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
-        self._note_unreadable(batch)
-        if "img" not in batch:
-            return torch.empty(0), batch["label"]
-        return batch["img"].to(self.device, non_blocking=True), batch["label"].to(self.device, non_blocking=True)
-
-    def parse_batch_test(self, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
-        return self.parse_batch_train(batch)
-
-    def _note_unreadable(self, batch: Mapping[str, Any]) -> None:
-        found = dict(batch.get(images.UNREADABLE, []))
-        fresh = {path: reason for path, reason in found.items() if path not in self.unreadable}
-        if fresh and self.cfg.DATASET.BAD_IMAGES == "stop":
-            shown = "; ".join(f"{path} ({reason})" for path, reason in list(fresh.items())[:3])
-            raise UserError(
-                f"{len(fresh)} unreadable image(s) in one batch: {shown}. "
-                "Mend or remove them, or set DATASET.BAD_IMAGES skip to go on without."
-            )
-        for path, reason in fresh.items():
-            print(f"Skipping unreadable image {path} ({reason})")
-        self.unreadable.update(fresh)
-
     # ------------------------------------------------------------------ evaluation
 
     @torch.no_grad()
@@ -241,19 +223,16 @@ class CLIPTrainer(SavingTrainer):
         self.set_model_mode("eval")
         self.evaluator.reset()
         name = split or self.cfg.TEST.SPLIT
-        loader = self._loader(name)
         print(f"Evaluate on the *{name}* set")
         self.before_test()
         start = time.monotonic()
         hits: list[tuple[int, bool]] = []
-        for batch in progress(loader, len(loader), "evaluating"):
-            pictures, labels = self.parse_batch_test(batch)
-            if len(labels):
-                logits = self.model_inference(pictures)
-                if not torch.isfinite(logits).all():
-                    raise UserError(f"The logits of the {name} set are not finite: the model has diverged.")
-                self.evaluator.process(logits, labels)
-                hits += zip(labels.tolist(), (logits.argmax(dim=1) == labels).tolist(), strict=True)
+        for inputs, labels in self.test_batches(name):
+            logits = self.model_inference(inputs)
+            if not torch.isfinite(logits).all():
+                raise UserError(f"The logits of the {name} set are not finite: the model has diverged.")
+            self.evaluator.process(logits, labels)
+            hits += zip(labels.tolist(), (logits.argmax(dim=1) == labels).tolist(), strict=True)
         if self.unreadable:
             print(f"{len(self.unreadable)} unreadable image(s) were left out so far")
         results: dict[str, float] = self.evaluator.evaluate()
@@ -279,15 +258,9 @@ class CLIPTrainer(SavingTrainer):
         """Compute what an evaluation uses for every batch."""
         self._evaluated_features = self.text_features()
 
-    def _loader(self, split: str) -> DataLoader[Any]:
-        loader = self.val_loader if split == "val" else self.test_loader
-        if loader is None:
-            raise UserError(f"The dataset {self.cfg.DATASET.NAME} has no {split} images.")
-        return loader
-
-    def model_inference(self, pictures: Tensor) -> Tensor:
-        """Return the (B, C) logits of pictures, by the text features of the running evaluation."""
-        return self.logits(self.clip.encode_image(pictures), self._evaluated_features)
+    def model_inference(self, inputs: Tensor) -> Tensor:
+        """Return the (B, C) logits of pictures or their features, by the text features of the running evaluation."""
+        return self.logits(self.encode(inputs), self._evaluated_features)
 
     def logits(self, image_features: Tensor, text_features: Tensor) -> Tensor:
         """Return exp(logit_scale) x cosine similarity, in fp32."""

@@ -223,8 +223,8 @@ class CoCoAMix(CLIPTrainer):
             pi = self.weights.pi(self._owners)[1]
             print(f"Weight of the learned prompt: {float(pi.min()):.4f} to {float(pi.max()):.4f} over the classes")
 
-    def model_inference(self, pictures: Tensor) -> Tensor:
-        features = self.clip.encode_image(pictures)
+    def model_inference(self, inputs: Tensor) -> Tensor:
+        features = self.encode(inputs)
         special = features @ self._evaluated_features.t()
         if self.settings.ENSEMBLE == "none":
             return self.clip.logit_scale * special

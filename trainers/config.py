@@ -29,6 +29,7 @@ SAMPLERS = ("RandomSampler", "SequentialSampler", "RandomClassSampler", "RandomD
 ENSEMBLES = (7, 80)
 ENSEMBLE_KINDS = ("coa", "uniform", "none")
 DOMAIN_KINDS = ("auto", "in", "out")
+CACHE_MODES = ("off", "test", "all")
 BAD_IMAGES = ("stop", "skip")
 KGCOOP_CONTEXT = "a photo of a"  # what the peers whose CTX_INIT is true or false mean by true
 
@@ -42,6 +43,13 @@ def extend_cfg(cfg: CfgNode) -> None:
     _add(cfg.MODEL.BACKBONE, "SOURCE", "auto")  # package that runs CLIP: clip, open_clip, auto (clip where it imports)
     _add(cfg.MODEL.BACKBONE, "WEIGHTS", "")  # file of CLIP weights; "" downloads OpenAI's, "random" is for trials
     _add(cfg.MODEL.BACKBONE, "ACTIVATION", "quick_gelu")  # OpenAI's; gelu for open_clip weights trained with it
+
+    _add(cfg.MODEL.BACKBONE, "TEXT_CHUNK", "auto")  # prompts that are encoded together; auto bounds their memory
+
+    cache = _node(cfg, "CACHE")
+    _add(cache, "MODE", "all")  # image features that are stored: off, test (test and val images), all
+    _add(cache, "DIR", "")  # where; "" is $COCOAMIX_CACHE/features or ~/.cache/cocoamix/features
+    _add(cache, "VIEWS", 0)  # augmentations of a training image: 0 one for each epoch; 1 a fixed centre crop instead
 
     coop = _node(cfg.TRAINER, "COOP")
     _add(coop, "N_CTX", 16)  # number of context vectors
@@ -94,6 +102,11 @@ def check_common(cfg: CfgNode) -> None:
     check_choice("DATASET.BAD_IMAGES", cfg.DATASET.BAD_IMAGES, BAD_IMAGES)
     check_choice("MODEL.BACKBONE.SOURCE", cfg.MODEL.BACKBONE.SOURCE, SOURCES)
     check_choice("MODEL.BACKBONE.ACTIVATION", cfg.MODEL.BACKBONE.ACTIVATION, ACTIVATIONS)
+    check_choice("CACHE.MODE", cfg.CACHE.MODE, CACHE_MODES)
+    if isinstance(cfg.MODEL.BACKBONE.TEXT_CHUNK, str):
+        check_choice("MODEL.BACKBONE.TEXT_CHUNK", cfg.MODEL.BACKBONE.TEXT_CHUNK, ("auto", "a number of prompts"))
+    else:
+        _check_range("MODEL.BACKBONE.TEXT_CHUNK", cfg.MODEL.BACKBONE.TEXT_CHUNK, 1, 10**6)
     check_choice("TEST.FINAL_MODEL", cfg.TEST.FINAL_MODEL, ("last_step", "best_val"))
     check_choice("TEST.SPLIT", cfg.TEST.SPLIT, ("test", "val"))
     check_choice("OPTIM.NAME", cfg.OPTIM.NAME, OPTIMIZERS)
@@ -112,6 +125,7 @@ def check_common(cfg: CfgNode) -> None:
         ("DATALOADER.TEST.BATCH_SIZE", cfg.DATALOADER.TEST.BATCH_SIZE, 1, 10**6),
         ("DATALOADER.NUM_WORKERS", cfg.DATALOADER.NUM_WORKERS, 0, 10**4),
         ("DATALOADER.K_TRANSFORMS", cfg.DATALOADER.K_TRANSFORMS, 1, 1),
+        ("CACHE.VIEWS", cfg.CACHE.VIEWS, 0, 10**6),
         ("TRAIN.PRINT_FREQ", cfg.TRAIN.PRINT_FREQ, 1, math.inf),
     ):
         _check_range(key, value, least, most)
@@ -251,6 +265,8 @@ def _coerce(key: str, default: Any, value: Any, origin: str) -> Any:
             value = ast.literal_eval(value)  # YAML leaves "(224, 224)" and "1e-5" as text
     if key.endswith(".CTX_INIT") and isinstance(value, bool):
         return context_words(value) if isinstance(default, str) else value
+    if key.endswith(".TEXT_CHUNK") and isinstance(value, int):
+        return value
     if key.endswith(".TEMPLATE") and isinstance(value, (list, tuple)):
         return list(value)
     if isinstance(default, (list, tuple)) and isinstance(value, (list, tuple)):

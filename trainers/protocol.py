@@ -27,6 +27,9 @@ _NOT_SETTINGS = {
     "USE_CUDA",
     "DATASET.ROOT",
     "MODEL.BACKBONE.WEIGHTS",  # the protocol has the hash of what is in the file
+    "MODEL.BACKBONE.TEXT_CHUNK",
+    "CACHE.MODE",
+    "CACHE.DIR",
     "DATALOADER.NUM_WORKERS",
     "TRAIN.PRINT_FREQ",
     "TRAIN.CHECKPOINT_FREQ",
@@ -92,6 +95,7 @@ def describe_protocol(cfg: CfgNode, clip: FrozenCLIP, dataset: Any, templates: I
         "precision": clip.precision,
         "activation": clip.activation,
         "transforms": plain(cfg.INPUT),
+        "views": cfg.CACHE.VIEWS,
         "templates": list(templates),
     }
 

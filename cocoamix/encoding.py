@@ -1,0 +1,189 @@
+"""From pictures to frozen features: what the store has is read, the rest is encoded and stored.
+
+Pictures are encoded in batches of one fixed size, the last one filled up, and that is the batch size of the loader
+that they come from: the encoder then does the same arithmetic for a picture as it would do in a training step, and the
+features are the same to the last bit.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import PIL
+import torch
+import torchvision
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from .clip.model import FrozenCLIP
+from .clip.several import join
+from .errors import UserError
+from .features import FeatureStore, make_key
+from .images import UNREADABLE, ImageItems, collate
+from .progress import progress
+
+Rows = dict[bytes, Tensor]  # features by the keys of their pictures
+_ROWS_OF_A_FILE = 4096  # what a kill can cost
+_PICTURES_AT_ONCE = 2048  # small views are encoded several at a time
+
+
+@dataclass
+class Source:
+    """A split whose features are wanted.
+
+    bucket: its part of the store, such as EuroSAT/test; the views of a training split get parts of their own.
+    batch_size, workers: of its loader.
+    """
+
+    items: ImageItems
+    bucket: str
+    batch_size: int
+    workers: int
+
+    def keys(self, view: int) -> list[bytes]:
+        """Return the keys of all pictures in a view."""
+        items = self.items
+        return [make_key(items.identity(index), items.augmentation(index, view)) for index in range(len(items))]
+
+    def part(self, view: int) -> str:
+        """Return the part of the store that a view is in."""
+        return f"{self.bucket}/view{view}" if self.items.is_random else self.bucket
+
+
+class FrozenFeatures:
+    """The features of a run's pictures, by one or several models, in stores below `folder`."""
+
+    def __init__(self, clips: Sequence[FrozenCLIP], folder: Path) -> None:
+        self.clips, self.folder = list(clips), folder
+        self._stores: dict[str, list[FeatureStore]] = {}
+        self._ahead: dict[str, list[Rows]] = {}  # views that were encoded with an earlier one
+
+    def load(self, source: Source, view: int, last_view: int) -> dict[str, str]:
+        """Give `source.items` the features of a view. Returns the pictures that cannot be read, with the reason.
+
+        Where a view is small and has to be encoded, so are some of those that follow it, up to `last_view`.
+        """
+        task = _Task(source, self._stores_of(source))
+        rows = self._ahead.pop(source.part(view), None) or task.read(view)
+        task.add(view, rows)
+        if task.missing:
+            ahead = max(1, _PICTURES_AT_ONCE // max(1, len(source.items)))
+            for other in range(view + 1, min(view + ahead, last_view + 1)):
+                task.add(other, task.read(other))
+                self._ahead[source.part(other)] = task.rows[other]
+            task.encode(self.clips)
+        keys = task.keys[view]
+        width = sum(clip.sizes.embedding for clip in self.clips)
+        present = [index for index, key in enumerate(keys) if all(key in member for member in rows)]
+        features = torch.full((len(keys), width), torch.nan)  # a picture that cannot be read has none
+        if present:
+            features[present] = join([torch.stack([member[keys[index]] for index in present]) for member in rows])
+        source.items.features, source.items.unreadable = features, task.unreadable
+        return task.unreadable
+
+    def _stores_of(self, source: Source) -> list[FeatureStore]:
+        transform = repr(source.items.transform)
+        if transform not in self._stores:
+            self._stores[transform] = [FeatureStore(self.folder, describe(clip, transform)) for clip in self.clips]
+        return self._stores[transform]
+
+
+def describe(clip: FrozenCLIP, transform: str) -> dict[str, str]:
+    """Return what a feature depends on beside its picture."""
+    return {
+        "model": clip.name,
+        "weights": clip.weights_hash,
+        "runs": f"{clip.source}, {clip.activation}, {clip.precision} on {clip.device.type}",
+        "transform": re.sub(r" at 0x[0-9a-f]+", "", transform),
+        "pictures": f"Pillow {PIL.__version__}, torchvision {torchvision.__version__}",
+    }
+
+
+class _Task:
+    """Pictures of one split that are to be encoded, in one view or several."""
+
+    def __init__(self, source: Source, stores: Sequence[FeatureStore]) -> None:
+        self.source, self.stores = source, stores
+        self.keys: dict[int, list[bytes]] = {}
+        self.rows: dict[int, list[Rows]] = {}  # by view, of every model
+        self.missing: list[tuple[int, int]] = []  # picture, view
+        self.unreadable: dict[str, str] = {}
+
+    def read(self, view: int) -> list[Rows]:
+        """Return what is stored of a view."""
+        keys = self._keys(view)
+        return [store.read(self.source.part(view), keys) for store in self.stores]
+
+    def _keys(self, view: int) -> list[bytes]:
+        if view not in self.keys:
+            self.keys[view] = self.source.keys(view)
+        return self.keys[view]
+
+    def add(self, view: int, rows: list[Rows]) -> None:
+        """Take up a view of which `rows` are there."""
+        self.rows[view] = rows
+        keys = self._keys(view)
+        self.missing += [(i, view) for i, key in enumerate(keys) if not all(key in member for member in rows)]
+
+    def encode(self, clips: Sequence[FrozenCLIP]) -> None:
+        """Encode what is missing into `rows`, and store it view by view."""
+        size = self.source.batch_size
+        loader = DataLoader(
+            _Pictures(self.source.items, self.missing),
+            batch_size=size,
+            num_workers=min(self.source.workers, len(self.missing) // (2 * size)),  # a worker must be worth its start
+            collate_fn=collate,
+            pin_memory=clips[0].device.type == "cuda",
+            generator=torch.Generator(),  # so that the global one, which orders the batches, is left alone
+        )
+        waiting: list[tuple[int, int]] = []
+        for batch in progress(loader, len(loader), f"encoding {self.source.bucket}"):
+            self.unreadable.update(batch[UNREADABLE])
+            if "img" in batch:
+                chosen = [self.missing[number] for number in batch["number"].tolist()]
+                for member, clip in enumerate(clips):
+                    features = encode_batch(clip, batch["img"], size)
+                    for (index, view), feature in zip(chosen, features, strict=True):
+                        self.rows[view][member][self.keys[view][index]] = feature
+                waiting += chosen
+            while waiting and (len(waiting) >= _ROWS_OF_A_FILE or waiting[0][1] != waiting[-1][1]):
+                waiting = self._store_first_view(waiting)
+        while waiting:
+            waiting = self._store_first_view(waiting)
+
+    def _store_first_view(self, waiting: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Write the rows of the first waiting view; return the others."""
+        view = waiting[0][1]
+        keys = [self.keys[view][index] for index, other in waiting if other == view]
+        for store, rows in zip(self.stores, self.rows[view], strict=True):
+            store.write(self.source.part(view), keys, torch.stack([rows[key] for key in keys]))
+        return [one for one in waiting if one[1] != view]
+
+
+class _Pictures(Dataset[dict[str, Any]]):
+    """Chosen pictures in chosen views."""
+
+    def __init__(self, items: ImageItems, chosen: Sequence[tuple[int, int]]) -> None:
+        self.items, self.chosen = items, chosen
+
+    def __len__(self) -> int:
+        return len(self.chosen)
+
+    def __getitem__(self, number: int) -> dict[str, Any]:
+        found = self.items.picture(*self.chosen[number])
+        return found if UNREADABLE in found else {"img": found["img"], "number": number}
+
+
+def encode_batch(clip: FrozenCLIP, pictures: Tensor, size: int) -> Tensor:
+    """Encode (B, 3, H, W) pictures as (B, embedding) on the CPU, in a batch of exactly `size`."""
+    count = len(pictures)
+    if count < size:
+        pictures = torch.cat([pictures, pictures[-1:].expand(size - count, -1, -1, -1)])
+    features = clip.encode_image(pictures)[:count].cpu()
+    if not torch.isfinite(features).all():
+        raise UserError(f"The image features of {clip.name} are not finite in {clip.precision}. Use PREC fp32.")
+    return features

@@ -1,0 +1,126 @@
+"""Where a trainer's image features come from: the store, or the encoder in every step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from cocoamix import images
+from cocoamix.clip import FrozenCLIP
+from cocoamix.clip.several import SeveralCLIPs
+from cocoamix.encoding import FrozenFeatures, Source
+from cocoamix.errors import UserError
+from cocoamix.features import default_folder
+from cocoamix.progress import progress
+
+from .saving import SavingTrainer
+
+
+class FrozenTrainer(SavingTrainer):
+    """A trainer whose image encoder never changes, so that its features can be stored."""
+
+    clip: FrozenCLIP
+    frozen_images = True  # False for a method that tunes the image side: it encodes pictures in every step
+    features: FrozenFeatures | None = None
+
+    def open_store(self) -> None:
+        """Use the store as CACHE.MODE says."""
+        cache = self.cfg.CACHE
+        if cache.MODE == "off" or not self.frozen_images:
+            return
+        folder = Path(cache.DIR).expanduser() if cache.DIR else default_folder()
+        clips = self.clip.each() if isinstance(self.clip, SeveralCLIPs) else [self.clip]
+        self.features = FrozenFeatures(clips, folder)
+        print(f"Image features are kept in {folder} (CACHE.MODE {cache.MODE})")
+
+    # ------------------------------------------------------------------ training
+
+    def view_of(self, epoch: int) -> int:
+        """Return which augmentation of its pictures an epoch shows."""
+        return epoch % self.cfg.CACHE.VIEWS if self.cfg.CACHE.VIEWS else epoch
+
+    def declare_views(self) -> None:
+        """Say where CACHE.VIEWS makes this another protocol than CoOp's."""
+        views = self.cfg.CACHE.VIEWS
+        if views == 1:
+            print("CACHE.VIEWS is 1, a CHANGE OF PROTOCOL: training pictures are one fixed centre crop, not augmented")
+        elif views:
+            print(f"CACHE.VIEWS is {views}, a CHANGE OF PROTOCOL: the epochs go through {views} augmentations in turn")
+
+    def show_epoch(self) -> None:
+        """Give the training loader the pictures, or the features, of the present epoch."""
+        loader = self.train_loader_x
+        items = cast(images.ImageItems, loader.dataset)
+        view = self.view_of(self.epoch)
+        shown = items.features is not None and view == items.view
+        items.view = view
+        if self.features is None or self.cfg.CACHE.MODE != "all" or shown:
+            return
+        last = self.view_of(self.max_epoch - 1) if not self.cfg.CACHE.VIEWS else self.cfg.CACHE.VIEWS - 1
+        split = f"train-seed{self.seed}" if items.is_random else "train"
+        unreadable = self.features.load(self._source(loader, split), view, last)
+        self.note_unreadable(unreadable)
+        loader.num_workers = 0  # nothing is left to do for them
+
+    def _source(self, loader: DataLoader[Any], split: str) -> Source:
+        # A batch is never larger than the split: that is what the encoder would see in a step.
+        items = cast(images.ImageItems, loader.dataset)
+        size = min(int(loader.batch_size or 1), len(items))
+        return Source(items, f"{self.cfg.DATASET.NAME}/{split}", size, self.cfg.DATALOADER.NUM_WORKERS)
+
+    def encode(self, inputs: Tensor) -> Tensor:
+        """Return (B, embedding) unit vectors of a batch: of pictures (B, 3, H, W), or of features as they are."""
+        return inputs if inputs.dim() == 2 else self.clip.encode_image(inputs)
+
+    def parse_batch_train(self, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
+        self.note_unreadable(dict(batch.get(images.UNREADABLE, [])))
+        if "img" not in batch:
+            return torch.empty(0), batch["label"]
+        return batch["img"].to(self.device, non_blocking=True), batch["label"].to(self.device, non_blocking=True)
+
+    def parse_batch_test(self, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
+        return self.parse_batch_train(batch)
+
+    def note_unreadable(self, found: Mapping[str, str]) -> None:
+        """Stop at unreadable pictures, or name each once, as DATASET.BAD_IMAGES says."""
+        fresh = {path: reason for path, reason in found.items() if path not in self.unreadable}
+        if fresh and self.cfg.DATASET.BAD_IMAGES == "stop":
+            shown = "; ".join(f"{path} ({reason})" for path, reason in list(fresh.items())[:3])
+            raise UserError(
+                f"{len(fresh)} unreadable image(s): {shown}. "
+                "Mend or remove them, or set DATASET.BAD_IMAGES skip to go on without."
+            )
+        for path, reason in fresh.items():
+            print(f"Skipping unreadable image {path} ({reason})")
+        self.unreadable.update(fresh)
+
+    # ------------------------------------------------------------------ evaluation
+
+    def test_batches(self, split: str) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield the inputs and labels of the readable pictures of `val` or `test`."""
+        loader = self._loader(split)
+        if self.features is None:
+            for batch in progress(loader, len(loader), "evaluating"):
+                inputs, labels = self.parse_batch_test(batch)
+                if len(labels):
+                    yield inputs, labels
+            return
+        items = cast(images.ImageItems, loader.dataset)
+        if items.features is None:
+            self.note_unreadable(self.features.load(self._source(loader, split), 0, 0))
+        good = [index for index, item in enumerate(items.items) if item.impath not in items.unreadable]
+        labels = torch.tensor([items.items[index].label for index in good])
+        features = cast(Tensor, items.features)[good]
+        for rows, its in zip(features.split(loader.batch_size or 1), labels.split(loader.batch_size or 1), strict=True):
+            yield rows.to(self.device), its.to(self.device)
+
+    def _loader(self, split: str) -> DataLoader[Any]:
+        loader = self.val_loader if split == "val" else self.test_loader
+        if loader is None:
+            raise UserError(f"The dataset {self.cfg.DATASET.NAME} has no {split} images.")
+        return loader
