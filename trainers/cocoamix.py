@@ -31,6 +31,7 @@ class CoCoAMix(CLIPTrainer):
 
     section = "COCOAMIX"
 
+    _still: tuple[Tensor, Tensor | None] | None = None  # features of a prompt that is not trained in this phase
     followed: CfgNode | None = None  # the settings of the run that a loaded checkpoint comes from
 
     @property

@@ -1,0 +1,192 @@
+"""With the store on or off, cold or warm, whole or damaged, a run computes the same numbers."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from cocoamix import checkpoints
+from cocoamix.clip import FrozenCLIP
+from cocoamix.clip.layout import Prompts
+from cocoamix.clip.text import TextEncoder
+from tests.conftest import Run, Runner
+from tests.trainers.test_resume import Killed
+
+FEW = ["DATASET.NUM_SHOTS", "3"]  # 30 pictures, 3 batches of 8 and an odd rest
+MODELS = {"CoOp": ["prompt_learner"], "CoCoAMix": ["prompt_learner", "coa_weights"]}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> list[str]:
+    return ["CACHE.DIR", str(tmp_path / "store")]
+
+
+def context(done: Run, epoch: int = 4) -> Tensor:
+    assert done.status == 0, done.output[-800:]
+    return checkpoints.load(done.folder / "prompt_learner" / f"model.pth.tar-{epoch}")["state_dict"]["ctx"]
+
+
+def count_encoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list that grows by the size of each batch of pictures that is encoded."""
+    sizes: list[int] = []
+    encode = FrozenCLIP.encode_image
+
+    def counting(self: FrozenCLIP, pictures: Tensor) -> Tensor:
+        sizes.append(len(pictures))
+        return encode(self, pictures)
+
+    monkeypatch.setattr(FrozenCLIP, "encode_image", counting)
+    return sizes
+
+
+@pytest.mark.parametrize("trainer", ["CoOp", "CoCoAMix"])
+def test_off_cold_and_warm_are_the_same_to_the_last_bit(
+    run: Runner, store: list[str], monkeypatch: pytest.MonkeyPatch, trainer: str
+) -> None:
+    sizes = count_encoded(monkeypatch)
+    off = run(*FEW, "CACHE.MODE", "off", trainer=trainer, name="off")
+    assert sizes == [8] * 3 * 4 + [20, 20]
+    sizes.clear()
+    cold = run(*FEW, *store, trainer=trainer, name="cold")
+    assert sizes == [8] * 15 + [20, 20]  # 4 views of 30 pictures and no batch of another size
+    sizes.clear()
+    warm = run(*FEW, *store, trainer=trainer, name="warm")
+    assert sizes == []
+    for done in (cold, warm):
+        assert torch.equal(context(done), context(off))
+        assert done.results["metrics"] == off.results["metrics"]
+        assert done.results["fingerprint"] == off.results["fingerprint"]
+
+
+def test_test_pictures_are_encoded_once_for_all_subsets_and_methods(
+    run: Runner, store: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = count_encoded(monkeypatch)
+    mode = [*FEW, *store, "CACHE.MODE", "test"]
+    trained = run(*mode, "DATASET.SUBSAMPLE_CLASSES", "base", name="base")
+    sizes.clear()
+    whole = run("--eval-only", *mode, trainer="ZeroshotCLIP", name="all")
+    assert whole.status == 0
+    assert sizes == [20], "half of them were there"
+    sizes.clear()
+    evaluate = ["--eval-only", "--model-dir", str(trained.folder), *mode, "DATASET.SUBSAMPLE_CLASSES"]
+    assert run(*evaluate, "new", name="new").status == 0
+    assert sizes == []
+
+
+def test_a_changed_picture_is_encoded_again(
+    run: Runner, store: list[str], data_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("--eval-only", *FEW, *store, trainer="ZeroshotCLIP", name="one")
+    path = next(data_root.rglob("River_13.png"))
+    os.utime(path, ns=(1, 1))
+    sizes = count_encoded(monkeypatch)
+    run("--eval-only", *FEW, *store, trainer="ZeroshotCLIP", name="two")
+    assert sizes == [20]  # a batch that is filled up
+
+
+def test_damaged_files_and_a_killed_run(run: Runner, store: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = run(*FEW, "CACHE.MODE", "off", name="off")
+    encode, left = FrozenCLIP.encode_image, iter(range(6))
+
+    def dying(self: FrozenCLIP, pictures: Tensor) -> Tensor:
+        if next(left, None) is None:
+            raise Killed
+        return encode(self, pictures)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FrozenCLIP, "encode_image", dying)
+        with pytest.raises(Killed):
+            run(*FEW, *store, name="killed")
+    sizes = count_encoded(monkeypatch)
+    again = run(*FEW, *store, name="again")
+    assert 0 < sum(sizes[:-2]) < 120, "what the killed run had encoded was kept"
+    assert torch.equal(context(again), context(wanted))
+    for path in Path(store[1]).rglob("*.safetensors"):
+        path.write_bytes(path.read_bytes()[:-5])
+    mended = run(*FEW, *store, name="mended")
+    assert "is damaged" in mended.output
+    assert torch.equal(context(mended), context(wanted))
+    assert "is damaged" not in run(*FEW, *store, name="after").output
+
+
+def test_a_store_that_cannot_be_written_costs_nothing_but_time(run: Runner, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    done = run(*FEW, "CACHE.DIR", str(tmp_path / "file"), name="stuck")
+    assert done.output.count("cannot be stored") == 2  # training and test pictures have stores of their own
+    assert torch.equal(context(done), context(run(*FEW, "CACHE.MODE", "off", name="off")))
+
+
+def test_workers_do_not_matter(run: Runner, store: list[str]) -> None:
+    alone = run(*FEW, *store, name="alone")
+    other = [store[0], store[1] + "2"]
+    helped = run(*FEW, *other, "DATALOADER.NUM_WORKERS", "2", name="helped")
+    assert torch.equal(context(alone), context(helped))
+
+
+def test_views(run: Runner, store: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = count_encoded(monkeypatch)
+    every = run(*FEW, *store, name="every")
+    sizes.clear()
+    one = run(*FEW, *store, "CACHE.VIEWS", "1", name="one")
+    assert sum(sizes) == 32, "one view of 30 pictures, in batches of 8"
+    two = run(*FEW, *store, "CACHE.VIEWS", "2", name="two")
+    off = run(*FEW, "CACHE.MODE", "off", "CACHE.VIEWS", "2", name="off")
+    assert torch.equal(context(two), context(off))
+    assert "CHANGE OF PROTOCOL" not in every.output
+    for done in (one, two):
+        assert "CHANGE OF PROTOCOL" in done.output
+    assert len({done.results["fingerprint"] for done in (every, one, two)}) == 3
+    assert not torch.equal(context(one), context(two))
+
+
+@pytest.mark.parametrize(
+    ("setting", "complaint"),
+    [
+        ("CACHE.MODE some", "off, test, all"),
+        ("CACHE.VIEWS -1", "at least 0"),
+        ("MODEL.BACKBONE.TEXT_CHUNK 0", "least 1"),
+    ],
+)
+def test_bad_settings_are_refused(run: Runner, setting: str, complaint: str) -> None:
+    done = run(*setting.split())
+    assert done.status == 2
+    assert re.search(complaint, done.output)
+
+
+def test_unreadable_pictures_with_the_store(run: Runner, store: list[str], data_root: Path) -> None:
+    next(data_root.rglob("River_13.png")).write_bytes(b"no picture")
+    stopped = run(*FEW, *store, name="stopped")
+    assert stopped.status == 2
+    assert "River_13.png" in stopped.output
+    skipped = run(*FEW, *store, "DATASET.BAD_IMAGES", "skip", name="skipped")
+    assert skipped.results["evaluated_images"] == 39
+    assert skipped.results["unreadable_images"] == 1
+
+
+@pytest.mark.parametrize("trainer", ["CoOp", "CoCoAMix"])
+def test_twenty_steps_by_the_plain_text_encoder(run: Runner, monkeypatch: pytest.MonkeyPatch, trainer: str) -> None:
+    """The trajectory of the fast encoder against all 77 positions, run by the package's own blocks."""
+
+    def plain(self: TextEncoder, prompts: Prompts) -> Tensor:
+        own = prompts.own.split(prompts.layout.lengths)
+        rows = [torch.cat([prompts.prefix, one.float()]) for one in own]
+        filled = [torch.cat([row, row.new_zeros(self.context_length - len(row), self.width)]) for row in rows]
+        x = (torch.stack(filled) + self.positional_embedding).permute(1, 0, 2)
+        for block in self.blocks:
+            x = block(x)
+        x = self.ln_final(x.permute(1, 0, 2))
+        ends = torch.tensor([len(row) - 1 for row in rows])
+        return x[torch.arange(len(x)), ends] @ self.text_projection
+
+    settings = [*FEW, "OPTIM.MAX_EPOCH", "7", "MODEL.BACKBONE.SOURCE", "clip"]  # 21 steps
+    fast = run(*settings, trainer=trainer, name="fast")
+    monkeypatch.setattr(TextEncoder, "forward", plain)
+    slow = run(*settings, trainer=trainer, name="slow")
+    torch.testing.assert_close(context(fast, 7), context(slow, 7), atol=1e-4, rtol=0)
+    assert not torch.equal(context(fast, 7), context(slow, 7)), "the plain path has not run"
