@@ -9,21 +9,26 @@ import json
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from types import SimpleNamespace
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from PIL import Image
 from torch import Tensor
 
 from benchmarks.plain import PlainPrompts
 from cocoamix.clip import FrozenCLIP, load_clip
 from cocoamix.compat import import_open_clip
+from cocoamix.images import ImageItems
 from cocoamix.prompts import PromptLearner
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -186,6 +191,27 @@ def multiplication_rate() -> float:
     one, other = torch.randn(1024, 2048), torch.randn(2048, 2048)
     seconds = statistics.median(cpu_time(lambda: one @ other) for _ in range(9))
     return 2 * 1024 * 2048 * 2048 / seconds
+
+
+# ---------------------------------------------------------------------- data loading
+
+
+def loading_rates(clip: FrozenCLIP, pictures: int = 32) -> tuple[float, float]:
+    """Return how many pictures a CPU second reads and augments, and how many it encodes."""
+    from torchvision import transforms
+
+    side = clip.sizes.resolution
+    transform = transforms.Compose([transforms.RandomResizedCrop(side), transforms.ToTensor()])
+    noise = np.random.default_rng(0).integers(0, 256, (24, 32, 3), dtype=np.uint8)
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/photo.jpg"
+        Image.fromarray(noise).resize((500, 375), Image.Resampling.BICUBIC).save(path, quality=90)
+        item = SimpleNamespace(impath=path, label=0, domain=0)
+        items = ImageItems(None, [item], transform=transform, is_train=True)
+        loaded = cpu_time(lambda: [items.picture(0, view) for view in range(pictures)])
+        batch = torch.stack([items.picture(0, view)["img"] for view in range(pictures)])
+    encoded = cpu_time(lambda: clip.encode_image(batch))
+    return pictures / loaded, pictures / encoded
 
 
 # ---------------------------------------------------------------------- memory
