@@ -43,6 +43,9 @@ class CLIPTrainer(SavingTrainer):
 
     section = "COOP"  # the trainer's node under cfg.TRAINER
 
+    def __init__(self, cfg: CfgNode) -> None:
+        super().__init__(config.complete(cfg))
+
     # ------------------------------------------------------------------ what a method defines
 
     def build_prompts(self) -> None:
