@@ -15,7 +15,7 @@ extras = {
     "clip": ["clip-anytorch", "packaging"],
     "open_clip": ["open_clip_torch>=2.24"],
     "tensorboard": ["tensorboard"],
-    "words": ["wonderwords>=2.2"],
+    "torch": ["torch>=2.1", "torchvision>=0.16"],
     "test": ["pytest>=7", "hypothesis"],
     "lint": ["ruff", "mypy"],
 }
@@ -31,16 +31,9 @@ setup(
     packages=find_namespace_packages(include=["cocoamix", "cocoamix.*"]) + [f"cocoamix.{name}" for name in mapped],
     package_dir={f"cocoamix.{name}": name for name in mapped},
     package_data={"cocoamix.configs": ["**/*.yaml"], "cocoamix": ["assets/*.safetensors", "assets/README.md"]},
-    install_requires=[
-        "torch>=2.1",
-        "torchvision>=0.16",
-        "numpy",
-        "pillow",
-        "yacs>=0.1.8",
-        "tqdm",
-        "regex",
-        "ftfy",
-        "safetensors",
-    ],
+    # Nothing here depends on torch, and neither torch, torchvision, Dassl nor a clip package is named: installing into
+    # somebody's environment must not replace the builds that work there. `cocoamix[torch]` names torch; the oldest that
+    # serves is checked when the trainers are imported (cocoamix/compat.py).
+    install_requires=["numpy", "pillow", "yacs>=0.1.8", "tqdm", "regex", "ftfy", "safetensors", "wonderwords>=2.2"],
     extras_require={**extras, "all": sorted({package for group in extras.values() for package in group})},
 )

@@ -18,7 +18,7 @@ from dassl.engine import TRAINER_REGISTRY, build_trainer
 from dassl.utils import collect_env_info, set_random_seed, setup_logger
 from yacs.config import CfgNode
 
-from cocoamix.errors import UserError, check_choice
+from cocoamix.errors import UserError, check_choice, report
 from cocoamix.trainers import config
 from cocoamix.trainers.saving import output_is_writable
 
@@ -71,7 +71,7 @@ def setup_cfg(args: argparse.Namespace) -> CfgNode:
     config.merge_options(cfg, args.opts)
     check_choice("The trainer (--trainer)", cfg.TRAINER.NAME, TRAINER_REGISTRY.registered_names())
     check_choice("The dataset (DATASET.NAME)", cfg.DATASET.NAME, DATASET_REGISTRY.registered_names())
-    config.check_common(cfg)
+    config.check_common(config.complete(cfg))
     cfg.freeze()
     return cfg
 
@@ -105,12 +105,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         run(parse_arguments(argv))
     except UserError as error:
-        message = f"error: {error}"
-        log = getattr(sys.stdout, "file", None)  # the run's log keeps the reason, too
-        if log is not None:
-            print(message, file=log, flush=True)
-        print(message, file=sys.stderr)
-        return 2
+        return report(error)
     except KeyboardInterrupt:
         print("Stopped. The same command goes on from the last whole epoch.", file=sys.stderr)
         return 130

@@ -7,12 +7,17 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import re
 import sys
 import types
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from .errors import UserError
+
+OLDEST_TORCH = (2, 1)
 
 
 def ensure_dassl() -> None:
@@ -22,6 +27,19 @@ def ensure_dassl() -> None:
     spec = importlib.util.find_spec("dassl")
     if spec is None or spec.origin is None:  # none, or a mere folder of that name
         sys.path.append(str(Path(__file__).parent / "fallback"))
+
+
+def check_torch() -> None:
+    """Refuse a torch that is too old. Installing us never replaces it, so this is where a person is told."""
+    oldest = ".".join(map(str, OLDEST_TORCH))
+    try:
+        version = str(importlib.import_module("torch").__version__)
+    except ModuleNotFoundError as error:
+        raise UserError(
+            f"cocoamix needs torch {oldest} or newer, and {sys.executable} has none. Install one for your machine."
+        ) from error
+    if tuple(int(number) for number in re.findall(r"\d+", version)[:2]) < OLDEST_TORCH:
+        raise UserError(f"cocoamix needs torch {oldest} or newer, and {sys.executable} has {version}.")
 
 
 def ensure_torchvision() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import sys
 from collections.abc import Iterable
 
 
@@ -24,3 +25,13 @@ def check_choice(key: str, value: object, allowed: Iterable[str]) -> None:
     if value not in choices:
         listed = ", ".join(choices) or "nothing"
         raise UserError(f"{key} is {value!r}, which is not known.{nearest(str(value), choices)} Known: {listed}.")
+
+
+def report(error: UserError) -> int:
+    """Tell a person of a mistake, on the console and in the log of a run; return the exit status."""
+    message = f"error: {error}"
+    log = getattr(sys.stdout, "file", None)  # Dassl's logger keeps the log's file there
+    if log is not None:
+        print(message, file=log, flush=True)
+    print(message, file=sys.stderr)
+    return 2

@@ -1,22 +1,32 @@
-"""Beside a code base that has registered the same names, theirs stay and ours have a prefix."""
+"""Beside a code base that registers the same names, theirs stay and ours have a prefix, whoever comes first.
+
+Here they come first; tests/test_plugin.py has a tree whose trainers come later.
+"""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 
+import pytest
+
+from cocoamix.registry import register
+
 CODE = """
 import cocoamix
+from cocoamix.compat import ensure_torchvision
+ensure_torchvision()
+from dassl.config import get_cfg_default
 from dassl.engine import TRAINER_REGISTRY, TrainerX
 from dassl.data.datasets import DATASET_REGISTRY, DatasetBase
 
+@TRAINER_REGISTRY.register()
 class CoOp(TrainerX):
     pass
 
 class Shapes(DatasetBase):
     pass
 
-TRAINER_REGISTRY.register(CoOp)
 DATASET_REGISTRY.register(Shapes)
 import cocoamix.trainers, cocoamix.datasets
 assert TRAINER_REGISTRY.get("CoOp") is CoOp
@@ -24,14 +34,47 @@ assert issubclass(TRAINER_REGISTRY.get("cocoamix.CoOp"), cocoamix.trainers.coop.
 assert DATASET_REGISTRY.get("Shapes") is Shapes
 assert issubclass(DATASET_REGISTRY.get("cocoamix.Shapes"), cocoamix.datasets.shapes.Shapes)
 assert TRAINER_REGISTRY.get("ZeroshotCLIP") is cocoamix.trainers.zsclip.ZeroshotCLIP
-from cocoamix.trainers import extend_cfg
-from dassl.config import get_cfg_default
+assert issubclass(TRAINER_REGISTRY.get("cocoamix.ZeroshotCLIP"), cocoamix.trainers.zsclip.ZeroshotCLIP)
 cfg = get_cfg_default()
-extend_cfg(cfg)
 assert len(DATASET_REGISTRY.get("cocoamix.Shapes")(cfg).classnames) == 120
+try:
+    TRAINER_REGISTRY.register(CoOp)
+except KeyError:
+    pass
+else:
+    raise AssertionError("a name that is theirs was given away")
 """
 
 
 def test_names_that_are_taken() -> None:
     done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+class Registry:
+    """As Dassl's: it refuses a name that is taken, and registering by a call returns nothing."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, type] = {}
+
+    def register(self, obj: type, force: bool = False) -> None:
+        if obj.__name__ in self.found and not force:
+            raise KeyError(obj.__name__)
+        self.found[obj.__name__] = obj
+
+    def registered_names(self) -> list[str]:
+        return list(self.found)
+
+
+def test_a_lent_name_is_given_back_once() -> None:
+    registry = Registry()
+    ours, theirs, others = (type("Method", (), {}) for _ in range(3))
+    assert register(registry)(ours) is ours
+    assert registry.found["Method"] is ours
+    assert registry.register()(theirs) is theirs  # type: ignore[call-arg, func-returns-value]
+    assert registry.found["Method"] is theirs
+    assert issubclass(registry.found["cocoamix.Method"], ours)
+    with pytest.raises(KeyError):
+        registry.register(others)
+    registry.register(others, force=True)
+    assert registry.found["Method"] is others

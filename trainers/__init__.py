@@ -1,11 +1,20 @@
-"""The trainers, registered in Dassl's trainer registry by being imported."""
+"""The trainers, registered in Dassl's trainer registry by being imported.
 
-from cocoamix.compat import ensure_torchvision
+Importing also adds our configuration keys to Dassl's defaults, so that the train.py of another code base knows them.
+"""
 
+from cocoamix.compat import check_torch, ensure_torchvision
+
+check_torch()
 ensure_torchvision()  # real Dassl imports it
 
 # isort: split
+from dassl.config import cfg_default
+
 from . import cocoamix, coop, zsclip
 from .config import extend_cfg
+
+# In place, because a train.py may have taken hold of `get_cfg_default` before.
+extend_cfg(cfg_default)
 
 __all__ = ["cocoamix", "coop", "extend_cfg", "zsclip"]

@@ -42,6 +42,9 @@ class CLIPTrainer(FrozenTrainer):
 
     section = "COOP"  # the trainer's node under cfg.TRAINER
 
+    def __init__(self, cfg: CfgNode) -> None:
+        super().__init__(config.complete(cfg))
+
     # ------------------------------------------------------------------ what a method defines
 
     def build_prompts(self) -> None:

@@ -6,7 +6,6 @@ import ast
 import math
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -14,6 +13,7 @@ from yacs.config import CfgNode
 
 from cocoamix.clip.model import ACTIVATIONS, SOURCES
 from cocoamix.clip.precision import PRECISIONS
+from cocoamix.configurations import locate
 from cocoamix.errors import UserError, check_choice, nearest
 from cocoamix.losses import LOSSES
 from cocoamix.outclasses import KINDS as OUT_CLASS_KINDS
@@ -83,6 +83,27 @@ def extend_cfg(cfg: CfgNode) -> None:
 
     zeroshot = _node(cfg.TRAINER, "ZEROSHOT")
     _add(zeroshot, "ENSEMBLE", 7)  # ZeroshotCLIP2: CLIP's choice of 7 ImageNet templates, or all 80
+
+
+# Keys that a fork of an older Dassl lacks, with what it does in their place. They are not among the defaults, so that
+# setting one there is refused instead of having no effect.
+_NEWER_KEYS = {"INPUT.RRCROP_SCALE": (0.08, 1.0)}
+
+
+def complete(cfg: CfgNode) -> CfgNode:
+    """Return a configuration with every key that our trainers read; what is there stays as it is.
+
+    Another code base's train.py knows nothing of our keys: it may make TRAINER.COOP anew with its own alone.
+    """
+    full = cfg.clone()
+    full.defrost()
+    extend_cfg(full)
+    for key, value in _NEWER_KEYS.items():
+        section, name = key.split(".")
+        _add(full[section], name, value)
+    if cfg.is_frozen():
+        full.freeze()
+    return full
 
 
 def _node(parent: CfgNode, name: str) -> CfgNode:
@@ -202,7 +223,7 @@ def context_words(ctx_init: str | bool) -> str:
 
 def merge_file(cfg: CfgNode, path: str) -> None:
     """Merge a YAML file, refusing unknown keys and values of the wrong type by name."""
-    file = Path(path)
+    file = locate(path)
     if not file.is_file():
         siblings = [str(other) for other in file.parent.glob("*.yaml")] if file.parent.is_dir() else []
         raise UserError(f"There is no configuration file {path}.{nearest(path, siblings)}")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import platform
 from collections.abc import Iterable, Mapping
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import dassl
@@ -18,6 +20,7 @@ from yacs.config import CfgNode
 from cocoamix import __version__
 from cocoamix.clip import FrozenCLIP
 from cocoamix.images import image_name
+from cocoamix.registry import plain_name
 
 # Keys that say where and how fast a run goes, not what it computes.
 _NOT_SETTINGS = {
@@ -80,7 +83,7 @@ def items_hash(items: Iterable[Any]) -> str:
 def describe_protocol(cfg: CfgNode, clip: FrozenCLIP, dataset: Any, templates: Iterable[str]) -> dict[str, Any]:
     """Return what has to agree before two results may be averaged or compared."""
     return {
-        "dataset": cfg.DATASET.NAME,
+        "dataset": plain_name(cfg.DATASET.NAME),
         "subset": cfg.DATASET.SUBSAMPLE_CLASSES,
         "shots": cfg.DATASET.NUM_SHOTS,
         "splits": {
@@ -114,12 +117,25 @@ def versions(source: str) -> dict[str, str]:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "torchvision": _version("torchvision"),
-        source: _version(*packages),
+        source: _clip_version(source, packages),
         "numpy": numpy.__version__,
         "pillow": PIL.__version__,
         "platform": platform.platform(),
         "cuda": torch.version.cuda or "none",
     }
+
+
+def _clip_version(module: str, packages: Iterable[str]) -> str:
+    """Return the version of the package that runs CLIP, or `folder` for one that a CoOp tree carries."""
+    file = Path(importlib.import_module(module).__file__ or "").resolve()
+    for package in packages:
+        try:
+            found = metadata.distribution(package)
+        except metadata.PackageNotFoundError:
+            continue
+        if Path(str(found.locate_file(f"{module}/__init__.py"))).resolve() == file:
+            return found.version
+    return "folder"
 
 
 def _version(*packages: str) -> str:

@@ -1,0 +1,220 @@
+"""Our trainers inside a tree that has a train.py, trainers and datasets of its own, and knows nothing of us."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from cocoamix import checkpoints, configurations, plugin
+from cocoamix.errors import UserError
+from tests.conftest import ROOT, TINY
+
+# The contract of CoOp's train.py in few lines: it makes TRAINER.COOP anew, merges by yacs, and names its own modules.
+TRAIN = """
+# first
+import argparse
+from dassl.config import get_cfg_default
+from dassl.engine import TRAINER_REGISTRY, build_trainer
+from dassl.utils import set_random_seed, setup_logger
+from yacs.config import CfgNode
+import datasets.land
+import trainers.coop
+# last
+
+parser = argparse.ArgumentParser()
+for flag in ("--root", "--output-dir", "--config-file", "--trainer", "--model-dir"):
+    parser.add_argument(flag, default="")
+parser.add_argument("--eval-only", action="store_true")
+parser.add_argument("opts", nargs=argparse.REMAINDER)
+args = parser.parse_args()
+cfg = get_cfg_default()
+cfg.TRAINER.COOP = CfgNode({"N_CTX": 4, "CTX_INIT": False})
+cfg.DATASET.SUBSAMPLE_CLASSES = "all"
+cfg.merge_from_file(args.config_file)
+cfg.DATASET.NAME, cfg.DATASET.ROOT, cfg.OUTPUT_DIR, cfg.SEED = "EuroSAT", args.root, args.output_dir, 1
+cfg.TRAINER.NAME = args.trainer
+cfg.merge_from_list(args.opts)
+cfg.freeze()
+set_random_seed(cfg.SEED)
+setup_logger(cfg.OUTPUT_DIR)
+print("CoOp of", TRAINER_REGISTRY.get("CoOp").__module__)
+trainer = build_trainer(cfg)
+if args.eval_only:
+    trainer.load_model(args.model_dir)
+    trainer.test()
+else:
+    trainer.train()
+"""
+COOP = """
+from dassl.engine import TRAINER_REGISTRY, TrainerX
+
+@TRAINER_REGISTRY.register()
+class CoOp(TrainerX):
+    pass
+"""
+LAND = """
+from dassl.data.datasets import DATASET_REGISTRY, DatasetBase, Datum
+import json, os
+
+@DATASET_REGISTRY.register()
+class EuroSAT(DatasetBase):
+    def __init__(self, cfg):
+        print("the tree's own loader")
+        folder = os.path.join(cfg.DATASET.ROOT, "eurosat")
+        with open(os.path.join(folder, "split_zhou_EuroSAT.json")) as file:
+            split = json.load(file)
+        parts = {
+            part: [Datum(os.path.join(folder, "2750", path), label, 0, name) for path, label, name in rows]
+            for part, rows in split.items()
+        }
+        super().__init__(train_x=parts["train"][::6], val=parts["val"], test=parts["test"][::2])
+"""
+
+FALLBACK = ROOT / "cocoamix" / "fallback"  # in the place of an installed Dassl
+Starter = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def write_tree(folder: Path) -> Path:
+    for name, text in {"train.py": TRAIN, "trainers/coop.py": COOP, "datasets/land.py": LAND}.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    for package in ("trainers", "datasets"):
+        (folder / package / "__init__.py").touch()
+    return folder
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    return write_tree(tmp_path / "tree")
+
+
+@pytest.fixture
+def start(tree: Path, data_root: Path, tmp_path: Path) -> Starter:
+    config = tmp_path / "tiny.yaml"
+    config.write_text(TINY)
+
+    def starter(*command: str, trainer: str, name: str = "run", extra: tuple[str, ...] = ()) -> object:
+        flags = ["--root", str(data_root), "--trainer", trainer, "--output-dir", str(tmp_path / name)]
+        flags += ["--config-file", str(config)]
+        environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{FALLBACK}", "PYTHONDONTWRITEBYTECODE": "1"}
+        return subprocess.run(
+            [sys.executable, *command, *flags, *extra], cwd=tree, env=environment, capture_output=True, text=True
+        )
+
+    return starter  # type: ignore[return-value]
+
+
+QUICK = ("OPTIM.MAX_EPOCH", "1", "DATALOADER.TRAIN_X.BATCH_SIZE", "10")
+
+
+def test_train_and_evaluate_without_an_edit(start: Starter, tree: Path, tmp_path: Path) -> None:
+    before = {path: path.read_bytes() for path in tree.rglob("*") if path.is_file()}
+    done = start("-m", "cocoamix.plugin", "train.py", trainer="CoCoAMix", extra=QUICK)
+    assert done.returncode == 0, done.stderr
+    assert "CoOp of trainers.coop" in done.stdout  # theirs, although ours was registered first
+    assert "the tree's own loader" in done.stdout
+    assert (tmp_path / "run" / "coa_weights" / "model.pth.tar-1").is_file()
+    log = (tmp_path / "run" / "log.txt").read_text()
+    assert log.index("Finish training") < log.index("* accuracy: ")
+    assert {path: path.read_bytes() for path in tree.rglob("*") if path.is_file()} == before
+
+
+def test_one_line_after_their_imports(start: Starter, tree: Path, tmp_path: Path) -> None:
+    """Our CoOp under its prefix, with a section TRAINER.COOP that lacks most of our keys."""
+    script = tree / "train.py"
+    script.write_text(script.read_text().replace("# last", "import cocoamix.trainers"))
+    done = start("train.py", trainer="cocoamix.CoOp", extra=QUICK)
+    assert done.returncode == 0, done.stderr
+    assert "CoOp of trainers.coop" in done.stdout
+    context = checkpoints.load(tmp_path / "run" / "prompt_learner" / "model.pth.tar-1")["state_dict"]["ctx"]
+    assert context.shape[0] == 4
+    assert torch.isfinite(context).all()
+
+
+def test_a_script_is_run_as_python_would(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "script.py").write_text(
+        "import sys, beside\n"
+        "from cocoamix.errors import UserError\n"
+        "print(__name__, sys.argv[1:], beside.__file__)\n"
+        "raise UserError('LR is wrong.')\n"
+    )
+    (tmp_path / "beside.py").touch()
+    monkeypatch.setattr(sys, "path", ["", *sys.path])
+    monkeypatch.setattr(sys, "argv", [])
+    script = str(tmp_path / "script.py")
+    assert plugin.main([script, "--trainer", "CoOp", "A.B", "1"]) == 2
+    told = capsys.readouterr()
+    assert f"__main__ ['--trainer', 'CoOp', 'A.B', '1'] {tmp_path / 'beside.py'}" in told.out
+    assert told.err == "error: LR is wrong.\n"
+    assert "" not in sys.path  # the script's folder took the place of the current one
+
+
+def test_scripts_that_are_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    assert plugin.main(["nothing.py"]) == 2
+    assert "There is no script nothing.py" in capsys.readouterr().err
+
+
+def test_names_of_configurations() -> None:
+    file = str(configurations.folder() / "trainers/CoCoAMix/vit_b16_ep50.yaml")
+    data = str(configurations.folder() / "datasets/eurosat.yaml")
+    given = ["--config-file", "cocoamix:CoCoAMix/vit_b16_ep50.yaml", "--dataset-config-file=cocoamix:eurosat.yaml"]
+    assert plugin.name_files(given) == ["--config-file", file, f"--dataset-config-file={data}"]
+    assert plugin.name_files(["--conf", "cocoamix:trainers/CoCoAMix/vit_b16_ep50.yaml"]) == ["--conf", file]
+    untouched = ["--root", "cocoamix:x", "--config-file", "configs/own.yaml", "--config-file"]
+    assert plugin.name_files(untouched) == untouched
+    with pytest.raises(UserError, match=r"Did you mean CoCoAMix/vit_b16_ep50\.yaml"):
+        configurations.locate("cocoamix:CoCoAMix/vit_b16_ep5.yaml")
+    with pytest.raises(UserError, match="no configuration"):
+        configurations.locate("cocoamix:../setup.py")
+
+
+def test_copying_configurations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = tmp_path / "configs"
+    (target / "trainers" / "CoCoAMix").mkdir(parents=True)
+    (target / "trainers" / "CoCoAMix" / "tiny.yaml").write_text("mine")
+    assert plugin.main(["--configs", str(target), "CoCoAMix"]) == 0
+    assert "tiny.yaml is there and differs" in capsys.readouterr().out
+    assert (target / "trainers" / "CoCoAMix" / "tiny.yaml").read_text() == "mine"
+    ours = configurations.folder() / "trainers" / "CoCoAMix" / "vit_b16_ep50.yaml"
+    assert (target / "trainers" / "CoCoAMix" / "vit_b16_ep50.yaml").read_bytes() == ours.read_bytes()
+    assert sorted(path.name for path in (target / "trainers").iterdir()) == ["CoCoAMix"]
+    assert plugin.main(["--configs", str(target)]) == 0
+    assert sorted(path.relative_to(target).as_posix() for path in target.rglob("*.yaml")) == configurations.names()
+    assert plugin.main(["--configs", str(target), "CoCoA"]) == 2
+    assert "Did you mean CoCoAMix?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", configurations.names())
+def test_configurations_suit_plain_yacs(name: str) -> None:
+    """Another tree merges them by yacs, which takes no whole number for a default like 1.0."""
+    from dassl.config import get_cfg_default
+
+    import cocoamix.trainers  # noqa: F401
+
+    get_cfg_default().merge_from_file(str(configurations.folder() / name))
+
+
+def test_missing_keys_are_completed() -> None:
+    from dassl.config import get_cfg_default
+    from yacs.config import CfgNode
+
+    from cocoamix.trainers import config
+
+    cfg = get_cfg_default()
+    cfg.TRAINER.COOP = CfgNode({"N_CTX": 7, "W": 8.0})
+    del cfg.INPUT["RRCROP_SCALE"]  # as in the fork that KgCoOp and ProGrad carry
+    cfg.freeze()
+    full = config.complete(cfg)
+    assert (full.TRAINER.COOP.N_CTX, full.TRAINER.COOP.W, full.TRAINER.COOP.PREC) == (7, 8.0, "auto")
+    assert tuple(full.INPUT.RRCROP_SCALE) == (0.08, 1.0)
+    assert full.is_frozen()
+    assert "PREC" not in cfg.TRAINER.COOP
+    config.check_common(full)

@@ -1,0 +1,213 @@
+"""Inside a real CoOp or KgCoOp tree on its own Dassl, named by two environment variables; skipped without them.
+
+    COOP_TREE=KgCoOp/KgCoOp DASSL_TREE=KgCoOp/Dassl.ProGrad.pytorch pytest tests/test_trees.py
+
+COOP_TREE is the folder of train.py, DASSL_TREE the folder that holds `dassl/` (set but empty: our fallback). Both are
+copied and never written to. The runs are of a tiny random CLIP on generated images, so they say nothing of accuracy.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+
+from cocoamix import checkpoints
+from tests.conftest import ROOT, TINY, write_dataset
+
+pytestmark = pytest.mark.skipif(
+    not os.environ.get("COOP_TREE") or "DASSL_TREE" not in os.environ,
+    reason="COOP_TREE and DASSL_TREE name no trees",
+)
+CONFIG = TINY.replace("MAX_EPOCH: 4", "MAX_EPOCH: 2")
+PLUGIN = ("-m", "cocoamix.plugin", "train.py")
+LINE = "import cocoamix.trainers\n"
+
+# Dassl imports `wilds` for datasets that nothing here uses; a torchvision for CUDA does not import beside a CPU torch.
+STUBS = {
+    "wilds": "get_dataset = None\n",
+    "torchvision": "from cocoamix.compat import ensure_torchvision\nensure_torchvision()\n",
+}
+
+
+def imports(module: str) -> bool:
+    return subprocess.run([sys.executable, "-c", f"import {module}"], capture_output=True).returncode == 0
+
+
+def contents(folder: Path) -> dict[str, str]:
+    """Return the hash of every file of a folder."""
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+
+
+@dataclass
+class Place:
+    """A copy of the tree, with an environment in which cocoamix is installed."""
+
+    tree: Path
+    scratch: Path
+    environment: dict[str, str]
+
+    def python(self, *arguments: str, status: int = 0) -> str:
+        done = subprocess.run(
+            [sys.executable, *arguments], cwd=self.tree, env=self.environment, capture_output=True, text=True
+        )
+        assert done.returncode == status, (done.stdout + done.stderr)[-3000:]
+        return done.stdout + done.stderr
+
+    def run(self, *command: str, name: str, subset: str = "base", extra: tuple[str, ...] = ()) -> Path:
+        """Run the tree's train.py; return the folder of the run."""
+        folder = self.scratch / name / subset / "seed1"
+        self.python(
+            *command, *flags(self.scratch / "data", self.scratch / "tiny.yaml", folder), *extra, *subset_of(subset)
+        )
+        return folder
+
+
+def flags(data: Path, config: Path, folder: Path, trainer: str = "CoCoAMix") -> list[str]:
+    named = {"--root": data, "--seed": 1, "--trainer": trainer, "--config-file": config, "--output-dir": folder}
+    named["--dataset-config-file"] = "configs/datasets/eurosat.yaml"
+    return [str(part) for pair in named.items() for part in pair]
+
+
+def subset_of(subset: str) -> list[str]:
+    return ["DATASET.NUM_SHOTS", "4", "DATASET.SUBSAMPLE_CLASSES", subset]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory, wheel: zipfile.ZipFile) -> Place:
+    scratch = tmp_path_factory.mktemp("trees")
+    ignored = shutil.ignore_patterns(".git", "__pycache__", "output")
+    shutil.copytree(os.environ["COOP_TREE"], scratch / "tree", ignore=ignored)
+    wheel.extractall(scratch / "site")
+    searched = [scratch / "site"]
+    if os.environ["DASSL_TREE"]:
+        shutil.copytree(Path(os.environ["DASSL_TREE"], "dassl"), scratch / "engine" / "dassl", ignore=ignored)
+        searched.append(scratch / "engine")
+    for module, text in STUBS.items():
+        if not imports(module):
+            name = "sitecustomize" if module == "torchvision" else module
+            (scratch / "stubs").mkdir(exist_ok=True)
+            (scratch / "stubs" / f"{name}.py").write_text(text)
+            searched.append(scratch / "stubs")
+    (scratch / "tiny.yaml").write_text(CONFIG)
+    write_dataset(scratch / "data")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, searched)), "PYTHONDONTWRITEBYTECODE": "1"}
+    return Place(scratch / "tree", scratch, environment)
+
+
+@pytest.fixture(scope="module")
+def trained(place: Place) -> Path:
+    """A run on the base classes by the plugin command."""
+    return place.run(*PLUGIN, name="plugin")
+
+
+def context(folder: Path) -> torch.Tensor:
+    return checkpoints.load(folder / "prompt_learner" / "model.pth.tar-2")["state_dict"]["ctx"]
+
+
+def parsed(place: Place, folder: Path, *extra: str) -> float:
+    """Return what the tree's own parser makes of a run's log."""
+    told = place.python("parse_test_res.py", str(folder.parent), *extra)
+    return float(re.findall(r"\* accuracy: ([\d.]+)% \+-", told)[-1])
+
+
+def logged(folder: Path) -> float:
+    return float(re.findall(r"\* accuracy: ([\d.]+)%", (folder / "log.txt").read_text())[-1])
+
+
+def test_their_parser_reads_our_logs_and_the_tree_stays_as_it_was(place: Place, trained: Path) -> None:
+    given = contents(Path(os.environ["COOP_TREE"]))
+    loaded = ("--eval-only", "--model-dir", str(trained), "--load-epoch", "2")
+    tested = place.run(*PLUGIN, name="plugin", subset="new", extra=loaded)
+    assert parsed(place, trained) == logged(trained)
+    assert parsed(place, tested, "--test-log") == logged(tested)
+    for name, digest in contents(place.tree).items():
+        assert given[name] == digest, name
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_one_line_gives_the_same_run(place: Place, trained: Path, first: bool) -> None:
+    """The line before all of their imports, or after them. Without an installed Dassl only the first can work."""
+    if not first and not os.environ["DASSL_TREE"]:
+        pytest.skip("their imports need an installed Dassl")
+    text = (place.tree / "train.py").read_text()
+    last = re.findall(r"^import trainers\.\w+\n", text, re.M)[-1]
+    script = place.tree / "train_with_line.py"
+    script.write_text(LINE + text if first else text.replace(last, last + LINE))
+    try:
+        folder = place.run(script.name, name=f"line-{first}")
+    finally:
+        script.unlink()
+    assert torch.equal(context(folder), context(trained))
+
+
+def test_same_context_as_in_our_tree(place: Place, trained: Path) -> None:
+    """Our own train.py on our fallback, from a data folder of its own, so that the few shots are drawn again."""
+    data, folder = write_dataset(place.scratch / "data-ours"), place.scratch / "ours"
+    command = [sys.executable, "train.py", *flags(data, place.scratch / "tiny.yaml", folder), *subset_of("base")]
+    done = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    start = checkpoints.load(folder / "prompt_learner" / "model.pth.tar-2")["state_dict"]["ctx"]
+    assert (start - context(trained)).abs().max() <= 1e-5
+
+
+def test_names_that_both_have(place: Place) -> None:
+    """Theirs stays in either order; ours trains under its prefix, beside their idea of TRAINER.COOP."""
+    for order in ("cocoamix.trainers, trainers.coop", "trainers.coop, cocoamix.trainers"):
+        code = (
+            f"import cocoamix; from cocoamix.compat import ensure_torchvision; ensure_torchvision(); import {order}\n"
+            "from dassl.engine import TRAINER_REGISTRY as t\n"
+            "assert t.get('CoOp').__module__ == 'trainers.coop'\n"
+            "assert t.get('cocoamix.CoOp').__module__ == 'cocoamix.trainers.coop'\n"
+        )
+        place.python("-c", code)
+    folder = place.scratch / "prefixed"
+    named = flags(place.scratch / "data", place.scratch / "tiny.yaml", folder, trainer="cocoamix.CoOp")
+    place.python(*PLUGIN, *named, "TRAINER.COOP.PREC", "fp32", *subset_of("base"))
+    assert context(folder).shape[0] == 4
+
+
+def test_their_scripts(place: Place) -> None:
+    """Their base2new scripts with another TRAINER, by the substitutions that docs/DROP_IN.md shows."""
+    found = sorted(place.tree.glob("scripts/**/base2new_train.sh"))
+    if not found:
+        pytest.skip("the tree has no base2new scripts")
+    (place.tree / "configs" / "trainers" / "CoCoAMix").mkdir()
+    (place.tree / "configs" / "trainers" / "CoCoAMix" / "tiny.yaml").write_text(CONFIG)
+    changes = {"DATA": place.scratch / "data", "TRAINER": "CoCoAMix", "CFG": "tiny", "SHOTS": 4, "LOADEP": 2}
+    made = found[0].parent.parent / "cocoamix" if found[0].parent.name != "scripts" else found[0].parent
+    made.mkdir(exist_ok=True)
+    for name in ("base2new_train.sh", "base2new_test.sh"):
+        text = (found[0].parent / name).read_text().replace("python train.py", "$PYTHON -m cocoamix.plugin train.py")
+        for variable, value in changes.items():
+            text = re.sub(rf"^{variable}=.*", f"{variable}={value}", text, flags=re.M)
+        text = re.sub(r"^for SEED in .*", "for SEED in 1", text, flags=re.M)
+        (made / f"cocoamix_{name}").write_text(text)
+        environment = {**place.environment, "PYTHON": sys.executable}
+        second = "8.0" if "WEIGHT=$2" in text else "1"  # KgCoOp's weight, or the seed
+        done = subprocess.run(
+            ["bash", f"cocoamix_{name}", "eurosat", second], cwd=made, env=environment, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+    results = sorted(path.parent for path in place.tree.glob("output/base2new/*/eurosat/*/CoCoAMix/tiny/seed1/log.txt"))
+    assert [path.relative_to(place.tree / "output" / "base2new").parts[0] for path in results] == [
+        "test_new",
+        "train_base",
+    ]
+    assert parsed(place, results[0], "--test-log") == logged(results[0])
+    assert parsed(place, results[1]) == logged(results[1])
