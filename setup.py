@@ -15,6 +15,7 @@ extras = {
     "clip": ["clip-anytorch", "packaging"],
     "open_clip": ["open_clip_torch>=2.24"],
     "tensorboard": ["tensorboard"],
+    "drive": ["gdown"],
     "words": ["wonderwords>=2.2"],
     "test": ["pytest>=7", "hypothesis"],
     "lint": ["ruff", "mypy"],
