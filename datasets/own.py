@@ -145,7 +145,7 @@ class OwnDataset(FewShotDataset):
                 )
             test, val = max(1, round(len(listed) * shares[2])), round(len(listed) * shares[1])
             val = min(val, len(listed) - test - 1)
-            # By a hash of the name: the same on every machine and for every seed, and unlike the names it has no pattern.
+            # By a hash of the name: the same on every machine and for every seed, and without the pattern of names.
             drawn = sorted(listed, key=lambda one: hashlib.sha256(one.key.encode("utf-8", "surrogateescape")).digest())
             splits["test"] += drawn[:test]
             splits["val"] += drawn[test : test + val]
