@@ -16,6 +16,7 @@ extras = {
     "open_clip": ["open_clip_torch>=2.24"],
     "tensorboard": ["tensorboard"],
     "torch": ["torch>=2.1", "torchvision>=0.16"],
+    "drive": ["gdown"],
     "test": ["pytest>=7", "hypothesis"],
     "lint": ["ruff", "mypy"],
 }

@@ -5,6 +5,6 @@ from cocoamix.compat import ensure_torchvision
 ensure_torchvision()  # real Dassl imports it
 
 # isort: split
-from . import eurosat, shapes
+from . import csv_file, eurosat, folder, shapes
 
-__all__ = ["eurosat", "shapes"]
+__all__ = ["csv_file", "eurosat", "folder", "shapes"]

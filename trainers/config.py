@@ -39,6 +39,10 @@ def extend_cfg(cfg: CfgNode) -> None:
     _add(cfg.DATASET, "SUBSAMPLE_CLASSES", "all")  # all, base (first half of the labels) or new (the rest)
     _add(cfg.DATASET, "FEWER_SHOTS", False)  # take what there is where a class has fewer than NUM_SHOTS images
     _add(cfg.DATASET, "BAD_IMAGES", "stop")  # stop at an unreadable image, or skip it
+    _add(cfg.DATASET, "FOLDER", "")  # own pictures: their folder below ROOT; "" is ROOT itself
+    _add(cfg.DATASET, "CSV", "")  # CSVDataset: the table; "" is the one .csv or .tsv file in the folder
+    _add(cfg.DATASET, "CLASSNAMES", "")  # own pictures: file of class names; "" takes the folders' or the table's
+    _add(cfg.DATASET, "SPLIT", [0.5, 0.2, 0.3])  # own pictures: shares of train, val, test where there is no split
 
     _add(cfg.MODEL.BACKBONE, "SOURCE", "auto")  # package that runs CLIP: clip, open_clip, auto (clip where it imports)
     _add(cfg.MODEL.BACKBONE, "WEIGHTS", "")  # file of CLIP weights; "" downloads OpenAI's, "random" is for trials

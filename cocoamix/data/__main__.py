@@ -1,0 +1,99 @@
+"""The command line of the datasets."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from cocoamix.errors import UserError
+
+from . import __doc__ as about
+from .building import name_in, resolve_name
+from .check import check, list_datasets
+from .download import download
+from .manifest import export_manifest, import_manifest
+from .sources import SOURCES
+
+PAIRS = "KEY VALUE pairs at the end change the configuration, as with train.py."
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    described = argparse.ArgumentParser(prog="python -m cocoamix.data", description=(about or "").split("\n")[0])
+    commands = described.add_subparsers(dest="command", required=True)
+
+    listing = commands.add_parser("list", help="list the datasets, and what of them is in a data root")
+    listing.add_argument("--root", type=Path, help="folder that holds the datasets' folders")
+
+    checking = commands.add_parser(
+        "check",
+        help="say what of a dataset is there, what is missing and how to get it",
+        description=f"Exit status: 0 it can train, 1 it cannot, 2 wrong use. {PAIRS}",
+    )
+    checking.add_argument("--fast", action="store_true", help="do not open the images")
+    checking.add_argument("--all", action="store_true", help="show every class")
+
+    loading = commands.add_parser("download", help="download what is missing of a dataset, after asking")
+    loading.add_argument("--yes", action="store_true", help="do not ask")
+
+    writing = commands.add_parser(
+        "export", help="write which images a few-shot run uses, with hashes", description=PAIRS
+    )
+    writing.add_argument("--shots", type=int, required=True)
+    writing.add_argument("--seed", type=int, required=True)
+    writing.add_argument("--out", type=Path, required=True, help="the JSON file to write")
+
+    reading = commands.add_parser(
+        "import", help="check the images of such a file against those here, and use them", description=PAIRS
+    )
+    reading.add_argument("file", type=Path)
+    reading.add_argument("--force", action="store_true", help="replace another draw of these shots and this seed")
+    for command in (checking, loading, writing):
+        command.add_argument("name", help="a dataset, such as EuroSAT, `folder`, `csv`, or a file of configs/datasets")
+    for command in (checking, loading, writing, reading):
+        command.add_argument("--root", type=Path, required=True, help="folder that holds the datasets' folders")
+    return described
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit status."""
+    described = parser()
+    chosen, options = described.parse_known_args(arguments)
+    flags = [option for option in options if option.startswith("--")]
+    if flags or (options and chosen.command in ("list", "download")):
+        described.error(f"unrecognized arguments: {' '.join(flags or options)}")
+    root = chosen.root.expanduser() if chosen.root else None
+    if chosen.command == "list":
+        list_datasets(root)
+        return 0
+    assert root is not None
+    if chosen.command == "import":
+        return 0 if import_manifest(chosen.file, root, options, chosen.force) else 1
+    name = resolve_name(chosen.name)
+    if chosen.command == "check":
+        return 0 if check(name, root, options, chosen.fast, chosen.all) else 1
+    if chosen.command == "export":
+        export_manifest(name, root, chosen.shots, chosen.seed, chosen.out, options)
+        return 0
+    source = SOURCES.get(name_in(name))
+    if source is None:
+        raise UserError(f"{name} reads your own pictures; there is nothing to download. See docs/OWN_IMAGES.md.")
+    return 0 if download(source, root, chosen.yes) else 1
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run, and turn what a person can mend into one sentence and exit status 2."""
+    try:
+        return run(arguments)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("Stopped. The same command goes on from where it was.", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,93 @@
+"""Building a dataset as train.py does, without a trainer."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from cocoamix.errors import UserError, nearest
+from cocoamix.registry import PREFIX
+
+from .sources import OWN, SOURCES
+
+
+class NoLoaderError(UserError):
+    """A dataset whose files are known, but which this installation cannot read."""
+
+
+def resolve_name(given: str) -> str:
+    """Return the registry name of a dataset that is named by it, by its configuration file, or in other capitals."""
+    if given.endswith((".yaml", ".yml")):
+        return given
+    known = {**{s.config.lower(): s.name for s in SOURCES.values()}, **OWN}
+    known.update({name.lower(): name for name in (*SOURCES, *OWN.values())})
+    name = known.get(given.lower())
+    if name is None:
+        choices = [*SOURCES, *OWN]
+        raise UserError(f"There is no dataset {given!r}.{nearest(given, choices)} Known: {', '.join(choices)}.")
+    return name
+
+
+def name_in(given: str) -> str:
+    """Return the name of the dataset, which a configuration file holds."""
+    if not given.endswith((".yaml", ".yml")):
+        return given
+    with contextlib.suppress(OSError, yaml.YAMLError, UnicodeDecodeError, AttributeError, TypeError, KeyError):
+        return str(yaml.safe_load(Path(given).read_text(encoding="utf-8"))["DATASET"]["NAME"])
+    return ""  # making the configuration says what is wrong with the file
+
+
+def make_cfg(name: str, root: str, options: Sequence[str] = (), shots: int = -1, seed: int = -1) -> Any:
+    """Return the configuration of a dataset; `name` may be a YAML file, `options` are KEY VALUE pairs."""
+    import cocoamix.datasets
+    import cocoamix.trainers  # noqa: F401
+
+    # isort: split
+    from dassl.config import get_cfg_default
+    from dassl.data.datasets import DATASET_REGISTRY
+
+    from cocoamix.trainers import config
+
+    cfg = get_cfg_default()
+    config.extend_cfg(cfg)
+    if name.endswith((".yaml", ".yml")):
+        config.merge_file(cfg, name)
+    else:
+        cfg.DATASET.NAME = name
+    cfg.DATASET.ROOT, cfg.DATASET.NUM_SHOTS, cfg.SEED = root, shots, seed
+    config.merge_options(cfg, options)
+    registered = DATASET_REGISTRY.registered_names()
+    # Where another code base has a dataset of that name, ours has a prefix.
+    if PREFIX + cfg.DATASET.NAME in registered:
+        cfg.DATASET.NAME = PREFIX + cfg.DATASET.NAME
+    if cfg.DATASET.NAME not in registered:
+        raise NoLoaderError(f"This installation has no loader for the dataset {cfg.DATASET.NAME}.")
+    return cfg
+
+
+def build(cfg: Any) -> tuple[Any, str]:
+    """Return the dataset, and what its loader printed."""
+    from dassl.data.datasets import DATASET_REGISTRY
+
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        dataset = DATASET_REGISTRY.get(cfg.DATASET.NAME)(cfg)
+    return dataset, printed.getvalue()
+
+
+@contextlib.contextmanager
+def shadow(root: Path, folder: str) -> Iterator[Path]:
+    """Give a data root whose `folder` holds links to what is in the real one, so that nothing is written there."""
+    with tempfile.TemporaryDirectory(prefix="cocoamix-") as temporary:
+        copy = Path(temporary).resolve()
+        (copy / folder).mkdir(parents=True)
+        for name in os.listdir(root / folder):
+            (copy / folder / name).symlink_to((root / folder / name).resolve())
+        yield copy

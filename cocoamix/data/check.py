@@ -1,0 +1,216 @@
+"""Is a dataset there, whole and readable, and what are its classes: the answer before a run finds out."""
+
+from __future__ import annotations
+
+import os
+import statistics
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from PIL import Image, UnidentifiedImageError
+
+from cocoamix.clip.templates import dataset_template
+from cocoamix.errors import UserError
+from cocoamix.progress import progress
+from cocoamix.registry import PREFIX
+
+from . import building
+from .sources import SOURCES, Part, Source
+
+SHOWN = 40  # classes, unless all are asked for
+LISTED = 10  # unreadable images
+BLOCK = 4096
+
+
+def missing_parts(source: Source, root: Path) -> list[Part]:
+    """Return what of a dataset is not in the data root."""
+    return [part for part in source.parts if not (root / source.folder / part.path).exists()]
+
+
+def state(source: Source, root: Path) -> str:
+    """Say in a few words what of a dataset is in the data root."""
+    if source.drawn:
+        return "written" if (root / source.folder).is_dir() else "drawn when needed"
+    if not (root / source.folder).is_dir():
+        return "-"
+    missing = missing_parts(source, root)
+    lacking = [part.path for part in missing if part.required]
+    if lacking:
+        return f"incomplete: no {', '.join(lacking)}"
+    optional = [part.path for part in missing if part.is_split]
+    return f"found, without {optional[0]}" if optional else "found"
+
+
+def list_datasets(root: Path | None) -> None:
+    """Print all datasets that have a loader or a source, and what of them is in the data root."""
+    rows = [("dataset", "configs/datasets/", "folder", f"in {root}" if root else "")]
+    for source in SOURCES.values():
+        rows.append((source.name, f"{source.config}.yaml", f"{source.folder}/", state(source, root) if root else ""))
+    rows.append(("ImageFolderDataset", "folder.yaml", "any", "your own pictures: docs/OWN_IMAGES.md"))
+    rows.append(("CSVDataset", "csv.yaml", "any", "your own pictures: docs/OWN_IMAGES.md"))
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    for row in rows:
+        print("  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[3]]).rstrip())
+
+
+def how_to_get(source: Source, part: Part, root: Path) -> list[str]:
+    """Return lines that tell where a missing part comes from."""
+    lines = []
+    for file in source.providers(part.path):
+        place = root / source.target(file)
+        end = place / file.name if not file.unpack else f"{place}/"
+        if file.drive:
+            lines.append(f"gdown {file.drive} -O {end if not file.unpack else file.name}")
+        else:
+            lines.append(file.url)
+        if file.unpack:
+            inside = f" (its folder {file.take}/)" if file.take else ""
+            lines.append(f"unpacked{inside} to {end}" + (f", and {file.inner} there" if file.inner else ""))
+        elif not file.drive:
+            lines.append(f"saved as {end}")
+        if file.md5:
+            lines.append(f"MD5 {file.md5}")
+        if file.note:
+            lines.append(file.note)
+    return lines
+
+
+def check(name: str, root: Path, options: Sequence[str] = (), fast: bool = False, every_class: bool = False) -> bool:
+    """Print what is there and what is missing, and return whether a run could start."""
+    source = SOURCES.get(building.name_in(name))
+    if source is not None:
+        print(f"{source.title} ({source.name})\n  home     {source.homepage}\n  licence  {source.licence}")
+        if not _parts_are_there(source, root):
+            return False
+    try:
+        cfg = building.make_cfg(name, str(root), options)
+    except building.NoLoaderError as error:
+        print(f"\n{error}")
+        return False
+    try:
+        dataset, notes = _load(cfg, root, source)
+    except UserError as error:
+        print(f"\nnot loaded: {error}\n\n{cfg.DATASET.NAME} cannot train yet.")
+        return False
+    for line in notes.splitlines():
+        print(f"  {line}")
+    registered = cfg.DATASET.NAME.removeprefix(PREFIX)
+    _print_classes(dataset, dataset_template(registered), every_class)
+    _point_at_names(dataset)
+    ready = fast or _images_are_readable(dataset, cfg.DATASET.BAD_IMAGES == "skip")
+    print(f"\n{registered} can train." if ready else f"\n{registered} cannot train yet: see above.")
+    return ready
+
+
+def _parts_are_there(source: Source, root: Path) -> bool:
+    """Print which of the parts are in the data root; return whether those that nothing can replace are."""
+    if source.drawn:
+        print(f"  folder   {state(source, root)}; `python -m cocoamix.shapes write DIR` writes it as files")
+        return True
+    folder = root / source.folder
+    print(f"  folder   {folder}{'' if folder.is_dir() else ' (missing)'}")
+    missing = missing_parts(source, root)
+    for part in source.parts:
+        print(f"  [{'missing' if part in missing else 'found'}] {part.path}: {part.what}")
+        if part in missing:
+            if not part.required:
+                print(f"      without it, {part.instead}")
+            for line in how_to_get(source, part, root):
+                print(f"      {line}")
+    lacking = [part for part in missing if part.required]
+    if missing and source.by_hand and any(not source.providers(part.path) for part in missing):
+        print(f"  by hand: {source.by_hand}")
+    if any(source.providers(part.path) for part in missing):
+        print(f"  to download: python -m cocoamix.data download {source.name} --root {root}")
+    if lacking:
+        print(f"\n{source.name} cannot train yet: {', '.join(part.path for part in lacking)} missing.")
+    return not lacking
+
+
+def _load(cfg: Any, root: Path, source: Source | None) -> tuple[Any, str]:
+    """Return the dataset and what its loader printed.
+
+    Without its split file, a loader would write one of its own, which a check must not do.
+    """
+    if source is None or not any(part.is_split for part in missing_parts(source, root)):
+        return building.build(cfg)
+    with building.shadow(root, source.folder) as copy:
+        cfg.DATASET.ROOT = str(copy)
+        try:
+            dataset, notes = building.build(cfg)
+        except UserError as error:
+            raise UserError(str(error).replace(str(copy), str(root))) from error
+        for items in (dataset.train_x, dataset.val, dataset.test):
+            for item in items or ():
+                item._impath = item.impath.replace(str(copy), str(root), 1)
+        return dataset, notes.replace(str(copy), str(root))
+
+
+def _print_classes(dataset: Any, template: str, every_class: bool) -> None:
+    counts = [Counter(item.label for item in items or ()) for items in (dataset.train_x, dataset.val, dataset.test)]
+    sizes = [sum(count.values()) for count in counts]
+    print(f"\n{len(dataset.classnames)} classes; images: {sizes[0]:,} train, {sizes[1]:,} val, {sizes[2]:,} test")
+    shown = len(dataset.classnames) if every_class or len(dataset.classnames) <= SHOWN else SHOWN // 2
+    print(f"{'label':>6}{'train':>8}{'val':>8}{'test':>8}  prompt")
+    for label, name in list(enumerate(dataset.classnames))[:shown]:
+        prompt = template.format(name.replace("_", " "))
+        print(f"{label:>6}" + "".join(f"{count[label]:>8}" for count in counts) + f"  {prompt}")
+    if shown < len(dataset.classnames):
+        print(f"   ... {len(dataset.classnames) - shown} more; --all shows them")
+    train = sorted(counts[0][label] for label in range(len(dataset.classnames)))
+    fewest = min(range(len(dataset.classnames)), key=lambda label: counts[0][label])
+    told = f", for {dataset.classnames[fewest]!r} has no more" if train[0] < train[-1] else ""
+    print(
+        f"training images of a class: {train[0]} to {train[-1]}, median {statistics.median(train):g}; "
+        f"so at most {train[0]} shots{told}"
+    )
+
+
+def _point_at_names(dataset: Any) -> None:
+    """Point at class names that prompts cannot make much of. They never stop a run."""
+    from cocoamix.datasets.names import doubtful_names
+
+    doubtful = doubtful_names(dataset.classnames)
+    if doubtful:
+        shown = "; ".join(f"{name!r} ({why})" for name, why in doubtful[:5])
+        print(f"note: {len(doubtful)} class names may mean little to CLIP: {shown}. DATASET.CLASSNAMES can name them.")
+
+
+def _images_are_readable(dataset: Any, skipping: bool) -> bool:
+    items = [item for part in (dataset.train_x, dataset.val, dataset.test) for item in part or ()]
+    files = sorted({item.impath for item in items if not hasattr(item, "draw")})
+    if not files:
+        print("images: none of them is a file of its own")
+        return True
+    tried = progress(_try_all(files), len(files), "opening images")
+    bad = [(path, reason) for path, reason in zip(files, tried, strict=True) if reason]
+    print(f"images: {len(files) - len(bad):,} of {len(files):,} files can be read")
+    for path, reason in bad[:LISTED]:
+        print(f"  {path}: {reason}")
+    if len(bad) > LISTED:
+        print(f"  ... and {len(bad) - LISTED} more")
+    if bad and not skipping:
+        print("  Mend or remove them, or train with DATASET.BAD_IMAGES skip, which leaves them out.")
+    return not bad or skipping
+
+
+def _try_all(files: Sequence[str]) -> Iterator[str]:
+    with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
+        for start in range(0, len(files), BLOCK):  # not all at once: ImageNet has a million
+            yield from pool.map(why_unreadable, files[start : start + BLOCK])
+
+
+def why_unreadable(path: str) -> str:
+    """Return why a picture cannot be read, or nothing. Decoding finds what is cut off, which `verify` does not."""
+    try:
+        with Image.open(path) as image:
+            image.verify()
+        with Image.open(path) as image:
+            image.draft("RGB", (32, 32))  # a JPEG is read through, at an eighth of its size
+            image.load()
+    except (OSError, UnidentifiedImageError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        return str(error) or type(error).__name__
+    return ""

@@ -1,0 +1,83 @@
+"""Downloading a dataset: only what is missing, only after a yes, and unpacked where CoOp's layout wants it."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+from cocoamix.errors import UserError
+
+from .check import missing_parts
+from .fetching import check_md5, fetch, fetch_drive, size_of
+from .sources import Remote, Source
+from .unpack import unpack
+
+
+def download(source: Source, root: Path, agreed: bool = False) -> bool:
+    """Get what is missing of a dataset; return whether nothing is missing any more."""
+    if source.drawn:
+        print(f"{source.name} is drawn when it is needed; there is nothing to download.")
+        return True
+    missing = [part.path for part in missing_parts(source, root)]
+    if not missing:
+        print(f"{source.name}: everything is there in {root / source.folder}.")
+        return True
+    by_hand = [path for path in missing if not source.providers(path)]
+    if by_hand:
+        print(f"{source.name}: {', '.join(by_hand)} cannot be downloaded from here. {source.by_hand}")
+    files = [file for file in source.files if set(file.gives) & set(missing)]
+    if not files:
+        return False
+    _ask(source, files, root, agreed)
+    for file in files:
+        try:
+            _get(source, file, root)
+        except UserError as error:  # another file may still come
+            print(f"error: {error}", file=sys.stderr)
+    lacking = [part.path for part in missing_parts(source, root)]
+    if lacking:
+        print(f"{source.name}: still missing: {', '.join(lacking)}.")
+    else:
+        print(f"{source.name} is complete. Next: python -m cocoamix.data check {source.name} --root {root}")
+    return not lacking
+
+
+def _ask(source: Source, files: list[Remote], root: Path, agreed: bool) -> None:
+    """Say what would be downloaded, how large, under which licence, and go on only after a yes."""
+    print(f"{source.title}: {source.homepage}\nlicence: {source.licence}\nto download:")
+    known = 0
+    for file in files:
+        archive = root / source.folder / file.name
+        size = file.size or (size_of(file.url) if file.url and not archive.exists() else 0)
+        known += size
+        told = "is there already" if archive.exists() else f"{size / 1e6:,.0f} MB" if size else "size not known"
+        print(f"  {file.name} ({told}) from {file.url or f'Google Drive, {file.drive}'}")
+        if file.note:
+            print(f"    {file.note}")
+    where = next(folder for folder in (root, *root.resolve().parents) if folder.is_dir())
+    free = shutil.disk_usage(where).free
+    if 2 * known > free:  # the archive and what is in it
+        print(f"note: {root} has {free / 1e6:,.0f} MB free, which may not be enough for an archive and its content")
+    if agreed:
+        return
+    if not sys.stdin.isatty():
+        raise UserError("A download starts after a yes, and nobody is here to say it. Add --yes.")
+    if input(f"Download to {root}? [y/N] ").strip().lower() not in ("y", "yes"):
+        raise UserError("Nothing was downloaded.")
+
+
+def _get(source: Source, file: Remote, root: Path) -> None:
+    """Download one file and put it, or what is in it, in its place."""
+    archive = root / source.folder / file.name
+    if not archive.is_file():
+        if file.drive:
+            fetch_drive(file.drive, archive, file.md5)
+        else:
+            fetch(file.url, archive, file.md5)
+    elif file.unpack:  # from an earlier run, or from elsewhere
+        check_md5(archive, file.md5, file.name)
+    if file.unpack:
+        print(f"Unpacking {archive}")
+        unpack(archive, root / source.target(file), file.take, file.inner)
+        print(f"{archive} is no longer needed; it is kept")

@@ -1,0 +1,181 @@
+"""Downloading one file: it goes on where it was cut, and only a file with the right checksum gets its name."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import importlib
+import json
+import os
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any
+
+from cocoamix.errors import UserError
+from cocoamix.files import write_json
+from cocoamix.progress import progress
+
+CHUNK = 1 << 20
+TRIES = 5  # in a row without a single byte
+WAIT = 1.0  # seconds after the first of them; doubled each time
+TIMEOUT = 60.0
+_CUTS = (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError)
+
+
+def md5_of(path: Path) -> str:
+    """Return the MD5 of a file, as sources publish it."""
+    digest = hashlib.md5(usedforsecurity=False)
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        chunks = iter(lambda: file.read(CHUNK), b"")
+        for chunk in progress(chunks, max(1, -(-size // CHUNK)), f"checking {path.name}, MB"):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def check_md5(path: Path, md5: str, name: str) -> None:
+    """Put a file with another checksum aside and refuse it."""
+    found = md5_of(path) if md5 else ""
+    if found != md5:
+        aside = path.with_name(f"{name}.wrong")
+        os.replace(path, aside)
+        raise UserError(
+            f"{name} has the MD5 {found}, but {md5} is published. It is kept as {aside} and not used: "
+            "delete it, and try again or get the file elsewhere."
+        )
+
+
+def size_of(url: str) -> int:
+    """Return the size that a server tells, or 0."""
+    with suppress(OSError, http.client.HTTPException, ValueError):
+        request = urllib.request.Request(url, method="HEAD")
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return int(answer.headers.get("Content-Length", 0))
+    return 0
+
+
+def fetch(url: str, target: Path, md5: str = "") -> None:
+    """Download a file. A download that was cut, now or in an earlier run, goes on where it ended."""
+    if not url.startswith(("http://", "https://")):
+        raise UserError(f"{url} is not an address that can be downloaded.")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_name(f"{target.name}.part")
+    failures = 0
+    while True:
+        before = _size(part)
+        try:
+            if _receive(url, part):
+                break
+            reason = "the connection was cut"
+        except urllib.error.HTTPError as error:
+            raise UserError(f"{url} answers {error.code} {error.reason}. See the dataset's home page.") from error
+        except _CUTS as error:
+            reason = str(getattr(error, "reason", error)) or type(error).__name__
+        failures = 0 if _size(part) > before else failures + 1
+        if failures == TRIES:
+            raise UserError(
+                f"{url} cannot be downloaded: {reason}. {_size(part):,} bytes are kept in {part}; "
+                "the same command goes on from there."
+            )
+        if failures:
+            time.sleep(WAIT * 2 ** (failures - 1))
+    _marker(part).unlink(missing_ok=True)
+    check_md5(part, md5, target.name)
+    os.replace(part, target)
+
+
+def _receive(url: str, part: Path) -> bool:
+    """Ask for what is missing of a file, add what comes, and tell whether that is all of it."""
+    have = _size(part)
+    stamp = _stamp_of(part, url) if have else ""
+    request = urllib.request.Request(url, headers={"User-Agent": "cocoamix", "Accept-Encoding": "identity"})
+    if stamp:
+        # Only if it is still the same file; a server that cannot tell sends all of it.
+        request.add_header("Range", f"bytes={have}-")
+        request.add_header("If-Range", stamp)
+    try:
+        answer = urllib.request.urlopen(request, timeout=TIMEOUT)
+    except urllib.error.HTTPError as error:
+        if error.code == 416 and stamp:  # nothing is left to send, or less is there than we have
+            if error.headers.get("Content-Range", "").endswith(f"/{have}"):
+                return True
+            part.unlink()
+            return False
+        raise
+    with answer:
+        resumed = answer.status == 206 and answer.headers.get("Content-Range", "").startswith(f"bytes {have}-")
+        start = have if resumed else 0
+        length = answer.headers.get("Content-Length")
+        whole = start + int(length) if length else 0
+        write_json(_marker(part), {"url": url, "stamp": _stamp(answer.headers)})
+        with part.open("ab" if resumed else "wb") as file:
+            _copy(answer, file, whole - start, part.name.removesuffix(".part"))
+        return not whole or _size(part) >= whole
+
+
+def _copy(answer: Any, file: IO[bytes], length: int, name: str) -> None:
+    def megabytes() -> Iterator[None]:
+        received = 0
+        while chunk := answer.read1(CHUNK):  # what has come, so that a cut loses nothing
+            file.write(chunk)
+            received += len(chunk)
+            while received >= CHUNK:
+                received -= CHUNK
+                yield
+
+    for _ in progress(megabytes(), max(1, length // CHUNK), f"downloading {name}, MB"):
+        pass
+
+
+def _marker(part: Path) -> Path:
+    return part.with_name(f"{part.name}.json")
+
+
+def _stamp(headers: Any) -> str:
+    """Return what tells this version of the file from others. A weak one would not do for parts of it."""
+    tag = headers.get("ETag", "")
+    return tag if tag and not tag.startswith("W/") else headers.get("Last-Modified", "")
+
+
+def _stamp_of(part: Path, url: str) -> str:
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        told = json.loads(_marker(part).read_text(encoding="utf-8"))
+        if told["url"] == url:
+            return str(told["stamp"])
+    return ""
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def fetch_drive(identity: str, target: Path, md5: str = "") -> None:
+    """Download a file from Google Drive, through gdown."""
+    try:
+        gdown = importlib.import_module("gdown")
+    except ImportError as error:
+        raise UserError(
+            f"{target.name} is on Google Drive, which takes the package gdown: pip install gdown. Or download "
+            f"https://drive.google.com/file/d/{identity} in a browser and save it as {target}."
+        ) from error
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_name(f"{target.name}.part")
+    try:
+        done = gdown.download(id=identity, output=str(part), resume=True)
+    except Exception as error:  # gdown's own exceptions differ between its versions
+        raise UserError(_drive_failed(identity, target, str(error))) from error
+    if not done or not part.is_file():
+        raise UserError(_drive_failed(identity, target, "see above"))
+    check_md5(part, md5, target.name)
+    os.replace(part, target)
+
+
+def _drive_failed(identity: str, target: Path, why: str) -> str:
+    return (
+        f"gdown could not download {target.name} ({why}). Google limits how often a file is downloaded: try later, or "
+        f"download https://drive.google.com/file/d/{identity} in a browser and save it as {target}."
+    )

@@ -1,0 +1,503 @@
+"""The one table of where datasets come from: home, licence, folder below the data root, files, checksums.
+
+Folders and the ids of the files on Google Drive are those of CoOp's DATASETS.md. A licence is given as the source
+states it, or "not stated". A checksum is given where the source, or torchvision's loader, publishes one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+COOP = "https://github.com/KaiyangZhou/CoOp/blob/main/DATASETS.md"
+
+
+@dataclass(frozen=True)
+class Part:
+    """Something that must be in the dataset's folder."""
+
+    path: str
+    what: str
+    required: bool = True  # without an optional part, training does something else, which `instead` says
+    instead: str = ""
+
+    @property
+    def is_split(self) -> bool:
+        return self.path.startswith("split_zhou_")
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A file to download."""
+
+    name: str  # as it is called on this machine
+    gives: tuple[str, ...]  # the parts that it holds
+    url: str = ""
+    drive: str = ""  # id of a file on Google Drive, which gdown downloads
+    md5: str = ""
+    size: int = 0  # bytes, if the source tells
+    unpack: bool = True  # an archive; else the file is a part itself
+    to: str | None = None  # folder below the data root; by default the dataset's folder
+    take: str = ""  # folder of the archive that becomes `to`; by default all of it does
+    inner: str = ""  # archive inside the archive, which is unpacked where it lies
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A dataset: what it is, where it comes from and where it belongs."""
+
+    name: str  # in Dassl's registry
+    title: str
+    config: str  # of configs/datasets
+    folder: str
+    homepage: str
+    licence: str
+    parts: tuple[Part, ...] = ()
+    files: tuple[Remote, ...] = ()
+    by_hand: str = ""  # what nobody may download without an account, or nobody can any more
+    drawn: bool = False  # needs no files
+
+    def providers(self, path: str) -> list[Remote]:
+        """Return the files that hold a part."""
+        return [file for file in self.files if path in file.gives]
+
+    def target(self, file: Remote) -> str:
+        """Return the folder below the data root that a file, or what is in it, goes to."""
+        return self.folder if file.to is None else file.to
+
+
+_OWN_SPLIT = "training divides the images itself, and its numbers cannot be set beside published ones"
+
+
+def _split(name: str, drive: str) -> tuple[Part, Remote]:
+    file = f"split_zhou_{name}.json"
+    return (
+        Part(file, "CoOp's split", required=False, instead=_OWN_SPLIT),
+        Remote(file, (file,), drive=drive, unpack=False),
+    )
+
+
+def _class_names() -> tuple[Part, Remote]:
+    note = "The same file serves ImageNet and its four variants: a copy will do."
+    return (
+        Part("classnames.txt", "CLIP's class names"),
+        Remote(
+            "classnames.txt", ("classnames.txt",), drive="1-61f_ol79pViBFDG_IDlUQSwoLcn2XXF", unpack=False, note=note
+        ),
+    )
+
+
+_IMAGENET_TERMS = "ImageNet's terms of access: non-commercial research and education"
+
+
+def _table() -> tuple[Source, ...]:
+    names_part, names_file = _class_names()
+    caltech_split, caltech_file = _split("Caltech101", "1hyarUivQE36mY6jSomru6Fjd-JzwcCzN")
+    pets_split, pets_file = _split("OxfordPets", "1501r8Ber4nNKvmlFVQZ8SeUHTcdTTEqs")
+    cars_split, cars_file = _split("StanfordCars", "1ObCFbaAgVu0I-k_Au-gIUcefirdAuizT")
+    flowers_split, flowers_file = _split("OxfordFlowers", "1Pp0sRXzZFZq15zVOzKjKBu4A9i01nozT")
+    food_split, food_file = _split("Food101", "1QK0tGi096I0Ba6kggatX1ee6dJFIcEJl")
+    sun_split, sun_file = _split("SUN397", "1y2RD81BYuiyvebdN-JymPfyWYcd8_MUq")
+    dtd_split, dtd_file = _split("DescribableTextures", "1u3_QfB467jqHgNXC00UIzbLZRQCg2S7x")
+    eurosat_split, eurosat_file = _split("EuroSAT", "1Ip7yaCWFi0eaOFUGga0lUdVi_DDQth1o")
+    ucf_split, ucf_file = _split("UCF101", "1I0S0q91hJfsV9Gf4xDIjgDq4AqBNJb1y")
+    vgg = "https://www.robots.ox.ac.uk/~vgg/data"
+    cars_gone = "The official address has been reported dead since 2023."
+    return (
+        Source(
+            "ImageNet",
+            "ImageNet (ILSVRC 2012)",
+            "imagenet",
+            "imagenet",
+            "https://image-net.org/download.php",
+            _IMAGENET_TERMS,
+            parts=(Part("images/train", "training images"), Part("images/val", "validation images"), names_part),
+            files=(names_file,),
+            by_hand="Make an account at image-net.org, accept the terms, and download ILSVRC2012_img_train.tar (MD5 "
+            "1d675b47d978889d74fa0da5fadfb00e) and ILSVRC2012_img_val.tar (MD5 29b22e2961454d5413ddabcf34fc5622). "
+            "Unpack them so that images/train and images/val each hold 1,000 folders such as n01440764.",
+        ),
+        Source(
+            "Caltech101",
+            "Caltech-101",
+            "caltech101",
+            "caltech-101",
+            "https://data.caltech.edu/records/mzrjq-6wc02",
+            "CC BY 4.0",
+            parts=(Part("101_ObjectCategories", "images"), caltech_split),
+            files=(
+                Remote(
+                    "caltech-101.zip",
+                    ("101_ObjectCategories",),
+                    url="https://data.caltech.edu/records/mzrjq-6wc02/files/caltech-101.zip",
+                    md5="3138e1922a9193bfa496528edbbc45d0",
+                    size=137_414_764,
+                    take="caltech-101",
+                    inner="101_ObjectCategories.tar.gz",
+                ),
+                caltech_file,
+            ),
+        ),
+        Source(
+            "OxfordPets",
+            "Oxford-IIIT Pets",
+            "oxford_pets",
+            "oxford_pets",
+            f"{vgg}/pets/",
+            "CC BY-SA 4.0; the copyright of the images stays with their owners",
+            parts=(
+                Part("images", "images"),
+                Part("annotations", "labels", required=False, instead="CoOp's split is needed, which has the labels"),
+                pets_split,
+            ),
+            files=(
+                Remote(
+                    "images.tar.gz",
+                    ("images",),
+                    url=f"{vgg}/pets/data/images.tar.gz",
+                    md5="5c4f3ee8e5d25df40f4fd59a7f44e54c",
+                ),
+                Remote(
+                    "annotations.tar.gz",
+                    ("annotations",),
+                    url=f"{vgg}/pets/data/annotations.tar.gz",
+                    md5="95a8c909bbe2e81eed6a22bccdf3f68f",
+                ),
+                pets_file,
+            ),
+        ),
+        Source(
+            "StanfordCars",
+            "Stanford Cars",
+            "stanford_cars",
+            "stanford_cars",
+            "https://ai.stanford.edu/~jkrause/cars/car_dataset.html",
+            "not stated",
+            parts=(
+                Part("cars_train", "training images"),
+                Part("cars_test", "test images"),
+                Part("devkit", "labels", required=False, instead="CoOp's split is needed, which has the labels"),
+                Part(
+                    "cars_test_annos_withlabels.mat",
+                    "labels of the test images",
+                    required=False,
+                    instead="CoOp's split is needed, which has the labels",
+                ),
+                cars_split,
+            ),
+            files=(
+                Remote(
+                    "cars_train.tgz",
+                    ("cars_train",),
+                    url="http://ai.stanford.edu/~jkrause/car196/cars_train.tgz",
+                    note=cars_gone,
+                ),
+                Remote(
+                    "cars_test.tgz",
+                    ("cars_test",),
+                    url="http://ai.stanford.edu/~jkrause/car196/cars_test.tgz",
+                    note=cars_gone,
+                ),
+                Remote(
+                    "car_devkit.tgz",
+                    ("devkit",),
+                    url="https://ai.stanford.edu/~jkrause/cars/car_devkit.tgz",
+                    note=cars_gone,
+                ),
+                Remote(
+                    "cars_test_annos_withlabels.mat",
+                    ("cars_test_annos_withlabels.mat",),
+                    url="http://ai.stanford.edu/~jkrause/car196/cars_test_annos_withlabels.mat",
+                    unpack=False,
+                    note=cars_gone,
+                ),
+                cars_file,
+            ),
+        ),
+        Source(
+            "OxfordFlowers",
+            "Oxford Flowers 102",
+            "oxford_flowers",
+            "oxford_flowers",
+            f"{vgg}/flowers/102/",
+            "not stated",
+            parts=(
+                Part("jpg", "images"),
+                Part(
+                    "imagelabels.mat",
+                    "labels",
+                    required=False,
+                    instead="CoOp's split is needed, which has the labels",
+                ),
+                Part(
+                    "cat_to_name.json",
+                    "class names",
+                    required=False,
+                    instead="CoOp's split is needed, which has the class names",
+                ),
+                flowers_split,
+            ),
+            files=(
+                Remote(
+                    "102flowers.tgz",
+                    ("jpg",),
+                    url=f"{vgg}/flowers/102/102flowers.tgz",
+                    md5="52808999861908f626f3c1f4e79d11fa",
+                ),
+                Remote(
+                    "imagelabels.mat",
+                    ("imagelabels.mat",),
+                    url=f"{vgg}/flowers/102/imagelabels.mat",
+                    md5="e0620be6f572b9609742df49c70aed4d",
+                    unpack=False,
+                ),
+                Remote(
+                    "cat_to_name.json",
+                    ("cat_to_name.json",),
+                    drive="1AkcxCXeK_RCGCEC_GvmWxjcjaNhu-at0",
+                    unpack=False,
+                ),
+                flowers_file,
+            ),
+        ),
+        Source(
+            "Food101",
+            "Food-101",
+            "food101",
+            "food-101",
+            "https://data.vision.ee.ethz.ch/cvl/datasets_extra/food-101/",
+            "images of Foodspotting: use beyond scientific fair use must be negotiated with their owners",
+            parts=(Part("images", "images"), food_split),
+            files=(
+                Remote(
+                    "food-101.tar.gz",
+                    ("images",),
+                    url="http://data.vision.ee.ethz.ch/cvl/food-101.tar.gz",
+                    md5="85eeb15f3717b99a5da872d97d918f87",
+                    take="food-101",
+                ),
+                food_file,
+            ),
+        ),
+        Source(
+            "FGVCAircraft",
+            "FGVC-Aircraft",
+            "fgvc_aircraft",
+            "fgvc_aircraft",
+            f"{vgg}/fgvc-aircraft/",
+            "non-commercial research only",
+            parts=(
+                Part("images", "images"),
+                Part("variants.txt", "class names"),
+                Part("images_variant_train.txt", "training list"),
+                Part("images_variant_val.txt", "validation list"),
+                Part("images_variant_test.txt", "test list"),
+            ),
+            files=(
+                Remote(
+                    "fgvc-aircraft-2013b.tar.gz",
+                    (
+                        "images",
+                        "variants.txt",
+                        "images_variant_train.txt",
+                        "images_variant_val.txt",
+                        "images_variant_test.txt",
+                    ),
+                    url=f"{vgg}/fgvc-aircraft/archives/fgvc-aircraft-2013b.tar.gz",
+                    size=2_750_000_000,
+                    take="fgvc-aircraft-2013b/data",
+                ),
+            ),
+        ),
+        Source(
+            "SUN397",
+            "SUN397",
+            "sun397",
+            "sun397",
+            "https://vision.princeton.edu/projects/2010/SUN/",
+            "not stated",
+            parts=(
+                Part("SUN397", "images"),
+                Part(
+                    "ClassName.txt",
+                    "class names and lists",
+                    required=False,
+                    instead="CoOp's split is needed, which has them",
+                ),
+                sun_split,
+            ),
+            files=(
+                Remote(
+                    "SUN397.tar.gz",
+                    ("SUN397",),
+                    url="http://vision.princeton.edu/projects/2010/SUN/SUN397.tar.gz",
+                    md5="8ca2778205c41d23104230ba66911c7a",
+                    note="The official address has been reported dead since 2025.",
+                ),
+                Remote(
+                    "Partitions.zip",
+                    ("ClassName.txt",),
+                    url="https://vision.princeton.edu/projects/2010/SUN/download/Partitions.zip",
+                    note="The official address has been reported dead since 2025.",
+                ),
+                sun_file,
+            ),
+        ),
+        Source(
+            "DescribableTextures",
+            "Describable Textures (DTD)",
+            "dtd",
+            "dtd",
+            f"{vgg}/dtd/",
+            "for research purposes",
+            parts=(Part("images", "images"), dtd_split),
+            files=(
+                Remote(
+                    "dtd-r1.0.1.tar.gz",
+                    ("images",),
+                    url=f"{vgg}/dtd/download/dtd-r1.0.1.tar.gz",
+                    md5="fff73e5086ae6bdbea199a49dfb8a4c1",
+                    take="dtd",
+                ),
+                dtd_file,
+            ),
+        ),
+        Source(
+            "EuroSAT",
+            "EuroSAT (RGB)",
+            "eurosat",
+            "eurosat",
+            "https://github.com/phelber/EuroSAT",
+            "MIT",
+            parts=(Part("2750", "images"), eurosat_split),
+            files=(
+                Remote(
+                    "EuroSAT_RGB.zip",
+                    ("2750",),
+                    url="https://zenodo.org/records/7711810/files/EuroSAT_RGB.zip",
+                    md5="f46e308c4d50d4bf32fedad2d3d62f3b",
+                    size=94_658_721,
+                    to="eurosat/2750",
+                    take="EuroSAT_RGB",
+                ),
+                eurosat_file,
+            ),
+        ),
+        Source(
+            "UCF101",
+            "UCF101 (middle frames)",
+            "ucf101",
+            "ucf101",
+            "https://www.crcv.ucf.edu/data/UCF101.php",
+            "not stated",
+            parts=(Part("UCF-101-midframes", "middle frames of the videos"), ucf_split),
+            files=(
+                Remote("UCF-101-midframes.zip", ("UCF-101-midframes",), drive="10Jqome3vtUA2keJkNanAiFpgbyC9Hc2O"),
+                ucf_file,
+            ),
+        ),
+        Source(
+            "ImageNetV2",
+            "ImageNetV2 (matched frequency)",
+            "imagenetv2",
+            "imagenetv2",
+            "https://github.com/modestyachts/ImageNetV2",
+            "images of Flickr, to be used as ImageNet's",
+            parts=(Part("imagenetv2-matched-frequency-format-val", "images"), names_part),
+            files=(
+                Remote(
+                    "imagenetv2-matched-frequency.tar.gz",
+                    ("imagenetv2-matched-frequency-format-val",),
+                    url="https://huggingface.co/datasets/vaishaal/ImageNetV2/resolve/main/"
+                    "imagenetv2-matched-frequency.tar.gz",
+                ),
+                names_file,
+            ),
+        ),
+        Source(
+            "ImageNetSketch",
+            "ImageNet-Sketch",
+            "imagenet_sketch",
+            "imagenet-sketch",
+            "https://github.com/HaohanWang/ImageNet-Sketch",
+            "MIT (of the repository)",
+            parts=(Part("images", "images"), names_part),
+            files=(
+                Remote(
+                    "ImageNet-Sketch.zip",
+                    ("images",),
+                    drive="1Mj0i5HBthqH1p_yeXzsg22gZduvgoNeA",
+                    size=7_800_000_000,
+                    to="imagenet-sketch/images",
+                    take="sketch",
+                ),
+                names_file,
+            ),
+        ),
+        Source(
+            "ImageNetA",
+            "ImageNet-A",
+            "imagenet_a",
+            "imagenet-adversarial",
+            "https://github.com/hendrycks/natural-adv-examples",
+            "MIT (of the repository)",
+            parts=(Part("imagenet-a", "images"), names_part),
+            files=(
+                Remote(
+                    "imagenet-a.tar",
+                    ("imagenet-a",),
+                    url="https://people.eecs.berkeley.edu/~hendrycks/imagenet-a.tar",
+                ),
+                names_file,
+            ),
+        ),
+        Source(
+            "ImageNetR",
+            "ImageNet-R",
+            "imagenet_r",
+            "imagenet-rendition",
+            "https://github.com/hendrycks/imagenet-r",
+            "not stated",
+            parts=(Part("imagenet-r", "images"), names_part),
+            files=(
+                Remote(
+                    "imagenet-r.tar",
+                    ("imagenet-r",),
+                    url="https://people.eecs.berkeley.edu/~hendrycks/imagenet-r.tar",
+                ),
+                names_file,
+            ),
+        ),
+        Source(
+            "CIFAR100",
+            "CIFAR-100",
+            "cifar100",
+            "cifar-100-python",
+            "https://www.cs.toronto.edu/~kriz/cifar.html",
+            "not stated",
+            parts=(Part("train", "training images"), Part("test", "test images"), Part("meta", "class names")),
+            files=(
+                Remote(
+                    "cifar-100-python.tar.gz",
+                    ("train", "test", "meta"),
+                    url="https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz",
+                    md5="eb9058c3a382ffc7106e4002c42a8d85",
+                    take="cifar-100-python",
+                ),
+            ),
+        ),
+        *(
+            Source(name, title, config, config, "docs/TINY.md", "MIT, as this project", drawn=True)
+            for name, title, config in (
+                ("Shapes", "Shapes (drawn)", "shapes"),
+                ("ShapesSketch", "Shapes, sketched (drawn)", "shapes_sketch"),
+                ("ShapesNight", "Shapes at night (drawn)", "shapes_night"),
+            )
+        ),
+    )
+
+
+SOURCES: dict[str, Source] = {source.name: source for source in _table()}
+
+# One's own pictures, by what they are called on the command line.
+OWN: dict[str, str] = {"folder": "ImageFolderDataset", "csv": "CSVDataset"}

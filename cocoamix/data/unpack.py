@@ -1,0 +1,153 @@
+"""Unpacking archives of strangers: only plain files and folders, and none outside the target."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import tarfile
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+from cocoamix.errors import UserError
+
+
+@dataclass(frozen=True)
+class Member:
+    """A file of an archive, or a folder if there is nothing to open."""
+
+    name: str
+    open: Callable[[], IO[bytes]] | None
+
+
+def unpack(archive: Path, target: Path, take: str = "", inner: str = "") -> None:
+    """Unpack an archive so that what is in its folder `take` is in `target`.
+
+    Everything is unpacked beside `target` first and moved there once all of it is good; what is there already
+    is never replaced. inner: an archive inside the archive, below `take`, which is unpacked where it lies.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    aside = Path(tempfile.mkdtemp(prefix=".unpacking-", dir=target.parent))
+    try:
+        _write_members(archive, aside)
+        source = aside / take if take else aside
+        if not source.is_dir():
+            held = ", ".join(sorted(os.listdir(aside))[:5]) or "nothing"
+            raise UserError(f"{archive} does not hold the folder {take}/, but {held}. Unpack it by hand.")
+        if inner:
+            if not (source / inner).is_file():
+                raise UserError(f"{archive} does not hold {inner}. Unpack it by hand.")
+            _write_members(source / inner, source)
+            (source / inner).unlink()
+        _move_in(source, target)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _move_in(source: Path, target: Path) -> None:
+    names = sorted(os.listdir(source))
+    there = [name for name in names if target.joinpath(name).exists()]
+    if there:
+        raise UserError(
+            f"{target / there[0]} is there already and is not replaced. Move it away, and the archive is unpacked."
+        )
+    target.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        os.replace(source / name, target / name)
+
+
+def _write_members(archive: Path, target: Path) -> None:
+    try:
+        for member in _members(archive):
+            path = _inside(target, member.name, archive)
+            if member.open is None:
+                path.mkdir(parents=True, exist_ok=True)
+                continue
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with member.open() as content, path.open("wb") as file:
+                shutil.copyfileobj(content, file, 1 << 20)
+    except (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError) as error:
+        raise UserError(
+            f"{archive} is damaged, or not the archive that it should be ({error}). Delete it and download it again."
+        ) from error
+    except OSError as error:
+        raise UserError(f"{archive} cannot be unpacked: {error.strerror or error}.") from error
+
+
+def _members(archive: Path) -> Iterator[Member]:
+    if zipfile.is_zipfile(archive):
+        yield from _zip_members(archive)
+    elif _is_tar(archive):
+        yield from _tar_members(archive)
+    else:
+        with archive.open("rb") as file:
+            start = file.read(40)
+        raise UserError(
+            f"{archive} is neither a zip nor a tar archive; it begins with {start!r}. A page that asks for a login, "
+            "or a download that was cut, looks like this. Delete it and download it again."
+        )
+
+
+def _is_tar(archive: Path) -> bool:
+    try:
+        return tarfile.is_tarfile(archive)
+    except (EOFError, zlib.error, OSError):
+        return False
+
+
+def _zip_members(archive: Path) -> Iterator[Member]:
+    with zipfile.ZipFile(archive) as content:
+        for info in content.infolist():
+            mode = info.external_attr >> 16
+            # Some writers leave the mode out; what is neither a file nor a folder always has one.
+            if mode and stat.S_IFMT(mode) and not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                raise _refused(archive, info.filename, "is a link or a device")
+            if info.flag_bits & 1:
+                raise _refused(archive, info.filename, "is encrypted")
+            yield Member(info.filename, None if info.is_dir() else lambda info=info: content.open(info))  # type: ignore[misc]
+
+
+def _tar_members(archive: Path) -> Iterator[Member]:
+    with tarfile.open(archive) as content:
+        for info in content:
+            if not (info.isreg() or info.isdir()):
+                raise _refused(archive, info.name, "is a link or a device")
+            yield Member(info.name, None if info.isdir() else lambda info=info: _opened(content, info, archive))  # type: ignore[misc]
+        # The checksum of a compressed archive is at its very end, which reading the members does not reach.
+        while content.fileobj is not None and content.fileobj.read(1 << 20):
+            pass
+
+
+def _opened(content: tarfile.TarFile, info: tarfile.TarInfo, archive: Path) -> IO[bytes]:
+    # Python's own idea of what is safe, where this version has it, on top of ours.
+    data_filter = getattr(tarfile, "data_filter", None)
+    if data_filter is not None:
+        try:
+            data_filter(info, str(archive.parent))
+        except tarfile.TarError as error:
+            raise _refused(archive, info.name, str(error)) from error
+    opened = content.extractfile(info)
+    if opened is None:
+        raise _refused(archive, info.name, "is not a file")
+    return opened
+
+
+def _inside(target: Path, name: str, archive: Path) -> Path:
+    """Return where a member goes, and refuse one that would go elsewhere."""
+    parts = PurePosixPath(name).parts
+    outside = not name or name.startswith("/") or ".." in parts or "\\" in name or "\0" in name
+    if outside or (parts and ":" in parts[0][1:2]):  # C:...
+        raise _refused(archive, name, "would be written outside the target")
+    path = target.joinpath(*parts)
+    if not path.resolve().is_relative_to(target.resolve()):
+        raise _refused(archive, name, "would be written outside the target")
+    return path
+
+
+def _refused(archive: Path, name: str, why: str) -> UserError:
+    return UserError(f"{archive} is refused: its member {name!r} {why}. Nothing of it was kept.")

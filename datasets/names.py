@@ -1,0 +1,124 @@
+"""Class names for one's own pictures: from folder names, or from a file that gives them."""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from cocoamix.errors import UserError, nearest
+
+_NUMBERED = re.compile(r"(\d+)[._ ]+(?=[^\W\d_])")  # "001.Albatross", "12_cat": a number, a separator, a letter
+
+
+def tidy(name: str) -> str:
+    """Return a name as a prompt should have it: underscores as spaces, no doubled spaces, composed letters."""
+    return " ".join(unicodedata.normalize("NFC", name).replace("_", " ").split())
+
+
+def names_of_folders(folders: Sequence[str]) -> dict[str, str]:
+    """Return the class name of each folder.
+
+    Numbers in front are dropped only where they are a numbering: every folder has one and no two are the same.
+    Hyphens, capitals and joined words stay as they are, because nobody can tell `T-shirt` and `McLaren` from
+    mistakes; a file of class names settles them.
+    """
+    numbers = [_NUMBERED.match(folder) for folder in folders]
+    distinct = {int(found[1]) for found in numbers if found}
+    numbered = len(folders) > 1 and len(distinct) == len(folders)
+    return {
+        folder: tidy(folder[found.end() :] if numbered and found else folder)
+        for folder, found in zip(folders, numbers, strict=True)
+    }
+
+
+def read_names(path: Path, classes: Sequence[str], what: str) -> dict[str, str]:
+    """Read the class name of each of `classes` from a file.
+
+    path: JSON of {class: name}, or lines of a class, a separator (tab, comma, semicolon or space) and its name.
+    what: how a class is told in the file, such as "folder", for messages.
+    Lines about other classes are left out, so that one file may serve several datasets.
+    """
+    if not path.is_file():
+        raise UserError(f"DATASET.CLASSNAMES names {path}, which is not a file.")
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not UTF-8 ({error.reason} at byte {error.start}). Save it as UTF-8.") from error
+    given = _from_json(path, text) if path.suffix.lower() == ".json" else _from_lines(path, text, classes)
+    missing = [one for one in classes if one not in given]
+    if missing:
+        hint = nearest(missing[0], [line.strip() for line in text.splitlines()]) if given else ""
+        raise UserError(
+            f"{path} gives no class name for {len(missing)} of {len(classes)} {what}s, the first is {missing[0]!r}."
+            f"{hint} Write a line for each: the {what}, a tab or a comma, and the class name."
+        )
+    names = {one: tidy(given[one]) for one in classes}
+    for one, name in names.items():
+        if not name:
+            raise UserError(f"{path} gives the {what} {one!r} an empty class name.")
+    return names
+
+
+def _from_json(path: Path, text: str) -> dict[str, str]:
+    try:
+        content = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise UserError(f"{path} is not valid JSON: {error}.") from error
+    if not isinstance(content, dict) or not all(isinstance(name, str) for name in content.values()):
+        raise UserError(f'{path} should be a JSON object of texts, such as {{"n01440764": "tench"}}.')
+    return content
+
+
+def _from_lines(path: Path, text: str, classes: Sequence[str]) -> dict[str, str]:
+    """Match each line to the longest class that it starts with: a folder's own name may hold spaces and commas."""
+    by_length = sorted(classes, key=len, reverse=True)
+    given: dict[str, tuple[str, int]] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        stripped = line.strip()
+        one = next((c for c in by_length if stripped.startswith(c) and stripped[len(c) : len(c) + 1] in "\t,; "), None)
+        if one is None:
+            continue
+        name = stripped[len(one) :].strip().lstrip(",;").strip()
+        if len(name) > 1 and name[0] == name[-1] == '"':  # as spreadsheets write a name with a comma
+            name = name[1:-1]
+        if one in given and given[one][0] != name:
+            raise UserError(
+                f"{path} gives {one!r} two class names: {given[one][0]!r} in line {given[one][1]} "
+                f"and {name!r} in line {number}."
+            )
+        given[one] = name, number
+    return {one: name for one, (name, _) in given.items()}
+
+
+def refuse_same_names(names: Mapping[str, str], what: str) -> None:
+    """Refuse two classes of one name: their prompts would be the same."""
+    seen: dict[str, str] = {}
+    for one, name in names.items():
+        if not name:
+            raise UserError(f"The {what} {one!r} gives no class name. Name it in a file: DATASET.CLASSNAMES.")
+        other = seen.setdefault(name.lower(), one)
+        if other != one:
+            raise UserError(
+                f"The {what}s {other!r} and {one!r} have the same class name, {name!r}, and so the same prompt. "
+                "Give them different names in a file: DATASET.CLASSNAMES."
+            )
+
+
+def doubtful_names(names: Sequence[str]) -> list[tuple[str, str]]:
+    """Return names that CLIP's text encoder can hardly know what to make of, with the reason."""
+    found = []
+    for name in names:
+        if re.fullmatch(r"[\W\d_]+", name):
+            found.append((name, "no word"))
+        elif re.fullmatch(r"n\d{8}", name):
+            found.append((name, "a WordNet number, not a word"))
+        elif re.search(r"[a-z][A-Z]", name):
+            found.append((name, "looks like joined words"))
+        elif re.match(r"\d+[._\- ]", name):
+            found.append((name, "begins with a number"))
+        elif not name.isascii():
+            found.append((name, "CLIP's vocabulary is English"))
+    return found

@@ -1,0 +1,216 @@
+"""`check` and `list`: what is there, what is missing, and an exit status that can be relied on."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cocoamix.data import building
+from cocoamix.data.__main__ import main
+from cocoamix.data.check import missing_parts, state, why_unreadable
+from cocoamix.data.sources import SOURCES
+from tests.conftest import ROOT, SHARED, write_dataset
+from tests.datasets.own import classes, picture
+
+
+@pytest.fixture
+def check(capsys: pytest.CaptureFixture[str]) -> Any:
+    """Run `check` and return its status and everything that it said."""
+
+    def run(name: str, root: Path, *extra: str) -> tuple[int, str]:
+        capsys.readouterr()
+        status = main(["check", name, "--root", str(root), *extra])
+        captured = capsys.readouterr()
+        return status, captured.out + captured.err
+
+    return run
+
+
+def files_below(root: Path) -> list[str]:
+    return sorted(str(path.relative_to(root)) for path in root.rglob("*"))
+
+
+def test_whole_dataset(data_root: Path, check: Any) -> None:
+    before = files_below(data_root)
+    status, said = check("eurosat", data_root)
+    assert status == 0
+    assert "10 classes; images: 60 train, 40 val, 40 test" in said
+    assert "     1       6       4       4  a centered satellite photo of Forest." in said
+    assert "140 of 140 files can be read" in said
+    assert "at most 6 shots" in said
+    assert "EuroSAT can train." in said
+    assert files_below(data_root) == before
+
+
+@pytest.mark.skipif(not (SHARED / "data" / "eurosat").is_dir(), reason="the shared EuroSAT images are not here")
+def test_real_eurosat(check: Any) -> None:
+    status, said = check("EuroSAT", SHARED / "data")
+    assert status == 0
+    assert "640 train, 160 val, 2,000 test" in said
+    assert "2,800 of 2,800" in said
+
+
+@pytest.mark.parametrize("name", [name for name, source in SOURCES.items() if not source.drawn])
+def test_nothing_there(tmp_path: Path, check: Any, name: str) -> None:
+    """For every dataset: where each part comes from, without loading anything."""
+    status, said = check(name, tmp_path)
+    source = SOURCES[name]
+    assert status == 1
+    assert source.homepage in said
+    assert source.licence in said
+    assert f"{tmp_path / source.folder} (missing)" in said
+    for part in source.parts:
+        assert f"[missing] {part.path}" in said
+    for file in source.files:
+        assert (file.drive or file.url) in said
+        assert file.md5 in said
+    assert "cannot train yet" in said
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_missing_image(data_root: Path, check: Any) -> None:
+    next((data_root / "eurosat" / "2750" / "Forest").iterdir()).unlink()
+    status, said = check("eurosat", data_root)
+    assert status == 1
+    assert "1 of 140 images" in said
+    assert "Forest" in said
+
+
+def test_a_missing_split_is_never_made_by_a_check(data_root: Path, check: Any) -> None:
+    """A loader may divide the images itself; a check must leave the folder as it is, and say what it means."""
+    (data_root / "eurosat" / "split_zhou_EuroSAT.json").unlink()
+    before = files_below(data_root)
+    _, said = check("eurosat", data_root)
+    assert "1Ip7yaCWFi0eaOFUGga0lUdVi_DDQth1o" in said
+    assert "cannot be set beside published ones" in said
+    assert files_below(data_root) == before
+
+
+def test_a_loader_that_writes_is_kept_from_the_data(data_root: Path, check: Any, monkeypatch: Any) -> None:
+    split = (data_root / "eurosat" / "split_zhou_EuroSAT.json").read_text()
+    (data_root / "eurosat" / "split_zhou_EuroSAT.json").unlink()
+    before = files_below(data_root)
+    real = building.build
+
+    def writes_a_split(cfg: Any) -> Any:
+        Path(cfg.DATASET.ROOT, "eurosat", "split_zhou_EuroSAT.json").write_text(split)
+        return real(cfg)
+
+    monkeypatch.setattr(building, "build", writes_a_split)
+    status, said = check("eurosat", data_root)
+    assert status == 0
+    assert "140 of 140 files can be read" in said
+    assert str(data_root) in said
+    assert "cocoamix-" not in said  # no temporary path
+    assert files_below(data_root) == before
+
+
+def test_unreadable_images(data_root: Path, check: Any) -> None:
+    images = sorted((data_root / "eurosat" / "2750" / "River").iterdir())
+    images[0].write_bytes(b"not a picture")
+    images[1].write_bytes(images[1].read_bytes()[:-500])
+    images[2].write_bytes(b"")
+    status, said = check("eurosat", data_root)
+    assert status == 1
+    assert "137 of 140 files can be read" in said
+    assert all(str(image) in said for image in images[:3])
+    assert check("eurosat", data_root, "--fast")[0] == 0
+    status, said = check("eurosat", data_root, "DATASET.BAD_IMAGES", "skip")
+    assert status == 0
+    assert str(images[0]) in said
+
+
+def test_a_jpeg_that_is_cut_off(tmp_path: Path) -> None:
+    """PIL's `verify` finds nothing wrong with it, but training would."""
+    from PIL import Image
+
+    Image.effect_noise((200, 200), 80).convert("RGB").save(tmp_path / "a.jpg")
+    assert why_unreadable(str(tmp_path / "a.jpg")) == ""
+    content = (tmp_path / "a.jpg").read_bytes()
+    (tmp_path / "a.jpg").write_bytes(content[: len(content) // 2])
+    assert "truncated" in why_unreadable(str(tmp_path / "a.jpg"))
+
+
+def test_own_folder(tmp_path: Path, check: Any) -> None:
+    classes(tmp_path, "AnnualCrop", "n01440764", "7", "猫", "tabby_cat")
+    picture(tmp_path / "tabby_cat" / "more.png")
+    status, said = check("folder", tmp_path)
+    assert status == 0
+    assert "a photo of a tabby cat." in said
+    assert "4 class names may mean little" in said
+    assert "'AnnualCrop' (looks like joined words)" in said
+    (tmp_path / "names.txt").write_text("AnnualCrop,field\nn01440764,tench\n7,seven\n猫,cat\ntabby_cat,tabby\n")
+    status, said = check("ImageFolderDataset", tmp_path, "DATASET.CLASSNAMES", "names.txt")
+    assert status == 0
+    assert "a photo of a tench." in said
+    assert "may mean little" not in said
+    (tmp_path / "empty").mkdir()
+    status, said = check("folder", tmp_path)
+    assert status == 1
+    assert "empty has no pictures" in said
+
+
+def test_own_configuration_file(tmp_path: Path, check: Any) -> None:
+    classes(tmp_path / "birds", "ani", "emu")
+    (tmp_path / "birds.yaml").write_text("DATASET:\n  NAME: ImageFolderDataset\n  FOLDER: birds\n")
+    assert check(str(tmp_path / "birds.yaml"), tmp_path)[0] == 0
+    status, said = check(str(ROOT / "configs" / "datasets" / "eurosat.yaml"), tmp_path)
+    assert status == 1
+    assert "[missing] 2750" in said
+    status, said = check(str(tmp_path / "absent.yaml"), tmp_path)
+    assert status == 2
+    assert "absent.yaml" in said
+
+
+def test_drawn(tmp_path: Path, check: Any) -> None:
+    status, said = check("shapes", tmp_path)
+    assert status == 0
+    assert "120 classes" in said
+    assert "100 more" in said
+    assert len(check("shapes", tmp_path, "--all")[1].splitlines()) > 120
+
+
+def test_wrong_use(tmp_path: Path, check: Any) -> None:
+    classes(tmp_path, "a", "b")
+    for name, extra, words in (
+        ("eurosatt", [], "Did you mean EuroSAT?"),
+        ("folder", ["DATASET.CLASNAMES", "x"], "Did you mean DATASET.CLASSNAMES?"),
+        ("folder", ["DATASET.CLASSNAMES"], "has no value"),
+    ):
+        status, said = check(name, tmp_path, *extra)
+        assert status == 2
+        assert words in said
+    for arguments in (["check", "folder"], ["check", "folder", "--root", ".", "--slow"], ["list", "x"], []):
+        with pytest.raises(SystemExit) as caught:
+            main(arguments)
+        assert caught.value.code == 2
+
+
+def test_a_dataset_without_a_loader(tmp_path: Path, check: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dataclasses import replace
+
+    shutil.move(write_dataset(tmp_path / "made") / "eurosat", tmp_path / "eurosat")
+    monkeypatch.setitem(SOURCES, "Unknown", replace(SOURCES["EuroSAT"], name="Unknown", config="unknown"))
+    status, said = check("unknown", tmp_path)
+    assert status == 1
+    assert "no loader for the dataset Unknown" in said
+
+
+def test_list(data_root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (data_root / "dtd").mkdir()
+    assert main(["list", "--root", str(data_root)]) == 0
+    lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
+    assert set(SOURCES) < set(lines)
+    assert lines["EuroSAT"].endswith("found")
+    assert lines["DescribableTextures"].endswith("incomplete: no images")
+    assert lines["Food101"].endswith("-")
+    assert main(["list"]) == 0
+
+
+def test_state(data_root: Path) -> None:
+    (data_root / "eurosat" / "split_zhou_EuroSAT.json").unlink()
+    assert state(SOURCES["EuroSAT"], data_root) == "found, without split_zhou_EuroSAT.json"
+    assert [part.path for part in missing_parts(SOURCES["EuroSAT"], data_root)] == ["split_zhou_EuroSAT.json"]

@@ -1,0 +1,148 @@
+"""`download`: asks first, gets what is missing, verifies, and puts it where the loaders look."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cocoamix.data import fetching
+from cocoamix.data.__main__ import main
+from cocoamix.data.sources import SOURCES
+from tests.conftest import ROOT, write_dataset
+from tests.data.server import Server, serve
+from tests.data.test_fetching import fake_gdown
+from tests.data.test_unpack import make_zip
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    """EuroSAT's archive as its source packs it, and its split on a stand-in for the drive."""
+    made = write_dataset(tmp_path / "made", train=2, val=1, test=1) / "eurosat"
+    files = {f"EuroSAT_RGB/{p.parent.name}/{p.name}": p.read_bytes() for p in made.glob("2750/*/*.png")}
+    archive = make_zip(tmp_path / "archive.zip", files).read_bytes()
+    split = (made / "split_zhou_EuroSAT.json").read_bytes()
+
+    def drive(id: str, output: str, resume: bool) -> str:
+        assert id == "1Ip7yaCWFi0eaOFUGga0lUdVi_DDQth1o"
+        Path(output).write_bytes(split)
+        return output
+
+    fake_gdown(monkeypatch, drive)
+    monkeypatch.setattr(fetching, "WAIT", 0.0)
+    with serve({"/EuroSAT_RGB.zip": archive}) as running:
+        real = SOURCES["EuroSAT"]
+        images = replace(
+            real.files[0],
+            url=f"{running.address}/EuroSAT_RGB.zip",
+            md5=hashlib.md5(archive).hexdigest(),
+            size=0,
+        )
+        monkeypatch.setitem(SOURCES, "EuroSAT", replace(real, files=(images, real.files[1])))
+        yield running
+
+
+def got(server: Server) -> list[str]:
+    return [method for method, _, _ in server.asked if method == "GET"]
+
+
+def test_from_nothing_to_a_dataset_that_can_train(
+    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = tmp_path / "data"
+    server.cuts = [1000]
+    assert main(["download", "eurosat", "--root", str(root), "--yes"]) == 0
+    said = capsys.readouterr().out
+    assert "licence: MIT" in said
+    assert sorted(p.name for p in (root / "eurosat").iterdir()) == [
+        "2750",
+        "EuroSAT_RGB.zip",
+        "split_zhou_EuroSAT.json",
+    ]
+    assert main(["check", "EuroSAT", "--root", str(root)]) == 0
+    asked = len(server.asked)
+    assert main(["download", "eurosat", "--root", str(root), "--yes"]) == 0  # nothing is missing
+    assert len(server.asked) == asked
+
+
+def test_asks_first(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    command = ["download", "eurosat", "--root", str(tmp_path / "data")]
+    assert main(command) == 2  # pytest's stdin is no terminal
+    assert "--yes" in capsys.readouterr().err
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    for answer in ("n\n", "\n"):
+        monkeypatch.setattr(sys, "stdin", Terminal(answer))
+        assert main(command) == 2
+        assert "Nothing was downloaded" in capsys.readouterr().err
+    assert got(server) == []
+    assert not (tmp_path / "data").exists()
+    monkeypatch.setattr(sys, "stdin", Terminal("yes\n"))
+    assert main(command) == 0
+
+
+def test_wrong_checksum(server: Server, tmp_path: Path, capsys: Any) -> None:
+    server.files["/EuroSAT_RGB.zip"] += b"!"
+    assert main(["download", "eurosat", "--root", str(tmp_path / "data"), "--yes"]) == 1
+    captured = capsys.readouterr()
+    assert "is published" in captured.err
+    assert "still missing: 2750" in captured.out
+    # The other file came all the same, and nothing of the archive is in place.
+    assert sorted(p.name for p in (tmp_path / "data" / "eurosat").iterdir()) == [
+        "EuroSAT_RGB.zip.wrong",
+        "split_zhou_EuroSAT.json",
+    ]
+
+
+def test_an_archive_from_elsewhere_is_verified_and_used(server: Server, tmp_path: Path, capsys: Any) -> None:
+    """What to do where the official address is dead."""
+    folder = tmp_path / "data" / "eurosat"
+    folder.mkdir(parents=True)
+    content = server.files.pop("/EuroSAT_RGB.zip")
+    (folder / "EuroSAT_RGB.zip").write_bytes(content + b"!")
+    assert main(["download", "eurosat", "--root", str(tmp_path / "data"), "--yes"]) == 1
+    assert not (folder / "2750").exists()
+    (folder / "EuroSAT_RGB.zip").write_bytes(content)
+    assert main(["download", "eurosat", "--root", str(tmp_path / "data"), "--yes"]) == 0
+    assert got(server) == []
+    assert (folder / "2750").is_dir()
+
+
+def test_imagenet_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    def drive(id: str, output: str, resume: bool) -> str:
+        Path(output).write_text("n01440764 tench\n")
+        return output
+
+    fake_gdown(monkeypatch, drive)
+    assert main(["download", "ImageNet", "--root", str(tmp_path), "--yes"]) == 1
+    said = capsys.readouterr().out
+    assert "account at image-net.org" in said
+    assert "still missing: images/train, images/val" in said
+    assert (tmp_path / "imagenet" / "classnames.txt").is_file()
+
+
+def test_nothing_to_download(tmp_path: Path, capsys: Any) -> None:
+    assert main(["download", "Shapes", "--root", str(tmp_path)]) == 0
+    assert main(["download", "folder", "--root", str(tmp_path)]) == 2
+    assert "your own pictures" in capsys.readouterr().err
+
+
+def test_importing_reaches_for_no_network(tmp_path: Path) -> None:
+    code = (
+        "import socket\n"
+        "def refuse(*args, **kwargs): raise SystemExit('a connection was tried')\n"
+        "socket.socket.connect = socket.getaddrinfo = refuse\n"
+        "import cocoamix.data, cocoamix.data.__main__, cocoamix.datasets\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
