@@ -85,6 +85,7 @@ def run(method: Method, seed: int, subset: str) -> float:
         elif subset != "base":
             command += ["--eval-only", "--model-dir", str(folder(method, seed, "base"))]
         command += ["DATASET.NUM_SHOTS", str(SHOTS), "DATASET.SUBSAMPLE_CLASSES", subset]
+        command += ["CACHE.DIR", str(OUTPUT / "features")]  # pictures are encoded once for all methods
         # The models are too small to share among threads; the runs share the cores instead.
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         done = subprocess.run(command, env=environment, capture_output=True, text=True)
