@@ -227,6 +227,7 @@ def whole_memory(name: str, way: str, classes: int) -> float:
     return _measured(name, way, classes, 4)["process"]
 
 
+@lru_cache(maxsize=None)
 def _measured(name: str, way: str, classes: int, context: int) -> dict[str, float]:
     command = [sys.executable, __file__, name, way, str(classes), str(context)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -1,0 +1,57 @@
+"""What a stored feature is found by."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import torch
+from PIL import Image
+
+from cocoamix.clip import FrozenCLIP
+from cocoamix.encoding import FrozenFeatures, Source, describe, encode_batch
+from cocoamix.images import ImageItems
+
+
+def to_tensor(image: Image.Image) -> torch.Tensor:
+    return torch.full((3, 32, 32), float(image.getpixel((0, 0))[0]) / 255)  # type: ignore[index]
+
+
+def source(tmp_path: Path, is_train: bool) -> Source:
+    paths = [tmp_path / f"{number}.png" for number in range(3)]
+    for number, path in enumerate(paths):
+        Image.new("RGB", (4, 4), (40 * number, 0, 0)).save(path)
+    data = [SimpleNamespace(impath=str(path), label=0, domain=0) for path in paths]
+    return Source(ImageItems(None, data, transform=to_tensor, is_train=is_train), "Set/split", 2, 0)
+
+
+def test_keys_tell_views_and_seeds_of_random_pictures_apart(tmp_path: Path) -> None:
+    random = source(tmp_path, is_train=True)
+    first = random.keys(0)
+    assert len({*first, *random.keys(1)}) == 6
+    random.items.seed = 7
+    assert not {*first} & {*random.keys(0)}
+    assert random.part(1) != random.part(0)
+    fixed = source(tmp_path, is_train=False)
+    assert fixed.keys(0) == fixed.keys(1)
+    assert fixed.part(0) == fixed.part(1)
+
+
+def test_a_store_belongs_to_weights_code_precision_and_transform(tiny_clip: FrozenCLIP) -> None:
+    about = describe(tiny_clip, repr(to_tensor))
+    assert " at 0x" not in about["transform"], "an address differs from start to start"
+    assert about["weights"] == tiny_clip.weights_hash
+    assert tiny_clip.source in about["runs"]
+    assert "fp32" in about["runs"]
+    assert "cpu" in about["runs"]
+
+
+def test_features_are_those_of_the_encoder(tmp_path: Path, tiny_clip: FrozenCLIP) -> None:
+    wanted = source(tmp_path, is_train=False)
+    FrozenFeatures([tiny_clip], tmp_path / "store").load(wanted, 0, 0)
+    pictures = torch.stack([wanted.items.picture(index, 0)["img"] for index in range(3)])
+    assert wanted.items.features is not None
+    torch.testing.assert_close(wanted.items.features, tiny_clip.encode_image(pictures), atol=1e-6, rtol=0)
+    assert torch.equal(wanted.items[2]["img"], wanted.items.features[2])
+    alone = encode_batch(tiny_clip, pictures[:1], 2)
+    assert torch.equal(alone[0], wanted.items.features[0]), "a batch of another size would do other arithmetic"
