@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -227,7 +227,7 @@ def whole_memory(name: str, way: str, classes: int) -> float:
     return _measured(name, way, classes, 4)["process"]
 
 
-@lru_cache(maxsize=None)
+@cache
 def _measured(name: str, way: str, classes: int, context: int) -> dict[str, float]:
     command = [sys.executable, __file__, name, way, str(classes), str(context)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

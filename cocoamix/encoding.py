@@ -10,12 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import PIL
 import torch
-import torchvision
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
@@ -99,7 +99,7 @@ def describe(clip: FrozenCLIP, transform: str) -> dict[str, str]:
         "weights": clip.weights_hash,
         "runs": f"{clip.source}, {clip.activation}, {clip.precision} on {clip.device.type}",
         "transform": re.sub(r" at 0x[0-9a-f]+", "", transform),
-        "pictures": f"Pillow {PIL.__version__}, torchvision {torchvision.__version__}",
+        "pictures": f"Pillow {PIL.__version__}, torchvision {metadata.version('torchvision')}",
     }
 
 
