@@ -14,6 +14,7 @@ mapped = ["trainers", "datasets", "configs"]
 extras = {
     "clip": ["clip-anytorch", "packaging"],
     "open_clip": ["open_clip_torch>=2.24"],
+    "matlab": ["scipy"],  # to split StanfordCars or OxfordFlowers where CoOp's split file is not there
     "tensorboard": ["tensorboard"],
     "words": ["wonderwords>=2.2"],
     "test": ["pytest>=7", "hypothesis"],

@@ -5,6 +5,42 @@ from cocoamix.compat import ensure_torchvision
 ensure_torchvision()  # real Dassl imports it
 
 # isort: split
-from . import eurosat, shapes
+from . import (
+    caltech101,
+    cifar100,
+    dtd,
+    eurosat,
+    fgvc_aircraft,
+    food101,
+    imagenet,
+    imagenet_a,
+    imagenet_r,
+    imagenet_sketch,
+    imagenetv2,
+    oxford_flowers,
+    oxford_pets,
+    shapes,
+    stanford_cars,
+    sun397,
+    ucf101,
+)
 
-__all__ = ["eurosat", "shapes"]
+__all__ = [
+    "caltech101",
+    "cifar100",
+    "dtd",
+    "eurosat",
+    "fgvc_aircraft",
+    "food101",
+    "imagenet",
+    "imagenet_a",
+    "imagenet_r",
+    "imagenet_sketch",
+    "imagenetv2",
+    "oxford_flowers",
+    "oxford_pets",
+    "shapes",
+    "stanford_cars",
+    "sun397",
+    "ucf101",
+]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ..registry import PREFIX
+
 DEFAULT = "a photo of a {}."
 
 # CoOp's template for each dataset, by its registry name. A dataset that is not here takes DEFAULT.
@@ -113,10 +115,10 @@ IMAGENET_80: tuple[str, ...] = (
 
 def dataset_template(dataset: str) -> str:
     """Return CoOp's template for a dataset."""
-    return PER_DATASET.get(dataset, DEFAULT)
+    return PER_DATASET.get(dataset.removeprefix(PREFIX), DEFAULT)
 
 
 def ensemble_templates(dataset: str, count: int = 7) -> list[str]:
     """Return CoOp's ensemble: CLIP's seven (or eighty), and the dataset's own unless that is ImageNet."""
     chosen = IMAGENET_80 if count == 80 else IMAGENET_7
-    return [*chosen] if dataset == "ImageNet" else [*chosen, dataset_template(dataset)]
+    return [*chosen] if dataset.removeprefix(PREFIX) == "ImageNet" else [*chosen, dataset_template(dataset)]
