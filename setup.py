@@ -14,6 +14,7 @@ mapped = ["trainers", "datasets", "configs"]
 extras = {
     "clip": ["clip-anytorch", "packaging"],
     "open_clip": ["open_clip_torch>=2.24"],
+    "matlab": ["scipy"],  # to split StanfordCars or OxfordFlowers where CoOp's split file is not there
     "tensorboard": ["tensorboard"],
     "torch": ["torch>=2.1", "torchvision>=0.16"],
     "drive": ["gdown"],

@@ -5,6 +5,46 @@ from cocoamix.compat import ensure_torchvision
 ensure_torchvision()  # real Dassl imports it
 
 # isort: split
-from . import csv_file, eurosat, folder, shapes
+from . import (
+    caltech101,
+    cifar100,
+    csv_file,
+    dtd,
+    eurosat,
+    fgvc_aircraft,
+    folder,
+    food101,
+    imagenet,
+    imagenet_a,
+    imagenet_r,
+    imagenet_sketch,
+    imagenetv2,
+    oxford_flowers,
+    oxford_pets,
+    shapes,
+    stanford_cars,
+    sun397,
+    ucf101,
+)
 
-__all__ = ["csv_file", "eurosat", "folder", "shapes"]
+__all__ = [
+    "caltech101",
+    "cifar100",
+    "csv_file",
+    "dtd",
+    "eurosat",
+    "fgvc_aircraft",
+    "folder",
+    "food101",
+    "imagenet",
+    "imagenet_a",
+    "imagenet_r",
+    "imagenet_sketch",
+    "imagenetv2",
+    "oxford_flowers",
+    "oxford_pets",
+    "shapes",
+    "stanford_cars",
+    "sun397",
+    "ucf101",
+]

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import copy
-import io
-import json
 import math
 import os
-import pickle
 import random
-from collections import defaultdict
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-from dassl.data.datasets import DatasetBase, Datum
+from dassl.data.datasets import DatasetBase
 from yacs.config import CfgNode
 
 from cocoamix.errors import UserError
-from cocoamix.files import write_atomically
 
-Items = list[Datum]
+from .items import Items, missing_files, moved, moved_prefix, paths_of, refuse_missing, relabel
+from .pickles import item_file, read_items, write_items
+from .splits import SPLITS, Three, read_split, write_split
+
+__all__ = ["SPLITS", "FewShotDataset", "Items", "SplitDataset", "Three", "read_split", "relabel"]
+
 MOST_VALIDATION_SHOTS = 4
 
 
@@ -28,19 +28,42 @@ class FewShotDataset(DatasetBase):
     """Items of train, val and test, cut down to few shots and to half of the classes as the config asks."""
 
     folder = ""  # name of the dataset's folder, below DATASET.ROOT
+    drawn: tuple[str, ...] = ("train", "val")  # what a few-shot draw is made of; the rest stays whole
 
     def __init__(self, cfg: CfgNode) -> None:
         self.cfg = cfg
-        train, val, test = self.read_items()
-        self._check_labels(train, val, test)
-        if cfg.DATASET.NUM_SHOTS >= 1:
-            train, val = self._few_shot(train, val)
+        with self._seeded():
+            train, val, test = self.read_items()
+            self._check_labels(train, val, test)
+            if cfg.DATASET.NUM_SHOTS >= 1:
+                train, val = self.few_shot(train, val)
         train, val, test = self.subsample_classes(train, val, test, subsample=cfg.DATASET.SUBSAMPLE_CLASSES)
         super().__init__(train_x=train, val=val, test=test)
+
+    def read_items(self) -> Three:
+        """Return the full train, val and test items; set `dataset_dir` if they are in a folder."""
+        raise NotImplementedError(f"{type(self).__name__} defines no read_items")
+
+    @contextmanager
+    def _seeded(self) -> Iterator[None]:
+        """Draw as CoOp does, right after seeding: what is drawn must not depend on what came before, nor change it.
+
+        A split that is made because there is no split file comes first, and the few shots after it.
+        """
+        state = random.getstate()
+        if self.cfg.SEED >= 0:
+            random.seed(self.cfg.SEED)
+        try:
+            yield
+        finally:
+            if self.cfg.SEED >= 0:
+                random.setstate(state)
 
     def _check_labels(self, train: Items, val: Items, test: Items) -> None:
         """Refuse labels with holes: class names, and the halves, would silently shift."""
         name = type(self).__name__
+        if not train:
+            raise UserError(f"The dataset {name} has no training images.")
         labels = {item.label for item in train}
         for item in [*val, *test]:
             if item.label not in labels:
@@ -55,71 +78,69 @@ class FewShotDataset(DatasetBase):
                 "Every class needs at least one; check the split file."
             )
 
-    def read_items(self) -> tuple[Items, Items, Items]:
-        """Return the full train, val and test items; set `dataset_dir` if they are in a folder."""
-        raise NotImplementedError(f"{type(self).__name__} defines no read_items")
+    def find_folder(self, *needed: str) -> Path:
+        """Return the dataset's folder, and set `dataset_dir`, once it is sure that what it needs is there."""
+        root = self.find_root()
+        folder = root / self.folder
+        if not folder.is_dir():
+            raise UserError(
+                f"The dataset {type(self).__name__} is not in {root}: there is no folder {self.folder}/ in it."
+            )
+        for part in needed:
+            if part and not (folder / part).exists():
+                raise UserError(f"The dataset {type(self).__name__} is incomplete: {folder / part} is missing.")
+        self.dataset_dir = str(folder)
+        return folder
+
+    def find_root(self) -> Path:
+        """Return the folder of all datasets."""
+        if not self.cfg.DATASET.ROOT:
+            name = type(self).__name__
+            raise UserError(f"The dataset {name} needs a data folder: give --root DIR, where DIR/{self.folder} is.")
+        root = Path(os.path.abspath(os.path.expanduser(self.cfg.DATASET.ROOT)))
+        if not root.is_dir():
+            raise UserError(f"The data folder {root} does not exist. --root is the folder that holds {self.folder}/.")
+        return root
 
     # ------------------------------------------------------------------ few shots
 
-    def _few_shot(self, train: Items, val: Items) -> tuple[Items, Items]:
+    def few_shot(self, train: Items, val: Items) -> tuple[Items, Items]:
         """Return CoOp's draw for this seed, from its cache where there is one."""
         shots, seed = self.cfg.DATASET.NUM_SHOTS, self.cfg.SEED
         if not self.cfg.DATASET.FEWER_SHOTS:
             _refuse_short_classes(train, shots)
         # Without a folder there is nowhere to keep the draw, and without a seed it is not to be kept.
-        kept = bool(self.dataset_dir) and seed >= 0
-        cache = Path(self.dataset_dir, "split_fewshot", f"shot_{shots}-seed_{seed}.pkl")
-        if kept and cache.is_file():
-            print(f"Loading preprocessed few-shot data from {cache}")
-            return self._read_cache(cache)
-        state = random.getstate()
-        if seed >= 0:
-            random.seed(seed)  # CoOp draws right after seeding: the draw must not depend on what came before
-        train = self.generate_fewshot_dataset(train, num_shots=shots)
-        val = self.generate_fewshot_dataset(val, num_shots=min(shots, MOST_VALIDATION_SHOTS))
-        if seed >= 0:
-            random.setstate(state)
-        if kept:
-            self._write_cache(cache, train, val)
-        return train, val
+        cache = item_file(self.dataset_dir, shots, seed) if self.dataset_dir and seed >= 0 else None
+        if cache is not None and cache.is_file():
+            return self._kept_draw(cache, train, val)
+        found = {"train": self.generate_fewshot_dataset(train, num_shots=shots)}
+        if "val" in self.drawn:
+            found["val"] = self.generate_fewshot_dataset(val, num_shots=min(shots, MOST_VALIDATION_SHOTS))
+        if cache is not None:
+            print(f"Saving preprocessed few-shot data to {cache}")
+            write_items(cache, found)
+        return found["train"], found.get("val", val)
 
-    def _read_cache(self, cache: Path) -> tuple[Items, Items]:
-        try:
-            content = _DatumUnpickler(io.BytesIO(cache.read_bytes())).load()
-            train, val = (
-                [(str(i.impath), int(i.label), int(i.domain), str(i.classname)) for i in content[split]]
-                for split in ("train", "val")
-            )
-        except Exception as error:  # whatever a damaged pickle can do, it is the file that is wrong
-            raise UserError(
-                f"{cache} is not a few-shot draw of CoOp's ({error}). Delete it, and it is drawn again."
-            ) from error
-        return self._locate(train, cache), self._locate(val, cache)
+    def _kept_draw(self, cache: Path, train: Items, val: Items) -> tuple[Items, Items]:
+        print(f"Loading preprocessed few-shot data from {cache}")
+        kept = read_items(cache, self.drawn, "a few-shot draw of CoOp's")
+        found = {name: self.locate(items, str(cache)) for name, items in zip(self.drawn, kept, strict=True)}
+        _refuse_other_classes(found["train"], train, str(cache))
+        return found["train"], found.get("val", val)
 
-    def _locate(self, rows: Sequence[tuple[str, int, int, str]], cache: Path) -> Items:
-        """Return the items of a cache, with absolute paths mended where the data folder was elsewhere."""
-        paths = [path if os.path.isfile(path) else self._moved(path) for path, *_ in rows]
-        _refuse_missing(paths, str(cache))
-        return [
-            Datum(impath=path, label=label, domain=domain, classname=classname)
-            for path, (_, label, domain, classname) in zip(paths, rows, strict=True)
-        ]
-
-    def _moved(self, path: str) -> str:
-        """Return where a file of another machine's data folder is in ours."""
-        parts = path.replace("\\", "/").split("/")
-        for depth in range(len(parts) - 1, 0, -1):
-            here = os.path.join(self.dataset_dir, *parts[-depth:])
-            if os.path.isfile(here):
-                return here
-        return path
-
-    def _write_cache(self, cache: Path, train: Items, val: Items) -> None:
-        print(f"Saving preprocessed few-shot data to {cache}")
-        try:
-            write_atomically(cache, lambda file: pickle.dump({"train": train, "val": val}, file))
-        except OSError as error:  # a read-only data folder: the draw is the same next time
-            print(f"The draw is not kept, {cache.parent} cannot be written: {error.strerror}")
+    def locate(self, items: Items, origin: str) -> Items:
+        """Mend the absolute paths of kept items where the data folder was elsewhere; refuse missing files."""
+        missing = set(missing_files(paths_of(items)))
+        prefixes = None
+        for item in items:
+            if item.impath in missing:
+                if prefixes is None or not os.path.isfile(moved(item.impath, prefixes)):
+                    prefixes = moved_prefix(item.impath, self.dataset_dir) or prefixes
+                if prefixes is not None:
+                    item._impath = moved(item.impath, prefixes)
+        if missing:
+            refuse_missing(paths_of(items), origin, "Restore them, or delete that file to have others drawn.")
+        return items
 
     # ------------------------------------------------------------------ base and new
 
@@ -145,82 +166,45 @@ class SplitDataset(FewShotDataset):
     image_folder = ""  # below `folder`
     split_file = ""  # below `folder`
 
-    def read_items(self) -> tuple[Items, Items, Items]:
-        folder = self._find_folder()
-        self.dataset_dir = str(folder)
-        return read_split(str(folder / self.split_file), str(folder / self.image_folder))
+    def read_items(self) -> Three:
+        folder = self.find_folder(self.image_folder)
+        split, images = folder / self.split_file, folder / self.image_folder
+        if split.exists():
+            return read_split(split, images)
+        splits = self.make_split(folder, images)
+        refuse_missing(paths_of(*splits), type(self).__name__)
+        print(
+            f"There is no split file {split}, so a split was drawn with seed {self.cfg.SEED}, as CoOp does. "
+            "Results on it do not compare with results on the split that CoOp publishes."
+        )
+        write_split(split, images, splits)
+        return splits
 
-    def _find_folder(self) -> Path:
-        """Return the dataset's folder once it is sure that what it needs is there."""
-        root = Path(self.cfg.DATASET.ROOT).expanduser()
+    def make_split(self, folder: Path, images: Path) -> Three:
+        """Make the split that CoOp makes where there is no split file, with its random draws in its order."""
         name = type(self).__name__
-        if not self.cfg.DATASET.ROOT:
-            raise UserError(f"The dataset {name} needs a data folder: give --root DIR, where DIR/{self.folder} is.")
-        if not root.is_dir():
-            raise UserError(f"The data folder {root} does not exist. --root is the folder that holds {self.folder}/.")
-        folder = root.resolve() / self.folder
-        if not folder.is_dir():
-            raise UserError(f"The dataset {name} is not in {root}: there is no folder {self.folder}/ in it.")
-        for part in (self.image_folder, self.split_file):
-            if part and not (folder / part).exists():
-                raise UserError(f"The dataset {name} is incomplete: {folder / part} is missing.")
-        return folder
-
-
-class _DatumUnpickler(pickle.Unpickler):
-    """Reads a few-shot cache and nothing else: a pickle can otherwise run any code."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        if name == "Datum" and module.startswith("dassl.data.datasets"):
-            return Datum
-        raise pickle.UnpicklingError(f"it asks for {module}.{name}")
-
-
-def relabel(item: Datum, label: int) -> Datum:
-    """Return the item under another label."""
-    renamed = copy.copy(item)
-    renamed._label = label
-    return renamed
+        raise UserError(f"The dataset {name} is incomplete: {folder / self.split_file} is missing.")
 
 
 def _refuse_short_classes(items: Items, shots: int) -> None:
-    counts: dict[tuple[int, str], int] = defaultdict(int)
-    for item in items:
-        counts[item.label, item.classname] += 1
-    short = {name: count for (_, name), count in counts.items() if count < shots}
+    counts = Counter(item.label for item in items)
+    short = {label: count for label, count in counts.items() if count < shots}
     if short:
-        shown = ", ".join(f"{name} ({count})" for name, count in list(short.items())[:5])
+        names = {item.label: item.classname for item in items}
+        shown = ", ".join(f"{names[label]} ({count})" for label, count in list(short.items())[:5])
         raise UserError(
             f"DATASET.NUM_SHOTS is {shots}, but {len(short)} classes have fewer training images: {shown}. "
             "Use fewer shots, or set DATASET.FEWER_SHOTS True to take what there is."
         )
 
 
-def read_split(path: str, image_dir: str) -> tuple[Items, Items, Items]:
-    """Read a CoOp split file: {"train"|"val"|"test": [[path, label, class name], ...]}."""
-    print(f"Reading split from {path}")
-    try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
-        rows = {split: [(str(p), int(label), str(name)) for p, label, name in content[split]] for split in SPLITS}
-    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, ValueError) as error:
-        raise UserError(
-            f"{path} is not a split file: it should hold the lists train, val and test of "
-            f"[path, label, class name] ({type(error).__name__}: {error})."
-        ) from error
-    located = {
-        split: [(os.path.join(image_dir, path), label, name) for path, label, name in rows[split]] for split in SPLITS
-    }
-    _refuse_missing([path for split in SPLITS for path, _, _ in located[split]], path)
-    train, val, test = (
-        [Datum(impath=path, label=label, classname=name) for path, label, name in located[split]] for split in SPLITS
-    )
-    return train, val, test
-
-
-SPLITS = ("train", "val", "test")
-
-
-def _refuse_missing(paths: Sequence[str], origin: str) -> None:
-    missing = [path for path in paths if not os.path.isfile(path)]
-    if missing:
-        raise UserError(f"{len(missing)} of {len(paths)} images of {origin} are missing, the first is {missing[0]}.")
+def _refuse_other_classes(kept: Items, train: Items, origin: str) -> None:
+    """A draw that was kept for other classes, or another order of them, does not fit the test images."""
+    wanted = {item.label: item.classname for item in train}
+    found = {item.label: item.classname for item in kept}
+    for label in sorted(wanted.keys() | found.keys()):
+        if wanted.get(label) != found.get(label):
+            raise UserError(
+                f"{origin} does not fit the dataset: its class {label} is {found.get(label)!r}, and the dataset's is "
+                f"{wanted.get(label)!r}. Delete it to have others drawn, or restore the files that it was drawn from."
+            )

@@ -110,7 +110,7 @@ def test_read_only_data_folder(data_root: Path, monkeypatch: pytest.MonkeyPatch)
     def refuse(*args: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("cocoamix.datasets.base.write_atomically", refuse)
+    monkeypatch.setattr("cocoamix.datasets.pickles.write_atomically", refuse)
     one = eurosat(data_root, num_shots=2)
     assert not (data_root / "eurosat" / "split_fewshot").exists()
     assert rows(one.train_x, data_root) == rows(eurosat(data_root, num_shots=2).train_x, data_root)

@@ -1,0 +1,188 @@
+"""CIFAR100: a hundred classes of pictures of 32 pixels, from the official python archive."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from dassl.data.datasets import DATASET_REGISTRY, Datum
+from PIL import Image
+
+from cocoamix.errors import UserError
+from cocoamix.registry import register
+
+from .base import FewShotDataset, Items, Three
+
+ARCHIVE = "cifar-100-python"
+SHAPE = 3, 32, 32
+ROW = 3 * 32 * 32
+VALIDATION = 50  # pictures per class
+
+
+class Pictures:
+    """The pixels of one file of the archive, seen where they are on disk.
+
+    Every process maps the same pages, and what goes to a loader's worker is a path: the array is never copied.
+    """
+
+    def __init__(self, path: str, start: int) -> None:
+        self.path, self.start = path, start
+        self._pixels: Any = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"path": self.path, "start": self.start, "_pixels": None}
+
+    def picture(self, number: int) -> Image.Image:
+        """Return a picture by its position in the file."""
+        if self._pixels is None:
+            self._pixels = np.memmap(self.path, dtype=np.uint8, mode="r")
+        first = self.start + number * ROW
+        channels = self._pixels[first : first + ROW].reshape(SHAPE)
+        return Image.fromarray(np.ascontiguousarray(channels.transpose(1, 2, 0)))
+
+
+class StoredDatum(Datum):
+    """An item whose picture is in the archive: its path, such as cifar-100-python/train/00042, is only a name."""
+
+    def __init__(self, pictures: Pictures, number: int, label: int, classname: str) -> None:
+        # Not super().__init__, which looks for the file.
+        self._impath = f"{ARCHIVE}/{Path(pictures.path).name}/{number:05d}"
+        self._label, self._domain, self._classname = label, 0, classname
+        self._pictures, self._number = pictures, number
+
+    def draw(self) -> Image.Image:
+        """Return the picture."""
+        return self._pictures.picture(self._number)
+
+
+@register(DATASET_REGISTRY)
+class CIFAR100(FewShotDataset):
+    """The last 50 training pictures of every class are for validation, whatever the seed.
+
+    Real Dassl has a CIFAR100 of its own; there, this one is called cocoamix.CIFAR100.
+    """
+
+    folder = "cifar100"
+
+    def read_items(self) -> Three:
+        archive = self._find_archive()
+        names = read_names(archive)
+        trainval, test = (read_pictures(archive / split, names) for split in ("train", "test"))
+        self._stored = {item.impath: item for item in trainval}
+        left = dict.fromkeys(range(len(names)), 0)
+        for item in trainval:
+            left[item.label] += 1
+        train: Items = []
+        val: Items = []
+        for item in trainval:
+            (train if left[item.label] > VALIDATION else val).append(item)
+            left[item.label] -= 1
+        return train, val, test
+
+    def _find_archive(self) -> Path:
+        """Return the folder of the archive: in the dataset's folder, or where torchvision unpacks it, in the root."""
+        root = self.find_root()
+        inside, beside = root / self.folder / ARCHIVE, root / ARCHIVE
+        archive = inside if inside.is_dir() or not beside.is_dir() else beside
+        if not archive.is_dir():
+            raise UserError(f"The dataset CIFAR100 is not in {root}: there is neither {inside} nor {beside}.")
+        for name in ("meta", "train", "test"):
+            if not (archive / name).is_file():
+                raise UserError(f"The dataset CIFAR100 is incomplete: {archive / name} is missing.")
+        self.dataset_dir = str(inside.parent if archive == inside else archive)
+        return archive
+
+    def locate(self, items: Items, origin: str) -> Items:
+        """Find the pictures of a kept draw in the archive."""
+        try:
+            return [self._stored[item.impath] for item in items]
+        except KeyError as error:
+            raise UserError(
+                f"{origin} names a picture that {ARCHIVE}/train does not have: {error}. Delete it."
+            ) from None
+
+
+# ---------------------------------------------------------------------- the archive's three files
+
+
+class _Array:
+    """What a pickled array, or its type, becomes: what it was made of, from which nothing is made here."""
+
+    state: Any = None
+
+    def __init__(self, *made_of: Any) -> None:
+        self.made_of = made_of
+
+    def __setstate__(self, state: object) -> None:
+        self.state = state
+
+
+_INERT = {
+    ("numpy", "ndarray"),
+    ("numpy", "dtype"),
+    ("numpy.core.multiarray", "_reconstruct"),
+    ("numpy._core.multiarray", "_reconstruct"),
+}
+
+
+class _ArchiveUnpickler(pickle.Unpickler):
+    """Knows arrays, as inert containers, and what is built into Python; nothing that could run."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in _INERT:
+            raise pickle.UnpicklingError(f"it asks for {module}.{name}")
+        return _Array
+
+
+def _read(path: Path, *keys: str) -> list[Any]:
+    try:
+        with path.open("rb") as file:
+            content = _ArchiveUnpickler(file, encoding="bytes").load()  # Python 2 wrote it
+        named = {key.decode() if isinstance(key, bytes) else key: value for key, value in content.items()}
+        return [named[key] for key in keys]
+    except Exception as error:  # whatever a damaged pickle can do, it is the file that is wrong
+        raise _not_official(path, f"{type(error).__name__}: {error}") from error
+
+
+def _not_official(path: Path, reason: str) -> UserError:
+    return UserError(f"{path} is not a file of CIFAR-100's python archive ({reason}). Unpack the archive again.")
+
+
+def read_names(archive: Path) -> list[str]:
+    """Return the class names in the order of their labels, with spaces."""
+    path = archive / "meta"
+    (names,) = _read(path, "fine_label_names")
+    texts = [name.decode() if isinstance(name, bytes) else name for name in names]
+    if not texts or not all(isinstance(text, str) for text in texts):
+        raise _not_official(path, "its fine_label_names are not names")
+    return [text.replace("_", " ") for text in texts]
+
+
+def read_pictures(path: Path, names: list[str]) -> Items:
+    """Return the items of `train` or `test` in the order of the file."""
+    labels, array = _read(path, "fine_labels", "data")
+    if not isinstance(labels, list) or not all(type(label) is int and 0 <= label < len(names) for label in labels):
+        raise _not_official(path, f"its fine_labels are not numbers below {len(names)}")
+    start = _find_pixels(path, array, len(labels))
+    pictures = Pictures(os.fspath(path), start)
+    return [StoredDatum(pictures, number, label, names[label]) for number, label in enumerate(labels)]
+
+
+def _find_pixels(path: Path, array: Any, count: int) -> int:
+    """Return where in the file the pixels begin: they are one block in it."""
+    try:
+        _version, shape, kind, by_columns, raw = array.state
+        bytes_in_rows = kind.made_of[0] in ("u1", b"u1") and tuple(shape) == (count, ROW) and not by_columns
+        if not bytes_in_rows or not isinstance(raw, bytes) or len(raw) != count * ROW or not count:
+            raise ValueError
+    except (AttributeError, IndexError, TypeError, ValueError):
+        raise _not_official(path, f"its data is not {count} rows of {ROW} bytes") from None
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        start = content.find(raw[:ROW])
+        if start < 0 or content[start : start + len(raw)] != raw:
+            raise _not_official(path, "its pixels are not one block")
+    return start

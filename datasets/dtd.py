@@ -1,0 +1,24 @@
+"""DTD: describable textures, 47 of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dassl.data.datasets import DATASET_REGISTRY
+
+from cocoamix.registry import register
+
+from .base import SplitDataset, Three
+from .splits import split_folders
+
+
+@register(DATASET_REGISTRY)
+class DescribableTextures(SplitDataset):
+    """Class names are adjectives, so the template is "{} texture."."""
+
+    folder = "dtd"
+    image_folder = "images"
+    split_file = "split_zhou_DescribableTextures.json"
+
+    def make_split(self, folder: Path, images: Path) -> Three:
+        return split_folders(images)

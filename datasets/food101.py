@@ -1,0 +1,24 @@
+"""Food101: a hundred and one dishes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dassl.data.datasets import DATASET_REGISTRY
+
+from cocoamix.registry import register
+
+from .base import SplitDataset, Three
+from .splits import split_folders
+
+
+@register(DATASET_REGISTRY)
+class Food101(SplitDataset):
+    """CoOp splits all 101,000 images anew and does not use the lists in `meta/`."""
+
+    folder = "food-101"
+    image_folder = "images"
+    split_file = "split_zhou_Food101.json"
+
+    def make_split(self, folder: Path, images: Path) -> Three:
+        return split_folders(images)

@@ -1,0 +1,70 @@
+"""ImageNet: a thousand classes, 1.28 million training images."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from dassl.data.datasets import DATASET_REGISTRY
+from yacs.config import CfgNode
+
+from cocoamix.errors import UserError
+from cocoamix.registry import register
+
+from .base import FewShotDataset, Items, Three
+from .imagenet_folders import CLASSNAMES, read_classnames, read_folders
+from .items import class_folders, moved, moved_prefix, paths_of, refuse_missing
+from .pickles import read_items, write_items
+
+KEPT = "preprocessed.pkl"
+
+
+@register(DATASET_REGISTRY)
+class ImageNet(FewShotDataset):
+    """ImageNet's validation images are both val and test, as in CoOp; only training images are drawn."""
+
+    folder = "imagenet"
+    image_folder = "images"
+    drawn = ("train",)
+
+    def __init__(self, cfg: CfgNode) -> None:
+        super().__init__(cfg)
+        # Only what is used: a kept list is trusted for the rest, since looking for a million files takes minutes.
+        way_out = f"If the images have changed, delete {KEPT} and split_fewshot/ there."
+        refuse_missing(paths_of(self.train_x, self.test or ()), self.dataset_dir, way_out)
+
+    def read_items(self) -> Three:
+        folder = self.find_folder(self.image_folder)
+        kept = folder / KEPT
+        if kept.is_file():
+            print(f"Loading the list of images from {kept}")
+            train, test = self._read_kept(kept)
+        else:
+            train, test = self._read_folders(folder)
+            print(f"Saving the list of images to {kept}")
+            write_items(kept, {"train": train, "test": test})
+        return train, test, test
+
+    def _read_folders(self, folder: Path) -> tuple[Items, Items]:
+        images = folder / self.image_folder
+        self.find_folder(f"{self.image_folder}/train", f"{self.image_folder}/val", CLASSNAMES)
+        classnames = read_classnames(folder / CLASSNAMES)
+        folders = class_folders(images / "train")
+        for name in sorted(set(folders) ^ set(class_folders(images / "val"))):
+            raise UserError(
+                f"The class folder {name} is in only one of {images / 'train'} and {images / 'val'}; both need it. "
+                "The validation images must be sorted into folders of classes."
+            )
+        train, test = (read_folders(images / split, folders, classnames) for split in ("train", "val"))
+        return train, test
+
+    def _read_kept(self, path: Path) -> tuple[Items, Items]:
+        train, test = read_items(path, ("train", "test"), "a list of ImageNet's images")
+        for items in (train, test):
+            prefixes = None
+            if items and not os.path.isfile(items[0].impath):
+                prefixes = moved_prefix(items[0].impath, self.dataset_dir)
+            if prefixes is not None:  # the data folder was elsewhere; one file tells for all
+                for item in items:
+                    item._impath = moved(item.impath, prefixes)
+        return train, test

@@ -1,0 +1,17 @@
+"""ImageNet-A: photographs that classifiers of their time got wrong."""
+
+from __future__ import annotations
+
+from dassl.data.datasets import DATASET_REGISTRY
+
+from cocoamix.registry import register
+
+from .imagenet_folders import ImageNetVariant
+
+
+@register(DATASET_REGISTRY)
+class ImageNetA(ImageNetVariant):
+    """200 of ImageNet's classes."""
+
+    folder = "imagenet-adversarial"
+    image_folder = "imagenet-a"

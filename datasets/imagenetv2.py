@@ -1,0 +1,31 @@
+"""ImageNetV2: new photographs of ImageNet's thousand classes, found as the first ones were."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dassl.data.datasets import DATASET_REGISTRY
+
+from cocoamix.errors import UserError
+from cocoamix.registry import register
+
+from .base import Items
+from .imagenet_folders import ImageNetVariant, read_folders
+from .items import class_folders
+
+
+@register(DATASET_REGISTRY)
+class ImageNetV2(ImageNetVariant):
+    """Ten photographs per class; folders are numbers, which follow the lines of `classnames.txt`."""
+
+    folder = "imagenetv2"
+    image_folder = "imagenetv2-matched-frequency-format-val"
+
+    def read_variant(self, images: Path, classnames: dict[str, str]) -> Items:
+        numbered = {str(label): name for label, name in enumerate(classnames.values())}
+        for folder in sorted(numbered.keys() ^ set(class_folders(images))):
+            raise UserError(
+                f"The folders of {images} should be 0 to {len(numbered) - 1}, one for each line of classnames.txt; "
+                f"{folder} is {'missing' if folder in numbered else 'not one of them'}."
+            )
+        return read_folders(images, numbered, numbered)

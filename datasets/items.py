@@ -1,0 +1,183 @@
+"""Items, and the files and folders behind them."""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from dassl.data.datasets import Datum
+
+from cocoamix.errors import UserError
+
+Items = list[Datum]
+Value = TypeVar("Value")
+
+# What counts as a picture where a folder is listed. Lists of others (split files, annotations) are taken as they are.
+PICTURE_ENDINGS = (
+    *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif"),
+    *(".tif", ".tiff", ".ppm", ".pgm", ".pbm", ".jp2"),
+)
+ENOUGH_TO_LIST = 20  # from so many files of one folder on, listing it is cheaper than asking for each
+
+
+def new_item(path: str, label: int, classname: str, domain: int = 0) -> Datum:
+    """Make an item without looking for its file: `refuse_missing` does that for whole folders at once."""
+    item = Datum.__new__(Datum)
+    item._impath, item._label, item._domain, item._classname = path, label, domain, classname
+    return item
+
+
+def relabel(item: Datum, label: int) -> Datum:
+    """Return the item under another label."""
+    renamed = type(item).__new__(type(item))  # `copy` takes five times as long
+    renamed.__dict__.update(item.__dict__, _label=label)
+    return renamed
+
+
+@contextmanager
+def many_objects() -> Iterator[None]:
+    """Hold the garbage collector back while a million items are made: it would look at all of them, again and again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+# ---------------------------------------------------------------------- are the files there?
+
+
+def missing_files(paths: Sequence[str]) -> list[str]:
+    """Return the paths that are not files. Lists folders rather than asking for every file, which takes minutes."""
+    folders: dict[str, list[str]] = defaultdict(list)
+    for path in paths:
+        folder, name = os.path.split(path)
+        folders[folder].append(name)
+    missing: set[str] = set()
+    for folder, names in folders.items():
+        present = _names(folder) if len(names) >= ENOUGH_TO_LIST else frozenset()
+        unsure = (os.path.join(folder, name) for name in names if name not in present)
+        missing.update(path for path in unsure if not os.path.isfile(path))
+    return [path for path in paths if path in missing] if missing else []
+
+
+def _names(folder: str) -> frozenset[str]:
+    """Return the names of the plain files in a folder; links are left for a closer look."""
+    try:
+        with os.scandir(folder) as entries:
+            return frozenset(entry.name for entry in entries if entry.is_file(follow_symlinks=False))
+    except OSError:
+        return frozenset()
+
+
+def refuse_missing(paths: Sequence[str], origin: str, way_out: str = "") -> None:
+    """Name the first file that is not there, and say how many are not."""
+    missing = missing_files(paths)
+    if missing:
+        sentence = f"{len(missing)} of {len(paths)} images of {origin} are missing, the first is {missing[0]}."
+        raise UserError(f"{sentence} {way_out}".rstrip())
+
+
+def moved_prefix(path: str, folder: str) -> tuple[str, str] | None:
+    """Return how paths of another machine's data folder begin there and in `folder`, judged by one file of it."""
+    parts = path.replace("\\", "/").split("/")
+    for depth in range(len(parts) - 1, 0, -1):
+        rest = "/".join(parts[-depth:])
+        if os.path.isfile(os.path.join(folder, rest)):
+            return path[: len(path) - len(rest)], os.path.join(folder, "")
+    return None
+
+
+def moved(path: str, prefixes: tuple[str, str]) -> str:
+    """Return the path with its beginning replaced, or as it is if it begins otherwise."""
+    old, new = prefixes
+    return new + path[len(old) :].replace("\\", "/") if path.startswith(old) else path
+
+
+# ---------------------------------------------------------------------- folders of classes
+
+
+def class_folders(folder: str | os.PathLike[str]) -> list[str]:
+    """Return the names of the folders in a folder, sorted; hidden ones do not count."""
+    found = [entry.name for entry in _visible(folder) if _kind(entry) == "folder"]
+    if not found:
+        raise UserError(f"There are no folders of classes in {folder}.")
+    return sorted(found)
+
+
+def list_pictures(folder: str | os.PathLike[str], left_out: list[str]) -> list[str]:
+    """Return the paths of the pictures in a folder, sorted by name; what is no picture is added to `left_out`.
+
+    Sorted, because CoOp takes them as the file system happens to list them, and its draws depend on that.
+    """
+    paths = []
+    for entry in _visible(folder):
+        if _kind(entry) == "file" and entry.name.lower().endswith(PICTURE_ENDINGS):
+            paths.append(entry.path)
+        else:
+            left_out.append(entry.path)
+    if not paths:
+        raise UserError(f"The class folder {folder} has no pictures in it. Fill it, or take it away.")
+    return sorted(paths)
+
+
+def tell_left_out(left_out: Sequence[str]) -> None:
+    """Say what was not taken for a picture."""
+    if left_out:
+        print(f"Left out {len(left_out)} things that are not pictures, the first is {left_out[0]}")
+
+
+def _visible(folder: str | os.PathLike[str]) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(os.fspath(folder)) as entries:
+            return [entry for entry in entries if not entry.name.startswith(".")]
+    except OSError as error:
+        raise UserError(f"The folder {folder} cannot be listed: {error.strerror}.") from error
+
+
+def _kind(entry: os.DirEntry[str]) -> str:
+    try:
+        if entry.is_file():
+            return "file"
+        if entry.is_dir():
+            return "folder"
+    except OSError:  # a link that leads to itself
+        pass
+    if entry.is_symlink():
+        raise UserError(f"{entry.path} is a link that leads nowhere. Mend it, or take it away.")
+    return "other"
+
+
+# ---------------------------------------------------------------------- lists in text files
+
+
+def read_lines(path: str | os.PathLike[str], parse: Callable[[str], Value], form: str) -> list[Value]:
+    """Return `parse(line)` for the lines of a text file; a line that is not of that form is named."""
+    try:
+        lines = Path(path).read_text(encoding="utf-8-sig").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise UserError(f"{path} cannot be read: {reason}.") from error
+    values = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            values.append(parse(line.strip()))
+        except (ValueError, KeyError, IndexError) as error:
+            raise UserError(f"Line {number} of {path} is {line.strip()!r}, which is not {form}.") from error
+    if not values:
+        raise UserError(f"{path} is empty; its lines should be {form}.")
+    return values
+
+
+def paths_of(*splits: Iterable[Datum]) -> list[str]:
+    """Return the paths of the items of all splits."""
+    return [item.impath for items in splits for item in items]

@@ -1,0 +1,24 @@
+"""Matlab's files, in which two of the datasets keep their labels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from cocoamix.errors import UserError
+
+
+def read_matlab(path: Path, key: str, instead: str) -> Any:
+    """Return the array `key` of a .mat file. `instead` is the split file that makes this needless."""
+    if not path.is_file():
+        raise UserError(f"Neither {instead} nor {path} is there; one of them is needed.")
+    try:
+        from scipy.io import loadmat
+    except ImportError as error:
+        raise UserError(
+            f"Reading {path} needs the package scipy: pip install scipy. With CoOp's {instead} it is not needed."
+        ) from error
+    try:
+        return loadmat(str(path))[key]
+    except Exception as error:  # scipy raises whatever a damaged file leads it to
+        raise UserError(f"{path} is not a Matlab file with `{key}` ({type(error).__name__}: {error}).") from error

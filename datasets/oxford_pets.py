@@ -1,0 +1,37 @@
+"""OxfordPets: 37 breeds of cats and dogs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from dassl.data.datasets import DATASET_REGISTRY, Datum
+
+from cocoamix.registry import register
+
+from .base import Items, SplitDataset, Three
+from .items import new_item, read_lines
+from .splits import split_trainval
+
+
+@register(DATASET_REGISTRY)
+class OxfordPets(SplitDataset):
+    """A breed is what comes before the number in a file's name."""
+
+    folder = "oxford_pets"
+    image_folder = "images"
+    split_file = "split_zhou_OxfordPets.json"
+
+    def make_split(self, folder: Path, images: Path) -> Three:
+        trainval, test = (_read_list(folder / "annotations" / name, images) for name in ("trainval.txt", "test.txt"))
+        train, val = split_trainval(trainval)
+        return train, val, test
+
+
+def _read_list(path: Path, images: Path) -> Items:
+    def parse(line: str) -> Datum:
+        name, label, _species, _breed = line.split(" ")
+        breed = name.rpartition("_")[0].lower()
+        return new_item(os.path.join(images, f"{name}.jpg"), int(label) - 1, breed)
+
+    return read_lines(path, parse, "an image name, a class number, a species and a breed")

@@ -1,0 +1,93 @@
+"""The same items in the same order as CoOp's own loaders, by hashes that `benchmarks/parity_data.py` took of them."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+import types
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import SHARED
+from tests.datasets import layouts
+from tests.datasets.test_base import config
+
+COOP: dict[str, str] = json.loads((Path(__file__).parent / "coop_hashes.json").read_text())
+
+
+def build(name: str, root: Path, seed: int, shots: int, subset: str) -> Any:
+    """Make one of our datasets, found by its registry name."""
+    importlib.import_module("cocoamix.datasets")
+    from dassl.data.datasets import DATASET_REGISTRY
+
+    settings = {"num_shots": shots, "subsample_classes": subset, "fewer_shots": True}
+    return DATASET_REGISTRY.get(name)(config(root, seed=seed, **settings))
+
+
+def compare(cases: Iterable[tuple[str, str]], count: int) -> None:
+    ours = dict(cases)
+    assert len(ours) == count
+    assert ours == {key: COOP[key] for key in ours}
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder in memory where there is one, which goes at once: up to 27,000 files are made in it."""
+    memory = "/dev/shm"
+    with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as path:
+        yield Path(path)
+
+
+@pytest.mark.skipif(not (SHARED / "data" / "splits").is_dir(), reason="the published split files are not here")
+@pytest.mark.parametrize("name", layouts.PUBLISHED)
+def test_published_splits(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seeds 1, 2, 3 by 1, 4 and 16 shots, and no draw, each for all, base and new."""
+    from cocoamix.datasets import base
+
+    monkeypatch.setattr(base, "read_split", lru_cache(base.read_split))  # thirty times the same file
+    compare(layouts.published_cases(name, build, SHARED / "data" / "splits", folder), 30)
+
+
+@pytest.mark.skipif(not (SHARED / "data" / "eurosat").is_dir(), reason="the shared EuroSAT images are not here")
+def test_real_images(folder: Path) -> None:
+    source = SHARED / "data" / "eurosat"
+    (folder / "eurosat").mkdir()
+    (folder / "eurosat" / "2750").symlink_to(source.resolve() / "2750", target_is_directory=True)
+    shutil.copyfile(source / "split_zhou_EuroSAT.json", folder / "eurosat" / "split_zhou_EuroSAT.json")
+    cases = [(1, 1, "all"), (2, 4, "base"), (3, 16, "new"), (3, 16, "all")]
+    found = {
+        f"EuroSAT/images/shots_{shots}/seed{seed}/{subset}": layouts.digest(
+            build("EuroSAT", folder, seed=seed, shots=shots, subset=subset), folder
+        )
+        for seed, shots, subset in cases
+    }
+    compare(found.items(), 4)
+
+
+@pytest.mark.parametrize("name", layouts.OWN_SPLIT)
+def test_own_splits(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a split file: the split, the draw after it, the bytes of the file, and the next start."""
+    if not layouts.HAS_SCIPY:
+        stub: Any = types.ModuleType("scipy.io")
+        stub.loadmat = layouts.matlab_arrays
+        monkeypatch.setitem(sys.modules, "scipy", types.ModuleType("scipy"))
+        monkeypatch.setitem(sys.modules, "scipy.io", stub)
+    compare(layouts.own_split_cases(name, build, folder), 10)
+
+
+@pytest.mark.parametrize("name", ["FGVCAircraft", "ImageNet", *layouts.VARIANTS])
+def test_listed(name: str, folder: Path) -> None:
+    compare(layouts.listed_cases(name, build, folder), 4 if name in layouts.VARIANTS else 12)
+
+
+def test_every_dataset_of_coops_is_compared() -> None:
+    assert {key.split("/")[0] for key in COOP} == set(layouts.FOLDERS)
+    assert len(layouts.FOLDERS) == 15
