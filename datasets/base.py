@@ -14,6 +14,7 @@ from dassl.data.datasets import DatasetBase
 from yacs.config import CfgNode
 
 from cocoamix.errors import UserError
+from cocoamix.registry import plain_name
 
 from .items import Items, missing_files, moved, moved_prefix, paths_of, refuse_missing, relabel
 from .pickles import item_file, read_items, write_items
@@ -84,13 +85,20 @@ class FewShotDataset(DatasetBase):
         folder = root / self.folder
         if not folder.is_dir():
             raise UserError(
-                f"The dataset {type(self).__name__} is not in {root}: there is no folder {self.folder}/ in it."
+                f"The dataset {type(self).__name__} is not in {root}: there is no folder {self.folder}/ in it. "
+                + self._way_out()
             )
         for part in needed:
             if part and not (folder / part).exists():
-                raise UserError(f"The dataset {type(self).__name__} is incomplete: {folder / part} is missing.")
+                raise UserError(
+                    f"The dataset {type(self).__name__} is incomplete: {folder / part} is missing. {self._way_out()}"
+                )
         self.dataset_dir = str(folder)
         return folder
+
+    def _way_out(self) -> str:
+        name = plain_name(type(self).__name__)
+        return f"`python -m cocoamix.data check {name} --root {self.cfg.DATASET.ROOT}` says what belongs there."
 
     def find_root(self) -> Path:
         """Return the folder of all datasets."""

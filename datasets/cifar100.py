@@ -66,7 +66,7 @@ class CIFAR100(FewShotDataset):
     Real Dassl has a CIFAR100 of its own; there, this one is called cocoamix.CIFAR100.
     """
 
-    folder = "cifar100"
+    folder = ARCHIVE
 
     def read_items(self) -> Three:
         archive = self._find_archive()
@@ -84,9 +84,9 @@ class CIFAR100(FewShotDataset):
         return train, val, test
 
     def _find_archive(self) -> Path:
-        """Return the folder of the archive: in the dataset's folder, or where torchvision unpacks it, in the root."""
+        """Return the folder of the archive: in a folder cifar100, or where torchvision unpacks it, in the root."""
         root = self.find_root()
-        inside, beside = root / self.folder / ARCHIVE, root / ARCHIVE
+        inside, beside = root / "cifar100" / ARCHIVE, root / ARCHIVE
         archive = inside if inside.is_dir() or not beside.is_dir() else beside
         if not archive.is_dir():
             raise UserError(f"The dataset CIFAR100 is not in {root}: there is neither {inside} nor {beside}.")

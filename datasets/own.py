@@ -158,9 +158,9 @@ class OwnDataset(FewShotDataset):
 
     # ------------------------------------------------------------------ the few-shot draw
 
-    def _few_shot(self, train: Items, val: Items) -> tuple[Items, Items]:
+    def few_shot(self, train: Items, val: Items) -> tuple[Items, Items]:
         """Return the draw, and refuse one that is kept of another state of the folder: labels would have shifted."""
-        drawn = super()._few_shot(train, val)
+        drawn = super().few_shot(train, val)
         for some, all_of_them in zip(drawn, (train, val), strict=True):
             known = {(item.impath, item.label, item.classname) for item in all_of_them}
             strange = [item for item in some if (item.impath, item.label, item.classname) not in known]
