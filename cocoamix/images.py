@@ -112,11 +112,12 @@ class ImageItems(Dataset[dict[str, Any]]):
         """Return what changes when the picture does: path, size and time of a file."""
         if index not in self._identities:
             item = self.items[index]
-            self._identities[index] = str(item.identity) if hasattr(item, "identity") else _file_identity(item.impath)
+            self._identities[index] = str(item.identity) if hasattr(item, "identity") else file_identity(item.impath)
         return self._identities[index]
 
 
-def _file_identity(impath: str) -> str:
+def file_identity(impath: str) -> str:
+    """Return what changes when a file does: path, size and time."""
     path = os.path.abspath(impath)
     try:
         status = os.stat(path)

@@ -13,6 +13,7 @@ from dassl.data.datasets import DATASET_REGISTRY, Datum
 from PIL import Image
 
 from cocoamix.errors import UserError
+from cocoamix.images import file_identity
 from cocoamix.registry import register
 
 from .base import FewShotDataset, Items, Three
@@ -53,6 +54,11 @@ class StoredDatum(Datum):
         self._impath = f"{ARCHIVE}/{Path(pictures.path).name}/{number:05d}"
         self._label, self._domain, self._classname = label, 0, classname
         self._pictures, self._number = pictures, number
+
+    @property
+    def identity(self) -> str:
+        """What changes when the picture does: the archive's file, and the place in it."""
+        return f"{file_identity(self._pictures.path)}|{self._number}"
 
     def draw(self) -> Image.Image:
         """Return the picture."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import pickle
 import shutil
 from pathlib import Path
@@ -166,3 +167,11 @@ def test_a_draw_of_other_pictures(tmp_path: Path) -> None:
     kept.write_bytes(pickle.dumps(content))
     with pytest.raises(UserError, match="00999"):
         cifar(tmp_path, shots=1)
+
+
+def test_stored_features_belong_to_one_picture_of_one_archive(tmp_path: Path) -> None:
+    layouts.cifar100(tmp_path / FOLDER)
+    before = [item.identity for item in cifar(tmp_path).test]
+    assert len(set(before)) == len(before)
+    os.utime(tmp_path / FOLDER / "test", ns=(1, 1))
+    assert not set(before) & {item.identity for item in cifar(tmp_path).test}
