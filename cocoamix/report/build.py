@@ -220,7 +220,7 @@ def _sessions(runs: Sequence[Run], options: Options, inventory: Inventory, label
         labels += [row.label for row in rows]
         table = sessions_table(rows, dataset, f"fscil-{simplify(dataset)}")
         if options.paper:
-            _say_paper(section, "fscil", printed.add_to_sessions_table(table), rows, None, dataset)
+            _say_paper(section, "fscil", printed.add_to_sessions_table(table, rows), rows, None, dataset)
         section.tables.append(table)
         section.charts.append(curves_chart(table, f"fscil-{simplify(dataset)}-curves", dataset, "session"))
     return [section]

@@ -14,7 +14,8 @@ def number(value: Value, column: Column) -> str:
         return value.text
     if column.key.startswith("p_") and value.mean < 0.001:
         return "<0.001"
-    text = f"{value.mean:{'+' if column.signed else ''}.{column.decimals}f}"
+    decimals = column.decimals if value.decimals is None else value.decimals
+    text = f"{value.mean:{'+' if column.signed else ''}.{decimals}f}"
     # A difference of -0.001 is no "-0.00".
     return text.replace("-", "+") if column.signed and float(text) == 0 else text
 

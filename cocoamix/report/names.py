@@ -22,13 +22,16 @@ _DATASETS = (
     ("ImageNet-Sketch",),
     ("ImageNet-A",),
     ("ImageNet-R",),
-    ("CIFAR100",),
+    ("CIFAR100", "CIFAR100FSCIL"),
 )
 
 _TRAINERS = {
     "zeroshotclip": "CLIP",
     "zeroshotclip2": "CLIP, ensemble of templates",
     "cocoamix": "CoCoA-Mix",
+    "zeroshotclipfscil": "CLIP-ZSL",
+    "coopfscil": "CoOp-FSCIL",
+    "cocoamixfscil": "CoCoA-Mix",
     "extraslinearprobecoop": "DePT (CoOp)",
     "extraslinearprobecocoop": "DePT (CoCoOp)",
     "extraslinearprobekgcoop": "DePT (KgCoOp)",

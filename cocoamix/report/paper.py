@@ -132,17 +132,21 @@ def add_to_transfer_table(table: Table, source: str, targets: Sequence[str]) -> 
     return True
 
 
-def add_to_sessions_table(table: Table) -> bool:
-    """Append the paper's lines to a table of the same dataset and number of sessions."""
+def add_to_sessions_table(table: Table, rows: Sequence[Row]) -> bool:
+    """Append the paper's lines to a table of the same dataset, cut into the same sessions."""
     printed = figures()["fscil"]
     count = sum(column.key.startswith("session_") for column in table.columns)
-    if table.title != printed["dataset"]:
+    facts = [run.protocol for row in rows for run in row.runs]
+    cut_alike = all(
+        one.get(f"fscil.{key}", value) == value for one in facts for key, value in printed["sessions"].items()
+    )
+    if table.title != printed["dataset"] or not cut_alike:
         return False
     added = False
     for method, entry in printed["methods"].items():
         sessions = entry.get("sessions", [None] * count)
         if len(sessions) == count:
-            values = [Value(value) for value in [*sessions, entry["mean"], entry.get("PD")]]
+            values = [Value(value, decimals=1) for value in [*sessions, entry["mean"], entry.get("PD")]]
             table.lines.append(Line(f"{method} (paper)", [*values, Value()], "paper"))
             added = True
     return added

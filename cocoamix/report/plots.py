@@ -166,11 +166,10 @@ def _bars(chart: Chart) -> Figure:
 def _dots(chart: Chart) -> Figure:
     """Datasets below each other; a small dot for each seed, a large mark for the mean."""
     methods, datasets = len(chart.series), len(chart.ticks)
-    figure, axes = _figure(1.4 + datasets * (0.25 + 0.15 * methods) + 0.2 * ((methods + 2) // 3), chart.title)
-    step = 0.8 / max(1, methods)
+    figure, axes = _figure(1.3 + datasets * (0.16 + 0.1 * methods) + 0.2 * ((methods + 1) // 2), chart.title)
+    step = 0.84 / max(1, methods)
     for place, series in enumerate(chart.series):
-        colour = COLOURS[place % len(COLOURS)][0]
-        marker = MARKERS[place % len(MARKERS)]
+        colour, marker = _look(place)
         heights = [y + (place - (methods - 1) / 2) * step for y in series.y]
         for at, dots in zip(heights, series.dots, strict=True):
             axes.plot(dots, [at] * len(dots), "-", color=colour, linewidth=1, alpha=0.6)
@@ -191,15 +190,14 @@ def _curves(chart: Chart) -> Figure:
     """Lines over sessions, shots or a setting; the band is the deviation, dots are seeds, dashed is the paper."""
     figure, axes = _figure(3.6 + 0.2 * ((len(chart.series) + 1) // 2), chart.title)
     for place, series in enumerate(chart.series):
-        colour = COLOURS[place % len(COLOURS)][0]
+        colour, marker = _look(place)
         low = [y - s for y, s in zip(series.y, series.spread, strict=True)]
         high = [y + s for y, s in zip(series.y, series.spread, strict=True)]
         if any(series.spread):
             axes.fill_between(series.x, low, high, color=colour, alpha=0.16, linewidth=0)
         for x, dots in zip(series.x, series.dots, strict=True):
             axes.plot([x] * len(dots), dots, ".", color=colour, markersize=3.5, alpha=0.8)
-        marker, dashes = MARKERS[place % len(MARKERS)], "--" if series.paper else "-"
-        width = 1.2 if series.paper else 1.8
+        dashes, width = ("--", 1.2) if series.paper else ("-", 1.8)
         axes.plot(series.x, series.y, dashes, marker=marker, color=colour, label=series.label, linewidth=width)
     if chart.ticks:
         axes.set_xticks(range(len(chart.ticks)), [_shots(tick) for tick in chart.ticks])
@@ -210,6 +208,11 @@ def _curves(chart: Chart) -> Figure:
     axes.set_ylabel(chart.y_label)
     _legend(figure, axes, len(chart.series), max(len(series.label) for series in chart.series))
     return figure
+
+
+def _look(place: int) -> tuple[str, str]:
+    """Return colour and marker; where colours come round again, they meet another marker."""
+    return COLOURS[place % len(COLOURS)][0], MARKERS[(place + place // len(COLOURS)) % len(MARKERS)]
 
 
 def _shots(tick: str) -> str:

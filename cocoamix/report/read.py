@@ -22,7 +22,7 @@ RESULTS = "results.json"
 _NOT_SETTINGS = re.compile(
     r"^(?:OUTPUT_DIR|RESUME|VERBOSE|USE_CUDA|SEED|DATASET\.(?:ROOT|NAME|NUM_SHOTS|SUBSAMPLE_CLASSES)|CACHE\..*|INPUT\..*"
     r"|MODEL\.BACKBONE\.(?:NAME|WEIGHTS|SOURCE|ACTIVATION|TEXT_CHUNK)|DATALOADER\.NUM_WORKERS|DATALOADER\.TEST\..*"
-    r"|TRAIN\.PRINT_FREQ|TRAIN\.CHECKPOINT_FREQ|TEST\..*|TRAINER\.NAME|TRAINER\.\w+\.PREC)$"
+    r"|TRAIN\.PRINT_FREQ|TRAIN\.CHECKPOINT_FREQ|TEST\..*|FSCIL\.LAST_SESSION|TRAINER\.NAME|TRAINER\.\w+\.PREC)$"
 )
 
 
@@ -49,6 +49,7 @@ class Run:
     rest: tuple[str, ...] = ()  # folders above that have no known meaning
     written: float = 0.0
     read_from: str = RESULTS
+    title: str = ""  # what the run calls its method, where it says so
 
     @property
     def accuracy(self) -> float:
@@ -187,9 +188,10 @@ def _read_results(folder: Path, names: list[str], place: Place, origin: int) -> 
         fingerprint=str(data.get("fingerprint") or ""),
         rest=place.rest,
         written=path.stat().st_mtime,
+        title=data["method"] if isinstance(data.get("method"), str) else "",
     )
     _check_range(run)
-    if not sessions and (not place.task or not place.config):
+    if not place.task or not place.config:
         logs = list_logs(folder, names)
         if logs:  # only the command line has the name of the configuration and the model that was loaded
             run = _complete(run, read_log(logs[-1]).arguments)

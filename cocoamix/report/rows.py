@@ -71,7 +71,7 @@ def _identity(run: Run, names: Sequence[tuple[str, str]]) -> tuple[str, str, str
     for pattern, label in names:
         if any(fnmatch.fnmatchcase(text, pattern) for text in (full, f"{run.trainer}/{run.config}", run.trainer)):
             return (label, "", "")
-    return (method_name(run.trainer), run.config, run.variant)
+    return (run.title or method_name(run.trainer), run.config, run.variant)
 
 
 def _labels(groups: Iterable[tuple[str, str, str]]) -> dict[tuple[str, str, str], str]:

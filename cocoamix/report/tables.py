@@ -24,6 +24,7 @@ class Value:
     values: tuple[float, ...] = ()
     text: str = ""
     best: bool = False
+    decimals: int | None = None  # of a figure that was printed with fewer than its column shows
 
     @property
     def missing(self) -> bool:
