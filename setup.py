@@ -16,6 +16,7 @@ extras = {
     "open_clip": ["open_clip_torch>=2.24"],
     "tensorboard": ["tensorboard"],
     "words": ["wonderwords>=2.2"],
+    "report": ["matplotlib>=3.8"],
     "test": ["pytest>=7", "hypothesis"],
     "lint": ["ruff", "mypy"],
 }
@@ -30,7 +31,11 @@ setup(
     python_requires=">=3.10",
     packages=find_namespace_packages(include=["cocoamix", "cocoamix.*"]) + [f"cocoamix.{name}" for name in mapped],
     package_dir={f"cocoamix.{name}": name for name in mapped},
-    package_data={"cocoamix.configs": ["**/*.yaml"], "cocoamix": ["assets/*.safetensors", "assets/README.md"]},
+    package_data={
+        "cocoamix.configs": ["**/*.yaml"],
+        "cocoamix": ["assets/*.safetensors", "assets/README.md"],
+        "cocoamix.report": ["paper.json", "page.css", "page.js"],
+    },
     install_requires=[
         "torch>=2.1",
         "torchvision>=0.16",

@@ -38,6 +38,9 @@ def test_wheel_has_everything_under_one_name(wheel: zipfile.ZipFile) -> None:
         "cocoamix/datasets/eurosat.py",
         "cocoamix/configs/trainers/CoOp/vit_b16.yaml",
         "cocoamix/configs/datasets/eurosat.yaml",
+        "cocoamix/report/paper.json",
+        "cocoamix/report/page.css",
+        "cocoamix/report/page.js",
         "cocoamix/fallback/dassl/engine/trainer.py",
         "cocoamix/clip/text.py",
     ):

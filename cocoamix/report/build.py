@@ -148,7 +148,6 @@ def _fill_base_to_new(
             printed_somewhere |= printed.add_to_average_table(table, averaged)
     elif len(datasets) == 1:
         section.charts.append(bars_chart(rows, datasets, f"{key}-bars", datasets[0]))
-    section.charts.append(dots_chart(rows, datasets, f"{key}-dots", "H of each seed"))
     for dataset in datasets:
         table = dataset_table(rows, dataset, f"{key}-{simplify(dataset)}")
         section.tables.append(table)
@@ -164,6 +163,7 @@ def _fill_base_to_new(
     for sweep, chart in find_sweeps(rows, averaged or datasets, key):
         section.tables.append(sweep)
         section.charts.append(chart)
+    section.charts.append(dots_chart(rows, datasets, f"{key}-dots", "H of each seed"))
 
 
 def _say_paper(section: Section, part: str, there: bool, rows: list[Row], shots: int | None, what: str) -> None:

@@ -18,6 +18,7 @@ _METRIC = re.compile(rb"^[^\S\n]*\* ?(\w+): ([-+.,\deE]+)%?[^\S\n]*\r?$", re.MUL
 _EPOCH = re.compile(rb"epoch:? \[(\d+)/(\d+)\]")
 _ARGUMENTS = re.compile(rb"^\*+ ?Arguments ?\*+", re.MULTILINE)
 _CONFIG = re.compile(rb"^\*+ ?Config ?\*+", re.MULTILINE)
+_AFTER_CONFIG = re.compile(rb"^(?:\*|Collecting env)", re.MULTILINE)
 _KEY = re.compile(r"^( *)([A-Za-z_][\w.]*):(?: (.*))?$")
 
 
@@ -46,10 +47,10 @@ def read_log(path: Path) -> Log:
     """Read a log. The last results after the end of training count, as in CoOp's parser."""
     content = path.read_bytes()
     log = Log(_arguments(content), _config(content))
-    epochs = _EPOCH.findall(content)
-    trained = bool(epochs) and not log.evaluates_only
-    finished = FINISHED.search(content)
-    if finished is None and trained:
+    likely = content.find(b"Finish")  # far quicker than a pattern on a log of some megabytes
+    finished = FINISHED.search(content, likely) if likely >= 0 else None
+    epochs = _EPOCH.findall(content) if finished is None and not log.evaluates_only else []
+    if epochs:
         epoch, last = (int(number) for number in epochs[-1])
         log.unfinished = f"training stopped in epoch {epoch} of {last}"
         return log
@@ -128,10 +129,10 @@ def _config(content: bytes) -> dict[str, Any]:
         return {}
     flat: dict[str, Any] = {}
     above: list[tuple[int, str]] = []  # indents and keys of the sections around a line
+    end = _AFTER_CONFIG.search(content, mark.end(), mark.end() + 60_000)
     # Dassl's own configuration has some 4,000 characters; nobody prints ten times that.
-    for line in content[mark.end() : mark.end() + 60_000].decode(errors="replace").splitlines():
-        if line.startswith(("*", "Collecting env")):
-            break
+    text = content[mark.end() : end.start() if end else mark.end() + 60_000].decode(errors="replace")
+    for line in text.splitlines():
         match = _KEY.match(line)
         if match is None:
             continue

@@ -109,9 +109,10 @@ def beside_tables(rows: Sequence[Row], datasets: Sequence[str], key: str) -> lis
         for column in METRICS:
             columns += [Column(column.key, f"{column.title} ours", PLAIN)]
             columns += [Column(f"{column.key}_paper", f"{column.title} paper", PLAIN)]
-            columns += [Column(f"{column.key}_gap", "ours - paper", PLAIN, signed=True)]
+            columns += [Column(f"{column.key}_gap", f"Δ {column.title}", PLAIN, signed=True)]
         title = f"{row.label} beside {method} in the paper"
-        tables.append(Table(f"{key}-{simplify(row.label)}", title, columns, lines, first="dataset"))
+        caption = "Δ is ours minus the paper's."
+        tables.append(Table(f"{key}-{simplify(row.label)}", title, columns, lines, first="dataset", caption=caption))
     return tables
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import textwrap
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -38,13 +39,13 @@ COLOURS = (
     ("#4a7d8c", "#8fd0e2"),
 )
 MARKERS = "osD^vPX*"
-_WIDTH = 5.6  # inches; small, so that letters stay legible on a phone
+_WIDTH = 4.4  # inches; as narrow as a phone, so that letters stay legible on one
 
 STYLE: dict[Any, Any] = {
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans", "Verdana", "Arial"],
-    "font.size": 10.5,
-    "axes.titlesize": 11,
+    "font.size": 9.5,
+    "axes.titlesize": 10.5,
     "axes.titleweight": "bold",
     "axes.titlelocation": "left",
     "axes.edgecolor": GRID[0],
@@ -63,7 +64,7 @@ STYLE: dict[Any, Any] = {
     "ytick.major.size": 0,
     "legend.frameon": False,
     "legend.labelcolor": INK[0],
-    "legend.fontsize": 10,
+    "legend.fontsize": 9,
     "lines.linewidth": 1.8,
     "lines.markersize": 5,
     "text.color": INK[0],
@@ -128,21 +129,21 @@ def _save_pdf(chart: Chart, file: IO[bytes]) -> None:
 def _figure(height: float, title: str) -> tuple[Figure, Any]:
     figure = Figure(figsize=(_WIDTH, height), layout="constrained")
     axes = figure.add_subplot()
-    axes.set_title(title, pad=8)
+    axes.set_title("\n".join(textwrap.wrap(title, 40)), pad=8)
     return figure, axes
 
 
 def _legend(figure: Figure, axes: Any, labels: int, longest: int) -> None:
     handles, texts = axes.get_legend_handles_labels()
     if labels > 1:
-        columns = max(1, min(labels, int(66 / (longest + 6))))
+        columns = max(1, min(labels, int(52 / (longest + 6))))
         figure.legend(handles, texts, loc="outside lower center", ncols=columns, handlelength=1.4, columnspacing=1.4)
 
 
 def _bars(chart: Chart) -> Figure:
     """Methods below each other, three bars each. Bars start at zero: their length is the accuracy."""
     methods = len(chart.ticks)
-    figure, axes = _figure(1.2 + 0.72 * methods, chart.title)
+    figure, axes = _figure(1.2 + 0.66 * methods, chart.title)
     thick = 0.26
     for place, series in enumerate(chart.series):
         colour = COLOURS[place % len(COLOURS)][0]
@@ -151,11 +152,11 @@ def _bars(chart: Chart) -> Figure:
         for at, value, dots in zip(heights, series.y, series.dots, strict=True):
             axes.plot(dots, [at] * len(dots), ".", color=INK[0], markersize=3.5, zorder=3)
             end = max([value, *dots])
-            axes.text(end + 1.5, at, f"{value:.1f}", va="center", fontsize=9, color=INK[0])
+            axes.text(end + 1.5, at, f"{value:.1f}", va="center", fontsize=8.5, color=INK[0])
     axes.set_yticks(range(methods), [_wrap(tick) for tick in chart.ticks])
     axes.tick_params(axis="y", labelcolor=INK[0])
     axes.set_ylim(methods - 0.45, -0.55)
-    axes.set_xlim(0, 109)
+    axes.set_xlim(0, 114)
     axes.set_xticks(range(0, 101, 20))
     axes.grid(visible=False, axis="y")
     axes.set_xlabel(chart.y_label)
@@ -188,9 +189,12 @@ def _dots(chart: Chart) -> Figure:
 
 def _curves(chart: Chart) -> Figure:
     """Lines over sessions, shots or a setting; the band is the deviation, dots are seeds, dashed is the paper."""
-    figure, axes = _figure(3.6 + 0.2 * ((len(chart.series) + 1) // 2), chart.title)
+    owns = [series.label for series in chart.series if not series.paper]
+    figure, axes = _figure(3.2 + 0.2 * ((len(chart.series) + 1) // 2), chart.title)
     for place, series in enumerate(chart.series):
-        colour, marker = _look(place)
+        # The paper's line of a method has the colour of ours.
+        same = series.label.removesuffix(" (paper)")
+        colour, marker = _look(owns.index(same) if series.paper and same in owns else place)
         low = [y - s for y, s in zip(series.y, series.spread, strict=True)]
         high = [y + s for y, s in zip(series.y, series.spread, strict=True)]
         if any(series.spread):
@@ -219,7 +223,7 @@ def _shots(tick: str) -> str:
     return re.sub(r" shots?$", "", tick)
 
 
-def _wrap(label: str, width: int = 20) -> str:
+def _wrap(label: str, width: int = 14) -> str:
     """Break a long name once, at a space."""
     if len(label) <= width or " " not in label:
         return label

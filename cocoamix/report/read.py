@@ -83,8 +83,10 @@ def find_runs(directories: Sequence[str | os.PathLike[str]]) -> Inventory:
         if not root.is_dir():
             what = "is a file" if root.exists() else "does not exist"
             raise UserError(f"{root} {what}. Give the folder of a run or any folder above it, such as output/.")
+        start = root.resolve().parts
         for folder, names in _walk(root, seen):
-            _read_folder(folder, names, origin, inventory)
+            place = read_path(start + folder.relative_to(root).parts)
+            _read_folder(folder, names, place, origin, inventory)
     _drop_logs_above_runs(inventory)
     if not inventory.runs and not inventory.problems:
         listed = ", ".join(str(directory) for directory in directories)
@@ -108,8 +110,7 @@ def _walk(root: Path, seen: set[str]) -> Iterator[tuple[Path, list[str]]]:
             yield Path(path), names
 
 
-def _read_folder(folder: Path, names: list[str], origin: int, inventory: Inventory) -> None:
-    place = read_path(folder.resolve().parts)
+def _read_folder(folder: Path, names: list[str], place: Place, origin: int, inventory: Inventory) -> None:
     if RESULTS in names:
         try:
             inventory.runs.append(_read_results(folder, names, place, origin))
@@ -148,6 +149,8 @@ def _explain(error: Exception) -> str:
 
 def _drop_logs_above_runs(inventory: Inventory) -> None:
     """A log in a folder above runs is that of a launcher (DePT has one), not of a run that broke off."""
+    if not inventory.problems:
+        return
     above = {str(parent) for run in inventory.runs for parent in Path(run.folder).parents}
     inventory.problems = [p for p in inventory.problems if p.kind != "unfinished" or p.folder not in above]
 

@@ -12,8 +12,15 @@ from .tables import Chart, Column, Line, Section, Table, Value
 
 _HERE = Path(__file__).parent
 # The page may run its own script and show its own styles; it can load nothing.
-_POLICY = (
-    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+_POLICY = "; ".join(
+    [
+        "default-src 'none'",
+        "img-src data:",
+        "style-src 'unsafe-inline'",
+        "script-src 'unsafe-inline'",
+        "base-uri 'none'",
+        "form-action 'none'",
+    ]
 )
 
 
@@ -99,10 +106,11 @@ def _table(table: Table) -> str:
     )
     lines = "\n".join(_line(line, table.columns) for line in table.lines)
     caption = f'<p class="caption">{escape(table.caption)}</p>' if table.caption else ""
+    wide = ' class="wide"' if len(table.columns) > 8 else ""
     return (
         f'<h3 id="{table.key}">{escape(table.title)}</h3>\n{caption}'
         f'<div class="scroll" tabindex="0" role="region" aria-labelledby="{table.key}">'
-        f"<table>\n<thead><tr>{heads}</tr></thead>\n<tbody>\n{lines}\n</tbody></table></div>"
+        f"<table{wide}>\n<thead><tr>{heads}</tr></thead>\n<tbody>\n{lines}\n</tbody></table></div>"
     )
 
 
