@@ -123,7 +123,7 @@ def test_half_finished_tree(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     runs = tmp_path / "base2new/train_base/eurosat/shots_4/CoOp/vit_b16"
     text = head("CoOp", "EuroSAT", "base", 2)
     write_log(runs / "seed2", text, training(epochs=7, last=50))
-    write_log(runs / "seed3", text, training(), "Evaluate on the *test* set\n")
+    write_log(runs / "seed3", text, result(100, split="val"), training(), "Evaluate on the *test* set\n")
     write_log(runs / "seed4", "")
     assert main([str(tmp_path)]) == 1
     printed = capsys.readouterr()

@@ -108,6 +108,19 @@ def test_tcp_evaluates_beside_its_training_folder(tmp_path: Path) -> None:
     assert together["H"] == near(2 * 87 * 81 / 168)
 
 
+def test_two_experiments_of_tcp_keep_base_and_new_together(tmp_path: Path) -> None:
+    tail = "ucf101/shots_16/TCP/vit_b16/seed1"
+    for name, base, new in (("output_1108_4", 870, 810), ("output_1108_8", 850, 750)):
+        write_log(
+            tmp_path / name / "base2new/train_base" / tail, head("TCP", "UCF101", "base"), training(), result(base)
+        )
+        test = tmp_path / f"{name}_eval" / "base2new/test_new" / tail
+        write_log(test, head("TCP", "UCF101", "new", model_dir="m"), result(new))
+    found = table(tmp_path, "UCF101")
+    assert line(found, "TCP [output_1108_4]")["H"] == near(2 * 87 * 81 / 168)
+    assert line(found, "TCP [output_1108_8]")["H"] == near(2 * 85 * 75 / 160)
+
+
 def test_dept_layout(tmp_path: Path) -> None:
     """DePT: outputs/<run>/train_base/<Trainer>/<dataset>/shots16/<cfg>/seed1, with a launcher's log above."""
     trainer, tail = "ExtrasLinearProbeCoOp", "food101/shots16/vit_b16_ep10_bs4_lr35/seed1"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -226,3 +227,23 @@ def test_all_classes_in_one_label_space(tmp_path: Path) -> None:
     write_results(folder, 70.0, subset="all", metrics=inside)
     values = line(only_table(build([tmp_path]), "Base and new classes in one label space"), "CoOp")
     assert (values["accuracy"], values["new_accuracy"]) == (70.0, 60.0)
+
+
+def test_base_evaluated_twice_with_one_result_is_no_problem(tmp_path: Path) -> None:
+    """MaPLe's scripts evaluate base classes again in test_base."""
+    tail = "eurosat/shots_4/CoOp/vit_b16/seed1"
+    write_results(tmp_path / "base2new/train_base" / tail, 80.0)
+    write_results(tmp_path / "base2new/test_base" / tail, 80.02)
+    report = build([tmp_path])
+    assert report.complete
+    assert len(only_table(report).lines) == 1
+
+
+def test_two_differing_results_of_one_seed_are_said_and_the_newer_counts(tmp_path: Path) -> None:
+    tail = "eurosat/shots_4/CoOp/vit_b16/seed1"
+    old = write_results(tmp_path / "base2new/train_base" / tail, 80.0)
+    os.utime(old, (1, 1))
+    write_results(tmp_path / "base2new/test_base" / tail, 70.0)
+    report = build([tmp_path])
+    assert [(problem.kind, "train_base" in problem.folder) for problem in report.problems] == [("duplicate", True)]
+    assert line(only_table(report), "CoOp")["base"] == near(70)
