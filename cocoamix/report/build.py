@@ -76,6 +76,8 @@ def build(directories: Sequence[str | os.PathLike[str]], options: Options | None
         raise no_baseline(options.baseline, labels)
     notes = list(dict.fromkeys(inventory.notes))
     problems = list(dict.fromkeys(inventory.problems))
+    for section in sections:
+        section.charts = [chart for chart in section.charts if any(series.x for series in chart.series)]
     return Report([str(directory) for directory in directories], sections, runs, problems, notes)
 
 
@@ -238,6 +240,7 @@ def _few_shot(runs: Sequence[Run], options: Options, inventory: Inventory, label
     labels += [row.label for row in rows]
     datasets = sort_datasets(run.dataset for run in chosen)
     tables = [shots_average_table(rows, datasets, "few-shot-average")] if len(datasets) > 1 else []
+    tables = [one for one in tables if not all(value.mean is None for line in one.lines for value in line.values)]
     tables += [shots_table(rows, dataset, f"few-shot-{simplify(dataset)}") for dataset in datasets]
     section.tables += tables
     for table in tables:

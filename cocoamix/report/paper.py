@@ -47,7 +47,7 @@ def setting_differs(part: str, rows: Sequence[Row], shots: int | None = None) ->
     printed = figures()[part]
     words = []
     if shots is not None and "shots" in printed and shots != printed["shots"]:
-        words.append(f"{shots} shots here, {printed['shots']} in the paper")
+        words.append(f"{shots} shot{'s' * (shots != 1)} here, {printed['shots']} in the paper")
     backbones = {str(run.protocol["backbone"]) for row in rows for run in row.runs if "backbone" in run.protocol}
     others = sorted(name for name in backbones if simplify(name) != simplify(printed["backbone"]))
     if others:

@@ -135,6 +135,7 @@ def _figure(height: float, title: str) -> tuple[Figure, Any]:
 
 def _legend(figure: Figure, axes: Any, labels: int, longest: int) -> None:
     handles, texts = axes.get_legend_handles_labels()
+    texts = [textwrap.shorten(text, 48, placeholder="...") for text in texts]
     if labels > 1:
         columns = max(1, min(labels, int(52 / (longest + 6))))
         figure.legend(handles, texts, loc="outside lower center", ncols=columns, handlelength=1.4, columnspacing=1.4)
@@ -223,10 +224,7 @@ def _shots(tick: str) -> str:
     return re.sub(r" shots?$", "", tick)
 
 
-def _wrap(label: str, width: int = 14) -> str:
-    """Break a long name once, at a space."""
-    if len(label) <= width or " " not in label:
-        return label
-    spaces = [match.start() for match in re.finditer(" ", label)]
-    middle = min(spaces, key=lambda at: abs(at - len(label) / 2))
-    return label[:middle] + "\n" + label[middle + 1 :]
+def _wrap(label: str) -> str:
+    """Break a long name into short lines; what does not fit is in the table."""
+    lines = textwrap.wrap(label, 16)
+    return "\n".join(lines[:3]) + ("..." if len(lines) > 3 else "")

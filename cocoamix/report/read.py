@@ -13,7 +13,7 @@ from typing import Any
 from cocoamix.errors import UserError
 
 from .logs import Log, canonical, list_logs, read_log
-from .names import dataset_name, is_zero_shot
+from .names import dataset_name, is_zero_shot, simplify
 from .paths import Place, read_path
 
 RESULTS = "results.json"
@@ -187,7 +187,7 @@ def _read_results(folder: Path, names: list[str], place: Place, origin: int) -> 
         metrics=metrics,
         sessions=sessions,
         protocol=flatten(data.get("protocol") or {}),
-        settings={key: value for key, value in config.items() if not _NOT_SETTINGS.match(key)},
+        settings=_settings(config, str(data["trainer"])),
         fingerprint=str(data.get("fingerprint") or ""),
         rest=place.rest,
         written=path.stat().st_mtime,
@@ -199,6 +199,15 @@ def _read_results(folder: Path, names: list[str], place: Place, origin: int) -> 
         if logs:  # only the command line has the name of the configuration and the model that was loaded
             run = _complete(run, read_log(logs[-1]).arguments)
     return _with_task(run)
+
+
+def _settings(config: Mapping[str, Any], trainer: str) -> dict[str, Any]:
+    """Return what a run was told to do. The sections of other trainers do not matter to it."""
+    name = simplify(trainer)
+    sections = {key.split(".")[1] for key in config if key.startswith("TRAINER.") and key.count(".") > 1}
+    own = {section for section in sections if simplify(section) in name} or sections
+    others = {key for key in config if key.startswith("TRAINER.") and key.split(".")[1] in sections - own}
+    return {key: value for key, value in config.items() if not _NOT_SETTINGS.match(key) and key not in others}
 
 
 def _sessions(data: Mapping[str, Any]) -> tuple[float, ...]:
@@ -268,7 +277,7 @@ def _runs_of_log(folder: Path, path: Path, log: Log, place: Place, origin: int) 
         seed=place.seed if place.seed is not None else int(printed_seed) if printed_seed.isdigit() else None,
         metrics={},
         protocol=_protocol_of_log(config, trainer),
-        settings={key: value for key, value in config.items() if not _NOT_SETTINGS.match(key)},
+        settings=_settings(config, trainer),
         rest=place.rest,
         written=path.stat().st_mtime,
         read_from=path.name,

@@ -6,6 +6,7 @@ Runs that differ in more than the seed are never averaged. They become rows of t
 from __future__ import annotations
 
 import fnmatch
+import re
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -120,11 +121,24 @@ def _split_by_facts(label: str, runs: list[Run], inventory: Inventory) -> list[t
             else:
                 values.append(run.settings.get(key, run.protocol.get(key)))
         groups[tuple(values)].append(run)
-    keys = [*everywhere, *within]
-    return [
-        (", ".join(f"{_short(key)}={show(value)}" for key, value in list(zip(keys, values, strict=True))[:3]), members)
-        for values, members in groups.items()
-    ]
+    return list(zip(_fact_names([*everywhere, *within], list(groups)), groups.values(), strict=True))
+
+
+def _fact_names(keys: list[str], groups: list[tuple[Hashable, ...]]) -> list[str]:
+    """Name groups by as few of the facts in which they differ as tell them apart."""
+    kept = list(range(len(keys)))
+    for place in reversed(range(len(keys))):
+        fewer = [one for one in kept if one != place]
+        if len({tuple(values[one] for one in fewer) for values in groups}) == len(groups):
+            kept = fewer
+    names = [", ".join(f"{_short(keys[place])}={_brief(show(values[place]))}" for place in kept) for values in groups]
+    if len(kept) > 3 or len(set(names)) < len(names):
+        return [f"kind {number}" for number in range(1, len(groups) + 1)]
+    return names
+
+
+def _brief(text: str, length: int = 24) -> str:
+    return text if len(text) <= length else text[: length - 3] + "..."
 
 
 def _facts(run: Run, by_cell: bool) -> dict[str, Any]:
@@ -292,6 +306,8 @@ def show(value: Any) -> str:
         return "(" + ", ".join(show(item) for item in value) + ")"
     if value is None:
         return "not said"
+    if isinstance(value, str) and re.fullmatch(r"[0-9a-f]{32,}", value):
+        return value[:12]  # of a hash so much is enough
     return str(value) if str(value) else "empty"
 
 

@@ -169,3 +169,18 @@ def test_report_needs_neither_torch_nor_matplotlib(tmp_path: Path) -> None:
         [sys.executable, "-c", code, str(tmp_path), "--quiet"], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_page_without_matplotlib_is_explained(tmp_path: Path) -> None:
+    write_pair(tmp_path, 80.0, 60.0)
+    code = (
+        "import sys; sys.modules['matplotlib'] = None; from cocoamix.report.__main__ import main; "
+        "sys.exit(main(sys.argv[1:]))"
+    )
+    page = tmp_path / "page.html"
+    command = [sys.executable, "-c", code, str(tmp_path), "--html", str(page)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "80.00" in done.stdout
+    assert "The figures need matplotlib" in done.stderr
+    assert not page.exists()

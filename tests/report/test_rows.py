@@ -9,6 +9,7 @@ import pytest
 
 from cocoamix.errors import UserError
 from cocoamix.report.build import Options, Report, build
+from cocoamix.report.render_html import render
 from tests.report.test_peers import line, near
 from tests.report.trees import head, result, training, write_log, write_pair, write_results
 
@@ -247,3 +248,25 @@ def test_two_differing_results_of_one_seed_are_said_and_the_newer_counts(tmp_pat
     report = build([tmp_path])
     assert [(problem.kind, "train_base" in problem.folder) for problem in report.problems] == [("duplicate", True)]
     assert line(only_table(report), "CoOp")["base"] == near(70)
+
+
+def test_rows_that_differ_in_much_have_names_of_their_own(tmp_path: Path) -> None:
+    for seed in (1, 2, 3):
+        optim = {"MAX_EPOCH": 50 * seed, "LR": 0.1 * seed, "NAME": "sgd", "MOMENTUM": 0.9 if seed == 1 else 0.8}
+        write_pair(tmp_path, 80.0, 60.0, seed=seed, config={"OPTIM": optim})
+    labels = [one.label for one in only_table(build([tmp_path])).lines]
+    assert labels == ["CoOp [MAX_EPOCH=100]", "CoOp [MAX_EPOCH=150]", "CoOp [MAX_EPOCH=50]"]
+
+
+def test_settings_of_other_trainers_do_not_matter(tmp_path: Path) -> None:
+    for seed in (1, 2):
+        sections = {"NAME": "CoOp", "COOP": {"N_CTX": 16}, "MAPLE": {"N_CTX": seed}}
+        write_pair(tmp_path, 80.0, 60.0, seed=seed, config={"TRAINER": sections})
+    assert len(only_table(build([tmp_path])).lines) == 1
+
+
+def test_a_tree_without_pairs_has_no_figure_of_h(tmp_path: Path) -> None:
+    write_results(tmp_path / "base2new/train_base/eurosat/shots_4/CoOp/vit_b16/seed1", 80.0)
+    report = build([tmp_path])
+    assert [chart.kind for chart in report.sections[0].charts] == ["bars"]
+    assert "<svg" in render(report)
