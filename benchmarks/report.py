@@ -1,0 +1,84 @@
+"""How long the report takes on a tree of 2,000 runs: half with results.json, half with logs of 50 epochs.
+
+    python benchmarks/report.py
+
+Prints the seconds of reading alone and of the whole command, page and figures included, each the best of three.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from cocoamix.report.__main__ import main as report
+from cocoamix.report.read import find_runs
+from tests.report.trees import UPSTREAM, head, result, write_log, write_pair
+
+DATASETS = (
+    "EuroSAT",
+    "DTD",
+    "Food101",
+    "UCF101",
+    "OxfordPets",
+    "StanfordCars",
+    "SUN397",
+    "Caltech101",
+    "ImageNet",
+    "Own",
+)
+BATCHES = 20  # lines of an epoch
+
+
+def write_tree(root: Path, runs: int) -> int:
+    """Write `runs` run folders in CoOp's layout; return the bytes of their logs."""
+    epochs = "".join(UPSTREAM.format(e=epoch, E=50) * BATCHES for epoch in range(1, 51)) + "Finish training\n"
+    size = 0
+    seeds = runs // 4 // len(DATASETS)
+    for dataset in DATASETS:
+        for seed in range(1, seeds + 1):
+            write_pair(root, 70 + seed / 10, 60.0, dataset=dataset, seed=seed)
+            tail = f"{dataset.lower()}/shots_16/CoCoOp/vit_b16/seed{seed}"
+            for kind, subset in (("train_base", "base"), ("test_new", "new")):
+                text = head("CoCoOp", dataset, subset, seed)
+                path = write_log(root / "base2new" / kind / tail, text, epochs, result(600 + seed))
+                size += path.stat().st_size
+    return size
+
+
+def best(work: Callable[[], object]) -> float:
+    """Return the seconds of the fastest of three."""
+    times = []
+    for _ in range(3):
+        start = time.perf_counter()
+        with contextlib.redirect_stdout(io.StringIO()):
+            work()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=2000)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder) / "output"
+        size = write_tree(root, args.runs)
+        found = len(find_runs([root]).runs)
+        print(f"{found} run folders, {size / 2**20:.0f} MiB of logs")
+        print(f"read:          {best(lambda: find_runs([root])):.2f} s")
+        print(f"tables:        {best(lambda: report([str(root)])):.2f} s")
+        page = str(Path(folder) / "page.html")
+        print(f"page, figures: {best(lambda: report([str(root), '--quiet', '--html', page])):.2f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,109 @@
+"""Tables and figures from any tree of results: ours (results.json) or logs of CoOp and its descendants.
+
+    python -m cocoamix.report output
+    python -m cocoamix.report output --baseline CoOp --paper --html report.html
+
+Exit status: 0 when every run that was found is in the report, 1 when some were left out (they are listed on the
+error stream), 2 when there is nothing to report or an argument is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from cocoamix.errors import UserError
+from cocoamix.files import write_json, write_text
+
+from . import render_latex, render_markdown, render_text
+from .build import Options, Report, build
+from .render_data import render_csv, render_json
+
+
+def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m cocoamix.report", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("directories", nargs="+", metavar="DIR", help="folder of a run, or any folder above runs")
+    parser.add_argument("--baseline", default="", metavar="METHOD", help="show differences to it, with a paired test")
+    parser.add_argument("--paper", action="store_true", help="lay the paper's printed figures beside ours")
+    parser.add_argument("--common", action="store_true", help="average over the datasets that all methods have")
+    parser.add_argument(
+        "--name",
+        action="append",
+        default=[],
+        metavar="PATTERN=NAME",
+        help="name the rows whose Trainer/config matches; equal names make one row, e.g. 'CoOp/*=CoOp'",
+    )
+    for kind in ("markdown", "latex", "csv", "json", "html"):
+        parser.add_argument(f"--{kind}", metavar="FILE", help=f"write the report as {kind} to FILE")
+    parser.add_argument("--plots", metavar="FOLDER", help="write the figures to FOLDER, as SVG and PDF")
+    parser.add_argument("--quiet", action="store_true", help="print no tables")
+    return parser.parse_args(argv)
+
+
+def read_names(texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """Return the pairs of --name."""
+    pairs = []
+    for text in texts:
+        pattern, equals, name = text.partition("=")
+        if not (pattern and equals and name):
+            raise UserError(f"--name {text}: write PATTERN=NAME, such as 'CoOp/vit_b16_ep50*=CoOp'.")
+        pairs.append((pattern, name))
+    return tuple(pairs)
+
+
+def write_files(report: Report, args: argparse.Namespace) -> None:
+    """Write the files that were asked for."""
+    if args.markdown:
+        write_text(args.markdown, render_markdown.render(report))
+    if args.latex:
+        write_text(args.latex, render_latex.render(report))
+    if args.csv:
+        write_text(args.csv, render_csv(report))
+    if args.json:
+        write_json(args.json, render_json(report))
+    if args.html or args.plots:
+        from . import plots, render_html  # matplotlib takes a second to import
+
+        if args.html:
+            write_text(args.html, render_html.render(report))
+        if args.plots:
+            plots.write(report, Path(args.plots))
+
+
+def run(args: argparse.Namespace) -> int:
+    """Make the report that the arguments describe."""
+    options = Options(args.baseline, args.paper, args.common, read_names(args.name))
+    report = build(args.directories, options)
+    if not args.quiet:
+        colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+        width = shutil.get_terminal_size((100, 24)).columns if sys.stdout.isatty() else 160
+        print(render_text.render(report, width, colour), end="")
+    write_files(report, args)
+    if report.problems:
+        sys.stdout.flush()
+        print(render_text.problems(report), file=sys.stderr)
+    return 0 if report.complete else 1
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run, and turn what a person can mend into one sentence and exit status 2."""
+    args = parse_arguments(argv)
+    try:
+        return run(args)
+    except BrokenPipeError:  # as by `| head`: who stops reading has what they wanted
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (UserError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,249 @@
+"""The whole report from some folders: sections of tables and charts, with what was left out and why."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from cocoamix.errors import UserError
+
+from . import paper as printed
+from .differences import difference_table, find_baseline, no_baseline
+from .names import is_zero_shot, simplify, sort_datasets
+from .read import Inventory, Problem, Run, find_runs
+from .rows import Row, find_sources, make_rows
+from .sweeps import find_sweeps
+from .tables import (
+    Section,
+    all_classes_table,
+    average_table,
+    bars_chart,
+    curves_chart,
+    dataset_table,
+    dots_chart,
+    sessions_table,
+    shots_average_table,
+    shots_kind,
+    shots_table,
+    transfer_table,
+)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a person asked for."""
+
+    baseline: str = ""
+    paper: bool = False
+    common: bool = False  # average over the datasets that all methods have
+    names: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass
+class Report:
+    """All that a report says."""
+
+    folders: list[str]
+    sections: list[Section]
+    runs: list[Run]
+    problems: list[Problem]
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every run that was found is in it."""
+        return not self.problems
+
+
+def build(directories: Sequence[str | os.PathLike[str]], options: Options | None = None) -> Report:
+    """Read the runs below the folders and make the report."""
+    options = options or Options()
+    inventory = find_runs(directories)
+    runs = find_sources(inventory.runs)
+    labels: list[str] = []
+    sections = _base_to_new(runs, options, inventory, labels)
+    sections += _transfer(runs, options, inventory, labels)
+    sections += _sessions(runs, options, inventory, labels)
+    sections += _few_shot(runs, options, inventory, labels)
+    if not sections:
+        first = inventory.problems[0]
+        raise UserError(
+            f"None of the {len(inventory.problems)} run(s) below {', '.join(map(str, directories))} has a result. "
+            f"The first: {first.folder}: {first.reason}."
+        )
+    if options.baseline and not any(simplify(options.baseline) in simplify(label) for label in labels):
+        raise no_baseline(options.baseline, labels)
+    notes = list(dict.fromkeys(inventory.notes))
+    problems = list(dict.fromkeys(inventory.problems))
+    for section in sections:
+        section.charts = [chart for chart in section.charts if any(series.x for series in chart.series)]
+    return Report([str(directory) for directory in directories], sections, runs, problems, notes)
+
+
+def _groups(runs: Sequence[Run]) -> list[int | None]:
+    """Return the numbers of shots that need a table of their own; what is not trained joins each of them."""
+    shots = {run.shots for run in runs if not is_zero_shot(run.trainer)}
+    return sorted(shots, key=lambda value: (value is None, value or 0)) or [None]
+
+
+def _of_shots(runs: Sequence[Run], shots: int | None) -> list[Run]:
+    return [run for run in runs if run.shots == shots or is_zero_shot(run.trainer)]
+
+
+def _sort(rows: list[Row]) -> list[Row]:
+    """Zero-shot methods first, our own method last, others by name, as the field's tables do."""
+    return sorted(
+        rows, key=lambda row: (not is_zero_shot(row.trainer), row.trainer.startswith("CoCoA"), row.label.lower())
+    )
+
+
+def _setting(shots: int | None) -> str:
+    return "" if shots is None else f", {shots} shot" + "s" * (shots != 1)
+
+
+# ---------------------------------------------------------------------------------------- base to new
+
+
+def _base_to_new(runs: Sequence[Run], options: Options, inventory: Inventory, labels: list[str]) -> list[Section]:
+    runs = [run for run in runs if run.task == "base2new"]
+    sections = []
+    for shots in _groups(runs) if runs else []:
+        rows = _sort(make_rows(_of_shots(runs, shots), options.names, inventory))
+        labels += [row.label for row in rows]
+        key = "base2new" + ("" if shots is None else f"-{shots}")
+        section = Section(key, f"Base to new{_setting(shots)}")
+        halves = [run.dataset for row in rows for run in row.runs if run.subset != "all"]
+        datasets = sort_datasets(halves)
+        averaged = _averaged(rows, datasets, options, section)
+        if datasets:
+            _fill_base_to_new(section, rows, datasets, averaged, shots, options)
+        whole = all_classes_table(rows, sort_datasets(run.dataset for row in rows for run in row.runs), f"{key}-all")
+        section.tables += [whole] if whole else []
+        sections.append(section)
+    return sections
+
+
+def _averaged(rows: Sequence[Row], datasets: list[str], options: Options, section: Section) -> list[str]:
+    """Return the datasets that the average is over."""
+    if not options.common:
+        return datasets
+    shared = [one for one in datasets if all(row.by_seed(one, "base") and row.by_seed(one, "new") for row in rows)]
+    if len(shared) < len(datasets):
+        left = ", ".join(one for one in datasets if one not in shared)
+        section.notes.append(f"Averages are over what all methods have (--common); left out: {left}.")
+    return shared
+
+
+def _fill_base_to_new(
+    section: Section, rows: list[Row], datasets: list[str], averaged: list[str], shots: int | None, options: Options
+) -> None:
+    key = section.key
+    printed_somewhere = False
+    baseline = find_baseline(rows, options.baseline) if options.baseline else None
+    if len(averaged) > 1:
+        table = average_table(rows, averaged, f"{key}-average")
+        section.tables.append(table)
+        title = f"Average over {len(averaged)} datasets"
+        section.charts.append(bars_chart(rows, averaged, f"{key}-bars", title))
+        if options.paper:
+            printed_somewhere |= printed.add_to_average_table(table, averaged)
+    elif len(datasets) == 1:
+        section.charts.append(bars_chart(rows, datasets, f"{key}-bars", datasets[0]))
+    for dataset in datasets:
+        table = dataset_table(rows, dataset, f"{key}-{simplify(dataset)}")
+        section.tables.append(table)
+        if options.paper:
+            printed_somewhere |= printed.add_to_dataset_table(table, dataset)
+    if baseline:
+        differences = difference_table(rows, baseline, averaged or datasets, f"{key}-difference", section.notes)
+        if differences:
+            section.tables.insert(1, differences)  # below the averages, or the only dataset
+    if options.paper:
+        section.tables += printed.beside_tables(rows, datasets, f"{key}-paper")
+        _say_paper(section, "base_to_new", printed_somewhere, rows, shots, ", ".join(datasets))
+    for sweep, chart in find_sweeps(rows, averaged or datasets, key):
+        section.tables.append(sweep)
+        section.charts.append(chart)
+    section.charts.append(dots_chart(rows, datasets, f"{key}-dots", "H of each seed"))
+
+
+def _say_paper(section: Section, part: str, there: bool, rows: list[Row], shots: int | None, what: str) -> None:
+    if not there:
+        section.notes.append(f"The paper has no figures for {what}.")
+        return
+    section.notes.append(printed.source_note(part))
+    differing = printed.setting_differs(part, rows, shots)
+    if differing:
+        section.notes.append(f"The settings differ: {'; '.join(differing)}.")
+
+
+# ---------------------------------------------------------------------------------------- transfer
+
+
+def _transfer(runs: Sequence[Run], options: Options, inventory: Inventory, labels: list[str]) -> list[Section]:
+    moved = [run for run in runs if run.task == "transfer"]
+    zero_shot = [run for run in runs if run.task == "few-shot" and is_zero_shot(run.trainer)]
+    sections = []
+    for source in sort_datasets(run.source for run in moved):
+        chosen = [run for run in moved if run.source == source]
+        for shots in _groups(chosen):
+            rows = _sort(make_rows(_of_shots(chosen + zero_shot, shots), options.names, inventory))
+            labels += [row.label for row in rows]
+            key = f"transfer-{simplify(source) or 'unknown'}" + ("" if shots is None else f"-{shots}")
+            section = Section(key, f"Transfer from {source or 'an unknown source'}{_setting(shots)}")
+            targets = sort_datasets(run.dataset for run in chosen if run.dataset != source)
+            domains = [one for one in targets if source and simplify(one).startswith(simplify(source))]
+            others = [one for one in targets if one not in domains]
+            if others:
+                table = transfer_table(rows, source, others, f"{key}-datasets", "To other datasets")
+                there = options.paper and printed.add_to_transfer_table(table, source, others)
+                if options.paper:
+                    _say_paper(section, "transfer", there, rows, shots, "this transfer")
+                section.tables.append(table)
+            if domains:
+                section.tables.append(
+                    transfer_table(rows, source, domains, f"{key}-domains", "To other domains of the source")
+                )
+            sections.append(section)
+    return sections
+
+
+# ---------------------------------------------------------------------------------------- sessions
+
+
+def _sessions(runs: Sequence[Run], options: Options, inventory: Inventory, labels: list[str]) -> list[Section]:
+    chosen = [replace(run, subset="all") for run in runs if run.task == "fscil"]
+    if not chosen:
+        return []
+    section = Section("fscil", "Few-shot class-incremental learning")
+    for dataset in sort_datasets(run.dataset for run in chosen):
+        rows = _sort(make_rows([run for run in chosen if run.dataset == dataset], options.names, inventory))
+        labels += [row.label for row in rows]
+        table = sessions_table(rows, dataset, f"fscil-{simplify(dataset)}")
+        if options.paper:
+            _say_paper(section, "fscil", printed.add_to_sessions_table(table, rows), rows, None, dataset)
+        section.tables.append(table)
+        section.charts.append(curves_chart(table, f"fscil-{simplify(dataset)}-curves", dataset, "session"))
+    return [section]
+
+
+# ---------------------------------------------------------------------------------------- few-shot
+
+
+def _few_shot(runs: Sequence[Run], options: Options, inventory: Inventory, labels: list[str]) -> list[Section]:
+    chosen = [replace(run, subset=shots_kind(run.trainer, run.shots)) for run in runs if run.task == "few-shot"]
+    if not chosen or (all(is_zero_shot(run.trainer) for run in chosen) and any(run.task == "transfer" for run in runs)):
+        return []
+    section = Section("few-shot", "Few-shot, all classes")
+    rows = _sort(make_rows(chosen, options.names, inventory))
+    labels += [row.label for row in rows]
+    datasets = sort_datasets(run.dataset for run in chosen)
+    tables = [shots_average_table(rows, datasets, "few-shot-average")] if len(datasets) > 1 else []
+    tables = [one for one in tables if not all(value.mean is None for line in one.lines for value in line.values)]
+    tables += [shots_table(rows, dataset, f"few-shot-{simplify(dataset)}") for dataset in datasets]
+    section.tables += tables
+    for table in tables:
+        if sum(column.key[0].isdigit() for column in table.columns) > 1:
+            section.charts.append(curves_chart(table, f"{table.key}-curves", table.title, "shots"))
+    return [section]

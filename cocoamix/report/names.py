@@ -1,0 +1,79 @@
+"""Names of datasets and methods: folders, classes and papers spell them in many ways; here each has one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+# In the order of the papers' tables. Each line: the name that tables show, then other spellings.
+_DATASETS = (
+    ("ImageNet",),
+    ("Caltech101",),
+    ("OxfordPets",),
+    ("StanfordCars",),
+    ("Flowers102", "OxfordFlowers"),
+    ("Food101",),
+    ("FGVCAircraft",),
+    ("SUN397",),
+    ("DTD", "DescribableTextures"),
+    ("EuroSAT",),
+    ("UCF101",),
+    ("ImageNetV2",),
+    ("ImageNet-Sketch",),
+    ("ImageNet-A",),
+    ("ImageNet-R",),
+    ("CIFAR100", "CIFAR100FSCIL"),
+)
+
+_TRAINERS = {
+    "zeroshotclip": "CLIP",
+    "zeroshotclip2": "CLIP, ensemble of templates",
+    "cocoamix": "CoCoA-Mix",
+    "zeroshotclipfscil": "CLIP-ZSL",
+    "coopfscil": "CoOp-FSCIL",
+    "cocoamixfscil": "CoCoA-Mix",
+    "extraslinearprobecoop": "DePT (CoOp)",
+    "extraslinearprobecocoop": "DePT (CoCoOp)",
+    "extraslinearprobekgcoop": "DePT (KgCoOp)",
+    "extraslinearprobemaple": "DePT (MaPLe)",
+}
+
+
+def simplify(name: str) -> str:
+    """Return a name without case and punctuation, which differ between folders, classes and papers."""
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+_SHOWN = {simplify(spelling): line[0] for line in _DATASETS for spelling in line}
+_ORDER = {line[0]: place for place, line in enumerate(_DATASETS)}
+
+
+def dataset_name(spelling: str) -> str:
+    """Return the name that tables show for a dataset's folder or class name."""
+    known = _SHOWN.get(simplify(spelling))
+    if known:
+        return known
+    if re.search(r"[A-Z]", spelling):
+        return spelling
+    # The folder of a dataset of one's own: shapes_night is ShapesNight in its results.
+    return "".join(part[:1].upper() + part[1:] for part in re.split(r"[_\-\s]+", spelling))
+
+
+def is_dataset(spelling: str) -> bool:
+    """Say whether a folder's name is that of a dataset of the field."""
+    return simplify(spelling) in _SHOWN
+
+
+def sort_datasets(datasets: Iterable[str]) -> list[str]:
+    """Return the datasets in the order of the papers' tables; others follow by name."""
+    return sorted(set(datasets), key=lambda name: (_ORDER.get(name, len(_ORDER)), name))
+
+
+def method_name(trainer: str) -> str:
+    """Return the name that tables show for a trainer."""
+    return _TRAINERS.get(simplify(trainer), trainer)
+
+
+def is_zero_shot(trainer: str) -> bool:
+    """Say whether a trainer trains nothing, so that neither shots nor seeds matter to it."""
+    return simplify(trainer).startswith(("zeroshot", "clipzsl"))

@@ -1,0 +1,153 @@
+"""The paper's printed figures, laid beside ours and named as such. They are never averaged or compared for the best."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from .names import simplify
+from .rows import Row
+from .stats import harmonic, mean
+from .tables import METRICS, PLAIN, Column, Line, Table, Value, measure, summarise
+
+
+@lru_cache(maxsize=1)
+def figures() -> dict[str, Any]:
+    """Return the printed figures with their source."""
+    content: dict[str, Any] = json.loads((Path(__file__).parent / "paper.json").read_text(encoding="utf-8"))
+    return content
+
+
+def paper_method(row: Row, methods: Sequence[str]) -> str | None:
+    """Return the paper's name of a row's method."""
+    names = {simplify(name): name for name in methods}
+    if simplify(row.label) in names:
+        return names[simplify(row.label)]
+    settings = row.runs[0].settings if row.runs else {}
+    if simplify(row.trainer) == "cocoamix" and settings.get("TRAINER.COCOAMIX.ENSEMBLE") == "uniform":
+        return names.get("coaloss")
+    return names.get(simplify(row.label.split(" (")[0].split(" [")[0]))
+
+
+def _value(entry: dict[str, float]) -> Value:
+    return Value(entry["mean"], entry.get("std"))
+
+
+def source_note(part: str) -> str:
+    """Return where a part of the figures is from."""
+    content = figures()
+    return f"Lines that say (paper) are printed figures of {content['source']}: {content[part]['setting']}."
+
+
+def setting_differs(part: str, rows: Sequence[Row], shots: int | None = None) -> list[str]:
+    """Return in what our runs differ from the paper's setting, in words."""
+    printed = figures()[part]
+    words = []
+    if shots is not None and "shots" in printed and shots != printed["shots"]:
+        words.append(f"{shots} shot{'s' * (shots != 1)} here, {printed['shots']} in the paper")
+    backbones = {str(run.protocol["backbone"]) for row in rows for run in row.runs if "backbone" in run.protocol}
+    others = sorted(name for name in backbones if simplify(name) != simplify(printed["backbone"]))
+    if others:
+        words.append(f"backbone {', '.join(others)} here, {printed['backbone']} in the paper")
+    return words
+
+
+def add_to_dataset_table(table: Table, dataset: str) -> bool:
+    """Append the paper's lines on a dataset; say whether it has any."""
+    printed = figures()["base_to_new"]["datasets"].get(dataset)
+    if printed is None:
+        return False
+    for method, entry in printed.items():
+        values = [_value(entry[column.key]) for column in METRICS]
+        other = Value(harmonic(entry["base"]["mean"], entry["new"]["mean"]))
+        table.lines.append(Line(f"{method} (paper)", [*values, other, Value(text="3" if method != "CLIP" else "1")]))
+        table.lines[-1].kind = "paper"
+    return True
+
+
+def add_to_average_table(table: Table, datasets: Sequence[str]) -> bool:
+    """Append the paper's averages: as printed for its eleven datasets, else computed from its figures on ours."""
+    printed = figures()["base_to_new"]["datasets"]
+    if any(dataset not in printed for dataset in datasets):
+        return False
+    whole = set(datasets) == set(printed) - {"Average"}
+    for method in printed["Average"]:
+        entry = printed["Average"][method]
+        means = [
+            entry[c.key]["mean"] if whole else mean([printed[one][method][c.key]["mean"] for one in datasets])
+            for c in METRICS
+        ]
+        values = [Value(value) for value in means] + [Value(harmonic(means[0], means[1]))]
+        words = "as printed" if whole else "computed"
+        table.lines.append(Line(f"{method} (paper)", [*values, Value(text=words), Value()], "paper"))
+    if not whole:
+        table.caption += f" The paper's averages are computed from its figures on these {len(datasets)} datasets."
+    return True
+
+
+def beside_tables(rows: Sequence[Row], datasets: Sequence[str], key: str) -> list[Table]:
+    """Return for each method that the paper has one table: ours, the paper's and the difference, by dataset."""
+    printed = figures()["base_to_new"]["datasets"]
+    shared = [dataset for dataset in datasets if dataset in printed]
+    tables = []
+    for row in rows:
+        method = paper_method(row, list(printed["Average"]))
+        if method is None or not shared:
+            continue
+        lines = []
+        for dataset in shared:
+            values = []
+            for column in METRICS:
+                own, theirs = summarise(measure(row, dataset)[column.key]), _value(printed[dataset][method][column.key])
+                gap = Value() if own.mean is None else Value(own.mean - (theirs.mean or 0.0))
+                values += [own, theirs, gap]
+            lines.append(Line(dataset, values))
+        columns = []
+        for column in METRICS:
+            columns += [Column(column.key, f"{column.title} ours", PLAIN)]
+            columns += [Column(f"{column.key}_paper", f"{column.title} paper", PLAIN)]
+            columns += [Column(f"{column.key}_gap", f"Δ {column.title}", PLAIN, signed=True)]
+        title = f"{row.label} beside {method} in the paper"
+        caption = "Δ is ours minus the paper's."
+        tables.append(Table(f"{key}-{simplify(row.label)}", title, columns, lines, first="dataset", caption=caption))
+    return tables
+
+
+def add_to_transfer_table(table: Table, source: str, targets: Sequence[str]) -> bool:
+    """Append the paper's lines where its source and targets are those of the table."""
+    printed = figures()["transfer"]
+    if source != printed["source"] or any(target not in printed["datasets"]["CLIP"] for target in targets):
+        return False
+    whole = set(targets) == set(printed["datasets"]["CLIP"]) - {source, "Average"}
+    for method, entry in printed["datasets"].items():
+        summary = printed["summary"][method]
+        reached = [entry[target] for target in targets]
+        last = [summary["target"], summary["H"]]
+        if not whole:
+            last = [mean(reached), mean([harmonic(entry[source], value) for value in reached])]
+        values = [Value(value) for value in [entry[source], *reached, *last]]
+        table.lines.append(Line(f"{method} (paper)", [*values, Value()], "paper"))
+    return True
+
+
+def add_to_sessions_table(table: Table, rows: Sequence[Row]) -> bool:
+    """Append the paper's lines to a table of the same dataset, cut into the same sessions."""
+    printed = figures()["fscil"]
+    count = sum(column.key.startswith("session_") for column in table.columns)
+    facts = [run.protocol for row in rows for run in row.runs]
+    cut_alike = all(
+        one.get(f"fscil.{key}", value) == value for one in facts for key, value in printed["sessions"].items()
+    )
+    if table.title != printed["dataset"] or not cut_alike:
+        return False
+    added = False
+    for method, entry in printed["methods"].items():
+        sessions = entry.get("sessions", [None] * count)
+        if len(sessions) == count:
+            values = [Value(value, decimals=1) for value in [*sessions, entry["mean"], entry.get("PD")]]
+            table.lines.append(Line(f"{method} (paper)", [*values, Value()], "paper"))
+            added = True
+    return added

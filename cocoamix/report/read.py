@@ -1,0 +1,336 @@
+"""Finding the runs below some folders, and reading each from its results.json or its logs."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from cocoamix.errors import UserError
+
+from .logs import Log, canonical, list_logs, read_log
+from .names import dataset_name, is_zero_shot, simplify
+from .paths import Place, read_path
+
+RESULTS = "results.json"
+
+# Settings that say where and how fast a run goes, or that differ from run to run by design.
+_NOT_SETTINGS = re.compile(
+    r"^(?:OUTPUT_DIR|RESUME|VERBOSE|USE_CUDA|SEED|DATASET\.(?:ROOT|NAME|NUM_SHOTS|SUBSAMPLE_CLASSES)|CACHE\..*|INPUT\..*"
+    r"|MODEL\.BACKBONE\.(?:NAME|WEIGHTS|SOURCE|ACTIVATION|TEXT_CHUNK)|DATALOADER\.NUM_WORKERS|DATALOADER\.TEST\..*"
+    r"|TRAIN\.PRINT_FREQ|TRAIN\.CHECKPOINT_FREQ|TEST\..*|FSCIL\.LAST_SESSION|TRAINER\.NAME|TRAINER\.\w+\.PREC)$"
+)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One evaluation of one trained model."""
+
+    folder: str  # as a person would type it
+    origin: int  # place among the folders that the report was asked for
+    trainer: str
+    config: str
+    variant: str
+    task: str  # base2new, transfer, few-shot, fscil
+    dataset: str
+    subset: str  # base, new, all
+    shots: int | None  # None: does not apply, or not said
+    seed: int | None
+    metrics: dict[str, float]
+    sessions: tuple[float, ...] = ()  # accuracies of class-incremental learning
+    source: str = ""  # dataset that a transferred model was trained on, where the run says it
+    protocol: dict[str, Any] = field(default_factory=dict)  # dotted keys
+    settings: dict[str, Any] = field(default_factory=dict)  # dotted keys
+    fingerprint: str = ""
+    rest: tuple[str, ...] = ()  # folders above that have no known meaning
+    written: float = 0.0
+    read_from: str = RESULTS
+    title: str = ""  # what the run calls its method, where it says so
+
+    @property
+    def accuracy(self) -> float:
+        return self.metrics["accuracy"]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A folder that should have been a run and is not, and why."""
+
+    folder: str
+    reason: str
+    kind: str  # broken, unfinished, duplicate
+
+
+@dataclass
+class Inventory:
+    """All that was found."""
+
+    runs: list[Run] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def find_runs(directories: Sequence[str | os.PathLike[str]]) -> Inventory:
+    """Read every run below the given folders. A folder is a run if it holds results.json or a log."""
+    inventory = Inventory()
+    seen: set[str] = set()
+    for origin, directory in enumerate(directories):
+        root = Path(directory)
+        if not root.is_dir():
+            what = "is a file" if root.exists() else "does not exist"
+            raise UserError(f"{root} {what}. Give the folder of a run or any folder above it, such as output/.")
+        start = root.resolve().parts
+        for folder, names in _walk(root, seen):
+            place = read_path(start + folder.relative_to(root).parts)
+            _read_folder(folder, names, place, origin, inventory)
+    _drop_logs_above_runs(inventory)
+    if not inventory.runs and not inventory.problems:
+        listed = ", ".join(str(directory) for directory in directories)
+        raise UserError(
+            f"There is no run below {listed}: no folder in it holds a {RESULTS} or a log.txt. "
+            "Give the folder that train.py wrote to (--output-dir) or one above it."
+        )
+    return inventory
+
+
+def _walk(root: Path, seen: set[str]) -> Iterator[tuple[Path, list[str]]]:
+    """Yield folders with results or logs, each once, even where links or arguments lead to it twice."""
+    for path, folders, names in os.walk(root, followlinks=True):
+        real = os.path.realpath(path)
+        if real in seen:
+            folders.clear()
+            continue
+        seen.add(real)
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and name != "tensorboard")
+        if RESULTS in names or any(name.startswith("log.txt") for name in names):
+            yield Path(path), names
+
+
+def _read_folder(folder: Path, names: list[str], place: Place, origin: int, inventory: Inventory) -> None:
+    if RESULTS in names:
+        try:
+            inventory.runs.append(_read_results(folder, names, place, origin))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            reason = f"{RESULTS} cannot be used ({_explain(error)})"
+            inventory.problems.append(Problem(str(folder), reason, "broken"))
+        return
+    logs = list_logs(folder, names)
+    if not logs:
+        return
+    reason = ""
+    for path in reversed(logs):  # the newest that has a result
+        try:
+            log = read_log(path)
+        except OSError as error:
+            inventory.problems.append(Problem(str(folder), f"{path.name} cannot be read ({error})", "broken"))
+            return
+        if log.metrics:
+            try:
+                inventory.runs += _runs_of_log(folder, path, log, place, origin)
+            except ValueError as error:
+                inventory.problems.append(Problem(str(folder), str(error), "broken"))
+                return
+            if reason:
+                inventory.notes.append(f"{folder}: {reason}; the result of the earlier {path.name} was taken.")
+            return
+        reason = reason or f"{path.name}: {log.unfinished}"
+    inventory.problems.append(Problem(str(folder), reason, "unfinished"))
+
+
+def _explain(error: Exception) -> str:
+    if isinstance(error, KeyError):
+        return f"it has no {error.args[0]!r}"
+    return str(error) or type(error).__name__
+
+
+def _drop_logs_above_runs(inventory: Inventory) -> None:
+    """A log in a folder above runs is that of a launcher (DePT has one), not of a run that broke off."""
+    if not inventory.problems:
+        return
+    above = {str(parent) for run in inventory.runs for parent in Path(run.folder).parents}
+    inventory.problems = [p for p in inventory.problems if p.kind != "unfinished" or p.folder not in above]
+
+
+# ---------------------------------------------------------------------------------------- results.json
+
+
+def _read_results(folder: Path, names: list[str], place: Place, origin: int) -> Run:
+    path = folder / RESULTS
+    data = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(data, dict):
+        raise TypeError("it is not an object")
+    metrics = {
+        key: float(value)
+        for key, value in data["metrics"].items()
+        if isinstance(value, (int, float)) and not isinstance(value, bool)
+    }
+    sessions = _sessions(data)
+    if sessions:
+        metrics.setdefault("accuracy", sessions[-1])
+    config = flatten(data.get("config") or {})
+    shots = data.get("shots")
+    run = Run(
+        folder=str(folder),
+        origin=origin,
+        trainer=str(data["trainer"]),
+        config=place.config,
+        variant=place.variant,
+        task="fscil" if sessions else place.task,
+        dataset=dataset_name(str(data["dataset"])),
+        subset=str(data.get("subset") or place.subset or "all"),
+        shots=shots if isinstance(shots, int) and shots > 0 else place.shots,
+        seed=data["seed"] if isinstance(data.get("seed"), int) else place.seed,
+        metrics=metrics,
+        sessions=sessions,
+        protocol=flatten(data.get("protocol") or {}),
+        settings=_settings(config, str(data["trainer"])),
+        fingerprint=str(data.get("fingerprint") or ""),
+        rest=place.rest,
+        written=path.stat().st_mtime,
+        title=data["method"] if isinstance(data.get("method"), str) else "",
+    )
+    _check_range(run)
+    if not place.task or not place.config:
+        logs = list_logs(folder, names)
+        if logs:  # only the command line has the name of the configuration and the model that was loaded
+            run = _complete(run, read_log(logs[-1]).arguments)
+    return _with_task(run)
+
+
+def _settings(config: Mapping[str, Any], trainer: str) -> dict[str, Any]:
+    """Return what a run was told to do. The sections of other trainers do not matter to it."""
+    name = simplify(trainer)
+    sections = {key.split(".")[1] for key in config if key.startswith("TRAINER.") and key.count(".") > 1}
+    own = {section for section in sections if simplify(section) in name} or sections
+    others = {key for key in config if key.startswith("TRAINER.") and key.split(".")[1] in sections - own}
+    return {key: value for key, value in config.items() if not _NOT_SETTINGS.match(key) and key not in others}
+
+
+def _sessions(data: Mapping[str, Any]) -> tuple[float, ...]:
+    """Return the accuracy after each session: a list of numbers, or of objects that have an accuracy."""
+    for holder in (data, data.get("metrics") or {}, data.get("fscil") or {}):
+        found = holder.get("sessions") if isinstance(holder, Mapping) else None
+        if isinstance(found, Mapping):
+            found = [found[key] for key in sorted(found, key=lambda key: int(re.sub(r"\D", "", str(key)) or 0))]
+        if isinstance(found, list) and found:
+            return tuple(_session_accuracy(item) for item in found)
+    return ()
+
+
+def _session_accuracy(item: Any) -> float:
+    if isinstance(item, Mapping):
+        for key in ("accuracy", "all", "seen"):
+            if isinstance(item.get(key), (int, float)):
+                return float(item[key])
+        raise KeyError("accuracy of a session")
+    return float(item)
+
+
+def flatten(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested keys as dotted ones, with values that compare equal however they were written."""
+    flat: dict[str, Any] = {}
+    for key, value in node.items():
+        if isinstance(value, Mapping):
+            flat.update(flatten(value, f"{prefix}{key}."))
+        else:
+            flat[f"{prefix}{key}"] = canonical(value)
+    return flat
+
+
+def _check_range(run: Run) -> None:
+    for name, value in [("accuracy", run.metrics.get("accuracy")), *(("accuracy", value) for value in run.sessions)]:
+        if value is None:
+            raise KeyError(name)
+        if not 0 <= value <= 100:
+            raise ValueError(f"its accuracy is {value}, which is not between 0 and 100")
+
+
+# ---------------------------------------------------------------------------------------- logs
+
+
+def _runs_of_log(folder: Path, path: Path, log: Log, place: Place, origin: int) -> Iterable[Run]:
+    """Return the run of a log, or the two of a PromptKD log."""
+    config, arguments = log.config, log.arguments
+    trainer = str(config.get("TRAINER.NAME") or arguments.get("trainer") or place.trainer)
+    dataset = str(config.get("DATASET.NAME") or _stem(arguments.get("dataset_config_file", "")) or place.dataset)
+    if not trainer or not dataset:
+        missing = "trainer" if not trainer else "dataset"
+        raise ValueError(f"neither the path nor {path.name} says which {missing} this is")
+    printed_shots, printed_seed = config.get("DATASET.NUM_SHOTS"), arguments.get("seed", "")
+    shots = place.shots
+    if isinstance(printed_shots, float) and printed_shots > 0:
+        shots = int(printed_shots)
+    run = Run(
+        folder=str(folder),
+        origin=origin,
+        trainer=trainer,
+        config=place.config,
+        variant=place.variant,
+        task=place.task,
+        dataset=dataset_name(dataset),
+        subset=str(config.get("DATASET.SUBSAMPLE_CLASSES") or place.subset or "all"),
+        shots=shots,
+        seed=place.seed if place.seed is not None else int(printed_seed) if printed_seed.isdigit() else None,
+        metrics={},
+        protocol=_protocol_of_log(config, trainer),
+        settings=_settings(config, trainer),
+        rest=place.rest,
+        written=path.stat().st_mtime,
+        read_from=path.name,
+    )
+    run = _complete(run, arguments)
+    for split, metrics in log.metrics.items():
+        one = replace(run, metrics=metrics, subset=split or run.subset)
+        if split:
+            one = replace(one, task="base2new")
+        _check_range(one)
+        yield _with_task(one)
+
+
+def _protocol_of_log(config: Mapping[str, Any], trainer: str) -> dict[str, Any]:
+    """Return what a printed configuration says of the protocol, under the keys of our own results."""
+    protocol = {f"transforms.{key[6:]}": value for key, value in config.items() if key.startswith("INPUT.")}
+    section = {key.split(".")[1]: value for key, value in config.items() if re.match(r"^TRAINER\.\w+\.PREC$", key)}
+    for key, name in (
+        ("backbone", "MODEL.BACKBONE.NAME"),
+        ("evaluated_on", "TEST.SPLIT"),
+        ("model_selection", "TEST.FINAL_MODEL"),
+    ):
+        if name in config:
+            protocol[key] = config[name]
+    if trainer.upper() in section:
+        protocol["precision"] = section[trainer.upper()]
+    return protocol
+
+
+def _complete(run: Run, arguments: Mapping[str, str]) -> Run:
+    """Fill in what only the command line of a run says."""
+    config = run.config or _stem(arguments.get("config_file", ""))
+    loaded = arguments.get("model_dir", "")
+    source, shots = run.source, run.shots
+    if loaded and run.subset == "all":
+        trained = read_path(Path(loaded).parts)
+        if trained.dataset and dataset_name(trained.dataset) != run.dataset and trained.task != "base2new":
+            source, shots = dataset_name(trained.dataset), trained.shots or shots
+    return replace(run, config=config, source=source, shots=shots)
+
+
+def _stem(path: str) -> str:
+    return Path(path.strip()).stem if path.strip() else ""
+
+
+def _with_task(run: Run) -> Run:
+    """Settle which table a run belongs to, and that zero-shot methods have no shots."""
+    task = run.task
+    if task != "fscil":
+        if run.subset in ("base", "new"):
+            task = "base2new"
+        elif run.source and run.source != run.dataset:
+            task = "transfer"
+        task = task or "few-shot"
+    shots = None if is_zero_shot(run.trainer) else run.shots
+    return replace(run, task=task, shots=shots)

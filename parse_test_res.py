@@ -1,0 +1,8 @@
+"""Mean and deviation over seeds from logs, with CoOp's arguments. `python -m cocoamix.report` does more."""
+
+import sys
+
+from cocoamix.report.coop_parser import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,186 @@
+"""The command: what it prints and writes, and what it says about empty, broken and half-finished trees."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cocoamix.report.__main__ import main
+from tests.conftest import ROOT
+from tests.report.trees import head, result, training, write_log, write_pair, write_results
+
+
+def test_table_on_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_pair(tmp_path, 80.0, 60.0)
+    write_pair(tmp_path, 90.0, 60.0, seed=2)
+    write_pair(tmp_path, 70.0, 65.0, trainer="ZeroshotCLIP")
+    assert main([str(tmp_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "Base to new, 4 shots" in lines
+    (coop,) = (one for one in lines if one.startswith("CoOp"))
+    assert coop.split() == ["CoOp", "85.00", "±", "5.00*", "60.00", "±", "0.00", "70.29", "±", "1.71*", "70.34*", "2"]
+    (clip,) = (one for one in lines if one.startswith("CLIP"))
+    assert clip.split() == ["CLIP", "70.00", "65.00*", "67.41", "67.41", "1"]
+
+
+def test_missing_cells_are_shown_as_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_results(tmp_path / "base2new/train_base/eurosat/shots_4/CoOp/vit_b16/seed1", 80.0)
+    assert main([str(tmp_path)]) == 0
+    (coop,) = (one for one in capsys.readouterr().out.splitlines() if one.startswith("CoOp"))
+    assert coop.split() == ["CoOp", "80.00", "\u2013", "\u2013", "\u2013", "1"]
+
+
+def test_files(tmp_path: Path) -> None:
+    tree, out = tmp_path / "tree", tmp_path / "out"
+    write_pair(tree, 80.0, 60.0, config_name="a_b")
+    write_pair(tree, 82.0, 50.0, config_name="c&d")
+    kinds = ("markdown", "latex", "csv", "json")
+    arguments = [part for kind in kinds for part in (f"--{kind}", str(out / kind))]
+    assert main([str(tree), "--quiet", *arguments]) == 0
+    markdown = (out / "markdown").read_text()
+    assert "| CoOp (a_b) | 80.00     | **60.00** | **68.57** | **68.57**  | 1     |" in markdown
+    latex = (out / "latex").read_text()
+    assert r"CoOp (a\_b) & 80.00 & \textbf{60.00} & \textbf{68.57} & \textbf{68.57} & 1 \\" in latex
+    assert r"CoOp (c\&d) & \textbf{82.00}" in latex
+    for word in (r"\toprule", r"\midrule", r"\bottomrule"):
+        assert word in latex
+    rows = list(csv.DictReader(io.StringIO((out / "csv").read_text())))
+    (row,) = (one for one in rows if one["line"] == "CoOp (a_b)" and one["column"] == "new")
+    assert (row["mean"], row["best"], row["n"]) == ("60.0", "1", "1")
+    content = json.loads((out / "json").read_text())
+    (line,) = (one for one in content["sections"][0]["tables"][0]["lines"] if one["label"] == "CoOp (a_b)")
+    assert line["H"]["mean"] == pytest.approx(2 * 80 * 60 / 140)
+    assert [run["seed"] for run in content["runs"]] == [1, 1, 1, 1]
+
+
+def test_the_same_tree_gives_the_same_files(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    for seed in (3, 1, 2):
+        write_pair(tree, 80.0 + seed, 60.0, seed=seed)
+    written = []
+    for number in range(2):
+        out = tmp_path / f"out{number}"
+        files = [part for kind in ("markdown", "json", "html") for part in (f"--{kind}", str(out / kind))]
+        assert main([str(tree), "--quiet", *files]) == 0
+        written.append([path.read_bytes() for path in sorted(out.iterdir())])
+    assert written[0] == written[1]
+
+
+def test_figures_are_written(tmp_path: Path) -> None:
+    write_pair(tmp_path / "tree", 80.0, 60.0)
+    assert main([str(tmp_path / "tree"), "--quiet", "--plots", str(tmp_path / "plots")]) == 0
+    names = sorted(path.name for path in (tmp_path / "plots").iterdir())
+    assert names == ["base2new-4-bars.pdf", "base2new-4-bars.svg", "base2new-4-dots.pdf", "base2new-4-dots.svg"]
+
+
+def test_empty_tree(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "output/base2new").mkdir(parents=True)
+    assert main([str(tmp_path)]) == 2
+    message = capsys.readouterr().err
+    assert f"There is no run below {tmp_path}" in message
+    assert "results.json or a log.txt" in message
+
+
+def test_folder_that_does_not_exist(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(tmp_path / "outptu")]) == 2
+    assert "does not exist" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ('{"trainer": "CoOp", "metr', "Unterminated string"),
+        ("[1, 2]", "it is not an object"),
+        ('{"trainer": "CoOp", "dataset": "EuroSAT", "seed": 1}', "it has no 'metrics'"),
+        ('{"trainer": "CoOp", "dataset": "EuroSAT", "seed": 1, "metrics": {"accuracy": 180}}', "180"),
+        ('{"trainer": "CoOp", "dataset": "EuroSAT", "seed": 1, "metrics": {"accuracy": NaN}}', "nan"),
+        ('{"trainer": "CoOp", "dataset": "EuroSAT", "seed": 1, "metrics": {}}', "it has no 'accuracy'"),
+    ],
+)
+def test_broken_run_is_named_and_the_others_are_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str, words: str
+) -> None:
+    write_pair(tmp_path, 80.0, 60.0)
+    broken = tmp_path / "base2new/train_base/eurosat/shots_4/CoOp/vit_b16/seed2"
+    broken.mkdir()
+    (broken / "results.json").write_text(content)
+    assert main([str(tmp_path)]) == 1
+    printed = capsys.readouterr()
+    assert "80.00" in printed.out
+    assert "Left out, cannot be read (1):" in printed.err
+    assert str(broken) in printed.err
+    assert words in printed.err
+
+
+def test_half_finished_tree(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_pair(tmp_path, 80.0, 60.0)
+    runs = tmp_path / "base2new/train_base/eurosat/shots_4/CoOp/vit_b16"
+    text = head("CoOp", "EuroSAT", "base", 2)
+    write_log(runs / "seed2", text, training(epochs=7, last=50))
+    write_log(runs / "seed3", text, result(100, split="val"), training(), "Evaluate on the *test* set\n")
+    write_log(runs / "seed4", "")
+    assert main([str(tmp_path)]) == 1
+    printed = capsys.readouterr()
+    assert "80.00" in printed.out
+    assert "Left out, not finished (3):" in printed.err
+    assert "seed2: log.txt: training stopped in epoch 7 of 50" in printed.err
+    assert "seed3: log.txt: training finished, the evaluation did not" in printed.err
+    assert "seed4: log.txt: the log is empty" in printed.err
+
+
+def test_nothing_finished(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_log(tmp_path / "seed1", head("CoOp", "EuroSAT", "base"), training(epochs=1, last=50))
+    assert main([str(tmp_path)]) == 2
+    assert "has a result" in capsys.readouterr().err
+
+
+def test_an_unfinished_newer_log_does_not_hide_an_older_result(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "base2new/train_base/eurosat/shots_4/CoOp/vit_b16/seed1"
+    text = head("CoOp", "EuroSAT", "base")
+    write_log(folder, text, training(), result(800))
+    write_log(folder, text, training(epochs=1, last=50), name="log.txt-2024-01-01-00-00-00")
+    assert main([str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    assert "80.00" in printed
+    assert "the result of the earlier log.txt was taken" in printed
+
+
+def test_bad_name_is_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_pair(tmp_path, 80.0, 60.0)
+    assert main([str(tmp_path), "--name", "CoOp"]) == 2
+    assert "PATTERN=NAME" in capsys.readouterr().err
+
+
+def test_report_needs_neither_torch_nor_matplotlib(tmp_path: Path) -> None:
+    write_pair(tmp_path, 80.0, 60.0)
+    code = (
+        "import sys; from cocoamix.report.__main__ import main; status = main(sys.argv[1:]); "
+        "print([name for name in ('torch', 'matplotlib', 'numpy', 'yaml') if name in sys.modules]); sys.exit(status)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path), "--quiet"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_page_without_matplotlib_is_explained(tmp_path: Path) -> None:
+    write_pair(tmp_path, 80.0, 60.0)
+    code = (
+        "import sys; sys.modules['matplotlib'] = None; from cocoamix.report.__main__ import main; "
+        "sys.exit(main(sys.argv[1:]))"
+    )
+    page = tmp_path / "page.html"
+    command = [sys.executable, "-c", code, str(tmp_path), "--html", str(page)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "80.00" in done.stdout
+    assert "The figures need matplotlib" in done.stderr
+    assert not page.exists()

@@ -1,0 +1,126 @@
+"""The page as a file: whole, safe, and in need of nothing else."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from cocoamix.report.build import Options, build
+from cocoamix.report.plots import to_svg
+from cocoamix.report.render_html import render
+from tests.report.trees import write_pair, write_results
+
+VOID = {"meta", "link", "br", "img", "input", "hr"}
+
+
+class Reader(HTMLParser):
+    """Collects tags and checks that they are closed in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.ids: list[str] = []
+        self.references: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in VOID:
+            self.open.append(tag)
+        self._collect(attrs)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._collect(attrs)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def _collect(self, attrs: list[tuple[str, str | None]]) -> None:
+        for name, value in attrs:
+            if name == "id":
+                self.ids.append(value or "")
+            if name in ("src", "href", "xlink:href", "srcset", "action"):
+                self.references.append(value or "")
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> str:
+    root = tmp_path_factory.mktemp("tree")
+    write_everything(root)
+    return render(build([root], Options(baseline="CoOp", paper=True)))
+
+
+def write_everything(root: Path) -> None:
+    """Write a tree that fills every kind of table and figure."""
+    for dataset, shift in (("EuroSAT", 0.0), ("DTD", -8.0), ("Food101", 5.0)):
+        for seed in (1, 2, 3):
+            write_pair(root, 80 + shift + seed, 62 - shift + seed, dataset=dataset, seed=seed)
+            if dataset != "DTD" or seed != 2:
+                write_pair(root, 82 + shift, 70 + seed, dataset=dataset, seed=seed, trainer="KgCoOp")
+        write_pair(root, 60.0, 66.0, dataset=dataset, trainer="ZeroshotCLIP")
+    for value in (0.0, 1.0, 5.0):
+        settings = {"TRAINER": {"NAME": "CoCoAMix", "COCOAMIX": {"W": value}}}
+        for seed in (1, 2, 3):
+            write_pair(
+                root,
+                81 + value / 2 + seed / 3,
+                70,
+                seed=seed,
+                trainer="CoCoAMix",
+                config=settings,
+                config_name=f"w{value}",
+            )
+    for trainer, drop in (("CoOpFSCIL", 1.4), ("CoCoAMixFSCIL", 0.9)):
+        for seed in (1, 2, 3):
+            values = [88 + seed / 4 - drop * number for number in range(9)]
+            folder = root / f"fscil/{trainer}/vit_l14/seed{seed}"
+            names = {"trainer": trainer, "dataset": "CIFAR100FSCIL", "subset": "all"}
+            write_results(folder, values[-1], seed=seed, sessions=values, **names)
+    for shots in (1, 4, 16):
+        write_results(
+            root / f"dtd/CoOp/rn50_{shots}shots/seed1", 50.0 + shots, dataset="DTD", subset="all", shots=shots
+        )
+
+
+def test_page_is_well_formed_with_unique_identifiers(page: str) -> None:
+    reader = Reader()
+    reader.feed(page)
+    assert reader.open == []
+    assert [name for name, count in Counter(reader.ids).items() if count > 1] == []
+    assert len(reader.ids) > 20
+
+
+def test_page_refers_to_nothing_outside_itself(page: str) -> None:
+    reader = Reader()
+    reader.feed(page)
+    assert all(reference.startswith(("#", "data:,")) for reference in reader.references)
+    assert {reference[1:] for reference in reader.references if reference.startswith("#")} <= set(reader.ids)
+    inside = set(re.findall(r"url\(#([^)]+)\)", page))
+    assert inside <= set(reader.ids)
+    assert not re.findall(r"@import|url\((?!#)", page)
+
+
+def test_figures_take_their_colours_from_the_page(page: str) -> None:
+    figures = re.findall(r"<svg.*?</svg>", page, re.DOTALL)
+    assert len(figures) >= 4
+    for figure in figures:
+        assert "var(--ink)" in figure
+        # White or black of matplotlib's own would vanish in one of the two modes.
+        assert not re.findall(r"(?:fill|stroke): ?#[0-9a-f]{6}", figure)
+
+
+def test_names_are_escaped(tmp_path: Path) -> None:
+    write_pair(tmp_path, 80.0, 60.0, trainer="<script>alert(1)<", config_name="x")
+    for path in tmp_path.rglob("results.json"):
+        path.write_text(path.read_text().replace('"EuroSAT"', '"<img src=x>"'))
+    text = render(build([tmp_path]))
+    assert "<script>alert" not in text
+    assert "<img" not in text
+
+
+def test_figures_repeat(tmp_path: Path) -> None:
+    write_pair(tmp_path, 80.0, 60.0)
+    chart = build([tmp_path]).sections[0].charts[0]
+    assert to_svg(chart) == to_svg(chart)

@@ -1,0 +1,272 @@
+"""What may be averaged, and what is said where it may not."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from cocoamix.errors import UserError
+from cocoamix.report.build import Options, Report, build
+from cocoamix.report.render_html import render
+from tests.report.test_peers import line, near
+from tests.report.trees import head, result, training, write_log, write_pair, write_results
+
+
+def only_table(report: Report, title: str = "EuroSAT"):  # type: ignore[no-untyped-def]
+    return next(one for section in report.sections for one in section.tables if one.title == title)
+
+
+def test_seeds_of_one_protocol_are_averaged(tmp_path: Path) -> None:
+    for seed, base in ((1, 80.0), (2, 82.0), (3, 87.0)):
+        write_pair(tmp_path, base, 70.0, seed=seed)
+    report = build([tmp_path])
+    assert not report.notes
+    assert line(only_table(report), "CoOp")["base"] == near(83)
+
+
+@pytest.mark.parametrize(
+    ("change", "key", "values"),
+    [
+        ({"protocol": {"backbone": "RN50"}}, "backbone", ("ViT-B/16", "RN50")),
+        ({"protocol": {"transforms": {"SIZE": [336, 336]}}}, "transforms.SIZE", ("(224, 224)", "(336, 336)")),
+        ({"protocol": {"splits": {"train": "t", "test": "other"}}}, "splits.test", ("test of ", "other")),
+        ({"config": {"OPTIM": {"MAX_EPOCH": 200}}}, "OPTIM.MAX_EPOCH", ("50", "200")),
+    ],
+)
+def test_runs_that_differ_are_not_averaged_and_it_is_said(
+    tmp_path: Path, change: dict[str, object], key: str, values: tuple[str, str]
+) -> None:
+    write_pair(tmp_path, 80.0, 70.0, seed=1)
+    write_pair(tmp_path, 90.0, 70.0, seed=2, **change)
+    report = build([tmp_path])
+    found = only_table(report)
+    assert sorted(one.values[0].mean or 0 for one in found.lines) == [80.0, 90.0]
+    note = next(note for note in report.notes if f" {key} is " in note)
+    for value in values:
+        assert value in note
+    assert "seed1" in note
+    assert "seed2" in note
+    assert "not averaged" in note
+
+
+def test_what_differs_by_design_is_no_difference(tmp_path: Path) -> None:
+    write_pair(tmp_path, 80.0, 70.0, seed=1, config={"SEED": 1, "DATASET": {"ROOT": "/a"}, "OUTPUT_DIR": "x"})
+    write_pair(
+        tmp_path,
+        90.0,
+        70.0,
+        seed=2,
+        protocol={"splits": {"train": "other draw", "test": "test of base"}},
+        config={"SEED": 2, "DATASET": {"ROOT": "/b"}, "OUTPUT_DIR": "y", "DATALOADER": {"NUM_WORKERS": 8}},
+    )
+    # The protocol above is written for both subsets, so look at base only.
+    report = build([tmp_path / "base2new/train_base"])
+    assert not report.notes
+    assert line(only_table(report), "CoOp")["base"] == near(85)
+
+
+def test_peers_logs_of_differing_backbones_are_not_averaged(tmp_path: Path) -> None:
+    for seed, backbone in ((1, "RN50"), (2, "ViT-B/16")):
+        folder = tmp_path / f"base2new/train_base/eurosat/shots_16/CoOp/cfg/seed{seed}"
+        text = head("CoOp", "EuroSAT", "base", seed, backbone=backbone)
+        write_log(folder, text, training(), result(700 + 100 * seed))
+    report = build([tmp_path])
+    found = only_table(report)
+    assert line(found, "CoOp [backbone=RN50]")["base"] == near(80)
+    assert line(found, "CoOp [backbone=ViT-B/16]")["base"] == near(90)
+    assert "RN50" in report.notes[0]
+    assert "ViT-B/16" in report.notes[0]
+
+
+def test_one_method_in_two_given_folders_is_two_rows(tmp_path: Path) -> None:
+    write_pair(tmp_path / "mine", 80.0, 70.0)
+    write_pair(tmp_path / "theirs", 82.0, 72.0)
+    found = only_table(build([tmp_path / "mine", tmp_path / "theirs"]))
+    assert line(found, "CoOp [mine]")["base"] == near(80)
+    assert line(found, "CoOp [theirs]")["base"] == near(82)
+
+
+def test_seeds_in_two_given_folders_are_one_row(tmp_path: Path) -> None:
+    write_pair(tmp_path / "monday", 80.0, 70.0, seed=1)
+    write_pair(tmp_path / "tuesday", 82.0, 72.0, seed=2)
+    assert line(only_table(build([tmp_path / "monday", tmp_path / "tuesday"])), "CoOp")["base"] == near(81)
+
+
+def test_a_folder_that_is_given_twice_counts_once(tmp_path: Path) -> None:
+    write_pair(tmp_path, 80.0, 70.0)
+    report = build([tmp_path, tmp_path / "base2new"])
+    assert len(report.runs) == 2
+    assert report.complete
+
+
+def test_names_join_rows(tmp_path: Path) -> None:
+    """ImageNet is often run with another configuration; one name makes one row."""
+    write_pair(tmp_path, 80.0, 70.0, config_name="vit_b16_ep200")
+    write_pair(tmp_path, 74.0, 66.0, config_name="vit_b16_ep50", dataset="ImageNet")
+    apart = build([tmp_path])
+    assert line(only_table(apart, "Average over 2 datasets"), "CoOp (vit_b16_ep50)")["base"] is None
+    joined = build([tmp_path], Options(names=(("CoOp/*", "Context optimisation"),)))
+    assert line(only_table(joined, "Average over 2 datasets"), "Context optimisation")["base"] == near(77)
+
+
+def test_missing_dataset_leaves_the_average_missing_unless_common(tmp_path: Path) -> None:
+    write_pair(tmp_path, 80.0, 60.0, dataset="EuroSAT")
+    write_pair(tmp_path, 90.0, 50.0, dataset="DTD")
+    write_pair(tmp_path, 70.0, 50.0, dataset="Food101")
+    for dataset, base in (("EuroSAT", 82.0), ("DTD", 92.0)):
+        write_pair(tmp_path, base, 60.0, dataset=dataset, trainer="KgCoOp")
+    whole = only_table(build([tmp_path]), "Average over 3 datasets")
+    assert line(whole, "KgCoOp")["base"] is None
+    assert line(whole, "CoOp")["base"] == near(80)
+    report = build([tmp_path], Options(common=True))
+    shared = only_table(report, "Average over 2 datasets")
+    assert line(shared, "KgCoOp")["base"] == near(87)
+    assert line(shared, "CoOp")["base"] == near(85)
+    assert any("Food101" in note for section in report.sections for note in section.notes)
+
+
+def test_both_averages_of_h(tmp_path: Path) -> None:
+    write_pair(tmp_path, 80.0, 60.0, dataset="EuroSAT")
+    write_pair(tmp_path, 40.0, 20.0, dataset="DTD")
+    values = line(only_table(build([tmp_path]), "Average over 2 datasets"), "CoOp")
+    # H: 68.5714 and 26.6667; base 60 and new 40 on average.
+    assert values["H"] == near((68.57143 + 26.66667) / 2)
+    assert values["H_of_means"] == near(48)
+
+
+def test_deviation_of_an_average_is_that_of_the_seeds_averages(tmp_path: Path) -> None:
+    for seed, (one, two) in {1: (80.0, 60.0), 2: (84.0, 52.0)}.items():
+        write_pair(tmp_path, one, 50.0, dataset="EuroSAT", seed=seed)
+        write_pair(tmp_path, two, 50.0, dataset="DTD", seed=seed)
+    (found,) = only_table(build([tmp_path]), "Average over 2 datasets").lines
+    assert found.values[0].mean == near(69)
+    assert found.values[0].values == (70.0, 68.0)
+    assert found.values[0].std == near(1)
+
+
+def test_best_is_marked_with_ties_and_not_where_there_is_nothing_to_compare(tmp_path: Path) -> None:
+    write_pair(tmp_path, 80.001, 70.0)
+    (alone,) = only_table(build([tmp_path])).lines
+    assert not any(value.best for value in alone.values)
+    write_pair(tmp_path, 80.004, 60.0, trainer="KgCoOp")
+    found = {one.label: one.values for one in only_table(build([tmp_path])).lines}
+    assert [value.best for value in found["CoOp"]] == [True, True, True, True, False]
+    assert [value.best for value in found["KgCoOp"]] == [True, False, False, False, False]
+
+
+def test_differences_are_paired_by_dataset(tmp_path: Path) -> None:
+    gains = {"EuroSAT": 2.0, "DTD": 3.0, "Food101": -1.0}
+    for dataset, gain in gains.items():
+        write_pair(tmp_path, 70.0, 70.0, dataset=dataset)
+        write_pair(tmp_path, 70.0 + gain, 70.0, dataset=dataset, trainer="KgCoOp")
+    values = line(only_table(build([tmp_path], Options(baseline="coop")), "Difference to CoOp"), "KgCoOp")
+    assert values["d_base"] == near(4 / 3)
+    # Of the eight signs, |+-2 +-3 +-1| >= 4 for 2+3+1, 2+3-1 and their negatives: 4 of 8.
+    assert values["p_base"] == near(0.5)
+    assert values["p_new"] == near(1.0)
+
+
+def test_differences_of_one_dataset_are_paired_by_seed(tmp_path: Path) -> None:
+    for seed, (one, two) in {1: (70.0, 71.0), 2: (75.0, 77.0), 3: (60.0, 63.0)}.items():
+        write_pair(tmp_path, one, 50.0, seed=seed)
+        write_pair(tmp_path, two, 50.0, seed=seed, trainer="KgCoOp")
+    values = line(only_table(build([tmp_path], Options(baseline="CoOp")), "Difference to CoOp"), "KgCoOp")
+    assert (values["d_base"], values["p_base"]) == (near(2), near(0.25))
+
+
+def test_differing_test_splits_are_not_compared(tmp_path: Path) -> None:
+    write_pair(tmp_path, 70.0, 60.0)
+    write_pair(tmp_path, 75.0, 65.0, trainer="KgCoOp", protocol={"splits": {"train": "t", "test": "x"}})
+    report = build([tmp_path], Options(baseline="CoOp"))
+    found = only_table(report, "Difference to CoOp")
+    assert found.lines[0].values[0].text == "not comparable"
+    assert any("splits.test" in note for section in report.sections for note in section.notes)
+
+
+def test_unknown_baseline_is_named_with_the_nearest(tmp_path: Path) -> None:
+    write_pair(tmp_path, 70.0, 60.0)
+    with pytest.raises(UserError, match=r"no method has that name. Did you mean CoOp\?"):
+        build([tmp_path], Options(baseline="CoOpp"))
+
+
+def test_sweep_of_a_setting_is_found_in_the_configurations(tmp_path: Path) -> None:
+    for value, base in ((0.0, 70.0), (1.0, 74.0), (5.0, 72.0)):
+        settings = {"TRAINER": {"NAME": "CoCoAMix", "COCOAMIX": {"W": value, "MARGIN": 0.2}}}
+        write_pair(tmp_path, base, 60.0, trainer="CoCoAMix", config=settings, config_name=f"w{value}")
+    report = build([tmp_path])
+    found = only_table(report, "CoCoA-Mix: sweep of w (EuroSAT)")
+    assert [(one.label, one.values[0].mean) for one in found.lines] == [("0", 70.0), ("1", 74.0), ("5", 72.0)]
+    (chart,) = (one for section in report.sections for one in section.charts if one.x_label == "w")
+    assert chart.series[0].x == (0.0, 1.0, 5.0)
+    assert chart.series[0].y == (70.0, 74.0, 72.0)
+
+
+def test_sessions_of_class_incremental_runs(tmp_path: Path) -> None:
+    for seed, values in {1: [90.0, 80.0, 70.0], 2: [92.0, 84.0, 70.0]}.items():
+        sessions = [{"session": number, "accuracy": value} for number, value in enumerate(values)]
+        write_results(
+            tmp_path / f"fscil/seed{seed}",
+            values[-1],
+            dataset="ShapesFSCIL",
+            subset="all",
+            seed=seed,
+            sessions=sessions,
+        )
+    report = build([tmp_path])
+    values_of = line(only_table(report, "ShapesFSCIL"), "CoOp")
+    assert [values_of[f"session_{number}"] for number in range(3)] == [near(91), near(82), near(70)]
+    assert values_of["mean"] == near((80 + 82) / 2)
+    assert values_of["PD"] == near(21)
+    assert report.sections[0].charts[0].kind == "curves"
+
+
+def test_all_classes_in_one_label_space(tmp_path: Path) -> None:
+    inside = {"accuracy": 70.0, "base_accuracy": 80.0, "new_accuracy": 60.0, "harmonic_mean": 68.57}
+    folder = tmp_path / "base2new/test_all/eurosat/shots_4/CoOp/vit_b16/seed1"
+    write_results(folder, 70.0, subset="all", metrics=inside)
+    values = line(only_table(build([tmp_path]), "Base and new classes in one label space"), "CoOp")
+    assert (values["accuracy"], values["new_accuracy"]) == (70.0, 60.0)
+
+
+def test_base_evaluated_twice_with_one_result_is_no_problem(tmp_path: Path) -> None:
+    """MaPLe's scripts evaluate base classes again in test_base."""
+    tail = "eurosat/shots_4/CoOp/vit_b16/seed1"
+    write_results(tmp_path / "base2new/train_base" / tail, 80.0)
+    write_results(tmp_path / "base2new/test_base" / tail, 80.02)
+    report = build([tmp_path])
+    assert report.complete
+    assert len(only_table(report).lines) == 1
+
+
+def test_two_differing_results_of_one_seed_are_said_and_the_newer_counts(tmp_path: Path) -> None:
+    tail = "eurosat/shots_4/CoOp/vit_b16/seed1"
+    old = write_results(tmp_path / "base2new/train_base" / tail, 80.0)
+    os.utime(old, (1, 1))
+    write_results(tmp_path / "base2new/test_base" / tail, 70.0)
+    report = build([tmp_path])
+    assert [(problem.kind, "train_base" in problem.folder) for problem in report.problems] == [("duplicate", True)]
+    assert line(only_table(report), "CoOp")["base"] == near(70)
+
+
+def test_rows_that_differ_in_much_have_names_of_their_own(tmp_path: Path) -> None:
+    for seed in (1, 2, 3):
+        optim = {"MAX_EPOCH": 50 * seed, "LR": 0.1 * seed, "NAME": "sgd", "MOMENTUM": 0.9 if seed == 1 else 0.8}
+        write_pair(tmp_path, 80.0, 60.0, seed=seed, config={"OPTIM": optim})
+    labels = [one.label for one in only_table(build([tmp_path])).lines]
+    assert labels == ["CoOp [MAX_EPOCH=100]", "CoOp [MAX_EPOCH=150]", "CoOp [MAX_EPOCH=50]"]
+
+
+def test_settings_of_other_trainers_do_not_matter(tmp_path: Path) -> None:
+    for seed in (1, 2):
+        sections = {"NAME": "CoOp", "COOP": {"N_CTX": 16}, "MAPLE": {"N_CTX": seed}}
+        write_pair(tmp_path, 80.0, 60.0, seed=seed, config={"TRAINER": sections})
+    assert len(only_table(build([tmp_path])).lines) == 1
+
+
+def test_a_tree_without_pairs_has_no_figure_of_h(tmp_path: Path) -> None:
+    write_results(tmp_path / "base2new/train_base/eurosat/shots_4/CoOp/vit_b16/seed1", 80.0)
+    report = build([tmp_path])
+    assert [chart.kind for chart in report.sections[0].charts] == ["bars"]
+    assert "<svg" in render(report)
