@@ -98,7 +98,7 @@ def largest_within(name: str, way: str, gigabytes: float, sizes: tuple[int, int]
     """Return the largest number of classes that fits: from the growth between two sizes, then tried."""
     small, large = sizes
     first, second = (measure.whole_memory(name, way, size) for size in sizes)
-    growth = (second - first) / (large - small)
+    growth = max((second - first) / (large - small), 1e-3)  # MB a class
     classes = min(MOST_CLASSES, int(small + (gigabytes * 1024 - first) / growth))
     if classes >= MOST_CLASSES:
         return (

@@ -1,14 +1,15 @@
 """From pictures to frozen features: what the store has is read, the rest is encoded and stored.
 
 Pictures are encoded in batches of one fixed size, the last one filled up, and that is the batch size of the loader
-that they come from: the encoder then does the same arithmetic for a picture as it would do in a training step, and the
-features are the same to the last bit.
+that they come from: the encoder then does the same arithmetic for a picture as it would do in a training step. Features
+that a run of another batch size has stored may differ in the last bits.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -27,7 +28,7 @@ from .images import UNREADABLE, ImageItems, collate
 from .progress import progress
 
 Rows = dict[bytes, Tensor]  # features by the keys of their pictures
-_ROWS_OF_A_FILE = 4096  # what a kill can cost
+_SECONDS_BETWEEN_FILES = 60.0  # what a kill can cost
 _PICTURES_AT_ONCE = 2048  # small views are encoded several at a time
 
 
@@ -43,6 +44,7 @@ class Source:
     bucket: str
     batch_size: int
     workers: int
+    settings: str = ""  # what the transform was made from, for augmentations that do not tell it themselves
 
     def keys(self, view: int) -> list[bytes]:
         """Return the keys of all pictures in a view."""
@@ -62,18 +64,22 @@ class FrozenFeatures:
         self._stores: dict[str, list[FeatureStore]] = {}
         self._ahead: dict[str, list[Rows]] = {}  # views that were encoded with an earlier one
 
-    def load(self, source: Source, view: int, last_view: int) -> dict[str, str]:
-        """Give `source.items` the features of a view. Returns the pictures that cannot be read, with the reason.
+    def load(
+        self, source: Source, view: int, last_view: int, note: Callable[[Mapping[str, str]], None] | None = None
+    ) -> None:
+        """Give `source.items` the features of a view.
 
         Where a view is small and has to be encoded, so are some of those that follow it, up to `last_view`.
+        note: is told of pictures that cannot be read, with the reason, as soon as they are met; it may raise.
         """
-        task = _Task(source, self._stores_of(source))
+        items = source.items
+        task = _Task(source, self._stores_of(source), note or (lambda found: None))
         rows = self._ahead.pop(source.part(view), None) or task.read(view)
         task.add(view, rows)
         if task.missing:
-            ahead = max(1, _PICTURES_AT_ONCE // max(1, len(source.items)))
+            ahead = max(1, _PICTURES_AT_ONCE // max(1, len(items)))
             for other in range(view + 1, min(view + ahead, last_view + 1)):
-                task.add(other, task.read(other))
+                task.add(other, self._ahead.get(source.part(other)) or task.read(other))
                 self._ahead[source.part(other)] = task.rows[other]
             task.encode(self.clips)
         keys = task.keys[view]
@@ -82,11 +88,10 @@ class FrozenFeatures:
         features = torch.full((len(keys), width), torch.nan)  # a picture that cannot be read has none
         if present:
             features[present] = join([torch.stack([member[keys[index]] for index in present]) for member in rows])
-        source.items.features, source.items.unreadable = features, task.unreadable
-        return task.unreadable
+        items.features = features
 
     def _stores_of(self, source: Source) -> list[FeatureStore]:
-        transform = repr(source.items.transform)
+        transform = describe_transform(source.items.transform) + source.settings
         if transform not in self._stores:
             self._stores[transform] = [FeatureStore(self.folder, describe(clip, transform)) for clip in self.clips]
         return self._stores[transform]
@@ -98,20 +103,35 @@ def describe(clip: FrozenCLIP, transform: str) -> dict[str, str]:
         "model": clip.name,
         "weights": clip.weights_hash,
         "runs": f"{clip.source}, {clip.activation}, {clip.precision} on {clip.device.type}",
-        "transform": re.sub(r" at 0x[0-9a-f]+", "", transform),
+        "transform": transform,
         "pictures": f"Pillow {PIL.__version__}, torchvision {metadata.version('torchvision')}",
     }
+
+
+def describe_transform(transform: object) -> str:
+    """Return the steps of a transform with their parameters."""
+    steps = getattr(transform, "transforms", None)
+    if isinstance(steps, (list, tuple)):
+        return "\n".join(describe_transform(step) for step in steps)
+    kind = type(transform)
+    name = getattr(transform, "__qualname__", kind.__qualname__)  # a function has a name of its own
+    if kind.__repr__ is object.__repr__ or name != kind.__qualname__:
+        text = f"{kind.__module__}.{name} {sorted(getattr(transform, '__dict__', {}).items())}"
+    else:
+        text = repr(transform)
+    return re.sub(r" at 0x[0-9a-f]+", "", text)  # an address differs from start to start
 
 
 class _Task:
     """Pictures of one split that are to be encoded, in one view or several."""
 
-    def __init__(self, source: Source, stores: Sequence[FeatureStore]) -> None:
-        self.source, self.stores = source, stores
+    def __init__(
+        self, source: Source, stores: Sequence[FeatureStore], note: Callable[[Mapping[str, str]], None]
+    ) -> None:
+        self.source, self.stores, self.note = source, stores, note
         self.keys: dict[int, list[bytes]] = {}
         self.rows: dict[int, list[Rows]] = {}  # by view, of every model
         self.missing: list[tuple[int, int]] = []  # picture, view
-        self.unreadable: dict[str, str] = {}
 
     def read(self, view: int) -> list[Rows]:
         """Return what is stored of a view."""
@@ -126,8 +146,12 @@ class _Task:
     def add(self, view: int, rows: list[Rows]) -> None:
         """Take up a view of which `rows` are there."""
         self.rows[view] = rows
-        keys = self._keys(view)
-        self.missing += [(i, view) for i, key in enumerate(keys) if not all(key in member for member in rows)]
+        items = self.source.items
+        self.missing += [
+            (index, view)
+            for index, key in enumerate(self._keys(view))
+            if not all(key in member for member in rows) and items.items[index].impath not in items.unreadable
+        ]
 
     def encode(self, clips: Sequence[FrozenCLIP]) -> None:
         """Encode what is missing into `rows`, and store it view by view."""
@@ -141,27 +165,31 @@ class _Task:
             generator=torch.Generator(),  # so that the global one, which orders the batches, is left alone
         )
         waiting: list[tuple[int, int]] = []
-        for batch in progress(loader, len(loader), f"encoding {self.source.bucket}"):
-            self.unreadable.update(batch[UNREADABLE])
-            if "img" in batch:
-                chosen = [self.missing[number] for number in batch["number"].tolist()]
-                for member, clip in enumerate(clips):
-                    features = encode_batch(clip, batch["img"], size)
-                    for (index, view), feature in zip(chosen, features, strict=True):
-                        self.rows[view][member][self.keys[view][index]] = feature
-                waiting += chosen
-            while waiting and (len(waiting) >= _ROWS_OF_A_FILE or waiting[0][1] != waiting[-1][1]):
-                waiting = self._store_first_view(waiting)
-        while waiting:
-            waiting = self._store_first_view(waiting)
+        written = time.monotonic()
+        try:
+            for batch in progress(loader, len(loader), f"encoding {self.source.bucket}"):
+                if batch[UNREADABLE]:
+                    self.source.items.unreadable.update(batch[UNREADABLE])
+                    self.note(dict(batch[UNREADABLE]))
+                if "img" in batch:
+                    chosen = [self.missing[number] for number in batch["number"].tolist()]
+                    for member, clip in enumerate(clips):
+                        features = encode_batch(clip, batch["img"], size)
+                        for (index, view), feature in zip(chosen, features, strict=True):
+                            self.rows[view][member][self.keys[view][index]] = feature
+                    waiting += chosen
+                if time.monotonic() - written > _SECONDS_BETWEEN_FILES:
+                    waiting, written = self._store(waiting), time.monotonic()
+        finally:  # what was encoded before an interruption need not be encoded again
+            self._store(waiting)
 
-    def _store_first_view(self, waiting: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Write the rows of the first waiting view; return the others."""
-        view = waiting[0][1]
-        keys = [self.keys[view][index] for index, other in waiting if other == view]
-        for store, rows in zip(self.stores, self.rows[view], strict=True):
-            store.write(self.source.part(view), keys, torch.stack([rows[key] for key in keys]))
-        return [one for one in waiting if one[1] != view]
+    def _store(self, waiting: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Write the rows of pictures and views that wait for it; none is left."""
+        for view in sorted({view for _, view in waiting}):
+            keys = [self.keys[view][index] for index, other in waiting if other == view]
+            for store, rows in zip(self.stores, self.rows[view], strict=True):
+                store.write(self.source.part(view), keys, torch.stack([rows[key] for key in keys]))
+        return []
 
 
 class _Pictures(Dataset[dict[str, Any]]):

@@ -5,7 +5,8 @@
 
 A feature is found by what it depends on. The weights, the package and precision that run them, and the transform name a
 folder; picture (path, size, time of change) and augmentation name a row. Rows are in files that are written whole under
-a name of their own and never changed: several runs may write at once, and a run that is killed leaves nothing behind.
+a name of their own and never changed: several runs may write at once, and a run that is killed leaves nothing that
+another would read.
 Every file carries a checksum; a damaged one is deleted and its pictures are encoded again.
 """
 
@@ -15,9 +16,11 @@ import argparse
 import hashlib
 import json
 import os
+import re
 import sys
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -71,9 +74,13 @@ class FeatureStore:
                 names, features = _read_file(path)
             except FileNotFoundError:  # cleared in this moment
                 continue
-            except (OSError, ValueError, KeyError, SafetensorError) as error:
+            except OSError as error:
+                print(f"{path} cannot be read ({error}): its pictures are encoded again")
+                continue
+            except (ValueError, KeyError, SafetensorError) as error:
                 print(f"{path} is damaged ({error}): it is deleted, and its pictures are encoded again")
-                path.unlink(missing_ok=True)
+                with suppress(OSError):
+                    path.unlink()
                 continue
             found.update({name: feature for name, feature in zip(names, features, strict=True) if name in wanted})
         return found
@@ -90,11 +97,12 @@ class FeatureStore:
             write_atomically(path, lambda file: file.write(content))
         except OSError as error:
             self._broken = True
-            print(f"Image features cannot be stored in {self.folder} ({error.strerror}): this run goes on without")
+            reason = error.strerror or error
+            print(f"Image features cannot be stored in {self.folder} ({reason}): this run goes on without")
 
 
 def _checksum(keys: Tensor, features: Tensor) -> str:
-    total = hashlib.blake2b(digest_size=16)
+    total = hashlib.blake2b(f"{features.dtype}{tuple(features.shape)}".encode(), digest_size=16)
     total.update(keys.numpy().tobytes())
     total.update(features.numpy().tobytes())
     return total.hexdigest()
@@ -109,7 +117,7 @@ def _to_bytes(keys: Sequence[bytes], features: Tensor) -> bytes:
 def _read_file(path: Path) -> tuple[list[bytes], Tensor]:
     with safe_open(path, framework="pt") as file:
         keys, features = file.get_tensor("keys"), file.get_tensor("features")
-        if (file.metadata() or {}).get(_CHECKSUM) != _checksum(keys, features):
+        if (file.metadata() or {}).get(_CHECKSUM) != _checksum(keys, features) or len(keys) != len(features):
             raise ValueError("its checksum is wrong")
     raw = keys.numpy().tobytes()
     return [raw[start : start + KEY_BYTES] for start in range(0, len(raw), KEY_BYTES)], features
@@ -119,12 +127,24 @@ def _read_file(path: Path) -> tuple[list[bytes], Tensor]:
 
 
 def _stores(folder: Path) -> list[Path]:
-    return sorted(about.parent for about in folder.glob(f"*/{ABOUT}"))
+    """Return the stores below a folder: what is described by an about.json whose hash is in its name."""
+    found = []
+    for path in sorted(folder.glob(f"*/{ABOUT}")):
+        try:
+            about = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        if isinstance(about, dict) and FeatureStore(folder, about).folder.name == path.parent.name:
+            found.append(path.parent)
+    return found
+
+
+_OURS = re.compile(r"[0-9a-f]{32}\.safetensors|\.[0-9a-f]{32}\.safetensors\.[0-9a-f]{8}\.part")
 
 
 def _files(store: Path) -> list[Path]:
     """Return every file of ours in a store, with what a killed writer left."""
-    return [path for path in store.rglob("*") if path.suffix in (".safetensors", ".part") or path.name == ABOUT]
+    return [path for path in store.rglob("*") if _OURS.fullmatch(path.name) or path == store / ABOUT]
 
 
 def _rows(path: Path) -> int:
@@ -163,18 +183,23 @@ def clear(folder: Path, sure: bool) -> None:
         print(f"No features are stored in {folder}.")
         return
     size = sum(path.stat().st_size for store in stores for path in _files(store)) / 1e6
-    if not sure and input(f"Delete {len(stores)} stores ({size:,.1f} MB) in {folder}? [y/N] ").lower() != "y":
+    if not sure and not _agreed(f"Delete {len(stores)} stores ({size:,.1f} MB) in {folder}? [y/N] "):
         print("Nothing was deleted.")
         return
     for store in stores:
         for path in sorted(_files(store), key=lambda one: one.name == ABOUT):
             path.unlink(missing_ok=True)
-        for path in sorted((one for one in store.rglob("*") if one.is_dir()), reverse=True):
-            if not any(path.iterdir()):
+        for path in sorted((one for one in [store, *store.rglob("*")] if one.is_dir()), reverse=True):
+            with suppress(OSError):  # there is something else in it
                 path.rmdir()
-        if not any(store.iterdir()):
-            store.rmdir()
     print(f"Deleted {len(stores)} stores ({size:,.1f} MB).")
+
+
+def _agreed(question: str) -> bool:
+    try:
+        return input(question).strip().lower() == "y"
+    except EOFError:
+        raise UserError("There is nobody to ask. Add --yes to delete without asking.") from None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

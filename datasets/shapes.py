@@ -37,7 +37,8 @@ class DrawnDatum(Datum):
     @property
     def identity(self) -> str:
         """What changes when the picture does: the way of drawing, or what is drawn."""
-        return f"{drawing_hash()}|{self._drawing}"
+        pictures, label, number = self._drawing
+        return f"{drawing_hash()}|{pictures}|{pictures.classes[label]}|{number}"
 
     def draw(self) -> Image.Image:
         """Draw the picture."""

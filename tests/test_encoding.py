@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 from cocoamix.clip import FrozenCLIP
-from cocoamix.encoding import FrozenFeatures, Source, describe, encode_batch
+from cocoamix.encoding import FrozenFeatures, Source, describe, describe_transform, encode_batch
 from cocoamix.images import ImageItems
 
 
@@ -38,12 +38,26 @@ def test_keys_tell_views_and_seeds_of_random_pictures_apart(tmp_path: Path) -> N
 
 
 def test_a_store_belongs_to_weights_code_precision_and_transform(tiny_clip: FrozenCLIP) -> None:
-    about = describe(tiny_clip, repr(to_tensor))
+    about = describe(tiny_clip, describe_transform(to_tensor))
+    assert "to_tensor" in about["transform"]
     assert " at 0x" not in about["transform"], "an address differs from start to start"
     assert about["weights"] == tiny_clip.weights_hash
     assert tiny_clip.source in about["runs"]
     assert "fp32" in about["runs"]
     assert "cpu" in about["runs"]
+
+
+class Blur:
+    """An augmentation that does not say its parameters."""
+
+    def __init__(self, radius: int) -> None:
+        self.radius = radius
+
+
+def test_parameters_of_a_transform_matter_even_if_it_does_not_tell_them() -> None:
+    chains = [SimpleNamespace(transforms=[to_tensor, Blur(radius)]) for radius in (1, 2)]
+    assert describe_transform(chains[0]) != describe_transform(chains[1])
+    assert describe_transform(chains[0]) == describe_transform(SimpleNamespace(transforms=[to_tensor, Blur(1)]))
 
 
 def test_features_are_those_of_the_encoder(tmp_path: Path, tiny_clip: FrozenCLIP) -> None:

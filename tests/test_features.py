@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import multiprocessing
 from pathlib import Path
 
@@ -48,11 +49,19 @@ def alter(path: Path) -> None:
     path.write_bytes(content)
 
 
+def reshape(path: Path) -> None:
+    path.write_bytes(path.read_bytes().replace(b"[5,4]", b"[4,5]"))
+
+
+def retype(path: Path) -> None:
+    path.write_bytes(path.read_bytes().replace(b'"F32"', b'"I32"'))
+
+
 def empty(path: Path) -> None:
     path.write_bytes(b"")
 
 
-@pytest.mark.parametrize("damage", [cut, alter, empty])
+@pytest.mark.parametrize("damage", [cut, alter, reshape, retype, empty])
 def test_a_damaged_file_is_named_once_and_given_up(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: object
 ) -> None:
@@ -82,6 +91,21 @@ def test_a_full_disk_is_said_once_and_leaves_nothing(
     assert list(tmp_path.rglob("*.safetensors")) == []
 
 
+def test_a_file_that_cannot_be_read_now_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = stored(tmp_path)
+
+    def busy(path: Path) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(features, "_read_file", busy)
+        assert store.read("Pets/test", KEYS) == {}
+    assert "Too many open files" in capsys.readouterr().out
+    assert len(store.read("Pets/test", KEYS)) == 5
+
+
 def _write_many(folder: Path, start: int) -> None:
     store = FeatureStore(folder, ABOUT)
     for number in range(start, start + 20):
@@ -103,17 +127,24 @@ def test_info_and_clear(tmp_path: Path, capsys: pytest.CaptureFixture[str], monk
     stored(tmp_path)
     left = tmp_path / "notes.txt"
     left.write_text("mine")
-    killed = only_file(tmp_path).with_name(".x.safetensors.1234.part")
-    killed.write_bytes(b"half")
+    file = only_file(tmp_path)
+    file.with_name(f".{file.name}.0123abcd.part").write_bytes(b"half")  # of a killed writer
+    other = tmp_path / "project"
+    other.mkdir()
+    (other / "about.json").write_text('{"title": "not a store"}')
+    (other / "model.safetensors").write_bytes(b"weights")
     assert features.main(["info", str(tmp_path)]) == 0
     shown = capsys.readouterr().out
     assert "Pets: 5 features" in shown
     assert "model: ViT-B/16" in shown
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    assert features.main(["clear", str(tmp_path)]) == 2
+    assert "--yes" in capsys.readouterr().err
     monkeypatch.setattr("builtins.input", lambda question: "n")
     assert features.main(["clear", str(tmp_path)]) == 0
-    assert only_file(tmp_path).is_file()
+    assert file.is_file()
     assert features.main(["clear", str(tmp_path), "--yes"]) == 0
-    assert sorted(tmp_path.rglob("*")) == [left]
+    assert sorted(tmp_path.rglob("*")) == [left, other, other / "about.json", other / "model.safetensors"]
     assert features.main(["info", str(tmp_path / "nowhere")]) == 2
     assert "does not exist" in capsys.readouterr().err
 

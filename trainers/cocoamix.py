@@ -62,6 +62,7 @@ class CoCoAMix(HandmadeTrainer):
         print(f'Initial context: "{learners[0].initial_context}"')
         self.register("prompt_learner", self.prompt_learner, self.cfg.OPTIM)
         self.weights = CoAWeights(self.clip.logit_scale, stage=settings.STAGE).to(self.device)
+        self._in_and_out = torch.tensor([1, 0], device=self.device)  # owners of a class of each kind, for the log
         self.two_stages = settings.ENSEMBLE == "coa" and settings.STAGE == "two"
         if settings.ENSEMBLE == "coa":
             self.register("coa_weights", self.weights, self._weight_optim())
@@ -172,7 +173,7 @@ class CoCoAMix(HandmadeTrainer):
             total = total + settings.W_OUT * terms["ent"]
         with torch.no_grad():
             terms["acc_mix"] = (mixed.argmax(dim=1) == labels).float().mean() * 100
-            pi = self.weights.pi(torch.tensor([1, 0], device=self.device))[1]
+            pi = self.weights.pi(self._in_and_out)[1]
             terms["pi_in"], terms["pi_out"] = pi[0], pi[1]
         return {"loss": cast(Tensor, total), **terms}
 

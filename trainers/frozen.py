@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -17,7 +18,9 @@ from cocoamix.encoding import FrozenFeatures, Source
 from cocoamix.errors import UserError
 from cocoamix.features import default_folder
 from cocoamix.progress import progress
+from cocoamix.registry import plain_name
 
+from . import protocol
 from .saving import SavingTrainer
 
 
@@ -42,11 +45,12 @@ class FrozenTrainer(SavingTrainer):
 
     def view_of(self, epoch: int) -> int:
         """Return which augmentation of its pictures an epoch shows."""
-        return epoch % self.cfg.CACHE.VIEWS if self.cfg.CACHE.VIEWS else epoch
+        views = protocol.views(self.cfg)
+        return epoch % views if views else epoch
 
     def declare_views(self) -> None:
         """Say where CACHE.VIEWS makes this another protocol than CoOp's."""
-        views = self.cfg.CACHE.VIEWS
+        views = protocol.views(self.cfg)
         if views == 1:
             print("CACHE.VIEWS is 1, a CHANGE OF PROTOCOL: training pictures are one fixed centre crop, not augmented")
         elif views:
@@ -61,17 +65,18 @@ class FrozenTrainer(SavingTrainer):
         items.view = view
         if self.features is None or self.cfg.CACHE.MODE != "all" or shown:
             return
-        last = self.view_of(self.max_epoch - 1) if not self.cfg.CACHE.VIEWS else self.cfg.CACHE.VIEWS - 1
+        last = (protocol.views(self.cfg) or self.max_epoch) - 1
         split = f"train-seed{self.seed}" if items.is_random else "train"
-        unreadable = self.features.load(self._source(loader, split), view, last)
-        self.note_unreadable(unreadable)
+        self.features.load(self._source(loader, split), view, last, self.note_unreadable)
         loader.num_workers = 0  # nothing is left to do for them
 
     def _source(self, loader: DataLoader[Any], split: str) -> Source:
         # A batch is never larger than the split: that is what the encoder would see in a step.
         items = cast(images.ImageItems, loader.dataset)
         size = min(int(loader.batch_size or 1), len(items))
-        return Source(items, f"{self.cfg.DATASET.NAME}/{split}", size, self.cfg.DATALOADER.NUM_WORKERS)
+        bucket = f"{plain_name(self.cfg.DATASET.NAME)}/{split}"
+        settings = json.dumps(protocol.plain(self.cfg.INPUT), sort_keys=True) if items.is_random else ""
+        return Source(items, bucket, size, self.cfg.DATALOADER.NUM_WORKERS, settings)
 
     def encode(self, inputs: Tensor) -> Tensor:
         """Return (B, embedding) unit vectors of a batch: of pictures (B, 3, H, W), or of features as they are."""
@@ -112,7 +117,7 @@ class FrozenTrainer(SavingTrainer):
             return
         items = cast(images.ImageItems, loader.dataset)
         if items.features is None:
-            self.note_unreadable(self.features.load(self._source(loader, split), 0, 0))
+            self.features.load(self._source(loader, split), 0, 0, self.note_unreadable)
         good = [index for index, item in enumerate(items.items) if item.impath not in items.unreadable]
         labels = torch.tensor([items.items[index].label for index in good])
         features = cast(Tensor, items.features)[good]

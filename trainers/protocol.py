@@ -80,6 +80,11 @@ def items_hash(items: Iterable[Any]) -> str:
     return digest([[image_name(item.impath), int(item.label), item.classname] for item in items])
 
 
+def views(cfg: CfgNode) -> int:
+    """Return how many augmentations of a picture the epochs take turns among; 0 where each epoch has its own."""
+    return cfg.CACHE.VIEWS if cfg.CACHE.VIEWS < cfg.OPTIM.MAX_EPOCH or cfg.CACHE.VIEWS == 1 else 0
+
+
 def describe_protocol(cfg: CfgNode, clip: FrozenCLIP, dataset: Any, templates: Iterable[str]) -> dict[str, Any]:
     """Return what has to agree before two results may be averaged or compared."""
     return {
@@ -98,7 +103,7 @@ def describe_protocol(cfg: CfgNode, clip: FrozenCLIP, dataset: Any, templates: I
         "precision": clip.precision,
         "activation": clip.activation,
         "transforms": plain(cfg.INPUT),
-        "views": cfg.CACHE.VIEWS,
+        "views": views(cfg),
         "templates": list(templates),
     }
 

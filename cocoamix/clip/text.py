@@ -24,7 +24,8 @@ from .layout import Chunk, Prompts
 BUDGET = 2**30  # bytes that activations may take before chunks are run again instead of kept
 _CHUNK = 2**28  # bytes of activations of one chunk
 _QUICK = 1.702  # of OpenAI's activation
-_KEPT = 20  # numbers that a layer keeps for the backward pass, per token and channel; rather too many than too few
+_KEPT = 21  # numbers that a layer keeps for the backward pass, per token and channel, as measured in fp32
+_COPIED = 3  # of them, per shared token, that each prompt has a copy of: keys and values
 
 
 class TextEncoder(nn.Module):
@@ -75,8 +76,8 @@ class TextEncoder(nn.Module):
         layout = prompts.layout
         # Bytes of a prompt, with its copy of the shared keys and values. Without gradients a layer leaves nothing.
         layers = len(self.blocks) if torch.is_grad_enabled() else 1
-        token = _KEPT * self.width * layers * (4 if self.dtype == torch.float32 else 2)
-        size = token * (layout.shared + len(own) / len(layout))
+        number = self.width * layers * (4 if self.dtype == torch.float32 else 2)
+        size = number * (_KEPT * len(own) / len(layout) + _COPIED * layout.shared)
         sets, at_once, budget = self._share_out(len(prefix), len(layout), size)
         parts, kept = [], 0.0
         for some in prefix.split(sets):

@@ -129,6 +129,30 @@ def test_workers_do_not_matter(run: Runner, store: list[str]) -> None:
     assert torch.equal(context(alone), context(helped))
 
 
+def test_another_augmentation_is_another_feature(run: Runner, store: list[str]) -> None:
+    cutout = [*FEW, "INPUT.TRANSFORMS", "['random_resized_crop', 'cutout', 'normalize']", "INPUT.CUTOUT_LEN"]
+    for length in ("4", "16"):
+        stored = run(*cutout, length, *store, name=f"stored{length}")
+        plain = run(*cutout, length, "CACHE.MODE", "off", name=f"plain{length}")
+        assert torch.equal(context(stored), context(plain))
+
+
+def test_an_unreadable_picture_is_not_tried_again(
+    run: Runner, data_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even where nothing can be stored, and views that were encoded ahead are only in memory."""
+    chosen = run(*FEW, "OPTIM.MAX_EPOCH", "1", name="draw")
+    assert chosen.status == 0
+    for path in sorted(data_root.rglob("River_*.png")):
+        path.write_bytes(b"no picture")
+    (tmp_path / "file").write_text("in the way")
+    sizes = count_encoded(monkeypatch)
+    skip = [*FEW, "DATASET.BAD_IMAGES", "skip", "OPTIM.MAX_EPOCH", "8"]
+    stuck = run(*skip, "CACHE.DIR", str(tmp_path / "file"), name="stuck")
+    assert sum(sizes) < 8 * 40 + 60
+    assert torch.equal(context(stuck, 8), context(run(*skip, "CACHE.MODE", "off", name="off"), 8))
+
+
 def test_views(run: Runner, store: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = count_encoded(monkeypatch)
     every = run(*FEW, *store, name="every")
@@ -143,6 +167,10 @@ def test_views(run: Runner, store: list[str], monkeypatch: pytest.MonkeyPatch) -
         assert "CHANGE OF PROTOCOL" in done.output
     assert len({done.results["fingerprint"] for done in (every, one, two)}) == 3
     assert not torch.equal(context(one), context(two))
+    sizes.clear()
+    many = run(*FEW, *store, "CACHE.VIEWS", "40", name="many")
+    assert sizes == [], "as many views as epochs, and the same ones"
+    assert many.results["fingerprint"] == every.results["fingerprint"]
 
 
 @pytest.mark.parametrize(
