@@ -39,15 +39,15 @@ class ProGrad(CoOp):
         config.check_prograd(cfg.LOSS)
 
     def context(self) -> tuple[str, int]:
-        """CTX_INIT True is the template's words, and zeros stand before words that are fewer than N_CTX."""
-        if self.settings.CTX_INIT is not True:
+        """CTX_INIT True, or `template`, is the template's words; zeros stand before words that are fewer than N_CTX."""
+        if self.settings.CTX_INIT not in (True, "template"):
             return str(self.settings.CTX_INIT or ""), self.settings.N_CTX
         template = self.templates()[0]
         words = template.split("{}")[0].strip()
         if not words:
             raise UserError(
-                f"TRAINER.COOP.CTX_INIT is True, but the template {template!r} has no words before the class name. "
-                "Give words as CTX_INIT, or another TRAINER.COOP.TEMPLATE."
+                f"TRAINER.COOP.CTX_INIT asks for the words of the template, but {template!r} has no words before the "
+                "class name. Give words as CTX_INIT, or another TRAINER.COOP.TEMPLATE."
             )
         return words, self.settings.N_CTX
 
