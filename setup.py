@@ -15,6 +15,7 @@ extras = {
     "clip": ["clip-anytorch", "packaging"],
     "open_clip": ["open_clip_torch>=2.24"],
     "matlab": ["scipy"],  # to split StanfordCars or OxfordFlowers where CoOp's split file is not there
+    "plot": ["matplotlib"],
     "tensorboard": ["tensorboard"],
     "torch": ["torch>=2.1", "torchvision>=0.16"],
     "drive": ["gdown"],
