@@ -125,6 +125,7 @@ class SessionTrainer(SessionSaving):
             print(f"After session {number}, {seen} classes:")
             metrics = dict(evaluators[number].evaluate())
             self.rows.append(incremental.Row(seen, tuple(hits[number]), tuple(images_of[: number + 1])))
+            super().write_scalar(f"{name}/accuracy", self.rows[-1].accuracy, number)
         self._report()
         if self.session == self.last_session:
             self.num_classes = self.sessions[self.session].seen

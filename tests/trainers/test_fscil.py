@@ -278,6 +278,26 @@ def test_other_mixtures_train_the_same_prompts(run: Runner) -> None:
     assert "has no weights" in back.output
 
 
+def test_several_backbones(run: Runner) -> None:
+    """Two of the same model are the one model, session by session."""
+    two = [
+        "TRAINER.COCOAMIX.BACKBONES",
+        '["tiny", "tiny"]',
+        "TRAINER.COCOAMIX.BACKBONE_WEIGHTS",
+        '["random", "random"]',
+    ]
+    short = [*SETTINGS, "FSCIL.LAST_SESSION", "1", "OPTIM.LR", "0.0", "OPTIM.WARMUP_EPOCH", "0"]
+    done = [run(*short, *extra, name=name, **MIX) for name, extra in (("one", []), ("two", two))]
+    assert done[1].status == 0, done[1].output[-500:]
+    assert set(tensors(done[1].folder, 1)) == {f"prompt_learner.{n}.ctx" for n in (0, 1)} | {
+        "coa_weights.inside",
+        "coa_weights.outside",
+    }
+    assert told(done[0])["sessions"] == told(done[1])["sessions"]
+    contexts = [tensors(done[0].folder, session)["prompt_learner.ctx"] for session in (0, 1)]
+    assert not torch.equal(*contexts)  # each session's starts from a draw of its own
+
+
 def test_zero_shot(run: Runner) -> None:
     """After the last session it is CLIP on all classes, by another trainer; and there is nothing to train."""
     done = run(*CUT, **CLIP)
