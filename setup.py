@@ -15,6 +15,7 @@ extras = {
     "clip": ["clip-anytorch", "packaging"],
     "open_clip": ["open_clip_torch>=2.24"],
     "matlab": ["scipy"],  # to split StanfordCars or OxfordFlowers where CoOp's split file is not there
+    "plot": ["matplotlib"],
     "tensorboard": ["tensorboard"],
     "torch": ["torch>=2.1", "torchvision>=0.16"],
     "drive": ["gdown"],
@@ -35,7 +36,8 @@ setup(
     package_dir={f"cocoamix.{name}": name for name in mapped},
     package_data={
         "cocoamix.configs": ["**/*.yaml"],
-        "cocoamix": ["assets/*.safetensors", "assets/README.md"],
+        "cocoamix.datasets": ["*.json"],
+        "cocoamix": ["assets/*.safetensors", "assets/*.json", "assets/README.md"],
         "cocoamix.report": ["paper.json", "page.css", "page.js"],
     },
     # Nothing here depends on torch, and neither torch, torchvision, Dassl nor a clip package is named: installing into

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import string
 from collections.abc import Iterable
+from functools import lru_cache
 
 from .errors import UserError, check_choice
 
@@ -34,17 +35,23 @@ def make_outclasses(kind: str, count: int, avoid: Iterable[str], seed: int) -> l
     return names
 
 
+@lru_cache(maxsize=1)
+def _nouns() -> tuple[str, ...]:
+    """Return the nouns of wonderwords, sorted, because the package promises no order."""
+    from wonderwords import RandomWord
+
+    return tuple(sorted(set(RandomWord().filter(include_categories=["noun"]))))
+
+
 def _words(count: int, taken: set[str], generator: random.Random) -> list[str]:
     if not count:
         return []
     try:
-        from wonderwords import RandomWord
+        nouns = _nouns()
     except ImportError as error:
         raise UserError(
             "OUT_CLASSES word needs the package wonderwords: `pip install wonderwords`, or use OUT_CLASSES string."
         ) from error
-    # Sorted, because the package promises no order.
-    nouns = sorted(set(RandomWord().filter(include_categories=["noun"])))
     free = [noun for noun in nouns if noun.lower() not in taken]
     if len(free) < count:
         raise UserError(f"OUT_CLASSES word offers {len(free)} nouns, but {count} are needed. Use `both` or `string`.")

@@ -8,6 +8,7 @@ ensure_torchvision()  # real Dassl imports it
 from . import (
     caltech101,
     cifar100,
+    cifar100_fscil,
     csv_file,
     dtd,
     eurosat,
@@ -30,6 +31,7 @@ from . import (
 __all__ = [
     "caltech101",
     "cifar100",
+    "cifar100_fscil",
     "csv_file",
     "dtd",
     "eurosat",

@@ -54,3 +54,18 @@ def test_settings_of_the_paper() -> None:
     assert (base.MODEL.BACKBONE.NAME, base.TRAINER.COCOAMIX.W, base.TRAINER.COCOAMIX.W_IN) == ("ViT-B/16", 5.0, 1.0)
     assert (transfer.TRAINER.COCOAMIX.W, transfer.TRAINER.COCOAMIX.W_IN) == (7.0, 2.0)
     assert list(several.TRAINER.COCOAMIX.BACKBONES) == ["RN50", "RN101", "ViT-B/16", "ViT-B/32"]
+
+
+def test_settings_of_the_paper_in_sessions() -> None:
+    dataset = ROOT / "configs" / "datasets" / "cifar100_fscil.yaml"
+    cfg = load(ROOT / "configs" / "trainers" / "CoCoAMixFSCIL" / "vit_l14.yaml", dataset)
+    mix, optim, fscil = cfg.TRAINER.COCOAMIX, cfg.OPTIM, cfg.FSCIL
+    assert (cfg.DATASET.NAME, cfg.DATASET.NUM_SHOTS, cfg.MODEL.BACKBONE.NAME) == ("CIFAR100FSCIL", -1, "ViT-L/14")
+    assert (fscil.BASE, fscil.WAY, fscil.SHOTS, fscil.SPLIT) == (60, 5, 5, "auto")
+    assert (fscil.BASE_WEIGHT_EPOCHS, fscil.WEIGHT_EPOCHS, optim.MAX_EPOCH) == (2, 100, 50)
+    assert (optim.NAME, optim.LR, optim.WEIGHT_DECAY, optim.MOMENTUM) == ("adam", 0.002, 5e-4, 0.9)
+    assert (optim.LR_SCHEDULER, optim.WARMUP_EPOCH, optim.WARMUP_CONS_LR) == ("cosine", 1, 1e-5)
+    assert (mix.WEIGHT_OPTIM, mix.WEIGHT_LR, mix.N_CTX, mix.CTX_INIT, mix.STAGE) == ("sgd", 0.002, 2, "", "two")
+    assert (mix.W, mix.W_IN, mix.W_OUT, mix.MARGIN) == (5.0, 1.0, 10.0, 0.1)
+    assert (mix.LOSS, mix.ENSEMBLE, mix.OUT_CLASSES, mix.TEMPLATE) == ("ce+coa", "coa", "word", "a photo of a {}.")
+    assert cfg.DATALOADER.TRAIN_X.BATCH_SIZE == 32

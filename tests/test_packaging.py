@@ -19,6 +19,8 @@ def test_wheel_has_everything_under_one_name(wheel: zipfile.ZipFile) -> None:
     for name in (
         "cocoamix/trainers/coop.py",
         "cocoamix/datasets/eurosat.py",
+        "cocoamix/datasets/cifar100_fscil.json",
+        "cocoamix/assets/fscil_published.json",
         "cocoamix/configs/trainers/CoOp/vit_b16.yaml",
         "cocoamix/configs/datasets/eurosat.yaml",
         "cocoamix/report/paper.json",
@@ -99,7 +101,10 @@ def test_pages_have_no_gaps() -> None:
         assert not re.search(r"^[A-Z]+(_[A-Z]+)+$", page.read_text(), re.M), page
 
 
-@pytest.mark.parametrize("script", ["scripts/pretrain_tiny.py", "benchmarks/tiny_zeroshot.py", "benchmarks/parity.py"])
+@pytest.mark.parametrize(
+    "script",
+    ["scripts/pretrain_tiny.py", "benchmarks/tiny_zeroshot.py", "benchmarks/parity.py", "benchmarks/fscil.py"],
+)
 def test_scripts_start_from_a_clone(script: str, tmp_path: Path) -> None:
     """Without an installed cocoamix: the source tree is found from the script itself."""
     code = (

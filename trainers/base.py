@@ -127,11 +127,15 @@ class CLIPTrainer(FrozenTrainer):
         clip = self.clip = self.load_backbone()
         self.scaler = make_scaler(clip.precision, self.device)
         self.trained_classes = self.classnames
-        self.protocol = protocol.describe_protocol(self.cfg, clip, self.dm.dataset, self.templates())
+        self.protocol = self.describe_protocol()
         self.open_store()
         self.build_prompts()
         print(f"Trained parameters: {self.trained_parameters():,}")
         print(f"Protocol fingerprint: {protocol.fingerprint(self.protocol)}")
+
+    def describe_protocol(self) -> dict[str, Any]:
+        """Return what has to agree before two results may be compared."""
+        return protocol.describe_protocol(self.cfg, self.clip, self.dm.dataset, self.templates())
 
     def load_backbone(self) -> FrozenCLIP:
         """Load what MODEL.BACKBONE names. A method with several models overrides this."""
@@ -281,7 +285,7 @@ class CLIPTrainer(FrozenTrainer):
         return self.clip.logit_scale * image_features @ text_features.t()
 
     def _write_results(self, split: str, metrics: dict[str, float], seconds: float) -> None:
-        items = self.dm.dataset.val if split == "val" else self.dm.dataset.test
+        items = self.evaluated_items(split)
         path = Path(self.output_dir) / RESULTS
         self._keep_other_results(path, split)
         write_json(
@@ -295,7 +299,7 @@ class CLIPTrainer(FrozenTrainer):
                 "shots": self.cfg.DATASET.NUM_SHOTS,
                 "metrics": {key: float(value) for key, value in metrics.items()},
                 "classes": self.num_classes,
-                "train_images": len(self.dm.dataset.train_x),
+                "train_images": self.count_training_images(),
                 "evaluated_images": len(items) - len(self.unreadable.keys() & {item.impath for item in items}),
                 "unreadable_images": len(self.unreadable),
                 "trained_parameters": self.trained_parameters(),
@@ -305,9 +309,22 @@ class CLIPTrainer(FrozenTrainer):
                 "protocol": self.protocol,
                 "config": protocol.plain(self.cfg),
                 "versions": protocol.versions(self.clip.source),
+                **self.more_results(),
             },
         )
         print(f"Results written to {path}")
+
+    def evaluated_items(self, split: str) -> Sequence[Any]:
+        """Return the items that an evaluation goes through."""
+        return self.dm.dataset.val if split == "val" else self.dm.dataset.test
+
+    def count_training_images(self) -> int:
+        """Return how many images the method was given to train on."""
+        return len(self.dm.dataset.train_x)
+
+    def more_results(self) -> dict[str, Any]:
+        """Return what a method adds to results.json. For subclasses."""
+        return {}
 
     def _keep_other_results(self, path: Path, split: str) -> None:
         """Move results of another evaluation in the same folder aside, as the log of an earlier run is kept."""

@@ -61,17 +61,30 @@ class CoCoAMix(HandmadeTrainer):
         self.learners = learners
         print(f'Initial context: "{learners[0].initial_context}"')
         self.register("prompt_learner", self.prompt_learner, self.cfg.OPTIM)
-        self.weights = CoAWeights(self.clip.logit_scale, stage=settings.STAGE).to(self.device)
-        self._in_and_out = torch.tensor([1, 0], device=self.device)  # owners of a class of each kind, for the log
+        self.weights = self.make_weights().to(self.device)
         self.two_stages = settings.ENSEMBLE == "coa" and settings.STAGE == "two"
         if settings.ENSEMBLE == "coa":
             self.register("coa_weights", self.weights, self._weight_optim())
             self._make_outclasses()
         if self.two_stages:
-            self.max_epoch = self.cfg.OPTIM.MAX_EPOCH + settings.WEIGHT_EPOCHS
+            self.max_epoch = self.cfg.OPTIM.MAX_EPOCH + self.weight_epochs
         self.encode_handmade()
         if self.cfg.MODEL.INIT_WEIGHTS:
             self.load_initial("prompt_learner", self.cfg.MODEL.INIT_WEIGHTS)
+
+    def make_weights(self) -> CoAWeights:
+        """Return the weights to learn."""
+        return CoAWeights(self.clip.logit_scale, stage=self.settings.STAGE)
+
+    @property
+    def weight_epochs(self) -> int:
+        """How long the second stage is."""
+        return int(self.settings.WEIGHT_EPOCHS)
+
+    @property
+    def context_seed(self) -> int:
+        """What a random context is drawn from."""
+        return derive_seed(self.seed, "context")
 
     def _learner(self, clip: FrozenCLIP, names: Sequence[str]) -> PromptLearner:
         settings = self.settings
@@ -81,7 +94,7 @@ class CoCoAMix(HandmadeTrainer):
             n_ctx=settings.N_CTX,
             ctx_init=config.context_words(settings.CTX_INIT),
             position=settings.CLASS_TOKEN_POSITION,
-            seed=derive_seed(self.seed, "context"),
+            seed=self.context_seed,
         )
 
     def _weight_optim(self) -> CfgNode:
@@ -90,16 +103,21 @@ class CoCoAMix(HandmadeTrainer):
         optim.defrost()
         optim.NAME, optim.LR = self.settings.WEIGHT_OPTIM, self.settings.WEIGHT_LR
         if self.settings.STAGE == "two":
-            optim.MAX_EPOCH = self.settings.WEIGHT_EPOCHS
+            optim.MAX_EPOCH = self.weight_epochs
         return optim
 
-    def _make_outclasses(self) -> None:
+    def choose_outclasses(self) -> list[str]:
+        """Return the names of which the learned prompt must be less sure than the hand-crafted one."""
         count, seed = len(self.classnames), derive_seed(self.seed, "out-classes")
-        self.out_names = make_outclasses(self.settings.OUT_CLASSES, count, self.classnames, seed)
+        names = make_outclasses(self.settings.OUT_CLASSES, count, self.classnames, seed)
+        if names:
+            print(f"Out-classes: {len(names)} made-up names ({', '.join(names[:5])}, ...)")
+        return names
+
+    def _make_outclasses(self) -> None:
+        self.out_names = self.choose_outclasses()
         if not self.out_names:
             return
-        shown = ", ".join(self.out_names[:5])
-        print(f"Out-classes: {len(self.out_names)} made-up names ({shown}, ...)")
         self.out_handmade = self.clip.encode_classes(self.out_names, self.templates())
         self.out_learners = [self._learner(clip, self.out_names) for clip in self.backbones]
         for mine, theirs in zip(self.out_learners, self.learners, strict=True):
@@ -158,12 +176,17 @@ class CoCoAMix(HandmadeTrainer):
             return {"loss": cast(Tensor, total), **terms}, alone
         return self._weight_terms(image_features, special.detach(), labels, total, terms), alone
 
+    def other_prompts(self) -> list[Tensor]:
+        """Return the (C, embedding) text features of the prompts that stand before the learned one in the mixture."""
+        return [self.handmade]
+
     def _weight_terms(
         self, image_features: Tensor, special: Tensor, labels: Tensor, total: Tensor | float, terms: dict[str, Tensor]
     ) -> dict[str, Tensor]:
         """Add the losses of the weights, and what the log shows of them."""
         settings = self.settings
-        mixed = self.weights.in_logits(torch.stack([image_features @ self.handmade.t(), special]))
+        others = [image_features @ text.t() for text in self.other_prompts()]
+        mixed = self.weights.in_logits(torch.stack([*others, special]))
         terms["mix"] = F.cross_entropy(mixed, labels)
         total = total + settings.W_IN * terms["mix"]
         out = self._out_features() if self._still is None else self._still[1]
@@ -173,7 +196,8 @@ class CoCoAMix(HandmadeTrainer):
             total = total + settings.W_OUT * terms["ent"]
         with torch.no_grad():
             terms["acc_mix"] = (mixed.argmax(dim=1) == labels).float().mean() * 100
-            pi = self.weights.pi(self._in_and_out)[1]
+            # Of a class of the last prompt's own and of another; made on the device, so that a step need not wait.
+            pi = self.weights.pi(torch.arange(1, -1, -1, device=self.device) * len(others))[-1]
             terms["pi_in"], terms["pi_out"] = pi[0], pi[1]
         return {"loss": cast(Tensor, total), **terms}
 

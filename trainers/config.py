@@ -19,6 +19,7 @@ from cocoamix.losses import LOSSES
 from cocoamix.outclasses import KINDS as OUT_CLASS_KINDS
 from cocoamix.prompts import POSITIONS
 from cocoamix.schedules import SCHEDULES, WARMUPS
+from cocoamix.sessions import SPLITS as SESSION_SPLITS
 from cocoamix.weights import STAGES
 
 from .protocol import flatten
@@ -30,6 +31,7 @@ ENSEMBLES = (7, 80)
 DOMAIN_KINDS = ("auto", "in", "out")
 CACHE_MODES = ("off", "test", "all")
 BAD_IMAGES = ("stop", "skip")
+TUNED_CLASSES = ("session", "seen")
 KGCOOP_CONTEXT = "a photo of a"  # what the peers whose CTX_INIT is true or false mean by true
 
 
@@ -98,6 +100,16 @@ def extend_cfg(cfg: CfgNode) -> None:
     _add(mix, "MARGIN", 0.2)  # by how much less sure the learned prompt must be of out-classes, 0 to 1
     _add(mix, "OUT_CLASSES", "word")  # made-up names: word (nouns), string (letters), both, none
     _add(mix, "DOMAIN", "auto")  # weights of a class by its name (auto), or all pi^in (in), or all pi^out (out)
+
+    fscil = _node(cfg, "FSCIL")  # class-incremental sessions, of the trainers whose name ends in FSCIL
+    _add(fscil, "BASE", 60)  # classes of session 0, with all their images
+    _add(fscil, "WAY", 5)  # classes of each later session
+    _add(fscil, "SHOTS", 5)  # images of each of those
+    _add(fscil, "SPLIT", "auto")  # which images: cec (published, CIFAR-100), random (by SEED), auto (cec if there is)
+    _add(fscil, "LAST_SESSION", -1)  # go on, or evaluate, up to this session; -1 for all
+    _add(fscil, "BASE_WEIGHT_EPOCHS", 2)  # CoCoAMixFSCIL: epochs of the weights in session 0
+    _add(fscil, "WEIGHT_EPOCHS", 100)  # and in each later session; TRAINER.COCOAMIX.WEIGHT_EPOCHS is not used
+    _add(fscil, "TUNED_CLASSES", "session")  # CoOpFSCIL: its loss is over the session's classes, or all seen so far
 
     zeroshot = _node(cfg.TRAINER, "ZEROSHOT")
     _add(zeroshot, "ENSEMBLE", 7)  # ZeroshotCLIP2: CLIP's choice of 7 ImageNet templates, or all 80
@@ -244,6 +256,28 @@ def check_mix(node: CfgNode) -> None:
             f"TRAINER.COCOAMIX.BACKBONE_WEIGHTS names {len(node.BACKBONE_WEIGHTS)} files for "
             f"{len(node.BACKBONES)} BACKBONES. Name one for each."
         )
+
+
+def check_sessions(cfg: CfgNode) -> None:
+    """Refuse values of the keys of class-incremental sessions, and of others that do not go with them."""
+    check_choice("FSCIL.SPLIT", cfg.FSCIL.SPLIT, SESSION_SPLITS)
+    check_choice("FSCIL.TUNED_CLASSES", cfg.FSCIL.TUNED_CLASSES, TUNED_CLASSES)
+    for key, least in (
+        ("BASE", 1),
+        ("WAY", 1),
+        ("SHOTS", 1),
+        ("LAST_SESSION", -1),
+        ("BASE_WEIGHT_EPOCHS", 1),
+        ("WEIGHT_EPOCHS", 1),
+    ):
+        check_range(f"FSCIL.{key}", cfg.FSCIL[key], least, math.inf)
+    if cfg.DATASET.SUBSAMPLE_CLASSES != "all":
+        raise UserError(
+            f"DATASET.SUBSAMPLE_CLASSES is {cfg.DATASET.SUBSAMPLE_CLASSES}, but sessions are cut from all classes: "
+            "FSCIL.BASE says how many are base."
+        )
+    if cfg.TEST.FINAL_MODEL != "last_step":
+        raise UserError("TEST.FINAL_MODEL is best_val, but sessions are evaluated after their last epoch: last_step.")
 
 
 def check_range(key: str, value: float, least: float, most: float = math.inf) -> None:

@@ -108,7 +108,10 @@ class FrozenTrainer(SavingTrainer):
 
     def test_batches(self, split: str) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the inputs and labels of the readable pictures of `val` or `test`."""
-        loader = self._loader(split)
+        yield from self.batches_of(self._loader(split), split)
+
+    def batches_of(self, loader: DataLoader[Any], split: str) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield the inputs and labels of the readable pictures of a loader over (a part of) `split`."""
         if self.features is None:
             for batch in progress(loader, len(loader), "evaluating"):
                 inputs, labels = self.parse_batch_test(batch)

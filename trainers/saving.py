@@ -117,9 +117,13 @@ class SavingTrainer(TrainerX):
                     )
 
     def _save_resume(self, epochs: int) -> None:
-        content = {
+        checkpoints.save(Path(self.output_dir, RESUME), self.resume_state(epochs))
+
+    def resume_state(self, epochs: int) -> dict[str, Any]:
+        """Return all that a run needs to go on."""
+        return {
             "epoch": epochs,
-            "models": {name: _trained(model) for name, model in self._models.items()},
+            "models": {name: trained(model) for name, model in self._models.items()},
             "optimizers": {name: o.state_dict() for name, o in self._optims.items() if o is not None},
             "schedules": {name: checkpoints.plain_schedule(s) for name, s in self._scheds.items() if s is not None},
             "scaler": self.scaler.state_dict() if self.scaler is not None else None,
@@ -130,7 +134,6 @@ class SavingTrainer(TrainerX):
             "protocol": self.protocol,
             "unreadable": self.unreadable,
         }
-        checkpoints.save(Path(self.output_dir, RESUME), content)
 
     # ------------------------------------------------------------------ resuming
 
@@ -367,7 +370,7 @@ def _alike(one: Tensor, other: Tensor) -> bool:
     return one.shape == other.shape and torch.allclose(one.float().cpu(), other.float().cpu(), atol=1e-3, rtol=1e-2)
 
 
-def _trained(model: nn.Module) -> dict[str, Tensor]:
+def trained(model: nn.Module) -> dict[str, Tensor]:
     """Return the parameters alone: buffers are made anew from the class names."""
     return {name: parameter.detach().cpu() for name, parameter in model.named_parameters()}
 

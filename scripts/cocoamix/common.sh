@@ -4,6 +4,7 @@
 #   CFG      configuration below configs/trainers/$TRAINER (vit_b16_ep50), or below $CONFIGS
 #   TRAINER  trainer (CoCoAMix)
 #   PYTHON   interpreter (python)
+# and of fscil.sh: DATASET (cifar100_fscil), TAG (added to the output folder's name)
 set -euo pipefail
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 cd "$ROOT"

@@ -1,0 +1,165 @@
+"""CIFAR-100 in sessions: the published lists, an archive in another order, and all nine sessions on stored features."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from cocoamix.errors import UserError
+from cocoamix.sessions import Cut, cut_into_sessions
+from tests.conftest import ROOT, _own_stdout
+from tests.datasets import layouts
+
+PUBLISHED = Cut(60, 5, 5)
+
+
+def make_labels() -> list[int]:
+    """Return 500 of each of a hundred labels in an order that meets the published lists, and is otherwise drawn."""
+    from cocoamix.datasets.cifar100_fscil import read_lists
+
+    labels = np.full(50_000, -1)
+    for session, positions in enumerate(read_lists()):
+        labels[positions] = [60 + 5 * session + number // 5 for number in range(25)]
+    left = Counter(dict.fromkeys(range(100), 500))
+    left.subtract(Counter(label for label in labels.tolist() if label >= 0))
+    rest = np.random.default_rng(0).permutation([label for label, count in left.items() for _ in range(count)])
+    labels[labels < 0] = rest
+    return [int(label) for label in labels]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """An archive in CIFAR-100's format and size, with noise for pictures."""
+    folder = tmp_path_factory.mktemp("cifar100") / "cifar-100-python"
+    folder.mkdir()
+    names = [f"class_{number:02d}" for number in range(100)]
+    (folder / "meta").write_bytes(layouts.python2_pickle({"fine_label_names": names}))
+    generator = np.random.default_rng(0)
+    for split, labels in (("train", make_labels()), ("test", [n % 100 for n in range(10_000)])):
+        pixels = generator.integers(0, 256, (len(labels), 3072), dtype=np.uint8)
+        (folder / split).write_bytes(layouts.python2_pickle({"fine_labels": labels, "data": pixels}))
+    yield folder.parent
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module")
+def data(root: Path) -> Any:
+    from dassl.config import get_cfg_default
+
+    from cocoamix.datasets.cifar100_fscil import CIFAR100FSCIL
+    from cocoamix.trainers.config import extend_cfg
+
+    cfg = get_cfg_default()
+    extend_cfg(cfg)
+    cfg.DATASET.ROOT, cfg.DATASET.NUM_SHOTS = str(root), -1
+    return CIFAR100FSCIL(cfg)
+
+
+def test_published_sessions(data: Any) -> None:
+    sessions = cut_into_sessions(data, data.test, PUBLISHED)
+    assert [len(one.train) for one in sessions] == [30_000, *[25] * 8]
+    assert [len(one.test) for one in sessions] == [6000, *[500] * 8]
+    assert [one.seen for one in sessions] == [60, 65, 70, 75, 80, 85, 90, 95, 100]
+    assert sessions[0].classnames[:2] == ["class 00", "class 01"]
+    assert Counter(item.label for item in sessions[0].train) == dict.fromkeys(range(60), 500)
+    for one in sessions[1:]:
+        assert Counter(item.label for item in one.train) == dict.fromkeys(one.labels, 5)
+    # Positions in the original array, in the published order.
+    assert [item.impath for item in sessions[1].train[:3]] == [
+        f"cifar-100-python/train/{number}" for number in ("29774", "33344", "04815")
+    ]
+    assert sessions[8].train[-1].impath == "cifar-100-python/train/47507"
+    assert len({item.impath for one in sessions for item in one.train}) == 30_200
+
+
+def test_random_draw(data: Any) -> None:
+    drawn = [cut_into_sessions(data, data.test, Cut(60, 5, 5, "random", seed)) for seed in (1, 1, 2)]
+    names = [[item.impath for item in sessions[1].train] for sessions in drawn]
+    assert names[0] == names[1] != names[2]
+    assert Counter(item.label for item in drawn[0][3].train) == dict.fromkeys(range(70, 75), 5)
+    assert len(cut_into_sessions(data, data.test, Cut(50, 10, 1, "random"))) == 6
+
+
+def test_refuses_other_numbers_and_other_orders(data: Any, tmp_path: Path) -> None:
+    from cocoamix.datasets.cifar100_fscil import LISTS, check_labels, read_lists
+
+    with pytest.raises(UserError, match=r"for FSCIL.BASE 60, WAY 5 and SHOTS 5, not for 60, 5 and 4"):
+        cut_into_sessions(data, data.test, Cut(60, 5, 4, "cec"))
+    labels, lists = make_labels(), read_lists()
+    with pytest.raises(UserError, match="session 1 should meet 5 images of each label 60 to 64"):
+        check_labels(labels[1:] + labels[:1], lists)
+    short = [61 if label == 7 else label for label in labels]
+    with pytest.raises(UserError, match="base class 7 has 0 training images"):
+        check_labels(short, lists)
+    content = json.loads(LISTS.read_text())
+    content["sessions"][3]["positions"][7] += 1
+    (tmp_path / "altered.json").write_text(json.dumps(content))
+    with pytest.raises(UserError, match="the list of session 4 has another hash"):
+        read_lists(tmp_path / "altered.json")
+    (tmp_path / "altered.json").write_text("{}")
+    with pytest.raises(UserError, match="does not hold the published lists"):
+        read_lists(tmp_path / "altered.json")
+
+
+def test_all_nine_sessions(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """With the paper's configuration, a text tower of ViT-L/14's width with random weights, and stored features."""
+    from cocoamix import curves
+    from cocoamix.clip import backbones
+    from cocoamix.encoding import FrozenFeatures
+
+    # Fewer layers, and hardly a picture tower: what is stored does not need one.
+    sizes = backbones.Sizes(768, 224, 1, 64, 56, 768, 2)
+    monkeypatch.setitem(backbones.BACKBONES, "ViT-L/14", backbones.Backbone(sizes, "none"))
+    loaded: list[tuple[str, int]] = []
+
+    def load(self: Any, source: Any, view: int, last_view: int) -> dict[str, str]:
+        draw = torch.Generator().manual_seed(len(source.items))
+        source.items.features = F.normalize(torch.randn(len(source.items), 768, generator=draw), dim=-1)
+        loaded.append((source.bucket, len(source.items)))
+        return {}
+
+    monkeypatch.setattr(FrozenFeatures, "load", load)
+    monkeypatch.setattr(curves, "try_to_draw", lambda runs, path: None)
+    sys.path.insert(0, str(ROOT))
+    import train
+
+    configs = ROOT / "configs"
+    arguments = ["--root", str(root), "--output-dir", str(tmp_path / "run"), "--seed", "1"]
+    arguments += ["--trainer", "CoCoAMixFSCIL"]
+    arguments += ["--dataset-config-file", str(configs / "datasets" / "cifar100_fscil.yaml")]
+    arguments += ["--config-file", str(configs / "trainers" / "CoCoAMixFSCIL" / "vit_l14.yaml")]
+    arguments += ["MODEL.BACKBONE.WEIGHTS", "random", "OPTIM.MAX_EPOCH", "1", "FSCIL.WEIGHT_EPOCHS", "1"]
+    arguments += [
+        "FSCIL.BASE_WEIGHT_EPOCHS",
+        "1",
+        "DATALOADER.NUM_WORKERS",
+        "0",
+        "DATALOADER.TRAIN_X.BATCH_SIZE",
+        "10000",
+    ]
+    with _own_stdout():
+        status = train.main(arguments)
+    output = capfd.readouterr()
+    assert status == 0, (output.out + output.err)[-800:]
+    assert "60 base classes with 30,000 images, then 8 x 5 classes with 5 images each (the published" in output.out
+    told = json.loads((tmp_path / "run" / "fscil.json").read_text())
+    assert [one["classes"] for one in told["sessions"]] == [60, 65, 70, 75, 80, 85, 90, 95, 100]
+    assert [one["images"] for one in told["sessions"]] == [6000, 6500, 7000, 7500, 8000, 8500, 9000, 9500, 10_000]
+    assert told["fscil"]["split"] == "cec"
+    assert curves.published_lines(told)
+    sizes_seen = {bucket: count for bucket, count in loaded if "/train" in bucket}
+    assert list(sizes_seen.values()) == [30_000, *[25] * 8]
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert results["trained_parameters"] == 2 * 768 + 2

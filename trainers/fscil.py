@@ -1,0 +1,189 @@
+"""Few-shot class-incremental learning: CoCoA-Mix with a prompt for each session, and what it is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from dassl.engine import TRAINER_REGISTRY
+from torch import Tensor, nn
+from yacs.config import CfgNode
+
+from cocoamix import checkpoints
+from cocoamix.errors import UserError
+from cocoamix.fscil import SessionWeights, mixed_features, session_owners, session_weights
+from cocoamix.images import derive_seed
+from cocoamix.prompts import PromptLearner
+from cocoamix.registry import register
+from cocoamix.weights import CoAWeights
+
+from .cocoamix import CoCoAMix
+from .config import context_words
+from .coop import CoOp
+from .session_saving import Models
+from .sessions import SessionTrainer
+from .zsclip import ZeroshotCLIP
+
+
+@register(TRAINER_REGISTRY)
+class ZeroshotCLIPFSCIL(SessionTrainer, ZeroshotCLIP):
+    """The paper's CLIP-ZSL: the dataset's template for every class; nothing is trained."""
+
+    def title(self) -> str:
+        return "CLIP-ZSL"
+
+    def classifier(self, session: int) -> Tensor:
+        names = [name for one in self.sessions[: session + 1] for name in one.classnames]
+        return self.clip.encode_classes(names, self.templates())
+
+
+@register(TRAINER_REGISTRY)
+class CoOpFSCIL(SessionTrainer, CoOp):
+    """The paper's CoOp-FSCIL: one context, tuned on by cross-entropy through the sessions."""
+
+    def title(self) -> str:
+        return "CoOp-FSCIL"
+
+    def check_cfg(self, cfg: CfgNode) -> None:
+        super().check_cfg(cfg)
+        if cfg.TRAINER.COOP.CSC:
+            raise UserError(
+                "TRAINER.COOP.CSC is True, but class-specific contexts cannot be tuned on with classes that come later."
+            )
+
+    @property
+    def classnames(self) -> list[str]:
+        return self.classnames_of(self.session)
+
+    def classnames_of(self, session: int) -> list[str]:
+        if self.cfg.FSCIL.TUNED_CLASSES == "session":
+            return super().classnames_of(session)
+        return [name for one in self.sessions[: session + 1] for name in one.classnames]
+
+    @property
+    def first_label(self) -> int:
+        return super().first_label if self.cfg.FSCIL.TUNED_CLASSES == "session" else 0
+
+    def build_prompts(self) -> None:
+        super().build_prompts()
+        if self.session:
+            checkpoints.load_into(self.prompt_learner, self.kept[-1]["prompt_learner"], "the session before")
+
+    def classifier(self, session: int) -> Tensor:
+        settings = self.settings
+        learner = PromptLearner(
+            self.clip,
+            [name for one in self.sessions[: session + 1] for name in one.classnames],
+            n_ctx=settings.N_CTX,
+            ctx_init=context_words(settings.CTX_INIT),
+            position=settings.CLASS_TOKEN_POSITION,
+        )
+        checkpoints.load_into(learner, self.kept[session]["prompt_learner"], f"session {session}")
+        return self.clip.encode_prompts(learner())
+
+
+@register(TRAINER_REGISTRY)
+class CoCoAMixFSCIL(SessionTrainer, CoCoAMix):
+    """A prompt and its two weights for each session, learned in two stages, kept, and mixed with all others."""
+
+    def check_cfg(self, cfg: CfgNode) -> None:
+        super().check_cfg(cfg)
+        mix = cfg.TRAINER.COCOAMIX
+        if mix.ENSEMBLE == "coa" and mix.STAGE != "two":
+            raise UserError(
+                f"TRAINER.COCOAMIX.STAGE is {mix.STAGE}, but the weights of sessions are learned after their prompts, "
+                "under one temperature: use STAGE two."
+            )
+        if mix.DOMAIN != "auto":
+            raise UserError(f"TRAINER.COCOAMIX.DOMAIN is {mix.DOMAIN}, but sessions tell whose a class is: use auto.")
+
+    def title(self) -> str:
+        kind = self.settings.ENSEMBLE
+        return "CoCoA-Mix" + {"coa": "", "uniform": " (uniform)", "none": " (own prompt alone)"}[kind]
+
+    # ------------------------------------------------------------------ a session's prompt and weights
+
+    def make_weights(self) -> CoAWeights:
+        earlier = [_weights_of(models) for models in self.kept] if self.settings.ENSEMBLE == "coa" else []
+        return SessionWeights(self.clip.logit_scale, earlier, tied=self.settings.OUT_CLASSES == "none")
+
+    @property
+    def weight_epochs(self) -> int:
+        return int(self.cfg.FSCIL.WEIGHT_EPOCHS if self.session else self.cfg.FSCIL.BASE_WEIGHT_EPOCHS)
+
+    @property
+    def context_seed(self) -> int:
+        return derive_seed(self.seed, "context", self.session)
+
+    def choose_outclasses(self) -> list[str]:
+        """Made-up names in session 0, the classes of all earlier sessions after it."""
+        if self.session == 0 or self.settings.OUT_CLASSES == "none":
+            return super().choose_outclasses()
+        names = [name for one in self.sessions[: self.session] for name in one.classnames]
+        print(f"Out-classes: the {len(names)} classes of earlier sessions")
+        return names
+
+    def other_prompts(self) -> list[Tensor]:
+        """The hand-crafted prompt and those of earlier sessions, on the session's own classes."""
+        return [self.block_features(prompt, self.session) for prompt in range(self.session + 1)]
+
+    # ------------------------------------------------------------------ evaluation
+
+    def build_prompts(self) -> None:
+        if self.session == 0:
+            self._blocks: dict[tuple[int, int], Tensor] = {}
+        super().build_prompts()
+
+    def follow(self, settings: dict[str, object]) -> None:  # type: ignore[override]
+        super().follow(settings)
+        self._blocks.clear()  # the template may be another
+
+    @torch.no_grad()
+    def block_features(self, prompt: int, session: int) -> Tensor:
+        """Return the (C, embedding) text features of a prompt on the classes of a session.
+
+        prompt: 0 for the hand-crafted one, i + 1 for that of session i. Each pair is encoded by itself and once, so
+        that a run that is resumed computes the very same numbers.
+        """
+        key = prompt, session
+        if key not in self._blocks:
+            names = self.sessions[session].classnames
+            if prompt == 0:
+                self._blocks[key] = self.clip.encode_classes(names, self.templates())
+            else:
+                self._blocks[key] = self._encode(self._learners_of(prompt - 1, names))
+        return self._blocks[key]
+
+    def _learners_of(self, session: int, names: Sequence[str]) -> list[PromptLearner]:
+        """Return a finished session's prompt before other names."""
+        learners = [self._learner(clip, names) for clip in self.backbones]
+        module: nn.Module = learners[0] if len(learners) == 1 else nn.ModuleList(learners)
+        checkpoints.load_into(module, self.kept[session]["prompt_learner"], f"session {session}")
+        return learners
+
+    def classifier(self, session: int) -> Tensor:
+        blocks = range(session + 1)
+        text = torch.stack(
+            [torch.cat([self.block_features(prompt, block) for block in blocks]) for prompt in range(session + 2)]
+        )
+        return mixed_features(text, self.mixture_weights(session))
+
+    def mixture_weights(self, session: int) -> Tensor:
+        """Return the (K + 1, C) weights of the prompts up to `session` for each class seen up to it."""
+        owner = session_owners([len(one.classnames) for one in self.sessions[: session + 1]]).to(self.device)
+        inside, outside = torch.zeros(2, session + 1, device=self.device)
+        if self.settings.ENSEMBLE == "coa":
+            pairs = [_weights_of(models) for models in self.kept[: session + 1]]
+            inside, outside = (torch.cat(side).to(self.device) for side in zip(*pairs, strict=True))
+        return session_weights(self.settings.ENSEMBLE, inside, outside, owner)
+
+
+def _weights_of(models: Models) -> tuple[Tensor, Tensor]:
+    """Return the two log-weights of a finished session."""
+    weights = models.get("coa_weights")
+    if weights is None:
+        raise UserError(
+            "A session has no weights, since it was trained with another TRAINER.COCOAMIX.ENSEMBLE than coa. "
+            "Evaluate it with that, or train with coa."
+        )
+    return weights["inside"], weights.get("outside", weights["inside"])
