@@ -124,11 +124,10 @@ def test_all_nine_sessions(
     monkeypatch.setitem(backbones.BACKBONES, "ViT-L/14", backbones.Backbone(sizes, "none"))
     loaded: list[tuple[str, int]] = []
 
-    def load(self: Any, source: Any, view: int, last_view: int) -> dict[str, str]:
+    def load(self: Any, source: Any, *rest: object) -> None:
         draw = torch.Generator().manual_seed(len(source.items))
         source.items.features = F.normalize(torch.randn(len(source.items), 768, generator=draw), dim=-1)
         loaded.append((source.bucket, len(source.items)))
-        return {}
 
     monkeypatch.setattr(FrozenFeatures, "load", load)
     monkeypatch.setattr(curves, "try_to_draw", lambda runs, path: None)
