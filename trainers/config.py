@@ -81,6 +81,12 @@ def extend_cfg(cfg: CfgNode) -> None:
     _add(mix, "OUT_CLASSES", "word")  # made-up names: word (nouns), string (letters), both, none
     _add(mix, "DOMAIN", "auto")  # weights of a class by its name (auto), or all pi^in (in), or all pi^out (out)
 
+    maple = _node(cfg.TRAINER, "MAPLE")
+    _add(maple, "N_CTX", 2)  # number of text and of vision prompts of a layer
+    _add(maple, "CTX_INIT", "a photo of a")  # the first text prompts start from its first N_CTX words; the others stay
+    _add(maple, "PREC", "auto")  # fp32, fp16, bf16, amp; auto is fp32 on a CPU and fp16 on a GPU
+    _add(maple, "PROMPT_DEPTH", 9)  # layers that have prompts of their own; 1 is the input alone
+
     zeroshot = _node(cfg.TRAINER, "ZEROSHOT")
     _add(zeroshot, "ENSEMBLE", 7)  # ZeroshotCLIP2: CLIP's choice of 7 ImageNet templates, or all 80
 
@@ -150,9 +156,16 @@ def check_common(cfg: CfgNode) -> None:
 def check_prompt(section: str, node: CfgNode) -> None:
     """Refuse values of a prompt's keys."""
     check_choice(f"TRAINER.{section}.PREC", node.PREC, PRECISIONS)
-    check_choice(f"TRAINER.{section}.CLASS_TOKEN_POSITION", node.CLASS_TOKEN_POSITION, POSITIONS)
+    if "CLASS_TOKEN_POSITION" in node:
+        check_choice(f"TRAINER.{section}.CLASS_TOKEN_POSITION", node.CLASS_TOKEN_POSITION, POSITIONS)
     if not context_words(node.CTX_INIT) and node.N_CTX < 1:
         raise UserError(f"TRAINER.{section}.N_CTX is {node.N_CTX}; a context has at least one vector.")
+
+
+def check_maple(node: CfgNode) -> None:
+    """Refuse values of the keys of MaPLe."""
+    for key in ("N_CTX", "PROMPT_DEPTH"):
+        _check_range(f"TRAINER.MAPLE.{key}", node[key], 1, math.inf)
 
 
 def check_mix(node: CfgNode) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch.nn.functional as F
 from dassl.engine import TRAINER_REGISTRY
-from torch import Tensor
+from torch import Tensor, nn
 
 from cocoamix.images import derive_seed
 from cocoamix.prompts import PromptLearner
@@ -18,9 +18,12 @@ from .config import context_words
 class CoOp(CLIPTrainer):
     """A context shared by all classes, or one for each (CSC)."""
 
-    def build_prompts(self) -> None:
+    folder = "prompt_learner"  # of the checkpoints
+
+    def make_learner(self) -> PromptLearner:
+        """Return what embeds the prompts of the current classes."""
         settings = self.settings
-        self.prompt_learner = PromptLearner(
+        return PromptLearner(
             self.clip,
             self.classnames,
             n_ctx=settings.N_CTX,
@@ -29,11 +32,18 @@ class CoOp(CLIPTrainer):
             position=settings.CLASS_TOKEN_POSITION,
             seed=derive_seed(self.seed, "context"),
         )
+
+    def trained_module(self) -> nn.Module:
+        """Return what is trained, under the names of its checkpoint."""
+        return self.prompt_learner
+
+    def build_prompts(self) -> None:
+        self.prompt_learner = self.make_learner()
         print(f'Initial context: "{self.prompt_learner.initial_context}"')
         print(f"Number of context words (tokens): {self.prompt_learner.n_ctx}")
-        self.register("prompt_learner", self.prompt_learner, self.cfg.OPTIM)
+        self.register(self.folder, self.trained_module(), self.cfg.OPTIM)
         if self.cfg.MODEL.INIT_WEIGHTS:
-            self.load_initial("prompt_learner", self.cfg.MODEL.INIT_WEIGHTS)
+            self.load_initial(self.folder, self.cfg.MODEL.INIT_WEIGHTS)
 
     def text_features(self) -> Tensor:
         return self.clip.encode_prompts(self.prompt_learner())

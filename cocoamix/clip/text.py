@@ -12,6 +12,7 @@ Many prompts run in chunks. Beyond a budget of memory, chunks keep nothing for t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -87,26 +88,36 @@ class TextEncoder(nn.Module):
             kept += token * tokens * chunk.prompts
             if torch.is_grad_enabled() and kept > budget:
                 encoded = checkpoint(
-                    self._encode, prefix, part, chunk, layout.shared, use_reentrant=False, preserve_rng_state=False
+                    self._encode, prefix, part, chunk, prompts, use_reentrant=False, preserve_rng_state=False
                 )
             else:
-                encoded = self._encode(prefix, part, chunk, layout.shared)
+                encoded = self._encode(prefix, part, chunk, prompts)
             features.append(encoded)
         return features[0] if len(features) == 1 else torch.cat(features, dim=1)
 
-    def _encode(self, prefix: Tensor, own: Tensor, chunk: Chunk, shared: int) -> Tensor:
+    def _encode(self, prefix: Tensor, own: Tensor, chunk: Chunk, prompts: Prompts) -> Tensor:
         """Encode the prompts of a chunk, with (G, P, width) shared and (T, width) own tokens, as (G, N, embedding)."""
+        shared, deep = prompts.layout.shared, prompts.deep
         x = torch.cat([prefix, own.expand(len(prefix), -1, -1)], dim=1).to(self.dtype)
-        for block in self.blocks[:-1]:
-            x = x + _attend(block.attn, _norm(block.ln_1, x), chunk, shared)
-            x = x + block.mlp(_norm(block.ln_2, x))
-        block = self.blocks[-1]
-        x = x[:, chunk.ends] + _attend_from_ends(block.attn, _norm(block.ln_1, x), chunk, shared)
-        x = x + block.mlp(_norm(block.ln_2, x))
-        return _norm(self.ln_final, x) @ self.text_projection
+        for number, block in enumerate(self.blocks[:-1]):
+            x = _replace(x, deep, number)
+            x = x + _attend(block.attn, norm(block.ln_1, x), chunk, shared)
+            x = x + block.mlp(norm(block.ln_2, x))
+        x, block = _replace(x, deep, len(self.blocks) - 1), self.blocks[-1]
+        x = x[:, chunk.ends] + _attend_from_ends(block.attn, norm(block.ln_1, x), chunk, shared)
+        x = x + block.mlp(norm(block.ln_2, x))
+        return norm(self.ln_final, x) @ self.text_projection
 
 
-def _norm(layer: nn.LayerNorm, x: Tensor) -> Tensor:
+def _replace(x: Tensor, deep: Sequence[Tensor], layer: int) -> Tensor:
+    """Put the tokens that a layer has of its own, if any, behind the first of (G, P + T, width)."""
+    if not 0 < layer <= len(deep):
+        return x
+    tokens = deep[layer - 1].to(x.dtype).expand(len(x), -1, -1)
+    return torch.cat([x[:, :1], tokens, x[:, 1 + tokens.shape[1] :]], dim=1)
+
+
+def norm(layer: nn.LayerNorm, x: Tensor) -> Tensor:
     """Layer norm in fp32 whatever x is, as OpenAI's."""
     return F.layer_norm(x.float(), layer.normalized_shape, layer.weight, layer.bias, layer.eps).to(x.dtype)
 
@@ -115,8 +126,8 @@ def _attend(attention: nn.MultiheadAttention, x: Tensor, chunk: Chunk, shared: i
     """Causal self-attention of packed tokens (G, P + T, width)."""
     sets, _, width = x.shape
     joint = F.linear(x, attention.in_proj_weight, attention.in_proj_bias)
-    head = _split_heads(joint[:, :shared], 3, attention.num_heads)
-    query, key, value = _split_heads(_pad(joint, chunk), 3, attention.num_heads)
+    head = split_heads(joint[:, :shared], 3, attention.num_heads)
+    query, key, value = split_heads(_pad(joint, chunk), 3, attention.num_heads)
     mixed = F.scaled_dot_product_attention(
         query, _join(head[1], key, chunk), _join(head[2], value, chunk), attn_mask=chunk.causal
     )
@@ -132,10 +143,10 @@ def _attend_from_ends(attention: nn.MultiheadAttention, x: Tensor, chunk: Chunk,
     weight, bias = attention.in_proj_weight, attention.in_proj_bias
     query = F.linear(x[:, chunk.ends], weight[:width], bias[:width]).view(sets * chunk.prompts, 1, width)
     joint = F.linear(x, weight[width:], bias[width:])
-    head = _split_heads(joint[:, :shared], 2, attention.num_heads)
-    own = _split_heads(_pad(joint, chunk), 2, attention.num_heads)
+    head = split_heads(joint[:, :shared], 2, attention.num_heads)
+    own = split_heads(_pad(joint, chunk), 2, attention.num_heads)
     mixed = F.scaled_dot_product_attention(
-        _split_heads(query, 1, attention.num_heads)[0],
+        split_heads(query, 1, attention.num_heads)[0],
         _join(head[0], own[0], chunk),
         _join(head[1], own[1], chunk),
         attn_mask=chunk.reach.repeat(sets, 1, 1, 1) if sets > 1 else chunk.reach,
@@ -148,7 +159,7 @@ def _pad(x: Tensor, chunk: Chunk) -> Tensor:
     return x[:, chunk.padded].view(len(x) * chunk.prompts, chunk.longest, -1)
 
 
-def _split_heads(x: Tensor, parts: int, heads: int) -> Tensor:
+def split_heads(x: Tensor, parts: int, heads: int) -> Tensor:
     """Turn (B, L, parts * width) into (parts, B, heads, L, width / heads)."""
     return x.view(*x.shape[:2], parts, heads, -1).permute(2, 0, 3, 1, 4)
 
