@@ -268,6 +268,9 @@ class SavingTrainer(TrainerX):
     def follow(self, settings: Mapping[str, Any]) -> None:
         """Take over settings of the training run that an evaluation must share. For subclasses."""
 
+    def make_room(self, name: str, state: Mapping[str, Tensor]) -> None:
+        """Change a model to the sizes of a checkpoint that is about to be loaded. For subclasses."""
+
     def load_initial(self, name: str, path: str) -> None:
         """Start a model from the checkpoint that MODEL.INIT_WEIGHTS names."""
         self._load_weights(name, checkpoints.load(path), Path(path))
@@ -279,6 +282,7 @@ class SavingTrainer(TrainerX):
         told = content.get("cocoamix")
         origin = told if isinstance(told, dict) else {}
         self._check_origin(name, state, origin, path)
+        self.make_room(name, state)
         for note in checkpoints.load_into(self._models[name], state, str(path)):
             print(f"Note: {note}")
         return origin
