@@ -38,24 +38,28 @@ class PromptLearner(nn.Module):
         class_specific: bool = False,
         position: str = "end",
         seed: int = 0,
+        pad_to: int = 0,
     ) -> None:
+        """pad_to: zero vectors are put before fewer words of `ctx_init` than this."""
         super().__init__()
         check_choice("CLASS_TOKEN_POSITION", position, POSITIONS)
         names = [name.replace("_", " ") for name in classnames]
         words = ctx_init.replace("_", " ").strip()
         context_tokens = encode(words) if words else ()
-        self.n_ctx = len(context_tokens) if words else n_ctx
+        padding = max(0, pad_to - len(context_tokens)) if words else 0
+        self.n_ctx = padding + len(context_tokens) if words else n_ctx
         self.n_cls = len(names)
         self.position = position
         if self.n_ctx < 1:
             raise UserError(f"N_CTX is {n_ctx}, but a context has at least one vector.")
-        self.initial_context = words or " ".join(["X"] * self.n_ctx)
+        self.initial_context = " ".join(["X"] * padding + [words]) if words else " ".join(["X"] * self.n_ctx)
 
         tokens = tokenize([f"{self.initial_context} {name}." for name in names], clip.text.context_length)
         embeddings = clip.text.embed(tokens.to(clip.device)).detach()
         if words:
-            context = embeddings[0, 1 : 1 + self.n_ctx].float()
-            context = context.repeat(self.n_cls, 1, 1) if class_specific else context.clone()
+            context = embeddings[0, 1 : 1 + self.n_ctx].float().clone()
+            context[:padding] = 0
+            context = context.repeat(self.n_cls, 1, 1) if class_specific else context
         else:
             shape = (self.n_ctx, clip.text.width)
             context = torch.empty(self.n_cls, *shape) if class_specific else torch.empty(shape)

@@ -198,13 +198,12 @@ class CLIPTrainer(FrozenTrainer):
     def _step(self, inputs: Tensor, labels: Tensor) -> dict[str, float]:
         terms, logits = self.compute_loss(self.encode(inputs), labels)
         self.model_zero_grad()
+        self.backward(terms)
         optimizers = [optimizer for optimizer in self._optims.values() if optimizer is not None]
         if self.scaler is None:
-            terms["loss"].backward()
             for optimizer in optimizers:
                 optimizer.step()
         else:
-            self.scaler.scale(terms["loss"]).backward()
             for optimizer in optimizers:
                 if any(p.grad is not None for group in optimizer.param_groups for p in group["params"]):
                     self.scaler.step(optimizer)  # which refuses an optimizer without gradients
@@ -214,6 +213,14 @@ class CLIPTrainer(FrozenTrainer):
         summary = dict(zip((*terms, "acc"), values, strict=True))
         self._check_finite(summary)
         return summary
+
+    def backward(self, terms: dict[str, Tensor]) -> None:
+        """Leave the gradients of a step in the parameters. A method that edits gradients overrides this."""
+        self.scaled(terms["loss"]).backward()
+
+    def scaled(self, loss: Tensor) -> Tensor:
+        """Return a loss as it goes into the backward pass."""
+        return loss if self.scaler is None else self.scaler.scale(loss)
 
     def _check_finite(self, summary: dict[str, float]) -> None:
         bad = [name for name, value in summary.items() if not math.isfinite(value)]

@@ -11,7 +11,7 @@ from dassl.engine import TRAINER_REGISTRY
 from torch import Tensor, nn
 from yacs.config import CfgNode
 
-from cocoamix.clip import FrozenCLIP, templates
+from cocoamix.clip import FrozenCLIP
 from cocoamix.clip.several import SeveralCLIPs
 from cocoamix.images import derive_seed
 from cocoamix.losses import make_loss
@@ -22,21 +22,20 @@ from cocoamix.registry import register
 from cocoamix.weights import CoAWeights
 
 from . import config
-from .base import CLIPTrainer
+from .handmade import HandmadeTrainer
 
 
 @register(TRAINER_REGISTRY)
-class CoCoAMix(CLIPTrainer):
+class CoCoAMix(HandmadeTrainer):
     """One learned prompt (K = 1) beside the hand-crafted one, on one or several backbones."""
 
     section = "COCOAMIX"
 
-    _still: tuple[Tensor, Tensor | None] | None = None  # features of a prompt that is not trained in this phase
-    followed: CfgNode | None = None  # the settings of the run that a loaded checkpoint comes from
+    ensembles = ("coa", "uniform", "none")
+    trains_with_template = True
+    followed_keys = ("TEMPLATE", "STAGE", "OUT_CLASSES")
 
-    @property
-    def settings(self) -> CfgNode:
-        return self.followed or super().settings
+    _still: tuple[Tensor, Tensor | None] | None = None  # features of a prompt that is not trained in this phase
 
     def check_cfg(self, cfg: CfgNode) -> None:
         super().check_cfg(cfg)
@@ -46,11 +45,6 @@ class CoCoAMix(CLIPTrainer):
 
     def load_backbone(self) -> FrozenCLIP:
         return self.load_several()
-
-    def templates(self) -> Sequence[str]:
-        given = self.settings.TEMPLATE
-        own = templates.dataset_template(self.cfg.DATASET.NAME)
-        return [own if one == "dataset" else one for one in ([given] if isinstance(given, str) else given)]
 
     def build_prompts(self) -> None:
         settings = self.settings
@@ -68,7 +62,7 @@ class CoCoAMix(CLIPTrainer):
             self._make_outclasses()
         if self.two_stages:
             self.max_epoch = self.cfg.OPTIM.MAX_EPOCH + settings.WEIGHT_EPOCHS
-        self.handmade = self.clip.encode_classes(self.classnames, self.templates())
+        self.encode_handmade()
         if self.cfg.MODEL.INIT_WEIGHTS:
             self.load_initial("prompt_learner", self.cfg.MODEL.INIT_WEIGHTS)
 
@@ -186,17 +180,8 @@ class CoCoAMix(CLIPTrainer):
 
     def follow(self, settings: Mapping[str, Any]) -> None:
         """Evaluate with the template and the kind of weights that the checkpoint was trained with."""
-        node = self.settings.clone()
-        node.defrost()
-        for key in ("TEMPLATE", "STAGE", "OUT_CLASSES"):
-            told = settings.get(f"TRAINER.{self.section}.{key}", node[key])
-            if told != node[key]:
-                print(f"{key} is {told!r} as in training; the configuration's {node[key]!r} is not used")
-                node[key] = told
-        self.followed = node
-        self.weights.stage = node.STAGE
-        self.handmade = self.clip.encode_classes(self.classnames, self.templates())
-        self.protocol["templates"] = list(self.templates())
+        super().follow(settings)
+        self.weights.stage = self.settings.STAGE
 
     def text_features(self) -> Tensor:
         return self._encode(self.learners)
@@ -219,11 +204,8 @@ class CoCoAMix(CLIPTrainer):
             print(f"Weight of the learned prompt: {float(pi.min()):.4f} to {float(pi.max()):.4f} over the classes")
 
     def model_inference(self, inputs: Tensor) -> Tensor:
+        if self.settings.ENSEMBLE != "coa":
+            return super().model_inference(inputs)
         features = self.encode(inputs)
-        special = features @ self._evaluated_features.t()
-        if self.settings.ENSEMBLE == "none":
-            return self.clip.logit_scale * special
-        sides = torch.stack([features @ self.handmade.t(), special])
-        if self.settings.ENSEMBLE == "uniform":
-            return self.clip.logit_scale * sides.mean(dim=0)
+        sides = torch.stack([features @ self.handmade.t(), features @ self._evaluated_features.t()])
         return self.weights.logits(sides, self._owners, self._mixed)

@@ -28,7 +28,6 @@ SUBSETS = ("all", "base", "new")
 OPTIMIZERS = ("adam", "amsgrad", "sgd", "rmsprop", "radam", "adamw")
 SAMPLERS = ("RandomSampler", "SequentialSampler", "RandomClassSampler", "RandomDomainSampler")
 ENSEMBLES = (7, 80)
-ENSEMBLE_KINDS = ("coa", "uniform", "none")
 DOMAIN_KINDS = ("auto", "in", "out")
 CACHE_MODES = ("off", "test", "all")
 BAD_IMAGES = ("stop", "skip")
@@ -58,6 +57,21 @@ def extend_cfg(cfg: CfgNode) -> None:
     _add(coop, "CTX_INIT", "")  # words the context starts from; they also set its length
     _add(coop, "PREC", "auto")  # fp32, fp16, bf16, amp; auto is fp32 on a CPU and fp16 on a GPU
     _add(coop, "CLASS_TOKEN_POSITION", "end")  # class name at the end, in the middle or at the front
+    _add(coop, "W", 8.0)  # KgCoOp: weight of the distance to the hand-crafted prompt; its code has 1, its scripts 8
+    _add_handmade(coop)
+
+    loss = _node(cfg, "LOSS")  # ProGrad's keys stand here
+    _add(loss, "NAME", "")  # prograd, as its configurations say
+    _add(loss, "LAMBDA", 1.0)  # share of the conflicting part of the gradient that is taken out
+    _add(loss, "T", 1.0)  # temperature of the distance to zero-shot CLIP
+    _add(loss, "GM", False)  # known to ProGrad's code, used by none of its configurations, refused here
+    _add(loss, "ALPHA", 0.0)  # the same
+
+    cocoop = _node(cfg.TRAINER, "COCOOP")
+    _add(cocoop, "N_CTX", 16)  # number of context vectors
+    _add(cocoop, "CTX_INIT", "")  # words the context starts from; they also set its length
+    _add(cocoop, "PREC", "auto")  # fp32, fp16, bf16, amp; auto is fp32 on a CPU and fp16 on a GPU
+    _add_handmade(cocoop)
 
     mix = _node(cfg.TRAINER, "COCOAMIX")
     _add(mix, "N_CTX", 16)  # number of context vectors
@@ -87,6 +101,7 @@ def extend_cfg(cfg: CfgNode) -> None:
     _add(maple, "CTX_INIT", "a photo of a")  # the first text prompts start from its first N_CTX words; the others stay
     _add(maple, "PREC", "auto")  # fp32, fp16, bf16, amp; auto is fp32 on a CPU and fp16 on a GPU
     _add(maple, "PROMPT_DEPTH", 9)  # layers that have prompts of their own; 1 is the input alone
+    _add_handmade(maple)
 
     dept = _node(cfg.TRAINER, "DEPT")
     _add(dept, "N_CTX", 16)  # number of context vectors
@@ -97,6 +112,7 @@ def extend_cfg(cfg: CfgNode) -> None:
     _add(dept, "WEIGHT", 0.7)  # of the head, in the loss and in the logits of base classes; 0 is the method below it
     _add(dept, "LR_FACTOR", 6.5)  # learning rate of the head and its affine maps, relative to OPTIM.LR
     _add(dept, "W", 2.0)  # DePTKgCoOp: weight of the distance to the hand-crafted prompt
+    _add_handmade(dept)
 
     ensemble = _node(cfg.TRAINER, "ENLEARN")
     _add(ensemble, "PREC", "auto")  # fp32, fp16, bf16, amp; auto is fp32 on a CPU and fp16 on a GPU
@@ -109,6 +125,13 @@ def extend_cfg(cfg: CfgNode) -> None:
 
     zeroshot = _node(cfg.TRAINER, "ZEROSHOT")
     _add(zeroshot, "ENSEMBLE", 7)  # ZeroshotCLIP2: CLIP's choice of 7 ImageNet templates, or all 80
+
+
+def _add_handmade(node: CfgNode) -> None:
+    _add(node, "ENSEMBLE", "none")  # uniform evaluates the mean of the learned and the hand-crafted prompt
+    _add(
+        node, "TEMPLATE", "dataset"
+    )  # of the hand-crafted prompt: dataset (the method's own for each), a text or a list
 
 
 def _node(parent: CfgNode, name: str) -> CfgNode:
@@ -132,7 +155,7 @@ def check_common(cfg: CfgNode) -> None:
     if isinstance(cfg.MODEL.BACKBONE.TEXT_CHUNK, str):
         check_choice("MODEL.BACKBONE.TEXT_CHUNK", cfg.MODEL.BACKBONE.TEXT_CHUNK, ("auto", "a number of prompts"))
     else:
-        _check_range("MODEL.BACKBONE.TEXT_CHUNK", cfg.MODEL.BACKBONE.TEXT_CHUNK, 1, 10**6)
+        check_range("MODEL.BACKBONE.TEXT_CHUNK", cfg.MODEL.BACKBONE.TEXT_CHUNK, 1, 10**6)
     check_choice("TEST.FINAL_MODEL", cfg.TEST.FINAL_MODEL, ("last_step", "best_val"))
     check_choice("TEST.SPLIT", cfg.TEST.SPLIT, ("test", "val"))
     check_choice("OPTIM.NAME", cfg.OPTIM.NAME, OPTIMIZERS)
@@ -154,7 +177,7 @@ def check_common(cfg: CfgNode) -> None:
         ("CACHE.VIEWS", cfg.CACHE.VIEWS, 0, 10**6),
         ("TRAIN.PRINT_FREQ", cfg.TRAIN.PRINT_FREQ, 1, math.inf),
     ):
-        _check_range(key, value, least, most)
+        check_range(key, value, least, most)
     for key, values, count in (
         ("INPUT.SIZE", cfg.INPUT.SIZE, 2),
         ("INPUT.PIXEL_MEAN", cfg.INPUT.PIXEL_MEAN, 3),
@@ -184,21 +207,39 @@ def check_prompt(section: str, node: CfgNode) -> None:
 
 def check_dept(node: CfgNode) -> None:
     """Refuse values of the keys of DePT."""
-    _check_range("TRAINER.DEPT.WEIGHT", node.WEIGHT, 0, 1)
-    _check_range("TRAINER.DEPT.LR_FACTOR", node.LR_FACTOR, 0, math.inf)
+    check_range("TRAINER.DEPT.WEIGHT", node.WEIGHT, 0, 1)
+    check_range("TRAINER.DEPT.LR_FACTOR", node.LR_FACTOR, 0)
+    check_range("TRAINER.DEPT.W", node.W, 0)
 
 
 def check_maple(node: CfgNode) -> None:
     """Refuse values of the keys of MaPLe."""
     for key in ("N_CTX", "PROMPT_DEPTH"):
-        _check_range(f"TRAINER.MAPLE.{key}", node[key], 1, math.inf)
+        check_range(f"TRAINER.MAPLE.{key}", node[key], 1)
+
+
+def check_handmade(section: str, node: CfgNode, ensembles: Sequence[str]) -> None:
+    """Refuse values of the keys of a hand-crafted prompt. ensembles: what the trainer can do with it."""
+    check_choice(f"TRAINER.{section}.ENSEMBLE", node.ENSEMBLE, ensembles)
+    for template in [node.TEMPLATE] if isinstance(node.TEMPLATE, str) else node.TEMPLATE:
+        if template != "dataset" and (not isinstance(template, str) or template.count("{}") != 1):
+            raise UserError(f"TRAINER.{section}.TEMPLATE holds {template!r}, which needs one {{}} for the class name.")
+
+
+def check_prograd(node: CfgNode) -> None:
+    """Refuse values of ProGrad's LOSS.*."""
+    check_choice("LOSS.NAME", node.NAME, ("", "prograd"))
+    check_range("LOSS.LAMBDA", node.LAMBDA, 0)
+    check_range("LOSS.T", node.T, 1e-6)
+    for key in ("GM", "ALPHA"):
+        if node[key]:
+            raise UserError(f"LOSS.{key} is {node[key]}, but no loss here uses it. Leave it out.")
 
 
 def check_mix(node: CfgNode) -> None:
     """Refuse values of the keys of CoCoA-Mix."""
     for key, allowed in (
         ("LOSS", LOSSES),
-        ("ENSEMBLE", ENSEMBLE_KINDS),
         ("STAGE", STAGES),
         ("WEIGHT_OPTIM", OPTIMIZERS),
         ("OUT_CLASSES", OUT_CLASS_KINDS),
@@ -215,10 +256,7 @@ def check_mix(node: CfgNode) -> None:
         ("W_OUT", 0, math.inf),
         ("MARGIN", 0, 1),
     ):
-        _check_range(f"TRAINER.COCOAMIX.{key}", node[key], least, most)
-    for template in [node.TEMPLATE] if isinstance(node.TEMPLATE, str) else node.TEMPLATE:
-        if template != "dataset" and (not isinstance(template, str) or template.count("{}") != 1):
-            raise UserError(f"TRAINER.COCOAMIX.TEMPLATE holds {template!r}, which needs one {{}} for the class name.")
+        check_range(f"TRAINER.COCOAMIX.{key}", node[key], least, most)
     check_backbones("COCOAMIX", node)
 
 
@@ -235,7 +273,7 @@ def check_enlearn(node: CfgNode) -> None:
     """Refuse values of the keys of T_En."""
     check_choice("TRAINER.ENLEARN.PREC", node.PREC, PRECISIONS)
     check_choice("TRAINER.ENLEARN.LOSS", node.LOSS, MIXTURE_LOSSES)
-    _check_range("TRAINER.ENLEARN.DOWNSCALE", node.DOWNSCALE, 1, math.inf)
+    check_range("TRAINER.ENLEARN.DOWNSCALE", node.DOWNSCALE, 1)
     check_backbones("ENLEARN", node)
     models = len(node.BACKBONES)
     if models < 2:
@@ -249,7 +287,8 @@ def check_enlearn(node: CfgNode) -> None:
         )
 
 
-def _check_range(key: str, value: float, least: float, most: float) -> None:
+def check_range(key: str, value: float, least: float, most: float = math.inf) -> None:
+    """Refuse a number outside of a range."""
     if not least <= value <= most:
         limit = "" if most == math.inf else f" and at most {most}"
         raise UserError(f"{key} is {value}; it must be at least {least}{limit}.")
@@ -326,7 +365,7 @@ def _coerce(key: str, default: Any, value: Any, origin: str) -> Any:
         with suppress(ValueError, SyntaxError):
             value = ast.literal_eval(value)  # YAML leaves "(224, 224)" and "1e-5" as text
     if key.endswith(".CTX_INIT") and isinstance(value, bool):
-        return context_words(value) if isinstance(default, str) else value
+        return value  # what it means is the trainer's to say
     if key.endswith(".TEXT_CHUNK") and isinstance(value, int):
         return value
     if key.endswith(".TEMPLATE") and isinstance(value, (list, tuple)):

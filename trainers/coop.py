@@ -10,40 +10,46 @@ from cocoamix.images import derive_seed
 from cocoamix.prompts import PromptLearner
 from cocoamix.registry import register
 
-from .base import CLIPTrainer
 from .config import context_words
+from .handmade import HandmadeTrainer
 
 
 @register(TRAINER_REGISTRY)
-class CoOp(CLIPTrainer):
+class CoOp(HandmadeTrainer):
     """A context shared by all classes, or one for each (CSC)."""
 
     folder = "prompt_learner"  # of the checkpoints
-
-    def make_learner(self) -> PromptLearner:
-        """Return what embeds the prompts of the current classes."""
-        settings = self.settings
-        return PromptLearner(
-            self.clip,
-            self.classnames,
-            n_ctx=settings.N_CTX,
-            ctx_init=context_words(settings.CTX_INIT),
-            class_specific=settings.CSC,
-            position=settings.CLASS_TOKEN_POSITION,
-            seed=derive_seed(self.seed, "context"),
-        )
-
-    def trained_module(self) -> nn.Module:
-        """Return what is trained, under the names of its checkpoint."""
-        return self.prompt_learner
 
     def build_prompts(self) -> None:
         self.prompt_learner = self.make_learner()
         print(f'Initial context: "{self.prompt_learner.initial_context}"')
         print(f"Number of context words (tokens): {self.prompt_learner.n_ctx}")
         self.register(self.folder, self.trained_module(), self.cfg.OPTIM)
+        self.encode_handmade()
         if self.cfg.MODEL.INIT_WEIGHTS:
             self.load_initial(self.folder, self.cfg.MODEL.INIT_WEIGHTS)
+
+    def context(self) -> tuple[str, int]:
+        """Return the words that the context starts from, and how many vectors it has at least with them."""
+        return context_words(self.settings.CTX_INIT), 0
+
+    def trained_module(self) -> nn.Module:
+        """Return what is trained, under the names of its checkpoint."""
+        return self.prompt_learner
+
+    def make_learner(self) -> PromptLearner:
+        """Return what embeds the prompts of the current classes."""
+        words, length = self.context()
+        return PromptLearner(
+            self.clip,
+            self.classnames,
+            n_ctx=self.settings.N_CTX,
+            ctx_init=words,
+            class_specific=self.settings.CSC,
+            position=self.settings.CLASS_TOKEN_POSITION,
+            seed=derive_seed(self.seed, "context"),
+            pad_to=length,
+        )
 
     def text_features(self) -> Tensor:
         return self.clip.encode_prompts(self.prompt_learner())

@@ -17,6 +17,7 @@ from cocoamix.registry import register
 
 from . import config
 from .coop import CoOp
+from .kgcoop import KgCoOp
 
 HEAD = "channel_head"
 
@@ -82,3 +83,11 @@ class DePT(CoOp):
         if self._rows is None:
             return logits
         return self.fuse(logits, self.head.of_images(image_features)[:, self._rows])
+
+    def mix_uniformly(self, image_features: Tensor, logits: Tensor) -> Tensor:
+        return super().mix_uniformly(F.normalize(image_features, dim=-1), logits)
+
+
+@register(TRAINER_REGISTRY)
+class DePTKgCoOp(DePT, KgCoOp):
+    """On KgCoOp, whose loss takes the place of CoOp's."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,17 +11,17 @@ from dassl.engine import TRAINER_REGISTRY
 from torch import Tensor
 from yacs.config import CfgNode
 
-from cocoamix import checkpoints
 from cocoamix.clip import FrozenCLIP, templates
-from cocoamix.errors import UserError
+from cocoamix.conditional import ConditionalPromptLearner
 from cocoamix.generator import make_generator, mix_probabilities, mixture_loss
 from cocoamix.images import derive_seed
-from cocoamix.prompts import PromptLearner
 from cocoamix.registry import register
 
 from . import config
 from .base import CLIPTrainer
-from .saving import checkpoint_path
+from .trained_prompts import read_prompt
+
+Prompt = Tensor | ConditionalPromptLearner  # (C, embedding) text features, or what makes them for a picture
 
 
 @register(TRAINER_REGISTRY)
@@ -51,56 +50,44 @@ class TuneEn(CLIPTrainer):
         generator = make_generator(sum(self.sizes), len(self.sizes), self.settings.DOWNSCALE, seed)
         self.generator = generator.to(self.device)
         self.register("learn_module", self.generator, self.cfg.OPTIM)
-        self.read_prompts(self.settings.PROMPTS)
-
-    # ------------------------------------------------------------------ the prompts of the models
+        self.take_prompts(self.settings.PROMPTS)
 
     @torch.no_grad()
-    def read_prompts(self, folders: Sequence[str]) -> None:
-        """Encode the prompt of each model: the hand-crafted one, or what the runs in `folders` have trained."""
+    def take_prompts(self, folders: Sequence[str]) -> None:
+        """Take the prompt of each model: the hand-crafted one, or what the runs in `folders` have trained."""
         if not folders:
-            self.texts = [clip.encode_classes(self.classnames, self.templates()) for clip in self.backbones]
+            self.prompts: list[Prompt] = [
+                clip.encode_classes(self.classnames, self.templates()) for clip in self.backbones
+            ]
             return
-        learners = [self._read_prompt(folders, number) for number in range(len(self.backbones))]
-        pairs = zip(self.backbones, learners, strict=True)
-        self.texts = [clip.encode_prompts(learner()) for clip, learner in pairs]
-        self.protocol["templates"] = []
-        self.protocol["prompts"] = [f"{learner.n_ctx} learned vectors" for learner in learners]
-
-    def _read_prompt(self, folders: Sequence[str], number: int) -> PromptLearner:
-        clip = self.backbones[number]
-        path = checkpoint_path(Path(folders[number % len(folders)], "prompt_learner"), None)
-        content = checkpoints.load(path)
-        state = checkpoints.weights_of(content, path)
-        several = len(folders) == 1
-        if several:  # one run has a prompt for each of its models
-            state = {key.split(".", 1)[1]: value for key, value in state.items() if key.startswith(f"{number}.")}
-        context, origin = state.get("ctx"), content.get("cocoamix") or {}
-        wanted = self.clip.weights_hash if several else clip.weights_hash
-        if context is None or context.dim() != 2 or origin.get("weights_sha256", wanted) != wanted:
-            raise UserError(
-                f"TRAINER.ENLEARN.PROMPTS names {path}, which holds no context for all classes of {clip.name} "
-                "with the weights of this run. Name a run of CoOp, CoCoOp or CoCoAMix for each of BACKBONES, in order."
-            )
-        position = _setting(origin, "CLASS_TOKEN_POSITION", "end")
-        learner = PromptLearner(clip, self.classnames, n_ctx=len(context), position=position)
-        checkpoints.load_into(learner, state, str(path))
-        print(f'Prompt of {clip.name} from "{path}"')
-        return learner
+        self.prompts, kinds = [], []
+        for number, clip in enumerate(self.backbones):
+            if len(folders) == 1:  # one run has a prompt for each of its models
+                learner = read_prompt(clip, self.classnames, folders[0], self.clip.weights_hash, number)
+            else:
+                learner = read_prompt(clip, self.classnames, folders[number], clip.weights_hash)
+            kinds.append(f"{learner.n_ctx} learned vectors")
+            if isinstance(learner, ConditionalPromptLearner):
+                kinds[-1] += ", shifted for each picture"
+                self.prompts.append(learner)
+            else:
+                self.prompts.append(clip.encode_prompts(learner()))
+        self.protocol.update(templates=[], prompts=kinds)
 
     def follow(self, settings: Mapping[str, Any]) -> None:
         """Evaluate with the prompts of the training run, unless others are named."""
         folders = settings.get("TRAINER.ENLEARN.PROMPTS") or []
         if folders and not self.settings.PROMPTS:
-            self.read_prompts(folders)
+            self.take_prompts(folders)
 
     # ------------------------------------------------------------------ the mixture
 
     def mixture(self, features: Tensor) -> Tensor:
         """Return the log (B, C) of the mixture, of (B, sum of embeddings) features that are not normalised."""
+        own = features.split(self.sizes, dim=-1)
         logits = [
-            clip.logit_scale * F.normalize(own, dim=-1) @ text.t()
-            for clip, own, text in zip(self.backbones, features.split(self.sizes, dim=-1), self.texts, strict=True)
+            _logits(clip, F.normalize(each, dim=-1), prompt)
+            for clip, each, prompt in zip(self.backbones, own, self.prompts, strict=True)
         ]
         return mix_probabilities(self.generator(features), torch.stack(logits))
 
@@ -109,14 +96,16 @@ class TuneEn(CLIPTrainer):
         return {"loss": mixture_loss(self.settings.LOSS, mixture, labels, len(self.sizes))}, mixture
 
     def before_test(self) -> None:
-        """The text features stand still."""
+        """The prompts stand still."""
 
     def class_logits(self, image_features: Tensor) -> Tensor:
         """Return the log-probabilities of the mixture."""
         return self.mixture(image_features)
 
 
-def _setting(origin: Mapping[str, Any], key: str, default: str) -> str:
-    """Return a setting of the trainer that a checkpoint comes from."""
-    settings = origin.get("settings") or {}
-    return next((str(value) for name, value in settings.items() if name.endswith(f".{key}")), default)
+@torch.no_grad()
+def _logits(clip: FrozenCLIP, features: Tensor, prompt: Prompt) -> Tensor:
+    """Return the (B, C) logits of one model."""
+    if isinstance(prompt, Tensor):
+        return clip.logit_scale * features @ prompt.t()
+    return clip.logit_scale * torch.einsum("bd,bcd->bc", features, clip.encode_prompts(prompt(features)))

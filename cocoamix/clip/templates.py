@@ -15,6 +15,18 @@ PER_DATASET: dict[str, str] = {
     "UCF101": "a photo of a person doing {}.",
 }
 
+# Where a method's templates are not CoOp's. ProGrad's end with the name: the words before it can be a context.
+VARIANTS: dict[str, dict[str, str]] = {
+    "KgCoOp": {"DescribableTextures": "a photo of a {}, a type of texture."},
+    "ProGrad": {
+        "OxfordPets": "a type of pet, a photo of a {}.",
+        "OxfordFlowers": "a type of flower, a photo of a {}.",
+        "FGVCAircraft": "a type of aircraft, a photo of a {}.",
+        "DescribableTextures": "a texture of {}.",
+        "Food101": "a type of food, a photo of {}.",
+    },
+}
+
 # CLIP's choice of seven that does as well as the eighty.
 IMAGENET_7: tuple[str, ...] = (
     "itap of a {}.",
@@ -111,9 +123,9 @@ IMAGENET_80: tuple[str, ...] = (
 )
 
 
-def dataset_template(dataset: str) -> str:
-    """Return CoOp's template for a dataset."""
-    return PER_DATASET.get(dataset, DEFAULT)
+def dataset_template(dataset: str, method: str = "") -> str:
+    """Return CoOp's template for a dataset, or that of the method."""
+    return VARIANTS.get(method, {}).get(dataset) or PER_DATASET.get(dataset, DEFAULT)
 
 
 def ensemble_templates(dataset: str, count: int = 7) -> list[str]:

@@ -72,28 +72,38 @@ class TextEncoder(nn.Module):
         return self._encode_sets(prefix, own, prompts)
 
     def _encode_sets(self, prefix: Tensor, own: Tensor, prompts: Prompts) -> Tensor:
-        layout, sets = prompts.layout, len(prefix)
-        token = _KEPT * self.width * len(self.blocks) * sets * (4 if self.dtype == torch.float32 else 2)
-        tokens = layout.shared + len(own) / len(layout)  # of a prompt, with its copy of the shared keys and values
-        needed = token * tokens * len(layout)
+        layout = prompts.layout
+        # Bytes of a prompt, with its copy of the shared keys and values. Without gradients a layer leaves nothing.
+        layers = len(self.blocks) if torch.is_grad_enabled() else 1
+        token = _KEPT * self.width * layers * (4 if self.dtype == torch.float32 else 2)
+        size = token * (layout.shared + len(own) / len(layout))
+        sets, at_once, budget = self._share_out(len(prefix), len(layout), size)
+        parts, kept = [], 0.0
+        for some in prefix.split(sets):
+            features = []
+            for chunk in layout.chunks(at_once):
+                part = own[chunk.tokens]
+                kept += size * chunk.prompts * len(some)
+                if torch.is_grad_enabled() and kept > budget:
+                    encoded = checkpoint(
+                        self._encode, some, part, chunk, prompts, use_reentrant=False, preserve_rng_state=False
+                    )
+                else:
+                    encoded = self._encode(some, part, chunk, prompts)
+                features.append(encoded)
+            parts.append(features[0] if len(features) == 1 else torch.cat(features, dim=1))
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def _share_out(self, sets: int, prompts: int, size: float) -> tuple[int, int, float]:
+        """Return how many sets, and prompts of each, run together, and the bytes that may be kept.
+
+        Rather few whole sets than parts of many: the parts of a set each run what it shares again.
+        """
         if self.at_once:
-            at_once, budget = self.at_once, 0 if len(layout) > self.at_once else needed
+            together, budget = self.at_once, 0.0 if sets * prompts > self.at_once else sets * prompts * size
         else:
-            at_once, budget = max(1, int(_CHUNK / (token * tokens))), BUDGET
-            if needed <= BUDGET:
-                at_once = len(layout)
-        features, kept = [], 0.0
-        for chunk in layout.chunks(at_once):
-            part = own[chunk.tokens]
-            kept += token * tokens * chunk.prompts
-            if torch.is_grad_enabled() and kept > budget:
-                encoded = checkpoint(
-                    self._encode, prefix, part, chunk, prompts, use_reentrant=False, preserve_rng_state=False
-                )
-            else:
-                encoded = self._encode(prefix, part, chunk, prompts)
-            features.append(encoded)
-        return features[0] if len(features) == 1 else torch.cat(features, dim=1)
+            together, budget = int((BUDGET if sets * prompts * size <= BUDGET else _CHUNK) / size), float(BUDGET)
+        return max(1, min(sets, together // prompts)), max(1, min(prompts, together)), budget
 
     def _encode(self, prefix: Tensor, own: Tensor, chunk: Chunk, prompts: Prompts) -> Tensor:
         """Encode the prompts of a chunk, with (G, P, width) shared and (T, width) own tokens, as (G, N, embedding)."""

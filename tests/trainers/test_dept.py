@@ -45,11 +45,14 @@ def trainer_of(run: Runner, monkeypatch: pytest.MonkeyPatch, *settings: str, tra
     return kept[0]
 
 
+@pytest.mark.parametrize(("below", "trainer"), [("CoOp", "DePT"), ("KgCoOp", "DePTKgCoOp")])
 @pytest.mark.parametrize("cache", ["off", "all"])
-def test_weight_zero_is_the_base_method_to_the_last_bit(run: Runner, cache: str, tmp_path: Path) -> None:
+def test_weight_zero_is_the_base_method_to_the_last_bit(
+    run: Runner, cache: str, below: str, trainer: str, tmp_path: Path
+) -> None:
     mode = ["CACHE.MODE", cache, "CACHE.DIR", str(tmp_path / "store")]
-    base = run(*BASE, *mode, name="base")
-    dept = run(*BASE, *mode, *FOUR, "TRAINER.DEPT.WEIGHT", "0.0", trainer="DePT", name="dept")
+    base = run(*BASE, *mode, "TRAINER.COOP.W", "2.0", trainer=below, name="base")
+    dept = run(*BASE, *mode, *FOUR, "TRAINER.DEPT.WEIGHT", "0.0", trainer=trainer, name="dept")
     assert losses(base) == losses(dept) != []
     assert torch.equal(state(base, "prompt_learner")["ctx"], state(dept, "PromptLearner")["ctx"])
     assert base.results["metrics"] == dept.results["metrics"]
@@ -149,6 +152,33 @@ def test_the_head_is_sliced_by_name(run: Runner, monkeypatch: pytest.MonkeyPatch
     with torch.no_grad():
         trainer.before_test()  # type: ignore[attr-defined]
     assert trainer._rows is None  # type: ignore[attr-defined]
+
+
+def test_on_kgcoop(run: Runner) -> None:
+    """The distance to the hand-crafted prompt is part of the loss below, and new classes need the template again."""
+    trained = run(*BASE, *FOUR, trainer="DePTKgCoOp", name="base")
+    assert trained.status == 0, trained.output[-800:]
+    numbers = re.findall(
+        r"loss ([\d.]+) .* ce ([\d.]+) .* kg ([\d.]+) .* base ([\d.]+) .* head ([\d.]+) ", trained.output
+    )
+    assert numbers
+    for total, fit, distance, below, head in (map(float, row) for row in numbers):
+        assert below == pytest.approx(fit + 2 * distance, abs=3e-4)
+        assert total == pytest.approx(0.3 * below + 0.7 * head, abs=3e-4)
+    for subset in ("base", "new", "all"):
+        evaluate = ["--eval-only", "--model-dir", str(trained.folder), "DATASET.SUBSAMPLE_CLASSES", subset]
+        done = run(*evaluate, *SHOTS, *FOUR, trainer="DePTKgCoOp", name=f"{subset}-again")
+        assert done.status == 0, done.output[-800:]
+
+
+def test_uniform_ensemble(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = trainer_of(run, monkeypatch, *FOUR, "TRAINER.DEPT.ENSEMBLE", "uniform")
+    raw = torch.randn(3, 128, generator=torch.Generator().manual_seed(2))
+    with torch.no_grad():
+        trainer.before_test()  # type: ignore[attr-defined]
+        handmade = trainer.logits(F.normalize(raw, dim=-1), trainer.handmade)  # type: ignore[attr-defined]
+        wanted = (trainer.class_logits(raw) + handmade) / 2  # type: ignore[attr-defined]
+        torch.testing.assert_close(trainer.model_inference(raw), wanted)  # type: ignore[attr-defined]
 
 
 def test_resume(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:

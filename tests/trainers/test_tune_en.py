@@ -149,6 +149,41 @@ def test_prompts_of_other_runs(run: Runner) -> None:
     assert (wrong.status, "with the weights of this run" in wrong.output) == (2, True)
 
 
+def test_conditional_prompts(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With runs of CoCoOp, each model's text features are made for the picture, as CoCoOp makes them."""
+    from cocoamix.trainers.cocoop import CoCoOp
+    from cocoamix.trainers.tune_en import TuneEn
+
+    short = [*BASE, "OPTIM.MAX_EPOCH", "2"]
+    folders, shares, images = [], [], draw(3, 3, 32, 32)
+    for weights in ("", "random"):
+        trainers: list[CoCoOp] = []
+        test = CoCoOp.test
+        with monkeypatch.context() as patch:
+            patch.setattr(CoCoOp, "test", lambda self, *args, kept=trainers, test=test: kept.append(self) or test(self))
+            done = run(
+                *short,
+                "TRAINER.COCOOP.N_CTX",
+                "4",
+                "MODEL.BACKBONE.WEIGHTS",
+                weights,
+                trainer="CoCoOp",
+                name=f"c{weights}",
+            )
+        folders.append(str(done.folder))
+        with torch.no_grad():
+            shares.append(trainers[0].model_inference(images).softmax(dim=-1))
+    ensembles: list[TuneEn] = []
+    monkeypatch.setattr(TuneEn, "test", lambda self: ensembles.append(self))
+    done = run(*short, *TWO, "TRAINER.ENLEARN.PROMPTS", str(folders), trainer="TuneEn")
+    assert done.status == 0, done.output[-800:]
+    for parameter in ensembles[0].generator.parameters():
+        torch.nn.init.zeros_(parameter)
+    with torch.no_grad():
+        found = ensembles[0].model_inference(images).exp()
+    torch.testing.assert_close(found, torch.stack(shares).mean(dim=0), atol=1e-5, rtol=1e-4)
+
+
 @pytest.mark.parametrize("precision", ["fp16", "bf16", "amp"])
 def test_precisions_agree(run: Runner, precision: str) -> None:
     exact = state(run(*BASE, *TWO, trainer="TuneEn", name="exact"))

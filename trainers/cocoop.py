@@ -1,0 +1,38 @@
+"""CoCoOp, conditional context optimisation (Zhou et al., CVPR 2022): a context shifted for each picture."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from dassl.engine import TRAINER_REGISTRY
+from torch import Tensor
+
+from cocoamix.conditional import ConditionalPromptLearner
+from cocoamix.images import derive_seed
+from cocoamix.registry import register
+
+from .coop import CoOp
+
+
+@register(TRAINER_REGISTRY)
+class CoCoOp(CoOp):
+    """One text pass for each picture: the class names' tokens are shared, their context is not."""
+
+    section = "COCOOP"
+    prompt_learner: ConditionalPromptLearner
+
+    def make_learner(self) -> ConditionalPromptLearner:
+        words, _ = self.context()
+        seed = derive_seed(self.seed, "context")
+        return ConditionalPromptLearner(self.clip, self.classnames, self.settings.N_CTX, words, seed)
+
+    def before_test(self) -> None:
+        """Nothing is common to all pictures."""
+
+    def class_logits(self, image_features: Tensor) -> Tensor:
+        text = self.clip.encode_prompts(self.prompt_learner(image_features))
+        return self.clip.logit_scale * torch.einsum("bd,bcd->bc", image_features, text)
+
+    def compute_loss(self, image_features: Tensor, labels: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+        logits = self.class_logits(image_features)
+        return {"loss": F.cross_entropy(logits, labels)}, logits
