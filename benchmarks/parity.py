@@ -1,10 +1,13 @@
-"""Our CoOp against the public one, step by step: same random weights, same images, same order of batches.
+"""Our trainers against the public ones, step by step: same random weights, same images, same order of batches.
 
     COOP_TREE=/path/to/CoOp DASSL_TREE=/path/to/Dassl.pytorch python benchmarks/parity.py --root DATA
 
-Runs CoOp's own trainer on real Dassl in one process and ours on our fallback in another, without random augmentation,
+Runs a public trainer on its Dassl in one process and ours on our fallback in another, without random augmentation,
 and compares losses, learning rates, checkpoints, and the evaluation of each other's checkpoints. The public trees are
-not edited: what today's torch needs is patched in memory, in `run_theirs`. DATA holds `eurosat/` in CoOp's layout.
+not edited: what today's torch and a CPU need is patched in memory, in `run_theirs`. DATA holds `eurosat/` in CoOp's
+layout. KGCOOP_TREE and PROGRAD_TREE are the folders with train.py in the public KgCoOp and Prompt-align, beside which
+their own Dassl stands, and MAPLE_TREE is the public multimodal-prompt-learning. Cases whose tree is not named are left
+out.
 """
 
 from __future__ import annotations
@@ -21,6 +24,8 @@ import subprocess
 import sys
 import tempfile
 import types
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +33,61 @@ HERE = Path(__file__).resolve().parent.parent
 PER_CLASS = {"train": 16, "val": 4, "test": 4}  # images of the small copy that both run on
 WORDS = {"TRAINER.COOP.CTX_INIT": "a photo of a"}
 FOUR = {"TRAINER.COOP.N_CTX": "4"}
-CASES: dict[str, dict[str, str]] = {
-    "words": WORDS,
-    "words, no warm-up": {**WORDS, "OPTIM.WARMUP_EPOCH": "0"},
-    "random, 16 vectors": {},
-    "class-specific": {"TRAINER.COOP.CSC": "True", **FOUR},
-    "name in the middle": {"TRAINER.COOP.CLASS_TOKEN_POSITION": "middle", **FOUR},
-    "name in front": {"TRAINER.COOP.CLASS_TOKEN_POSITION": "front", **FOUR},
+
+
+@dataclass(frozen=True)
+class Case:
+    """A trainer and its settings, and what is particular about the public one."""
+
+    settings: dict[str, str]
+    trainer: str = "CoOp"
+    tree: str = "COOP_TREE"  # variable that names the folder with its train.py
+    section: str = "COOP"
+    losses: tuple[tuple[str, str], ...] = (("loss", "loss"),)  # their name, our name
+    dead: tuple[str, ...] = ()  # what its checkpoints hold beside what is trained
+    folder: str = "prompt_learner"  # of its checkpoints
+    whole: bool = False  # whether these hold the whole model, and the learner under its name
+
+    def tree_folder(self) -> Path:
+        return Path(os.environ.get(self.tree, "-"))
+
+    def dassl_folder(self) -> Path:
+        own = self.tree_folder().resolve().parent / "Dassl.ProGrad.pytorch"  # KgCoOp and ProGrad bring a fork
+        return own if own.is_dir() else Path(os.environ.get("DASSL_TREE", "-"))
+
+
+KGCOOP = {"trainer": "KgCoOp", "tree": "KGCOOP_TREE", "dead": ("bias_vectors", "meta_net.")}
+TRUE = {"TRAINER.COOP.CTX_INIT": "True"}
+COCOOP_WORDS = {"TRAINER.COCOOP.CTX_INIT": "a photo of a"}
+PROJECTED = (("xe_loss", "loss"), ("kl_loss", "kl"))
+NO_WARMUP = {"OPTIM.WARMUP_EPOCH": "0"}
+CASES: dict[str, Case] = {
+    "words": Case(WORDS),
+    "words, no warm-up": Case({**WORDS, **NO_WARMUP}),
+    "random, 16 vectors": Case({}),
+    "class-specific": Case({"TRAINER.COOP.CSC": "True", **FOUR}),
+    "name in the middle": Case({"TRAINER.COOP.CLASS_TOKEN_POSITION": "middle", **FOUR}),
+    "name in front": Case({"TRAINER.COOP.CLASS_TOKEN_POSITION": "front", **FOUR}),
+    "CoCoOp": Case(COCOOP_WORDS, "CoCoOp", section="COCOOP"),
+    "CoCoOp, no warm-up": Case({**COCOOP_WORDS, **NO_WARMUP}, "CoCoOp", section="COCOOP"),
+    "KgCoOp": Case({**TRUE, "TRAINER.COOP.W": "8.0"}, **KGCOOP),  # type: ignore[arg-type]
+    "KgCoOp, no warm-up": Case({**TRUE, **NO_WARMUP, "TRAINER.COOP.W": "8.0"}, **KGCOOP),  # type: ignore[arg-type]
+    "ProGrad": Case({**TRUE, "LOSS.NAME": "prograd"}, "ProGrad", "PROGRAD_TREE", losses=PROJECTED),
+    "ProGrad, no warm-up": Case(
+        {**TRUE, **NO_WARMUP, "LOSS.NAME": "prograd"}, "ProGrad", "PROGRAD_TREE", losses=PROJECTED
+    ),
 }
+MAPLE = {
+    "trainer": "MaPLe",
+    "tree": "MAPLE_TREE",
+    "section": "MAPLE",
+    "folder": "MultiModalPromptLearner",
+    "whole": True,
+    "dead": ("image_encoder.", "text_encoder.", "logit_scale"),
+}
+MAPLE_WORDS = {"TRAINER.MAPLE.CTX_INIT": "a photo of a", "TRAINER.MAPLE.N_CTX": "2"}
+CASES["MaPLe, 9 layers"] = Case({**MAPLE_WORDS, "TRAINER.MAPLE.PROMPT_DEPTH": "9", **NO_WARMUP}, **MAPLE)  # type: ignore[arg-type]
+CASES["MaPLe, 3 layers"] = Case({**MAPLE_WORDS, "TRAINER.MAPLE.PROMPT_DEPTH": "3"}, **MAPLE)  # type: ignore[arg-type]
 TOLERANCE = 1e-4  # relative difference of a loss
 
 
@@ -72,37 +124,40 @@ def write_weights(backbone: str, path: Path) -> None:
 
 def flags(args: argparse.Namespace) -> list[str]:
     """Return the command line that both train.py take."""
+    # CoOp's files do for all: what is particular to a trainer is in its case. The forks have none for a ViT.
     config = "vit_b16_ep50" if args.backbone == "ViT-B/16" else "vit_b32_ep50"
-    tree = HERE if args.role == "ours" else Path(os.environ["COOP_TREE"])
-    common = ["--root", args.root, "--seed", "1", "--trainer", "CoOp", "--transforms", "normalize"]
+    case = CASES[args.case]
+    tree = HERE if args.role == "ours" else case.tree_folder()
+    config_tree = HERE if args.role == "ours" or case.tree != "COOP_TREE" else tree
+    common = ["--root", args.root, "--seed", "1", "--trainer", case.trainer, "--transforms", "normalize"]
     common += ["--dataset-config-file", str(tree / "configs/datasets/eurosat.yaml")]
-    common += ["--config-file", str(tree / f"configs/trainers/CoOp/{config}.yaml"), "--output-dir", args.output]
+    common += ["--config-file", str(config_tree / f"configs/trainers/CoOp/{config}.yaml"), "--output-dir", args.output]
     if args.model_dir:
         common += ["--eval-only", "--model-dir", args.model_dir, "--load-epoch", "2"]
     settings = {
-        "TRAINER.COOP.PREC": "fp32",
+        f"TRAINER.{case.section}.PREC": "fp32",
         "DATASET.NUM_SHOTS": "16",
         "DATASET.SUBSAMPLE_CLASSES": "base",
         "DATALOADER.TRAIN_X.SAMPLER": "SequentialSampler",
         "DATALOADER.TRAIN_X.BATCH_SIZE": "8",
         "DATALOADER.NUM_WORKERS": "0",
         "OPTIM.MAX_EPOCH": "2",
-        **CASES[args.case],
+        **case.settings,
         **({"MODEL.INIT_WEIGHTS": args.init} if args.init else {}),
         **({"MODEL.BACKBONE.WEIGHTS": args.weights} if args.role == "ours" else {}),
     }
     return common + [part for pair in settings.items() for part in pair]
 
 
-def record(trainer: Any, output: Path) -> None:
-    """Have a trainer class write what each of its steps gave."""
+def record(trainer: Any, output: Path, losses: Sequence[str]) -> None:
+    """Have a trainer class write what each of its steps gave. losses: by its own names."""
     steps: list[dict[str, float]] = []
     step = trainer.forward_backward
 
     def recorded(self: Any, batch: Any) -> Any:
         rate = self.get_current_lr()
         summary = step(self, batch)
-        steps.append({"loss": float(summary["loss"]), "lr": rate})
+        steps.append({"losses": [float(summary[name]) for name in losses], "lr": rate})
         output.write_text(json.dumps(steps))
         return summary
 
@@ -112,16 +167,17 @@ def record(trainer: Any, output: Path) -> None:
 def run_ours(args: argparse.Namespace) -> None:
     sys.path.insert(0, str(HERE))
     import train
-    from cocoamix.trainers.coop import CoOp
 
-    record(CoOp, Path(args.steps))
+    case = CASES[args.case]
+    record(train.TRAINER_REGISTRY.get(case.trainer), Path(args.steps), [ours for _, ours in case.losses])
     sys.exit(train.main(flags(args)))
 
 
 def run_theirs(args: argparse.Namespace) -> None:
-    """Run CoOp's train.py on real Dassl, mended in memory for today's torch."""
-    tree, dassl = os.environ["COOP_TREE"], os.environ["DASSL_TREE"]
-    sys.path[:0] = [tree, dassl]
+    """Run a public train.py on its Dassl, mended in memory for today's torch and for a CPU."""
+    case = CASES[args.case]
+    tree = str(case.tree_folder().resolve())
+    sys.path[:0] = [tree, str(case.dassl_folder().resolve())]
     sys.path.append(str(HERE))
     os.chdir(tree)
     import torch
@@ -136,18 +192,31 @@ def run_theirs(args: argparse.Namespace) -> None:
     base: Any = torch.optim.lr_scheduler.LRScheduler
     start = base.__init__
     base.__init__ = lambda self, optimizer, last_epoch=-1, verbose=None: start(self, optimizer, last_epoch)
-    theirs: Any = importlib.import_module("trainers.coop")
+    if not torch.cuda.is_available():  # KgCoOp and ProGrad put their teacher on a GPU whatever the device is
+        for kind in (torch.Tensor, torch.nn.Module):
+            kind.cuda = lambda self, *_: self  # type: ignore[assignment,method-assign]
+    theirs: Any = importlib.import_module(f"trainers.{case.trainer.lower()}")
+    trainer = getattr(theirs, case.trainer)
     state = torch.load(args.weights, weights_only=True)
-    theirs.load_clip_to_cpu = lambda cfg: theirs.clip.build_model(dict(state))
+    # In fp32 also for the teachers, which the original would run in fp16.
+    theirs.load_clip_to_cpu = lambda cfg: theirs.clip.build_model(dict(state)).float()
+    if case.trainer == "MaPLe":
+        # Its blocks are built with its settings, and round prompts and projections to fp16 whatever PREC is.
+        details = {"trainer": "MaPLe", "maple_length": int(case.settings["TRAINER.MAPLE.N_CTX"])}
+        details.update(dict.fromkeys(("vision_depth", "language_depth", "vision_ctx", "language_ctx"), 0))
+        for kind in (torch.Tensor, torch.nn.Module):
+            kind.half = lambda self: self  # type: ignore[assignment,method-assign]
+        theirs.load_clip_to_cpu = lambda cfg: theirs.clip.build_model(dict(state), details).float()
     theirs.load_checkpoint = checkpoints.load  # torch refuses to load Dassl's own, for the live objects in them
-    record(theirs.CoOp, Path(args.steps))
-    build = theirs.CoOp.build_model
+    record(trainer, Path(args.steps), [name for name, _ in case.losses])
+    build = trainer.build_model
 
     def build_and_keep(self: Any) -> None:
         build(self)
-        torch.save({"state_dict": self.model.prompt_learner.state_dict()}, Path(args.output, "initial.pt"))
+        kept = self.model if case.whole else self.model.prompt_learner
+        torch.save({"state_dict": kept.state_dict()}, Path(args.output, "initial.pt"))
 
-    theirs.CoOp.build_model = build_and_keep
+    trainer.build_model = build_and_keep
     sys.argv = ["train.py", *flags(args)]
     runpy.run_path(str(Path(tree, "train.py")), run_name="__main__")
 
@@ -178,8 +247,11 @@ def compare(case: str, folder: Path, args: argparse.Namespace) -> dict[str, Any]
     theirs = run("theirs", folder, case, args)
     ours = run("ours", folder, case, args, init=str(theirs / "initial.pt"))
     a, b = (json.loads((f / "steps.json").read_text()) for f in (theirs, ours))
-    kept = [checkpoints.load(f / "prompt_learner" / "model.pth.tar-2") for f in (theirs, ours)]
-    x, y = (content["state_dict"]["ctx"] for content in kept)
+    kept = [checkpoints.load(f / CASES[case].folder / "model.pth.tar-2") for f in (theirs, ours)]
+    name = "prompt_learner.ctx" if CASES[case].whole else "ctx"
+    x, y = (content["state_dict"][name] for content in kept)
+    dead = CASES[case].dead
+    expected = sorted(key for key in kept[0]["state_dict"] if not (dead and key.startswith(dead)))
     swapped = (
         run("theirs", folder, case, args, model_dir=str(ours)),
         run("ours", folder, case, args, model_dir=str(theirs)),
@@ -188,13 +260,17 @@ def compare(case: str, folder: Path, args: argparse.Namespace) -> dict[str, Any]
     return {
         "case": case,
         "steps": len(a),
-        "first_loss": a[0]["loss"],
-        "last_loss": a[-1]["loss"],
-        "loss_relative": max(abs(m["loss"] - n["loss"]) / abs(m["loss"]) for m, n in zip(a, b, strict=True)),
+        "first_loss": a[0]["losses"][0],
+        "last_loss": a[-1]["losses"][0],
+        "loss_relative": max(
+            abs(one - other) / abs(one)
+            for m, n in zip(a, b, strict=True)
+            for one, other in zip(m["losses"], n["losses"], strict=True)
+        ),
         "rates_equal": [m["lr"] for m in a] == [n["lr"] for n in b],
-        "context_moved": float((x - checkpoints.load(theirs / "initial.pt")["state_dict"]["ctx"]).abs().max()),
+        "context_moved": float((x - checkpoints.load(theirs / "initial.pt")["state_dict"][name]).abs().max()),
         "context_apart": float((x - y).abs().max()),
-        "keys_equal": sorted(kept[0]["state_dict"]) == sorted(kept[1]["state_dict"])
+        "keys_equal": expected == sorted(kept[1]["state_dict"])
         and {"state_dict", "epoch", "optimizer", "scheduler", "val_result"} <= set(kept[1]),
         "correct": correct,
         "evaluations_equal": correct[0] == correct[3] and correct[1] == correct[2],
@@ -205,7 +281,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", required=True, help="folder that holds eurosat/")
     parser.add_argument("--backbone", default="ViT-B/16", choices=["ViT-B/16", "ViT-B/32"])
-    parser.add_argument("--cases", nargs="+", default=list(CASES), choices=list(CASES))
+    parser.add_argument("--cases", nargs="+", default=[], choices=list(CASES), help="default: all whose tree is named")
     parser.add_argument("--json", help="write the figures to this file, too")
     for internal in ("role", "case", "weights", "output", "steps", "init", "model-dir"):
         parser.add_argument(f"--{internal}", default="", help=argparse.SUPPRESS)
@@ -213,9 +289,13 @@ def main() -> int:
     if args.role:
         (run_ours if args.role == "ours" else run_theirs)(args)
         return 0
-    for variable in ("COOP_TREE", "DASSL_TREE"):
-        if not Path(os.environ.get(variable, "-"), "README.md").is_file():
-            sys.exit(f"Set {variable} to a checkout of the public tree.")
+    ready = [name for name, case in CASES.items() if (case.tree_folder() / "train.py").is_file()]
+    ready = [name for name in ready if (CASES[name].dassl_folder() / "dassl").is_dir()]
+    cases = [name for name in args.cases or ready if name in ready]
+    if not cases or len(cases) < len(args.cases):
+        sys.exit(
+            "Set COOP_TREE and DASSL_TREE, KGCOOP_TREE, PROGRAD_TREE or MAPLE_TREE to checkouts of the public trees."
+        )
     sys.path.insert(0, str(HERE))
     rows = []
     with tempfile.TemporaryDirectory() as temporary:
@@ -223,8 +303,8 @@ def main() -> int:
         write_data(Path(args.root, "eurosat"), folder / "data" / "eurosat")
         write_weights(args.backbone, folder / "weights.pt")
         print(f"{args.backbone}, fp32, batch 8, 20 steps")
-        print(f"{'context':20} {'loss, first -> last':>20} {'largest difference':>19}   rates  keys  loads")
-        for case in args.cases:
+        print(f"{'case':20} {'loss, first -> last':>20} {'largest difference':>19}   rates  keys  loads")
+        for case in cases:
             row = compare(case, folder, args)
             rows.append(row)
             marks = ["equal" if row[key] else "DIFFER" for key in ("rates_equal", "keys_equal", "evaluations_equal")]

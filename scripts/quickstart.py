@@ -2,6 +2,8 @@
 
     bash scripts/quickstart.sh            # makes the environment, then runs this
     bash scripts/quickstart.sh --fresh    # runs everything again
+    bash scripts/quickstart.sh --methods all               # the baselines, too, on all classes as well
+    bash scripts/quickstart.sh --methods CoOp KgCoOp       # these rows
 
 Runs that are finished are not repeated. Everything is written below output/quickstart, in CoOp's layout.
 """
@@ -47,6 +49,27 @@ METHODS = (
     Method("CoA-loss (uniform)", "CoCoAMix", config="tiny_uniform"),
     Method("CoCoA-Mix", "CoCoAMix"),
 )
+BASELINES = (  # run on demand
+    Method("CoOp (uniform)", "CoOp", config="tiny_uniform"),
+    Method("CoCoOp", "CoCoOp"),
+    Method("KgCoOp", "KgCoOp"),
+    Method("ProGrad", "ProGrad"),
+    Method("MaPLe", "MaPLe"),
+    Method("DePT on CoOp", "DePT"),
+    Method("DePT on KgCoOp", "DePTKgCoOp"),
+    Method("T_En", "TuneEn"),
+)
+
+
+def choose(titles: list[str]) -> tuple[Method, ...]:
+    """Return the rows of these titles; without any, those of the quick start."""
+    known = {method.title: method for method in (*METHODS, *BASELINES)}
+    if titles == ["all"]:
+        return tuple(known.values())
+    unknown = [title for title in titles if title not in known]
+    if unknown:
+        sys.exit(f"error: there is no method {unknown[0]!r}. There are: {', '.join(known)}.")
+    return tuple(known[title] for title in titles) or METHODS
 
 
 def folder(method: Method, seed: int, subset: str) -> Path:
@@ -95,9 +118,11 @@ def run(method: Method, seed: int, subset: str) -> float:
     return accuracy
 
 
-def base_and_new(method: Method, seed: int) -> tuple[float, float]:
+def base_and_new(method: Method, seed: int, everywhere: bool) -> tuple[float, float]:
     start = time.monotonic()
     accuracies = run(method, seed, "base"), run(method, seed, "new")
+    if everywhere:
+        run(method, seed, "all")
     seconds = time.monotonic() - start
     name = f"{method.title} seed {seed}" if method.trained else method.title
     print(f"  {name:28} base {accuracies[0]:5.1f}  new {accuracies[1]:5.1f}  ({seconds:.0f} s)", flush=True)
@@ -131,15 +156,17 @@ def table(rows: dict[str, list[tuple[float, float]]]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--fresh", action="store_true", help="delete earlier results and run everything again")
+    parser.add_argument("--methods", nargs="+", default=[], help="titles of rows, or all; on all classes, too")
     args = parser.parse_args()
+    methods = choose(args.methods)
     if args.fresh:
         shutil.rmtree(OUTPUT, ignore_errors=True)
     start = time.monotonic()
     print(f"{DATASET}, {SHOTS} shots, seeds {', '.join(map(str, SEEDS))}: training on base, evaluating on base and new")
-    jobs = [(method, seed) for method in METHODS for seed in method.seeds]
-    rows: dict[str, list[tuple[float, float]]] = {method.title: [] for method in METHODS}
+    jobs = [(method, seed) for method in methods for seed in method.seeds]
+    rows: dict[str, list[tuple[float, float]]] = {method.title: [] for method in methods}
     with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
-        futures = [(method, pool.submit(base_and_new, method, seed)) for method, seed in jobs]
+        futures = [(method, pool.submit(base_and_new, method, seed, bool(args.methods))) for method, seed in jobs]
         try:
             for method, future in futures:
                 rows[method.title].append(future.result())

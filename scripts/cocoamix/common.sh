@@ -1,7 +1,7 @@
-# Sourced by the scripts of this folder. From the environment:
+# Sourced by the scripts of this folder and of its siblings. From the environment:
 #   DATA     the data folder (not needed for the Shapes datasets)
 #   SHOTS    images per class (4)
-#   CFG      configuration below configs/trainers/$TRAINER (vit_b16_ep50)
+#   CFG      configuration below configs/trainers/$TRAINER (vit_b16_ep50), or below $CONFIGS
 #   TRAINER  trainer (CoCoAMix)
 #   PYTHON   interpreter (python)
 set -euo pipefail
@@ -25,7 +25,7 @@ run() {
         --seed "$seed" \
         --trainer "$TRAINER" \
         --dataset-config-file "configs/datasets/$dataset.yaml" \
-        --config-file "configs/trainers/$TRAINER/$CFG.yaml" \
+        --config-file "configs/trainers/${CONFIGS:-$TRAINER}/$CFG.yaml" \
         --output-dir "$dir" \
         "$@"
 }

@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# Train on the base classes.
+# Train MaPLe on the base classes.
 # usage: base2new_train.sh DATASET SEED [KEY VALUE ...]
-# From the environment: DATA, SHOTS (16), CFG; CFG=vit_b16_ep50 SHOTS=4 is the setting of the CoCoA-Mix comparison.
-export TRAINER=MaPLe CFG=${CFG:-vit_b16_c2_ep5_batch4_2ctx} SHOTS=${SHOTS:-16}
-exec bash "$(dirname "${BASH_SOURCE[0]}")/../cocoamix/base2new_train.sh" "$@"
+source "$(dirname "${BASH_SOURCE[0]}")/settings.sh"
+exec bash "$SHARED/base2new_train.sh" "$@"

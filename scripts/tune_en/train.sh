@@ -1,13 +1,9 @@
 #!/usr/bin/env bash
-# Train the weight generator on the base classes. Prompts of other runs: TRAINER.ENLEARN.PROMPTS "['DIR', ...]".
+# Train T_En's weight generator on the base classes. TRAINER.ENLEARN.PROMPTS names runs whose prompts it takes.
 # usage: train.sh DATASET SEED [GPU] [KEY VALUE ...]
-# From the environment: DATA, SHOTS (16), CFG; CFG=ensemble_ep50 SHOTS=4 is the setting of the CoCoA-Mix comparison.
 [ $# -ge 2 ] || { sed -n '2,3s/^# //p' "$0" >&2; exit 2; }
-export TRAINER=TuneEn CFG=${CFG:-En_ep5_batch128} SHOTS=${SHOTS:-16}
+source "$(dirname "${BASH_SOURCE[0]}")/settings.sh"
 DATASET=$1 SEED=$2
 shift 2
-if [[ ${1:-} =~ ^[0-9]+$ ]]; then
-    export CUDA_VISIBLE_DEVICES=$1
-    shift
-fi
-exec bash "$(dirname "${BASH_SOURCE[0]}")/../cocoamix/base2new_train.sh" "$DATASET" "$SEED" "$@"
+if take_gpu "$@"; then shift; fi
+exec bash "$SHARED/base2new_train.sh" "$DATASET" "$SEED" "$@"

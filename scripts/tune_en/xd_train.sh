@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# Train on all classes of ImageNet (or SOURCE=...), to be transferred to other datasets.
+# Train T_En on all classes of ImageNet (or SOURCE=...).
 # usage: xd_train.sh SEED [KEY VALUE ...]
-# From the environment: DATA, SHOTS (16), CFG; CFG=ensemble_ep50 SHOTS=4 is the setting of the CoCoA-Mix comparison.
-export TRAINER=TuneEn CFG=${CFG:-En_ep5_batch128} SHOTS=${SHOTS:-16}
-exec bash "$(dirname "${BASH_SOURCE[0]}")/../cocoamix/xd_train.sh" "$@"
+source "$(dirname "${BASH_SOURCE[0]}")/settings.sh"
+exec bash "$SHARED/xd_train.sh" "$@"

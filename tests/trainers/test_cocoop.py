@@ -1,0 +1,215 @@
+"""CoCoOp: the image-conditioned context, its chunks, its checkpoints; and the parameters of all methods."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from benchmarks.plain import PlainPrompts
+from cocoamix import checkpoints
+from cocoamix.clip import FrozenCLIP, load_clip, text
+from cocoamix.conditional import ConditionalPromptLearner
+from cocoamix.prompts import PromptLearner
+from tests.conftest import CLASSES, ROOT, Runner
+from tests.trainers.test_coop import BASE, NEW
+from tests.trainers.test_kgcoop import build
+
+CC = {"trainer": "CoCoOp"}
+WORDS = ["TRAINER.COCOOP.CTX_INIT", "a photo of a"]
+SHORT = [*BASE, *WORDS, "OPTIM.MAX_EPOCH", "2"]
+
+
+def unit(count: int, seed: int = 0) -> torch.Tensor:
+    return F.normalize(torch.randn(count, 128, generator=torch.Generator().manual_seed(seed)), dim=-1)
+
+
+def test_each_picture_has_the_plain_features_of_its_context(tiny_clip: FrozenCLIP) -> None:
+    learner = ConditionalPromptLearner(tiny_clip, CLASSES, ctx_init="a photo of a", seed=3)
+    features = unit(3)
+    ours = tiny_clip.encode_prompts(learner(features))
+    for picture, mine in zip(features, ours, strict=True):
+        first, second = learner.meta_net.linear1, learner.meta_net.linear2
+        hidden = (first.weight @ picture + first.bias).clamp(min=0)
+        context = learner.ctx + (second.weight @ hidden + second.bias)
+        plain = PlainPrompts(tiny_clip, CLASSES, context).encode()
+        torch.testing.assert_close(mine, plain, atol=2e-6, rtol=0)
+    assert (ours[0] - ours[1]).abs().max() > 1e-4
+
+
+def test_with_a_zero_network_it_is_coop(tmp_path: Path, data_root: Path, tiny_config: Path) -> None:
+    """Logits, loss and the gradient of the context; and, while the network stands still, every step."""
+    coop = build(tmp_path, data_root, "CoOp", *BASE, "TRAINER.COOP.CTX_INIT", "a photo of a")
+    conditional = build(tmp_path, data_root, "CoCoOp", *BASE, *WORDS)
+    for parameter in conditional.prompt_learner.meta_net.parameters():
+        parameter.data.zero_()
+        parameter.requires_grad_(False)
+    features, labels = unit(7), torch.arange(7) % 5
+    for trainer in (coop, conditional):
+        trainer.epoch = trainer.batch_idx = 0
+        trainer._optims["prompt_learner"].param_groups[0]["lr"] = 0.01
+    for _ in range(3):
+        (one, logits), (other, same) = (t.compute_loss(features, labels) for t in (coop, conditional))
+        torch.testing.assert_close(same, logits, atol=1e-4, rtol=1e-5)
+        assert other["loss"].item() == pytest.approx(one["loss"].item(), rel=1e-5)
+        wanted, found = (t._step(features, labels) for t in (coop, conditional))
+        assert found["loss"] == pytest.approx(wanted["loss"], rel=1e-5)
+        torch.testing.assert_close(conditional.prompt_learner.ctx, coop.prompt_learner.ctx, atol=1e-6, rtol=1e-5)
+    moved = coop.prompt_learner.ctx - PromptLearner(coop.clip, CLASSES[:5], ctx_init="a photo of a").ctx
+    assert moved.abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("at_once", [1, 7, 25])
+def test_chunks_of_pictures_change_nothing(
+    tiny_clip: FrozenCLIP, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    """Fewer prompts at once than a picture has, than two have, than all have."""
+    learner = ConditionalPromptLearner(tiny_clip, CLASSES, ctx_init="a photo of a", seed=3)
+    features = unit(5)
+
+    def gradients() -> tuple[torch.Tensor, ...]:
+        encoded = tiny_clip.encode_prompts(learner(features))
+        weights = torch.randn(encoded.shape, generator=torch.Generator().manual_seed(1))
+        return encoded, *torch.autograd.grad((encoded * weights).sum(), list(learner.parameters()))
+
+    whole = gradients()
+    runs: list[int] = []
+    checkpoint = text.checkpoint
+
+    def counted(*args: object, **more: object) -> object:
+        runs.append(len(args[1]))  # type: ignore[arg-type]
+        return checkpoint(*args, **more)
+
+    monkeypatch.setattr(text, "checkpoint", counted)
+    monkeypatch.setattr(tiny_clip.text, "at_once", at_once)
+    for part, wanted in zip(gradients(), whole, strict=True):
+        torch.testing.assert_close(part, wanted, atol=2e-5, rtol=1e-4)
+    assert max(runs) == max(1, at_once // 10)
+    assert sum(runs) == 5 * (1 if at_once >= 10 else -(-10 // at_once))
+
+
+def test_a_budget_bounds_what_pictures_keep(tiny_clip: FrozenCLIP, monkeypatch: pytest.MonkeyPatch) -> None:
+    learner = ConditionalPromptLearner(tiny_clip, CLASSES, ctx_init="a photo of a")
+
+    def kept(pictures: int) -> int:
+        total = 0
+
+        def pack(tensor: torch.Tensor) -> torch.Tensor:
+            nonlocal total
+            total += tensor.untyped_storage().nbytes() if tensor.grad_fn is not None else 0
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            tiny_clip.encode_prompts(learner(unit(pictures)))
+        return total
+
+    few, many = kept(4), kept(8)
+    assert many > 1.8 * few
+    monkeypatch.setattr(text, "BUDGET", 2**22)
+    monkeypatch.setattr(text, "_CHUNK", 2**21)
+    assert kept(16) < kept(8) + 0.3 * few
+
+
+def test_everywhere(run: Runner) -> None:
+    """Batches of several pictures, a batch size of the evaluation that does not matter, base, new and all."""
+    trained = run(*SHORT, **CC)
+    assert trained.status == 0, trained.output[-500:]
+    assert trained.results["trained_parameters"] == 4 * 128 + (128 * 8 + 8) + (8 * 128 + 128)
+    state = checkpoints.load(trained.folder / "prompt_learner" / "model.pth.tar-2")["state_dict"]
+    network = {f"meta_net.linear{layer}.{kind}" for layer in (1, 2) for kind in ("weight", "bias")}
+    assert set(state) == {"ctx", "token_prefix", "token_suffix", *network}
+    evaluate = ["--eval-only", "--model-dir", str(trained.folder)]
+    one = run(*evaluate, *SHORT, "DATALOADER.TEST.BATCH_SIZE", "3", name="base", **CC)
+    assert one.results["metrics"] == trained.results["metrics"]
+    uniform = ["TRAINER.COCOOP.ENSEMBLE", "uniform"]
+    for name, extra, classes in (("new", [], 5), ("all", [], 10), ("new", uniform, 5)):
+        done = run(*evaluate, *BASE[:3], name, *WORDS, *extra, name=f"{name}{len(extra)}", **CC)
+        assert (done.status, done.results["classes"]) == (0, classes), done.output[-300:]
+    # A checkpoint of CoOp has no network.
+    coop = run(*BASE, "OPTIM.MAX_EPOCH", "1", name="coop")
+    refused = run("--eval-only", "--model-dir", str(coop.folder), *NEW, *WORDS, name="refused", **CC)
+    assert refused.status == 2
+    assert "meta_net.linear1.weight" in refused.output
+
+
+def test_peers_checkpoints(run: Runner, tmp_path: Path) -> None:
+    """CoCoOp's own files hold the network in fp16."""
+    ours = run(*SHORT, **CC)
+    state = checkpoints.load(ours.folder / "prompt_learner" / "model.pth.tar-2")["state_dict"]
+    folder = tmp_path / "theirs" / "prompt_learner"
+    folder.mkdir(parents=True)
+    torch.save({"state_dict": {k: v.half() for k, v in state.items()}, "epoch": 10}, folder / "model.pth.tar-10")
+    loaded = run("--eval-only", "--model-dir", str(tmp_path / "theirs"), "--load-epoch", "10", *SHORT, name="l", **CC)
+    assert loaded.status == 0, loaded.output[-500:]
+    assert loaded.results["metrics"]["accuracy"] == pytest.approx(ours.results["metrics"]["accuracy"], abs=5.1)
+
+
+@pytest.mark.parametrize("precision", ["fp16", "bf16", "amp"])
+def test_precisions(run: Runner, precision: str) -> None:
+    done = run(*SHORT, "TRAINER.COCOOP.PREC", precision, **CC)
+    assert done.status == 0, done.output[-500:]
+    state = checkpoints.load(done.folder / "prompt_learner" / "model.pth.tar-2")["state_dict"]
+    assert {state[key].dtype for key in state if not key.startswith("token_")} == {torch.float32}
+
+
+@pytest.mark.parametrize("trainer", ["KgCoOp", "ProGrad", "CoCoOp"])
+def test_stopped_and_resumed_bit_by_bit(run: Runner, monkeypatch: pytest.MonkeyPatch, trainer: str) -> None:
+    """Also: the same seed gives the same end, another seed another."""
+    from cocoamix.trainers.coop import CoOp
+
+    settings = [*BASE, "OPTIM.MAX_EPOCH", "3"]
+    whole, other = run(*settings, name="whole", trainer=trainer), run(*settings, name="s2", trainer=trainer, seed="2")
+    original = CoOp.before_epoch
+
+    def stop(self: CoOp) -> None:
+        if self.epoch == 2:
+            raise KeyboardInterrupt
+        original(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CoOp, "before_epoch", stop)
+        assert run(*settings, name="stopped", trainer=trainer).status == 130
+    resumed = run(*settings, name="stopped", trainer=trainer)
+    assert "2 of 3 epochs are done" in resumed.output
+    ends = [
+        checkpoints.load(done.folder / "prompt_learner" / "model.pth.tar-3")["state_dict"]
+        for done in (whole, resumed, other)
+    ]
+    for key, value in ends[0].items():
+        assert torch.equal(value, ends[1][key]), key
+    assert not torch.equal(ends[0]["ctx"], ends[2]["ctx"])
+    assert whole.results["metrics"] == resumed.results["metrics"]
+
+
+class TestParametersAtTrueSize:
+    """Counted by hand for ViT-B/16, whose text width, embedding and vision width are 512, 512 and 768."""
+
+    def test_contexts(self) -> None:
+        clip = load_clip("ViT-B/16", "random", precision="fp32")
+
+        def count(learner: PromptLearner) -> int:
+            return sum(parameter.numel() for parameter in learner.parameters())
+
+        assert count(PromptLearner(clip, CLASSES, n_ctx=16)) == 8192  # CoOp, ProGrad
+        assert count(PromptLearner(clip, CLASSES, ctx_init="a photo of a")) == 2048  # KgCoOp, CoOp with words
+        conditional = ConditionalPromptLearner(clip, CLASSES, ctx_init="a photo of a")
+        assert count(conditional) == 2048 + 512 * 32 + 32 + 32 * 512 + 512 == 35_360
+
+    def test_shares_that_the_paper_states(self) -> None:
+        """docs/METHODS.md says which counts its 2.8 % and 0.26 % fit."""
+        mix = 16 * 512 + 2
+        coupling = 512 * 768 + 768
+        maple = 9 * (2 * 512 + coupling)
+        assert maple == 3_555_072
+        assert mix / maple == pytest.approx(0.0023, abs=5e-5)
+        assert mix / (8 * coupling) == pytest.approx(0.0026, abs=5e-5)
+        scales, head = 4 * 512, 512 * 500 + 500  # of ImageNet's base classes
+        on_coop, on_kgcoop, on_cocoop = (context + scales + head for context in (8192, 2048, 35_360))
+        assert (on_coop, on_kgcoop, on_cocoop) == (266_740, 260_596, 293_908)
+        assert mix / on_coop == pytest.approx(0.0307, abs=5e-5)
+        assert mix / on_cocoop == pytest.approx(0.0279, abs=5e-5)
+        page = (ROOT / "docs" / "METHODS.md").read_text(encoding="utf-8")
+        for number in (8192, 8194, 2048, 35_360, maple, on_coop, on_kgcoop, on_cocoop):
+            assert f"{number:,}" in page, number
