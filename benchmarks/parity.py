@@ -6,7 +6,8 @@ Runs a public trainer on its Dassl in one process and ours on our fallback in an
 and compares losses, learning rates, checkpoints, and the evaluation of each other's checkpoints. The public trees are
 not edited: what today's torch and a CPU need is patched in memory, in `run_theirs`. DATA holds `eurosat/` in CoOp's
 layout. KGCOOP_TREE and PROGRAD_TREE are the folders with train.py in the public KgCoOp and Prompt-align, beside which
-their own Dassl stands. Cases whose tree is not named are left out.
+their own Dassl stands, and MAPLE_TREE is the public multimodal-prompt-learning. Cases whose tree is not named are left
+out.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ class Case:
     section: str = "COOP"
     losses: tuple[tuple[str, str], ...] = (("loss", "loss"),)  # their name, our name
     dead: tuple[str, ...] = ()  # what its checkpoints hold beside what is trained
+    folder: str = "prompt_learner"  # of its checkpoints
+    whole: bool = False  # whether these hold the whole model, and the learner under its name
 
     def tree_folder(self) -> Path:
         return Path(os.environ.get(self.tree, "-"))
@@ -74,6 +77,17 @@ CASES: dict[str, Case] = {
         {**TRUE, **NO_WARMUP, "LOSS.NAME": "prograd"}, "ProGrad", "PROGRAD_TREE", losses=PROJECTED
     ),
 }
+MAPLE = {
+    "trainer": "MaPLe",
+    "tree": "MAPLE_TREE",
+    "section": "MAPLE",
+    "folder": "MultiModalPromptLearner",
+    "whole": True,
+    "dead": ("image_encoder.", "text_encoder.", "logit_scale"),
+}
+MAPLE_WORDS = {"TRAINER.MAPLE.CTX_INIT": "a photo of a", "TRAINER.MAPLE.N_CTX": "2"}
+CASES["MaPLe, 9 layers"] = Case({**MAPLE_WORDS, "TRAINER.MAPLE.PROMPT_DEPTH": "9", **NO_WARMUP}, **MAPLE)  # type: ignore[arg-type]
+CASES["MaPLe, 3 layers"] = Case({**MAPLE_WORDS, "TRAINER.MAPLE.PROMPT_DEPTH": "3"}, **MAPLE)  # type: ignore[arg-type]
 TOLERANCE = 1e-4  # relative difference of a loss
 
 
@@ -186,13 +200,21 @@ def run_theirs(args: argparse.Namespace) -> None:
     state = torch.load(args.weights, weights_only=True)
     # In fp32 also for the teachers, which the original would run in fp16.
     theirs.load_clip_to_cpu = lambda cfg: theirs.clip.build_model(dict(state)).float()
+    if case.trainer == "MaPLe":
+        # Its blocks are built with its settings, and round prompts and projections to fp16 whatever PREC is.
+        details = {"trainer": "MaPLe", "maple_length": int(case.settings["TRAINER.MAPLE.N_CTX"])}
+        details.update(dict.fromkeys(("vision_depth", "language_depth", "vision_ctx", "language_ctx"), 0))
+        for kind in (torch.Tensor, torch.nn.Module):
+            kind.half = lambda self: self  # type: ignore[assignment,method-assign]
+        theirs.load_clip_to_cpu = lambda cfg: theirs.clip.build_model(dict(state), details).float()
     theirs.load_checkpoint = checkpoints.load  # torch refuses to load Dassl's own, for the live objects in them
     record(trainer, Path(args.steps), [name for name, _ in case.losses])
     build = trainer.build_model
 
     def build_and_keep(self: Any) -> None:
         build(self)
-        torch.save({"state_dict": self.model.prompt_learner.state_dict()}, Path(args.output, "initial.pt"))
+        kept = self.model if case.whole else self.model.prompt_learner
+        torch.save({"state_dict": kept.state_dict()}, Path(args.output, "initial.pt"))
 
     trainer.build_model = build_and_keep
     sys.argv = ["train.py", *flags(args)]
@@ -225,8 +247,9 @@ def compare(case: str, folder: Path, args: argparse.Namespace) -> dict[str, Any]
     theirs = run("theirs", folder, case, args)
     ours = run("ours", folder, case, args, init=str(theirs / "initial.pt"))
     a, b = (json.loads((f / "steps.json").read_text()) for f in (theirs, ours))
-    kept = [checkpoints.load(f / "prompt_learner" / "model.pth.tar-2") for f in (theirs, ours)]
-    x, y = (content["state_dict"]["ctx"] for content in kept)
+    kept = [checkpoints.load(f / CASES[case].folder / "model.pth.tar-2") for f in (theirs, ours)]
+    name = "prompt_learner.ctx" if CASES[case].whole else "ctx"
+    x, y = (content["state_dict"][name] for content in kept)
     dead = CASES[case].dead
     expected = sorted(key for key in kept[0]["state_dict"] if not (dead and key.startswith(dead)))
     swapped = (
@@ -245,7 +268,7 @@ def compare(case: str, folder: Path, args: argparse.Namespace) -> dict[str, Any]
             for one, other in zip(m["losses"], n["losses"], strict=True)
         ),
         "rates_equal": [m["lr"] for m in a] == [n["lr"] for n in b],
-        "context_moved": float((x - checkpoints.load(theirs / "initial.pt")["state_dict"]["ctx"]).abs().max()),
+        "context_moved": float((x - checkpoints.load(theirs / "initial.pt")["state_dict"][name]).abs().max()),
         "context_apart": float((x - y).abs().max()),
         "keys_equal": expected == sorted(kept[1]["state_dict"])
         and {"state_dict", "epoch", "optimizer", "scheduler", "val_result"} <= set(kept[1]),
@@ -270,7 +293,9 @@ def main() -> int:
     ready = [name for name in ready if (CASES[name].dassl_folder() / "dassl").is_dir()]
     cases = [name for name in args.cases or ready if name in ready]
     if not cases or len(cases) < len(args.cases):
-        sys.exit("Set COOP_TREE and DASSL_TREE, KGCOOP_TREE or PROGRAD_TREE to checkouts of the public trees.")
+        sys.exit(
+            "Set COOP_TREE and DASSL_TREE, KGCOOP_TREE, PROGRAD_TREE or MAPLE_TREE to checkouts of the public trees."
+        )
     sys.path.insert(0, str(HERE))
     rows = []
     with tempfile.TemporaryDirectory() as temporary:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +110,7 @@ def load_into(module: nn.Module, state: Mapping[str, Tensor], origin: str) -> li
     offered = {key: value for key, value in state.items() if not key.rsplit(".", 1)[-1].startswith("token_")}
     missing = sorted(wanted - set(offered))
     if missing:
-        listed = ", ".join(sorted(offered)) or "nothing"
+        listed = _list(sorted(offered)) or "nothing"
         raise UserError(f"{origin} lacks {', '.join(missing)} (it holds {listed}): it is of another trainer.")
     for name, parameter in module.named_parameters():
         if offered[name].shape != parameter.shape:
@@ -120,7 +120,12 @@ def load_into(module: nn.Module, state: Mapping[str, Tensor], origin: str) -> li
             )
     module.load_state_dict({name: offered[name] for name in wanted}, strict=False)
     unexpected = sorted(set(offered) - wanted)
-    return [f"{origin} also holds {', '.join(unexpected)}, not used here"] if unexpected else []
+    return [f"{origin} also holds {_list(unexpected)}, not used here"] if unexpected else []
+
+
+def _list(names: Sequence[str], most: int = 8) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def _shape(tensor: Tensor) -> str:

@@ -57,10 +57,13 @@ class Source:
 
 
 class FrozenFeatures:
-    """The features of a run's pictures, by one or several models, in stores below `folder`."""
+    """The features of a run's pictures, by one or several models, in stores below `folder`.
 
-    def __init__(self, clips: Sequence[FrozenCLIP], folder: Path) -> None:
-        self.clips, self.folder = list(clips), folder
+    raw: as long as the towers give them, instead of unit vectors. Those have stores of their own.
+    """
+
+    def __init__(self, clips: Sequence[FrozenCLIP], folder: Path, raw: bool = False) -> None:
+        self.clips, self.folder, self.raw = list(clips), folder, raw
         self._stores: dict[str, list[FeatureStore]] = {}
         self._ahead: dict[str, list[Rows]] = {}  # views that were encoded with an earlier one
 
@@ -81,31 +84,35 @@ class FrozenFeatures:
             for other in range(view + 1, min(view + ahead, last_view + 1)):
                 task.add(other, self._ahead.get(source.part(other)) or task.read(other))
                 self._ahead[source.part(other)] = task.rows[other]
-            task.encode(self.clips)
+            task.encode(self.clips, self.raw)
         keys = task.keys[view]
         width = sum(clip.sizes.embedding for clip in self.clips)
         present = [index for index, key in enumerate(keys) if all(key in member for member in rows)]
         features = torch.full((len(keys), width), torch.nan)  # a picture that cannot be read has none
         if present:
-            features[present] = join([torch.stack([member[keys[index]] for index in present]) for member in rows])
+            members = [torch.stack([member[keys[index]] for index in present]) for member in rows]
+            features[present] = torch.cat(members, dim=-1) if self.raw else join(members)
         items.features = features
 
     def _stores_of(self, source: Source) -> list[FeatureStore]:
         transform = describe_transform(source.items.transform) + source.settings
         if transform not in self._stores:
-            self._stores[transform] = [FeatureStore(self.folder, describe(clip, transform)) for clip in self.clips]
+            self._stores[transform] = [
+                FeatureStore(self.folder, describe(clip, transform, self.raw)) for clip in self.clips
+            ]
         return self._stores[transform]
 
 
-def describe(clip: FrozenCLIP, transform: str) -> dict[str, str]:
+def describe(clip: FrozenCLIP, transform: str, raw: bool = False) -> dict[str, str]:
     """Return what a feature depends on beside its picture."""
-    return {
+    about = {
         "model": clip.name,
         "weights": clip.weights_hash,
         "runs": f"{clip.source}, {clip.activation}, {clip.precision} on {clip.device.type}",
         "transform": transform,
         "pictures": f"Pillow {PIL.__version__}, torchvision {metadata.version('torchvision')}",
     }
+    return {**about, "features": "not normalised"} if raw else about
 
 
 def describe_transform(transform: object) -> str:
@@ -153,7 +160,7 @@ class _Task:
             if not all(key in member for member in rows) and items.items[index].impath not in items.unreadable
         ]
 
-    def encode(self, clips: Sequence[FrozenCLIP]) -> None:
+    def encode(self, clips: Sequence[FrozenCLIP], raw: bool) -> None:
         """Encode what is missing into `rows`, and store it view by view."""
         size = self.source.batch_size
         loader = DataLoader(
@@ -174,7 +181,7 @@ class _Task:
                 if "img" in batch:
                     chosen = [self.missing[number] for number in batch["number"].tolist()]
                     for member, clip in enumerate(clips):
-                        features = encode_batch(clip, batch["img"], size)
+                        features = encode_batch(clip, batch["img"], size, raw)
                         for (index, view), feature in zip(chosen, features, strict=True):
                             self.rows[view][member][self.keys[view][index]] = feature
                     waiting += chosen
@@ -206,12 +213,13 @@ class _Pictures(Dataset[dict[str, Any]]):
         return found if UNREADABLE in found else {"img": found["img"], "number": number}
 
 
-def encode_batch(clip: FrozenCLIP, pictures: Tensor, size: int) -> Tensor:
+def encode_batch(clip: FrozenCLIP, pictures: Tensor, size: int, raw: bool = False) -> Tensor:
     """Encode (B, 3, H, W) pictures as (B, embedding) on the CPU, in a batch of exactly `size`."""
     count = len(pictures)
     if count < size:
         pictures = torch.cat([pictures, pictures[-1:].expand(size - count, -1, -1, -1)])
-    features = clip.encode_image(pictures)[:count].cpu()
+    encode = clip.encode_image_raw if raw else clip.encode_image
+    features = encode(pictures)[:count].cpu()
     if not torch.isfinite(features).all():
         raise UserError(f"The image features of {clip.name} are not finite in {clip.precision}. Use PREC fp32.")
     return features

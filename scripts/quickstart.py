@@ -54,6 +54,10 @@ BASELINES = (  # run on demand
     Method("CoCoOp", "CoCoOp"),
     Method("KgCoOp", "KgCoOp"),
     Method("ProGrad", "ProGrad"),
+    Method("MaPLe", "MaPLe"),
+    Method("DePT on CoOp", "DePT"),
+    Method("DePT on KgCoOp", "DePTKgCoOp"),
+    Method("T_En", "TuneEn"),
 )
 
 

@@ -11,10 +11,22 @@ ensure_torchvision()  # real Dassl imports it
 # isort: split
 from dassl.config import cfg_default
 
-from . import cocoamix, cocoop, coop, fscil, kgcoop, prograd, zsclip
+from . import cocoamix, cocoop, coop, dept, fscil, kgcoop, maple, prograd, tune_en, zsclip
 from .config import extend_cfg
 
 # In place, because a train.py may have taken hold of `get_cfg_default` before.
 extend_cfg(cfg_default)
 
-__all__ = ["cocoamix", "cocoop", "coop", "extend_cfg", "fscil", "kgcoop", "prograd", "zsclip"]
+__all__ = [
+    "cocoamix",
+    "cocoop",
+    "coop",
+    "dept",
+    "extend_cfg",
+    "fscil",
+    "kgcoop",
+    "maple",
+    "prograd",
+    "tune_en",
+    "zsclip",
+]

@@ -25,6 +25,7 @@ from yacs.config import CfgNode
 from cocoamix import images
 from cocoamix.clip import FrozenCLIP, load_clip
 from cocoamix.clip.precision import make_scaler
+from cocoamix.clip.several import SeveralCLIPs
 from cocoamix.errors import UserError
 from cocoamix.files import write_json
 from cocoamix.mixture import find_owners
@@ -41,6 +42,7 @@ class CLIPTrainer(FrozenTrainer):
     """A trainer on a frozen CLIP."""
 
     section = "COOP"  # the trainer's node under cfg.TRAINER
+    backbones: list[FrozenCLIP]  # where there are several
 
     def __init__(self, cfg: CfgNode) -> None:
         super().__init__(config.complete(cfg))
@@ -140,6 +142,16 @@ class CLIPTrainer(FrozenTrainer):
     def load_backbone(self) -> FrozenCLIP:
         """Load what MODEL.BACKBONE names. A method with several models overrides this."""
         return self.load_clip(self.cfg.MODEL.BACKBONE.NAME, self.cfg.MODEL.BACKBONE.WEIGHTS)
+
+    def load_several(self) -> FrozenCLIP:
+        """Load what BACKBONES of the trainer's node lists, or the one that MODEL.BACKBONE names, as one."""
+        names = list(self.settings.BACKBONES) or [self.cfg.MODEL.BACKBONE.NAME]
+        files = list(self.settings.BACKBONE_WEIGHTS)
+        if not files:
+            files = [self.cfg.MODEL.BACKBONE.WEIGHTS] if len(names) == 1 else [""] * len(names)
+        self.backbones = [self.load_clip(name, file) for name, file in zip(names, files, strict=True)]
+        # It has the face of one model wherever a trainer looks.
+        return cast(FrozenCLIP, SeveralCLIPs(self.backbones))
 
     def load_clip(self, name: str, weights: str) -> FrozenCLIP:
         """Load one CLIP and say how it runs."""

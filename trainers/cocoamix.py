@@ -44,13 +44,7 @@ class CoCoAMix(HandmadeTrainer):
     # ------------------------------------------------------------------ building
 
     def load_backbone(self) -> FrozenCLIP:
-        names = list(self.settings.BACKBONES) or [self.cfg.MODEL.BACKBONE.NAME]
-        files = list(self.settings.BACKBONE_WEIGHTS)
-        if not files:
-            files = [self.cfg.MODEL.BACKBONE.WEIGHTS] if len(names) == 1 else [""] * len(names)
-        self.backbones = [self.load_clip(name, file) for name, file in zip(names, files, strict=True)]
-        # It has the face of one model wherever a trainer looks.
-        return cast(FrozenCLIP, SeveralCLIPs(self.backbones))
+        return self.load_several()
 
     def build_prompts(self) -> None:
         settings = self.settings

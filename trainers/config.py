@@ -15,6 +15,7 @@ from cocoamix.clip.model import ACTIVATIONS, SOURCES
 from cocoamix.clip.precision import PRECISIONS
 from cocoamix.configurations import locate
 from cocoamix.errors import UserError, check_choice, nearest
+from cocoamix.generator import LOSSES as MIXTURE_LOSSES
 from cocoamix.losses import LOSSES
 from cocoamix.outclasses import KINDS as OUT_CLASS_KINDS
 from cocoamix.prompts import POSITIONS
@@ -110,6 +111,33 @@ def extend_cfg(cfg: CfgNode) -> None:
     _add(fscil, "BASE_WEIGHT_EPOCHS", 2)  # CoCoAMixFSCIL: epochs of the weights in session 0
     _add(fscil, "WEIGHT_EPOCHS", 100)  # and in each later session; TRAINER.COCOAMIX.WEIGHT_EPOCHS is not used
     _add(fscil, "TUNED_CLASSES", "session")  # CoOpFSCIL: its loss is over the session's classes, or all seen so far
+
+    maple = _node(cfg.TRAINER, "MAPLE")
+    _add(maple, "N_CTX", 2)  # number of text and of vision prompts of a layer
+    _add(maple, "CTX_INIT", "a photo of a")  # the first text prompts start from its first N_CTX words; the others stay
+    _add(maple, "PREC", "auto")  # fp32, fp16, bf16, amp; auto is fp32 on a CPU and fp16 on a GPU
+    _add(maple, "PROMPT_DEPTH", 9)  # layers that have prompts of their own; 1 is the input alone
+    _add_handmade(maple)
+
+    dept = _node(cfg.TRAINER, "DEPT")
+    _add(dept, "N_CTX", 16)  # number of context vectors
+    _add(dept, "CSC", False)  # class-specific contexts
+    _add(dept, "CTX_INIT", "")  # words the context starts from; they also set its length
+    _add(dept, "PREC", "auto")  # fp32, fp16, bf16, amp; auto is fp32 on a CPU and fp16 on a GPU
+    _add(dept, "CLASS_TOKEN_POSITION", "end")  # class name at the end, in the middle or at the front
+    _add(dept, "WEIGHT", 0.7)  # of the head, in the loss and in the logits of base classes; 0 is the method below it
+    _add(dept, "LR_FACTOR", 6.5)  # learning rate of the head and its affine maps, relative to OPTIM.LR
+    _add(dept, "W", 2.0)  # DePTKgCoOp: weight of the distance to the hand-crafted prompt
+    _add_handmade(dept)
+
+    ensemble = _node(cfg.TRAINER, "ENLEARN")
+    _add(ensemble, "PREC", "auto")  # fp32, fp16, bf16, amp; auto is fp32 on a CPU and fp16 on a GPU
+    _add(ensemble, "BACKBONES", ["RN50", "RN101", "ViT-B/32", "ViT-B/16"])  # the models, at least two
+    _add(ensemble, "BACKBONE_WEIGHTS", [])  # a file (or "" or "random") for each; empty downloads OpenAI's
+    _add(ensemble, "DOWNSCALE", 32)  # of the generator's hidden layer
+    _add(ensemble, "NUM_WEIGHT", 0)  # as many as there are models; taken for compatibility
+    _add(ensemble, "LOSS", "ce")  # ce takes the probabilities for logits, as the original does; nll of the mixture
+    _add(ensemble, "PROMPTS", [])  # output folder of the run that trained each model's prompt; empty: hand-crafted
 
     zeroshot = _node(cfg.TRAINER, "ZEROSHOT")
     _add(zeroshot, "ENSEMBLE", 7)  # ZeroshotCLIP2: CLIP's choice of 7 ImageNet templates, or all 80
@@ -212,6 +240,19 @@ def check_prompt(section: str, node: CfgNode) -> None:
         raise UserError(f"TRAINER.{section}.N_CTX is {node.N_CTX}; a context has at least one vector.")
 
 
+def check_dept(node: CfgNode) -> None:
+    """Refuse values of the keys of DePT."""
+    check_range("TRAINER.DEPT.WEIGHT", node.WEIGHT, 0, 1)
+    check_range("TRAINER.DEPT.LR_FACTOR", node.LR_FACTOR, 0)
+    check_range("TRAINER.DEPT.W", node.W, 0)
+
+
+def check_maple(node: CfgNode) -> None:
+    """Refuse values of the keys of MaPLe."""
+    for key in ("N_CTX", "PROMPT_DEPTH"):
+        check_range(f"TRAINER.MAPLE.{key}", node[key], 1)
+
+
 def check_handmade(section: str, node: CfgNode, ensembles: Sequence[str]) -> None:
     """Refuse values of the keys of a hand-crafted prompt. ensembles: what the trainer can do with it."""
     check_choice(f"TRAINER.{section}.ENSEMBLE", node.ENSEMBLE, ensembles)
@@ -251,9 +292,14 @@ def check_mix(node: CfgNode) -> None:
         ("MARGIN", 0, 1),
     ):
         check_range(f"TRAINER.COCOAMIX.{key}", node[key], least, most)
+    check_backbones("COCOAMIX", node)
+
+
+def check_backbones(section: str, node: CfgNode) -> None:
+    """Refuse files of weights that are not one for each of several backbones."""
     if node.BACKBONE_WEIGHTS and len(node.BACKBONE_WEIGHTS) != len(node.BACKBONES):
         raise UserError(
-            f"TRAINER.COCOAMIX.BACKBONE_WEIGHTS names {len(node.BACKBONE_WEIGHTS)} files for "
+            f"TRAINER.{section}.BACKBONE_WEIGHTS names {len(node.BACKBONE_WEIGHTS)} files for "
             f"{len(node.BACKBONES)} BACKBONES. Name one for each."
         )
 
@@ -278,6 +324,24 @@ def check_sessions(cfg: CfgNode) -> None:
         )
     if cfg.TEST.FINAL_MODEL != "last_step":
         raise UserError("TEST.FINAL_MODEL is best_val, but sessions are evaluated after their last epoch: last_step.")
+
+
+def check_enlearn(node: CfgNode) -> None:
+    """Refuse values of the keys of T_En."""
+    check_choice("TRAINER.ENLEARN.PREC", node.PREC, PRECISIONS)
+    check_choice("TRAINER.ENLEARN.LOSS", node.LOSS, MIXTURE_LOSSES)
+    check_range("TRAINER.ENLEARN.DOWNSCALE", node.DOWNSCALE, 1)
+    check_backbones("ENLEARN", node)
+    models = len(node.BACKBONES)
+    if models < 2:
+        raise UserError(f"TRAINER.ENLEARN.BACKBONES names {models} models; an ensemble has at least two.")
+    if node.NUM_WEIGHT not in (0, models):
+        raise UserError(f"TRAINER.ENLEARN.NUM_WEIGHT is {node.NUM_WEIGHT}, but there are {models} BACKBONES.")
+    if len(node.PROMPTS) not in (0, 1, models):
+        raise UserError(
+            f"TRAINER.ENLEARN.PROMPTS names {len(node.PROMPTS)} runs for {models} BACKBONES. "
+            "Name one for each, or one run that has them all."
+        )
 
 
 def check_range(key: str, value: float, least: float, most: float = math.inf) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch.nn.functional as F
 from dassl.engine import TRAINER_REGISTRY
-from torch import Tensor
+from torch import Tensor, nn
 
 from cocoamix.images import derive_seed
 from cocoamix.prompts import PromptLearner
@@ -18,21 +18,27 @@ from .handmade import HandmadeTrainer
 class CoOp(HandmadeTrainer):
     """A context shared by all classes, or one for each (CSC)."""
 
+    folder = "prompt_learner"  # of the checkpoints
+
     def build_prompts(self) -> None:
         self.prompt_learner = self.make_learner()
         print(f'Initial context: "{self.prompt_learner.initial_context}"')
         print(f"Number of context words (tokens): {self.prompt_learner.n_ctx}")
-        self.register("prompt_learner", self.prompt_learner, self.cfg.OPTIM)
+        self.register(self.folder, self.trained_module(), self.cfg.OPTIM)
         self.encode_handmade()
         if self.cfg.MODEL.INIT_WEIGHTS:
-            self.load_initial("prompt_learner", self.cfg.MODEL.INIT_WEIGHTS)
+            self.load_initial(self.folder, self.cfg.MODEL.INIT_WEIGHTS)
 
     def context(self) -> tuple[str, int]:
         """Return the words that the context starts from, and how many vectors it has at least with them."""
         return context_words(self.settings.CTX_INIT), 0
 
+    def trained_module(self) -> nn.Module:
+        """Return what is trained, under the names of its checkpoint."""
+        return self.prompt_learner
+
     def make_learner(self) -> PromptLearner:
-        """Return what is trained."""
+        """Return what embeds the prompts of the current classes."""
         words, length = self.context()
         return PromptLearner(
             self.clip,

@@ -29,6 +29,7 @@ class FrozenTrainer(SavingTrainer):
 
     clip: FrozenCLIP
     frozen_images = True  # False for a method that tunes the image side: it encodes pictures in every step
+    raw_images = False  # True for a method that needs the length of image features, not unit vectors
     features: FrozenFeatures | None = None
 
     def open_store(self) -> None:
@@ -38,7 +39,7 @@ class FrozenTrainer(SavingTrainer):
             return
         folder = Path(cache.DIR).expanduser() if cache.DIR else default_folder()
         clips = self.clip.each() if isinstance(self.clip, SeveralCLIPs) else [self.clip]
-        self.features = FrozenFeatures(clips, folder)
+        self.features = FrozenFeatures(clips, folder, self.raw_images)
         print(f"Image features are kept in {folder} (CACHE.MODE {cache.MODE})")
 
     # ------------------------------------------------------------------ training
@@ -79,8 +80,10 @@ class FrozenTrainer(SavingTrainer):
         return Source(items, bucket, size, self.cfg.DATALOADER.NUM_WORKERS, settings)
 
     def encode(self, inputs: Tensor) -> Tensor:
-        """Return (B, embedding) unit vectors of a batch: of pictures (B, 3, H, W), or of features as they are."""
-        return inputs if inputs.dim() == 2 else self.clip.encode_image(inputs)
+        """Return (B, embedding) features of a batch: of pictures (B, 3, H, W), or of features as they are."""
+        if inputs.dim() == 2:
+            return inputs
+        return self.clip.encode_image_raw(inputs) if self.raw_images else self.clip.encode_image(inputs)
 
     def parse_batch_train(self, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
         self.note_unreadable(dict(batch.get(images.UNREADABLE, [])))

@@ -271,6 +271,9 @@ class SavingTrainer(TrainerX):
     def follow(self, settings: Mapping[str, Any]) -> None:
         """Take over settings of the training run that an evaluation must share. For subclasses."""
 
+    def make_room(self, name: str, state: Mapping[str, Tensor]) -> None:
+        """Change a model to the sizes of a checkpoint that is about to be loaded. For subclasses."""
+
     def load_initial(self, name: str, path: str) -> None:
         """Start a model from the checkpoint that MODEL.INIT_WEIGHTS names."""
         self._load_weights(name, checkpoints.load(path), Path(path))
@@ -282,6 +285,7 @@ class SavingTrainer(TrainerX):
         told = content.get("cocoamix")
         origin = told if isinstance(told, dict) else {}
         self._check_origin(name, state, origin, path)
+        self.make_room(name, state)
         for note in checkpoints.load_into(self._models[name], state, str(path)):
             print(f"Note: {note}")
         return origin
@@ -297,16 +301,11 @@ class SavingTrainer(TrainerX):
                 )
         own = dict(self._models[name].named_buffers())
         # CoOp's checkpoints name no backbone, but they carry its embedding of the start token ...
-        prefix = state.get("token_prefix")
-        if (
-            not origin
-            and prefix is not None
-            and "token_prefix" in own
-            and not _alike(prefix[0], own["token_prefix"][0])
-        ):
+        prefix, mine = _find(state, "token_prefix"), _find(own, "token_prefix")
+        if not origin and prefix is not None and mine is not None and not _alike(prefix[0], mine[0]):
             raise UserError(f"{path} was trained on other CLIP weights than {self.clip.name} has in this run.")
         # ... and those of the class names.
-        context, mine = state.get("ctx"), dict(self._models[name].named_parameters()).get("ctx")
+        context, mine = state.get("ctx"), _find(dict(self._models[name].named_parameters()), "ctx")
         if context is not None and mine is not None and context.dim() == 3 and context.shape[1:] == mine.shape[-2:]:
             names, suffix = origin.get("classnames"), state.get("token_suffix")
             same = names == self.classnames if names else suffix is None or _alike(suffix, own["token_suffix"])
@@ -363,6 +362,11 @@ def epochs_in(path: Path) -> int | None:
 
 def _copier(source: Path) -> Callable[[IO[bytes]], object]:
     return lambda file: file.write(source.read_bytes())
+
+
+def _find(tensors: Mapping[str, Tensor], name: str) -> Tensor | None:
+    """Return the tensor of a name, wherever in the model a peer registered it."""
+    return next((tensor for key, tensor in tensors.items() if key.rsplit(".", 1)[-1] == name), None)
 
 
 def _alike(one: Tensor, other: Tensor) -> bool:

@@ -95,11 +95,18 @@ class Prompts:
 
     prefix: (P, width) what all share; or (G, P, width) for G sets that differ in it and have the rest in common.
     own: (T, width) the packed own tokens.
+    deep: (M, width) tokens for each of the layers after the first, which replace what came out of the layer before at
+        the shared positions 1 to M; the layers that follow let them flow.
     """
 
     prefix: Tensor
     own: Tensor
     layout: Layout
+    deep: Sequence[Tensor] = ()
+
+    def __post_init__(self) -> None:
+        if any(len(tokens) >= self.layout.shared for tokens in self.deep):
+            raise ValueError(f"deeper tokens must lie among the {self.layout.shared} shared ones")
 
     @classmethod
     def of_embeddings(cls, embeddings: Tensor, layout: Layout) -> Prompts:

@@ -19,6 +19,7 @@ from .backbones import Sizes, fetch_weights, find_backbone
 from .layout import Layout, Prompts
 from .text import TextEncoder
 from .tokens import tokenize
+from .vision import encode_with_prompts
 from .weights import hash_weights, read_weights
 
 SOURCES = ("auto", "clip", "open_clip")
@@ -26,7 +27,7 @@ ACTIVATIONS = ("quick_gelu", "gelu")
 
 
 class FrozenCLIP(nn.Module):
-    """A CLIP whose weights never change. Features come out L2-normalised, in fp32."""
+    """A CLIP whose weights never change. Features come out in fp32, and L2-normalised unless they are called raw."""
 
     def __init__(
         self, model: Any, sizes: Sizes, name: str, source: str, precision: str, activation: str = "quick_gelu"
@@ -60,15 +61,33 @@ class FrozenCLIP(nn.Module):
     @torch.no_grad()
     def encode_image(self, images: Tensor) -> Tensor:
         """Encode (B, 3, H, W) pictures as (B, embedding) unit vectors."""
+        return F.normalize(self.encode_image_raw(images), dim=-1)
+
+    @torch.no_grad()
+    def encode_image_raw(self, images: Tensor) -> Tensor:
+        """Encode (B, 3, H, W) pictures as (B, embedding) features of the length that the tower gives them."""
         with self.autocast():
-            features = self.visual(images.to(self.device, self._visual_dtype))
+            features: Tensor = self.visual(images.to(self.device, self._visual_dtype))
+        return features.float()
+
+    def encode_image_with(self, images: Tensor, prompts: Sequence[Tensor]) -> Tensor:
+        """Encode pictures as unit vectors, with learned tokens beside the patches. Keeps their gradients.
+
+        prompts: (M, vision width) for each of the first layers; see `cocoamix.clip.vision`.
+        """
+        with self.autocast():
+            features = encode_with_prompts(self.visual, images.to(self.device, self._visual_dtype), prompts)
         return F.normalize(features.float(), dim=-1)
 
     def encode_prompts(self, prompts: Prompts) -> Tensor:
         """Encode prompts as (N, embedding) unit vectors, or (G, N, embedding) for G sets. Keeps gradients."""
+        return F.normalize(self.encode_prompts_raw(prompts), dim=-1)
+
+    def encode_prompts_raw(self, prompts: Prompts) -> Tensor:
+        """Encode prompts as features of the length that the tower gives them. Keeps gradients."""
         with self.autocast():
-            features = self.text(prompts)
-        return F.normalize(features.float(), dim=-1)
+            features: Tensor = self.text(prompts)
+        return features.float()
 
     @torch.no_grad()
     def encode_texts(self, texts: Sequence[str]) -> Tensor:

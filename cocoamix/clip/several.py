@@ -34,6 +34,10 @@ class SeveralCLIPs(nn.Module):
         """Encode (B, 3, H, W) pictures as (B, sum of embeddings) unit vectors."""
         return join([one.encode_image(images) for one in self.each()])
 
+    def encode_image_raw(self, images: Tensor) -> Tensor:
+        """Encode pictures as (B, sum of embeddings): the features of the members, laid end to end as they are."""
+        return torch.cat([one.encode_image_raw(images) for one in self.each()], dim=-1)
+
     def encode_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> Tensor:
         """Return one (C, sum of embeddings) unit vector per class."""
         return join([one.encode_classes(classnames, templates) for one in self.each()])

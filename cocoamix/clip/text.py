@@ -12,6 +12,7 @@ Many prompts run in chunks. Beyond a budget of memory, chunks keep nothing for t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -87,10 +88,10 @@ class TextEncoder(nn.Module):
                 kept += size * chunk.prompts * len(some)
                 if torch.is_grad_enabled() and kept > budget:
                     encoded = checkpoint(
-                        self._encode, some, part, chunk, layout.shared, use_reentrant=False, preserve_rng_state=False
+                        self._encode, some, part, chunk, prompts, use_reentrant=False, preserve_rng_state=False
                     )
                 else:
-                    encoded = self._encode(some, part, chunk, layout.shared)
+                    encoded = self._encode(some, part, chunk, prompts)
                 features.append(encoded)
             parts.append(features[0] if len(features) == 1 else torch.cat(features, dim=1))
         return parts[0] if len(parts) == 1 else torch.cat(parts)
@@ -106,20 +107,30 @@ class TextEncoder(nn.Module):
             together, budget = int((BUDGET if sets * prompts * size <= BUDGET else _CHUNK) / size), float(BUDGET)
         return max(1, min(sets, together // prompts)), max(1, min(prompts, together)), budget
 
-    def _encode(self, prefix: Tensor, own: Tensor, chunk: Chunk, shared: int) -> Tensor:
+    def _encode(self, prefix: Tensor, own: Tensor, chunk: Chunk, prompts: Prompts) -> Tensor:
         """Encode the prompts of a chunk, with (G, P, width) shared and (T, width) own tokens, as (G, N, embedding)."""
+        shared, deep = prompts.layout.shared, prompts.deep
         x = torch.cat([prefix, own.expand(len(prefix), -1, -1)], dim=1).to(self.dtype)
-        for block in self.blocks[:-1]:
-            x = x + _attend(block.attn, _norm(block.ln_1, x), chunk, shared)
-            x = x + _feed_forward(block.mlp, _norm(block.ln_2, x))
-        block = self.blocks[-1]
+        for number, block in enumerate(self.blocks[:-1]):
+            x = _replace(x, deep, number)
+            x = x + _attend(block.attn, norm(block.ln_1, x), chunk, shared)
+            x = x + _feed_forward(block.mlp, norm(block.ln_2, x))
+        x, block = _replace(x, deep, len(self.blocks) - 1), self.blocks[-1]
         ends = _Rows.apply(x, chunk.ends)
-        x = ends + _attend_from_ends(block.attn, _norm(block.ln_1, x), _norm(block.ln_1, ends), chunk, shared)
-        x = x + _feed_forward(block.mlp, _norm(block.ln_2, x))
-        return _norm(self.ln_final, x) @ self.text_projection
+        x = ends + _attend_from_ends(block.attn, norm(block.ln_1, x), norm(block.ln_1, ends), chunk, shared)
+        x = x + _feed_forward(block.mlp, norm(block.ln_2, x))
+        return norm(self.ln_final, x) @ self.text_projection
 
 
-def _norm(layer: nn.LayerNorm, x: Tensor) -> Tensor:
+def _replace(x: Tensor, deep: Sequence[Tensor], layer: int) -> Tensor:
+    """Put the tokens that a layer has of its own, if any, behind the first of (G, P + T, width)."""
+    if not 0 < layer <= len(deep):
+        return x
+    tokens = deep[layer - 1].to(x.dtype).expand(len(x), -1, -1)
+    return torch.cat([x[:, :1], tokens, x[:, 1 + tokens.shape[1] :]], dim=1)
+
+
+def norm(layer: nn.LayerNorm, x: Tensor) -> Tensor:
     """Layer norm in fp32 whatever x is, as OpenAI's."""
     return F.layer_norm(x.float(), layer.normalized_shape, layer.weight, layer.bias, layer.eps).to(x.dtype)
 
@@ -143,8 +154,8 @@ def _attend(attention: nn.MultiheadAttention, x: Tensor, chunk: Chunk, shared: i
     sets, _, width = x.shape
     joint = F.linear(x, attention.in_proj_weight, attention.in_proj_bias)
     head, own = _Spread.apply(joint, chunk, shared)
-    head = _split_heads(head, 3, attention.num_heads)
-    query, key, value = _split_heads(own, 3, attention.num_heads)
+    head = split_heads(head, 3, attention.num_heads)
+    query, key, value = split_heads(own, 3, attention.num_heads)
     mixed = F.scaled_dot_product_attention(query, _join(head[1], key), _join(head[2], value), attn_mask=chunk.causal)
     rest = _Rows.apply(mixed.transpose(1, 2).reshape(sets, -1, width), chunk.unpadded)
     first = F.scaled_dot_product_attention(head[0], head[1], head[2], is_causal=True)
@@ -158,10 +169,10 @@ def _attend_from_ends(attention: nn.MultiheadAttention, x: Tensor, ends: Tensor,
     weight, bias = attention.in_proj_weight, attention.in_proj_bias
     query = F.linear(ends, weight[:width], bias[:width]).view(sets * prompts, 1, width)
     head, own = _Spread.apply(F.linear(x, weight[width:], bias[width:]), chunk, shared)
-    head = _split_heads(head, 2, attention.num_heads)
-    key, value = _split_heads(own, 2, attention.num_heads)
+    head = split_heads(head, 2, attention.num_heads)
+    key, value = split_heads(own, 2, attention.num_heads)
     mixed = F.scaled_dot_product_attention(
-        _split_heads(query, 1, attention.num_heads)[0],
+        split_heads(query, 1, attention.num_heads)[0],
         _join(head[0], key),
         _join(head[1], value),
         attn_mask=chunk.reach.repeat(sets, 1, 1, 1) if sets > 1 else chunk.reach,
@@ -202,7 +213,7 @@ class _Rows(torch.autograd.Function):
         return whole.index_copy_(1, ctx.rows, gradient), None
 
 
-def _split_heads(x: Tensor, parts: int, heads: int) -> Tensor:
+def split_heads(x: Tensor, parts: int, heads: int) -> Tensor:
     """Turn (B, L, parts * width) into (parts, B, heads, L, width / heads)."""
     return x.view(*x.shape[:2], parts, heads, -1).permute(2, 0, 3, 1, 4)
 

@@ -1,0 +1,47 @@
+"""The vision transformer with learned tokens beside the patches, given anew to each of the first layers.
+
+The tokens stand behind [CLS] and the patches and have no position. The blocks are run here, not by the package that
+they come from, so that both packages and every precision run alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from .text import norm, split_heads
+
+
+def encode_with_prompts(visual: Any, pictures: Tensor, prompts: Sequence[Tensor]) -> Tensor:
+    """Encode (B, 3, H, W) pictures as (B, embedding) features. Keeps the gradients of the prompts.
+
+    visual: the image tower of an OpenAI-style CLIP with a ViT.
+    prompts: (M, width) for the input of each of the first layers; the layers that follow let the last ones flow.
+    """
+    x = visual.conv1(pictures).flatten(2).transpose(1, 2)
+    start = visual.class_embedding.to(x.dtype).expand(len(x), 1, -1)
+    x = torch.cat([start, x], dim=1) + visual.positional_embedding.to(x.dtype)
+    pictured = x.shape[1]  # [CLS] and the patches
+    for layer, block in enumerate(visual.transformer.resblocks):
+        if layer < len(prompts):
+            tokens = prompts[layer].to(x.dtype).expand(len(x), -1, -1)
+            x = torch.cat([x[:, :pictured], tokens], dim=1)
+        if layer == 0:
+            x = norm(visual.ln_pre, x)
+        x = x + _attend(block.attn, norm(block.ln_1, x))
+        x = x + block.mlp(norm(block.ln_2, x))
+    features: Tensor = norm(visual.ln_post, x[:, 0]) @ visual.proj
+    return features
+
+
+def _attend(attention: nn.MultiheadAttention, x: Tensor) -> Tensor:
+    """Self-attention of (B, L, width)."""
+    joint = F.linear(x, attention.in_proj_weight, attention.in_proj_bias)
+    query, key, value = split_heads(joint, 3, attention.num_heads)
+    mixed = F.scaled_dot_product_attention(query, key, value)
+    output: Tensor = attention.out_proj(mixed.transpose(1, 2).flatten(2))
+    return output

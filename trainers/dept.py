@@ -1,0 +1,93 @@
+"""DePT, decoupled prompt tuning (Zhang et al., CVPR 2024): what the base classes alone need goes to a head apart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+import torch.nn.functional as F
+from dassl.engine import TRAINER_REGISTRY
+from torch import Tensor
+from yacs.config import CfgNode
+
+from cocoamix.channels import ChannelHead
+from cocoamix.images import derive_seed
+from cocoamix.mixture import find_owners
+from cocoamix.registry import register
+
+from . import config
+from .coop import CoOp
+from .kgcoop import KgCoOp
+
+HEAD = "channel_head"
+
+
+@register(TRAINER_REGISTRY)
+class DePT(CoOp):
+    """On CoOp: (1 - WEIGHT) x its loss + WEIGHT x cross-entropy of the head on image and text features."""
+
+    section = "DEPT"
+    folder = "PromptLearner"
+    raw_images = True
+    _rows: Tensor | None = None  # of the head, for the classes of the running evaluation
+
+    def check_cfg(self, cfg: CfgNode) -> None:
+        super().check_cfg(cfg)
+        config.check_dept(cfg.TRAINER.DEPT)
+
+    def build_prompts(self) -> None:
+        super().build_prompts()
+        seed = derive_seed(self.seed, "head")
+        self.head = ChannelHead(self.clip.sizes.embedding, self.num_classes, seed).to(self.device)
+        optim = self.cfg.OPTIM.clone()
+        optim.defrost()
+        optim.LR *= self.settings.LR_FACTOR
+        self.register(HEAD, self.head, optim)
+
+    def text_features(self) -> Tensor:
+        self._raw_texts = self.clip.encode_prompts_raw(self.prompt_learner())
+        return F.normalize(self._raw_texts, dim=-1)
+
+    def compute_loss(self, image_features: Tensor, labels: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+        weight = self.settings.WEIGHT
+        terms, logits = super().compute_loss(F.normalize(image_features, dim=-1), labels)
+        both = self.head.of_pairs(self._raw_texts[labels], image_features)
+        terms["base"], terms["head"] = terms["loss"], F.cross_entropy(both, labels.repeat(2))
+        terms["loss"] = (1 - weight) * terms["base"] + weight * terms["head"]
+        return terms, self.fuse(logits, both[len(labels) :])
+
+    def fuse(self, logits: Tensor, head_logits: Tensor) -> Tensor:
+        """Return the logits of classes that the head knows."""
+        return (1 - self.settings.WEIGHT) * logits + self.settings.WEIGHT * head_logits
+
+    # ------------------------------------------------------------------ evaluation
+
+    def make_room(self, name: str, state: Mapping[str, Tensor]) -> None:
+        if name == HEAD and "head.weight" in state:
+            self.head.resize(len(state["head.weight"]))
+
+    def before_test(self) -> None:
+        super().before_test()
+        known = self.trained_classes
+        if self.classnames == known:
+            rows = torch.arange(len(known))
+        else:  # by name: ImageNet-A and -R have 200 of ImageNet's classes
+            rows = find_owners(self.classnames, [[name] for name in known]) - 1
+        # A class without a row can only be told from the others by its similarity.
+        inside = len(known) == self.head.head.out_features and bool((rows >= 0).all())
+        self._rows = rows.to(self.device) if inside else None
+        print(f"Logits: similarity {'and head' if inside else 'alone: not all classes were trained on'}")
+
+    def class_logits(self, image_features: Tensor) -> Tensor:
+        logits = super().class_logits(F.normalize(image_features, dim=-1))
+        if self._rows is None:
+            return logits
+        return self.fuse(logits, self.head.of_images(image_features)[:, self._rows])
+
+    def mix_uniformly(self, image_features: Tensor, logits: Tensor) -> Tensor:
+        return super().mix_uniformly(F.normalize(image_features, dim=-1), logits)
+
+
+@register(TRAINER_REGISTRY)
+class DePTKgCoOp(DePT, KgCoOp):
+    """On KgCoOp, whose loss takes the place of CoOp's."""

@@ -1,0 +1,58 @@
+"""MaPLe (Khattak et al., CVPR 2023): tokens in the first layers of both towers, those of the ViT made of the text's."""
+
+from __future__ import annotations
+
+from dassl.engine import TRAINER_REGISTRY
+from torch import Tensor, nn
+from yacs.config import CfgNode
+
+from cocoamix.errors import UserError
+from cocoamix.images import derive_seed
+from cocoamix.multimodal import MultiModalPromptLearner
+from cocoamix.registry import register
+
+from . import config
+from .coop import CoOp
+
+
+@register(TRAINER_REGISTRY)
+class MaPLe(CoOp):
+    """CoOp's loss on both towers. The image side is trained, so that its features cannot be stored."""
+
+    section = "MAPLE"
+    folder = "MultiModalPromptLearner"
+    frozen_images = False
+    prompt_learner: MultiModalPromptLearner
+
+    def check_cfg(self, cfg: CfgNode) -> None:
+        super().check_cfg(cfg)
+        config.check_maple(cfg.TRAINER.MAPLE)
+
+    def make_learner(self) -> MultiModalPromptLearner:
+        settings, sizes = self.settings, self.clip.sizes
+        if not isinstance(sizes.vision_layers, int):
+            raise UserError(
+                f"MaPLe puts tokens beside the patches of a ViT, and {self.clip.name} is a ResNet. "
+                "Set MODEL.BACKBONE.NAME to a ViT, such as ViT-B/16."
+            )
+        layers = min(sizes.vision_layers, sizes.text_layers)
+        if layers < settings.PROMPT_DEPTH:
+            raise UserError(
+                f"TRAINER.MAPLE.PROMPT_DEPTH is {settings.PROMPT_DEPTH}, but {self.clip.name} has {layers} layers."
+            )
+        return MultiModalPromptLearner(
+            self.clip,
+            self.classnames,
+            settings.N_CTX,
+            config.context_words(settings.CTX_INIT),
+            settings.PROMPT_DEPTH,
+            derive_seed(self.seed, "context"),
+        )
+
+    def trained_module(self) -> nn.Module:
+        # MaPLe's own checkpoints hold the whole model, and its learner under this name.
+        return nn.ModuleDict({"prompt_learner": self.prompt_learner})
+
+    def encode(self, inputs: Tensor) -> Tensor:
+        """Return (B, embedding) unit vectors of pictures, with the present vision prompts."""
+        return self.clip.encode_image_with(inputs, self.prompt_learner.vision_prompts())
