@@ -18,6 +18,7 @@ extras = {
     "tensorboard": ["tensorboard"],
     "torch": ["torch>=2.1", "torchvision>=0.16"],
     "drive": ["gdown"],
+    "slurm": ["submitit>=1.4"],  # to hand benchmarks to a cluster
     "test": ["pytest>=7", "hypothesis"],
     "lint": ["ruff", "mypy"],
 }
@@ -32,7 +33,11 @@ setup(
     python_requires=">=3.10",
     packages=find_namespace_packages(include=["cocoamix", "cocoamix.*"]) + [f"cocoamix.{name}" for name in mapped],
     package_dir={f"cocoamix.{name}": name for name in mapped},
-    package_data={"cocoamix.configs": ["**/*.yaml"], "cocoamix": ["assets/*.safetensors", "assets/README.md"]},
+    package_data={
+        "cocoamix.configs": ["**/*.yaml"],
+        "cocoamix.bench": ["plans/*.yaml"],
+        "cocoamix": ["assets/*.safetensors", "assets/README.md"],
+    },
     # Nothing here depends on torch, and neither torch, torchvision, Dassl nor a clip package is named: installing into
     # somebody's environment must not replace the builds that work there. `cocoamix[torch]` names torch; the oldest that
     # serves is checked when the trainers are imported (cocoamix/compat.py).

@@ -1,4 +1,4 @@
-"""`python -m cocoamix.train`: one run with CoOp's flags, for an installed package. A source tree's train.py is the same."""
+"""`python -m cocoamix.train`: one run with CoOp's flags, for an installed package. A source tree has train.py."""
 
 from __future__ import annotations
 
