@@ -153,20 +153,22 @@ class _Mapping:
         if value is None:
             raise UserError(f"{self.where} does not say its {key}.")
         if not isinstance(value, str):
-            raise UserError(f"{key} of {self.where} is {value!r}, which is {_kind(value)}; a text is expected.")
+            raise UserError(
+                f"{key} of {_inside(self.where)} is {value!r}, which is {_kind(value)}; a text is expected."
+            )
         return value
 
     def flag(self, key: str, default: bool) -> bool:
         value = self.keys.get(key, default)
         if not isinstance(value, bool):
-            raise UserError(f"{key} of {self.where} is {value!r}; true or false is expected.")
+            raise UserError(f"{key} of {_inside(self.where)} is {value!r}; true or false is expected.")
         return value
 
     def sequence(self, key: str) -> list[Any]:
         value = self.keys.get(key)
         listed = value if isinstance(value, list) else [value]
         if not listed or value is None:
-            raise UserError(f"{key} of {self.where} is empty; name at least one.")
+            raise UserError(f"{key} of {_inside(self.where)} is empty; name at least one.")
         return listed
 
 
@@ -177,6 +179,11 @@ def _read(path: Path) -> Any:
         raise UserError(f"{path} is not valid YAML: {error}") from error
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}.") from error
+
+
+def _inside(where: str) -> str:
+    """Return the name of a place for the middle of a sentence."""
+    return where[0].lower() + where[1:]
 
 
 def _kind(value: Any) -> str:
@@ -199,7 +206,7 @@ class _Draft(NamedTuple):
 def _methods(content: _Mapping, here: Path, wanted: Sequence[str]) -> list[Method]:
     drafts: list[_Draft] = []
     for number, one in enumerate(content.sequence("methods"), 1):
-        entry = _Mapping(one, f"Method {number} of {content.where[0].lower() + content.where[1:]}")
+        entry = _Mapping(one, f"Method {number} of {_inside(content.where)}")
         entry.check_keys(_METHOD_KEYS, needed=("trainer", "config"))
         drafts += _variants(entry)
     names = [draft.name for draft in drafts]
@@ -243,16 +250,20 @@ def _with_models(drafts: Sequence[_Draft], wanted: list[str], where: str) -> set
         other = draft.entry.text("model_of", "")
         uses[draft.name] = models_in(draft.options) + ([other] if other else [])
         if other and not draft.entry.flag("train", True):
-            raise UserError(f"The method {draft.name} of {where} has both model_of and train: false. Leave out one.")
+            raise UserError(
+                f"The method {draft.name} of {_inside(where)} has both model_of and train: false. Leave out one."
+            )
         for one in uses[draft.name]:
             # Of an earlier one, so that no two methods wait for each other.
             if one not in names[: names.index(draft.name)]:
                 raise UserError(
-                    f"The method {draft.name} of {where} uses the model of {one!r}, "
+                    f"The method {draft.name} of {_inside(where)} uses the model of {one!r}, "
                     f"which is none of the methods before it.{nearest(one, names)}"
                 )
             if one in without:
-                raise UserError(f"The method {draft.name} of {where} uses the model of {one}, which trains none.")
+                raise UserError(
+                    f"The method {draft.name} of {_inside(where)} uses the model of {one}, which trains none."
+                )
     kept: set[str] = set()
     while wanted:
         name = wanted.pop()
@@ -333,7 +344,7 @@ def _shots(content: _Mapping, task: str) -> list[int]:
         return [0]
     shots = _numbers(content, "shots", least=1)
     if task != "few-shot" and len(shots) > 1:
-        raise UserError(f"shots of {content.where} is {shots}; the task {task} takes one number.")
+        raise UserError(f"shots of {_inside(content.where)} is {shots}; the task {task} takes one number.")
     return shots
 
 
@@ -341,15 +352,19 @@ def _numbers(content: _Mapping, key: str, least: int) -> list[int]:
     values = content.sequence(key)
     for value in values:
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise UserError(f"{key} of {content.where} holds {value!r}; whole numbers from {least} on are expected.")
+            raise UserError(
+                f"{key} of {_inside(content.where)} holds {value!r}; whole numbers from {least} on are expected."
+            )
     if len(set(values)) < len(values):
-        raise UserError(f"{key} of {content.where} names a number twice: {values}.")
+        raise UserError(f"{key} of {_inside(content.where)} names a number twice: {values}.")
     return values
 
 
 def _options(content: _Mapping, key: str) -> Options:
     given = content.keys.get(key)
-    return tuple(_Mapping(given, f"{key} of {content.where}").keys.items()) if given is not None else ()
+    return (
+        tuple(_Mapping(given, f"The key {key} of {_inside(content.where)}").keys.items()) if given is not None else ()
+    )
 
 
 def _check_wanted(flag: str, wanted: Sequence[str], there: Sequence[str]) -> None:
@@ -367,6 +382,6 @@ def _check_folders(plan: Plan, where: str) -> None:
         other = folders.setdefault((method.trainer, method.label), method.name)
         if other != method.name:
             raise UserError(
-                f"The methods {other} and {method.name} of {where} would write to the same folder, "
+                f"The methods {other} and {method.name} of {_inside(where)} would write to the same folder, "
                 f"{method.trainer}/{method.label}. Give one of them a tag."
             )

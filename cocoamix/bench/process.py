@@ -23,6 +23,7 @@ from .runs import Run
 CONSOLE = "console.txt"  # in a run's folder: what train.py printed, of every start
 DONE, FAILED, LEFT_OUT = "done", "failed", "left out"
 _PATIENCE = 10.0  # seconds that a process is given to end before it is killed
+_POLL = 0.05  # seconds
 _LONGEST_REASON = 400
 
 
@@ -87,25 +88,37 @@ class Process:
 
     def wait(self) -> Outcome:
         """Wait for the end of the run."""
-        self._child.wait()
-        outcome = self.poll()
-        assert outcome is not None
+        while (outcome := self.poll()) is None:
+            time.sleep(_POLL)
         return outcome
 
     def stop(self) -> None:
         """Ask the run to end: what it has saved is whole at any moment, so that the next start goes on from it."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._child.pid, signal.SIGTERM)
+        self._signal(signal.SIGTERM)
 
     def end(self) -> None:
         """Wait for the end of a run that was asked to stop, and kill it if it does not."""
-        try:
-            self._child.wait(_PATIENCE)
-        except subprocess.TimeoutExpired:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._child.pid, signal.SIGKILL)
-            self._child.wait()
+        if not self._is_gone(_PATIENCE):
+            self._signal(signal.SIGKILL)
+            self._is_gone(_PATIENCE)
+        self._child.poll()
         self._console.close()
+
+    def _signal(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._child.pid, number)
+
+    def _is_gone(self, patience: float) -> bool:
+        """Wait for the end of the process without Popen's lock, which a signal handler may find taken for good."""
+        end = time.monotonic() + patience
+        while time.monotonic() < end:
+            try:
+                if os.waitid(os.P_PID, self._child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+                    return True
+            except ChildProcessError:  # and seen to
+                return True
+            time.sleep(_POLL)
+        return False
 
     def _empty_folder(self) -> None:
         """Delete what other settings or other code left, but for the console, which is locked."""
