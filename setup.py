@@ -20,6 +20,7 @@ extras = {
     "torch": ["torch>=2.1", "torchvision>=0.16"],
     "drive": ["gdown"],
     "report": ["matplotlib>=3.8"],
+    "slurm": ["submitit>=1.4"],  # to hand benchmarks to a cluster
     "test": ["pytest>=7", "hypothesis"],
     "lint": ["ruff", "mypy"],
 }
@@ -39,6 +40,7 @@ setup(
         "cocoamix.datasets": ["*.json"],
         "cocoamix": ["assets/*.safetensors", "assets/*.json", "assets/README.md"],
         "cocoamix.report": ["paper.json", "page.css", "page.js"],
+        "cocoamix.bench": ["plans/*.yaml"],
     },
     # Nothing here depends on torch, and neither torch, torchvision, Dassl nor a clip package is named: installing into
     # somebody's environment must not replace the builds that work there. `cocoamix[torch]` names torch; the oldest that

@@ -29,6 +29,8 @@ def test_wheel_has_everything_under_one_name(wheel: zipfile.ZipFile) -> None:
         "cocoamix/fallback/dassl/engine/trainer.py",
         "cocoamix/clip/text.py",
         "cocoamix/plugin.py",
+        "cocoamix/train.py",
+        "cocoamix/bench/plans/quick.yaml",
         "cocoamix/assets/tiny.safetensors",
         "cocoamix/configs/trainers/CoCoAMix/vit_b16_ep50.yaml",
     ):
@@ -103,7 +105,13 @@ def test_pages_have_no_gaps() -> None:
 
 @pytest.mark.parametrize(
     "script",
-    ["scripts/pretrain_tiny.py", "benchmarks/tiny_zeroshot.py", "benchmarks/parity.py", "benchmarks/fscil.py"],
+    [
+        "scripts/quickstart.py",
+        "scripts/pretrain_tiny.py",
+        "benchmarks/tiny_zeroshot.py",
+        "benchmarks/parity.py",
+        "benchmarks/fscil.py",
+    ],
 )
 def test_scripts_start_from_a_clone(script: str, tmp_path: Path) -> None:
     """Without an installed cocoamix: the source tree is found from the script itself."""

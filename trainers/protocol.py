@@ -58,6 +58,11 @@ def flatten(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
+def settings_of(cfg: Mapping[str, Any]) -> dict[str, Any]:
+    """Return every setting that a result can depend on, whichever trainer it is of."""
+    return {key: value for key, value in flatten(plain(cfg)).items() if key not in _NOT_SETTINGS}
+
+
 def training_settings(cfg: CfgNode, section: str) -> dict[str, Any]:
     """Return every setting that a resumed run must share with the run it goes on from.
 
@@ -65,9 +70,7 @@ def training_settings(cfg: CfgNode, section: str) -> dict[str, Any]:
     """
     own = ("TRAINER.NAME", f"TRAINER.{section}.")
     return {
-        key: value
-        for key, value in flatten(plain(cfg)).items()
-        if key not in _NOT_SETTINGS and (not key.startswith("TRAINER.") or key.startswith(own))
+        key: value for key, value in settings_of(cfg).items() if not key.startswith("TRAINER.") or key.startswith(own)
     }
 
 

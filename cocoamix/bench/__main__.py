@@ -1,0 +1,113 @@
+"""The command line of benchmarks."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from cocoamix.errors import UserError
+
+from . import __doc__ as about
+from .benchmark import ENGINES, How, print_commands, report, run_plan, tell
+from .plan import Plan, describe, load_plan, shipped
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    described = argparse.ArgumentParser(
+        prog="python -m cocoamix.bench", description=about, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = described.add_subparsers(dest="command", required=True)
+    commands.add_parser("list", help="list the plans that are shipped")
+    run = commands.add_parser(
+        "run",
+        help="do a plan, or go on with it",
+        description="Exit status: 0 all runs are finished, 1 some are missing (listed with the reason), 2 wrong use, "
+        "130 stopped by Ctrl-C. The same command goes on.",
+    )
+    run.add_argument("plan", help="name of a shipped plan, or a .yaml file")
+    run.add_argument("--root", help="folder that holds the datasets' folders (default: the plan's, else $DATA)")
+    run.add_argument("--output", help="folder of all runs, in CoOp's layout (default: the plan's, else output)")
+    run.add_argument("--methods", nargs="+", default=[], metavar="NAME", help="these methods of the plan alone")
+    run.add_argument("--datasets", nargs="+", default=[], metavar="NAME", help="these datasets alone")
+    run.add_argument("--seeds", nargs="+", default=[], type=int, metavar="SEED", help="these seeds alone")
+    run.add_argument(
+        "--only", nargs="+", default=[], metavar="PATTERN", help="runs named like 'CoOp * seed 1 *', and what they need"
+    )
+    run.add_argument(
+        "--set", nargs=2, action="append", default=[], metavar=("KEY", "VALUE"), help="change the configuration of all"
+    )
+    run.add_argument("-j", "--jobs", type=int, metavar="N", help="runs at a time (default: one per GPU, or per core)")
+    run.add_argument("--gpus", metavar="LIST", help="GPUs to use, such as 0,1; none for cores alone (default: all)")
+    run.add_argument("--engine", default="local", choices=ENGINES, help="where runs are done (default: this machine)")
+    run.add_argument(
+        "--slurm", nargs="+", default=[], metavar="KEY=VALUE", help="options of the jobs, such as partition=gpu"
+    )
+    run.add_argument("--train", metavar="COMMAND", help="command that does one run (default: this project's train.py)")
+    run.add_argument("--dry-run", action="store_true", help="print the commands of the runs that are due")
+    run.add_argument("--no-report", action="store_true", help="print no tables at the end")
+    return described
+
+
+def read_plan(args: argparse.Namespace) -> Plan:
+    """Return the plan that the arguments name, changed by them."""
+    plan = load_plan(args.plan, args.methods, args.datasets, args.seeds)
+    root = args.root or plan.root or os.environ.get("DATA", "")
+    output = Path(args.output).expanduser() if args.output else plan.output
+    options = (*plan.options, *((key, value) for key, value in args.set))
+    return replace(plan, root=str(Path(root).expanduser()) if root else "", output=output, options=options)
+
+
+def read_how(args: argparse.Namespace) -> How:
+    """Return how the arguments want a plan done."""
+    gpus = None
+    if args.gpus is not None:
+        gpus = () if args.gpus == "none" else tuple(one.strip() for one in args.gpus.split(",") if one.strip())
+    train = tuple(shlex.split(args.train)) if args.train else ()
+    return How(args.jobs, gpus, args.engine, tuple(args.slurm), train, tuple(args.only))
+
+
+def list_plans() -> None:
+    """Print the shipped plans."""
+    for name in shipped():
+        print(f"{name:12} {describe(name)}")
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit status."""
+    args = parser().parse_args(arguments)
+    if args.command == "list":
+        list_plans()
+        return 0
+    plan, how = read_plan(args), read_how(args)
+    if args.dry_run:
+        print_commands(plan, how)
+        return 0
+    start = time.monotonic()
+    summary = run_plan(plan, how)
+    tell(plan, summary, time.monotonic() - start)
+    if not args.no_report:
+        report(plan, summary)
+    return 1 if summary.failures else 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run, and turn what a person can mend into one sentence and exit status 2."""
+    try:
+        return run(arguments)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("\nStopped. What is done is kept; the same command goes on.", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

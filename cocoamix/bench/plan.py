@@ -1,0 +1,387 @@
+"""Plans: YAML files that name methods, datasets, seeds and a task. Every key is checked when a plan is read."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from cocoamix import configurations
+from cocoamix.errors import UserError, check_choice, nearest
+
+PLANS = Path(__file__).resolve().parent / "plans"
+TASKS = ("base2new", "xd", "fscil", "few-shot")
+DEFAULT_OUTPUT = "output"
+_KEYS = ("about", "task", "methods", "datasets", "source", "seeds", "shots", "root", "output", "store", "set")
+_DISPOSABLE = "disposable"
+_METHOD_KEYS = ("name", "trainer", "config", "tag", "set", "sweep", "train", "model_of")
+
+Options = tuple[tuple[str, Any], ...]  # KEY VALUE pairs of train.py
+
+
+@dataclass(frozen=True)
+class Method:
+    """A trainer under a configuration: a row of the table."""
+
+    name: str
+    trainer: str
+    config: Path  # its file
+    label: str  # folder that CoOp's layout names after the configuration
+    options: Options = ()
+    trained: bool = True  # a method that is not trained depends neither on the seed nor on the shots
+    model_of: str = ""  # the method whose trained model this one evaluates under options of its own
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A dataset by the file that configures it."""
+
+    name: str
+    config: Path
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is run."""
+
+    name: str
+    about: str
+    task: str
+    methods: tuple[Method, ...]
+    datasets: tuple[Dataset, ...]
+    seeds: tuple[int, ...]
+    shots: tuple[int, ...]
+    output: Path
+    source: Dataset | None = None  # xd: what is trained on
+    root: str = ""  # the data root
+    store: str = ""  # CACHE.DIR of every run, seen from `output`; empty is the user's own, which all runs share, too
+    options: Options = ()
+    disposable: bool = False  # results of other settings or other code are deleted and made again
+
+    def method(self, name: str) -> Method:
+        """Return a method by its name."""
+        return next(one for one in self.methods if one.name == name)
+
+
+def shipped() -> dict[str, Path]:
+    """Return the plans of the package by their names."""
+    return {path.stem: path for path in sorted(PLANS.glob("*.yaml"))}
+
+
+def find_plan(name: str) -> Path:
+    """Return the file of a shipped plan, or the file that `name` is."""
+    path, known = Path(name).expanduser(), shipped()
+    if name in known:
+        return known[name]
+    if path.suffix in (".yaml", ".yml") or path.is_file():
+        if not path.is_file():
+            raise UserError(f"There is no plan file {name}.")
+        return path
+    raise UserError(
+        f"There is no plan {name!r}.{nearest(name, known)} Shipped: {', '.join(known)}. "
+        "A plan of your own is named by its .yaml file."
+    )
+
+
+def describe(name: str) -> str:
+    """Return what a plan says about itself."""
+    return _Mapping(_read(find_plan(name)), f"The plan {name}").text("about", "")
+
+
+def load_plan(name: str, methods: Sequence[str] = (), datasets: Sequence[str] = (), seeds: Sequence[int] = ()) -> Plan:
+    """Read a plan and check it.
+
+    methods, datasets, seeds: keep these alone. What is left out need not be there: neither its configuration nor, for
+    methods, its trainer.
+    """
+    path = find_plan(name)
+    content = _Mapping(_read(path), f"The plan {path}" if path.parent != PLANS else f"The plan {name}")
+    content.check_keys((*_KEYS, _DISPOSABLE), needed=("task", "methods", "datasets", "seeds"))
+    task = content.text("task")
+    check_choice(f"task of {path.name}", task, TASKS)
+    here = path.parent
+    plan = Plan(
+        name=path.stem,
+        about=content.text("about", ""),
+        task=task,
+        methods=tuple(_methods(content, here, methods)),
+        datasets=tuple(_datasets(content, here, datasets)),
+        seeds=tuple(_seeds(content, seeds)),
+        shots=tuple(_shots(content, task)),
+        output=Path(content.text("output", DEFAULT_OUTPUT)).expanduser(),
+        root=content.text("root", ""),
+        store=content.text("store", ""),
+        options=_options(content, "set"),
+        disposable=content.flag(_DISPOSABLE, False),
+    )
+    if task == "xd":
+        plan = replace(plan, source=_dataset(content.text("source"), here, content.where))
+    elif "source" in content.keys:
+        raise UserError(f"{content.where} has a source, which only the task xd trains on; its task is {task}.")
+    _check_folders(plan, content.where)
+    return plan
+
+
+# ---------------------------------------------------------------------- reading
+
+
+class _Mapping:
+    """A mapping of a YAML file, with checks that name the place."""
+
+    def __init__(self, content: Any, where: str) -> None:
+        if not isinstance(content, Mapping):
+            raise UserError(f"{where} should be keys with values, but is {_kind(content)}.")
+        self.keys, self.where = dict(content), where
+
+    def check_keys(self, known: Sequence[str], needed: Sequence[str]) -> None:
+        for key in self.keys:
+            if key not in known:
+                raise UserError(
+                    f"{self.where} has the key {key!r}, which is not known.{nearest(str(key), known)} "
+                    f"Known: {', '.join(known)}."
+                )
+        for key in needed:
+            if key not in self.keys:
+                raise UserError(f"{self.where} does not say its {key}.")
+
+    def text(self, key: str, default: str | None = None) -> str:
+        value = self.keys.get(key, default)
+        if value is None:
+            raise UserError(f"{self.where} does not say its {key}.")
+        if not isinstance(value, str):
+            raise UserError(
+                f"{key} of {_inside(self.where)} is {value!r}, which is {_kind(value)}; a text is expected."
+            )
+        return value
+
+    def flag(self, key: str, default: bool) -> bool:
+        value = self.keys.get(key, default)
+        if not isinstance(value, bool):
+            raise UserError(f"{key} of {_inside(self.where)} is {value!r}; true or false is expected.")
+        return value
+
+    def sequence(self, key: str) -> list[Any]:
+        value = self.keys.get(key)
+        listed = value if isinstance(value, list) else [value]
+        if not listed or value is None:
+            raise UserError(f"{key} of {_inside(self.where)} is empty; name at least one.")
+        return listed
+
+
+def _read(path: Path) -> Any:
+    try:
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is not valid YAML: {error}") from error
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}.") from error
+
+
+def _inside(where: str) -> str:
+    """Return the name of a place for the middle of a sentence."""
+    return where[0].lower() + where[1:]
+
+
+def _kind(value: Any) -> str:
+    names = {bool: "a truth value", int: "a whole number", float: "a number", str: "a text", list: "a list"}
+    return "empty" if value is None else names.get(type(value), "a set of keys")
+
+
+# ---------------------------------------------------------------------- methods
+
+
+class _Draft(NamedTuple):
+    """A method before its files are looked for."""
+
+    entry: _Mapping
+    name: str
+    options: Options
+    tag: str
+
+
+def _methods(content: _Mapping, here: Path, wanted: Sequence[str]) -> list[Method]:
+    drafts: list[_Draft] = []
+    for number, one in enumerate(content.sequence("methods"), 1):
+        entry = _Mapping(one, f"Method {number} of {_inside(content.where)}")
+        entry.check_keys(_METHOD_KEYS, needed=("trainer", "config"))
+        drafts += _variants(entry)
+    names = [draft.name for draft in drafts]
+    for name in names:
+        if names.count(name) > 1:
+            raise UserError(f"{content.where} has two methods of the name {name}. Give each a name of its own.")
+    _check_wanted("--methods", wanted, names)
+    kept = _with_models(drafts, list(wanted) or names, content.where)
+    return [_method(draft, here) for draft in drafts if draft.name in kept]
+
+
+def _variants(entry: _Mapping) -> list[_Draft]:
+    """Return a method, or one for each value of its sweep."""
+    trainer, options = entry.text("trainer"), _options(entry, "set")
+    name, tag = entry.text("name", trainer), entry.text("tag", "")
+    sweep = entry.keys.get("sweep")
+    if sweep is None:
+        return [_Draft(entry, name, options, tag)]
+    swept = _Mapping(sweep, f"The sweep of {name}")
+    pairs = [[(key, value) for value in swept.sequence(key)] for key in swept.keys]
+    variants = []
+    for chosen in itertools.product(*pairs):
+        pairs_shown = [(key.split(".")[-1], _show(value)) for key, value in chosen]
+        words = [f"{key.lower()}{value}".replace("/", "-") for key, value in pairs_shown]  # the name of a folder
+        shown = ", ".join(f"{key} {value}" for key, value in pairs_shown)
+        full_tag = "_".join(filter(None, [tag, *words]))
+        variants.append(_Draft(entry, f"{name}, {shown}", (*options, *chosen), full_tag))
+    return variants
+
+
+def _show(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _with_models(drafts: Sequence[_Draft], wanted: list[str], where: str) -> set[str]:
+    """Return the wanted methods and those whose models they use."""
+    without = {d.name for d in drafts if d.entry.keys.get("model_of") or d.entry.keys.get("train") is False}
+    names = [draft.name for draft in drafts]
+    uses: dict[str, list[str]] = {}
+    for draft in drafts:
+        other = draft.entry.text("model_of", "")
+        uses[draft.name] = models_in(draft.options) + ([other] if other else [])
+        if other and not draft.entry.flag("train", True):
+            raise UserError(
+                f"The method {draft.name} of {_inside(where)} has both model_of and train: false. Leave out one."
+            )
+        for one in uses[draft.name]:
+            # Of an earlier one, so that no two methods wait for each other.
+            if one not in names[: names.index(draft.name)]:
+                raise UserError(
+                    f"The method {draft.name} of {_inside(where)} uses the model of {one!r}, "
+                    f"which is none of the methods before it.{nearest(one, names)}"
+                )
+            if one in without:
+                raise UserError(
+                    f"The method {draft.name} of {_inside(where)} uses the model of {one}, which trains none."
+                )
+    kept: set[str] = set()
+    while wanted:
+        name = wanted.pop()
+        if name not in kept:
+            kept.add(name)
+            wanted += uses[name]
+    return kept
+
+
+def models_in(options: Options) -> list[str]:
+    """Return the methods whose run folders `{run:NAME}` in option values stands for."""
+    return [part.split("}")[0] for _, value in options for part in str(value).split("{run:")[1:]]
+
+
+def _method(draft: _Draft, here: Path) -> Method:
+    entry, name, options, tag = draft
+    trainer = entry.text("trainer")
+    file = _trainer_file(entry.text("config"), trainer, here, name)
+    label = f"{file.stem}_{tag}" if tag else file.stem
+    model_of = entry.text("model_of", "")
+    return Method(name, trainer, file, label, options, entry.flag("train", True), model_of)
+
+
+def _trainer_file(config: str, trainer: str, here: Path, method: str) -> Path:
+    """Return the file that `vit_b16`, `CoOp/vit_b16` or a path ending in .yaml names."""
+    if config.endswith((".yaml", ".yml")):
+        path = here / Path(config).expanduser()
+        if not path.is_file():
+            raise UserError(f"The configuration of the method {method}, {path}, does not exist.")
+        return path
+    name = config if "/" in config else f"{trainer}/{config}"
+    path = configurations.folder() / "trainers" / f"{name}.yaml"
+    if not path.is_file():
+        known = [one.removeprefix("trainers/").removesuffix(".yaml") for one in configurations.names()]
+        raise UserError(
+            f"There is no configuration {name} for the method {method}.{nearest(name, known)} "
+            "Choose other methods with --methods, or name a .yaml file."
+        )
+    return path
+
+
+# ---------------------------------------------------------------------- datasets, seeds, shots, options
+
+
+def _datasets(content: _Mapping, here: Path, wanted: Sequence[str]) -> list[Dataset]:
+    listed = [str(one) for one in content.sequence("datasets")]
+    names = [Path(one).stem for one in listed]
+    _check_wanted("--datasets", wanted, names)
+    for name in names:
+        if names.count(name) > 1:
+            raise UserError(f"{content.where} names the dataset {name} twice.")
+    return [
+        _dataset(one, here, content.where) for one, name in zip(listed, names, strict=True) if name in (wanted or names)
+    ]
+
+
+def _dataset(name: str, here: Path, where: str) -> Dataset:
+    if name.endswith((".yaml", ".yml")):
+        path = here / Path(name).expanduser()
+    else:
+        path = configurations.folder() / "datasets" / f"{name}.yaml"
+    if not path.is_file():
+        known = [Path(one).stem for one in configurations.names() if one.startswith("datasets/")]
+        raise UserError(f"{where} names the dataset {name}, which has no configuration.{nearest(name, known)}")
+    return Dataset(path.stem, path)
+
+
+def _seeds(content: _Mapping, wanted: Sequence[int]) -> list[int]:
+    seeds = _numbers(content, "seeds", least=0)
+    _check_wanted("--seeds", [str(one) for one in wanted], [str(one) for one in seeds])
+    return [seed for seed in seeds if seed in wanted or not wanted]
+
+
+def _shots(content: _Mapping, task: str) -> list[int]:
+    if task == "fscil":
+        if "shots" in content.keys:
+            raise UserError(f"{content.where} has shots, but the sessions of fscil set them: use FSCIL.* in set.")
+        return [0]
+    shots = _numbers(content, "shots", least=1)
+    if task != "few-shot" and len(shots) > 1:
+        raise UserError(f"shots of {_inside(content.where)} is {shots}; the task {task} takes one number.")
+    return shots
+
+
+def _numbers(content: _Mapping, key: str, least: int) -> list[int]:
+    values = content.sequence(key)
+    for value in values:
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise UserError(
+                f"{key} of {_inside(content.where)} holds {value!r}; whole numbers from {least} on are expected."
+            )
+    if len(set(values)) < len(values):
+        raise UserError(f"{key} of {_inside(content.where)} names a number twice: {values}.")
+    return values
+
+
+def _options(content: _Mapping, key: str) -> Options:
+    given = content.keys.get(key)
+    return (
+        tuple(_Mapping(given, f"The key {key} of {_inside(content.where)}").keys.items()) if given is not None else ()
+    )
+
+
+def _check_wanted(flag: str, wanted: Sequence[str], there: Sequence[str]) -> None:
+    for name in wanted:
+        if name not in there:
+            raise UserError(
+                f"{flag} names {name}, which is not in the plan.{nearest(name, there)} It has: {', '.join(there)}."
+            )
+
+
+def _check_folders(plan: Plan, where: str) -> None:
+    """Refuse two methods that would write to one folder."""
+    folders: dict[tuple[str, str], str] = {}
+    for method in plan.methods:
+        other = folders.setdefault((method.trainer, method.label), method.name)
+        if other != method.name:
+            raise UserError(
+                f"The methods {other} and {method.name} of {_inside(where)} would write to the same folder, "
+                f"{method.trainer}/{method.label}. Give one of them a tag."
+            )

@@ -1,0 +1,198 @@
+"""From a plan to runs of train.py: folders as CoOp's scripts name them, command lines, and which run needs which."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from cocoamix.errors import UserError
+
+from .plan import Dataset, Method, Plan, models_in
+
+DRAWN = "shapes"  # datasets whose names begin so are drawn by the package and need no data root
+
+
+@dataclass(frozen=True)
+class Run:
+    """One call of train.py."""
+
+    name: str  # what people and --only call it
+    folder: Path
+    arguments: tuple[str, ...]
+    files: tuple[Path, ...]  # configurations that it reads
+    method: str
+    dataset: str
+    subset: str  # base, new, all
+    seed: int
+    shots: int
+    trains: bool
+    needs: tuple[Path, ...] = ()  # folders of runs that come first
+
+    @property
+    def stored(self) -> frozenset[tuple[object, ...]]:
+        """What of the feature store the run reads, and fills where it is empty."""
+        tested = ("test", self.dataset, self.subset)
+        return frozenset([tested, ("train", self.dataset, self.seed, self.shots)] if self.trains else [tested])
+
+
+def expand(plan: Plan) -> list[Run]:
+    """Return the runs of a plan, each after those that it needs."""
+    if not plan.root and any(not one.name.startswith(DRAWN) for one in _all_datasets(plan)):
+        raise UserError(
+            f"The plan {plan.name} reads its datasets from a data root. Give it with --root DIR, or set DATA to it, "
+            "or write root: DIR into the plan."
+        )
+    return [_make(plan, place) for place in _places(plan)]
+
+
+def select(runs: Sequence[Run], patterns: Sequence[str]) -> list[Run]:
+    """Return the runs whose names match one of the patterns, and those that they need."""
+    if not patterns:
+        return list(runs)
+    wanted = {run.folder for run in runs if any(fnmatch.fnmatch(run.name, pattern) for pattern in patterns)}
+    if not wanted:
+        raise UserError(
+            f"No run of the plan is called like {' or '.join(patterns)}. Names are such as {runs[0].name!r}; "
+            "--dry-run shows all."
+        )
+    for run in reversed(runs):
+        if run.folder in wanted:
+            wanted.update(run.needs)
+    return [run for run in runs if run.folder in wanted]
+
+
+def train_command(given: Sequence[str] = ()) -> list[str]:
+    """Return the command that does one run: the one given, else this tree's train.py, else the installed package's."""
+    if given:
+        return list(given)
+    script = Path(__file__).resolve().parents[2] / "train.py"
+    return [sys.executable, shorten(script)] if script.is_file() else [sys.executable, "-m", "cocoamix.train"]
+
+
+def shorten(path: Path) -> str:
+    """Return a path as seen from the current folder, if it is in it."""
+    absolute = Path(os.path.abspath(path))
+    return str(absolute.relative_to(Path.cwd())) if absolute.is_relative_to(Path.cwd()) else str(absolute)
+
+
+# ---------------------------------------------------------------------- folders
+
+
+@dataclass(frozen=True)
+class _Place:
+    """What a run is of: a method on a dataset, or on a part of its classes."""
+
+    method: Method
+    dataset: Dataset
+    seed: int
+    shots: int
+    subset: str = "all"
+
+
+def _places(plan: Plan) -> Iterator[_Place]:
+    """Yield what a plan runs; a training run comes before the evaluations of its model."""
+    if plan.task == "xd":
+        assert plan.source is not None
+        targets = [plan.source, *(one for one in plan.datasets if one != plan.source)]
+        for seed in plan.seeds:
+            for method in _due(plan, seed, plan.shots[0]):
+                yield from (_Place(method, dataset, seed, plan.shots[0]) for dataset in targets)
+        return
+    subsets = ("base", "new") if plan.task == "base2new" else ("all",)
+    for dataset in plan.datasets:
+        for shots in plan.shots:
+            for seed in plan.seeds:
+                for method in _due(plan, seed, shots):
+                    yield from (_Place(method, dataset, seed, shots, subset) for subset in subsets)
+
+
+def _due(plan: Plan, seed: int, shots: int) -> list[Method]:
+    """Return the methods to run: what is not trained depends neither on the seed nor on the shots, and runs once."""
+    first = (seed, shots) == (plan.seeds[0], plan.shots[0])
+    return [method for method in plan.methods if method.trained or first]
+
+
+def _loads(plan: Plan, place: _Place) -> _Place | None:
+    """Return the training run whose model a run evaluates, or None if it loads none."""
+    method = place.method
+    owner = plan.method(method.model_of) if method.model_of else method
+    home = replace(place, method=owner, subset="base" if plan.task == "base2new" else "all")
+    if plan.task == "xd":
+        assert plan.source is not None
+        home = replace(home, dataset=plan.source)
+    return home if method.trained and home != place else None
+
+
+def _folder(plan: Plan, place: _Place) -> Path:
+    """Return where CoOp's scripts put a run."""
+    method, seed = place.method, f"seed{place.seed}"
+    evaluates = _loads(plan, place) is not None or not method.trained
+    shots = f"{method.label}_{place.shots}shots"
+    if plan.task == "base2new":
+        trains = place.subset == "base" and (not evaluates or not method.trained)
+        part = "train_base" if trains else f"test_{place.subset}"
+        folders = ["base2new", part, place.dataset.name, f"shots_{place.shots}", method.trainer, method.label, seed]
+    elif plan.task == "fscil":
+        folders = ["fscil", place.dataset.name, method.trainer, method.label, seed]
+    elif plan.task == "xd" and evaluates:
+        folders = ["evaluation", method.trainer, shots, place.dataset.name, seed]
+    elif not method.trained:
+        folders = [method.trainer, method.label, place.dataset.name]
+    else:
+        folders = [place.dataset.name, method.trainer, shots, seed]
+    return plan.output.joinpath(*folders)
+
+
+def _all_datasets(plan: Plan) -> list[Dataset]:
+    return [*plan.datasets, *([plan.source] if plan.source else [])]
+
+
+# ---------------------------------------------------------------------- one run
+
+
+def _make(plan: Plan, place: _Place) -> Run:
+    """Return the run of a place."""
+    method, dataset, folder, model = place.method, place.dataset, _folder(plan, place), _loads(plan, place)
+    arguments = ["--root", plan.root] if plan.root else []
+    arguments += ["--seed", str(place.seed), "--trainer", method.trainer]
+    arguments += ["--dataset-config-file", shorten(dataset.config), "--config-file", shorten(method.config)]
+    arguments += ["--output-dir", str(folder)]
+    needs = []
+    if model is not None:
+        needs.append(_folder(plan, model))
+        arguments += ["--eval-only", "--model-dir", str(needs[0])]
+    elif not method.trained and plan.task != "fscil":  # whose trainers know themselves that there is nothing to train
+        arguments += ["--eval-only"]
+    options: dict[str, Any] = {"DATASET.NUM_SHOTS": place.shots} if place.shots else {}
+    if plan.task == "base2new":
+        options["DATASET.SUBSAMPLE_CLASSES"] = place.subset
+    options.update([*plan.options, *method.options])
+    if plan.store:
+        options["CACHE.DIR"] = plan.output / Path(plan.store).expanduser()
+    others = {}  # the runs that values name as {run:METHOD}: where that method was trained
+    for name in models_in(method.options):
+        other = replace(place, method=plan.method(name))
+        others[name] = _folder(plan, _loads(plan, other) or other)
+    for key, value in options.items():
+        arguments += [key, re.sub(r"\{run:([^}]+)\}", lambda found: str(others[found[1]]), str(value))]
+    part = {"base2new": place.subset, "few-shot": f"{place.shots} shots" if method.trained else ""}.get(plan.task, "")
+    words = [method.name, dataset.name, f"seed {place.seed}" if method.trained else "", part]
+    return Run(
+        name=" ".join(filter(None, words)),
+        folder=folder,
+        arguments=tuple(arguments),
+        files=(dataset.config, method.config),
+        method=method.name,
+        dataset=dataset.name,
+        subset=place.subset,
+        seed=place.seed,
+        shots=place.shots,
+        trains=method.trained and model is None,
+        needs=tuple(dict.fromkeys([*needs, *others.values()])),
+    )

@@ -1,0 +1,235 @@
+"""The runner on a fake train.py: what is done, repeated, resumed, survived and stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cocoamix.bench.__main__ import main
+from tests.conftest import ROOT
+
+from .conftest import Writer
+
+Diary = Callable[[str], list[str]]
+BASE = "output/base2new/train_base/shapes/shots_4/CoOp/two/seed1"
+NEW = "output/base2new/test_new/shapes/shots_4/CoOp/two/seed1"
+
+
+def bench(plan: Path, fake: str, *extra: str) -> int:
+    return main(["run", str(plan), "--train", fake, "--gpus", "none", "--no-report", *extra])
+
+
+def test_does_all_once(write_plan: Writer, fake: str, diary: Diary, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = write_plan()
+    assert bench(plan, fake, "-j", "2") == 0
+    assert len(diary("end")) == 6
+    shown = capsys.readouterr().out
+    assert "[6/6] " in shown
+    assert "CoOp shapes seed 2 new: 52.00 %" in shown
+    assert "6 runs done" in shown
+    assert bench(plan, fake) == 0
+    assert len(diary("start")) == 6
+    assert "0 runs done in 0 s, 6 were finished before" in capsys.readouterr().out
+
+
+def test_evaluation_waits_for_its_training(write_plan: Writer, fake: str, diary: Diary) -> None:
+    """The fake fails without a model; eight slots would start everything at once."""
+    assert bench(write_plan(set={"FAKE.EPOCHS": 3}), fake, "-j", "8") == 0
+    assert len(diary("end")) == 6
+
+
+def test_folder_without_results_is_not_finished(write_plan: Writer, fake: str, diary: Diary) -> None:
+    plan = write_plan(seeds=[1])
+    bench(plan, fake)
+    (Path(NEW) / "results.json").write_text('{"metrics": {}}')
+    assert bench(plan, fake) == 0
+    assert diary("start")[4:] == [NEW]
+    os.remove(f"{BASE}/results.json")  # then its evaluation is of another model
+    assert bench(plan, fake) == 0
+    assert diary("start")[5:] == [BASE, NEW]
+    assert list(Path(NEW).glob("results.json-*-before"))  # nothing is lost
+
+
+def test_failures_are_listed_and_survived(
+    write_plan: Writer, fake: str, diary: Diary, capsys: pytest.CaptureFixture[str]
+) -> None:
+    methods = [{"trainer": "CoOp", "config": "two.yaml", "set": {"FAKE.FAIL": "2"}}]
+    methods += [{"name": "bug", "trainer": "CoOp", "config": "one.yaml", "set": {"FAKE.CRASH": 1}}]
+    methods += [{"name": "quiet", "trainer": "CoOp", "config": "one.yaml", "tag": "q", "set": {"FAKE.SILENT": 1}}]
+    plan = write_plan(methods=methods, seeds=[1, 2])
+    assert bench(plan, fake) == 1
+    told = capsys.readouterr().err
+    assert "CoOp shapes seed 2 base (failed): the pictures of seed 2 are upside down.\n" in told
+    assert f"    {BASE[:-1]}2/console.txt" in told
+    assert "CoOp shapes seed 2 new (left out): it needs CoOp shapes seed 2 base" in told
+    assert "bug shapes seed 1 base (failed): ValueError: this is a bug" in told
+    assert "quiet shapes seed 1 base (failed): it ended without an error, but wrote no results.json" in told
+    assert diary("end") == [BASE, NEW]
+    assert bench(plan, fake) == 1  # and tried again
+
+
+def test_missing_train_command(write_plan: Writer, capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench(write_plan(seeds=[1]), "no-such-program") == 1
+    assert "cannot be started" in capsys.readouterr().err
+
+
+def test_dry_run_prints_commands_that_work(
+    write_plan: Writer, fake: str, diary: Diary, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = write_plan(seeds=[1])
+    assert bench(plan, fake, "--dry-run") == 0
+    assert diary("start") == []
+    assert not Path("output").exists()
+    lines = [line for line in capsys.readouterr().out.splitlines() if line and not line.startswith("#")]
+    assert len(lines) == 4
+    for line in lines:
+        subprocess.run(["bash", "-c", line], check=True, capture_output=True)
+    assert len(diary("end")) == 4
+    bench(plan, fake, "--dry-run")
+    assert "0 of 4 runs are due, 4 finished" in capsys.readouterr().out
+
+
+def test_only(write_plan: Writer, fake: str, diary: Diary) -> None:
+    assert bench(write_plan(), fake, "--only", "CoOp * seed 1 new") == 0
+    assert diary("end") == [BASE, NEW]
+
+
+def test_gpus_and_threads(write_plan: Writer, fake: str, diary: Diary, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(12), raising=False)
+    plan = write_plan(set={"FAKE.EPOCHS": 2})
+    assert main(["run", str(plan), "--train", fake, "--gpus", "3,5", "--no-report"]) == 0
+    assert set(diary("gpu")) == {"3 threads 6", "5 threads 6"}
+
+
+def test_devices_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    from cocoamix.bench.engine_local import find_gpus, find_slots
+    from cocoamix.errors import UserError
+
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2, 7")
+    assert find_gpus() == ["2", "7"]
+    assert find_slots().jobs == 2
+    assert find_slots(jobs=4).environment(3)["CUDA_VISIBLE_DEVICES"] == "7"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert find_gpus() == []
+    with pytest.raises(UserError, match="-j is 0"):
+        find_slots(jobs=0)
+
+
+def test_cold_store_is_filled_by_one(write_plan: Writer, fake: str, diary: Diary) -> None:
+    """With work on two datasets, the first two at a time are of different ones."""
+    methods = [{"name": name, "trainer": "CoOp", "config": "one.yaml", "tag": name} for name in "abc"]
+    plan = write_plan(
+        task="few-shot", datasets=["shapes", "shapes_night"], seeds=[1], methods=methods, set={"FAKE.EPOCHS": 3}
+    )
+    assert bench(plan, fake, "-j", "2") == 0
+    assert {start.split("/")[1] for start in diary("start")[:2]} == {"shapes", "shapes_night"}
+
+
+def test_disposable_results_of_other_inputs_are_made_again(
+    write_plan: Writer, fake: str, diary: Diary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = write_plan(disposable=True, seeds=[1])
+    bench(plan, fake)
+    bench(plan, fake)
+    assert len(diary("start")) == 4
+    Path(BASE, "left").write_text("from before")
+    Path("two.yaml").write_text("OPTIM: {MAX_EPOCH: 3}\n")
+    assert bench(plan, fake) == 0
+    assert diary("start")[4:] == [BASE, NEW]
+    assert not Path(BASE, "left").exists()
+    monkeypatch.setattr("cocoamix.bench.ledger.hash_code", lambda: "other code")
+    assert bench(plan, fake) == 0
+    assert len(diary("start")) == 10
+
+
+def test_results_of_other_arguments_are_in_the_way(
+    write_plan: Writer, fake: str, diary: Diary, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench(write_plan(seeds=[1]), fake)
+    before = Path(BASE, "results.json").read_text()
+    assert bench(write_plan(seeds=[1], shots=4, set={"OPTIM.LR": 1.0}), fake) == 1
+    told = capsys.readouterr().err
+    assert f"CoOp shapes seed 1 base (failed): {BASE} holds results of other settings" in told
+    assert "another --output" in told
+    assert len(diary("start")) == 4
+    assert Path(BASE, "results.json").read_text() == before
+
+
+def start(plan: Path, fake: str, *extra: str) -> subprocess.Popen[str]:
+    line = [sys.executable, "-m", "cocoamix.bench", "run", str(plan), "--train", fake, "--gpus", "none", "--no-report"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.Popen(
+        [*line, *extra], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+
+
+def wait_until(test: Callable[[], Any], seconds: float = 30.0) -> None:
+    end = time.monotonic() + seconds
+    while not test():
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.05)
+
+
+def children_of(plan: Path) -> list[str]:
+    """Return the processes of the fake train.py of this test."""
+    fake = str(plan.parent / "fake.py")
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            parts = entry.read_bytes().decode().split("\0")
+        except OSError:
+            continue
+        if len(parts) > 1 and parts[1] == fake:
+            found.append(entry.parent.name)
+    return found
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_stopped_and_gone_on(write_plan: Writer, fake: str, diary: Diary, how: signal.Signals) -> None:
+    plan = write_plan(seeds=[1], set={"FAKE.EPOCHS": 15})
+    process = start(plan, fake, "-j", "1", "--only", "CoOp*")
+    epoch = Path(BASE, "epoch")
+    wait_until(lambda: epoch.is_file() and int(epoch.read_text() or 0) >= 2)
+    process.send_signal(how)
+    output = process.communicate(timeout=20)[0]
+    wait_until(lambda: not children_of(plan))
+    assert not Path(BASE, "results.json").exists()
+    if how != signal.SIGKILL:
+        assert process.returncode == 130
+        assert "the same command goes on" in output
+    assert bench(plan, fake, "--only", "CoOp*") == 0
+    assert json.loads(Path(BASE, "results.json").read_text())["begun"] >= 2
+    assert diary("start") == [BASE, BASE, NEW]
+    assert Path(BASE, "console.txt").read_text().count("begun at epoch") == 2
+
+
+def test_two_runners_do_not_meet(write_plan: Writer, fake: str, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = write_plan(seeds=[1], set={"FAKE.EPOCHS": 20})
+    process = start(plan, fake, "-j", "1", "--only", "CoOp*")
+    try:
+        wait_until(lambda: Path(BASE, "epoch").is_file())
+        assert bench(plan, fake, "--only", "CoOp*") == 1
+        assert f"Another process is at work in {BASE}" in capsys.readouterr().err
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def test_wrong_use(write_plan: Writer, fake: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "quik"]) == 2
+    assert "error: There is no plan 'quik'" in capsys.readouterr().err
+    assert bench(write_plan(), fake, "--methods", "KoOp") == 2
+    assert "Did you mean CoOp?" in capsys.readouterr().err
+    assert main(["list"]) == 0
+    assert "quick" in capsys.readouterr().out

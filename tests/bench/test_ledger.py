@@ -1,0 +1,56 @@
+"""What counts as finished, when the settings of a run are known."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cocoamix.bench.ledger import DUE, FINISHED, IN_THE_WAY, Ledger
+from cocoamix.bench.runs import Run
+
+
+def write(folder: Path, config: dict[str, Any]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "results.json").write_text(json.dumps({"metrics": {"accuracy": 70.0}, "config": config}))
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> list[Run]:
+    folders = [tmp_path / name for name in ("train", "test")]
+    first = Run("train", folders[0], (), (), "m", "d", "base", 1, 4, True)
+    return [first, Run("test", folders[1], (), (), "m", "d", "new", 1, 4, False, (folders[0],))]
+
+
+def kinds(runs: list[Run], settings: dict[str, Any]) -> list[str]:
+    return [state.kind for state in Ledger(settings=lambda _: settings).judge(runs).values()]
+
+
+def test_settings_decide(runs: list[Run]) -> None:
+    for run in runs:
+        write(run.folder, {"OPTIM": {"LR": 0.1, "NAME": "sgd"}, "OLD": {"KEY": 1}})
+    same = {"OPTIM.LR": 0.1, "OPTIM.NAME": "sgd", "NEW.KEY": 2}  # keys that one side lacks say nothing
+    assert kinds(runs, same) == [FINISHED, FINISHED]
+    ledger = Ledger(settings=lambda _: {**same, "OPTIM.LR": 0.2})
+    state = ledger.judge(runs)[runs[0].folder]
+    assert state.kind == IN_THE_WAY
+    assert "OPTIM.LR was 0.1 and is 0.2" in state.reason
+
+
+def test_what_is_needed_counts(runs: list[Run]) -> None:
+    write(runs[1].folder, {})
+    assert kinds(runs, {}) == [DUE, DUE]
+    write(runs[0].folder, {"A": 1})
+    assert kinds(runs, {}) == [FINISHED, FINISHED]
+    (runs[1].folder / "results.json").unlink()
+    assert kinds(runs, {}) == [FINISHED, DUE]
+    assert kinds(runs, {"A": 2}) == [IN_THE_WAY, IN_THE_WAY]
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"metrics": null}', '{"metrics": {"accuracy": "high"}}'])
+def test_broken_results_are_none(runs: list[Run], content: str) -> None:
+    write(runs[0].folder, {})
+    (runs[0].folder / "results.json").write_text(content)
+    assert kinds(runs[:1], {}) == [DUE]

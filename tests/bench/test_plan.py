@@ -1,0 +1,142 @@
+"""Plans are read or refused with a sentence that names the place and the way out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cocoamix import configurations
+from cocoamix.bench.plan import Plan, load_plan, shipped
+from cocoamix.bench.runs import expand
+from cocoamix.errors import UserError
+
+from .conftest import Writer
+
+COOP = {"trainer": "CoOp", "config": "two.yaml"}
+
+
+def test_reads_what_is_written(write_plan: Writer, place: Path) -> None:
+    plan = load_plan(str(write_plan(set={"OPTIM.LR": 0.1}, root="~/data", store="features")))
+    assert (plan.name, plan.task, plan.seeds, plan.shots) == ("my", "base2new", (1, 2), (4,))
+    assert [(one.name, one.trainer, one.label, one.trained) for one in plan.methods] == [
+        ("CLIP", "ZeroshotCLIP", "one", False),
+        ("CoOp", "CoOp", "two", True),
+    ]
+    assert plan.methods[0].config == place / "one.yaml"  # seen from the plan, wherever one stands
+    assert plan.options == (("OPTIM.LR", 0.1),)
+    assert not plan.disposable
+
+
+def test_sweep_makes_a_method_of_each_value(write_plan: Writer) -> None:
+    sweep = {"A.W": [1.0, 2.5], "A.B": ["x/y"]}
+    plan = load_plan(str(write_plan(methods=[{**COOP, "name": "M", "tag": "t", "set": {"A.C": 1}, "sweep": sweep}])))
+    assert [(one.name, one.label) for one in plan.methods] == [
+        ("M, W 1, B x/y", "two_t_w1_bx-y"),
+        ("M, W 2.5, B x/y", "two_t_w2.5_bx-y"),
+    ]
+    assert plan.methods[1].options == (("A.C", 1), ("A.W", 2.5), ("A.B", "x/y"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"metods": []}, ["'metods'", "Did you mean methods?", "my.yaml"]),
+        ({"task": "base3new"}, ["'base3new'", "Did you mean base2new?"]),
+        ({"task": None}, ["does not say its task"]),
+        ({"seeds": [1, "two"]}, ["seeds", "'two'"]),
+        ({"seeds": [1, 1]}, ["seeds", "twice"]),
+        ({"seeds": []}, ["seeds", "empty"]),
+        ({"shots": [1, 2]}, ["shots", "one number"]),
+        ({"shots": 0}, ["shots", "from 1 on"]),
+        ({"datasets": ["shapess"]}, ["shapess", "Did you mean shapes"]),
+        ({"datasets": ["shapes", "shapes"]}, ["shapes twice"]),
+        ({"source": "shapes"}, ["source", "only the task xd"]),
+        ({"task": "xd"}, ["does not say its source"]),
+        ({"task": "fscil"}, ["shots", "FSCIL."]),
+        ({"disposable": "yes"}, ["disposable", "true or false"]),
+        ({"set": ["a"]}, ["key set of the plan", "a list"]),
+        ({"methods": ["CoOp"]}, ["Method 1", "a text"]),
+        ({"methods": [{"trainer": "CoOp"}]}, ["Method 1", "does not say its config"]),
+        ({"methods": [{**COOP, "confg": 1}]}, ["'confg'", "Did you mean config?"]),
+        ({"methods": [{**COOP, "config": "vit_b17"}]}, ["CoOp/vit_b17", "Did you mean CoOp/vit_b1"]),
+        ({"methods": [{**COOP, "config": "three.yaml"}]}, ["three.yaml", "does not exist"]),
+        ({"methods": [COOP, COOP]}, ["two methods of the name CoOp"]),
+        ({"methods": [COOP, {**COOP, "name": "other"}]}, ["CoOp and other", "CoOp/two", "a tag"]),
+        ({"methods": [COOP, {**COOP, "name": "o", "tag": "o", "model_of": "CoOpp"}]}, ["'CoOpp'", "mean CoOp?"]),
+        ({"methods": [{**COOP, "model_of": "CoOp"}]}, ["none of the methods before it"]),
+        ({"methods": [{**COOP, "train": False}, {**COOP, "name": "o", "model_of": "CoOp"}]}, ["which trains none"]),
+    ],
+)
+def test_refuses_by_name(write_plan: Writer, changes: dict[str, Any], words: list[str]) -> None:
+    with pytest.raises(UserError) as refused:
+        load_plan(str(write_plan(**changes)))
+    for word in words:
+        assert word in str(refused.value)
+
+
+def test_refuses_what_is_no_plan(place: Path) -> None:
+    with pytest.raises(UserError, match=r"no plan 'quik'\. Did you mean quick\?"):
+        load_plan("quik")
+    with pytest.raises(UserError, match=r"no plan file away\.yaml"):
+        load_plan("away.yaml")
+    (place / "bad.yaml").write_text("a: [1")
+    with pytest.raises(UserError, match="not valid YAML"):
+        load_plan("bad.yaml")
+    (place / "text.yaml").write_text("hello")
+    with pytest.raises(UserError, match="should be keys"):
+        load_plan("text.yaml")
+
+
+def test_filters(write_plan: Writer) -> None:
+    path = str(write_plan(datasets=["shapes", "shapes_night"]))
+    plan = load_plan(path, methods=["CoOp"], datasets=["shapes_night"], seeds=[2])
+    assert ([one.name for one in plan.methods], plan.seeds) == (["CoOp"], (2,))
+    assert [one.name for one in plan.datasets] == ["shapes_night"]
+    for flag, value in (("methods", ["CoOpp"]), ("datasets", ["shape"]), ("seeds", [3])):
+        with pytest.raises(UserError, match=f"--{flag} names .* not in the plan"):
+            load_plan(path, **{flag: value})  # type: ignore[arg-type]
+
+
+def test_filter_keeps_whose_model_is_used(write_plan: Writer) -> None:
+    other = {**COOP, "name": "other", "tag": "other", "model_of": "CoOp"}
+    last = {**COOP, "name": "last", "tag": "last", "set": {"A.B": "{run:other2}"}}
+    other2 = {**COOP, "name": "other2", "tag": "o2"}
+    path = str(write_plan(methods=[COOP, other, other2, last]))
+    assert [one.name for one in load_plan(path, methods=["other"]).methods] == ["CoOp", "other"]
+    assert [one.name for one in load_plan(path, methods=["last"]).methods] == ["other2", "last"]
+
+
+def there(name: str) -> Plan:
+    """Load a shipped plan, or skip where its trainers are not in this tree."""
+    try:
+        return load_plan(name)
+    except UserError as error:
+        trainers = {path.name for path in (configurations.folder() / "trainers").iterdir()}
+        named = str(error).split("There is no configuration ")[-1].split("/")[0]
+        if "There is no configuration" in str(error) and named not in trainers:
+            pytest.skip(f"this tree has no trainer {named}")
+        raise
+
+
+@pytest.mark.parametrize("name", sorted(shipped()))
+def test_shipped_plans_are_whole(name: str) -> None:
+    """Every configuration exists, every key of train.py is known, no two runs share a folder."""
+    from dataclasses import replace
+
+    from cocoamix.bench.ledger import plan_settings
+
+    plan = there(name)
+    assert plan.about.endswith(".")
+    runs = expand(replace(plan, root="data"))
+    folders = [run.folder for run in runs]
+    assert len(set(folders)) == len(folders)
+    tell = plan_settings()
+    for run in {run.method: run for run in runs}.values():
+        assert tell(run)["SEED"] == run.seed
+
+
+def test_there_are_the_plans_of_the_paper() -> None:
+    wanted = "quick base2new transfer fscil losses ensembles weights outclasses sweep_w sweep_d fewshot"
+    assert set(shipped()) == set(wanted.split())

@@ -1,0 +1,130 @@
+"""Runs of a plan: CoOp's folders, command lines that train.py takes, and what comes first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cocoamix.bench.plan import load_plan
+from cocoamix.bench.runs import Run, expand, select
+from cocoamix.errors import UserError
+
+from .conftest import Writer
+
+COOP = {"trainer": "CoOp", "config": "two.yaml"}
+
+
+def table(runs: Sequence[Run]) -> list[tuple[str, str, list[str]]]:
+    return [(run.name, str(run.folder), [str(folder) for folder in run.needs]) for run in runs]
+
+
+def test_base_to_new(write_plan: Writer) -> None:
+    runs = expand(load_plan(str(write_plan(seeds=[1], set={"OPTIM.LR": 0.1}, store="features"))))
+    base, new = (f"output/base2new/{part}/shapes/shots_4/CoOp/two/seed1" for part in ("train_base", "test_new"))
+    zero = [f"output/base2new/{part}/shapes/shots_4/ZeroshotCLIP/one/seed1" for part in ("train_base", "test_new")]
+    assert table(runs) == [
+        ("CLIP shapes base", zero[0], []),
+        ("CLIP shapes new", zero[1], []),
+        ("CoOp shapes seed 1 base", base, []),
+        ("CoOp shapes seed 1 new", new, [base]),
+    ]
+    line = " ".join(runs[3].arguments)
+    assert f"--seed 1 --trainer CoOp --dataset-config-file {runs[3].files[0]}" in line
+    assert f"--config-file two.yaml --output-dir {new} --eval-only --model-dir {base}" in line
+    options = "DATASET.NUM_SHOTS 4 DATASET.SUBSAMPLE_CLASSES new OPTIM.LR 0.1 CACHE.DIR output/features"
+    assert line.endswith(options)
+    assert "--eval-only" in runs[0].arguments
+    assert "--eval-only" not in runs[2].arguments
+    assert [run.trains for run in runs] == [False, False, True, False]
+
+
+def test_untrained_methods_run_once(write_plan: Writer) -> None:
+    names = [run.name for run in expand(load_plan(str(write_plan(seeds=[3, 1, 2]))))]
+    assert names.count("CLIP shapes base") == 1
+    assert [name for name in names if name.startswith("CoOp") and name.endswith("base")] == [
+        f"CoOp shapes seed {seed} base" for seed in (3, 1, 2)
+    ]
+
+
+def test_transfer(write_plan: Writer) -> None:
+    path = write_plan(task="xd", source="shapes", datasets=["shapes_night", "shapes_sketch"], seeds=[1])
+    source = "output/shapes/CoOp/two_4shots/seed1"
+    assert table(expand(load_plan(str(path)))) == [
+        ("CLIP shapes", "output/evaluation/ZeroshotCLIP/one_4shots/shapes/seed1", []),
+        ("CLIP shapes_night", "output/evaluation/ZeroshotCLIP/one_4shots/shapes_night/seed1", []),
+        ("CLIP shapes_sketch", "output/evaluation/ZeroshotCLIP/one_4shots/shapes_sketch/seed1", []),
+        ("CoOp shapes seed 1", source, []),
+        ("CoOp shapes_night seed 1", "output/evaluation/CoOp/two_4shots/shapes_night/seed1", [source]),
+        ("CoOp shapes_sketch seed 1", "output/evaluation/CoOp/two_4shots/shapes_sketch/seed1", [source]),
+    ]
+
+
+def test_few_shot(write_plan: Writer) -> None:
+    path = write_plan(task="few-shot", shots=[1, 16], seeds=[1])
+    assert table(expand(load_plan(str(path)))) == [
+        ("CLIP shapes", "output/ZeroshotCLIP/one/shapes", []),
+        ("CoOp shapes seed 1 1 shots", "output/shapes/CoOp/two_1shots/seed1", []),
+        ("CoOp shapes seed 1 16 shots", "output/shapes/CoOp/two_16shots/seed1", []),
+    ]
+
+
+def test_sessions(write_plan: Writer) -> None:
+    uniform: dict[str, Any] = {**COOP, "name": "uniform", "tag": "uniform", "model_of": "CoOp", "set": {"A.B": 1}}
+    runs = expand(load_plan(str(write_plan(task="fscil", shots=None, seeds=[1], methods=[COOP, uniform]))))
+    first, second = "output/fscil/shapes/CoOp/two/seed1", "output/fscil/shapes/CoOp/two_uniform/seed1"
+    assert table(runs) == [("CoOp shapes seed 1", first, []), ("uniform shapes seed 1", second, [first])]
+    assert " ".join(runs[1].arguments).endswith(f"--eval-only --model-dir {first} A.B 1")
+    assert "DATASET.NUM_SHOTS" not in runs[0].arguments
+
+
+def test_model_of_another_method_from_base_to_new(write_plan: Writer) -> None:
+    """Both parts are evaluations, and of the model that the other method trained on base."""
+    other = {**COOP, "name": "other", "tag": "other", "model_of": "CoOp"}
+    runs = expand(load_plan(str(write_plan(seeds=[1], methods=[COOP, other]))))
+    trained = "output/base2new/train_base/shapes/shots_4/CoOp/two/seed1"
+    for run, part in ((runs[2], "test_base"), (runs[3], "test_new")):
+        assert str(run.folder) == f"output/base2new/{part}/shapes/shots_4/CoOp/two_other/seed1"
+        assert [str(folder) for folder in run.needs] == [trained]
+        assert not run.trains
+
+
+def test_folders_of_other_methods_in_options(write_plan: Writer) -> None:
+    parts = [{**COOP, "name": name, "tag": name} for name in ("a", "b")]
+    several = {**COOP, "name": "both", "tag": "both", "set": {"T.PROMPTS": ["{run:a}", "{run:b}"]}}
+    runs = expand(load_plan(str(write_plan(seeds=[2], methods=[*parts, several]))))
+    folders = [f"output/base2new/train_base/shapes/shots_4/CoOp/two_{name}/seed2" for name in ("a", "b")]
+    base, new = runs[4:]
+    for run in (base, new):
+        assert run.arguments[run.arguments.index("T.PROMPTS") + 1] == str(folders)
+    assert [str(folder) for folder in base.needs] == folders
+    assert [str(folder) for folder in new.needs] == [str(base.folder), *folders]
+
+
+def test_data_root(write_plan: Writer) -> None:
+    plan = load_plan(str(write_plan(datasets=["eurosat"])))
+    with pytest.raises(UserError, match="--root DIR, or set DATA"):
+        expand(plan)
+    assert expand(replace(plan, root="data"))[0].arguments[:2] == ("--root", "data")
+
+
+def test_selecting_brings_what_is_needed(write_plan: Writer) -> None:
+    runs = expand(load_plan(str(write_plan())))
+    assert [run.name for run in select(runs, ["CoOp*2 new", "CLIP * new"])] == [
+        "CLIP shapes new",
+        "CoOp shapes seed 2 base",
+        "CoOp shapes seed 2 new",
+    ]
+    with pytest.raises(UserError, match="called like KgCoOp"):
+        select(runs, ["KgCoOp*"])
+
+
+def test_paths_are_short_from_here_only(write_plan: Writer, monkeypatch: pytest.MonkeyPatch, place: Path) -> None:
+    path = str(write_plan())
+    assert "two.yaml" in expand(load_plan(path))[-1].arguments
+    (place / "below").mkdir()
+    monkeypatch.chdir(place / "below")
+    assert str(place / "two.yaml") in expand(load_plan(path))[-1].arguments

@@ -1,0 +1,93 @@
+"""The same runs through submitit, with its executor for this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from cocoamix.bench.__main__ import main
+from cocoamix.bench.engine_slurm import Chain, chains, read_options
+from cocoamix.bench.ledger import Ledger
+from cocoamix.bench.plan import load_plan
+from cocoamix.bench.runs import expand, train_command
+from cocoamix.errors import UserError
+
+from .conftest import Writer
+from .test_engine import BASE, NEW, Diary, wait_until
+
+METHODS = [
+    {"name": "good", "trainer": "CoOp", "config": "two.yaml"},
+    {"name": "bad", "trainer": "CoOp", "config": "one.yaml", "set": {"FAKE.FAIL": "1"}},
+]
+
+
+def test_chains_hold_what_belongs_together(write_plan: Writer) -> None:
+    several = {"name": "both", "trainer": "CoOp", "config": "two.yaml", "tag": "b"}
+    several = {**several, "set": {"T.P": ["{run:good}", "{run:bad}"]}}  # type: ignore[dict-item]
+    apart = expand(load_plan(str(write_plan(seeds=[1, 2], methods=METHODS))))
+    assert [[run.subset for run in chain] for chain in chains(apart)] == [["base", "new"]] * 4
+    together = expand(load_plan(str(write_plan(seeds=[1, 2], methods=[*METHODS, several]))))
+    found = chains(together)
+    assert [len(chain) for chain in found] == [6, 6]
+    assert [run for chain in found for run in chain] == together  # in their order, each once
+
+
+def test_options() -> None:
+    assert read_options(["partition=gpu", "timeout_min=30"]) == {
+        "timeout_min": 30,
+        "cpus_per_task": 4,
+        "name": "cocoamix",
+        "partition": "gpu",
+    }
+    with pytest.raises(UserError, match="KEY=VALUE"):
+        read_options(["gpu"])
+
+
+def test_through_submitit(write_plan: Writer, fake: str, diary: Diary, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("submitit")
+    plan = write_plan(methods=METHODS, seeds=[1])
+    arguments = ["run", str(plan), "--train", fake, "--no-report", "--engine", "slurm", "--slurm", "cluster=local"]
+    assert main(arguments) == 1
+    shown = capsys.readouterr()
+    assert "2 jobs are submitted" in shown.out
+    assert sorted(diary("end")) == sorted([BASE, NEW])
+    assert "bad shapes seed 1 base (failed): the pictures of seed 1 are upside down." in shown.err
+    assert "bad shapes seed 1 new (left out)" in shown.err
+    assert list(Path("output/slurm").glob("my-*/*_log.out"))
+    assert main([*arguments, "--methods", "good"]) == 0
+    assert len(diary("end")) == 2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
+def test_requeued_job_goes_on(write_plan: Writer, fake: str, diary: Diary) -> None:
+    """Preempted in the middle of the training, the job ends it from where it was, and does not repeat what is done."""
+    submitit = pytest.importorskip("submitit")
+    from cocoamix.bench.engine_slurm import _let_nodes_find_us
+
+    _let_nodes_find_us()
+    path = write_plan(methods=METHODS[:1], seeds=[1], set={"FAKE.EPOCHS": 15})
+    runs = expand(load_plan(str(path)))
+    executor = submitit.LocalExecutor("jobs")
+    executor.update_parameters(timeout_min=60)
+    job = executor.submit(Chain(runs, train_command(fake.split()), Ledger(), 1))
+    epoch = Path(BASE, "epoch")
+    wait_until(lambda: epoch.is_file() and int(epoch.read_text() or 0) >= 2)
+    (worker,) = Path(f"/proc/{job.job_id}/task/{job.job_id}/children").read_text().split()
+    os.kill(int(worker), signal.SIGUSR2)  # as Slurm does; the executor for this machine starts the worker again
+    outcomes = job.result()
+    assert [outcome.status for outcome in outcomes] == ["done", "done"]
+    assert json.loads(Path(BASE, "results.json").read_text())["begun"] >= 2
+    assert diary("start") == [BASE, BASE, NEW]
+
+
+def test_without_submitit(
+    write_plan: Writer, fake: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "submitit", None)
+    assert main(["run", str(write_plan()), "--train", fake, "--engine", "slurm"]) == 2
+    assert "pip install" in capsys.readouterr().err

@@ -1,0 +1,81 @@
+"""The estimate of what is left, and its two faces."""
+
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+
+import pytest
+
+from cocoamix.bench.process import DONE, FAILED, Outcome
+from cocoamix.bench.runs import Run
+from cocoamix.bench.view import Pace, View, duration
+
+
+def make(method: str, number: int, trains: bool = True, dataset: str = "shapes") -> Run:
+    folder = Path(f"{method}{number}{dataset}{trains}")
+    return Run(f"{method} {number}", folder, (), (), method, dataset, "base", number, 4, trains)
+
+
+def test_pace_takes_the_nearest_kind() -> None:
+    pace = Pace()
+    assert pace.estimate(make("a", 1)) is None
+    pace.record(make("a", 1), 10)
+    pace.record(make("a", 2), 20)
+    pace.record(make("b", 1, trains=False), 2)
+    assert pace.estimate(make("a", 3)) == 15
+    assert pace.estimate(make("a", 3, dataset="other")) == 15  # the same method elsewhere
+    assert pace.estimate(make("c", 1)) == 15  # another method that trains
+    assert pace.estimate(make("c", 1, trains=False)) == 2
+
+
+def test_remaining_time() -> None:
+    pace = Pace()
+    for number in (1, 2):
+        pace.record(make("a", number), 10)
+    waiting = [make("a", number) for number in (3, 4, 5)]
+    assert pace.remaining(waiting, [(make("a", 6), 4.0), (make("a", 7), 30.0)], 2) == (30 + 6 + 0) / 2
+    assert pace.remaining(waiting[:1], [], 8) == 10  # no shorter than the longest
+    assert Pace().remaining(waiting, [], 2) is None
+
+
+def test_lines_in_a_log(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    runs = [make("a", number) for number in (1, 2, 3)]
+    view = View(runs, Pace(), 1)
+    view.ended(Outcome(runs[0], DONE, seconds=30, accuracy=71.5), [(runs[1], 10.0)])
+    view.ended(Outcome(runs[1], FAILED, "it is broken"), [])
+    view.ended(Outcome(runs[2], DONE, seconds=30, accuracy=72), [])
+    view.close()
+    assert capsys.readouterr().out.splitlines() == [
+        "[1/3] a 1: 71.50 % (30 s), about 50 s left",
+        "[2/3] a 2: FAILED: it is broken, about 30 s left",
+        "[3/3] a 3: 72.00 % (30 s)",
+    ]
+
+
+def test_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stderr", screen)
+    runs = [make("a", number) for number in (1, 2)]
+    view = View(runs, Pace(), 1)
+    view.ended(Outcome(runs[0], DONE, seconds=30, accuracy=71.5), [(runs[1], 10.0)])
+    view.close()
+    assert "1/2 runs" in screen.getvalue()
+    assert "1 running, about 20 s left" in screen.getvalue()
+    assert "[1/2] a 1: 71.50 % (30 s)\n" in capsys.readouterr().out
+
+
+def test_durations() -> None:
+    assert [duration(one) for one in (0.4, 99, 125, 3600, 100 * 60 + 5)] == [
+        "0 s",
+        "99 s",
+        "2 min",
+        "60 min",
+        "1 h 40 min",
+    ]
