@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from cocoamix.bench.__main__ import main
+from cocoamix.bench.view import View
 from tests.conftest import ROOT
 
 from .conftest import Writer
@@ -212,6 +213,24 @@ def test_stopped_and_gone_on(write_plan: Writer, fake: str, diary: Diary, how: s
     assert json.loads(Path(BASE, "results.json").read_text())["begun"] >= 2
     assert diary("start") == [BASE, BASE, NEW]
     assert Path(BASE, "console.txt").read_text().count("begun at epoch") == 2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
+def test_stopping_ends_the_processes(
+    write_plan: Writer, fake: str, diary: Diary, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Even where the process that started them lives on, as this one does."""
+    plan = write_plan(set={"FAKE.EPOCHS": 100})
+
+    def tick(self: View, running: object) -> None:
+        if len(diary("start")) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(View, "tick", tick)
+    before = signal.getsignal(signal.SIGTERM)
+    assert bench(plan, fake, "-j", "2") == 130
+    assert children_of(plan) == []
+    assert signal.getsignal(signal.SIGTERM) == before
 
 
 def test_two_runners_do_not_meet(write_plan: Writer, fake: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -64,25 +64,26 @@ def test_through_submitit(write_plan: Writer, fake: str, diary: Diary, capsys: p
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
-def test_requeued_job_goes_on(write_plan: Writer, fake: str, diary: Diary) -> None:
-    """Preempted in the middle of the training, the job ends it from where it was, and does not repeat what is done."""
+@pytest.mark.parametrize(("preempted", "starts"), [(BASE, [BASE, BASE, NEW]), (NEW, [BASE, NEW, NEW])])
+def test_requeued_job_goes_on(write_plan: Writer, fake: str, diary: Diary, preempted: str, starts: list[str]) -> None:
+    """Preempted in the middle of a run, the job ends it from where it was, and does not repeat what is done."""
     submitit = pytest.importorskip("submitit")
     from cocoamix.bench.engine_slurm import _let_nodes_find_us
 
     _let_nodes_find_us()
-    path = write_plan(methods=METHODS[:1], seeds=[1], set={"FAKE.EPOCHS": 15})
+    path = write_plan(methods=METHODS[:1], seeds=[1], set={"FAKE.EPOCHS": 12})
     runs = expand(load_plan(str(path)))
     executor = submitit.LocalExecutor("jobs")
     executor.update_parameters(timeout_min=60)
     job = executor.submit(Chain(runs, train_command(fake.split()), Ledger(), 1))
-    epoch = Path(BASE, "epoch")
+    epoch = Path(preempted, "epoch")
     wait_until(lambda: epoch.is_file() and int(epoch.read_text() or 0) >= 2)
     (worker,) = Path(f"/proc/{job.job_id}/task/{job.job_id}/children").read_text().split()
     os.kill(int(worker), signal.SIGUSR2)  # as Slurm does; the executor for this machine starts the worker again
     outcomes = job.result()
     assert [outcome.status for outcome in outcomes] == ["done", "done"]
-    assert json.loads(Path(BASE, "results.json").read_text())["begun"] >= 2
-    assert diary("start") == [BASE, BASE, NEW]
+    assert json.loads(Path(preempted, "results.json").read_text())["begun"] >= 2
+    assert diary("start") == starts
 
 
 def test_without_submitit(
