@@ -22,10 +22,13 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+import train  # first: finds Dassl, or our fallback of it
+
+# isort: split
 import torch
 import torch.nn.functional as F
+from dassl.engine import TRAINER_REGISTRY, build_trainer
 
-import train
 from benchmarks.measure import BACKBONES, BATCH, ROOT, cpu_time
 
 
@@ -41,7 +44,7 @@ def build(name: str, folder: str, quick: bool = False, **settings: str) -> Any:
     options |= {"CACHE.MODE": "off", "DATALOADER.NUM_WORKERS": "0"}  # a step is given its batch
     options |= {key.replace("__", "."): value for key, value in settings.items()}
     cfg = train.setup_cfg(train.parse_arguments(flags + [part for pair in options.items() for part in pair]))
-    section = cfg.TRAINER[train.TRAINER_REGISTRY.get(name).section]
+    section = cfg.TRAINER[TRAINER_REGISTRY.get(name).section]
     cfg.defrost()
     section.PREC = "fp32"
     if "CTX_INIT" in section:
@@ -49,13 +52,13 @@ def build(name: str, folder: str, quick: bool = False, **settings: str) -> Any:
         section.N_CTX = min(4, section.N_CTX)
     cfg.freeze()
     with contextlib.redirect_stdout(io.StringIO()):
-        return train.build_trainer(cfg)
+        return build_trainer(cfg)
 
 
 def methods() -> list[str]:
     """Return the trainers that have something to train and a configuration for the comparison."""
     folders = (ROOT / "configs" / "trainers").glob("*/vit_b16_ep50.yaml")
-    return sorted({path.parent.name for path in folders} & set(train.TRAINER_REGISTRY.registered_names()))
+    return sorted({path.parent.name for path in folders} & set(TRAINER_REGISTRY.registered_names()))
 
 
 def batch_for(trainer: Any, size: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -166,10 +166,12 @@ def record(trainer: Any, output: Path, losses: Sequence[str]) -> None:
 
 def run_ours(args: argparse.Namespace) -> None:
     sys.path.insert(0, str(HERE))
+    from dassl.engine import TRAINER_REGISTRY
+
     import train
 
     case = CASES[args.case]
-    record(train.TRAINER_REGISTRY.get(case.trainer), Path(args.steps), [ours for _, ours in case.losses])
+    record(TRAINER_REGISTRY.get(case.trainer), Path(args.steps), [ours for _, ours in case.losses])
     sys.exit(train.main(flags(args)))
 
 
