@@ -78,7 +78,6 @@ class CIFAR100(FewShotDataset):
         archive = self._find_archive()
         names = read_names(archive)
         trainval, test = (read_pictures(archive / split, names) for split in ("train", "test"))
-        self._stored = {item.impath: item for item in trainval}
         left = dict.fromkeys(range(len(names)), 0)
         for item in trainval:
             left[item.label] += 1
@@ -103,13 +102,8 @@ class CIFAR100(FewShotDataset):
         return archive
 
     def locate(self, items: Items, origin: str) -> Items:
-        """Find the pictures of a kept draw in the archive."""
-        try:
-            return [self._stored[item.impath] for item in items]
-        except KeyError as error:
-            raise UserError(
-                f"{origin} names a picture that {ARCHIVE}/train does not have: {error}. Delete it."
-            ) from None
+        """Leave the paths of a kept draw as they are: they are names, and the same in every data folder."""
+        return items
 
 
 # ---------------------------------------------------------------------- the archive's three files

@@ -1,4 +1,4 @@
-"""What one's own pictures share, whether folders or a table name them: splits, class names, a draw that stays valid."""
+"""What one's own pictures share, whether folders or a table name them: splits and class names."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ SPLIT_NAMES = {
     "test": "test",
     "testing": "test",
 }
-FEWSHOT_FOLDER = "split_fewshot"
 
 
 @dataclass(frozen=True)
@@ -155,22 +154,3 @@ class OwnDataset(FewShotDataset):
             "val and test (DATASET.SPLIT), in the order of the SHA-256 of the pictures' paths; seeds do not matter"
         )
         return splits
-
-    # ------------------------------------------------------------------ the few-shot draw
-
-    def few_shot(self, train: Items, val: Items) -> tuple[Items, Items]:
-        """Return the draw, and refuse one that is kept of another state of the folder: labels would have shifted."""
-        drawn = super().few_shot(train, val)
-        for some, all_of_them in zip(drawn, (train, val), strict=True):
-            known = {(item.impath, item.label, item.classname) for item in all_of_them}
-            strange = [item for item in some if (item.impath, item.label, item.classname) not in known]
-            if strange or {item.label for item in some} != {item.label for item in all_of_them}:
-                shots, seed = self.cfg.DATASET.NUM_SHOTS, self.cfg.SEED
-                cache = Path(self.dataset_dir, FEWSHOT_FOLDER, f"shot_{shots}-seed_{seed}.pkl")
-                first = f", the first is {strange[0].impath}" if strange else ""
-                raise UserError(
-                    f"The few-shot draw that is kept in {cache} was made when the classes, their names or the splits "
-                    f"were others: {len(strange)} of its {len(some)} pictures do not fit{first}. "
-                    "Delete that file, and it is drawn again."
-                )
-        return drawn

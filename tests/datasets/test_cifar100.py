@@ -169,6 +169,21 @@ def test_a_draw_of_other_pictures(tmp_path: Path) -> None:
         cifar(tmp_path, shots=1)
 
 
+@pytest.mark.parametrize("change", ["label", "validation"])
+def test_a_draw_of_another_archive_is_refused(tmp_path: Path, change: str) -> None:
+    layouts.cifar100(tmp_path / FOLDER)
+    whole = cifar(tmp_path, shots=1)
+    kept = tmp_path / "cifar100" / "split_fewshot" / "shot_1-seed_1.pkl"
+    content = pickle.loads(kept.read_bytes())
+    if change == "label":
+        content["train"][0]._label = 1
+    else:
+        content["train"][0]._impath = next(item.impath for item in whole.val if item.label == 0)
+    kept.write_bytes(pickle.dumps(content))
+    with pytest.raises(UserError, match=r"shot_1-seed_1\.pkl does not fit .* 1 of its 4 train"):
+        cifar(tmp_path, shots=1)
+
+
 def test_stored_features_belong_to_one_picture_of_one_archive(tmp_path: Path) -> None:
     layouts.cifar100(tmp_path / FOLDER)
     before = [item.identity for item in cifar(tmp_path).test]
