@@ -94,10 +94,12 @@ class CIFAR100(FewShotDataset):
         inside, beside = root / "cifar100" / ARCHIVE, root / ARCHIVE
         archive = inside if inside.is_dir() or not beside.is_dir() else beside
         if not archive.is_dir():
-            raise UserError(f"The dataset CIFAR100 is not in {root}: there is neither {inside} nor {beside}.")
+            raise UserError(
+                f"The dataset CIFAR100 is not in {root}: there is neither {inside} nor {beside}. " + self._way_out()
+            )
         for name in ("meta", "train", "test"):
             if not (archive / name).is_file():
-                raise UserError(f"The dataset CIFAR100 is incomplete: {archive / name} is missing.")
+                raise UserError(f"The dataset CIFAR100 is incomplete: {archive / name} is missing. " + self._way_out())
         self.dataset_dir = str(inside.parent if archive == inside else archive)
         return archive
 

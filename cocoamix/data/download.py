@@ -16,6 +16,7 @@ from .unpack import unpack
 
 def download(source: Source, root: Path, agreed: bool = False) -> bool:
     """Get what is missing of a dataset; return whether nothing is missing any more."""
+    source = source.at(root)
     if source.drawn:
         print(f"{source.name} is drawn when it is needed; there is nothing to download.")
         return True

@@ -150,11 +150,13 @@ def test_arrays_of_other_shapes(tmp_path: Path, content: dict[str, Any]) -> None
 
 
 def test_missing_archive(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"neither .*cifar100/cifar-100-python nor .*/cifar-100-python"):
+    with pytest.raises(
+        UserError, match=r"neither .*cifar100/cifar-100-python nor .*/cifar-100-python.*data check CIFAR100 --root"
+    ):
         cifar(tmp_path)
     layouts.cifar100(tmp_path / FOLDER)
     (tmp_path / FOLDER / "meta").unlink()
-    with pytest.raises(UserError, match="meta is missing"):
+    with pytest.raises(UserError, match=r"meta is missing.*data check CIFAR100 --root"):
         cifar(tmp_path)
 
 
