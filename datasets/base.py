@@ -13,7 +13,7 @@ from pathlib import Path
 from dassl.data.datasets import DatasetBase
 from yacs.config import CfgNode
 
-from cocoamix.errors import UserError
+from cocoamix.errors import UserError, check_choice
 from cocoamix.registry import plain_name
 
 from .draws import draw_file, fitting, validation_shots
@@ -23,6 +23,9 @@ from .splits import SPLITS, Three, read_split, write_split
 
 __all__ = ["SPLITS", "FewShotDataset", "Items", "SplitDataset", "Three", "read_split", "relabel"]
 
+OWN_KEYS = ("FOLDER", "CLASSNAMES", "CSV")  # of DATASET, and empty by default
+SUBSETS = ("all", "base", "new")
+
 
 class FewShotDataset(DatasetBase):
     """Items of train, val and test, cut down to few shots and to half of the classes as the config asks."""
@@ -30,8 +33,11 @@ class FewShotDataset(DatasetBase):
     folder = ""  # name of the dataset's folder, below DATASET.ROOT
     drawn: tuple[str, ...] = ("train", "val")  # what a few-shot draw is made of; the rest stays whole
 
+    own_keys: tuple[str, ...] = ()  # of OWN_KEYS, those that this dataset reads
+
     def __init__(self, cfg: CfgNode) -> None:
         self.cfg = cfg
+        self._refuse_other_keys()
         with self._seeded():
             train, val, test = self.read_items()
             self._check_labels(train, val, test)
@@ -43,6 +49,15 @@ class FewShotDataset(DatasetBase):
     def read_items(self) -> Three:
         """Return the full train, val and test items; set `dataset_dir` if they are in a folder."""
         raise NotImplementedError(f"{type(self).__name__} defines no read_items")
+
+    def _refuse_other_keys(self) -> None:
+        """Refuse keys of one's own pictures that would have no effect here."""
+        for key in OWN_KEYS:
+            if self.cfg.DATASET.get(key) and key not in self.own_keys:
+                raise UserError(
+                    f"DATASET.{key} is {self.cfg.DATASET[key]!r}, but {plain_name(type(self).__name__)} does not read "
+                    "it: it is for one's own pictures. Leave it empty."
+                )
 
     @contextmanager
     def _seeded(self) -> Iterator[None]:
@@ -148,6 +163,7 @@ class FewShotDataset(DatasetBase):
     @staticmethod
     def subsample_classes(*splits: Items, subsample: str = "all") -> Sequence[Items]:
         """Keep the first half of the labels (base, rounded up) or the rest (new), renumbered from 0."""
+        check_choice("DATASET.SUBSAMPLE_CLASSES", subsample, SUBSETS)
         if subsample == "all":
             return splits
         labels = sorted({item.label for item in splits[0]})

@@ -41,6 +41,8 @@ class Picture:
 class OwnDataset(FewShotDataset):
     """Pictures in a folder of the user's: DATASET.ROOT, or DATASET.FOLDER below it."""
 
+    own_keys: tuple[str, ...] = ("FOLDER", "CLASSNAMES")
+
     category = "class"  # how the user tells a class: a folder, or a cell of a table
 
     def find_pictures(self, folder: Path) -> list[Picture]:
@@ -126,8 +128,15 @@ class OwnDataset(FewShotDataset):
             print(f"{len(untested)} classes have no test pictures, the first is {untested[0]!r}")
 
     def _divide(self, pictures: Sequence[Picture], categories: Sequence[str]) -> dict[str, list[Picture]]:
-        shares = [float(share) for share in self.cfg.DATASET.SPLIT]
-        if len(shares) != 3 or min(shares) < 0 or not math.isclose(sum(shares), 1, abs_tol=1e-6) or 0 in shares[::2]:
+        shares = list(self.cfg.DATASET.SPLIT)
+        numbers = all(type(share) in (int, float) for share in shares)
+        if (
+            not numbers
+            or len(shares) != 3
+            or min(shares) < 0
+            or not math.isclose(sum(shares), 1, abs_tol=1e-6)
+            or 0 in shares[::2]
+        ):
             raise UserError(
                 f"DATASET.SPLIT is {shares}; it must be the shares of train, val and test, such as [0.5, 0.2, 0.3], "
                 "which sum to 1. Only val may be 0."

@@ -100,7 +100,7 @@ def check(name: str, root: Path, options: Sequence[str] = (), fast: bool = False
         return False
     building.tell(notes)
     _print_classes(dataset, dataset_template(plain), every_class)
-    _point_at_names(dataset)
+    _point_at_names(dataset, own=source is None)
     ready = fast or _images_are_readable(dataset, cfg.DATASET.BAD_IMAGES == "skip")
     print(f"\n{plain} can train." if ready else f"\n{plain} cannot train yet: see above.")
     return ready
@@ -152,14 +152,15 @@ def _print_classes(dataset: Any, template: str, every_class: bool) -> None:
     )
 
 
-def _point_at_names(dataset: Any) -> None:
+def _point_at_names(dataset: Any, own: bool) -> None:
     """Point at class names that prompts cannot make much of. They never stop a run."""
     from cocoamix.datasets.names import doubtful_names
 
     doubtful = doubtful_names(dataset.classnames)
     if doubtful:
         shown = "; ".join(f"{name!r} ({why})" for name, why in doubtful[:5])
-        print(f"note: {len(doubtful)} class names may mean little to CLIP: {shown}. DATASET.CLASSNAMES can name them.")
+        advice = " DATASET.CLASSNAMES can name them." if own else ""
+        print(f"note: {len(doubtful)} class names may mean little to CLIP: {shown}.{advice}")
 
 
 def _images_are_readable(dataset: Any, skipping: bool) -> bool:

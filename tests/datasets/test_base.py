@@ -200,6 +200,17 @@ def test_odd_number_of_classes_gives_base_one_more() -> None:
     assert ([i.label for i in base], [i.label for i in new]) == ([0, 1, 2], [0, 1])
 
 
+def test_an_unknown_half(data_root: Path) -> None:
+    with pytest.raises(UserError, match=r"SUBSAMPLE_CLASSES is 'bse'.*Did you mean base"):
+        eurosat(data_root, subsample_classes="bse")
+
+
+@pytest.mark.parametrize("key", ["folder", "classnames", "csv"])
+def test_keys_of_own_pictures_are_refused(data_root: Path, key: str) -> None:
+    with pytest.raises(UserError, match=f"DATASET.{key.upper()} is 'x', but EuroSAT does not read it"):
+        eurosat(data_root, **{key: "x"})
+
+
 def test_fewer_shots_by_choice(tmp_path: Path) -> None:
     root = write_dataset(tmp_path / "few", train=2)
     with pytest.raises(UserError, match="fewer training images"):
