@@ -37,7 +37,7 @@ def name_files(arguments: Sequence[str]) -> list[str]:
             continue
         if equals and value.startswith(PREFIX):
             named[index] = f"{flag}={locate(value)}"
-        elif not equals and index + 1 < len(arguments):
+        elif not equals and index + 1 < len(arguments) and arguments[index + 1].startswith(PREFIX):
             named[index + 1] = str(locate(arguments[index + 1]))
     return named
 
@@ -75,7 +75,10 @@ def write_configurations(target: str, trainers: Sequence[str]) -> None:
 def parse_options(argv: Sequence[str]) -> argparse.Namespace:
     """Read the plugin's own options, for a command line without a script."""
     parser = argparse.ArgumentParser(
-        prog="python -m cocoamix.plugin", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m cocoamix.plugin",
+        usage="%(prog)s train.py ...\n       %(prog)s --configs DIR [TRAINER ...]",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "--configs",

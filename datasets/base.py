@@ -13,16 +13,18 @@ from pathlib import Path
 from dassl.data.datasets import DatasetBase
 from yacs.config import CfgNode
 
-from cocoamix.errors import UserError
+from cocoamix.errors import UserError, check_choice
 from cocoamix.registry import plain_name
 
-from .items import Items, missing_files, moved, moved_prefix, paths_of, refuse_missing, relabel
-from .pickles import item_file, read_items, write_items
+from .draws import draw_file, fitting, validation_shots
+from .items import Items, paths_of, refuse_missing, relabel, rerooted
+from .pickles import read_items, write_items
 from .splits import SPLITS, Three, read_split, write_split
 
 __all__ = ["SPLITS", "FewShotDataset", "Items", "SplitDataset", "Three", "read_split", "relabel"]
 
-MOST_VALIDATION_SHOTS = 4
+OWN_KEYS = ("FOLDER", "CLASSNAMES", "CSV")  # of DATASET, and empty by default
+SUBSETS = ("all", "base", "new")
 
 
 class FewShotDataset(DatasetBase):
@@ -31,8 +33,11 @@ class FewShotDataset(DatasetBase):
     folder = ""  # name of the dataset's folder, below DATASET.ROOT
     drawn: tuple[str, ...] = ("train", "val")  # what a few-shot draw is made of; the rest stays whole
 
+    own_keys: tuple[str, ...] = ()  # of OWN_KEYS, those that this dataset reads
+
     def __init__(self, cfg: CfgNode) -> None:
         self.cfg = cfg
+        self._refuse_other_keys()
         with self._seeded():
             train, val, test = self.read_items()
             self._check_labels(train, val, test)
@@ -44,6 +49,15 @@ class FewShotDataset(DatasetBase):
     def read_items(self) -> Three:
         """Return the full train, val and test items; set `dataset_dir` if they are in a folder."""
         raise NotImplementedError(f"{type(self).__name__} defines no read_items")
+
+    def _refuse_other_keys(self) -> None:
+        """Refuse keys of one's own pictures that would have no effect here."""
+        for key in OWN_KEYS:
+            if self.cfg.DATASET.get(key) and key not in self.own_keys:
+                raise UserError(
+                    f"DATASET.{key} is {self.cfg.DATASET[key]!r}, but {plain_name(type(self).__name__)} does not read "
+                    "it: it is for one's own pictures. Leave it empty."
+                )
 
     @contextmanager
     def _seeded(self) -> Iterator[None]:
@@ -118,36 +132,30 @@ class FewShotDataset(DatasetBase):
         if not self.cfg.DATASET.FEWER_SHOTS:
             _refuse_short_classes(train, shots)
         # Without a folder there is nowhere to keep the draw, and without a seed it is not to be kept.
-        cache = item_file(self.dataset_dir, shots, seed) if self.dataset_dir and seed >= 0 else None
+        cache = draw_file(self.dataset_dir, shots, seed) if self.dataset_dir and seed >= 0 else None
         if cache is not None and cache.is_file():
             return self._kept_draw(cache, train, val)
         found = {"train": self.generate_fewshot_dataset(train, num_shots=shots)}
         if "val" in self.drawn:
-            found["val"] = self.generate_fewshot_dataset(val, num_shots=min(shots, MOST_VALIDATION_SHOTS))
+            found["val"] = self.generate_fewshot_dataset(val, num_shots=validation_shots(shots))
         if cache is not None:
-            print(f"Saving preprocessed few-shot data to {cache}")
-            write_items(cache, found)
+            write_items(cache, found, "preprocessed few-shot data")
         return found["train"], found.get("val", val)
 
     def _kept_draw(self, cache: Path, train: Items, val: Items) -> tuple[Items, Items]:
         print(f"Loading preprocessed few-shot data from {cache}")
         kept = read_items(cache, self.drawn, "a few-shot draw of CoOp's")
-        found = {name: self.locate(items, str(cache)) for name, items in zip(self.drawn, kept, strict=True)}
-        _refuse_other_classes(found["train"], train, str(cache))
-        return found["train"], found.get("val", val)
+        shots = self.cfg.DATASET.NUM_SHOTS
+        today, most = {"train": train, "val": val}, {"train": shots, "val": validation_shots(shots)}
+        for split, items in zip(self.drawn, kept, strict=True):
+            today[split] = fitting(self.locate(items, str(cache)), today[split], most[split], split, cache)
+        return today["train"], today["val"]
 
     def locate(self, items: Items, origin: str) -> Items:
-        """Mend the absolute paths of kept items where the data folder was elsewhere; refuse missing files."""
-        missing = set(missing_files(paths_of(items)))
-        prefixes = None
-        for item in items:
-            if item.impath in missing:
-                if prefixes is None or not os.path.isfile(moved(item.impath, prefixes)):
-                    prefixes = moved_prefix(item.impath, self.dataset_dir) or prefixes
-                if prefixes is not None:
-                    item._impath = moved(item.impath, prefixes)
-        if missing:
-            refuse_missing(paths_of(items), origin, "Restore them, or delete that file to have others drawn.")
+        """Turn the absolute paths of kept items into those of this data folder; refuse missing files."""
+        for item, path in zip(items, rerooted(paths_of(items), self.dataset_dir), strict=True):
+            item._impath = path
+        refuse_missing(paths_of(items), origin, "Restore them, or delete that file to have others drawn.")
         return items
 
     # ------------------------------------------------------------------ base and new
@@ -155,6 +163,7 @@ class FewShotDataset(DatasetBase):
     @staticmethod
     def subsample_classes(*splits: Items, subsample: str = "all") -> Sequence[Items]:
         """Keep the first half of the labels (base, rounded up) or the rest (new), renumbered from 0."""
+        check_choice("DATASET.SUBSAMPLE_CLASSES", subsample, SUBSETS)
         if subsample == "all":
             return splits
         labels = sorted({item.label for item in splits[0]})
@@ -181,8 +190,9 @@ class SplitDataset(FewShotDataset):
             return read_split(split, images)
         splits = self.make_split(folder, images)
         refuse_missing(paths_of(*splits), type(self).__name__)
+        how = f"with seed {self.cfg.SEED}" if self.cfg.SEED >= 0 else "without a seed"
         print(
-            f"There is no split file {split}, so a split was drawn with seed {self.cfg.SEED}, as CoOp does. "
+            f"There is no split file {split}, so a split was drawn {how}, as CoOp does. "
             "Results on it do not compare with results on the split that CoOp publishes."
         )
         write_split(split, images, splits)
@@ -204,15 +214,3 @@ def _refuse_short_classes(items: Items, shots: int) -> None:
             f"DATASET.NUM_SHOTS is {shots}, but {len(short)} classes have fewer training images: {shown}. "
             "Use fewer shots, or set DATASET.FEWER_SHOTS True to take what there is."
         )
-
-
-def _refuse_other_classes(kept: Items, train: Items, origin: str) -> None:
-    """A draw that was kept for other classes, or another order of them, does not fit the test images."""
-    wanted = {item.label: item.classname for item in train}
-    found = {item.label: item.classname for item in kept}
-    for label in sorted(wanted.keys() | found.keys()):
-        if wanted.get(label) != found.get(label):
-            raise UserError(
-                f"{origin} does not fit the dataset: its class {label} is {found.get(label)!r}, and the dataset's is "
-                f"{wanted.get(label)!r}. Delete it to have others drawn, or restore the files that it was drawn from."
-            )

@@ -78,7 +78,6 @@ class CIFAR100(FewShotDataset):
         archive = self._find_archive()
         names = read_names(archive)
         trainval, test = (read_pictures(archive / split, names) for split in ("train", "test"))
-        self._stored = {item.impath: item for item in trainval}
         left = dict.fromkeys(range(len(names)), 0)
         for item in trainval:
             left[item.label] += 1
@@ -95,21 +94,18 @@ class CIFAR100(FewShotDataset):
         inside, beside = root / "cifar100" / ARCHIVE, root / ARCHIVE
         archive = inside if inside.is_dir() or not beside.is_dir() else beside
         if not archive.is_dir():
-            raise UserError(f"The dataset CIFAR100 is not in {root}: there is neither {inside} nor {beside}.")
+            raise UserError(
+                f"The dataset CIFAR100 is not in {root}: there is neither {inside} nor {beside}. " + self._way_out()
+            )
         for name in ("meta", "train", "test"):
             if not (archive / name).is_file():
-                raise UserError(f"The dataset CIFAR100 is incomplete: {archive / name} is missing.")
+                raise UserError(f"The dataset CIFAR100 is incomplete: {archive / name} is missing. " + self._way_out())
         self.dataset_dir = str(inside.parent if archive == inside else archive)
         return archive
 
     def locate(self, items: Items, origin: str) -> Items:
-        """Find the pictures of a kept draw in the archive."""
-        try:
-            return [self._stored[item.impath] for item in items]
-        except KeyError as error:
-            raise UserError(
-                f"{origin} names a picture that {ARCHIVE}/train does not have: {error}. Delete it."
-            ) from None
+        """Leave the paths of a kept draw as they are: they are names, and the same in every data folder."""
+        return items
 
 
 # ---------------------------------------------------------------------- the archive's three files

@@ -34,7 +34,6 @@ class CIFAR100FSCIL(CIFAR100):
         archive = self._find_archive()
         names = read_names(archive)
         train, test = (read_pictures(archive / split, names) for split in ("train", "test"))
-        self._stored = {item.impath: item for item in train}
         return train, [], test
 
     def published_shots(self, cut: Cut) -> list[Items]:

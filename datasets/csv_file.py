@@ -42,6 +42,7 @@ class CSVDataset(OwnDataset):
     """DATASET.CSV, whose paths are below DATASET.ROOT or DATASET.FOLDER."""
 
     category = "class"
+    own_keys = ("FOLDER", "CLASSNAMES", "CSV")
 
     def find_pictures(self, folder: Path) -> list[Picture]:
         table = self._table(folder)
@@ -60,6 +61,11 @@ class CSVDataset(OwnDataset):
                 raise UserError(f"{table}: line {row.line} names {row.path}, which line {seen[real]} has already.")
             seen[real] = row.line
             key = Path(os.path.relpath(path, folder)).as_posix()
+            if key.startswith("../"):
+                raise UserError(
+                    f"{table}: line {row.line} names {row.path}, which is outside of {folder}. Name a folder above all "
+                    "pictures: --root, or DATASET.FOLDER."
+                )
             pictures.append(Picture(path, key, category=row.name or row.label, split=row.split))
         if missing:
             raise UserError(

@@ -12,11 +12,12 @@ from dassl.data.datasets import DATASET_REGISTRY
 from cocoamix.errors import UserError
 from cocoamix.registry import register
 
+from .draws import FOLDER as DRAWS
 from .names import names_of_folders
-from .own import FEWSHOT_FOLDER, SPLIT_NAMES, OwnDataset, Picture
+from .own import SPLIT_NAMES, OwnDataset, Picture
 
 PICTURES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm", ".jp2", ".avif")
-_NOT_CLASSES = (FEWSHOT_FOLDER, "__MACOSX")
+_NOT_CLASSES = (DRAWS, "__MACOSX")
 
 
 @register(DATASET_REGISTRY)

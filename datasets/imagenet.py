@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from dassl.data.datasets import DATASET_REGISTRY
@@ -13,7 +12,7 @@ from cocoamix.registry import register
 
 from .base import FewShotDataset, Items, Three
 from .imagenet_folders import CLASSNAMES, read_classnames, read_folders
-from .items import class_folders, moved, moved_prefix, paths_of, refuse_missing
+from .items import class_folders, paths_of, refuse_missing, rerooted
 from .pickles import read_items, write_items
 
 KEPT = "preprocessed.pkl"
@@ -41,8 +40,7 @@ class ImageNet(FewShotDataset):
             train, test = self._read_kept(kept)
         else:
             train, test = self._read_folders(folder)
-            print(f"Saving the list of images to {kept}")
-            write_items(kept, {"train": train, "test": test})
+            write_items(kept, {"train": train, "test": test}, "the list of images")
         return train, test, test
 
     def _read_folders(self, folder: Path) -> tuple[Items, Items]:
@@ -61,10 +59,9 @@ class ImageNet(FewShotDataset):
     def _read_kept(self, path: Path) -> tuple[Items, Items]:
         train, test = read_items(path, ("train", "test"), "a list of ImageNet's images")
         for items in (train, test):
-            prefixes = None
-            if items and not os.path.isfile(items[0].impath):
-                prefixes = moved_prefix(items[0].impath, self.dataset_dir)
-            if prefixes is not None:  # the data folder was elsewhere; one file tells for all
-                for item in items:
-                    item._impath = moved(item.impath, prefixes)
+            places = paths_of(items)
+            # The first tells whether the data folder was elsewhere: a million images that are not here take long.
+            if rerooted(places[:1], self.dataset_dir) != places[:1]:
+                for item, place in zip(items, rerooted(places, self.dataset_dir), strict=True):
+                    item._impath = place
         return train, test

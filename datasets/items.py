@@ -85,20 +85,34 @@ def refuse_missing(paths: Sequence[str], origin: str, way_out: str = "") -> None
         raise UserError(f"{sentence} {way_out}".rstrip())
 
 
-def moved_prefix(path: str, folder: str) -> tuple[str, str] | None:
-    """Return how paths of another machine's data folder begin there and in `folder`, judged by one file of it."""
+def rerooted(paths: Sequence[str], folder: str) -> list[str]:
+    """Return the paths of a data folder that was elsewhere, or still is, as they are in `folder`.
+
+    One file that is in `folder`, too, tells for all paths that begin as its path does. Others are left as they are.
+    """
+    here = os.path.join(folder, "")
+    starts = [here]
+    found = []
+    for path in paths:
+        start = next((start for start in starts if path.startswith(start)), None)
+        if start is None:
+            start = _other_root(path, folder)
+            if start is None:
+                found.append(path)
+                continue
+            starts.append(start)
+        found.append(path if start == here else here + path[len(start) :].replace("\\", "/"))
+    return found
+
+
+def _other_root(path: str, folder: str) -> str | None:
+    """Return how a path of another data folder begins before the part that is a file in `folder`."""
     parts = path.replace("\\", "/").split("/")
     for depth in range(len(parts) - 1, 0, -1):
         rest = "/".join(parts[-depth:])
         if os.path.isfile(os.path.join(folder, rest)):
-            return path[: len(path) - len(rest)], os.path.join(folder, "")
+            return path[: len(path) - len(rest)]
     return None
-
-
-def moved(path: str, prefixes: tuple[str, str]) -> str:
-    """Return the path with its beginning replaced, or as it is if it begins otherwise."""
-    old, new = prefixes
-    return new + path[len(old) :].replace("\\", "/") if path.startswith(old) else path
 
 
 # ---------------------------------------------------------------------- folders of classes

@@ -1,4 +1,4 @@
-"""What one's own pictures share, whether folders or a table name them: splits, class names, a draw that stays valid."""
+"""What one's own pictures share, whether folders or a table name them: splits and class names."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ SPLIT_NAMES = {
     "test": "test",
     "testing": "test",
 }
-FEWSHOT_FOLDER = "split_fewshot"
 
 
 @dataclass(frozen=True)
@@ -41,6 +40,8 @@ class Picture:
 
 class OwnDataset(FewShotDataset):
     """Pictures in a folder of the user's: DATASET.ROOT, or DATASET.FOLDER below it."""
+
+    own_keys: tuple[str, ...] = ("FOLDER", "CLASSNAMES")
 
     category = "class"  # how the user tells a class: a folder, or a cell of a table
 
@@ -127,8 +128,15 @@ class OwnDataset(FewShotDataset):
             print(f"{len(untested)} classes have no test pictures, the first is {untested[0]!r}")
 
     def _divide(self, pictures: Sequence[Picture], categories: Sequence[str]) -> dict[str, list[Picture]]:
-        shares = [float(share) for share in self.cfg.DATASET.SPLIT]
-        if len(shares) != 3 or min(shares) < 0 or not math.isclose(sum(shares), 1, abs_tol=1e-6) or 0 in shares[::2]:
+        shares = list(self.cfg.DATASET.SPLIT)
+        numbers = all(type(share) in (int, float) for share in shares)
+        if (
+            not numbers
+            or len(shares) != 3
+            or min(shares) < 0
+            or not math.isclose(sum(shares), 1, abs_tol=1e-6)
+            or 0 in shares[::2]
+        ):
             raise UserError(
                 f"DATASET.SPLIT is {shares}; it must be the shares of train, val and test, such as [0.5, 0.2, 0.3], "
                 "which sum to 1. Only val may be 0."
@@ -155,22 +163,3 @@ class OwnDataset(FewShotDataset):
             "val and test (DATASET.SPLIT), in the order of the SHA-256 of the pictures' paths; seeds do not matter"
         )
         return splits
-
-    # ------------------------------------------------------------------ the few-shot draw
-
-    def few_shot(self, train: Items, val: Items) -> tuple[Items, Items]:
-        """Return the draw, and refuse one that is kept of another state of the folder: labels would have shifted."""
-        drawn = super().few_shot(train, val)
-        for some, all_of_them in zip(drawn, (train, val), strict=True):
-            known = {(item.impath, item.label, item.classname) for item in all_of_them}
-            strange = [item for item in some if (item.impath, item.label, item.classname) not in known]
-            if strange or {item.label for item in some} != {item.label for item in all_of_them}:
-                shots, seed = self.cfg.DATASET.NUM_SHOTS, self.cfg.SEED
-                cache = Path(self.dataset_dir, FEWSHOT_FOLDER, f"shot_{shots}-seed_{seed}.pkl")
-                first = f", the first is {strange[0].impath}" if strange else ""
-                raise UserError(
-                    f"The few-shot draw that is kept in {cache} was made when the classes, their names or the splits "
-                    f"were others: {len(strange)} of its {len(some)} pictures do not fit{first}. "
-                    "Delete that file, and it is drawn again."
-                )
-        return drawn

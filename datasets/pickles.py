@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from cocoamix.errors import UserError
 from cocoamix.files import write_atomically
 
 from .items import Items, many_objects, new_item
+from .keeping import keeps
 
 PROTOCOL = 4  # every Python that runs CoOp reads it
 _STATE = ("_impath", "_label", "_domain", "_classname")  # of a Datum
@@ -66,19 +66,22 @@ def _items(rows: Any, kind: type) -> Items:
     return list(rows)
 
 
-def write_items(path: Path, splits: Mapping[str, Items]) -> None:
-    """Keep the items, as plain Datum; say so where the folder cannot be written."""
-    content = {name: [_plain(item) for item in items] for name, items in splits.items()}
+def write_items(path: Path, splits: Mapping[str, Items], what: str) -> None:
+    """Keep the items, as plain Datum, unless nothing is to be kept; say so where the folder cannot be written."""
+    if not keeps():
+        return
+    print(f"Saving {what} to {path}")
     try:
-        write_atomically(path, lambda file: pickle.dump(content, file, protocol=PROTOCOL))
+        dump_items(path, splits)
     except OSError as error:  # a read-only data folder: it is made again next time
         print(f"{path} is not kept, its folder cannot be written: {error.strerror}")
 
 
+def dump_items(path: Path, splits: Mapping[str, Items]) -> None:
+    """Write the items as CoOp reads them."""
+    content = {name: [_plain(item) for item in items] for name, items in splits.items()}
+    write_atomically(path, lambda file: pickle.dump(content, file, protocol=PROTOCOL))
+
+
 def _plain(item: Datum) -> Datum:
     return item if type(item) is Datum else new_item(item.impath, item.label, item.classname, item.domain)
-
-
-def item_file(folder: str | os.PathLike[str], shots: int, seed: int) -> Path:
-    """Return where CoOp keeps a few-shot draw."""
-    return Path(folder, "split_fewshot", f"shot_{shots}-seed_{seed}.pkl")

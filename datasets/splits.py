@@ -16,6 +16,7 @@ from cocoamix.errors import UserError
 from cocoamix.files import write_text
 
 from .items import Items, class_folders, list_pictures, new_item, paths_of, refuse_missing, tell_left_out
+from .keeping import keeps
 
 SPLITS = ("train", "val", "test")
 Three = tuple[Items, Items, Items]
@@ -47,7 +48,10 @@ def _row(row: Any, image_dir: str | os.PathLike[str]) -> Datum:
 
 
 def write_split(path: str | os.PathLike[str], image_dir: str | os.PathLike[str], splits: Three) -> None:
-    """Write a split file byte for byte as CoOp does; say so where the folder cannot be written."""
+    """Write a split file byte for byte as CoOp does; say so where it is not kept."""
+    if not keeps():
+        print("The split is not kept.")
+        return
     start = len(os.path.join(image_dir, ""))
     content = {
         name: [(item.impath[start:].replace(os.sep, "/"), item.label, item.classname) for item in items]

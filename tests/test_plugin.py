@@ -162,6 +162,12 @@ def test_scripts_that_are_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert "There is no script nothing.py" in capsys.readouterr().err
 
 
+def test_the_usage_names_a_script(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        plugin.main([])
+    assert "usage: python -m cocoamix.plugin train.py ..." in capsys.readouterr().err
+
+
 def test_names_of_configurations() -> None:
     file = str(configurations.folder() / "trainers/CoCoAMix/vit_b16_ep50.yaml")
     data = str(configurations.folder() / "datasets/eurosat.yaml")
@@ -169,6 +175,8 @@ def test_names_of_configurations() -> None:
     assert plugin.name_files(given) == ["--config-file", file, f"--dataset-config-file={data}"]
     assert plugin.name_files(["--conf", "cocoamix:trainers/CoCoAMix/vit_b16_ep50.yaml"]) == ["--conf", file]
     untouched = ["--root", "cocoamix:x", "--config-file", "configs/own.yaml", "--config-file"]
+    assert plugin.name_files(untouched) == untouched
+    untouched = ["--dataset-config-file", "", "--config-file", "a"]
     assert plugin.name_files(untouched) == untouched
     with pytest.raises(UserError, match=r"Did you mean CoCoAMix/vit_b16_ep50\.yaml"):
         configurations.locate("cocoamix:CoCoAMix/vit_b16_ep5.yaml")

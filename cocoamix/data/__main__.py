@@ -10,11 +10,10 @@ from pathlib import Path
 from cocoamix.errors import UserError
 
 from . import __doc__ as about
-from .building import name_in, resolve_name
+from .building import resolve_name, source_of
 from .check import check, list_datasets
 from .download import download
 from .manifest import export_manifest, import_manifest
-from .sources import SOURCES
 
 PAIRS = "KEY VALUE pairs at the end change the configuration, as with train.py."
 
@@ -77,7 +76,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     if chosen.command == "export":
         export_manifest(name, root, chosen.shots, chosen.seed, chosen.out, options)
         return 0
-    source = SOURCES.get(name_in(name))
+    source = source_of(name)
     if source is None:
         raise UserError(f"{name} reads your own pictures; there is nothing to download. See docs/OWN_IMAGES.md.")
     return 0 if download(source, root, chosen.yes) else 1

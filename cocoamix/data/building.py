@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
-import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from cocoamix.errors import UserError, nearest
-from cocoamix.registry import PREFIX
+from cocoamix.registry import PREFIX, plain_name
 
-from .sources import OWN, SOURCES
+from .sources import OWN, SOURCES, Source
 
 
 class NoLoaderError(UserError):
@@ -28,7 +26,7 @@ def resolve_name(given: str) -> str:
         return given
     known = {**{s.config.lower(): s.name for s in SOURCES.values()}, **OWN}
     known.update({name.lower(): name for name in (*SOURCES, *OWN.values())})
-    name = known.get(given.lower())
+    name = known.get(plain_name(given).lower())
     if name is None:
         choices = [*SOURCES, *OWN]
         raise UserError(f"There is no dataset {given!r}.{nearest(given, choices)} Known: {', '.join(choices)}.")
@@ -40,8 +38,13 @@ def name_in(given: str) -> str:
     if not given.endswith((".yaml", ".yml")):
         return given
     with contextlib.suppress(OSError, yaml.YAMLError, UnicodeDecodeError, AttributeError, TypeError, KeyError):
-        return str(yaml.safe_load(Path(given).read_text(encoding="utf-8"))["DATASET"]["NAME"])
+        return plain_name(str(yaml.safe_load(Path(given).read_text(encoding="utf-8"))["DATASET"]["NAME"]))
     return ""  # making the configuration says what is wrong with the file
+
+
+def source_of(given: str) -> Source | None:
+    """Return where a dataset comes from, which is named by its name or its configuration file, if that is known."""
+    return SOURCES.get(name_in(given))
 
 
 def make_cfg(name: str, root: str, options: Sequence[str] = (), shots: int = -1, seed: int = -1) -> Any:
@@ -68,26 +71,23 @@ def make_cfg(name: str, root: str, options: Sequence[str] = (), shots: int = -1,
     if PREFIX + cfg.DATASET.NAME in registered:
         cfg.DATASET.NAME = PREFIX + cfg.DATASET.NAME
     if cfg.DATASET.NAME not in registered:
-        raise NoLoaderError(f"This installation has no loader for the dataset {cfg.DATASET.NAME}.")
+        raise NoLoaderError(f"This installation has no loader for the dataset {plain_name(cfg.DATASET.NAME)}.")
     return cfg
 
 
 def build(cfg: Any) -> tuple[Any, str]:
-    """Return the dataset, and what its loader printed."""
+    """Return the dataset, and what its loader printed. Nothing is written into the data folder."""
     from dassl.data.datasets import DATASET_REGISTRY
 
+    from cocoamix.datasets.keeping import keep_nothing
+
     printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
+    with keep_nothing(), contextlib.redirect_stdout(printed):
         dataset = DATASET_REGISTRY.get(cfg.DATASET.NAME)(cfg)
     return dataset, printed.getvalue()
 
 
-@contextlib.contextmanager
-def shadow(root: Path, folder: str) -> Iterator[Path]:
-    """Give a data root whose `folder` holds links to what is in the real one, so that nothing is written there."""
-    with tempfile.TemporaryDirectory(prefix="cocoamix-") as temporary:
-        copy = Path(temporary).resolve()
-        (copy / folder).mkdir(parents=True)
-        for name in os.listdir(root / folder):
-            (copy / folder / name).symlink_to((root / folder / name).resolve())
-        yield copy
+def tell(notes: str) -> None:
+    """Print what a loader said."""
+    for line in notes.splitlines():
+        print(f"  {line}")

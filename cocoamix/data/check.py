@@ -15,7 +15,7 @@ from PIL import Image, UnidentifiedImageError
 from cocoamix.clip.templates import dataset_template
 from cocoamix.errors import UserError
 from cocoamix.progress import progress
-from cocoamix.registry import PREFIX
+from cocoamix.registry import plain_name
 
 from . import building
 from .sources import SOURCES, Part, Source
@@ -27,11 +27,13 @@ BLOCK = 4096
 
 def missing_parts(source: Source, root: Path) -> list[Part]:
     """Return what of a dataset is not in the data root."""
-    return [part for part in source.parts if not (root / source.folder / part.path).exists()]
+    folder = root / source.at(root).folder
+    return [part for part in source.parts if not (folder / part.path).exists()]
 
 
 def state(source: Source, root: Path) -> str:
     """Say in a few words what of a dataset is in the data root."""
+    source = source.at(root)
     if source.drawn:
         return "written" if (root / source.folder).is_dir() else "drawn when needed"
     if not (root / source.folder).is_dir():
@@ -80,7 +82,7 @@ def how_to_get(source: Source, part: Part, root: Path) -> list[str]:
 
 def check(name: str, root: Path, options: Sequence[str] = (), fast: bool = False, every_class: bool = False) -> bool:
     """Print what is there and what is missing, and return whether a run could start."""
-    source = SOURCES.get(building.name_in(name))
+    source = building.source_of(name)
     if source is not None:
         print(f"{source.title} ({source.name})\n  home     {source.homepage}\n  licence  {source.licence}")
         if not _parts_are_there(source, root):
@@ -90,23 +92,23 @@ def check(name: str, root: Path, options: Sequence[str] = (), fast: bool = False
     except building.NoLoaderError as error:
         print(f"\n{error}")
         return False
+    plain = plain_name(cfg.DATASET.NAME)
     try:
-        dataset, notes = _load(cfg, root, source)
+        dataset, notes = building.build(cfg)
     except UserError as error:
-        print(f"\nnot loaded: {error}\n\n{cfg.DATASET.NAME} cannot train yet.")
+        print(f"\nnot loaded: {error}\n\n{plain} cannot train yet.")
         return False
-    for line in notes.splitlines():
-        print(f"  {line}")
-    registered = cfg.DATASET.NAME.removeprefix(PREFIX)
-    _print_classes(dataset, dataset_template(registered), every_class)
-    _point_at_names(dataset)
+    building.tell(notes)
+    _print_classes(dataset, dataset_template(plain), every_class)
+    _point_at_names(dataset, own=source is None)
     ready = fast or _images_are_readable(dataset, cfg.DATASET.BAD_IMAGES == "skip")
-    print(f"\n{registered} can train." if ready else f"\n{registered} cannot train yet: see above.")
+    print(f"\n{plain} can train." if ready else f"\n{plain} cannot train yet: see above.")
     return ready
 
 
 def _parts_are_there(source: Source, root: Path) -> bool:
     """Print which of the parts are in the data root; return whether those that nothing can replace are."""
+    source = source.at(root)
     if source.drawn:
         print(f"  folder   {state(source, root)}; `python -m cocoamix.shapes write DIR` writes it as files")
         return True
@@ -130,25 +132,6 @@ def _parts_are_there(source: Source, root: Path) -> bool:
     return not lacking
 
 
-def _load(cfg: Any, root: Path, source: Source | None) -> tuple[Any, str]:
-    """Return the dataset and what its loader printed.
-
-    Without its split file, a loader would write one of its own, which a check must not do.
-    """
-    if source is None or not any(part.is_split for part in missing_parts(source, root)):
-        return building.build(cfg)
-    with building.shadow(root, source.folder) as copy:
-        cfg.DATASET.ROOT = str(copy)
-        try:
-            dataset, notes = building.build(cfg)
-        except UserError as error:
-            raise UserError(str(error).replace(str(copy), str(root))) from error
-        for items in (dataset.train_x, dataset.val, dataset.test):
-            for item in items or ():
-                item._impath = item.impath.replace(str(copy), str(root), 1)
-        return dataset, notes.replace(str(copy), str(root))
-
-
 def _print_classes(dataset: Any, template: str, every_class: bool) -> None:
     counts = [Counter(item.label for item in items or ()) for items in (dataset.train_x, dataset.val, dataset.test)]
     sizes = [sum(count.values()) for count in counts]
@@ -169,14 +152,15 @@ def _print_classes(dataset: Any, template: str, every_class: bool) -> None:
     )
 
 
-def _point_at_names(dataset: Any) -> None:
+def _point_at_names(dataset: Any, own: bool) -> None:
     """Point at class names that prompts cannot make much of. They never stop a run."""
     from cocoamix.datasets.names import doubtful_names
 
     doubtful = doubtful_names(dataset.classnames)
     if doubtful:
         shown = "; ".join(f"{name!r} ({why})" for name, why in doubtful[:5])
-        print(f"note: {len(doubtful)} class names may mean little to CLIP: {shown}. DATASET.CLASSNAMES can name them.")
+        advice = " DATASET.CLASSNAMES can name them." if own else ""
+        print(f"note: {len(doubtful)} class names may mean little to CLIP: {shown}.{advice}")
 
 
 def _images_are_readable(dataset: Any, skipping: bool) -> bool:

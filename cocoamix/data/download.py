@@ -16,9 +16,12 @@ from .unpack import unpack
 
 def download(source: Source, root: Path, agreed: bool = False) -> bool:
     """Get what is missing of a dataset; return whether nothing is missing any more."""
+    source = source.at(root)
     if source.drawn:
         print(f"{source.name} is drawn when it is needed; there is nothing to download.")
         return True
+    if root.exists() and not root.is_dir():
+        raise UserError(f"--root {root} is not a folder. Name the folder that holds the datasets' folders.")
     missing = [part.path for part in missing_parts(source, root)]
     if not missing:
         print(f"{source.name}: everything is there in {root / source.folder}.")
@@ -35,6 +38,12 @@ def download(source: Source, root: Path, agreed: bool = False) -> bool:
             _get(source, file, root)
         except UserError as error:  # another file may still come
             print(f"error: {error}", file=sys.stderr)
+        except OSError as error:  # a full disk, a folder that cannot be written: no other file would fare better
+            where = error.filename or root / source.folder
+            raise UserError(
+                f"{file.name} cannot be kept in {where}: {error.strerror or error}. What has come is kept, and the "
+                "same command goes on from there."
+            ) from error
     lacking = [part.path for part in missing_parts(source, root)]
     if lacking:
         print(f"{source.name}: still missing: {', '.join(lacking)}.")

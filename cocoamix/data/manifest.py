@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import pickle
+import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
@@ -13,21 +13,24 @@ from typing import Any
 
 from cocoamix import __version__
 from cocoamix.errors import UserError
-from cocoamix.files import write_atomically, write_text
+from cocoamix.files import write_text
 from cocoamix.progress import progress
-from cocoamix.registry import PREFIX
+from cocoamix.registry import plain_name
 
 from . import building
+from .check import how_to_get, missing_parts
 
 FORMAT = "cocoamix few-shot manifest"
 VERSION = 1
 SHOWN = 20  # mismatches
+FIXED = {  # what a draw is made by, and why it is no option
+    "SEED": "export takes --seed, and import the seed in the file",
+    "DATASET.NUM_SHOTS": "export takes --shots, and import the shots in the file",
+    "DATASET.SUBSAMPLE_CLASSES": "a draw is of all classes, and a run takes its half of them",
+    "DATASET.ROOT": "--root is the data folder",
+    "DATASET.NAME": "export takes a name, and import the one in the file",
+}
 Row = tuple[str, int, str]  # path below the dataset's folder, label, SHA-256
-
-
-def cache_of(folder: str, shots: int, seed: int) -> Path:
-    """Return where CoOp keeps a draw."""
-    return Path(folder, "split_fewshot", f"shot_{shots}-seed_{seed}.pkl")
 
 
 def sha256_of(path: str | os.PathLike[str]) -> str:
@@ -41,17 +44,23 @@ def sha256_of(path: str | os.PathLike[str]) -> str:
 
 def export_manifest(name: str, root: Path, shots: int, seed: int, out: Path, options: Sequence[str] = ()) -> None:
     """Write the images that a run with this number of shots and this seed trains on and validates on."""
+    from cocoamix.datasets.draws import validation_shots
+
     if shots < 1 or seed < 0:
         raise UserError(f"A draw has at least one shot and a seed from 0 on, not --shots {shots} --seed {seed}.")
-    cfg = building.make_cfg(name, str(root), options, shots, seed)
-    dataset, _ = building.build(cfg)
+    if out.is_dir():
+        raise UserError(f"--out {out} is a folder. Name the JSON file to write.")
+    cfg = _cfg(name, root, options, shots, seed)
+    plain = plain_name(cfg.DATASET.NAME)
+    dataset, notes = building.build(cfg)
+    building.tell(notes)
     if not dataset.dataset_dir or any(hasattr(item, "draw") for item in dataset.train_x):
         raise UserError(
-            f"The images of {cfg.DATASET.NAME} are no files of their own, so there is nothing to hash: "
+            f"The images of {plain} are no files of their own, so there is nothing to hash: "
             "the seed alone gives the same draw everywhere."
         )
     if max(Counter(item.label for item in dataset.train_x).values()) > shots:
-        raise UserError(f"{cfg.DATASET.NAME} makes no few-shot draw: all of its images are for testing.")
+        raise UserError(f"{plain} makes no few-shot draw: all of its images are for testing.")
     train = _rows(dataset.train_x, dataset.dataset_dir)
     # CoOp tests on ImageNet's validation images; they are no part of the draw.
     drawn_val = _paths(dataset.val) != _paths(dataset.test)
@@ -59,18 +68,40 @@ def export_manifest(name: str, root: Path, shots: int, seed: int, out: Path, opt
     head = {
         "format": FORMAT,
         "version": VERSION,
-        "dataset": cfg.DATASET.NAME.removeprefix(PREFIX),
+        "dataset": plain,
         "shots": shots,
         "seed": seed,
-        "validation_shots": min(shots, 4) if drawn_val else None,
+        "validation_shots": validation_shots(shots) if drawn_val else None,
         "draw": "CoOp's: random.seed(seed), then train, then val, class by class; or the draw that was kept",
         "written_by": f"cocoamix {__version__}",
         "classnames": dataset.classnames,
     }
     lines = [f"  {json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}" for key, value in head.items()]
     lines += [_listed("train", train), _listed("val", val)]
-    write_text(out, "{\n" + ",\n".join(lines) + "\n}\n")
+    try:
+        write_text(out, "{\n" + ",\n".join(lines) + "\n}\n")
+    except OSError as error:
+        raise UserError(f"{out} cannot be written: {error.strerror or error}.") from error
     print(f"{out}: {len(train)} train and {len(val or ())} val images of {len(dataset.classnames)} classes")
+
+
+def _cfg(name: str, root: Path, options: Sequence[str], shots: int = -1, seed: int = -1) -> Any:
+    """Return the configuration of a draw, which is of all classes and of the published split."""
+    for key in options[::2]:
+        if key in FIXED:
+            raise UserError(f"{key} cannot be changed here: {FIXED[key]}.")
+    cfg = building.make_cfg(name, str(root), options, shots, seed)
+    if cfg.DATASET.SUBSAMPLE_CLASSES != "all":
+        raise UserError(f"{name} sets DATASET.SUBSAMPLE_CLASSES, but {FIXED['DATASET.SUBSAMPLE_CLASSES']}.")
+    source = building.source_of(name)
+    lacking = [part for part in missing_parts(source, root) if part.is_split] if source else []
+    if source and lacking:
+        raise UserError(
+            f"{root / source.folder / lacking[0].path} is missing, so the images would be divided at random, and no "
+            f"other lab would have the same: {'; '.join(how_to_get(source, lacking[0], root))}. "
+            f"Or: python -m cocoamix.data download {source.name} --root {root}"
+        )
+    return cfg
 
 
 def _paths(items: Any) -> list[str]:
@@ -108,21 +139,54 @@ def read_manifest(file: Path) -> dict[str, Any]:
     if content.get("version") != VERSION:
         raise UserError(f"{file} has version {content.get('version')}; this cocoamix reads {VERSION}. Use a newer one.")
     try:
-        names = [str(name) for name in content["classnames"]]
-        for key in ("train", "val"):
-            for path, label, digest in content[key] or ():
-                parts = PurePosixPath(path).parts
-                if not parts or path.startswith("/") or ".." in parts or "\\" in path:
-                    raise UserError(f"{file} names the path {path!r}, which is not below a dataset's folder.")
-                if not 0 <= label < len(names) or len(digest) != 64:
-                    raise ValueError(f"{path} has the label {label}")
-        for key in ("shots", "seed"):
-            if not isinstance(content[key], int) or content[key] < 0:
-                raise ValueError(f"{key} is {content[key]!r}")
-        str(content["dataset"])
+        _validate(content)
     except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{file} is damaged ({type(error).__name__}: {error}).") from error
+        what = f"it has no {error}" if isinstance(error, KeyError) else str(error)
+        raise UserError(f"{file} is damaged: {what}. Have it exported again.") from error
     return content
+
+
+def _validate(content: dict[str, Any]) -> None:
+    """Refuse what could not have been exported."""
+    from cocoamix.datasets.draws import validation_shots
+
+    for key, least in (("shots", 1), ("seed", 0)):
+        if type(content[key]) is not int or content[key] < least:
+            raise ValueError(f"its {key} is {content[key]!r}, which is not a whole number from {least} on")
+    if not isinstance(content["dataset"], str):
+        raise ValueError(f"its dataset is {content['dataset']!r}, which is not a name")
+    names = content["classnames"]
+    if not isinstance(names, list) or not names or not all(isinstance(name, str) and name for name in names):
+        raise ValueError("its classnames are not a list of names")
+    if not isinstance(content["train"], list) or not isinstance(content["val"], (list, type(None))):
+        raise ValueError("its train or val is not a list")
+    shots = content["shots"]
+    seen: set[str] = set()
+    for split, most in (("train", shots), ("val", validation_shots(shots))):
+        counts = Counter(_label(row, len(names), seen) for row in content[split] or ())
+        for label, name in enumerate(names):
+            if split == "train" and not counts[label]:
+                raise ValueError(f"it has no train image of the class {label} ({name})")
+            if counts[label] > most:
+                raise ValueError(f"it has {counts[label]} {split} images of the class {label} ({name}), not {most}")
+
+
+def _label(row: Any, classes: int, seen: set[str]) -> int:
+    """Return the label of a row, which must be a path that is new, a label and a SHA-256."""
+    if not isinstance(row, list) or len(row) != 3 or not isinstance(row[0], str):
+        raise ValueError(f"a row is {row!r}, which is not a path, a label and a SHA-256")
+    path, label, digest = row
+    pure = PurePosixPath(path)
+    if not pure.parts or path.startswith("/") or ".." in pure.parts or "\\" in path or "\0" in path:
+        raise ValueError(f"the path {path!r} is not below a dataset's folder")
+    if type(label) is not int or not 0 <= label < classes:
+        raise ValueError(f"{path} has the label {label!r}, which is not a whole number below {classes}")
+    if not isinstance(digest, str) or not re.fullmatch("[0-9a-f]{64}", digest):
+        raise ValueError(f"{path} has the SHA-256 {digest!r}, which is none")
+    if str(pure) in seen:
+        raise ValueError(f"{path} is there twice")
+    seen.add(str(pure))
+    return label
 
 
 def import_manifest(file: Path, root: Path, options: Sequence[str] = (), force: bool = False) -> bool:
@@ -130,10 +194,13 @@ def import_manifest(file: Path, root: Path, options: Sequence[str] = (), force: 
 
     The draw is written where CoOp's loaders and ours look for it.
     """
+    from cocoamix.datasets.draws import draw_file
+
     content = read_manifest(file)
     shots, seed = content["shots"], content["seed"]
     name = building.resolve_name(content["dataset"])
-    full, _ = building.build(building.make_cfg(name, str(root), options))
+    full, notes = building.build(_cfg(name, root, options))
+    building.tell(notes)
     if not full.dataset_dir:
         raise UserError(f"{name} has no folder in {root} to keep a draw in.")
     wrong = _mismatches(content, full)
@@ -145,7 +212,7 @@ def import_manifest(file: Path, root: Path, options: Sequence[str] = (), force: 
             print(f"  ... and {len(wrong) - SHOWN} more")
         print("Nothing was written.")
         return False
-    cache = cache_of(full.dataset_dir, shots, seed)
+    cache = draw_file(full.dataset_dir, shots, seed)
     if cache.exists() and not force:
         if _same_draw(content, name, root, options):
             print(f"{cache} holds this draw already.")
@@ -166,6 +233,9 @@ def _mismatches(content: dict[str, Any], full: Any) -> list[str]:
     ]
     if len(names) != len(full.classnames):
         wrong.append(f"{len(names)} classes there, {len(full.classnames)} here")
+    if content["val"] is not None:  # a draw has validation images of every class that has some
+        theirs, ours = ({label for _, label, _ in content["val"]}, {item.label for item in full.val or ()})
+        wrong += [f"class {label}: val images only {'there' if label in theirs else 'here'}" for label in theirs ^ ours]
     for key, items in (("train", full.train_x), ("val", full.val)):
         here = {Path(os.path.relpath(i.impath, full.dataset_dir)).as_posix(): i for i in items or ()}
         rows = content[key] or ()
@@ -185,7 +255,7 @@ def _mismatches(content: dict[str, Any], full: Any) -> list[str]:
 def _same_draw(content: dict[str, Any], name: str, root: Path, options: Sequence[str]) -> bool:
     """Tell whether the draw that is kept is this one. One that cannot be read is another."""
     try:
-        kept, _ = building.build(building.make_cfg(name, str(root), options, content["shots"], content["seed"]))
+        kept, _ = building.build(_cfg(name, root, options, content["shots"], content["seed"]))
     except UserError:
         return False
     for key, items in (("train", kept.train_x), ("val", kept.val)):
@@ -197,15 +267,16 @@ def _same_draw(content: dict[str, Any], name: str, root: Path, options: Sequence
 
 
 def _write_cache(cache: Path, content: dict[str, Any], folder: str) -> None:
-    from dassl.data.datasets import Datum
+    from cocoamix.datasets.items import new_item
+    from cocoamix.datasets.pickles import dump_items
 
     names = content["classnames"]
     draw = {
-        key: [Datum(impath=os.path.join(folder, path), label=label, classname=names[label]) for path, label, _ in rows]
+        key: [new_item(os.path.join(folder, path), label, names[label]) for path, label, _ in rows]
         for key, rows in (("train", content["train"]), ("val", content["val"]))
         if rows is not None  # ImageNet's draws have no val
     }
     try:
-        write_atomically(cache, lambda file: pickle.dump(draw, file))
+        dump_items(cache, draw)
     except OSError as error:
-        raise UserError(f"{cache} cannot be written: {error.strerror}.") from error
+        raise UserError(f"{cache} cannot be written: {error.strerror or error}.") from error

@@ -6,7 +6,8 @@ states it, or "not stated". A checksum is given where the source, or torchvision
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 COOP = "https://github.com/KaiyangZhou/CoOp/blob/main/DATASETS.md"
 
@@ -56,6 +57,12 @@ class Source:
     files: tuple[Remote, ...] = ()
     by_hand: str = ""  # what nobody may download without an account, or nobody can any more
     drawn: bool = False  # needs no files
+    other_folder: str = ""  # where the loader looks first
+
+    def at(self, root: Path) -> Source:
+        """Return the dataset with the folder that it has in this data root."""
+        there = bool(self.other_folder) and (root / self.other_folder).is_dir()
+        return replace(self, folder=self.other_folder) if there else self
 
     def providers(self, path: str) -> list[Remote]:
         """Return the files that hold a part."""
@@ -485,6 +492,7 @@ def _table() -> tuple[Source, ...]:
                     take="cifar-100-python",
                 ),
             ),
+            other_folder="cifar100/cifar-100-python",
         ),
         *(
             Source(name, title, config, config, "docs/TINY.md", "MIT, as this project", drawn=True)

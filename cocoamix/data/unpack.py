@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import lzma
 import os
 import shutil
 import stat
@@ -71,10 +72,12 @@ def _write_members(archive: Path, target: Path) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             with member.open() as content, path.open("wb") as file:
                 shutil.copyfileobj(content, file, 1 << 20)
-    except (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError) as error:
+    except (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError) as error:
         raise UserError(
             f"{archive} is damaged, or not the archive that it should be ({error}). Delete it and download it again."
         ) from error
+    except NotImplementedError as error:
+        raise UserError(f"{archive} cannot be unpacked by Python ({error}). Unpack it by hand.") from error
     except OSError as error:
         raise UserError(f"{archive} cannot be unpacked: {error.strerror or error}.") from error
 
@@ -96,7 +99,7 @@ def _members(archive: Path) -> Iterator[Member]:
 def _is_tar(archive: Path) -> bool:
     try:
         return tarfile.is_tarfile(archive)
-    except (EOFError, zlib.error, OSError):
+    except (EOFError, zlib.error, lzma.LZMAError, OSError):
         return False
 
 

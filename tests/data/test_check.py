@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cocoamix.data import building
 from cocoamix.data.__main__ import main
 from cocoamix.data.check import missing_parts, state, why_unreadable
 from cocoamix.data.sources import SOURCES
 from tests.conftest import ROOT, SHARED, write_dataset
+from tests.datasets import layouts
 from tests.datasets.own import classes, picture
 
 
@@ -89,23 +90,34 @@ def test_a_missing_split_is_never_made_by_a_check(data_root: Path, check: Any) -
     assert files_below(data_root) == before
 
 
-def test_a_loader_that_writes_is_kept_from_the_data(data_root: Path, check: Any, monkeypatch: Any) -> None:
-    split = (data_root / "eurosat" / "split_zhou_EuroSAT.json").read_text()
-    (data_root / "eurosat" / "split_zhou_EuroSAT.json").unlink()
-    before = files_below(data_root)
-    real = building.build
+def test_a_check_writes_nothing(tmp_path: Path, check: Any) -> None:
+    """Neither a split, nor a draw, nor ImageNet's list of images."""
+    layouts.eurosat(tmp_path)
+    layouts.imagenet(tmp_path)
+    before = files_below(tmp_path)
+    for name, options in (("EuroSAT", ()), ("EuroSAT", ("DATASET.NUM_SHOTS", "1", "SEED", "1")), ("ImageNet", ())):
+        status, said = check(name, tmp_path, "--fast", *options)
+        assert status == 0
+        assert "Sav" not in said
+        assert files_below(tmp_path) == before
+    assert "can train" in said
 
-    def writes_a_split(cfg: Any) -> Any:
-        Path(cfg.DATASET.ROOT, "eurosat", "split_zhou_EuroSAT.json").write_text(split)
-        return real(cfg)
 
-    monkeypatch.setattr(building, "build", writes_a_split)
-    status, said = check("eurosat", data_root)
-    assert status == 0
-    assert "140 of 140 files can be read" in said
-    assert str(data_root) in said
-    assert "cocoamix-" not in said  # no temporary path
-    assert files_below(data_root) == before
+@pytest.mark.parametrize("folder", ["cifar-100-python", "cifar100/cifar-100-python"])
+def test_both_places_of_cifar100(tmp_path: Path, check: Any, folder: str, capsys: Any) -> None:
+    layouts.cifar100(tmp_path / folder)
+    for name in ("CIFAR100", "cocoamix.CIFAR100", str(ROOT / "configs" / "datasets" / "cifar100.yaml")):
+        status, said = check(name, tmp_path)
+        assert status == 0, said
+        assert str(tmp_path / folder) in said
+        assert "\nCIFAR100 can train." in said
+    assert main(["list", "--root", str(tmp_path)]) == 0
+    assert re.search(r"CIFAR100 .* found\n", capsys.readouterr().out)
+    assert main(["download", "CIFAR100", "--root", str(tmp_path)]) == 0
+    (tmp_path / folder / "meta").unlink()
+    status, said = check("CIFAR100", tmp_path)
+    assert status == 1
+    assert "[missing] meta" in said
 
 
 def test_unreadable_images(data_root: Path, check: Any) -> None:

@@ -131,6 +131,21 @@ def test_imagenet_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     assert (tmp_path / "imagenet" / "classnames.txt").is_file()
 
 
+def test_places_that_cannot_be_written(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    (tmp_path / "file").touch()
+    assert main(["download", "EuroSAT", "--root", str(tmp_path / "file"), "--yes"]) == 2
+    assert "is not a folder" in capsys.readouterr().err
+
+    def full(*args: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(fetching, "_copy", full)
+    assert main(["download", "EuroSAT", "--root", str(tmp_path / "data"), "--yes"]) == 2
+    assert "No space left on device. What has come is kept" in capsys.readouterr().err
+
+
 def test_nothing_to_download(tmp_path: Path, capsys: Any) -> None:
     assert main(["download", "Shapes", "--root", str(tmp_path)]) == 0
     assert main(["download", "folder", "--root", str(tmp_path)]) == 2

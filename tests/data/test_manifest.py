@@ -136,7 +136,19 @@ def test_another_draw_is_not_replaced(two_labs: tuple[Path, Path, Path], capsys:
         ({"train": [["2750/a.png", 10, "0" * 64]]}, "damaged"),
         ({"train": [["2750/a.png", "0", "0" * 64]]}, "damaged"),
         ({"train": [["2750/a.png", 0]]}, "damaged"),
+        ({"train": [["2750/a.png", False, "0" * 64]]}, "label False"),
+        ({"train": [["2750/a.png", 0.0, "0" * 64]]}, "label 0.0"),
+        ({"train": [["2750/a.png", 0, "x" * 64]]}, "SHA-256"),
+        ({"train": [["2750/a.png", 0, "0" * 64], ["2750/./a.png", 0, "0" * 64]]}, "is there twice"),
+        ({"train": []}, "no train image of the class 0"),
+        ({"train": None}, "not a list"),
+        ({"classnames": []}, "classnames"),
         ({"shots": "4"}, "damaged"),
+        ({"shots": 0}, "its shots is 0"),
+        ({"shots": True}, "its shots is True"),
+        ({"shots": 2}, "3 train images of the class 0 (Annual Crop Land), not 2"),
+        ({"seed": 1.0}, "its seed is 1.0"),
+        ({"seed": -1}, "its seed is -1"),
         ({"dataset": "Nowhere"}, "no dataset 'Nowhere'"),
     ],
 )
@@ -150,6 +162,70 @@ def test_bad_files(two_labs: tuple[Path, Path, Path], change: Any, words: str, c
     assert main(["import", str(out), "--root", str(there)]) == 2
     assert words in capsys.readouterr().err
     assert not (there / "eurosat" / "split_fewshot").exists()
+
+
+def test_too_many_validation_images(two_labs: tuple[Path, Path, Path], capsys: Any) -> None:
+    _, there, out = two_labs
+    content = json.loads(out.read_text())
+    content["val"] = [[f"2750/{number}.png", 0, "0" * 64] for number in range(5)]
+    out.write_text(json.dumps({**content, "shots": 5}))
+    assert main(["import", str(out), "--root", str(there)]) == 2
+    assert "5 val images of the class 0 (Annual Crop Land), not 4" in capsys.readouterr().err
+
+
+def test_a_missing_split_file_is_never_drawn(two_labs: tuple[Path, Path, Path], capsys: Any) -> None:
+    """A split of its own is no other lab's, and the data folder must stay as it is."""
+    _, there, out = two_labs
+    (there / "eurosat" / "split_zhou_EuroSAT.json").unlink()
+    before = sorted(there.rglob("*"))
+    other = out.with_name("other.json")
+    where = ["--root", str(there)]
+    for command in (["import", str(out)], ["export", "eurosat", "--shots", "1", "--seed", "1", "--out", str(other)]):
+        assert main([*command, *where]) == 2
+        said = capsys.readouterr().err
+        assert "split_zhou_EuroSAT.json is missing" in said
+        assert "gdown 1Ip7yaCWFi0eaOFUGga0lUdVi_DDQth1o" in said
+        assert f"cocoamix.data download EuroSAT --root {there}" in said
+    assert sorted(there.rglob("*")) == before
+    assert not other.exists()
+
+
+def test_an_export_keeps_nothing_and_tells_the_notes(two_labs: tuple[Path, Path, Path], capsys: Any) -> None:
+    here, there, out = two_labs
+    where = ["--root", str(here), "--shots", "1", "--seed", "1", "--out", str(out.with_name("other.json"))]
+    assert main(["export", "EuroSAT", *where]) == 0
+    assert "Reading split from" in capsys.readouterr().out
+    assert not (here / "eurosat" / "split_fewshot").exists()
+    assert main(["import", str(out), "--root", str(there)]) == 0
+    assert "Reading split from" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("SEED", "3"),
+        ("DATASET.NUM_SHOTS", "1"),
+        ("DATASET.SUBSAMPLE_CLASSES", "base"),
+        ("DATASET.ROOT", "."),
+        ("DATASET.NAME", "Shapes"),
+    ],
+)
+def test_options_that_a_draw_is_made_by(two_labs: tuple[Path, Path, Path], key: str, value: str, capsys: Any) -> None:
+    _, there, out = two_labs
+    other = out.with_name("other.json")
+    for command in (["import", str(out)], ["export", "eurosat", "--shots", "1", "--seed", "1", "--out", str(other)]):
+        assert main([*command, "--root", str(there), key, value]) == 2
+        assert f"{key} cannot be changed here" in capsys.readouterr().err
+    assert not other.exists()
+    assert not (there / "eurosat" / "split_fewshot").exists()
+
+
+def test_an_export_that_cannot_be_written(tmp_path: Path, capsys: Any) -> None:
+    root = write_dataset(tmp_path / "data")
+    (tmp_path / "file").touch()
+    for out, words in ((tmp_path, "is a folder"), (tmp_path / "file" / "draw.json", "cannot be written")):
+        assert main(["export", "eurosat", "--root", str(root), "--shots", "1", "--seed", "1", "--out", str(out)]) == 2
+        assert words in capsys.readouterr().err
 
 
 def test_own_folder(tmp_path: Path) -> None:
@@ -190,6 +266,6 @@ def test_validation_images_that_are_the_test(two_labs: tuple[Path, Path, Path], 
     content = json.loads(out.read_text())
     assert (content["val"], len(content["train"])) == (None, 10)
     cache = there / "eurosat" / "split_fewshot" / "shot_1-seed_1.pkl"
-    cache.unlink()
+    assert not cache.exists()  # an export keeps no draw
     assert main(["import", str(out), "--root", str(there)]) == 0
     assert sorted(pickle.loads(cache.read_bytes())) == ["train"]

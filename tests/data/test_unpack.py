@@ -141,3 +141,22 @@ def test_another_content(tmp_path: Path) -> None:
         unpack(tmp_path / "x.zip", tmp_path / "data", "sketch")
     with pytest.raises(UserError, match=r"does not hold 1\.tar"):
         unpack(tmp_path / "x.zip", tmp_path / "data", "top", "1.tar")
+
+
+def test_a_damaged_xz(tmp_path: Path) -> None:
+    archive = make_tar(tmp_path / "x.tar.xz", {"a": bytes(range(256)) * 999}, mode="w:xz")
+    content = bytearray(archive.read_bytes())
+    content[len(content) // 2] ^= 255
+    archive.write_bytes(content)
+    with pytest.raises(UserError, match="Delete it and download it again"):
+        unpack(archive, tmp_path / "data")
+
+
+def test_an_unknown_method_of_a_zip(tmp_path: Path) -> None:
+    archive = make_zip(tmp_path / "x.zip", {"a": b"picture"})
+    content = bytearray(archive.read_bytes())
+    for start, offset in ((b"PK\x03\x04", 8), (b"PK\x01\x02", 10)):
+        content[content.index(start) + offset] = 97
+    archive.write_bytes(content)
+    with pytest.raises(UserError, match="Unpack it by hand"):
+        unpack(archive, tmp_path / "data")

@@ -79,6 +79,68 @@ def test_cache_wins_over_a_new_draw(data_root: Path) -> None:
     assert rows(one.train_x, data_root) == rows(five.train_x, data_root)
 
 
+def test_a_copy_uses_its_own_images(data_root: Path, tmp_path: Path) -> None:
+    """Also while the folder that it was copied from is still there."""
+    first = eurosat(data_root, num_shots=2)
+    copy = shutil.copytree(data_root, tmp_path / "copy")
+    again = eurosat(copy, num_shots=2)
+    assert all(item.impath.startswith(f"{copy}/") for item in [*again.train_x, *again.val])
+    assert rows(again.train_x, copy) == rows(first.train_x, data_root)
+
+
+def edit_split(root: Path, change: Any) -> None:
+    path = root / "eurosat" / "split_zhou_EuroSAT.json"
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+
+
+def test_a_draw_of_test_images_is_refused(data_root: Path) -> None:
+    """The split file was replaced: what was drawn for training is for testing now."""
+
+    def swap(content: Any) -> None:
+        content["train"], content["test"] = content["test"], content["train"]
+
+    eurosat(data_root, num_shots=2)
+    edit_split(data_root, swap)
+    with pytest.raises(UserError, match=r"shot_2-seed_1\.pkl does not fit .* 20 of its 20 train images .*Delete that"):
+        eurosat(data_root, num_shots=2)
+
+
+def test_a_draw_of_other_validation_images_is_refused(data_root: Path) -> None:
+    def swap(content: Any) -> None:
+        content["val"], content["test"] = content["test"], content["val"]
+
+    eurosat(data_root, num_shots=2)
+    edit_split(data_root, swap)
+    with pytest.raises(UserError, match=r"shot_2-seed_1\.pkl does not fit .* 20 of its 20 val images"):
+        eurosat(data_root, num_shots=2)
+
+
+@pytest.mark.parametrize(
+    ("kept", "asked", "words"),
+    [(3, 2, "3 train images of the class 0 .*, more than 2"), (6, 6, "5 val images of the class 0 .*, more than 4")],
+)
+def test_a_draw_of_too_many_shots_is_refused(tmp_path: Path, kept: int, asked: int, words: str) -> None:
+    root = write_dataset(tmp_path / "data", val=5)
+    whole = eurosat(root, num_shots=kept)
+    folder = root / "eurosat" / "split_fewshot"
+    content = {"train": list(whole.train_x), "val": list(eurosat(root).val)}
+    (folder / f"shot_{asked}-seed_1.pkl").write_bytes(pickle.dumps(content))
+    with pytest.raises(UserError, match=words):
+        eurosat(root, num_shots=asked)
+
+
+def test_a_draw_without_a_class_is_refused(data_root: Path) -> None:
+    eurosat(data_root, num_shots=2)
+    cache = data_root / "eurosat" / "split_fewshot" / "shot_2-seed_1.pkl"
+    content = pickle.loads(cache.read_bytes())
+    content["train"] = [item for item in content["train"] if item.label != 4]
+    cache.write_bytes(pickle.dumps(content))
+    with pytest.raises(UserError, match="no train image of the class 4"):
+        eurosat(data_root, num_shots=2)
+
+
 class Evil:
     def __init__(self, witness: Path) -> None:
         self.witness = witness
@@ -136,6 +198,17 @@ def test_odd_number_of_classes_gives_base_one_more() -> None:
     (base,) = SplitDataset.subsample_classes(items, subsample="base")
     (new,) = SplitDataset.subsample_classes(items, subsample="new")
     assert ([i.label for i in base], [i.label for i in new]) == ([0, 1, 2], [0, 1])
+
+
+def test_an_unknown_half(data_root: Path) -> None:
+    with pytest.raises(UserError, match=r"SUBSAMPLE_CLASSES is 'bse'.*Did you mean base"):
+        eurosat(data_root, subsample_classes="bse")
+
+
+@pytest.mark.parametrize("key", ["folder", "classnames", "csv"])
+def test_keys_of_own_pictures_are_refused(data_root: Path, key: str) -> None:
+    with pytest.raises(UserError, match=f"DATASET.{key.upper()} is 'x', but EuroSAT does not read it"):
+        eurosat(data_root, **{key: "x"})
 
 
 def test_fewer_shots_by_choice(tmp_path: Path) -> None:

@@ -150,11 +150,13 @@ def test_arrays_of_other_shapes(tmp_path: Path, content: dict[str, Any]) -> None
 
 
 def test_missing_archive(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"neither .*cifar100/cifar-100-python nor .*/cifar-100-python"):
+    with pytest.raises(
+        UserError, match=r"neither .*cifar100/cifar-100-python nor .*/cifar-100-python.*data check CIFAR100 --root"
+    ):
         cifar(tmp_path)
     layouts.cifar100(tmp_path / FOLDER)
     (tmp_path / FOLDER / "meta").unlink()
-    with pytest.raises(UserError, match="meta is missing"):
+    with pytest.raises(UserError, match=r"meta is missing.*data check CIFAR100 --root"):
         cifar(tmp_path)
 
 
@@ -166,6 +168,21 @@ def test_a_draw_of_other_pictures(tmp_path: Path) -> None:
     content["train"][0]._impath = "cifar-100-python/train/00999"
     kept.write_bytes(pickle.dumps(content))
     with pytest.raises(UserError, match="00999"):
+        cifar(tmp_path, shots=1)
+
+
+@pytest.mark.parametrize("change", ["label", "validation"])
+def test_a_draw_of_another_archive_is_refused(tmp_path: Path, change: str) -> None:
+    layouts.cifar100(tmp_path / FOLDER)
+    whole = cifar(tmp_path, shots=1)
+    kept = tmp_path / "cifar100" / "split_fewshot" / "shot_1-seed_1.pkl"
+    content = pickle.loads(kept.read_bytes())
+    if change == "label":
+        content["train"][0]._label = 1
+    else:
+        content["train"][0]._impath = next(item.impath for item in whole.val if item.label == 0)
+    kept.write_bytes(pickle.dumps(content))
+    with pytest.raises(UserError, match=r"shot_1-seed_1\.pkl does not fit .* 1 of its 4 train"):
         cifar(tmp_path, shots=1)
 
 

@@ -170,3 +170,12 @@ def test_train_by_configuration_alone(run: Runner, root: Path) -> None:
     done = run(*dataset, "DATASET.NUM_SHOTS", "2", "OPTIM.MAX_EPOCH", "1", data=root)
     assert done.status == 0, done.output[-2000:]
     assert done.results["dataset"] == "CSVDataset"
+
+
+def test_pictures_outside_of_the_folder(tmp_path: Path) -> None:
+    picture(tmp_path / "elsewhere" / "a.png")
+    picture(tmp_path / "root" / "b.png")
+    for path in ("../elsewhere/a.png", str(tmp_path / "elsewhere" / "a.png")):
+        (tmp_path / "root" / "list.csv").write_text(f"path,classname\nb.png,bee\n{path},ant\n")
+        with pytest.raises(UserError, match=r"line 3 names .*, which is outside of"):
+            table(tmp_path / "root")

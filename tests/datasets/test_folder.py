@@ -369,3 +369,9 @@ def test_train_by_configuration_alone(run: Runner, tmp_path: Path, trainer: str)
     assert done.status == 0, done.output[-2000:]
     assert done.results["dataset"] == "ImageFolderDataset"
     assert "a photo of a {}." in json.dumps(done.results)
+
+
+@pytest.mark.parametrize("shares", [["half", 0.2, 0.3], [True, 0, 0], [0.5, 0.5]])
+def test_shares_that_are_none(tmp_path: Path, shares: list[Any]) -> None:
+    with pytest.raises(UserError, match=r"DATASET\.SPLIT is"):
+        folder(classes(tmp_path, "cat", "dog", count=4), split=shares)

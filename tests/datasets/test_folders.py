@@ -252,7 +252,7 @@ def test_a_draw_for_other_classes(textures: Path, tmp_path: Path) -> None:
     for split in content.values():
         split[:] = [[name, 4 - label, classname] for name, label, classname in split]
     path.write_text(json.dumps(content))
-    with pytest.raises(UserError, match=r"shot_1-seed_1\.pkl does not fit the dataset: its class 0 is 'banded'"):
+    with pytest.raises(UserError, match=r"shot_1-seed_1\.pkl does not fit the dataset: .*\(label 0, 'banded'\)"):
         make("DescribableTextures", tmp_path, shots=1)
 
 

@@ -74,6 +74,22 @@ def test_the_list_moves_with_the_data(root: Path, tmp_path: Path) -> None:
     assert rows(imagenet(root).train_x, root) == rows(first.train_x, tmp_path / "data")
 
 
+def test_a_copy_uses_its_own_images(root: Path, tmp_path: Path) -> None:
+    imagenet(root)
+    copy = shutil.copytree(root, tmp_path / "copy")
+    for shots in (2, 1):
+        again = imagenet(copy, shots=shots)
+        assert all(item.impath.startswith(f"{copy}/") for item in [*again.train_x, *again.test])
+
+
+def test_a_draw_of_test_images_is_refused(root: Path) -> None:
+    whole = imagenet(root)
+    kept = root / "imagenet" / "split_fewshot" / "shot_2-seed_1.pkl"
+    kept.write_bytes(pickle.dumps({"train": [*whole.train_x[:-1], whole.test[-1]]}))
+    with pytest.raises(UserError, match=r"shot_2-seed_1\.pkl does not fit .* 1 of its"):
+        imagenet(root)
+
+
 def test_a_missing_image_is_named_only_if_it_is_used(root: Path) -> None:
     drawn = {item.impath for item in imagenet(root).train_x}
     folder = root / "imagenet" / "images" / "train" / "n01440764"
