@@ -13,10 +13,10 @@ from cocoamix.errors import UserError
 from cocoamix.registry import register
 
 from .draws import FOLDER as DRAWS
+from .items import PICTURE_ENDINGS
 from .names import names_of_folders
 from .own import SPLIT_NAMES, OwnDataset, Picture
 
-PICTURES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm", ".jp2", ".avif")
 _NOT_CLASSES = (DRAWS, "__MACOSX")
 
 
@@ -89,7 +89,7 @@ class ImageFolderDataset(OwnDataset):
             instead += f" The link {loops[0]} leads back to a folder above it." if loops else ""
             raise UserError(
                 f"The class folder {above} has no pictures.{instead} Add some, or remove the folder. "
-                f"Pictures end in {', '.join(PICTURES[:6])} or the like."
+                f"Pictures end in {', '.join(PICTURE_ENDINGS[:6])} or the like."
             )
         return [
             Picture(path, Path(os.path.relpath(path, folder)).as_posix(), category=above.name, split=split)
@@ -97,7 +97,7 @@ class ImageFolderDataset(OwnDataset):
         ]
 
     def _nothing(self, folder: Path) -> str:
-        loose = [entry.name for entry in _entries(folder) if entry.name.lower().endswith(PICTURES)]
+        loose = [entry.name for entry in _entries(folder) if entry.name.lower().endswith(PICTURE_ENDINGS)]
         if loose:
             return (
                 f"{folder} holds {len(loose)} pictures, such as {loose[0]}, but no folders. "
@@ -143,7 +143,7 @@ def _walk(folder: Path, others: list[str], loops: list[str], real: dict[str, str
     for entry in _entries(folder):
         if entry.is_dir():
             yield from _walk(Path(entry.path), others, loops, real)
-        elif entry.name.lower().endswith(PICTURES):
+        elif entry.name.lower().endswith(PICTURE_ENDINGS):
             yield entry.path
         else:
             others.append(entry.path)

@@ -29,6 +29,7 @@ from cocoamix.clip.several import SeveralCLIPs
 from cocoamix.errors import UserError
 from cocoamix.files import write_json
 from cocoamix.mixture import find_owners
+from cocoamix.registry import plain_name
 from cocoamix.schedules import build_schedule
 
 from . import config, protocol
@@ -304,7 +305,7 @@ class CLIPTrainer(FrozenTrainer):
             path,
             {
                 "trainer": self.cfg.TRAINER.NAME,
-                "dataset": self.cfg.DATASET.NAME,
+                "dataset": plain_name(self.cfg.DATASET.NAME),
                 "subset": self.cfg.DATASET.SUBSAMPLE_CLASSES,
                 "split": split,
                 "seed": self.seed,

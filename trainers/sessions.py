@@ -20,6 +20,7 @@ from cocoamix import curves, incremental
 from cocoamix.clip.precision import make_scaler
 from cocoamix.errors import UserError
 from cocoamix.files import write_json, write_text
+from cocoamix.registry import plain_name
 from cocoamix.sessions import Session
 
 from . import protocol
@@ -151,11 +152,12 @@ class SessionTrainer(SessionSaving):
     def _report(self) -> None:
         """Print the table and write it, with the curve once the last session is there."""
         stem = Path(self.output_dir, REPORT)
-        text = f"{self.title()} on {self.cfg.DATASET.NAME}, accuracy (%)\n\n{incremental.text_table(self.rows)}"
+        dataset = plain_name(self.cfg.DATASET.NAME)
+        text = f"{self.title()} on {dataset}, accuracy (%)\n\n{incremental.text_table(self.rows)}"
         print(f"\n{text}")
         told = {
             "method": self.title(),
-            "dataset": self.cfg.DATASET.NAME,
+            "dataset": dataset,
             "backbone": self.clip.name,
             "seed": self.seed,
             "fscil": self.protocol["fscil"],
