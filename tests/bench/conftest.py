@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-# Takes CoOp's flags, notes every start, and behaves as FAKE.* options say.
+# Takes CoOp's flags, notes every start, and behaves as FAKE.* options say. A file `hold` in its folder holds it.
 FAKE = """
 import argparse, json, os, pathlib, sys, time
 parser = argparse.ArgumentParser()
@@ -35,6 +36,8 @@ print("begun at epoch", done, flush=True)
 for epoch in range(done, int(options.get("FAKE.EPOCHS", 0))):
     time.sleep(0.1)
     (folder / "epoch").write_text(str(epoch + 1))
+    while epoch == 1 and (folder / "hold").exists():
+        time.sleep(0.05)
 if options.get("FAKE.FAIL") and args.seed in options["FAKE.FAIL"]:
     print("Traceback (most recent call last):\\n  File nowhere", file=sys.stderr)
     print("error: the pictures of seed " + args.seed + " are upside down.", file=sys.stderr)
@@ -100,6 +103,16 @@ def diary(place: Path) -> Callable[[str], list[str]]:
         return [line.removeprefix(f"{word} ") for line in lines if line.startswith(f"{word} ")]
 
     return read
+
+
+@contextmanager
+def held(folder: str) -> Iterator[Path]:
+    """Hold the run of a folder in its second epoch while the body goes on; gives the file of its epochs."""
+    hold = Path(folder, "hold")
+    hold.parent.mkdir(parents=True)
+    hold.touch()
+    yield Path(folder, "epoch")
+    hold.unlink()
 
 
 @pytest.fixture

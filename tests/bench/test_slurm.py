@@ -17,7 +17,7 @@ from cocoamix.bench.plan import load_plan
 from cocoamix.bench.runs import expand, train_command
 from cocoamix.errors import UserError
 
-from .conftest import Writer
+from .conftest import Writer, held
 from .test_engine import BASE, NEW, Diary, wait_until
 
 METHODS = [
@@ -71,18 +71,19 @@ def test_requeued_job_goes_on(write_plan: Writer, fake: str, diary: Diary, preem
     from cocoamix.bench.engine_slurm import _let_nodes_find_us
 
     _let_nodes_find_us()
-    path = write_plan(methods=METHODS[:1], seeds=[1], set={"FAKE.EPOCHS": 12})
+    path = write_plan(methods=METHODS[:1], seeds=[1], set={"FAKE.EPOCHS": 3})
     runs = expand(load_plan(str(path)))
     executor = submitit.LocalExecutor("jobs")
     executor.update_parameters(timeout_min=60)
-    job = executor.submit(Chain(runs, train_command(fake.split()), Ledger(), 1))
-    epoch = Path(preempted, "epoch")
-    wait_until(lambda: epoch.is_file() and int(epoch.read_text() or 0) >= 2)
-    (worker,) = Path(f"/proc/{job.job_id}/task/{job.job_id}/children").read_text().split()
-    os.kill(int(worker), signal.SIGUSR2)  # as Slurm does; the executor for this machine starts the worker again
+    with held(preempted) as epoch:
+        job = executor.submit(Chain(runs, train_command(fake.split()), Ledger(), 1))
+        wait_until(lambda: epoch.is_file() and epoch.read_text() == "2")
+        (worker,) = Path(f"/proc/{job.job_id}/task/{job.job_id}/children").read_text().split()
+        os.kill(int(worker), signal.SIGUSR2)  # as Slurm does; the executor for this machine starts the worker again
+        wait_until(lambda: len(diary("start")) == starts.index(preempted) + 2)
     outcomes = job.result()
     assert [outcome.status for outcome in outcomes] == ["done", "done"]
-    assert json.loads(Path(preempted, "results.json").read_text())["begun"] >= 2
+    assert json.loads(Path(preempted, "results.json").read_text())["begun"] == 2
     assert diary("start") == starts
 
 
