@@ -19,11 +19,13 @@ SHORT = ["OPTIM.MAX_EPOCH", "2"]
 
 def build(folder: Path, data: Path, trainer: str, *options: str) -> Any:
     """Return a built trainer."""
+    from dassl.engine import build_trainer
+
     import train
     from tests.conftest import command
 
     arguments = command(data, folder / f"built-{trainer}", folder / "tiny.yaml", *options, trainer=trainer)
-    return train.build_trainer(train.setup_cfg(train.parse_arguments(arguments)))
+    return build_trainer(train.setup_cfg(train.parse_arguments(arguments)))
 
 
 def test_without_its_weight_it_is_coop(run: Runner) -> None:
