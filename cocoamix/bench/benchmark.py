@@ -117,7 +117,7 @@ def _engine(plan: Plan, how: How, judged: _Judged, view: View) -> list[Outcome]:
     command = train_command(how.train)
     if how.engine == "local":
         slots = find_slots(how.jobs, how.gpus)
-        return run_local(judged.due, command, judged.ledger, slots, view, judged.finished)
+        return run_local(judged.due, command, judged.ledger, slots, view, judged.finished, warm=not how.train)
     from .engine_slurm import read_options, run_slurm
 
     options = read_options(how.slurm)

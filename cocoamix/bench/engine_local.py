@@ -7,8 +7,9 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -18,6 +19,7 @@ from .ledger import Ledger
 from .process import DONE, FAILED, LEFT_OUT, Outcome, Process
 from .runs import Run
 from .view import View
+from .warm import can_fork
 
 _MOST_BY_DEFAULT = 8  # processes on cores; each holds a model in memory
 _POLL = 0.1  # seconds
@@ -30,12 +32,15 @@ class Slots:
     jobs: int
     threads: int  # of each process
     gpus: tuple[str, ...] = ()
+    hidden: bool = False  # GPUs that the machine may have are not to be used
 
     def environment(self, slot: int) -> dict[str, str]:
         """Return the variables of a process in a slot."""
         # A number that the user has set for all processes is kept.
         found = {} if "OMP_NUM_THREADS" in os.environ else {"OMP_NUM_THREADS": str(self.threads)}
-        return {**found, "CUDA_VISIBLE_DEVICES": self.gpus[slot % len(self.gpus)]} if self.gpus else found
+        if self.gpus or self.hidden:
+            found["CUDA_VISIBLE_DEVICES"] = self.gpus[slot % len(self.gpus)] if self.gpus else ""
+        return found
 
     def describe(self) -> str:
         """Return in words where processes go."""
@@ -50,7 +55,7 @@ def find_slots(jobs: int | None = None, gpus: Sequence[str] | None = None) -> Sl
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     found = tuple(find_gpus() if gpus is None else gpus)
     at_once = jobs or len(found) or min(cores, _MOST_BY_DEFAULT)
-    return Slots(at_once, max(1, cores // at_once), found)
+    return Slots(at_once, max(1, cores // at_once), found, hidden=gpus is not None and not found)
 
 
 def find_gpus() -> list[str]:
@@ -66,13 +71,21 @@ def find_gpus() -> list[str]:
 
 
 def run_local(
-    runs: Sequence[Run], command: Sequence[str], ledger: Ledger, slots: Slots, view: View, done: Sequence[Run] = ()
+    runs: Sequence[Run],
+    command: Sequence[str],
+    ledger: Ledger,
+    slots: Slots,
+    view: View,
+    done: Sequence[Run] = (),
+    warm: bool = False,
 ) -> list[Outcome]:
     """Do the runs and return how each ended.
 
-    done: runs of the plan that were finished before. A signal to stop ends the processes and raises KeyboardInterrupt.
+    done: runs of the plan that were finished before. warm: command is our own train.py, which may be forked.
+    A signal to stop ends the processes and raises KeyboardInterrupt.
     """
-    work = _Work(runs, command, ledger, slots, view, done)
+    start = partial(Process, command=command, ledger=ledger, warm=warm and can_fork(slots.gpus))
+    work = _Work(runs, start, slots, view, done)
     before = {one: signal.signal(one, _interrupt) for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
         while work.waiting or work.running:
@@ -97,8 +110,7 @@ class _Work:
     def __init__(
         self,
         runs: Sequence[Run],
-        command: Sequence[str],
-        ledger: Ledger,
+        start: Callable[..., Process],
         slots: Slots,
         view: View,
         done: Sequence[Run],
@@ -106,7 +118,7 @@ class _Work:
         self.waiting = list(runs)
         self.running: dict[int, Process] = {}
         self.outcomes: list[Outcome] = []
-        self._command, self._ledger, self._slots, self._view = command, ledger, slots, view
+        self._begin, self._slots, self._view = start, slots, view
         self._warm = {part for run in done for part in run.stored}  # of the feature store
         self._lost: dict[Path, str] = {}  # folders of runs that failed or were left out, and their names
 
@@ -141,7 +153,7 @@ class _Work:
         run = min(ready, key=lambda one: self._fills_twice(one))  # the first of the least
         self.waiting.remove(run)
         try:
-            self.running[slot] = Process(run, self._command, self._ledger, self._slots.environment(slot))
+            self.running[slot] = self._begin(run, environment=self._slots.environment(slot))
         except UserError as error:
             self._take(Outcome(run, FAILED, str(error)))
 

@@ -19,6 +19,7 @@ from cocoamix.errors import UserError
 
 from .ledger import Ledger, read_results, write_stamp
 from .runs import Run
+from .warm import WarmChild
 
 CONSOLE = "console.txt"  # in a run's folder: what train.py printed, of every start
 DONE, FAILED, LEFT_OUT = "done", "failed", "left out"
@@ -41,10 +42,13 @@ class Outcome:
 class Process:
     """A run that goes on.
 
-    command: does one run when the run's arguments are appended.
+    command: does one run when the run's arguments are appended. warm: that is our own train.py, and it may be forked
+    from a process that has it imported.
     """
 
-    def __init__(self, run: Run, command: Sequence[str], ledger: Ledger, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, run: Run, command: Sequence[str], ledger: Ledger, environment: Mapping[str, str], warm: bool = False
+    ) -> None:
         self.run = run
         self.started = time.monotonic()
         self._inputs = ledger.inputs(run)
@@ -57,14 +61,9 @@ class Process:
             self._console.write(f"$ {shlex.join(line)}\n".encode())
             self._console.flush()
             self._begin = self._console.tell()
-            self._child = subprocess.Popen(
-                line,
-                stdin=subprocess.DEVNULL,
-                stdout=self._console,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, **environment},
-                start_new_session=True,  # a group of its own, to be ended with all its children
-                preexec_fn=_end_with_parent if sys.platform == "linux" else None,
+            variables = {**os.environ, **environment}
+            self._child: subprocess.Popen[bytes] | WarmChild = (
+                WarmChild(run.arguments, self._console, variables) if warm else _spawn(line, self._console, variables)
             )
         except OSError as error:
             self._console.close()
@@ -109,13 +108,9 @@ class Process:
             os.killpg(self._child.pid, number)
 
     def _is_gone(self, patience: float) -> bool:
-        """Wait for the end of the process without Popen's lock, which a signal handler may find taken for good."""
         end = time.monotonic() + patience
         while time.monotonic() < end:
-            try:
-                if os.waitid(os.P_PID, self._child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
-                    return True
-            except ChildProcessError:  # and seen to
+            if _has_ended(self._child):
                 return True
             time.sleep(_POLL)
         return False
@@ -161,6 +156,28 @@ def _open_console(run: Run) -> IO[bytes]:
     except (ImportError, OSError):
         pass  # a system or a file system without locks
     return console
+
+
+def _spawn(line: Sequence[str], console: IO[bytes], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        line,
+        stdin=subprocess.DEVNULL,
+        stdout=console,
+        stderr=subprocess.STDOUT,
+        env=environment,
+        start_new_session=True,  # a group of its own, to be ended with all its children
+        preexec_fn=_end_with_parent if sys.platform == "linux" else None,
+    )
+
+
+def _has_ended(child: subprocess.Popen[bytes] | WarmChild) -> bool:
+    """Say whether a process has ended, without Popen's lock, which a signal handler may find taken for good."""
+    if isinstance(child, WarmChild):
+        return child.poll() is not None
+    try:
+        return os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:  # ended, and seen to
+        return True
 
 
 def _end_with_parent() -> None:

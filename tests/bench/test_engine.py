@@ -120,8 +120,10 @@ def test_devices_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     assert find_gpus() == ["2", "7"]
     assert find_slots().jobs == 2
     assert find_slots(jobs=4).environment(3)["CUDA_VISIBLE_DEVICES"] == "7"
+    assert find_slots(gpus=()).environment(0)["CUDA_VISIBLE_DEVICES"] == ""  # "--gpus none" hides them
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert find_gpus() == []
+    assert "CUDA_VISIBLE_DEVICES" not in find_slots().environment(0)
     with pytest.raises(UserError, match="-j is 0"):
         find_slots(jobs=0)
 

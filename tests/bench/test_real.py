@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 
 from cocoamix.bench.__main__ import main
+from cocoamix.bench.process import CONSOLE
+from cocoamix.bench.warm import can_fork
+
+ROOT = Path(__file__).resolve().parents[2]
+MODEL = "prompt_learner/model.pth.tar-1"
 
 PLAN = {
     "task": "base2new",
@@ -44,3 +56,53 @@ def test_real_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyte
     assert "2 were finished before" in capsys.readouterr().out
     assert main([*arguments, "--set", "OPTIM.LR", "0.5"]) == 1
     assert "OPTIM.LR was 0.002 and is 0.5" in capsys.readouterr().err
+
+
+def test_forked_runs_are_those_of_fresh_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("plan.yaml").write_text(yaml.safe_dump(PLAN))
+    common = ["run", "plan.yaml", "--no-report", "--gpus", "none", "--only", "CoOp * base"]
+    assert main([*common, "--output", "forked"]) == 0
+    fresh = shlex.join([sys.executable, str(ROOT / "train.py")])
+    assert main([*common, "--output", "fresh", "--train", fresh]) == 0
+    run = "base2new/train_base/shapes/shots_1/CoOp/tiny/seed1"
+    one, other = (torch.load(Path(top, run, MODEL), weights_only=True)["state_dict"] for top in ("forked", "fresh"))
+    assert one.keys() == other.keys()
+    assert all(torch.equal(one[key], other[key]) for key in one)
+    assert "Setting fixed seed: 1" in Path("forked", run, CONSOLE).read_text()
+
+
+@pytest.mark.skipif(not can_fork(()), reason="runs are not forked on this system")
+def test_forked_runs_end_with_a_runner_that_is_killed(tmp_path: Path) -> None:
+    (tmp_path / "plan.yaml").write_text(yaml.safe_dump({**PLAN, "set": {"OPTIM.MAX_EPOCH": 500}}))
+    command = [sys.executable, "-m", "cocoamix.bench", "run", "plan.yaml", "--gpus", "none"]
+    runner = subprocess.Popen(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    console = tmp_path / "output/base2new/train_base/shapes/shots_1/CoOp/tiny/seed1" / CONSOLE
+    try:
+        assert wait_for(lambda: console.is_file() and "epoch [2/500]" in console.read_text())
+    finally:
+        runner.kill()
+        runner.wait()
+    # The run holds the lock of its console for as long as it lives.
+    assert wait_for(lambda: is_free(console))
+
+
+def wait_for(happened: Callable[[], bool], seconds: float = 120.0) -> bool:
+    end = time.monotonic() + seconds
+    while not happened():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.1)
+    return True
+
+
+def is_free(path: Path) -> bool:
+    """Say whether no process holds the lock of a file."""
+    import fcntl
+
+    with path.open("ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
