@@ -13,7 +13,7 @@ from cocoamix.errors import UserError
 from cocoamix.registry import register
 
 from .draws import FOLDER as DRAWS
-from .items import PICTURE_ENDINGS
+from .items import PICTURE_ENDINGS, visible
 from .names import names_of_folders
 from .own import SPLIT_NAMES, OwnDataset, Picture
 
@@ -114,11 +114,7 @@ class ImageFolderDataset(OwnDataset):
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
     """Return what is in a folder, sorted, without hidden names. A link that leads nowhere is refused."""
-    try:
-        with os.scandir(folder) as scan:
-            entries = sorted((one for one in scan if not one.name.startswith(".")), key=lambda one: one.name)
-    except OSError as error:
-        raise UserError(f"The folder {folder} cannot be read: {error.strerror}.") from error
+    entries = sorted(visible(folder), key=lambda one: one.name)
     for entry in entries:
         if entry.is_symlink() and not os.path.exists(entry.path):
             raise UserError(f"{entry.path} is a link that leads nowhere, or in a circle. Mend or remove it.")

@@ -120,7 +120,7 @@ def _other_root(path: str, folder: str) -> str | None:
 
 def class_folders(folder: str | os.PathLike[str]) -> list[str]:
     """Return the names of the folders in a folder, sorted; hidden ones do not count."""
-    found = [entry.name for entry in _visible(folder) if _kind(entry) == "folder"]
+    found = [entry.name for entry in visible(folder) if _kind(entry) == "folder"]
     if not found:
         raise UserError(f"There are no folders of classes in {folder}.")
     return sorted(found)
@@ -132,7 +132,7 @@ def list_pictures(folder: str | os.PathLike[str], left_out: list[str]) -> list[s
     Sorted, because CoOp takes them as the file system happens to list them, and its draws depend on that.
     """
     paths = []
-    for entry in _visible(folder):
+    for entry in visible(folder):
         if _kind(entry) == "file" and entry.name.lower().endswith(PICTURE_ENDINGS):
             paths.append(entry.path)
         else:
@@ -148,7 +148,8 @@ def tell_left_out(left_out: Sequence[str]) -> None:
         print(f"Left out {len(left_out)} things that are not pictures, the first is {left_out[0]}")
 
 
-def _visible(folder: str | os.PathLike[str]) -> list[os.DirEntry[str]]:
+def visible(folder: str | os.PathLike[str]) -> list[os.DirEntry[str]]:
+    """Return what is in a folder, as the file system lists it, without hidden names."""
     try:
         with os.scandir(os.fspath(folder)) as entries:
             return [entry for entry in entries if not entry.name.startswith(".")]
