@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shutil
 import signal
@@ -24,6 +25,7 @@ def ask(*command: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, timeout=60).stdout
 
 
+@functools.cache  # a Slurm that is down takes many seconds not to answer
 def is_ours_alone() -> bool:
     """Say whether there is a Slurm, and only of this machine: the nodes of another would not see the tests' folders."""
     return bool(shutil.which("sinfo")) and set(ask("sinfo", "-h", "-N", "-o", "%N").split()) == {HOST}
