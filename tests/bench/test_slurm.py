@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cocoamix.bench.__main__ import main
-from cocoamix.bench.engine_slurm import Chain, chains, read_options
+from cocoamix.bench.engine_slurm import Chain, _last_words, _parameters, chains, read_options
 from cocoamix.bench.ledger import Ledger
 from cocoamix.bench.plan import load_plan
 from cocoamix.bench.runs import expand, train_command
@@ -85,6 +85,49 @@ def test_requeued_job_goes_on(write_plan: Writer, fake: str, diary: Diary, preem
     assert [outcome.status for outcome in outcomes] == ["done", "done"]
     assert json.loads(Path(preempted, "results.json").read_text())["begun"] == 2
     assert diary("start") == starts
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
+def test_job_that_is_told_to_end_leaves_no_result(write_plan: Writer, fake: str, diary: Diary) -> None:
+    """Slurm sends SIGTERM before it requeues a job: a result would tell the runner that nothing comes after it."""
+    submitit = pytest.importorskip("submitit")
+    from cocoamix.bench.engine_slurm import _let_nodes_find_us
+
+    _let_nodes_find_us()
+    runs = expand(load_plan(str(write_plan(methods=METHODS[:1], seeds=[1], set={"FAKE.EPOCHS": 3}))))
+    chain = Chain(runs, train_command(fake.split()), Ledger(), 1)
+    executor = submitit.LocalExecutor("jobs")
+    executor.update_parameters(timeout_min=60)
+    with held(BASE) as epoch:
+        job = executor.submit(chain)
+        wait_until(lambda: epoch.is_file() and epoch.read_text() == "2")
+        (worker,) = Path(f"/proc/{job.job_id}/task/{job.job_id}/children").read_text().split()
+        (run,) = Path(f"/proc/{worker}/task/{worker}/children").read_text().split()
+        os.kill(int(run), signal.SIGTERM)  # Slurm sends it to all processes, in any order
+        os.kill(int(worker), signal.SIGTERM)
+        wait_until(job.done)
+    assert not job.paths.result_pickle.exists()
+    assert [outcome.status for outcome in chain()] == ["done", "done"]
+    assert json.loads(Path(BASE, "results.json").read_text())["begun"] == 2
+    assert diary("start") == [BASE, BASE, NEW]
+
+
+def test_options_for_submitit_and_sbatch() -> None:
+    found = _parameters(read_options(["reservation=mine", "mail-type=END", "setup=module load cuda", "mem_gb=8"]))
+    assert found["mem_gb"] == 8
+    assert found["slurm_setup"] == ["module load cuda"]
+    assert found["slurm_srun_args"] == ["--cpus-per-task=4"]
+    assert found["slurm_additional_parameters"] == {"requeue": True, "reservation": "mine", "mail_type": "END"}
+
+
+def test_last_words() -> None:
+    rule = "-" * 22
+    trace = "Traceback (most recent call last):\n  File x\nValueError: no"
+    assert (
+        _last_words(f"Job failed with trace:\n{rule}\n{trace}\n\n{rule}\nYou can check\n  - a.err") == "ValueError: no"
+    )
+    assert _last_words("one\ntwo\n\n") == "two"
+    assert _last_words("") == ""
 
 
 def test_without_submitit(

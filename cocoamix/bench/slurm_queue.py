@@ -1,0 +1,113 @@
+"""What Slurm says of jobs, asked with squeue: it works on every cluster, where sacct needs an accounting database."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cocoamix.errors import UserError
+
+_ENDED = {
+    *("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED"),
+    *("NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "REVOKED", "TIMEOUT"),
+}
+# Reasons to wait that pass by themselves.
+_ORDINARY = {"None", "Priority", "Resources", "JobArrayTaskLimit", "BeginTime", "Dependency", "Prolog", "Cleaning"}
+_LATE = 15.0  # seconds that a shared file system may take to show the result of a job that has ended
+_SLOW = 60.0  # seconds that an answer of Slurm may take
+UNKNOWN = "not known to Slurm any more"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A job in the queue, or one that has left it minutes ago."""
+
+    state: str
+    reason: str = ""  # why it waits, in Slurm's words
+    script: Path = Path()
+
+    @property
+    def is_over(self) -> bool:
+        return self.state in _ENDED or self.state == UNKNOWN
+
+
+def ask(numbers: Iterable[str]) -> dict[str, Entry] | None:
+    """Return the jobs of these numbers (12, or 12_0 of an array) that Slurm knows; None if it does not answer."""
+    main = sorted({number.split("_")[0] for number in numbers})
+    if not main:
+        return {}
+    # -r: a line for each job of an array. -t all: those that have just ended as well.
+    command = ["squeue", "--noheader", "-r", "-t", "all", "-o", "%i|%T|%r|%o", "-j", ",".join(main)]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=_SLOW)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    if answer.returncode:
+        return {} if "Invalid job id" in answer.stderr else None
+    rows = [line.strip().split("|", 3) for line in answer.stdout.splitlines()]
+    return {row[0]: Entry(row[1], row[2], Path(row[3])) for row in rows if len(row) == 4}
+
+
+def cancel(numbers: Sequence[str], patience: float) -> None:
+    """Cancel jobs, and wait until they have left the nodes. patience: seconds."""
+    if not numbers:
+        return
+    try:
+        # A session of its own: a second Ctrl-C is for the runner, not for this.
+        subprocess.run(["scancel", *numbers], capture_output=True, timeout=_SLOW, start_new_session=True)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UserError(f"The jobs {', '.join(numbers)} could not be cancelled: {error}") from error
+    end = time.monotonic() + patience
+    while time.monotonic() < end:
+        entries = ask(numbers)
+        if entries is not None and all(number not in entries or entries[number].is_over for number in numbers):
+            return
+        time.sleep(0.5)
+
+
+class Watch:
+    """Knows which jobs have ended, and tells why others wait.
+
+    every: seconds between two questions, for Slurm answers all users of a cluster.
+    say: takes a sentence for people.
+    """
+
+    def __init__(self, numbers: Iterable[str], every: float, say: Callable[[str], None]) -> None:
+        self._numbers = list(numbers)
+        self._every, self._say = every, say
+        self._asked = -every
+        self._entries: dict[str, Entry] = {}
+        self._over: dict[str, float] = {}  # since when
+        self._said: set[str] = set()
+
+    def look(self) -> None:
+        """Ask Slurm, if it is time. Where it does not answer, everything is as it was."""
+        now = time.monotonic()
+        if now - self._asked < self._every:
+            return
+        self._asked = now
+        entries = ask(self._numbers)
+        if entries is None:
+            return
+        self._entries = {number: entries.get(number, Entry(UNKNOWN)) for number in self._numbers}
+        over = [number for number, entry in self._entries.items() if entry.is_over]
+        self._over = {number: self._over.get(number, now) for number in over}
+        self._tell()
+
+    def is_over(self, number: str) -> bool:
+        """Say whether a job that shows no result will show none any more."""
+        return number in self._over and time.monotonic() - self._over[number] >= _LATE
+
+    def state(self, number: str) -> str:
+        """Return the last known state of a job."""
+        return self._entries[number].state if number in self._entries else UNKNOWN
+
+    def _tell(self) -> None:
+        """Tell each reason once: some, such as more cores than a node has, do not pass."""
+        waiting = [entry.reason for entry in self._entries.values() if entry.state == "PENDING"]
+        for reason in sorted(set(waiting) - _ORDINARY - self._said):
+            self._said.add(reason)
+            self._say(f"{waiting.count(reason)} of the jobs wait; Slurm gives as the reason: {reason}")
