@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import FrameType
 
 from cocoamix.errors import UserError
 
 from .ledger import Ledger
 from .process import DONE, FAILED, LEFT_OUT, Outcome, Process
 from .runs import Run
+from .signals import interrupted_by_signals
 from .view import View
 from .warm import can_fork
 
@@ -86,22 +85,15 @@ def run_local(
     """
     start = partial(Process, command=command, ledger=ledger, warm=warm and can_fork(slots.gpus))
     work = _Work(runs, start, slots, view, done)
-    before = {one: signal.signal(one, _interrupt) for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    try:
-        while work.waiting or work.running:
-            work.step()
-            time.sleep(_POLL)
-    finally:
-        for one in before:
-            signal.signal(one, signal.SIG_IGN)  # the processes are ended in peace
-        work.stop()
-        for one, handler in before.items():
-            signal.signal(one, handler)
+    with interrupted_by_signals() as stop_hearing:
+        try:
+            while work.waiting or work.running:
+                work.step()
+                time.sleep(_POLL)
+        finally:
+            stop_hearing()  # the processes are ended in peace
+            work.stop()
     return work.outcomes
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 class _Work:

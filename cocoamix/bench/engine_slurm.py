@@ -12,7 +12,7 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -24,6 +24,7 @@ from cocoamix.errors import UserError
 from .ledger import Ledger, read_results, read_stamp
 from .process import DONE, FAILED, LEFT_OUT, Outcome, Process
 from .runs import Run
+from .signals import interrupted_by_signals
 from .slurm_queue import UNKNOWN, Watch, ask, cancel
 from .view import View
 
@@ -167,7 +168,7 @@ def run_slurm(
         numbers = ", ".join(job.job_id for job, _ in work)
         print(f"Still in the queue from an earlier start, and waited for: {numbers}")
     new = [Chain(group, command, bare, int(options["cpus_per_task"])) for group in chains(left)]
-    with _signals_interrupt():
+    with interrupted_by_signals():
         if new:
             jobs = _submit(executor, new)
             print(f"{len(jobs)} jobs are submitted ({jobs[0].job_id} to {jobs[-1].job_id}); their logs are in {folder}")
@@ -197,7 +198,7 @@ def _executor(options: dict[str, Any], folder: Path) -> Any:
     try:
         executor = submitit.AutoExecutor(folder=str(folder), cluster=cluster, slurm_max_num_timeout=100)
         executor.update_parameters(**_parameters(options))
-    except (NameError, RuntimeError, TypeError, ValueError) as error:
+    except (AssertionError, NameError, RuntimeError, TypeError, ValueError) as error:
         raise UserError(f"The cluster does not take the options of --slurm: {error}") from error
     return executor
 
@@ -223,22 +224,6 @@ def _let_nodes_find_us() -> None:
     place = str(Path(__file__).resolve().parents[2])
     paths = [one for one in os.environ.get("PYTHONPATH", "").split(os.pathsep) if one and one != place]
     os.environ["PYTHONPATH"] = os.pathsep.join([place, *paths])
-
-
-@contextlib.contextmanager
-def _signals_interrupt() -> Iterator[None]:
-    """Let a signal to end do what Ctrl-C does, unless it is ignored, as nohup does with that of a closed terminal."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    heard = [one for one in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) is not signal.SIG_IGN]
-    before = {one: signal.signal(one, interrupt) for one in heard}
-    try:
-        yield
-    finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
 
 
 # ---------------------------------------------------------------------- an earlier start

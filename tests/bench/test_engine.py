@@ -217,6 +217,20 @@ def test_stopped_and_gone_on(write_plan: Writer, fake: str, diary: Diary, how: s
     assert Path(BASE, "console.txt").read_text().count("begun at epoch") == 2
 
 
+def test_a_closed_terminal_is_not_heard_under_nohup(write_plan: Writer, fake: str) -> None:
+    plan = write_plan(seeds=[1], set={"FAKE.EPOCHS": 3})
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # processes inherit it, as from nohup
+    try:
+        with held(BASE) as epoch:
+            process = start(plan, fake, "-j", "1", "--only", "CoOp*")
+            wait_until(lambda: epoch.is_file() and epoch.read_text() == "2")
+            process.send_signal(signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert "2 runs done" in process.communicate()[0]
+    assert process.returncode == 0
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
 def test_stopping_ends_the_processes(
     write_plan: Writer, fake: str, diary: Diary, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

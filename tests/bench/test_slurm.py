@@ -136,3 +136,10 @@ def test_without_submitit(
     monkeypatch.setitem(sys.modules, "submitit", None)
     assert main(["run", str(write_plan()), "--train", fake, "--engine", "slurm"]) == 2
     assert "pip install" in capsys.readouterr().err
+
+
+def test_wrong_kind_of_option(write_plan: Writer, fake: str, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("submitit")
+    options = ["--engine", "slurm", "--slurm", "cluster=local", "cpus_per_task=abc"]
+    assert main(["run", str(write_plan()), "--train", fake, *options]) == 2
+    assert "does not take the options of --slurm" in capsys.readouterr().err
