@@ -4,7 +4,7 @@
 
 Runs a public trainer on its Dassl in one process and ours on our fallback in another, without random augmentation,
 and compares losses, learning rates, what was trained, the keys of checkpoints, and the logits that each side makes of
-the other's. Every case takes 20 steps or more, half of them in warm-up where it has one. The public trees are
+the other's. Every case takes 20 steps, half of them in warm-up where it has one. The public trees are
 not edited: what today's torch and a CPU need is patched in memory, in `run_theirs`. DATA holds `eurosat/` in CoOp's
 layout. KGCOOP_TREE and PROGRAD_TREE are the folders with train.py in the public KgCoOp and Prompt-align, beside which
 their own Dassl stands, and MAPLE_TREE is the public multimodal-prompt-learning. Cases whose tree is not named are left
@@ -88,7 +88,7 @@ CASES: dict[str, Case] = {
     "name in front": coop({"TRAINER.COOP.CLASS_TOKEN_POSITION": "front", **FOUR}),
     "CoCoOp": cocoop({}, batch=1, shots=2),
     "CoCoOp, no warm-up": cocoop(NO_WARMUP, batch=1, shots=2),
-    "CoCoOp, batch 8": cocoop(NO_WARMUP),
+    "CoCoOp, batch 2": cocoop(NO_WARMUP, batch=2, shots=4),
     "KgCoOp": kgcoop({**TRUE, "TRAINER.COOP.W": "8.0"}),
     "KgCoOp, no warm-up": kgcoop({**TRUE, **NO_WARMUP, "TRAINER.COOP.W": "8.0"}),
     "ProGrad": prograd({**TRUE, "LOSS.NAME": "prograd"}),
