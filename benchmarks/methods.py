@@ -2,11 +2,12 @@
 
     python benchmarks/methods.py                     all that are trained, as a Markdown table
     python benchmarks/methods.py KgCoOp CoCoOp       these
-    python benchmarks/methods.py --batch 1 CoCoOp    with batches of one image
+    python benchmarks/methods.py --batch 32 CoCoOp   with batches of 32 images instead of the method's own size
 
-At ViT-B/16's size with random weights, on the 60 base classes of Shapes, in CPU time; on features where the image
-encoder is frozen (as the store gives them), on pictures where it is not. Each step is timed in turn with one of CoOp.
-The configuration is the method's vit_b16_ep50, but contexts are "a photo of a" and batches of one size for all.
+At true size with random weights, on the 60 base classes of Shapes, in CPU time; on features where the image encoder is
+frozen (as the store gives them), on pictures where it is not. Each step is timed in turn with one of CoOp on as many
+images. The configuration is the method's for the paper's comparison, on ViT-B/16 (T_En: its four models), but contexts
+are "a photo of a".
 """
 
 from __future__ import annotations
@@ -27,9 +28,12 @@ import train  # first: finds Dassl, or our fallback of it
 # isort: split
 import torch
 import torch.nn.functional as F
+import yaml
 from dassl.engine import TRAINER_REGISTRY, build_trainer
 
-from benchmarks.measure import BACKBONES, BATCH, ROOT, cpu_time
+from benchmarks.measure import BACKBONES, ROOT, cpu_time
+
+COMPARISON = ("vit_b16_ep50", "ensemble_ep50")  # configurations of the paper's comparison; the first that a method has
 
 
 def build(name: str, folder: str, quick: bool = False, **settings: str) -> Any:
@@ -37,7 +41,7 @@ def build(name: str, folder: str, quick: bool = False, **settings: str) -> Any:
 
     settings: further keys, with __ for a dot.
     """
-    config = ROOT / f"configs/trainers/{name}/{'tiny' if quick else 'vit_b16_ep50'}.yaml"
+    config = configuration(name, quick)
     flags = ["--trainer", name, "--seed", "1", "--backbone", BACKBONES[quick], "--output-dir", f"{folder}/{name}"]
     flags += ["--dataset-config-file", str(ROOT / "configs/datasets/shapes.yaml"), "--config-file", str(config)]
     options = {"DATASET.SUBSAMPLE_CLASSES": "base", "DATASET.NUM_SHOTS": "1", "MODEL.BACKBONE.WEIGHTS": "random"}
@@ -47,6 +51,8 @@ def build(name: str, folder: str, quick: bool = False, **settings: str) -> Any:
     section = cfg.TRAINER[TRAINER_REGISTRY.get(name).section]
     cfg.defrost()
     section.PREC = "fp32"
+    if "BACKBONE_WEIGHTS" in section:
+        section.BACKBONE_WEIGHTS = ["random"] * len(section.BACKBONES)
     if "CTX_INIT" in section:
         section.CTX_INIT = "a photo of a"
         section.N_CTX = min(4, section.N_CTX)
@@ -55,16 +61,23 @@ def build(name: str, folder: str, quick: bool = False, **settings: str) -> Any:
         return build_trainer(cfg)
 
 
+def configuration(name: str, quick: bool = False) -> Path:
+    """Return the file that a trainer is timed with."""
+    files = [ROOT / f"configs/trainers/{name}/{each}.yaml" for each in (("tiny",) if quick else COMPARISON)]
+    return next((file for file in files if file.is_file()), files[0])
+
+
 def methods() -> list[str]:
-    """Return the trainers that have something to train and a configuration for the comparison."""
-    folders = (ROOT / "configs" / "trainers").glob("*/vit_b16_ep50.yaml")
-    return sorted({path.parent.name for path in folders} & set(TRAINER_REGISTRY.registered_names()))
+    """Return the trainers that have something to train and a configuration for the comparison, CoOp first."""
+    names = [name for name in TRAINER_REGISTRY.registered_names() if configuration(name).is_file()]
+    return sorted(names, key=lambda name: (name != "CoOp", name))
 
 
 def batch_for(trainer: Any, size: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Return inputs as the loader gives them to this trainer, and labels."""
     draw = torch.Generator().manual_seed(0)
-    side, width = trainer.clip.sizes.resolution, trainer.clip.sizes.embedding
+    side = trainer.clip.sizes.resolution
+    width = sum(clip.sizes.embedding for clip in getattr(trainer, "backbones", [trainer.clip]))
     labels = torch.randint(trainer.num_classes, (size,), generator=draw)
     if trainer.frozen_images:
         return F.normalize(torch.randn(size, width, generator=draw), dim=-1), labels
@@ -72,9 +85,10 @@ def batch_for(trainer: Any, size: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def step_costs(name: str, size: int, rounds: int, quick: bool = False) -> tuple[list[float], list[float]]:
-    """Time steps of a method and of CoOp in turn; return the CPU seconds of both."""
+    """Time steps of a method and of CoOp in turn; return the CPU seconds of both. size: of batches; 0: the method's."""
     with tempfile.TemporaryDirectory() as folder:
         pair = build(name, f"{folder}/method", quick), build("CoOp", f"{folder}/coop", quick)
+    size = size or own_batch(name, quick)
     times: tuple[list[float], list[float]] = [], []
     for number in range(rounds + 1):
         for trainer, seconds in zip(pair, times, strict=True):
@@ -86,20 +100,26 @@ def step_costs(name: str, size: int, rounds: int, quick: bool = False) -> tuple[
     return times
 
 
+def own_batch(name: str, quick: bool = False) -> int:
+    """Return the batch size of the configuration that a trainer is timed with."""
+    return int(yaml.safe_load(configuration(name, quick).read_text())["DATALOADER"]["TRAIN_X"]["BATCH_SIZE"])
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("trainers", nargs="*", help="names of trainers (default: all)")
-    parser.add_argument("--batch", type=int, default=BATCH, help=f"images of a step, also of CoOp's (default {BATCH})")
+    parser.add_argument("--batch", type=int, default=0, help="images of a step (default: as configured)")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="the tiny CLIP, to see that it runs")
     args = parser.parse_args()
-    print(f"Steps of {args.batch} images, median of {args.rounds}, {BACKBONES[args.quick]}, fp32, CPU time\n")
-    print("| method | seconds | CoOp's | cost relative to CoOp |\n|---|---|---|---|")
+    print(f"Median of {args.rounds} steps, {BACKBONES[args.quick]}, fp32, CPU time\n")
+    print("| method | batch | seconds | CoOp's | cost relative to CoOp |\n|---|---|---|---|---|")
     for name in args.trainers or methods():
         own, coop = step_costs(name, args.batch, args.rounds, args.quick)
         ratios = [one / other for one, other in zip(own, coop, strict=True)]
-        spread = f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
-        row = (name, f"{statistics.median(own):.3f}", f"{statistics.median(coop):.3f}", spread)
+        spread = f"{statistics.median(ratios):.3g} ({min(ratios):.3g} to {max(ratios):.3g})"
+        batch = args.batch or own_batch(name, args.quick)
+        row = (name, str(batch), f"{statistics.median(own):.3f}", f"{statistics.median(coop):.3f}", spread)
         print(f"| {' | '.join(row)} |", flush=True)
     return 0
 

@@ -3,7 +3,8 @@
     COOP_TREE=/path/to/CoOp DASSL_TREE=/path/to/Dassl.pytorch python benchmarks/parity.py --root DATA
 
 Runs a public trainer on its Dassl in one process and ours on our fallback in another, without random augmentation,
-and compares losses, learning rates, checkpoints, and the evaluation of each other's checkpoints. The public trees are
+and compares losses, learning rates, what was trained, the keys of checkpoints, and the logits that each side makes of
+the other's. Every case takes 20 steps, half of them in warm-up where it has one. The public trees are
 not edited: what today's torch and a CPU need is patched in memory, in `run_theirs`. DATA holds `eurosat/` in CoOp's
 layout. KGCOOP_TREE and PROGRAD_TREE are the folders with train.py in the public KgCoOp and Prompt-align, beside which
 their own Dassl stands, and MAPLE_TREE is the public multimodal-prompt-learning. Cases whose tree is not named are left
@@ -26,6 +27,7 @@ import tempfile
 import types
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,9 @@ class Case:
     """A trainer and its settings, and what is particular about the public one."""
 
     settings: dict[str, str]
+    config: str = "CoOp/vit_b16_ep50"  # below configs/trainers; a trainer's settings are in its case or in its own file
+    batch: int = 8
+    shots: int = 16
     trainer: str = "CoOp"
     tree: str = "COOP_TREE"  # variable that names the folder with its train.py
     section: str = "COOP"
@@ -56,39 +61,42 @@ class Case:
         return own if own.is_dir() else Path(os.environ.get("DASSL_TREE", "-"))
 
 
-KGCOOP = {"trainer": "KgCoOp", "tree": "KGCOOP_TREE", "dead": ("bias_vectors", "meta_net.")}
 TRUE = {"TRAINER.COOP.CTX_INIT": "True"}
-COCOOP_WORDS = {"TRAINER.COCOOP.CTX_INIT": "a photo of a"}
-PROJECTED = (("xe_loss", "loss"), ("kl_loss", "kl"))
 NO_WARMUP = {"OPTIM.WARMUP_EPOCH": "0"}
+coop = Case
+kgcoop = partial(Case, trainer="KgCoOp", tree="KGCOOP_TREE", dead=("bias_vectors", "meta_net."))
+prograd = partial(Case, trainer="ProGrad", tree="PROGRAD_TREE", losses=(("xe_loss", "loss"), ("kl_loss", "kl")))
+cocoop = partial(Case, config="CoCoOp/vit_b16_c4_ep10_batch1_ctxv1", trainer="CoCoOp", section="COCOOP")
+maple = partial(
+    Case,
+    config="MaPLe/vit_b16_c2_ep5_batch4_2ctx",
+    batch=4,
+    shots=8,
+    trainer="MaPLe",
+    tree="MAPLE_TREE",
+    section="MAPLE",
+    folder="MultiModalPromptLearner",
+    whole=True,
+    dead=("image_encoder.", "text_encoder.", "logit_scale"),
+)
 CASES: dict[str, Case] = {
-    "words": Case(WORDS),
-    "words, no warm-up": Case({**WORDS, **NO_WARMUP}),
-    "random, 16 vectors": Case({}),
-    "class-specific": Case({"TRAINER.COOP.CSC": "True", **FOUR}),
-    "name in the middle": Case({"TRAINER.COOP.CLASS_TOKEN_POSITION": "middle", **FOUR}),
-    "name in front": Case({"TRAINER.COOP.CLASS_TOKEN_POSITION": "front", **FOUR}),
-    "CoCoOp": Case(COCOOP_WORDS, "CoCoOp", section="COCOOP"),
-    "CoCoOp, no warm-up": Case({**COCOOP_WORDS, **NO_WARMUP}, "CoCoOp", section="COCOOP"),
-    "KgCoOp": Case({**TRUE, "TRAINER.COOP.W": "8.0"}, **KGCOOP),  # type: ignore[arg-type]
-    "KgCoOp, no warm-up": Case({**TRUE, **NO_WARMUP, "TRAINER.COOP.W": "8.0"}, **KGCOOP),  # type: ignore[arg-type]
-    "ProGrad": Case({**TRUE, "LOSS.NAME": "prograd"}, "ProGrad", "PROGRAD_TREE", losses=PROJECTED),
-    "ProGrad, no warm-up": Case(
-        {**TRUE, **NO_WARMUP, "LOSS.NAME": "prograd"}, "ProGrad", "PROGRAD_TREE", losses=PROJECTED
-    ),
+    "words": coop(WORDS),
+    "words, no warm-up": coop({**WORDS, **NO_WARMUP}),
+    "random, 16 vectors": coop({}),
+    "class-specific": coop({"TRAINER.COOP.CSC": "True", **FOUR}),
+    "name in the middle": coop({"TRAINER.COOP.CLASS_TOKEN_POSITION": "middle", **FOUR}),
+    "name in front": coop({"TRAINER.COOP.CLASS_TOKEN_POSITION": "front", **FOUR}),
+    "CoCoOp": cocoop({}, batch=1, shots=2),
+    "CoCoOp, no warm-up": cocoop(NO_WARMUP, batch=1, shots=2),
+    "CoCoOp, batch 2": cocoop(NO_WARMUP, batch=2, shots=4),
+    "KgCoOp": kgcoop({**TRUE, "TRAINER.COOP.W": "8.0"}),
+    "KgCoOp, no warm-up": kgcoop({**TRUE, **NO_WARMUP, "TRAINER.COOP.W": "8.0"}),
+    "ProGrad": prograd({**TRUE, "LOSS.NAME": "prograd"}),
+    "ProGrad, no warm-up": prograd({**TRUE, **NO_WARMUP, "LOSS.NAME": "prograd"}),
+    "MaPLe, 9 layers": maple(NO_WARMUP),
+    "MaPLe, 3 layers": maple({}, config="MaPLe/vit_b16_c2_ep5_batch4_2ctx_cross_datasets"),
 }
-MAPLE = {
-    "trainer": "MaPLe",
-    "tree": "MAPLE_TREE",
-    "section": "MAPLE",
-    "folder": "MultiModalPromptLearner",
-    "whole": True,
-    "dead": ("image_encoder.", "text_encoder.", "logit_scale"),
-}
-MAPLE_WORDS = {"TRAINER.MAPLE.CTX_INIT": "a photo of a", "TRAINER.MAPLE.N_CTX": "2"}
-CASES["MaPLe, 9 layers"] = Case({**MAPLE_WORDS, "TRAINER.MAPLE.PROMPT_DEPTH": "9", **NO_WARMUP}, **MAPLE)  # type: ignore[arg-type]
-CASES["MaPLe, 3 layers"] = Case({**MAPLE_WORDS, "TRAINER.MAPLE.PROMPT_DEPTH": "3"}, **MAPLE)  # type: ignore[arg-type]
-TOLERANCE = 1e-4  # relative difference of a loss
+TOLERANCE = 1e-4  # relative difference of a loss or a logit
 
 
 def write_data(source: Path, target: Path) -> None:
@@ -124,22 +132,22 @@ def write_weights(backbone: str, path: Path) -> None:
 
 def flags(args: argparse.Namespace) -> list[str]:
     """Return the command line that both train.py take."""
-    # CoOp's files do for all: what is particular to a trainer is in its case. The forks have none for a ViT.
-    config = "vit_b16_ep50" if args.backbone == "ViT-B/16" else "vit_b32_ep50"
     case = CASES[args.case]
     tree = HERE if args.role == "ours" else case.tree_folder()
-    config_tree = HERE if args.role == "ours" or case.tree != "COOP_TREE" else tree
+    config = f"configs/trainers/{case.config}.yaml"
+    config_tree = tree if (tree / config).is_file() else HERE  # KgCoOp and ProGrad have none for a ViT
     common = ["--root", args.root, "--seed", "1", "--trainer", case.trainer, "--transforms", "normalize"]
     common += ["--dataset-config-file", str(tree / "configs/datasets/eurosat.yaml")]
-    common += ["--config-file", str(config_tree / f"configs/trainers/CoOp/{config}.yaml"), "--output-dir", args.output]
+    common += ["--config-file", str(config_tree / config), "--output-dir", args.output]
     if args.model_dir:
         common += ["--eval-only", "--model-dir", args.model_dir, "--load-epoch", "2"]
     settings = {
         f"TRAINER.{case.section}.PREC": "fp32",
-        "DATASET.NUM_SHOTS": "16",
+        "MODEL.BACKBONE.NAME": args.backbone,
+        "DATASET.NUM_SHOTS": str(case.shots),
         "DATASET.SUBSAMPLE_CLASSES": "base",
         "DATALOADER.TRAIN_X.SAMPLER": "SequentialSampler",
-        "DATALOADER.TRAIN_X.BATCH_SIZE": "8",
+        "DATALOADER.TRAIN_X.BATCH_SIZE": str(case.batch),
         "DATALOADER.NUM_WORKERS": "0",
         "OPTIM.MAX_EPOCH": "2",
         **case.settings,
@@ -150,7 +158,10 @@ def flags(args: argparse.Namespace) -> list[str]:
 
 
 def record(trainer: Any, output: Path, losses: Sequence[str]) -> None:
-    """Have a trainer class write what each of its steps gave. losses: by its own names."""
+    """Have a trainer class write what each of its steps and its last evaluation gave. losses: by its own names."""
+    import torch
+    from dassl.evaluation import Classification
+
     steps: list[dict[str, float]] = []
     step = trainer.forward_backward
 
@@ -162,13 +173,27 @@ def record(trainer: Any, output: Path, losses: Sequence[str]) -> None:
         return summary
 
     trainer.forward_backward = recorded
+    logits: list[torch.Tensor] = []
+    reset, process = Classification.reset, Classification.process
+
+    def begin(self: Any) -> None:
+        logits.clear()
+        reset(self)
+
+    def kept(self: Any, output_of_model: torch.Tensor, labels: torch.Tensor) -> None:
+        logits.append(output_of_model.float().cpu())
+        torch.save(torch.cat(logits), output.with_name("logits.pt"))
+        process(self, output_of_model, labels)
+
+    Classification.reset, Classification.process = begin, kept
 
 
 def run_ours(args: argparse.Namespace) -> None:
     sys.path.insert(0, str(HERE))
-    from dassl.engine import TRAINER_REGISTRY
+    import train  # first: finds Dassl, or our fallback of it
 
-    import train
+    # isort: split
+    from dassl.engine import TRAINER_REGISTRY
 
     case = CASES[args.case]
     record(TRAINER_REGISTRY.get(case.trainer), Path(args.steps), [ours for _, ours in case.losses])
@@ -204,11 +229,13 @@ def run_theirs(args: argparse.Namespace) -> None:
     theirs.load_clip_to_cpu = lambda cfg: theirs.clip.build_model(dict(state)).float()
     if case.trainer == "MaPLe":
         # Its blocks are built with its settings, and round prompts and projections to fp16 whatever PREC is.
-        details = {"trainer": "MaPLe", "maple_length": int(case.settings["TRAINER.MAPLE.N_CTX"])}
+        details: dict[str, Any] = {"trainer": "MaPLe"}
         details.update(dict.fromkeys(("vision_depth", "language_depth", "vision_ctx", "language_ctx"), 0))
         for kind in (torch.Tensor, torch.nn.Module):
             kind.half = lambda self: self  # type: ignore[assignment,method-assign]
-        theirs.load_clip_to_cpu = lambda cfg: theirs.clip.build_model(dict(state), details).float()
+        theirs.load_clip_to_cpu = lambda cfg: theirs.clip.build_model(
+            dict(state), {**details, "maple_length": cfg.TRAINER.MAPLE.N_CTX}
+        ).float()
     theirs.load_checkpoint = checkpoints.load  # torch refuses to load Dassl's own, for the live objects in them
     record(trainer, Path(args.steps), [name for name, _ in case.losses])
     build = trainer.build_model
@@ -242,25 +269,41 @@ def accuracy(folder: Path) -> float:
     return float(found[-1].replace(",", ""))
 
 
-def compare(case: str, folder: Path, args: argparse.Namespace) -> dict[str, Any]:
+def trained_apart(case: Case, start: Path, theirs: Path, ours: Path) -> tuple[float, str]:
+    """Return how far what was trained is apart, relative to how far it moved: of the worst tensor, and its name."""
+    from cocoamix import checkpoints
+
+    begun, one, other = (checkpoints.load(path)["state_dict"] for path in (start, theirs, ours))
+    fixed = ("token_prefix", "token_suffix")
+    names = [key for key in one if not key.endswith(fixed) and not (case.dead and key.startswith(case.dead))]
+    return max((float((one[k] - other[k]).norm() / (one[k] - begun[k]).norm()), k) for k in names)
+
+
+def logits_apart(one: Path, other: Path) -> float:
+    """Return the largest difference of a logit between two evaluations, relative to the largest logit."""
+    import torch
+
+    a, b = (torch.load(folder / "logits.pt", weights_only=True) for folder in (one, other))
+    return float((a - b).abs().max() / a.abs().max())
+
+
+def compare(name: str, folder: Path, args: argparse.Namespace) -> dict[str, Any]:
     """Run one case on both sides and return how far they are apart."""
     from cocoamix import checkpoints
 
-    theirs = run("theirs", folder, case, args)
-    ours = run("ours", folder, case, args, init=str(theirs / "initial.pt"))
+    case = CASES[name]
+    theirs = run("theirs", folder, name, args)
+    ours = run("ours", folder, name, args, init=str(theirs / "initial.pt"))
     a, b = (json.loads((f / "steps.json").read_text()) for f in (theirs, ours))
-    kept = [checkpoints.load(f / CASES[case].folder / "model.pth.tar-2") for f in (theirs, ours)]
-    name = "prompt_learner.ctx" if CASES[case].whole else "ctx"
-    x, y = (content["state_dict"][name] for content in kept)
-    dead = CASES[case].dead
-    expected = sorted(key for key in kept[0]["state_dict"] if not (dead and key.startswith(dead)))
-    swapped = (
-        run("theirs", folder, case, args, model_dir=str(ours)),
-        run("ours", folder, case, args, model_dir=str(theirs)),
-    )
-    correct = [accuracy(f) for f in (theirs, ours, *swapped)]
+    files = [f / case.folder / "model.pth.tar-2" for f in (theirs, ours)]
+    keys = [list(checkpoints.load(file)["state_dict"]) for file in files]
+    apart, worst = trained_apart(case, theirs / "initial.pt", *files)
+    by_theirs = run("theirs", folder, name, args, model_dir=str(ours))
+    by_ours = run("ours", folder, name, args, model_dir=str(theirs))
+    correct = [accuracy(f) for f in (theirs, by_ours, ours, by_theirs)]
     return {
-        "case": case,
+        "case": name,
+        "batch": case.batch,
         "steps": len(a),
         "first_loss": a[0]["losses"][0],
         "last_loss": a[-1]["losses"][0],
@@ -269,13 +312,14 @@ def compare(case: str, folder: Path, args: argparse.Namespace) -> dict[str, Any]
             for m, n in zip(a, b, strict=True)
             for one, other in zip(m["losses"], n["losses"], strict=True)
         ),
+        "trained_relative": apart,
+        "worst_trained": worst,
+        "logits_relative": max(logits_apart(theirs, by_ours), logits_apart(ours, by_theirs)),
         "rates_equal": [m["lr"] for m in a] == [n["lr"] for n in b],
-        "context_moved": float((x - checkpoints.load(theirs / "initial.pt")["state_dict"][name]).abs().max()),
-        "context_apart": float((x - y).abs().max()),
-        "keys_equal": expected == sorted(kept[1]["state_dict"])
-        and {"state_dict", "epoch", "optimizer", "scheduler", "val_result"} <= set(kept[1]),
+        "keys_equal": sorted(key for key in keys[0] if not (case.dead and key.startswith(case.dead))) == sorted(keys[1])
+        and {"state_dict", "epoch", "optimizer", "scheduler", "val_result"} <= set(checkpoints.load(files[1])),
         "correct": correct,
-        "evaluations_equal": correct[0] == correct[3] and correct[1] == correct[2],
+        "correct_equal": correct[0] == correct[1] and correct[2] == correct[3],
     }
 
 
@@ -304,21 +348,24 @@ def main() -> int:
         folder = Path(temporary)
         write_data(Path(args.root, "eurosat"), folder / "data" / "eurosat")
         write_weights(args.backbone, folder / "weights.pt")
-        print(f"{args.backbone}, fp32, batch 8, 20 steps")
-        print(f"{'case':20} {'loss, first -> last':>20} {'largest difference':>19}   rates  keys  loads")
+        print(f"{args.backbone}, fp32")
+        heads = f"{'losses':>8} {'trained':>8} {'logits':>8}  rates  keys loads"
+        print(f"{'case':19} batch steps {'loss, first -> last':>19} {heads}")
         for case in cases:
             row = compare(case, folder, args)
             rows.append(row)
-            marks = ["equal" if row[key] else "DIFFER" for key in ("rates_equal", "keys_equal", "evaluations_equal")]
+            marks = ["equal" if row[key] else "DIFFER" for key in ("rates_equal", "keys_equal", "correct_equal")]
             print(
-                f"{case:20} {row['first_loss']:9.4f} -> {row['last_loss']:7.4f} {row['loss_relative']:18.1e}"
-                f" {marks[0]:>7} {marks[1]:>5} {marks[2]:>6}",
+                f"{case:19} {row['batch']:5} {row['steps']:5} {row['first_loss']:8.4f} -> {row['last_loss']:7.4f}"
+                f" {row['loss_relative']:8.1e} {row['trained_relative']:8.1e} {row['logits_relative']:8.1e}"
+                f" {marks[0]:>6} {marks[1]:>5} {marks[2]:>5}",
                 flush=True,
             )
     if args.json:
         Path(args.json).write_text(json.dumps(rows, indent=2))
-    equal = all(row[key] for row in rows for key in ("rates_equal", "keys_equal", "evaluations_equal"))
-    return 0 if equal and all(row["loss_relative"] < TOLERANCE for row in rows) else 1
+    equal = all(row[key] for row in rows for key in ("rates_equal", "keys_equal", "correct_equal"))
+    close = all(row[key] < TOLERANCE for row in rows for key in ("loss_relative", "logits_relative"))
+    return 0 if equal and close else 1
 
 
 if __name__ == "__main__":

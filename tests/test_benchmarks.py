@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+from benchmarks import methods
 from tests.conftest import ROOT
 
 
@@ -21,3 +23,11 @@ def test_speed_runs(tmp_path: Path) -> None:
         assert found[name]["4"] > 0
     assert found["mix_over_coop"] > 0
     assert target.with_suffix(".png").stat().st_size > 1000
+
+
+def test_every_method_of_the_table_can_be_timed() -> None:
+    table = re.findall(r"^\| `(\w+)`", (ROOT / "docs" / "METHODS.md").read_text(), re.MULTILINE)
+    assert sorted(methods.methods()) == sorted(set(table) - {"ZeroshotCLIP"})
+    own, coop = methods.step_costs("TuneEn", size=0, rounds=1, quick=True)  # the one on several models
+    assert len(own) == len(coop) == 1
+    assert own[0] > 0
