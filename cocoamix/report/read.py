@@ -136,6 +136,8 @@ def _read_folder(folder: Path, names: list[str], place: Place, origin: int, inve
                 return
             if reason:
                 inventory.notes.append(f"{folder}: {reason}; the result of the earlier {path.name} was taken.")
+            if log.unfinished:
+                inventory.problems.append(Problem(str(folder), f"{path.name}: {log.unfinished}", "unfinished"))
             return
         reason = reason or f"{path.name}: {log.unfinished}"
     inventory.problems.append(Problem(str(folder), reason, "unfinished"))
