@@ -101,6 +101,13 @@ def test_folder_that_does_not_exist(tmp_path: Path, capsys: pytest.CaptureFixtur
         ('{"trainer": "CoOp", "dataset": "EuroSAT", "seed": 1, "metrics": {"accuracy": 180}}', "180"),
         ('{"trainer": "CoOp", "dataset": "EuroSAT", "seed": 1, "metrics": {"accuracy": NaN}}', "nan"),
         ('{"trainer": "CoOp", "dataset": "EuroSAT", "seed": 1, "metrics": {}}', "it has no 'accuracy'"),
+        ('{"trainer": "CoOp", "dataset": "EuroSAT", "metrics": [1]}', "its metrics is not an object"),
+        ('{"trainer": "CoOp", "dataset": "EuroSAT", "metrics": null}', "its metrics is not an object"),
+        ('{"trainer": 1, "dataset": "EuroSAT", "metrics": {"accuracy": 1}}', "its trainer is not a text"),
+        ('{"trainer": "C", "dataset": "E", "metrics": {"accuracy": 1}, "config": [1]}', "its config is not an object"),
+        ('{"trainer": "C", "dataset": "E", "metrics": {"accuracy": 1}, "protocol": "a"}', "its protocol is not an"),
+        ('{"trainer": "C", "dataset": "E", "metrics": {"accuracy": 1}, "sessions": [null]}', "cannot be used"),
+        ('{"trainer": "C", "dataset": "E", "metrics": {"accuracy": 1' + 400 * "0" + "}}", "cannot be used"),
     ],
 )
 def test_broken_run_is_named_and_the_others_are_shown(
@@ -132,6 +139,16 @@ def test_half_finished_tree(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert "seed2: log.txt: training stopped in epoch 7 of 50" in printed.err
     assert "seed3: log.txt: training finished, the evaluation did not" in printed.err
     assert "seed4: log.txt: the log is empty" in printed.err
+
+
+def test_accuracy_that_is_no_number_is_called_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_pair(tmp_path, 80.0, 60.0)
+    text = result(800).replace("* accuracy: 80.0%", "* accuracy: nan%")
+    folder = tmp_path / "base2new/train_base/eurosat/shots_4/CoOp/vit_b16/seed2"
+    write_log(folder, head("CoOp", "EuroSAT", "base", 2), training(), text)
+    assert main([str(tmp_path)]) == 1
+    told = capsys.readouterr().err
+    assert f"{folder}: its accuracy is nan" in told
 
 
 def test_nothing_finished(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,9 @@ from tests.report.trees import head, result, write_log
 
 
 def test_arguments_and_configuration_stand_between_stars(tmp_path: Path) -> None:
-    text = head("CoOp", "EuroSAT", "new", seed=3, epochs=200, backbone="RN50", model_dir="output/x/seed3", load_epoch=50)
+    text = head(
+        "CoOp", "EuroSAT", "new", seed=3, epochs=200, backbone="RN50", model_dir="output/x/seed3", load_epoch=50
+    )
     log = read_log(write_log(tmp_path, text, result(700)))
     assert log.evaluates_only
     assert {key: log.arguments[key] for key in ("backbone", "load_epoch", "model_dir", "seed", "trainer")} == {
