@@ -81,6 +81,25 @@ def test_average_over_fewer_datasets_is_computed_and_said(tmp_path: Path) -> Non
     assert "computed from its figures on these 2 datasets" in found.caption
 
 
+def test_transfer_beside_the_papers(tmp_path: Path) -> None:
+    common = {"trainer": "CoOp", "subset": "all"}
+    write_results(tmp_path / "imagenet/CoOp/vit_b16_4shots/seed1", 69.0, dataset="ImageNet", **common)
+    targets = [name for name in figures()["transfer"]["datasets"]["CoOp"] if name not in ("ImageNet", "Average")]
+    for name in targets:
+        folder = tmp_path / f"evaluation/CoOp/vit_b16_4shots/{name.lower()}/seed1"
+        write_results(folder, 60.0, dataset=name, **common)
+    whole = line(only_table(build([tmp_path], Options(paper=True)), "To other datasets"), "CoOp (paper)")
+    # As the paper prints them.
+    assert (whole["source"], whole["target"], whole["H"]) == (near(69.06), near(59.88), near(61.52))
+    for name in targets[2:]:
+        (tmp_path / f"evaluation/CoOp/vit_b16_4shots/{name.lower()}/seed1/results.json").unlink()
+    part = line(only_table(build([tmp_path], Options(paper=True)), "To other datasets"), "CoOp (paper)")
+    one, two = (figures()["transfer"]["datasets"]["CoOp"][name] for name in targets[:2])
+    source = figures()["transfer"]["datasets"]["CoOp"]["ImageNet"]
+    assert part["target"] == near((one + two) / 2)
+    assert part["H"] == near((2 * source * one / (source + one) + 2 * source * two / (source + two)) / 2)
+
+
 def test_sessions_beside_the_papers(tmp_path: Path) -> None:
     values = [88.0] * 9
     write_results(tmp_path / "seed1", 88.0, trainer="CoOpFSCIL", dataset="CIFAR100FSCIL", subset="all", sessions=values)

@@ -315,6 +315,28 @@ def test_sweep_of_a_setting_is_found_in_the_configurations(tmp_path: Path) -> No
     assert chart.series[0].y == (70.0, 74.0, 72.0)
 
 
+def test_points_of_a_sweep_are_over_the_datasets_that_all_of_them_have(tmp_path: Path) -> None:
+    for value, datasets in ((0.0, {"EuroSAT": 70.0, "DTD": 50.0}), (1.0, {"EuroSAT": 74.0})):
+        settings = {"TRAINER": {"NAME": "CoCoAMix", "COCOAMIX": {"W": value}}}
+        for dataset, base in datasets.items():
+            names = {"trainer": "CoCoAMix", "dataset": dataset, "config_name": f"w{value}"}
+            write_pair(tmp_path, base, 60.0, config=settings, **names)
+    found = only_table(build([tmp_path]), "CoCoA-Mix: sweep of w (EuroSAT)")
+    assert [(one.label, one.values[0].mean) for one in found.lines] == [("0", 70.0), ("1", 74.0)]
+
+
+def test_least_forgetting_is_the_best(tmp_path: Path) -> None:
+    for trainer, values in (("CoOpFSCIL", [90.0, 60.0]), ("CoCoAMixFSCIL", [80.0, 70.0])):
+        names = {"trainer": trainer, "dataset": "ShapesFSCIL", "subset": "all"}
+        write_results(tmp_path / f"fscil/{trainer}/seed1", values[-1], sessions=values, **names)
+    found = only_table(build([tmp_path]), "ShapesFSCIL")
+    place = [column.key for column in found.columns].index("PD")
+    assert {one.label: (one.values[place].mean, one.values[place].best) for one in found.lines} == {
+        "CoOp-FSCIL": (30.0, False),
+        "CoCoA-Mix": (10.0, True),
+    }
+
+
 def test_sessions_of_class_incremental_runs(tmp_path: Path) -> None:
     for seed, values in {1: [90.0, 80.0, 70.0], 2: [92.0, 84.0, 70.0]}.items():
         sessions = [{"session": number, "accuracy": value} for number, value in enumerate(values)]
