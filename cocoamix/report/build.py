@@ -165,7 +165,7 @@ def _fill_base_to_new(
     if compared:
         section.tables.insert(1, compared)  # below the averages, or the only dataset
     if options.paper:
-        section.tables += printed.beside_tables(rows, datasets, f"{key}-paper")
+        section.tables += printed.beside_tables(rows, datasets, f"{key}-paper", section.notes)
         _say_paper(section, "base_to_new", printed_somewhere, rows, shots, ", ".join(datasets))
     for sweep, chart in find_sweeps(rows, averaged or datasets, key):
         section.tables.append(sweep)

@@ -10,7 +10,7 @@ import pytest
 from cocoamix.report.build import Options, build
 from cocoamix.report.names import dataset_name
 from cocoamix.report.paper import figures
-from tests.conftest import SHARED
+from tests.conftest import ROOT, SHARED
 from tests.report.test_peers import line, near
 from tests.report.test_rows import only_table
 from tests.report.trees import write_pair, write_results
@@ -58,6 +58,37 @@ def test_beside_ours(tmp_path: Path) -> None:
     notes = report.sections[0].notes
     assert any("printed figures of CoCoA-Mix" in note and "4 shots" in note for note in notes)
     assert not any("settings differ" in note for note in notes)
+
+
+def test_variants_are_not_laid_beside_the_papers_method(tmp_path: Path) -> None:
+    for value in (0.0, 5.0):
+        settings = {"TRAINER": {"NAME": "CoCoAMix", "COCOAMIX": {"W": value, "ENSEMBLE": "coa", "BACKBONES": []}}}
+        write_pair(tmp_path, 80.0, 65.0, trainer="CoCoAMix", config=settings, config_name=f"w{value:g}")
+    uniform = {"TRAINER": {"NAME": "CoCoAMix", "COCOAMIX": {"W": 5.0, "ENSEMBLE": "uniform"}}}
+    write_pair(tmp_path, 80.0, 65.0, trainer="CoCoAMix", config=uniform, config_name="uniform")
+    report = build([tmp_path], Options(paper=True))
+    titles = [one.title for one in report.sections[0].tables if "beside" in one.title]
+    assert titles == [
+        "CoCoA-Mix (uniform) beside CoA-loss in the paper",
+        "CoCoA-Mix (w5) beside CoCoA-Mix in the paper",
+    ]
+    (note,) = (one for one in report.sections[0].notes if "settings differ" in one)
+    assert note.startswith("CoCoA-Mix (w0) is not laid beside CoCoA-Mix in the paper")
+    assert "TRAINER.COCOAMIX.W is 0 here, 5 in the paper" in note
+
+
+def test_papers_settings_are_those_of_the_configurations() -> None:
+    """Each key that is compared exists, and the configurations that are named after the paper's have its value."""
+    from cocoamix.trainers.command import parse_arguments, setup_cfg
+    from cocoamix.trainers.protocol import settings_of
+
+    names = {"CoA-loss": "CoCoAMix/vit_b16_ep50_uniform", "CoCoA-Mix": "CoCoAMix/vit_b16_ep50"}
+    for method, stated in figures()["base_to_new"]["settings"].items():
+        name = names.get(method, f"{method}/vit_b16_ep50")
+        file = ROOT / "configs" / "trainers" / f"{name}.yaml"
+        trainer = ["--trainer", name.split("/")[0], "--dataset-config-file", str(ROOT / "configs/datasets/shapes.yaml")]
+        settings = settings_of(setup_cfg(parse_arguments([*trainer, "--config-file", str(file)])))
+        assert {key: settings[key] for key in stated} == stated
 
 
 def test_differing_setting_is_said(tmp_path: Path) -> None:
