@@ -150,5 +150,5 @@ def test_shipped_plans_are_whole(name: str) -> None:
 
 
 def test_there_are_the_plans_of_the_paper() -> None:
-    wanted = "quick base2new transfer fscil losses ensembles weights outclasses sweep_w sweep_d fewshot"
+    wanted = "quick base2new transfer fscil losses losses_sweep ensembles weights outclasses sweep_w sweep_d fewshot"
     assert set(wanted.split()) <= set(shipped())

@@ -307,6 +307,8 @@ def test_sweep_of_a_setting_is_found_in_the_configurations(tmp_path: Path) -> No
     for value, base in ((0.0, 70.0), (1.0, 74.0), (5.0, 72.0)):
         settings = {"TRAINER": {"NAME": "CoCoAMix", "COCOAMIX": {"W": value, "MARGIN": 0.2}}}
         write_pair(tmp_path, base, 60.0, trainer="CoCoAMix", config=settings, config_name=f"w{value}")
+    names = tuple((f"CoCoAMix/w{value}", f"Mine, W {value:g}") for value in (0.0, 1.0, 5.0))  # as a plan calls them
+    assert only_table(build([tmp_path], Options(names=names)), "Mine: sweep of w (EuroSAT)")
     report = build([tmp_path])
     found = only_table(report, "CoCoA-Mix: sweep of w (EuroSAT)")
     assert [(one.label, one.values[0].mean) for one in found.lines] == [("0", 70.0), ("1", 74.0), ("5", 72.0)]
