@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 
 class UserError(Exception):
@@ -35,3 +35,14 @@ def report(error: UserError) -> int:
         print(message, file=log, flush=True)
     print(message, file=sys.stderr)
     return 2
+
+
+def run_command(command: Callable[[], int], stopped: str) -> int:
+    """Run a command; return its exit status, 2 for a mistake of the user, 130 with the words `stopped` for Ctrl-C."""
+    try:
+        return command()
+    except UserError as error:
+        return report(error)
+    except KeyboardInterrupt:
+        print(stopped, file=sys.stderr)
+        return 130

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-import statistics
 import sys
 import time
 from pathlib import Path
@@ -23,6 +22,10 @@ sys.path.insert(0, str(ROOT))
 from cocoamix.bench.benchmark import Summary, run_plan, tell  # noqa: E402
 from cocoamix.bench.plan import Plan, load_plan  # noqa: E402
 from cocoamix.files import write_json, write_text  # noqa: E402
+from cocoamix.report.cells import plain  # noqa: E402
+from cocoamix.report.render_markdown import layout  # noqa: E402
+from cocoamix.report.stats import harmonic  # noqa: E402
+from cocoamix.report.tables import METRICS, Seeds, summarise  # noqa: E402
 
 Rows = dict[str, list[tuple[float, float]]]  # by method, for each seed: accuracy on base and on new
 
@@ -38,28 +41,14 @@ def collect(plan: Plan, summary: Summary) -> Rows:
     }
 
 
-def harmonic(base: float, new: float) -> float:
-    """Return the harmonic mean."""
-    return 2 * base * new / (base + new) if base + new else 0.0
-
-
-def cell(values: list[float]) -> str:
-    mean = statistics.fmean(values)
-    return f"{mean:.2f}" if len(values) == 1 else f"{mean:.2f} ± {statistics.pstdev(values):.2f}"
-
-
 def table(rows: Rows) -> str:
-    """Return a Markdown table that also reads well on a terminal."""
-    cells = [["method", "base", "new", "H"]]
+    """Return base, new and H of each method, mean ± deviation over seeds, as the report computes them."""
+    lines = [["method", *(column.title for column in METRICS)]]
     for title, pairs in rows.items():
-        columns = [list(column) for column in zip(*pairs, strict=True)] + [[harmonic(*pair) for pair in pairs]]
-        cells.append([title, *(cell(column) for column in columns)])
-    widths = [max(len(row[i]) for row in cells) for i in range(4)]
-    lines = [
-        "| " + " | ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)) + " |" for row in cells
-    ]
-    lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
-    return "\n".join(lines)
+        seeds: list[Seeds] = [dict(enumerate(column)) for column in zip(*pairs, strict=True)]
+        seeds.append({seed: harmonic(*pair) for seed, pair in enumerate(pairs)})
+        lines.append([title, *(plain(summarise(one), column) for one, column in zip(seeds, METRICS, strict=True))])
+    return layout(lines)
 
 
 def main() -> int:

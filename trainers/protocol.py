@@ -21,26 +21,7 @@ from cocoamix import __version__
 from cocoamix.clip import FrozenCLIP
 from cocoamix.images import image_name
 from cocoamix.registry import plain_name
-
-# Keys that say where and how fast a run goes, not what it computes.
-_NOT_SETTINGS = {
-    "OUTPUT_DIR",
-    "RESUME",
-    "VERBOSE",
-    "USE_CUDA",
-    "DATASET.ROOT",
-    "MODEL.BACKBONE.WEIGHTS",  # the protocol has the hash of what is in the file
-    "MODEL.BACKBONE.TEXT_CHUNK",
-    "CACHE.MODE",
-    "CACHE.DIR",
-    "DATALOADER.NUM_WORKERS",
-    "TRAIN.PRINT_FREQ",
-    "TRAIN.CHECKPOINT_FREQ",
-    "TEST.PER_CLASS_RESULT",
-    "TEST.COMPUTE_CMAT",
-    "FSCIL.LAST_SESSION",
-    "DATALOADER.TEST.BATCH_SIZE",
-}
+from cocoamix.settings import NOT_SETTINGS
 
 
 def plain(node: Any) -> Any:
@@ -60,7 +41,7 @@ def flatten(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def settings_of(cfg: Mapping[str, Any]) -> dict[str, Any]:
     """Return every setting that a result can depend on, whichever trainer it is of."""
-    return {key: value for key, value in flatten(plain(cfg)).items() if key not in _NOT_SETTINGS}
+    return {key: value for key, value in flatten(plain(cfg)).items() if key not in NOT_SETTINGS}
 
 
 def training_settings(cfg: CfgNode, section: str) -> dict[str, Any]:

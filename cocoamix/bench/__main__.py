@@ -9,13 +9,14 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
-from cocoamix.errors import UserError
+from cocoamix.errors import run_command
 
 from . import __doc__ as about
 from .benchmark import ENGINES, How, print_commands, report, run_plan, tell
-from .plan import Plan, describe, load_plan, shipped
+from .plan import Plan, describe, load_plan, override, shipped
 
 
 def parser() -> argparse.ArgumentParser:
@@ -41,7 +42,12 @@ def parser() -> argparse.ArgumentParser:
         "--only", nargs="+", default=[], metavar="PATTERN", help="runs named like 'CoOp * seed 1 *', and what they need"
     )
     run.add_argument(
-        "--set", nargs=2, action="append", default=[], metavar=("KEY", "VALUE"), help="change the configuration of all"
+        "--set",
+        nargs=2,
+        action="append",
+        default=[],
+        metavar=("KEY", "VALUE"),
+        help="change the configuration of all runs, whatever the plan sets",
     )
     run.add_argument("-j", "--jobs", type=int, metavar="N", help="runs at a time (default: one per GPU, or per core)")
     run.add_argument("--gpus", metavar="LIST", help="GPUs to use, such as 0,1; none for cores alone (default: all)")
@@ -60,8 +66,8 @@ def read_plan(args: argparse.Namespace) -> Plan:
     plan = load_plan(args.plan, args.methods, args.datasets, args.seeds)
     root = args.root or plan.root or os.environ.get("DATA", "")
     output = Path(args.output).expanduser() if args.output else plan.output
-    options = (*plan.options, *((key, value) for key, value in args.set))
-    return replace(plan, root=str(Path(root).expanduser()) if root else "", output=output, options=options)
+    plan = override(plan, tuple((key, value) for key, value in args.set))
+    return replace(plan, root=str(Path(root).expanduser()) if root else "", output=output)
 
 
 def read_how(args: argparse.Namespace) -> How:
@@ -99,14 +105,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run, and turn what a person can mend into one sentence and exit status 2."""
-    try:
-        return run(arguments)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("\nStopped. What is done is kept; the same command goes on.", file=sys.stderr)
-        return 130
+    return run_command(partial(run, arguments), "\nStopped. What is done is kept; the same command goes on.")
 
 
 if __name__ == "__main__":

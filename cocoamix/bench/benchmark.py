@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import importlib.util
 import shlex
 import sys
@@ -108,6 +109,11 @@ def run_plan(plan: Plan, how: How | None = None) -> Summary:
     try:
         if judged.due:
             summary.outcomes += _engine(plan, how, judged, view)
+    except KeyboardInterrupt:
+        summary.outcomes += view.outcomes
+        view.close()
+        list_missing(summary)
+        raise
     finally:
         view.close()
     return summary
@@ -133,6 +139,11 @@ def tell(plan: Plan, summary: Summary, seconds: float) -> None:
     before = f", {len(summary.finished)} were finished before" if summary.finished else ""
     failed = f", {len(summary.failures)} are missing" if summary.failures else ""
     print(f"\n{plan.name}: {done} runs done in {duration(seconds)}{before}{failed}. They are below {plan.output}.")
+    list_missing(summary)
+
+
+def list_missing(summary: Summary) -> None:
+    """List what failed, with the reason and the file of all that the run said."""
     if summary.failures:
         print("Missing:", file=sys.stderr)
     for outcome in summary.failures:
@@ -151,10 +162,14 @@ def report(plan: Plan, summary: Summary) -> None:
         return
     module = importlib.import_module("cocoamix.report.__main__")
     print(flush=True)
-    module.main([*folders, *(text for pair in _names(plan) for text in ("--name", pair))])
-    print(f"\nA page with figures: python -m cocoamix.report {shlex.quote(str(plan.output))} --html report.html")
+    names = [text for pair in _names(plan) for text in ("--name", pair)]
+    module.main([*folders, *names])
+    page = [str(plan.output), *names, "--html", "report.html"]
+    print(f"\nA page with figures: python -m cocoamix.report {shlex.join(page)}")
 
 
 def _names(plan: Plan) -> Sequence[str]:
-    """Return what the report calls the methods, as the plan does."""
-    return [f"{method.trainer}/{method.label}={method.name}" for method in plan.methods]
+    """Return what the report calls the methods, as the plan does. An equals sign would end the pattern."""
+    return [
+        f"{glob.escape(f'{method.trainer}/{method.label}').replace('=', '?')}={method.name}" for method in plan.methods
+    ]

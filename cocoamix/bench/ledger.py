@@ -33,9 +33,11 @@ class State:
 
 def read_results(folder: Path) -> dict[str, Any] | None:
     """Return the results of a run, or None if there are none that can be used."""
-    found = _read_json(folder / RESULTS)
-    accuracy = (found.get("metrics") or {}).get("accuracy") if found else None
-    return found if isinstance(accuracy, (int, float)) else None
+    found = _read_json(folder / RESULTS) or {}
+    metrics, config = found.get("metrics"), found.get("config")
+    accuracy = metrics.get("accuracy") if isinstance(metrics, dict) else None
+    usable = isinstance(accuracy, (int, float)) and not isinstance(accuracy, bool)
+    return found if usable and (config is None or isinstance(config, dict)) else None
 
 
 def read_stamp(folder: Path) -> dict[str, Any]:
@@ -51,7 +53,7 @@ def write_stamp(run: Run, inputs: str, seconds: float | None = None) -> None:
 def _read_json(path: Path) -> dict[str, Any] | None:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     return content if isinstance(content, dict) else None
 

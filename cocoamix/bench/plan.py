@@ -32,6 +32,7 @@ class Method:
     config: Path  # its file
     label: str  # folder that CoOp's layout names after the configuration
     options: Options = ()
+    swept: tuple[str, ...] = ()  # keys of a sweep, which the label names with their values
     trained: bool = True  # a method that is not trained depends neither on the seed nor on the shots
     model_of: str = ""  # the method whose trained model this one evaluates under options of its own
 
@@ -60,6 +61,7 @@ class Plan:
     root: str = ""  # the data root
     store: str = ""  # CACHE.DIR of every run, seen from `output`; empty is the user's own, which all runs share, too
     options: Options = ()
+    overrides: Options = ()  # of the command line: they win over those of the plan and of its methods
     disposable: bool = False  # results of other settings or other code are deleted and made again
 
     def method(self, name: str) -> Method:
@@ -122,6 +124,7 @@ def load_plan(name: str, methods: Sequence[str] = (), datasets: Sequence[str] = 
         plan = replace(plan, source=_dataset(content.text("source"), here, content.where))
     elif "source" in content.keys:
         raise UserError(f"{content.where} has a source, which only the task xd trains on; its task is {task}.")
+    _check_models(plan.options, content.where)
     _check_folders(plan, content.where)
     return plan
 
@@ -135,6 +138,9 @@ class _Mapping:
     def __init__(self, content: Any, where: str) -> None:
         if not isinstance(content, Mapping):
             raise UserError(f"{where} should be keys with values, but is {_kind(content)}.")
+        for key in content:
+            if not isinstance(key, str):
+                raise UserError(f"{where} has the key {key!r}, which is {_kind(key)}; a text is expected.")
         self.keys, self.where = dict(content), where
 
     def check_keys(self, known: Sequence[str], needed: Sequence[str]) -> None:
@@ -201,6 +207,7 @@ class _Draft(NamedTuple):
     name: str
     options: Options
     tag: str
+    swept: tuple[str, ...] = ()
 
 
 def _methods(content: _Mapping, here: Path, wanted: Sequence[str]) -> list[Method]:
@@ -220,12 +227,14 @@ def _methods(content: _Mapping, here: Path, wanted: Sequence[str]) -> list[Metho
 
 def _variants(entry: _Mapping) -> list[_Draft]:
     """Return a method, or one for each value of its sweep."""
-    trainer, options = entry.text("trainer"), _options(entry, "set")
-    name, tag = entry.text("name", trainer), entry.text("tag", "")
+    trainer, options = _folder_name(entry, "trainer"), _options(entry, "set")
+    name, tag = entry.text("name", trainer), _folder_name(entry, "tag", "")
     sweep = entry.keys.get("sweep")
     if sweep is None:
         return [_Draft(entry, name, options, tag)]
     swept = _Mapping(sweep, f"The sweep of {name}")
+    if not swept.keys:
+        raise UserError(f"The sweep of {name} is empty; name a key and its values, or leave it out.")
     pairs = [[(key, value) for value in swept.sequence(key)] for key in swept.keys]
     variants = []
     for chosen in itertools.product(*pairs):
@@ -233,8 +242,16 @@ def _variants(entry: _Mapping) -> list[_Draft]:
         words = [f"{key.lower()}{value}".replace("/", "-") for key, value in pairs_shown]  # the name of a folder
         shown = ", ".join(f"{key} {value}" for key, value in pairs_shown)
         full_tag = "_".join(filter(None, [tag, *words]))
-        variants.append(_Draft(entry, f"{name}, {shown}", (*options, *chosen), full_tag))
+        variants.append(_Draft(entry, f"{name}, {shown}", (*options, *chosen), full_tag, tuple(swept.keys)))
     return variants
+
+
+def _folder_name(entry: _Mapping, key: str, default: str | None = None) -> str:
+    """Return a text that becomes the name of a folder, or a part of it; it must not lead out of CoOp's layout."""
+    value = entry.text(key, default)
+    if "/" in value or "\\" in value or value in (".", ".."):
+        raise UserError(f"{key} of {_inside(entry.where)} is {value!r}; the name of a folder is expected, not a path.")
+    return value
 
 
 def _show(value: Any) -> str:
@@ -273,18 +290,31 @@ def _with_models(drafts: Sequence[_Draft], wanted: list[str], where: str) -> set
     return kept
 
 
+def override(plan: Plan, options: Options) -> Plan:
+    """Return a plan whose runs all take these options, whatever the plan and its methods set."""
+    _check_models(options, "--set")
+    for key, _ in options:
+        for method in plan.methods:
+            if key in method.swept:
+                raise UserError(
+                    f"--set {key} would undo the sweep of {key} in the plan {plan.name}. Choose among its methods "
+                    f"with --methods, such as {method.name!r}."
+                )
+    return replace(plan, overrides=options)
+
+
 def models_in(options: Options) -> list[str]:
     """Return the methods whose run folders `{run:NAME}` in option values stands for."""
     return [part.split("}")[0] for _, value in options for part in str(value).split("{run:")[1:]]
 
 
 def _method(draft: _Draft, here: Path) -> Method:
-    entry, name, options, tag = draft
+    entry, name, options, tag, swept = draft
     trainer = entry.text("trainer")
     file = _trainer_file(entry.text("config"), trainer, here, name)
     label = f"{file.stem}_{tag}" if tag else file.stem
     model_of = entry.text("model_of", "")
-    return Method(name, trainer, file, label, options, entry.flag("train", True), model_of)
+    return Method(name, trainer, file, label, options, swept, entry.flag("train", True), model_of)
 
 
 def _trainer_file(config: str, trainer: str, here: Path, method: str) -> Path:
@@ -373,6 +403,12 @@ def _check_wanted(flag: str, wanted: Sequence[str], there: Sequence[str]) -> Non
             raise UserError(
                 f"{flag} names {name}, which is not in the plan.{nearest(name, there)} It has: {', '.join(there)}."
             )
+
+
+def _check_models(options: Options, where: str) -> None:
+    """Refuse {run:NAME} where it does not say of which method's runs it is meant to be a part."""
+    if models_in(options):
+        raise UserError(f"{where} has {{run:...}} in a value of set; it belongs into the set of a method.")
 
 
 def _check_folders(plan: Plan, where: str) -> None:

@@ -172,7 +172,7 @@ def _make(plan: Plan, place: _Place) -> Run:
     options: dict[str, Any] = {"DATASET.NUM_SHOTS": place.shots} if place.shots else {}
     if plan.task == "base2new":
         options["DATASET.SUBSAMPLE_CLASSES"] = place.subset
-    options.update([*plan.options, *method.options])
+    options.update([*plan.options, *method.options, *plan.overrides])
     if plan.store:
         options["CACHE.DIR"] = plan.output / Path(plan.store).expanduser()
     others = {}  # the runs that values name as {run:METHOD}: where that method was trained

@@ -47,6 +47,7 @@ class View:
     """
 
     def __init__(self, runs: Sequence[Run], pace: Pace, at_once: int) -> None:
+        self.outcomes: list[Outcome] = []  # so far
         self._waiting = list(runs)
         self._total, self._failed = len(runs), 0
         self._pace, self._at_once = pace, max(1, at_once)
@@ -72,6 +73,7 @@ class View:
 
     def ended(self, outcome: Outcome, running: Iterable[tuple[Run, float]]) -> None:
         """Show how a run ended."""
+        self.outcomes.append(outcome)
         self._waiting = [run for run in self._waiting if run.folder != outcome.run.folder]
         if outcome.status == DONE:
             self._pace.record(outcome.run, outcome.seconds)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
-from cocoamix.errors import UserError
+from cocoamix.errors import UserError, run_command
 
 from . import __doc__ as about
 from .building import resolve_name, source_of
@@ -84,14 +85,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run, and turn what a person can mend into one sentence and exit status 2."""
-    try:
-        return run(arguments)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("Stopped. The same command goes on from where it was.", file=sys.stderr)
-        return 130
+    return run_command(partial(run, arguments), "Stopped. The same command goes on from where it was.")
 
 
 if __name__ == "__main__":

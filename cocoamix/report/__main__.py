@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cocoamix.errors import UserError
+from cocoamix.errors import report as report_error
 from cocoamix.files import write_json, write_text
 
 from . import render_latex, render_markdown, render_text
@@ -100,9 +101,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # as by `| head`: who stops reading has what they wanted
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (UserError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    except UserError as error:
+        return report_error(error)
+    except OSError as error:
+        return report_error(UserError(str(error)))
 
 
 if __name__ == "__main__":

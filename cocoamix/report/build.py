@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 
 from cocoamix.errors import UserError
 
+from . import differences
 from . import paper as printed
-from .differences import difference_table, find_baseline, no_baseline
+from .differences import Baseline
 from .names import is_zero_shot, simplify, sort_datasets
 from .read import Inventory, Problem, Run, find_runs
 from .rows import Row, find_sources, make_rows
@@ -26,6 +27,7 @@ from .tables import (
     shots_average_table,
     shots_kind,
     shots_table,
+    sort_shots,
     transfer_table,
 )
 
@@ -61,19 +63,18 @@ def build(directories: Sequence[str | os.PathLike[str]], options: Options | None
     options = options or Options()
     inventory = find_runs(directories)
     runs = find_sources(inventory.runs)
-    labels: list[str] = []
-    sections = _base_to_new(runs, options, inventory, labels)
-    sections += _transfer(runs, options, inventory, labels)
-    sections += _sessions(runs, options, inventory, labels)
-    sections += _few_shot(runs, options, inventory, labels)
+    baseline = Baseline(options.baseline)
+    sections = _base_to_new(runs, options, inventory, baseline)
+    sections += _transfer(runs, options, inventory, baseline)
+    sections += _sessions(runs, options, inventory, baseline)
+    sections += _few_shot(runs, options, inventory, baseline)
     if not sections:
         first = inventory.problems[0]
         raise UserError(
             f"None of the {len(inventory.problems)} run(s) below {', '.join(map(str, directories))} has a result. "
             f"The first: {first.folder}: {first.reason}."
         )
-    if options.baseline and not any(simplify(options.baseline) in simplify(label) for label in labels):
-        raise no_baseline(options.baseline, labels)
+    baseline.check()
     notes = list(dict.fromkeys(inventory.notes))
     problems = list(dict.fromkeys(inventory.problems))
     for section in sections:
@@ -105,19 +106,18 @@ def _setting(shots: int | None) -> str:
 # ---------------------------------------------------------------------------------------- base to new
 
 
-def _base_to_new(runs: Sequence[Run], options: Options, inventory: Inventory, labels: list[str]) -> list[Section]:
+def _base_to_new(runs: Sequence[Run], options: Options, inventory: Inventory, baseline: Baseline) -> list[Section]:
     runs = [run for run in runs if run.task == "base2new"]
     sections = []
     for shots in _groups(runs) if runs else []:
         rows = _sort(make_rows(_of_shots(runs, shots), options.names, inventory))
-        labels += [row.label for row in rows]
         key = "base2new" + ("" if shots is None else f"-{shots}")
         section = Section(key, f"Base to new{_setting(shots)}")
         halves = [run.dataset for row in rows for run in row.runs if run.subset != "all"]
         datasets = sort_datasets(halves)
         averaged = _averaged(rows, datasets, options, section)
         if datasets:
-            _fill_base_to_new(section, rows, datasets, averaged, shots, options)
+            _fill_base_to_new(section, rows, datasets, averaged, shots, options, baseline)
         whole = all_classes_table(rows, sort_datasets(run.dataset for row in rows for run in row.runs), f"{key}-all")
         section.tables += [whole] if whole else []
         sections.append(section)
@@ -136,11 +136,16 @@ def _averaged(rows: Sequence[Row], datasets: list[str], options: Options, sectio
 
 
 def _fill_base_to_new(
-    section: Section, rows: list[Row], datasets: list[str], averaged: list[str], shots: int | None, options: Options
+    section: Section,
+    rows: list[Row],
+    datasets: list[str],
+    averaged: list[str],
+    shots: int | None,
+    options: Options,
+    baseline: Baseline,
 ) -> None:
     key = section.key
     printed_somewhere = False
-    baseline = find_baseline(rows, options.baseline) if options.baseline else None
     if len(averaged) > 1:
         table = average_table(rows, averaged, f"{key}-average")
         section.tables.append(table)
@@ -155,12 +160,12 @@ def _fill_base_to_new(
         section.tables.append(table)
         if options.paper:
             printed_somewhere |= printed.add_to_dataset_table(table, dataset)
-    if baseline:
-        differences = difference_table(rows, baseline, averaged or datasets, f"{key}-difference", section.notes)
-        if differences:
-            section.tables.insert(1, differences)  # below the averages, or the only dataset
+    measures = differences.base_to_new(averaged or datasets)
+    compared = baseline.add_to(rows, measures, f"{key}-difference", section.notes)
+    if compared:
+        section.tables.insert(1, compared)  # below the averages, or the only dataset
     if options.paper:
-        section.tables += printed.beside_tables(rows, datasets, f"{key}-paper")
+        section.tables += printed.beside_tables(rows, datasets, f"{key}-paper", section.notes)
         _say_paper(section, "base_to_new", printed_somewhere, rows, shots, ", ".join(datasets))
     for sweep, chart in find_sweeps(rows, averaged or datasets, key):
         section.tables.append(sweep)
@@ -181,7 +186,7 @@ def _say_paper(section: Section, part: str, there: bool, rows: list[Row], shots:
 # ---------------------------------------------------------------------------------------- transfer
 
 
-def _transfer(runs: Sequence[Run], options: Options, inventory: Inventory, labels: list[str]) -> list[Section]:
+def _transfer(runs: Sequence[Run], options: Options, inventory: Inventory, baseline: Baseline) -> list[Section]:
     moved = [run for run in runs if run.task == "transfer"]
     zero_shot = [run for run in runs if run.task == "few-shot" and is_zero_shot(run.trainer)]
     sections = []
@@ -189,7 +194,6 @@ def _transfer(runs: Sequence[Run], options: Options, inventory: Inventory, label
         chosen = [run for run in moved if run.source == source]
         for shots in _groups(chosen):
             rows = _sort(make_rows(_of_shots(chosen + zero_shot, shots), options.names, inventory))
-            labels += [row.label for row in rows]
             key = f"transfer-{simplify(source) or 'unknown'}" + ("" if shots is None else f"-{shots}")
             section = Section(key, f"Transfer from {source or 'an unknown source'}{_setting(shots)}")
             targets = sort_datasets(run.dataset for run in chosen if run.dataset != source)
@@ -205,6 +209,11 @@ def _transfer(runs: Sequence[Run], options: Options, inventory: Inventory, label
                 section.tables.append(
                     transfer_table(rows, source, domains, f"{key}-domains", "To other domains of the source")
                 )
+            for reached, name, what in ((others, "datasets", "other datasets"), (domains, "domains", "other domains")):
+                shown = [row for row in rows if any(row.by_seed(target, "all") for target in reached)]
+                measures = differences.transfer(source, reached)
+                compared = baseline.add_to(shown, measures, f"{key}-{name}-difference", section.notes, what)
+                section.tables += [compared] if compared else []
             sections.append(section)
     return sections
 
@@ -212,18 +221,21 @@ def _transfer(runs: Sequence[Run], options: Options, inventory: Inventory, label
 # ---------------------------------------------------------------------------------------- sessions
 
 
-def _sessions(runs: Sequence[Run], options: Options, inventory: Inventory, labels: list[str]) -> list[Section]:
+def _sessions(runs: Sequence[Run], options: Options, inventory: Inventory, baseline: Baseline) -> list[Section]:
     chosen = [replace(run, subset="all") for run in runs if run.task == "fscil"]
     if not chosen:
         return []
     section = Section("fscil", "Few-shot class-incremental learning")
     for dataset in sort_datasets(run.dataset for run in chosen):
         rows = _sort(make_rows([run for run in chosen if run.dataset == dataset], options.names, inventory))
-        labels += [row.label for row in rows]
         table = sessions_table(rows, dataset, f"fscil-{simplify(dataset)}")
         if options.paper:
             _say_paper(section, "fscil", printed.add_to_sessions_table(table, rows), rows, None, dataset)
         section.tables.append(table)
+        count = sum(column.key.startswith("session_") for column in table.columns)
+        measures = differences.sessions(dataset, count)
+        compared = baseline.add_to(rows, measures, f"{table.key}-difference", section.notes, dataset)
+        section.tables += [compared] if compared else []
         section.charts.append(curves_chart(table, f"fscil-{simplify(dataset)}-curves", dataset, "session"))
     return [section]
 
@@ -231,18 +243,22 @@ def _sessions(runs: Sequence[Run], options: Options, inventory: Inventory, label
 # ---------------------------------------------------------------------------------------- few-shot
 
 
-def _few_shot(runs: Sequence[Run], options: Options, inventory: Inventory, labels: list[str]) -> list[Section]:
+def _few_shot(runs: Sequence[Run], options: Options, inventory: Inventory, baseline: Baseline) -> list[Section]:
     chosen = [replace(run, subset=shots_kind(run.trainer, run.shots)) for run in runs if run.task == "few-shot"]
     if not chosen or (all(is_zero_shot(run.trainer) for run in chosen) and any(run.task == "transfer" for run in runs)):
         return []
     section = Section("few-shot", "Few-shot, all classes")
     rows = _sort(make_rows(chosen, options.names, inventory))
-    labels += [row.label for row in rows]
     datasets = sort_datasets(run.dataset for run in chosen)
     tables = [shots_average_table(rows, datasets, "few-shot-average")] if len(datasets) > 1 else []
     tables = [one for one in tables if not all(value.mean is None for line in one.lines for value in line.values)]
     tables += [shots_table(rows, dataset, f"few-shot-{simplify(dataset)}") for dataset in datasets]
     section.tables += tables
+    kinds = sort_shots({run.subset for row in rows for run in row.runs})
+    measures = differences.few_shot(datasets, kinds)
+    compared = baseline.add_to(rows, measures, "few-shot-difference", section.notes)
+    if compared:
+        section.tables.insert(1, compared)
     for table in tables:
         if sum(column.key[0].isdigit() for column in table.columns) > 1:
             section.charts.append(curves_chart(table, f"{table.key}-curves", table.title, "shots"))

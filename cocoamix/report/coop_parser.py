@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from cocoamix.errors import UserError
+from cocoamix.errors import UserError, report
 
 from .logs import FINISHED, RESULT, list_logs
 from .stats import deviation, mean
@@ -89,6 +89,5 @@ def main(argv: Sequence[str] | None = None) -> int:
         else:
             summarise_folder(Path(args.directory), args)
     except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+        return report(error)
     return 0

@@ -14,11 +14,12 @@ FINISHED = re.compile(rb"^[^\S\n]*Finish(?:ed)? training[^\S\n]*\r?$", re.MULTIL
 RESULT = re.compile(rb"^[^\S\n]*=> result", re.MULTILINE)
 
 _EVALUATED = re.compile(rb"Evaluate on the \*(\w+)\* set")
-_METRIC = re.compile(rb"^[^\S\n]*\* ?(\w+): ([-+.,\deE]+)%?[^\S\n]*\r?$", re.MULTILINE)
+_METRIC = re.compile(rb"^[^\S\n]*\* ?(\w+): ([-+.,\deE]+|[-+]?(?:nan|inf))%?[^\S\n]*\r?$", re.MULTILINE)
 _EPOCH = re.compile(rb"epoch:? \[(\d+)/(\d+)\]")
-_ARGUMENTS = re.compile(rb"^\*+ ?Arguments ?\*+", re.MULTILINE)
-_CONFIG = re.compile(rb"^\*+ ?Config ?\*+", re.MULTILINE)
-_AFTER_CONFIG = re.compile(rb"^(?:\*|Collecting env)", re.MULTILINE)
+# CoOp's print_args writes each heading between two lines of stars; what it heads begins below the second.
+_ARGUMENTS = re.compile(rb"^\*+ ?Arguments ?\*+[^\S\n]*\n(?:\*+[^\S\n]*\n)?", re.MULTILINE)
+_CONFIG = re.compile(rb"^\*+ ?Config ?\*+[^\S\n]*\n(?:\*+[^\S\n]*\n)?", re.MULTILINE)
+_AFTER = re.compile(rb"^(?:\*|Collecting env)", re.MULTILINE)
 _KEY = re.compile(r"^( *)([A-Za-z_][\w.]*):(?: (.*))?$")
 
 
@@ -31,7 +32,7 @@ class Log:
     metrics: dict[str, dict[str, float]] = field(
         default_factory=dict
     )  # by split: base, new, or "" for the one there is
-    unfinished: str = ""  # why there is no result
+    unfinished: str = ""  # why there is no result, or what it lacks
 
     @property
     def evaluates_only(self) -> bool:
@@ -56,9 +57,12 @@ def read_log(path: Path) -> Log:
         return log
     # A log that has no end of training and no epoch is of an evaluation: its result follows `=> result`.
     start = finished.end() if finished else 0
-    log.metrics = _results(content, start, transductive=log.config.get("TRAINER.MODAL") == "base2novel")
-    if not any("accuracy" in metrics for metrics in log.metrics.values()):
-        log.metrics = {}
+    found = _results(content, start, transductive=log.config.get("TRAINER.MODAL") == "base2novel")
+    log.metrics = {split: metrics for split, metrics in found.items() if "accuracy" in metrics}
+    lacking = [split for split in found if split and split not in log.metrics]
+    if log.metrics and lacking:
+        log.unfinished = f"the result on {' and '.join(lacking)} classes has no accuracy"
+    elif not log.metrics:
         if finished:
             log.unfinished = "training finished, the evaluation did not"
         elif content.strip():
@@ -112,14 +116,17 @@ def _arguments(content: bytes) -> dict[str, str]:
     if mark is None:
         return {}
     arguments = {}
-    for line in content[mark.end() : mark.end() + 20_000].decode(errors="replace").splitlines()[1:]:
+    for line in _below(content, mark, 20_000).splitlines():
         match = _KEY.match(line)
-        if match is None or match.group(1):
-            if line.startswith("*"):
-                break
-            continue
-        arguments[match.group(2)] = (match.group(3) or "").strip()
+        if match is not None and not match.group(1):
+            arguments[match.group(2)] = (match.group(3) or "").strip()
     return arguments
+
+
+def _below(content: bytes, heading: re.Match[bytes], most: int) -> str:
+    """Return what stands below a heading, up to the next one."""
+    end = _AFTER.search(content, heading.end(), heading.end() + most)
+    return content[heading.end() : end.start() if end else heading.end() + most].decode(errors="replace")
 
 
 def _config(content: bytes) -> dict[str, Any]:
@@ -129,10 +136,8 @@ def _config(content: bytes) -> dict[str, Any]:
         return {}
     flat: dict[str, Any] = {}
     above: list[tuple[int, str]] = []  # indents and keys of the sections around a line
-    end = _AFTER_CONFIG.search(content, mark.end(), mark.end() + 60_000)
     # Dassl's own configuration has some 4,000 characters; nobody prints ten times that.
-    text = content[mark.end() : end.start() if end else mark.end() + 60_000].decode(errors="replace")
-    for line in text.splitlines():
+    for line in _below(content, mark, 60_000).splitlines():
         match = _KEY.match(line)
         if match is None:
             continue

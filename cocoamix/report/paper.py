@@ -8,8 +8,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from .logs import canonical
 from .names import simplify
-from .rows import Row
+from .rows import Row, show
 from .stats import harmonic, mean
 from .tables import METRICS, PLAIN, Column, Line, Table, Value, measure, summarise
 
@@ -30,6 +31,16 @@ def paper_method(row: Row, methods: Sequence[str]) -> str | None:
     if simplify(row.trainer) == "cocoamix" and settings.get("TRAINER.COCOAMIX.ENSEMBLE") == "uniform":
         return names.get("coaloss")
     return names.get(simplify(row.label.split(" (")[0].split(" [")[0]))
+
+
+def other_settings(row: Row, method: str) -> list[str]:
+    """Return in what the runs of a row differ from the settings that the paper states for a method, in words."""
+    words: dict[str, None] = {}
+    for key, value in figures()["base_to_new"]["settings"].get(method, {}).items():
+        for run in row.runs:
+            if key in run.settings and run.settings[key] != canonical(value):
+                words[f"{key} is {show(run.settings[key])} here, {show(canonical(value))} in the paper"] = None
+    return list(words)
 
 
 def _value(entry: dict[str, float]) -> Value:
@@ -88,14 +99,20 @@ def add_to_average_table(table: Table, datasets: Sequence[str]) -> bool:
     return True
 
 
-def beside_tables(rows: Sequence[Row], datasets: Sequence[str], key: str) -> list[Table]:
-    """Return for each method that the paper has one table: ours, the paper's and the difference, by dataset."""
+def beside_tables(rows: Sequence[Row], datasets: Sequence[str], key: str, notes: list[str]) -> list[Table]:
+    """Return for each method that the paper has one table: ours, the paper's and the difference, by dataset.
+
+    Variants of other settings than the paper's are not laid beside it: that goes to the notes.
+    """
     printed = figures()["base_to_new"]["datasets"]
     shared = [dataset for dataset in datasets if dataset in printed]
     tables = []
     for row in rows:
         method = paper_method(row, list(printed["Average"]))
         if method is None or not shared:
+            continue
+        if differing := other_settings(row, method):
+            notes.append(f"{row.label} is not laid beside {method} in the paper; settings differ: {differing[0]}.")
             continue
         lines = []
         for dataset in shared:

@@ -68,6 +68,7 @@ STYLE: dict[Any, Any] = {
     "lines.linewidth": 1.8,
     "lines.markersize": 5,
     "text.color": INK[0],
+    "text.parse_math": False,  # a dollar sign in a name is a dollar sign
     "svg.fonttype": "none",  # letters stay letters: they can be selected, searched and read aloud
     "svg.hashsalt": "cocoamix",  # the same report gives the same file
 }

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cocoamix.errors import UserError
+from cocoamix.settings import NOT_SETTINGS
 
 from .logs import Log, canonical, list_logs, read_log
 from .names import dataset_name, is_zero_shot, simplify
@@ -18,11 +19,10 @@ from .paths import Place, read_path
 
 RESULTS = "results.json"
 
-# Settings that say where and how fast a run goes, or that differ from run to run by design.
-_NOT_SETTINGS = re.compile(
-    r"^(?:OUTPUT_DIR|RESUME|VERBOSE|USE_CUDA|SEED|DATASET\.(?:ROOT|NAME|NUM_SHOTS|SUBSAMPLE_CLASSES)|CACHE\..*|INPUT\..*"
-    r"|MODEL\.BACKBONE\.(?:NAME|WEIGHTS|SOURCE|ACTIVATION|TEXT_CHUNK)|DATALOADER\.NUM_WORKERS|DATALOADER\.TEST\..*"
-    r"|TRAIN\.PRINT_FREQ|TRAIN\.CHECKPOINT_FREQ|TEST\..*|FSCIL\.LAST_SESSION|TRAINER\.NAME|TRAINER\.\w+\.PREC)$"
+# Beside what is no setting at all: what the path or the protocol of a run tells, and what differs from seed to seed.
+_TOLD_ELSEWHERE = re.compile(
+    r"^(?:SEED|DATASET\.(?:NAME|NUM_SHOTS|SUBSAMPLE_CLASSES)|CACHE\..*|INPUT\..*|MODEL\.BACKBONE\.(?:NAME|SOURCE|ACTIVATION)"
+    r"|DATALOADER\.TEST\..*|TEST\..*|TRAINER\.NAME|TRAINER\.\w+\.PREC|TRAINER\.ENLEARN\.PROMPTS)$"
 )
 
 
@@ -47,6 +47,7 @@ class Run:
     settings: dict[str, Any] = field(default_factory=dict)  # dotted keys
     fingerprint: str = ""
     rest: tuple[str, ...] = ()  # folders above that have no known meaning
+    epoch: int | None = None  # epochs of training that the evaluated model had, where it is the last one's
     written: float = 0.0
     read_from: str = RESULTS
     title: str = ""  # what the run calls its method, where it says so
@@ -114,7 +115,7 @@ def _read_folder(folder: Path, names: list[str], place: Place, origin: int, inve
     if RESULTS in names:
         try:
             inventory.runs.append(_read_results(folder, names, place, origin))
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
             reason = f"{RESULTS} cannot be used ({_explain(error)})"
             inventory.problems.append(Problem(str(folder), reason, "broken"))
         return
@@ -136,6 +137,8 @@ def _read_folder(folder: Path, names: list[str], place: Place, origin: int, inve
                 return
             if reason:
                 inventory.notes.append(f"{folder}: {reason}; the result of the earlier {path.name} was taken.")
+            if log.unfinished:
+                inventory.problems.append(Problem(str(folder), f"{path.name}: {log.unfinished}", "unfinished"))
             return
         reason = reason or f"{path.name}: {log.unfinished}"
     inventory.problems.append(Problem(str(folder), reason, "unfinished"))
@@ -163,6 +166,7 @@ def _read_results(folder: Path, names: list[str], place: Place, origin: int) -> 
     data = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(data, dict):
         raise TypeError("it is not an object")
+    _check_types(data)
     metrics = {
         key: float(value)
         for key, value in data["metrics"].items()
@@ -172,7 +176,7 @@ def _read_results(folder: Path, names: list[str], place: Place, origin: int) -> 
     if sessions:
         metrics.setdefault("accuracy", sessions[-1])
     config = flatten(data.get("config") or {})
-    shots = data.get("shots")
+    shots, protocol = data.get("shots"), flatten(data.get("protocol") or {})
     run = Run(
         folder=str(folder),
         origin=origin,
@@ -183,13 +187,14 @@ def _read_results(folder: Path, names: list[str], place: Place, origin: int) -> 
         dataset=dataset_name(str(data["dataset"])),
         subset=str(data.get("subset") or place.subset or "all"),
         shots=shots if isinstance(shots, int) and shots > 0 else place.shots,
-        seed=data["seed"] if isinstance(data.get("seed"), int) else place.seed,
+        seed=_seed(data.get("seed"), place),
         metrics=metrics,
         sessions=sessions,
-        protocol=flatten(data.get("protocol") or {}),
+        protocol=protocol,
         settings=_settings(config, str(data["trainer"])),
         fingerprint=str(data.get("fingerprint") or ""),
         rest=place.rest,
+        epoch=_last_epoch(data.get("epoch"), protocol),
         written=path.stat().st_mtime,
         title=data["method"] if isinstance(data.get("method"), str) else "",
     )
@@ -201,13 +206,41 @@ def _read_results(folder: Path, names: list[str], place: Place, origin: int) -> 
     return _with_task(run)
 
 
+def _check_types(data: Mapping[str, Any]) -> None:
+    """Refuse what is there but not of the kind that train.py writes."""
+    for key, kind, words in (
+        ("trainer", str, "a text"),
+        ("dataset", str, "a text"),
+        ("subset", str, "a text"),
+        ("metrics", Mapping, "an object"),
+        ("config", Mapping, "an object"),
+        ("protocol", Mapping, "an object"),
+    ):
+        needed = key in ("trainer", "dataset", "metrics")
+        if key not in data and needed:
+            raise KeyError(key)
+        if not isinstance(data.get(key), kind) and (needed or data.get(key) is not None):
+            raise TypeError(f"its {key} is not {words}")
+
+
+def _seed(stated: Any, place: Place) -> int | None:
+    """Return the seed; a run without one (-1) is told from its neighbours by its folder."""
+    return stated if isinstance(stated, int) and not isinstance(stated, bool) and stated >= 0 else place.seed
+
+
 def _settings(config: Mapping[str, Any], trainer: str) -> dict[str, Any]:
     """Return what a run was told to do. The sections of other trainers do not matter to it."""
     name = simplify(trainer)
     sections = {key.split(".")[1] for key in config if key.startswith("TRAINER.") and key.count(".") > 1}
     own = {section for section in sections if simplify(section) in name} or sections
     others = {key for key in config if key.startswith("TRAINER.") and key.split(".")[1] in sections - own}
-    return {key: value for key, value in config.items() if not _NOT_SETTINGS.match(key) and key not in others}
+    told = others | NOT_SETTINGS
+    return {key: value for key, value in config.items() if key not in told and not _TOLD_ELSEWHERE.match(key)}
+
+
+def _last_epoch(epoch: Any, protocol: Mapping[str, Any]) -> int | None:
+    """Return the epochs of a model; those of the best one differ from seed to seed and say nothing."""
+    return None if protocol.get("model_selection") == "best_val" or not isinstance(epoch, (int, float)) else int(epoch)
 
 
 def _sessions(data: Mapping[str, Any]) -> tuple[float, ...]:
@@ -264,6 +297,9 @@ def _runs_of_log(folder: Path, path: Path, log: Log, place: Place, origin: int) 
     shots = place.shots
     if isinstance(printed_shots, float) and printed_shots > 0:
         shots = int(printed_shots)
+    protocol = _protocol_of_log(config, trainer)
+    loaded = arguments.get("load_epoch", "")
+    epochs = (int(loaded) if loaded.isdigit() else None) if log.evaluates_only else config.get("OPTIM.MAX_EPOCH")
     run = Run(
         folder=str(folder),
         origin=origin,
@@ -276,9 +312,10 @@ def _runs_of_log(folder: Path, path: Path, log: Log, place: Place, origin: int) 
         shots=shots,
         seed=place.seed if place.seed is not None else int(printed_seed) if printed_seed.isdigit() else None,
         metrics={},
-        protocol=_protocol_of_log(config, trainer),
+        protocol=protocol,
         settings=_settings(config, trainer),
         rest=place.rest,
+        epoch=_last_epoch(epochs, protocol),
         written=path.stat().st_mtime,
         read_from=path.name,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from html import escape
 from pathlib import Path
 
@@ -127,7 +128,8 @@ def _cell(value: Value, column: Column) -> str:
         )
     text = escape(number(value, column))
     if value.mean is None:
-        return f"<td>{text}</td>"
+        counted = re.match(r"\d+", value.text)  # "3", "2 to 3", "10 of 11" sort as numbers
+        return f'<td data-value="{counted.group()}">{text}</td>' if counted else f"<td>{text}</td>"
     deviation = spread(value, column)
     shown = f"<b>{text}</b>" if value.best else text
     seeds = f' title="seeds: {", ".join(f"{one:.2f}" for one in value.values)}"' if len(value.values) > 1 else ""

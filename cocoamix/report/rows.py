@@ -12,11 +12,11 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from .names import method_name
+from .names import is_zero_shot, method_name
 from .read import Inventory, Problem, Run
 
 # Facts that differ from dataset to dataset or run to run by design, so that only runs of one cell must agree.
-_BY_CELL = ("splits.test", "templates")
+_BY_CELL = ("splits.test", "templates", "fingerprint")
 _BY_DESIGN = ("dataset", "subset", "shots", "splits.train")
 # Facts without which accuracies say nothing about each other.
 _COMPARABLE = (
@@ -30,6 +30,11 @@ _COMPARABLE = (
     "transforms.PIXEL_MEAN",
     "transforms.PIXEL_STD",
 )
+
+# Settings that the runs of one model must share: they say how it was trained. An evaluation states those of its own
+# command, and the scripts of KgCoOp and ProGrad leave out of it what only their losses read (TRAINER.COOP.W, LOSS.*).
+_OF_TRAINING = re.compile(r"^(?:OPTIM|DATALOADER\.TRAIN_X|TRAINER)\.")
+_OF_LOSS_OR_EVALUATION = re.compile(r"^TRAINER\.(?:COOP\.W|\w+\.DOMAIN)$")
 
 _SAME = 0.06  # points; one decimal of a log may hide so much
 
@@ -65,6 +70,7 @@ def make_rows(runs: Sequence[Run], names: Sequence[tuple[str, str]], inventory: 
     for identity, label in _labels(groups).items():
         for suffix, members in _split(label, groups[identity], inventory):
             text = f"{label} [{suffix}]" if suffix else label
+            _say_what_is_not_said(text, members, inventory)
             rows.append(_fill(text, members, inventory))
     return rows
 
@@ -105,23 +111,71 @@ def _split(label: str, runs: list[Run], inventory: Inventory) -> list[tuple[str,
 
 
 def _split_by_facts(label: str, runs: list[Run], inventory: Inventory) -> list[tuple[str, list[Run]]]:
-    everywhere = _differing([runs], lambda run: _facts(run, by_cell=False))
     cells = _cells(runs)
-    within = _differing(cells.values(), lambda run: {**_facts(run, by_cell=True), **run.settings})
-    if not everywhere and not within:
+    # Which runs must agree, and in what.
+    demands: list[tuple[list[list[Run]], Callable[[Run], dict[str, Any]]]] = [
+        ([runs], lambda run: _facts(run, by_cell=False)),
+        (list(cells.values()), lambda run: {**_facts(run, by_cell=True), **run.settings}),
+        (_models(runs), _training),
+    ]
+    keys = list(dict.fromkeys(key for groups, facts in demands for key in _differing(groups, facts)))
+    if _hidden_difference(cells.values(), keys):
+        keys.append("fingerprint")
+    if not keys:
         return [("", runs)]
-    _say_what_differs(label, runs, everywhere, within, inventory)
-    groups: dict[tuple[Hashable, ...], list[Run]] = defaultdict(list)
+    _say_what_differs(label, [group for groups, _ in demands for group in groups], keys, inventory)
+    divided: dict[tuple[Hashable, ...], list[Run]] = defaultdict(list)
     for run in runs:
-        values: list[Hashable] = [run.protocol.get(key) for key in everywhere]
-        for key in within:
+        values: list[Hashable] = []
+        for key in keys:
+            value = _fact(run, key)
             if key in _BY_CELL:  # a hash of one dataset means nothing for another: take its place among the cell's
-                cell = cells[_cell(run)]
-                values.append(1 + _distinct(other.protocol.get(key) for other in cell).index(run.protocol.get(key)))
-            else:
-                values.append(run.settings.get(key, run.protocol.get(key)))
-        groups[tuple(values)].append(run)
-    return list(zip(_fact_names([*everywhere, *within], list(groups)), groups.values(), strict=True))
+                value = 1 + _distinct(_fact(other, key) for other in cells[_cell(run)]).index(value)
+            values.append(value)
+        divided[tuple(values)].append(run)
+    return list(zip(_fact_names(keys, list(divided)), divided.values(), strict=True))
+
+
+def _models(runs: Iterable[Run]) -> list[list[Run]]:
+    """Return the runs whose results are combined as those of one model: base and new, or source and targets."""
+    models: dict[str, list[Run]] = defaultdict(list)
+    for run in runs:
+        if is_zero_shot(run.trainer):
+            continue
+        if run.task == "base2new" and run.subset in ("base", "new"):
+            models[run.dataset].append(run)
+        elif run.task == "transfer":
+            models["transfer"].append(run)
+    return list(models.values())
+
+
+def _training(run: Run) -> dict[str, Any]:
+    """Return what a run says of the training of its model."""
+    told = {
+        key: value
+        for key, value in run.settings.items()
+        if _OF_TRAINING.match(key) and not _OF_LOSS_OR_EVALUATION.match(key)
+    }
+    return told if run.epoch is None else {**told, "epoch": run.epoch}
+
+
+def _hidden_difference(cells: Iterable[list[Run]], keys: Sequence[str]) -> bool:
+    """Say whether runs of a cell have differing fingerprints that none of the keys explains."""
+    for cell in cells:
+        first: dict[tuple[Hashable, ...], str] = {}
+        for run in cell:
+            known = tuple(_fact(run, key) for key in (*keys, "dataset", "subset", "shots"))
+            if run.fingerprint and first.setdefault(known, run.fingerprint) != run.fingerprint:
+                return True
+    return False
+
+
+def _fact(run: Run, key: str) -> Any:
+    if key == "fingerprint":
+        return run.fingerprint or None
+    if key == "epoch":
+        return run.epoch
+    return run.settings.get(key, run.protocol.get(key))
 
 
 def _fact_names(keys: list[str], groups: list[tuple[Hashable, ...]]) -> list[str]:
@@ -163,26 +217,43 @@ def _differing(groups: Iterable[list[Run]], facts: Callable[[Run], dict[str, Any
     return list(found)
 
 
-def _say_what_differs(
-    label: str, runs: list[Run], everywhere: list[str], within: list[str], inventory: Inventory
-) -> None:
-    groups = [(runs, everywhere)] + [(cell, within) for cell in _cells(runs).values()]
+def _say_what_differs(label: str, groups: Iterable[list[Run]], keys: Sequence[str], inventory: Inventory) -> None:
     said: set[str] = set()
-    for group, keys in groups:
+    for group in groups:
         for key in keys:
             first: dict[Any, Run] = {}
             for run in group:
-                if key in run.protocol or key in run.settings:
-                    first.setdefault(run.protocol.get(key, run.settings.get(key)), run)
+                if _fact(run, key) is not None:
+                    first.setdefault(_fact(run, key), run)
             if len(first) < 2 or key in said:
                 continue
             said.add(key)
             (one, run_one), (two, run_two) = list(first.items())[:2]
+            tail = f" ({len(first)} values in all)" if len(first) > 2 else ""
+            if key == "fingerprint":
+                alone = sorted(set(run_one.protocol) ^ set(run_two.protocol))
+                tail = f" (only one of them says {', '.join(alone)})" if alone else " (all that they state agrees)"
             inventory.notes.append(
-                f"{label}: {key} is {show(one)} in {run_one.folder} and {show(two)} in {run_two.folder}"
-                + (f" ({len(first)} values in all)" if len(first) > 2 else "")
-                + ". Runs that differ in it are not averaged; each kind has a row of its own."
+                f"{label}: {key} is {show(one)} in {run_one.folder} and {show(two)} in {run_two.folder}{tail}. "
+                "Runs that differ in it are not averaged; each kind has a row of its own."
             )
+
+
+def _say_what_is_not_said(label: str, runs: Sequence[Run], inventory: Inventory) -> None:
+    """Note where some runs of a row are silent about what others state: they are averaged on trust."""
+    stated = list(dict.fromkeys(key for run in runs for by_cell in (False, True) for key in _facts(run, by_cell)))
+    silent = [(run, [key for key in stated if key not in run.protocol]) for run in runs]
+    silent = [(run, lacking) for run, lacking in silent if lacking]
+    if not silent:
+        return
+    run, lacking = silent[0]
+    lacking.sort(key=lambda key: _COMPARABLE.index(key) if key in _COMPARABLE else len(_COMPARABLE))
+    listed = ", ".join(lacking[:4]) + (", ..." if len(lacking) > 4 else "")
+    others = f" and {len(silent) - 1} more" if len(silent) > 1 else ""
+    inventory.notes.append(
+        f"{label}: protocol not said in {run.folder}{others}: {listed}. Other runs of the row state it; "
+        "that it is the same is taken on trust."
+    )
 
 
 def _split_by_folder(runs: list[Run]) -> list[tuple[str, list[Run]]]:

@@ -52,7 +52,8 @@ def _shared(group: Sequence[tuple[float, Row]], datasets: Sequence[str]) -> list
 
 def _sweep(name: str, group: Sequence[tuple[float, Row]], datasets: Sequence[str], key: str) -> tuple[Table, Chart]:
     symbol = _NAMES.get(name, name.rsplit(".", 1)[-1])
-    method = group[0][1].label.split(" (")[0].split(" [")[0]
+    # Without the configuration, or the value that the plan of a sweep puts into the name.
+    method = group[0][1].label.split(f", {name.rsplit('.', 1)[-1]} ")[0].split(" (")[0].split(" [")[0]
     # The points must be over the same datasets, or the curve would show which datasets were run.
     datasets = _shared(group, datasets)
     lines, points = [], []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -15,13 +16,18 @@ from typing import Any
 import pytest
 
 from cocoamix.bench.__main__ import main
+from cocoamix.bench.plan import load_plan
+from cocoamix.bench.runs import expand
 from cocoamix.bench.view import View
+from cocoamix.report.__main__ import main as report
 from tests.conftest import ROOT
+from tests.report.trees import write_results
 
 from .conftest import Writer, held
 
 Diary = Callable[[str], list[str]]
 BASE = "output/base2new/train_base/shapes/shots_4/CoOp/two/seed1"
+NAMES = (("my method, W 1", "w=1"), ("other [x]", "[x]"))  # of methods, and tags
 NEW = "output/base2new/test_new/shapes/shots_4/CoOp/two/seed1"
 
 
@@ -247,6 +253,45 @@ def test_stopping_ends_the_processes(
     assert bench(plan, fake, "-j", "2") == 130
     assert children_of(plan) == []
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_stopping_lists_what_had_failed(
+    write_plan: Writer, fake: str, diary: Diary, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = write_plan(methods=[{"trainer": "CoOp", "config": "two.yaml", "set": {"FAKE.FAIL": "1"}}])
+    ended = View.ended
+
+    def stop(self: View, outcome: Any, running: Any) -> None:
+        ended(self, outcome, running)
+        if outcome.run.name == "CoOp shapes seed 1 new":  # left out after its training failed
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(View, "ended", stop)
+    assert bench(plan, fake, "-j", "1") == 130
+    told = capsys.readouterr().err
+    assert "CoOp shapes seed 1 base (failed): the pictures of seed 1 are upside down.\n" in told
+    assert f"    {BASE}/console.txt" in told
+    assert told.index("Missing:") < told.index("Stopped.")
+
+
+def test_the_page_that_is_offered_has_the_names_of_the_table(
+    write_plan: Writer, fake: str, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The fake's results lack what the report reads, so these are written whole."""
+    methods = [{"trainer": "CoOp", "config": "two.yaml", "name": name, "tag": tag} for name, tag in NAMES]
+    plan = write_plan(methods=methods, seeds=[1])
+    for run in expand(load_plan(str(plan))):
+        write_results(run.folder, 70.0 if run.subset == "base" else 60.0, subset=run.subset, dataset="Shapes")
+    assert main(["run", str(plan), "--train", fake, "--gpus", "none"]) == 0
+    shown = capsys.readouterr().out
+    (command,) = (line for line in shown.splitlines() if line.startswith("A page with figures: "))
+    words = shlex.split(command.removeprefix("A page with figures: "))
+    assert words[:3] == ["python", "-m", "cocoamix.report"]
+    assert report([*words[3:], "--markdown", "page.md"]) == 0
+    page = Path("page.md").read_text()
+    for name, _ in NAMES:
+        assert f"\n{name} " in shown
+        assert f"| {name} " in page
 
 
 def test_two_runners_do_not_meet(write_plan: Writer, fake: str, capsys: pytest.CaptureFixture[str]) -> None:

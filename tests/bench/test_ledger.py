@@ -49,7 +49,20 @@ def test_what_is_needed_counts(runs: list[Run]) -> None:
     assert kinds(runs, {"A": 2}) == [IN_THE_WAY, IN_THE_WAY]
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"metrics": null}', '{"metrics": {"accuracy": "high"}}'])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "[]",
+        '{"metrics": null}',
+        '{"metrics": [1]}',
+        '{"metrics": {"accuracy": "high"}}',
+        '{"metrics": {"accuracy": true}}',
+        '{"metrics": {"accuracy": 70.0}, "config": [1]}',
+        '{"metrics": {"accuracy": 70.0}, "config": "abc"}',
+        100_000 * "[",
+    ],
+)
 def test_broken_results_are_none(runs: list[Run], content: str) -> None:
     write(runs[0].folder, {})
     (runs[0].folder / "results.json").write_text(content)

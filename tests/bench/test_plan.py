@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from cocoamix import configurations
 from cocoamix.bench.plan import Plan, load_plan, shipped
@@ -57,6 +58,14 @@ def test_sweep_makes_a_method_of_each_value(write_plan: Writer) -> None:
         ({"task": "fscil"}, ["shots", "FSCIL."]),
         ({"disposable": "yes"}, ["disposable", "true or false"]),
         ({"set": ["a"]}, ["key set of the plan", "a list"]),
+        ({"set": {1: 2}}, ["key set of the plan", "the key 1", "a text is expected"]),
+        ({"set": {"A.B": "{run:CoOp}"}}, ["{run:...}", "the set of a method"]),
+        ({1: 2}, ["the key 1", "a text is expected"]),
+        ({"methods": [{**COOP, "sweep": {1: [2]}}]}, ["The sweep of CoOp", "the key 1"]),
+        ({"methods": [{**COOP, "sweep": {}}]}, ["The sweep of CoOp is empty"]),
+        ({"methods": [{**COOP, "set": {2: 1}}]}, ["key set of method 1", "the key 2"]),
+        ({"methods": [{**COOP, "tag": "../../x"}]}, ["tag of method 1", "'../../x'", "not a path"]),
+        ({"methods": [{**COOP, "trainer": "a/b"}]}, ["trainer of method 1", "not a path"]),
         ({"methods": ["CoOp"]}, ["Method 1", "a text"]),
         ({"methods": [{"trainer": "CoOp"}]}, ["Method 1", "does not say its config"]),
         ({"methods": [{**COOP, "confg": 1}]}, ["'confg'", "Did you mean config?"]),
@@ -69,9 +78,12 @@ def test_sweep_makes_a_method_of_each_value(write_plan: Writer) -> None:
         ({"methods": [{**COOP, "train": False}, {**COOP, "name": "o", "model_of": "CoOp"}]}, ["which trains none"]),
     ],
 )
-def test_refuses_by_name(write_plan: Writer, changes: dict[str, Any], words: list[str]) -> None:
+def test_refuses_by_name(write_plan: Writer, changes: dict[Any, Any], words: list[str]) -> None:
+    odd = {key: changes.pop(key) for key in list(changes) if not isinstance(key, str)}
+    path = write_plan(**changes)
+    path.write_text(path.read_text() + (yaml.safe_dump(odd) if odd else ""))
     with pytest.raises(UserError) as refused:
-        load_plan(str(write_plan(**changes)))
+        load_plan(str(path))
     for word in words:
         assert word in str(refused.value)
 
@@ -138,5 +150,5 @@ def test_shipped_plans_are_whole(name: str) -> None:
 
 
 def test_there_are_the_plans_of_the_paper() -> None:
-    wanted = "quick base2new transfer fscil losses ensembles weights outclasses sweep_w sweep_d fewshot"
+    wanted = "quick base2new transfer fscil losses losses_sweep ensembles weights outclasses sweep_w sweep_d fewshot"
     assert set(wanted.split()) <= set(shipped())

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cocoamix.bench.plan import load_plan
+from cocoamix.bench.plan import load_plan, override
 from cocoamix.bench.runs import Run, expand, select
 from cocoamix.errors import UserError
 
@@ -102,6 +102,21 @@ def test_folders_of_other_methods_in_options(write_plan: Writer) -> None:
         assert run.arguments[run.arguments.index("T.PROMPTS") + 1] == str(folders)
     assert [str(folder) for folder in base.needs] == folders
     assert [str(folder) for folder in new.needs] == [str(base.folder), *folders]
+
+
+def test_the_command_line_wins(write_plan: Writer) -> None:
+    method = {**COOP, "set": {"OPTIM.LR": 0.2, "OPTIM.NAME": "sgd"}}
+    plan = load_plan(str(write_plan(seeds=[1], methods=[method], set={"OPTIM.LR": 0.1, "A.B": 1})))
+    line = " ".join(expand(override(plan, (("OPTIM.LR", "0.3"), ("A.B", "2"))))[0].arguments)
+    assert line.endswith("OPTIM.LR 0.3 A.B 2 OPTIM.NAME sgd")
+
+
+def test_the_command_line_does_not_undo_a_sweep(write_plan: Writer) -> None:
+    plan = load_plan(str(write_plan(methods=[{**COOP, "sweep": {"A.W": [1.0, 2.0]}}])))
+    with pytest.raises(UserError, match=r"--set A\.W would undo the sweep.*--methods, such as 'CoOp, W 1'"):
+        override(plan, (("A.W", "3"),))
+    with pytest.raises(UserError, match="belongs into the set of a method"):
+        override(plan, (("A.B", "{run:CoOp}"),))
 
 
 def test_data_root(write_plan: Writer) -> None:

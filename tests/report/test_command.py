@@ -72,11 +72,38 @@ def test_the_same_tree_gives_the_same_files(tmp_path: Path) -> None:
     assert written[0] == written[1]
 
 
+def test_markdown_shows_names_as_they_are(tmp_path: Path) -> None:
+    tree, out = tmp_path / "tree", tmp_path / "out.md"
+    write_pair(tree, 80.0, 60.0, trainer=r"a*b*\`c`_d_e_f|<g>", config_name="x")
+    for trainer in ("CoOp", "KgCoOp"):
+        write_pair(tree, 82.0, 50.0, dataset="*Own*", trainer=trainer)
+    assert main([str(tree), "--quiet", "--markdown", str(out)]) == 0
+    text = out.read_text()
+    assert r"a\*b\*\\\`c\`\_d_e_f\|&lt;g>" in text
+    assert r"### \*Own\*" in text
+    assert "| **82.00** |" in text  # what is bold stays so
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    cells = [line.replace(r"\|", "").count("|") for line in rows]
+    assert cells[0] == cells[2]
+
+
 def test_figures_are_written(tmp_path: Path) -> None:
     write_pair(tmp_path / "tree", 80.0, 60.0)
     assert main([str(tmp_path / "tree"), "--quiet", "--plots", str(tmp_path / "plots")]) == 0
     names = sorted(path.name for path in (tmp_path / "plots").iterdir())
     assert names == ["base2new-4-bars.pdf", "base2new-4-bars.svg", "base2new-4-dots.pdf", "base2new-4-dots.svg"]
+
+
+def test_names_with_dollars_are_drawn(tmp_path: Path) -> None:
+    """matplotlib would take them for formulas, and stop at a broken one."""
+    tree = tmp_path / "tree"
+    for trainer in (r"$\foo{$", "$x$"):
+        for dataset in (r"$\bar{$", "EuroSAT"):
+            write_pair(tree, 80.0, 60.0, trainer=trainer, dataset=dataset, config_name="x")
+    write_results(tree / "seed1", 70.0, trainer=r"$\foo{$", dataset=r"$\bar{$", subset="all", sessions=[80.0, 70.0])
+    files = ["--html", str(tmp_path / "page.html"), "--plots", str(tmp_path / "plots")]
+    assert main([str(tree), "--quiet", *files]) == 0
+    assert "$x$" in (tmp_path / "plots" / "base2new-4-bars.svg").read_text()
 
 
 def test_empty_tree(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -101,6 +128,13 @@ def test_folder_that_does_not_exist(tmp_path: Path, capsys: pytest.CaptureFixtur
         ('{"trainer": "CoOp", "dataset": "EuroSAT", "seed": 1, "metrics": {"accuracy": 180}}', "180"),
         ('{"trainer": "CoOp", "dataset": "EuroSAT", "seed": 1, "metrics": {"accuracy": NaN}}', "nan"),
         ('{"trainer": "CoOp", "dataset": "EuroSAT", "seed": 1, "metrics": {}}', "it has no 'accuracy'"),
+        ('{"trainer": "CoOp", "dataset": "EuroSAT", "metrics": [1]}', "its metrics is not an object"),
+        ('{"trainer": "CoOp", "dataset": "EuroSAT", "metrics": null}', "its metrics is not an object"),
+        ('{"trainer": 1, "dataset": "EuroSAT", "metrics": {"accuracy": 1}}', "its trainer is not a text"),
+        ('{"trainer": "C", "dataset": "E", "metrics": {"accuracy": 1}, "config": [1]}', "its config is not an object"),
+        ('{"trainer": "C", "dataset": "E", "metrics": {"accuracy": 1}, "protocol": "a"}', "its protocol is not an"),
+        ('{"trainer": "C", "dataset": "E", "metrics": {"accuracy": 1}, "sessions": [null]}', "cannot be used"),
+        ('{"trainer": "C", "dataset": "E", "metrics": {"accuracy": 1' + 400 * "0" + "}}", "cannot be used"),
     ],
 )
 def test_broken_run_is_named_and_the_others_are_shown(
@@ -132,6 +166,16 @@ def test_half_finished_tree(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert "seed2: log.txt: training stopped in epoch 7 of 50" in printed.err
     assert "seed3: log.txt: training finished, the evaluation did not" in printed.err
     assert "seed4: log.txt: the log is empty" in printed.err
+
+
+def test_accuracy_that_is_no_number_is_called_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_pair(tmp_path, 80.0, 60.0)
+    text = result(800).replace("* accuracy: 80.0%", "* accuracy: nan%")
+    folder = tmp_path / "base2new/train_base/eurosat/shots_4/CoOp/vit_b16/seed2"
+    write_log(folder, head("CoOp", "EuroSAT", "base", 2), training(), text)
+    assert main([str(tmp_path)]) == 1
+    told = capsys.readouterr().err
+    assert f"{folder}: its accuracy is nan" in told
 
 
 def test_nothing_finished(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -120,6 +120,17 @@ def test_names_are_escaped(tmp_path: Path) -> None:
     assert "<img" not in text
 
 
+def test_counts_sort_as_numbers(tmp_path: Path) -> None:
+    for seed in range(1, 11):
+        write_pair(tmp_path, 80.0, 60.0, seed=seed)
+    write_pair(tmp_path, 80.0, 60.0, dataset="DTD")
+    write_pair(tmp_path, 80.0, 60.0, trainer="KgCoOp")
+    text = render(build([tmp_path]))
+    assert '<td data-value="10">10</td>' in text  # seeds
+    assert '<td data-value="1">1 to 10</td>' in text
+    assert '<td data-value="2">2 of 2</td>' in text
+
+
 def test_figures_repeat(tmp_path: Path) -> None:
     write_pair(tmp_path, 80.0, 60.0)
     chart = build([tmp_path]).sections[0].charts[0]

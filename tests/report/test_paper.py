@@ -10,7 +10,7 @@ import pytest
 from cocoamix.report.build import Options, build
 from cocoamix.report.names import dataset_name
 from cocoamix.report.paper import figures
-from tests.conftest import SHARED
+from tests.conftest import ROOT, SHARED
 from tests.report.test_peers import line, near
 from tests.report.test_rows import only_table
 from tests.report.trees import write_pair, write_results
@@ -60,6 +60,37 @@ def test_beside_ours(tmp_path: Path) -> None:
     assert not any("settings differ" in note for note in notes)
 
 
+def test_variants_are_not_laid_beside_the_papers_method(tmp_path: Path) -> None:
+    for value in (0.0, 5.0):
+        settings = {"TRAINER": {"NAME": "CoCoAMix", "COCOAMIX": {"W": value, "ENSEMBLE": "coa", "BACKBONES": []}}}
+        write_pair(tmp_path, 80.0, 65.0, trainer="CoCoAMix", config=settings, config_name=f"w{value:g}")
+    uniform = {"TRAINER": {"NAME": "CoCoAMix", "COCOAMIX": {"W": 5.0, "ENSEMBLE": "uniform"}}}
+    write_pair(tmp_path, 80.0, 65.0, trainer="CoCoAMix", config=uniform, config_name="uniform")
+    report = build([tmp_path], Options(paper=True))
+    titles = [one.title for one in report.sections[0].tables if "beside" in one.title]
+    assert titles == [
+        "CoCoA-Mix (uniform) beside CoA-loss in the paper",
+        "CoCoA-Mix (w5) beside CoCoA-Mix in the paper",
+    ]
+    (note,) = (one for one in report.sections[0].notes if "settings differ" in one)
+    assert note.startswith("CoCoA-Mix (w0) is not laid beside CoCoA-Mix in the paper")
+    assert "TRAINER.COCOAMIX.W is 0 here, 5 in the paper" in note
+
+
+def test_papers_settings_are_those_of_the_configurations() -> None:
+    """Each key that is compared exists, and the configurations that are named after the paper's have its value."""
+    from cocoamix.trainers.command import parse_arguments, setup_cfg
+    from cocoamix.trainers.protocol import settings_of
+
+    names = {"CoA-loss": "CoCoAMix/vit_b16_ep50_uniform", "CoCoA-Mix": "CoCoAMix/vit_b16_ep50"}
+    for method, stated in figures()["base_to_new"]["settings"].items():
+        name = names.get(method, f"{method}/vit_b16_ep50")
+        file = ROOT / "configs" / "trainers" / f"{name}.yaml"
+        trainer = ["--trainer", name.split("/")[0], "--dataset-config-file", str(ROOT / "configs/datasets/shapes.yaml")]
+        settings = settings_of(setup_cfg(parse_arguments([*trainer, "--config-file", str(file)])))
+        assert {key: settings[key] for key in stated} == stated
+
+
 def test_differing_setting_is_said(tmp_path: Path) -> None:
     write_pair(tmp_path, 80.0, 65.0, protocol={"backbone": "RN50"})
     report = build([tmp_path], Options(paper=True))
@@ -79,6 +110,25 @@ def test_average_over_fewer_datasets_is_computed_and_said(tmp_path: Path) -> Non
     found = only_table(build([tmp_path], Options(paper=True)), "Average over 2 datasets")
     assert line(found, "CoOp (paper)")["base"] == near((79.93 + 71.22) / 2)
     assert "computed from its figures on these 2 datasets" in found.caption
+
+
+def test_transfer_beside_the_papers(tmp_path: Path) -> None:
+    common = {"trainer": "CoOp", "subset": "all"}
+    write_results(tmp_path / "imagenet/CoOp/vit_b16_4shots/seed1", 69.0, dataset="ImageNet", **common)
+    targets = [name for name in figures()["transfer"]["datasets"]["CoOp"] if name not in ("ImageNet", "Average")]
+    for name in targets:
+        folder = tmp_path / f"evaluation/CoOp/vit_b16_4shots/{name.lower()}/seed1"
+        write_results(folder, 60.0, dataset=name, **common)
+    whole = line(only_table(build([tmp_path], Options(paper=True)), "To other datasets"), "CoOp (paper)")
+    # As the paper prints them.
+    assert (whole["source"], whole["target"], whole["H"]) == (near(69.06), near(59.88), near(61.52))
+    for name in targets[2:]:
+        (tmp_path / f"evaluation/CoOp/vit_b16_4shots/{name.lower()}/seed1/results.json").unlink()
+    part = line(only_table(build([tmp_path], Options(paper=True)), "To other datasets"), "CoOp (paper)")
+    one, two = (figures()["transfer"]["datasets"]["CoOp"][name] for name in targets[:2])
+    source = figures()["transfer"]["datasets"]["CoOp"]["ImageNet"]
+    assert part["target"] == near((one + two) / 2)
+    assert part["H"] == near((2 * source * one / (source + one) + 2 * source * two / (source + two)) / 2)
 
 
 def test_sessions_beside_the_papers(tmp_path: Path) -> None:

@@ -145,9 +145,23 @@ def test_promptkd_has_base_and_new_in_one_log(tmp_path: Path) -> None:
     """PromptKD: seed_1, all classes in the configuration, *val* is base and *test* is new."""
     folder = tmp_path / "base2new/train_base/oxford_flowers/shots_0/PromptKD/vit_b16/seed_1"
     text = head("PromptKD", "OxfordFlowers", "all", shots=0, more="  MODAL: base2novel\n")
-    write_log(folder, text, result(900, split="val"), training(epochs=2), result(990, split="val"), result(820))
+    write_log(folder, text, result(900, split="val"), training(epochs=2), result(975, split="val"), result(910))
     values = line(table(tmp_path, "Flowers102"), "PromptKD")
-    assert (values["base"], values["new"]) == (near(99), near(82))
+    assert (values["base"], values["new"]) == (near(97.5), near(91))
+    assert values["H"] == near(94.1379)  # 2 * 97.5 * 91 / 188.5
+
+
+def test_promptkd_without_one_accuracy_keeps_the_other_and_says_so(tmp_path: Path) -> None:
+    folder = tmp_path / "base2new/train_base/oxford_flowers/shots_0/PromptKD/vit_b16/seed_1"
+    text = head("PromptKD", "OxfordFlowers", "all", shots=0, more="  MODAL: base2novel\n")
+    cut = result(975, split="val").split("* accuracy")[0]
+    write_log(folder, text, training(), cut, result(910))
+    report = build([tmp_path])
+    assert [(one.kind, one.reason) for one in report.problems] == [
+        ("unfinished", "log.txt: the result on base classes has no accuracy")
+    ]
+    (found,) = (one for section in report.sections for one in section.tables if one.title == "Flowers102")
+    assert (line(found, "PromptKD")["base"], line(found, "PromptKD")["new"]) == (None, near(91))
 
 
 def test_few_shot_layout_with_and_without_context_folder(tmp_path: Path) -> None:

@@ -80,6 +80,118 @@ def test_peers_logs_of_differing_backbones_are_not_averaged(tmp_path: Path) -> N
     assert "ViT-B/16" in report.notes[0]
 
 
+def test_base_and_new_of_differing_trainings_make_no_h(tmp_path: Path) -> None:
+    tail = "eurosat/shots_4/CoOp/vit_b16/seed1"
+    write_results(tmp_path / "base2new/train_base" / tail, 80.0, config={"OPTIM": {"MAX_EPOCH": 50}})
+    write_results(tmp_path / "base2new/test_new" / tail, 60.0, subset="new", config={"OPTIM": {"MAX_EPOCH": 200}})
+    report = build([tmp_path])
+    found = only_table(report)
+    assert [one.label for one in found.lines] == ["CoOp [MAX_EPOCH=200]", "CoOp [MAX_EPOCH=50]"]
+    for one in found.lines:
+        values = line(found, one.label)
+        assert (values["H"], values["H_of_means"]) == (None, None)
+    (note,) = report.notes
+    assert "OPTIM.MAX_EPOCH is 200 in" in note or "OPTIM.MAX_EPOCH is 50 in" in note
+    assert "train_base" in note
+    assert "test_new" in note
+
+
+def write_peer(root: Path, trainer: str, base_head: str, new_head: str, seed: int = 1) -> None:
+    tail = f"eurosat/shots_16/{trainer}/vit_b16/seed{seed}"
+    write_log(root / "base2new/train_base" / tail, base_head, training(), result(800))
+    write_log(root / "base2new/test_new" / tail, new_head, result(600))
+
+
+def test_the_epoch_that_an_evaluation_loaded_must_be_the_last_of_the_training(tmp_path: Path) -> None:
+    for root, loaded in (("right", 50), ("wrong", 200), ("silent", None)):
+        new = head("CoOp", "EuroSAT", "new", model_dir="m", load_epoch=loaded)
+        write_peer(tmp_path / root, "CoOp", head("CoOp", "EuroSAT", "base"), new)
+    for root in ("right", "silent"):
+        report = build([tmp_path / root])
+        assert line(only_table(report), "CoOp")["H"] == near(2 * 80 * 60 / 140)
+        assert not report.notes
+    report = build([tmp_path / "wrong"])
+    assert all(one.values[2].missing and one.values[3].missing for one in only_table(report).lines)
+    assert any("epoch is 200 in" in note or "epoch is 50 in" in note for note in report.notes)
+
+
+def test_an_evaluation_may_leave_out_what_only_the_loss_reads(tmp_path: Path) -> None:
+    """KgCoOp's script gives TRAINER.COOP.W to the training alone; its test prints the default."""
+    base = head("KgCoOp", "EuroSAT", "base", section="COOP", own="    W: 8.0\n")
+    new = head("KgCoOp", "EuroSAT", "new", section="COOP", own="    W: 1.0\n", model_dir="m", load_epoch=50)
+    write_peer(tmp_path, "KgCoOp", base, new)
+    report = build([tmp_path])
+    assert line(only_table(report), "KgCoOp")["H"] == near(2 * 80 * 60 / 140)
+    assert not report.notes
+
+
+def test_source_and_targets_of_differing_trainings_make_no_h(tmp_path: Path) -> None:
+    model = "imagenet/CoOp/vit_b16_16shots/seed1"
+    write_log(tmp_path / model, head("CoOp", "ImageNet", epochs=50), training(), result(700))
+    target = tmp_path / "evaluation/CoOp/vit_b16_16shots/eurosat/seed1"
+    write_log(target, head("CoOp", "EuroSAT", shots=-1, epochs=200, model_dir=f"output/{model}"), result(500))
+    report = build([tmp_path])
+    found = only_table(report, "To other datasets")
+    assert all(line(found, one.label)["H"] is None for one in found.lines)
+    assert any("OPTIM.MAX_EPOCH" in note for note in report.notes)
+
+
+def test_differing_fingerprints_are_not_averaged_even_where_no_key_tells_why(tmp_path: Path) -> None:
+    write_pair(tmp_path, 80.0, 70.0, seed=1, fingerprint="aaaa")
+    write_pair(tmp_path, 90.0, 70.0, seed=2, fingerprint="bbbb")
+    report = build([tmp_path])
+    found = only_table(report)
+    assert [(one.label, one.values[0].mean) for one in found.lines] == [
+        ("CoOp [fingerprint=1]", 80.0),
+        ("CoOp [fingerprint=2]", 90.0),
+    ]
+    assert any("fingerprint is aaaa in" in note and "all that they state agrees" in note for note in report.notes)
+
+
+def test_differing_fingerprints_name_what_only_one_run_says(tmp_path: Path) -> None:
+    write_pair(tmp_path, 80.0, 70.0, seed=1, fingerprint="aaaa")
+    write_pair(tmp_path, 90.0, 70.0, seed=2, fingerprint="bbbb", protocol={"views": 4})
+    report = build([tmp_path])
+    assert len(only_table(report).lines) == 2
+    assert any("only one of them says views" in note for note in report.notes)
+
+
+def test_fingerprints_that_a_fact_explains_are_told_by_the_fact(tmp_path: Path) -> None:
+    write_pair(tmp_path, 80.0, 70.0, seed=1, fingerprint="aaaa")
+    write_pair(tmp_path, 90.0, 70.0, seed=2, fingerprint="bbbb", protocol={"backbone": "RN50"})
+    report = build([tmp_path])
+    assert sorted(one.label for one in only_table(report).lines) == ["CoOp [backbone=RN50]", "CoOp [backbone=ViT-B/16]"]
+    assert not any("fingerprint is" in note for note in report.notes)
+
+
+def test_protocol_that_is_not_said_is_noted(tmp_path: Path) -> None:
+    tree = "base2new/train_base/eurosat/shots_16/CoOp/vit_b16"
+    write_log(tmp_path / tree / "seed1", head("CoOp", "EuroSAT", "base"), training(), result(800))
+    write_log(tmp_path / tree / "seed2", "Finish training\n", "* accuracy: 90.00%\n")
+    report = build([tmp_path])
+    assert line(only_table(report), "CoOp")["base"] == near(85)
+    (note,) = report.notes
+    assert "CoOp: protocol not said in" in note
+    assert "seed2" in note
+    assert "backbone" in note
+
+
+def test_seeds_of_an_ensemble_of_trained_models_are_averaged(tmp_path: Path) -> None:
+    """T_En's settings name the folders of the models it weighs, which differ from seed to seed."""
+    for seed in (1, 2):
+        settings = {"TRAINER": {"NAME": "TuneEn", "ENLEARN": {"PROMPTS": [f"output/x/seed{seed}"]}}}
+        write_pair(tmp_path, 80.0 + seed, 60.0, seed=seed, trainer="TuneEn", config=settings)
+    assert line(only_table(build([tmp_path])), "TuneEn")["base"] == near(81.5)
+
+
+def test_runs_without_a_seed_are_told_apart_by_their_folders(tmp_path: Path) -> None:
+    for number, base in ((1, 80.0), (2, 82.0), (3, 87.0)):
+        tail = f"eurosat/shots_4/CoOp/vit_b16/seed{number}"
+        write_results(tmp_path / "base2new/train_base" / tail, base, seed=-1)
+    found = only_table(build([tmp_path]))
+    assert (found.lines[0].values[0].mean, found.lines[0].values[0].n) == (near(83), 3)
+
+
 def test_one_method_in_two_given_folders_is_two_rows(tmp_path: Path) -> None:
     write_pair(tmp_path / "mine", 80.0, 70.0)
     write_pair(tmp_path / "theirs", 82.0, 72.0)
@@ -195,12 +307,36 @@ def test_sweep_of_a_setting_is_found_in_the_configurations(tmp_path: Path) -> No
     for value, base in ((0.0, 70.0), (1.0, 74.0), (5.0, 72.0)):
         settings = {"TRAINER": {"NAME": "CoCoAMix", "COCOAMIX": {"W": value, "MARGIN": 0.2}}}
         write_pair(tmp_path, base, 60.0, trainer="CoCoAMix", config=settings, config_name=f"w{value}")
+    names = tuple((f"CoCoAMix/w{value}", f"Mine, W {value:g}") for value in (0.0, 1.0, 5.0))  # as a plan calls them
+    assert only_table(build([tmp_path], Options(names=names)), "Mine: sweep of w (EuroSAT)")
     report = build([tmp_path])
     found = only_table(report, "CoCoA-Mix: sweep of w (EuroSAT)")
     assert [(one.label, one.values[0].mean) for one in found.lines] == [("0", 70.0), ("1", 74.0), ("5", 72.0)]
     (chart,) = (one for section in report.sections for one in section.charts if one.x_label == "w")
     assert chart.series[0].x == (0.0, 1.0, 5.0)
     assert chart.series[0].y == (70.0, 74.0, 72.0)
+
+
+def test_points_of_a_sweep_are_over_the_datasets_that_all_of_them_have(tmp_path: Path) -> None:
+    for value, datasets in ((0.0, {"EuroSAT": 70.0, "DTD": 50.0}), (1.0, {"EuroSAT": 74.0})):
+        settings = {"TRAINER": {"NAME": "CoCoAMix", "COCOAMIX": {"W": value}}}
+        for dataset, base in datasets.items():
+            names = {"trainer": "CoCoAMix", "dataset": dataset, "config_name": f"w{value}"}
+            write_pair(tmp_path, base, 60.0, config=settings, **names)
+    found = only_table(build([tmp_path]), "CoCoA-Mix: sweep of w (EuroSAT)")
+    assert [(one.label, one.values[0].mean) for one in found.lines] == [("0", 70.0), ("1", 74.0)]
+
+
+def test_least_forgetting_is_the_best(tmp_path: Path) -> None:
+    for trainer, values in (("CoOpFSCIL", [90.0, 60.0]), ("CoCoAMixFSCIL", [80.0, 70.0])):
+        names = {"trainer": trainer, "dataset": "ShapesFSCIL", "subset": "all"}
+        write_results(tmp_path / f"fscil/{trainer}/seed1", values[-1], sessions=values, **names)
+    found = only_table(build([tmp_path]), "ShapesFSCIL")
+    place = [column.key for column in found.columns].index("PD")
+    assert {one.label: (one.values[place].mean, one.values[place].best) for one in found.lines} == {
+        "CoOp-FSCIL": (30.0, False),
+        "CoCoA-Mix": (10.0, True),
+    }
 
 
 def test_sessions_of_class_incremental_runs(tmp_path: Path) -> None:

@@ -6,48 +6,90 @@ import json
 from pathlib import Path
 from typing import Any
 
-HEAD = """** Arguments **
+# What CoOp's train.py prints before it builds its trainer; every descendant kept it, stars and all.
+HEAD = """***************
+** Arguments **
+***************
 backbone:{nothing}
 config_file: configs/trainers/{trainer}/{config}.yaml
 dataset_config_file: configs/datasets/{folder}.yaml
 eval_only: {eval_only}
 head:{nothing}
-load_epoch: None
+load_epoch: {load_epoch}
 model_dir: {model_dir}
 no_train: False
 opts: ['DATASET.NUM_SHOTS', '{shots}']
 output_dir: somewhere
+resume:{nothing}
 root: /data
 seed: {seed}
+source_domains: None
+target_domains: None
 trainer: {trainer}
 transforms: None
+************
 ** Config **
+************
+DATALOADER:
+  K_TRANSFORMS: 1
+  NUM_WORKERS: 8
+  TEST:
+    BATCH_SIZE: 100
+    SAMPLER: SequentialSampler
+  TRAIN_X:
+    BATCH_SIZE: 32
+    SAMPLER: RandomSampler
 DATASET:
+  CIFAR_C_TYPE:{nothing}
   NAME: {dataset}
   NUM_SHOTS: {shots}
   ROOT: /data
+  SOURCE_DOMAINS: ()
   SUBSAMPLE_CLASSES: {subset}
 INPUT:
   INTERPOLATION: bicubic
+  PIXEL_MEAN: [0.48145466, 0.4578275, 0.40821073]
   SIZE: (224, 224)
+  TRANSFORMS: ('random_resized_crop', 'random_flip', 'normalize')
 MODEL:
   BACKBONE:
     NAME: {backbone}
+    PRETRAINED: True
+  INIT_WEIGHTS:{nothing}
 OPTIM:
   LR: 0.002
   MAX_EPOCH: {epochs}
+  NAME: sgd
+  STEPSIZE: (-1,)
+OUTPUT_DIR: somewhere
+RESUME:{nothing}
 SEED: {seed}
 TEST:
   FINAL_MODEL: last_step
   SPLIT: test
 TRAINER:
+  CDAC:
+    CLASS_LR_MULTI: 10
   {section}:
     CTX_INIT: a photo of a
     PREC: fp16
-{more}  NAME: {trainer}
+{own}{more}  NAME: {trainer}
+  SE:
+    CONF_THRE: 0.95
+USE_CUDA: True
+VERSION: 1
 Collecting env info ...
 ** System info **
 PyTorch version: 1.8.1
+Is debug build: False
+
+OS: Ubuntu 20.04.2 LTS (x86_64)
+Python version: 3.8 (64-bit runtime)
+
+Versions of relevant libraries:
+[pip3] torch==1.8.1
+        Pillow (8.3.1)
+
 """
 
 UPSTREAM = (
@@ -68,11 +110,17 @@ def head(
     epochs: int = 50,
     model_dir: str = "",
     more: str = "",
+    load_epoch: int | None = None,
+    section: str = "",
+    own: str = "",
 ) -> str:
-    """Return the start of a log: arguments and configuration."""
+    """Return the start of a log: arguments, configuration, system.
+
+    more: lines of the node TRAINER. section: the trainer's own node, and own: lines of it.
+    """
     return HEAD.format(
         trainer=trainer,
-        section=trainer.upper(),
+        section=section or trainer.upper(),
         dataset=dataset,
         subset=subset,
         seed=seed,
@@ -84,6 +132,8 @@ def head(
         eval_only=bool(model_dir),
         model_dir=model_dir,
         more=more,
+        load_epoch=load_epoch,
+        own=own,
         nothing=" ",  # as print leaves it
     )
 
