@@ -17,7 +17,6 @@ from dassl.evaluation import build_evaluator
 from torch import Tensor
 
 from cocoamix import curves, incremental
-from cocoamix.clip.precision import make_scaler
 from cocoamix.errors import UserError
 from cocoamix.files import write_json, write_text
 from cocoamix.registry import plain_name
@@ -52,26 +51,21 @@ class SessionTrainer(SessionSaving):
         super().build_model()
 
     def begin(self, number: int) -> None:
-        """Build what session `number` trains."""
-        for registered in (self._models, self._optims, self._scheds):
-            registered.clear()
-        self.session = number
-        self.start_epoch = self.epoch = self.trained_epochs = 0
-        self.max_epoch = self.cfg.OPTIM.MAX_EPOCH
-        self.scaler = make_scaler(self.clip.precision, self.device)  # of one session, so that a resume needs no other
-        self.trained_classes = self.classnames
-        self._show_session()
+        """Make session `number` the present one. The first is built with the trainer."""
         shown = self.sessions[number]
         print(
             f"** Session {number} of {len(self.sessions) - 1}: {len(shown.classnames)} classes, {len(shown.train):,} "
             f"images **"
         )
-        self.build_prompts()
+        if number != self.session:
+            self.session = number
+            self._show_session()
+            self.build_session()
 
     def train(self) -> None:  # type: ignore[override]
         """Go through the sessions that are not finished."""
         self._began = time.time()
-        self.kept = self._finished()[: self.last_session + 1]
+        self.kept = self._finished()
         if not self._models or len(self.kept) > self.last_session:
             self.session = self.last_session
             if self._models:
