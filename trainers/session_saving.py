@@ -164,17 +164,17 @@ class SessionSaving(SessionData):
                 node = node[name]
             node[leaf] = told[key]
         cfg.freeze()
-        self.cfg = cfg
-        if first.origin["seed"] != self.seed:
+        if cfg != self.cfg or first.origin["seed"] != self.seed:
+            self.cfg = cfg
             self._take_seed(first.origin["seed"])
-        last, self.session = self.session, 0
-        self.cut_sessions()
-        self.build_session()
-        self.protocol = self.describe_protocol()
+            last, self.session = self.session, 0
+            self.cut_sessions()
+            self.build_session()
+            self.protocol = self.describe_protocol()
+            self.session = last
         splits = first.origin["protocol"].get("splits")
         if isinstance(splits, dict):  # the images that are here now may be others
             self.protocol["splits"]["train"] = splits.get("train")
-        self.session = last
 
 
 def _check_same_run(one: Kept, first: Kept) -> None:
