@@ -38,7 +38,7 @@ setup(
     package_data={
         "cocoamix.configs": ["**/*.yaml"],
         "cocoamix.datasets": ["*.json"],
-        "cocoamix": ["assets/*.safetensors", "assets/*.json", "assets/README.md"],
+        "cocoamix": ["assets/*.safetensors", "assets/README.md"],
         "cocoamix.report": ["paper.json", "page.css", "page.js"],
         "cocoamix.bench": ["plans/*.yaml"],
     },

@@ -91,8 +91,27 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def csv_text(rows: Sequence[Row]) -> str:
-    """Return a row for each session, as CSV."""
-    return _csv([head(len(rows)), *cells(rows, "{:.4f}")])
+    """Return a row for each session, as CSV: the columns of `cells`, then the forgetting of each earlier session."""
+    earlier = [_block(number) for number in range(len(rows) - 1)]
+    table = [[*head(len(rows)), *(f"f_{name}" for name in earlier)]]
+    for number, line in enumerate(cells(rows, "{:.4f}")):
+        lost = [f"{value:.4f}" for value in forgetting(rows, number)]
+        table.append([*line, *lost, *[""] * (len(earlier) - number)])
+    return _csv(table)
+
+
+def summary_csv(rows: Sequence[Row]) -> str:
+    """Return what is one number for the run, as CSV: the mean over the sessions, PD, and the rest after the last."""
+    last = cells(rows, "{:.4f}")[-1]
+    numbers = [f"{mean_accuracy(rows):.4f}", f"{performance_drop(rows):.4f}"]
+    names = ["base", "novel", "H", "forgetting"]
+    found = dict(zip(head(len(rows)), last, strict=True))
+    return _csv([["sessions", "mean", "PD", *names], [str(len(rows)), *numbers, *(found[name] for name in names)]])
+
+
+def _block(number: int) -> str:
+    """Return the name of the classes of a session in the columns of a table."""
+    return f"s{number}" if number else "base"
 
 
 def _csv(table: Sequence[Sequence[str]]) -> str:
@@ -103,8 +122,7 @@ def _csv(table: Sequence[Sequence[str]]) -> str:
 
 def head(count: int) -> list[str]:
     """Return the titles of the columns of `cells`."""
-    novel = [f"s{number}" for number in range(1, count)]
-    return ["session", "classes", "all", "base", *novel, "novel", "H", "forgetting"]
+    return ["session", "classes", "all", *map(_block, range(count)), "novel", "H", "forgetting"]
 
 
 def cells(rows: Sequence[Row], form: str = "{:.2f}") -> list[list[str]]:
@@ -124,7 +142,7 @@ def text_table(rows: Sequence[Row]) -> str:
     lines = aligned([head(len(rows)), *cells(rows)])
     lines.append(f"mean {mean_accuracy(rows):.2f}, PD {performance_drop(rows):.2f} (first minus last)")
     if lost:
-        shown = ", ".join(f"{'base' if number == 0 else f's{number}'} {value:.2f}" for number, value in enumerate(lost))
+        shown = ", ".join(f"{_block(number)} {value:.2f}" for number, value in enumerate(lost))
         lines.append(f"forgetting after the last session: {shown}")
     return "\n".join(lines) + "\n"
 

@@ -73,14 +73,15 @@ def cut_into_sessions(dataset: Any, test: Sequence[Any], cut: Cut) -> list[Sessi
     else:
         few = [[item for label in labels for item in _draw(train_of[label], cut)] for labels in ranges[1:]]
     shown = [[item for label in ranges[0] for item in train_of[label]], *few]
-    return [
-        Session(
-            number,
-            labels,
-            names[labels.start : labels.stop],
-            list(shown[number]),
-            [item for label in labels for item in test_of.get(label, [])],
+    tested = [[item for label in labels for item in test_of.get(label, [])] for labels in ranges]
+    if not all(tested):
+        number = tested.index([])
+        raise UserError(
+            f"No image to evaluate on is of the classes of session {number} (labels {ranges[number].start} to "
+            f"{ranges[number].stop - 1}): the dataset is not whole."
         )
+    return [
+        Session(number, labels, names[labels.start : labels.stop], list(shown[number]), tested[number])
         for number, labels in enumerate(ranges)
     ]
 

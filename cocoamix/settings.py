@@ -21,6 +21,7 @@ NOT_SETTINGS = frozenset(
         "TRAIN.CHECKPOINT_FREQ",
         "TEST.PER_CLASS_RESULT",
         "TEST.COMPUTE_CMAT",
+        "TEST.NO_TEST",
         "FSCIL.LAST_SESSION",
         "DATALOADER.TEST.BATCH_SIZE",
     }

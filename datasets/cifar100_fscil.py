@@ -2,7 +2,8 @@
 
 60 base classes with all their 500 images, then eight sessions of five classes with five images. Which five is a list
 of positions in the archive's train array that TOPIC and CEC publish and most papers use; they are in
-`cifar100_fscil.json`. The lists are checked by the hash of the published files, and by the labels that they meet.
+`cifar100_fscil.json`. The lists are checked by the hash of the published files and by the labels that they meet, the
+archive by its class names and by how many images each class has.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from .base import Items
 from .cifar100 import CIFAR100, read_names, read_pictures
 
 LISTS = Path(__file__).with_name("cifar100_fscil.json")
-BASE, WAY, SHOTS, IMAGES = 60, 5, 5, 500  # what the lists are made for
+BASE, WAY, SHOTS, SESSIONS = 60, 5, 5, 8  # what the lists are made for
+IMAGES = {"train": 500, "test": 100}  # of each class
+OFFICIAL = {"train": "16019d7e3df5f24257cddd939b257f8d", "test": "f0ef6b0ae62326f3e7ffdfab6717acfc"}  # MD5
 
 
 @register(DATASET_REGISTRY)
@@ -33,7 +36,11 @@ class CIFAR100FSCIL(CIFAR100):
     def read_items(self) -> tuple[Items, Items, Items]:
         archive = self._find_archive()
         names = read_names(archive)
+        check_names(names)
         train, test = (read_pictures(archive / split, names) for split in ("train", "test"))
+        for split, items in (("train", train), ("test", test)):
+            check_counts(split, [item.label for item in items])
+            say_if_altered(archive / split)
         return train, [], test
 
     def published_shots(self, cut: Cut) -> list[Items]:
@@ -56,12 +63,14 @@ class CIFAR100FSCIL(CIFAR100):
 
 def read_lists(path: Path = LISTS) -> list[list[int]]:
     """Return the positions of each session's images; refuse a file that is not as it was published."""
+    sessions: list[dict[str, Any]] = _published(path, "sessions")
     try:
-        sessions: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["sessions"]
         lists = [[int(position) for position in session["positions"]] for session in sessions]
         told = [session["md5"] for session in sessions]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path} does not hold the published lists ({error}). Restore it.") from error
+    if len(lists) != SESSIONS:
+        raise UserError(f"{path} is altered: it holds {len(lists)} lists instead of {SESSIONS}. Restore it.")
     for number, (positions, md5) in enumerate(zip(lists, told, strict=True), 1):
         published = "".join(f"{position}\n" for position in positions)
         if hashlib.md5(published.encode(), usedforsecurity=False).hexdigest() != md5:
@@ -69,16 +78,64 @@ def read_lists(path: Path = LISTS) -> list[list[int]]:
     return lists
 
 
+def official_names(path: Path = LISTS) -> list[str]:
+    """Return the names of the hundred classes in the order of their labels, with spaces."""
+    return [str(name).replace("_", " ") for name in _published(path, "classes")]
+
+
+def _published(path: Path, key: str) -> list[Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))[key]
+        if not isinstance(found, list):
+            raise TypeError(f"{key} is no list")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path} does not hold the published lists ({error}). Restore it.") from error
+    return found
+
+
+def check_names(names: list[str]) -> None:
+    """Refuse an archive whose labels mean other classes: sessions are cut by label, prompts are made of names."""
+    official = official_names()
+    if len(names) != len(official):
+        raise UserError(f"The archive's meta names {len(names)} classes, and not CIFAR-100's {len(official)}.")
+    for label, (name, wanted) in enumerate(zip(names, official, strict=True)):
+        if name != wanted:
+            raise UserError(
+                f"The archive's meta calls class {label} {name!r}, and CIFAR-100's class {label} is {wanted!r}: "
+                "this is not the official archive, or its meta was changed. Unpack the archive again."
+            )
+
+
+def check_counts(split: str, labels: list[int]) -> None:
+    """Refuse a part of an archive, or one with other labels."""
+    counts = Counter(labels)
+    for label, name in enumerate(official_names()):
+        if counts[label] != IMAGES[split]:
+            raise UserError(
+                f"The archive's {split} has {counts[label]} images of class {label} ({name}), and not CIFAR-100's "
+                f"{IMAGES[split]}: this is not the official archive, or not the whole of it. Unpack the archive again."
+            )
+
+
+def say_if_altered(path: Path) -> None:
+    """Tell of a file that is not the official one: counts cannot tell that labels were exchanged.
+
+    It is no reason to refuse it: written anew by another pickle, the same labels and pictures have another hash.
+    """
+    digest = hashlib.md5(usedforsecurity=False)
+    with path.open("rb") as file:
+        for block in iter(lambda: file.read(2**20), b""):
+            digest.update(block)
+    if digest.hexdigest() != OFFICIAL[path.name]:
+        print(
+            f"Note: {path} is not byte for byte the official file, whose MD5 is {OFFICIAL[path.name]}. If its labels "
+            "or pictures are others, the accuracies compare with no published ones."
+        )
+
+
 def check_labels(labels: list[int], lists: list[list[int]]) -> None:
     """Refuse an archive in another order than the original, whose images would be of other classes."""
-    base, *novel = label_ranges(100, Cut(BASE, WAY, SHOTS))
-    counts = Counter(labels)
-    for label in base:
-        if counts[label] != IMAGES:
-            raise UserError(
-                f"The base class {label} has {counts[label]} training images, and not CIFAR-100's {IMAGES}: "
-                "this is not the official archive."
-            )
+    _, *novel = label_ranges(100, Cut(BASE, WAY, SHOTS))
     for number, (positions, wanted) in enumerate(zip(lists, novel, strict=True), 1):
         found = Counter(labels[position] for position in positions)
         if found != dict.fromkeys(wanted, SHOTS):

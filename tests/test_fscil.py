@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import builtins
+import json
+import math
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +17,7 @@ from cocoamix.errors import UserError
 from cocoamix.fscil import SessionWeights, mixed_features, session_owners, session_weights
 from cocoamix.mixture import mix
 from cocoamix.sessions import Cut, cut_into_sessions, label_ranges
+from tests.report.trees import write_results
 
 
 def log_weights(sessions: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -70,6 +75,28 @@ class TestWeights:
         sims = torch.rand(3, 6, 2, generator=torch.Generator().manual_seed(0))
         pi = session_weights("coa", torch.tensor([0.3, 0.5]), torch.tensor([-0.7, -0.1]), session_owners([4, 2]))
         assert torch.allclose(weights.in_logits(sims), 100 * mix(sims, pi[:, 4:]), atol=1e-5)
+
+    def test_entropy_loss_of_the_third_session(self) -> None:
+        """Against the definition, written out with plain numbers: pi^out of all prompts, the new one's last."""
+        earlier = [(torch.tensor([0.3]), torch.tensor([-0.7])), (torch.tensor([1.1]), torch.tensor([0.4]))]
+        weights = SessionWeights(20.0, earlier)
+        with torch.no_grad():
+            weights.inside.fill_(0.9)
+            weights.outside.fill_(-1.3)
+        sims = torch.rand(2, 3, 4, generator=torch.Generator().manual_seed(0))
+        raw = [1.0, math.exp(-0.7), math.exp(0.4), math.exp(-1.3)]  # of t_0 and the three sessions, for nobody's class
+
+        def uncertainty(row: list[float], share: float) -> float:
+            powers = [math.exp(20.0 * share * value) for value in row]
+            return -sum(p / sum(powers) * math.log(p / sum(powers)) for p in powers) / math.log(4)
+
+        pairs = zip(*sims.tolist(), strict=True)
+        lost = [
+            max(0.0, uncertainty(first, raw[0] / sum(raw)) - uncertainty(last, raw[3] / sum(raw)) + 0.6)
+            for first, last in pairs
+        ]
+        assert min(lost) > 0
+        assert float(weights.out_loss(sims, 0.6).detach()) == pytest.approx(sum(lost) / 3, abs=1e-5)
 
     def test_without_out_classes(self) -> None:
         weights = SessionWeights(100.0, tied=True)
@@ -137,6 +164,8 @@ class TestCut:
         with pytest.raises(UserError, match=r"FSCIL.SHOTS is 7, but the class class 4 has 6"):
             self.cut(shots=7)
         assert len(self.cut(shots=7, fewer=True)[1].train) == 12
+        with pytest.raises(UserError, match=r"classes of session 2 \(labels 6 to 7\)"):
+            cut_into_sessions(Data(), [item for item in self.test if item.label not in (6, 7)], Cut(4, 2, 3))
         with pytest.raises(UserError, match=r"FSCIL.SPLIT is cec, but no images of Data"):
             self.cut(split="cec")
         with pytest.raises(UserError, match="Did you mean random"):
@@ -165,56 +194,132 @@ class TestReport:
         assert told["mean"] == pytest.approx((90 + 95 / 1.2 + 101 / 1.4) / 3)
         assert told["pd"] == pytest.approx(90 - 101 / 1.4)
 
+    def test_forgetting_is_from_the_best_session(self) -> None:
+        """Base is best in the middle, and so is session 1."""
+        rows = [
+            incremental.Row(60, (70,), (100,)),
+            incremental.Row(65, (90, 10), (100, 20)),
+            incremental.Row(70, (60, 16, 6), (100, 20, 20)),
+            incremental.Row(75, (75, 12, 8, 20), (100, 20, 20, 20)),
+        ]
+        assert [incremental.forgetting(rows, at) for at in range(4)] == [[], [-20], [30, -30], [15, 20, -10]]
+
     def test_text_and_csv(self) -> None:
         text = incremental.text_table(ROWS)
         assert "session  classes" in text
         assert "forgetting after the last session: base 5.00, s1 25.00" in text
         lines = incremental.csv_text(ROWS).splitlines()
-        assert lines[0] == "session,classes,all,base,s1,s2,novel,H,forgetting"
-        assert lines[1] == "0,60,90.0000,90.0000,,,,,"
+        assert lines[0] == "session,classes,all,base,s1,s2,novel,H,forgetting,f_base,f_s1"
+        assert lines[1] == "0,60,90.0000,90.0000,,,,,,,"
+        assert lines[2].endswith(",10.0000,10.0000,")
         assert lines[3].startswith("2,70,72.1429,85.0000,50.0000,30.0000,40.0000,")
+        assert lines[3].endswith(",15.0000,5.0000,25.0000")
+        assert {line.count(",") for line in lines} == {10}
+        assert incremental.summary_csv(ROWS).splitlines() == [
+            "sessions,mean,PD,base,novel,H,forgetting",
+            "3,80.4365,17.8571,85.0000,40.0000,54.4000,15.0000",
+        ]
+        assert incremental.summary_csv(ROWS[:1]).splitlines()[1] == "1,90.0000,0.0000,90.0000,,,"
 
 
-def report(method: str, seed: int = 1, dataset: str = "Shapes", **fscil: Any) -> dict[str, Any]:
-    cut = {"base": 60, "way": 5, "shots": 5, "split": "random", **fscil}
-    told = {"method": method, "dataset": dataset, "backbone": "tiny", "seed": seed, "fscil": cut, "finished": True}
-    return {**told, **incremental.summary(ROWS)}
+CUT = {"base": 60, "way": 5, "shots": 5, "split": "cec"}
+PAPER = {"backbone": "ViT-L/14", "fscil": CUT}  # the paper's setting
+
+
+def write_run(folder: Path, method: str, seed: int = 1, count: int = 9, **changes: Any) -> None:
+    """Write the results of a run on CIFAR-100 whose accuracy falls by one in every session."""
+    sessions = [{"session": number, "accuracy": 90.0 - number + seed} for number in range(count)]
+    metrics = {"accuracy": sessions[-1]["accuracy"], "base_accuracy": 80.0, "new_accuracy": 40.0}
+    metrics |= {"harmonic_mean": 160 / 3, "mean_forgetting": 3.0}
+    told = {"trainer": "CoCoAMixFSCIL", "method": method, "dataset": "CIFAR100FSCIL", "subset": "all"}
+    told |= {"protocol": PAPER}
+    told |= {"seed": seed, "sessions": sessions, "metrics": metrics, **changes}
+    write_results(folder / f"seed{seed}", 80.0, **told)
 
 
 class TestCurves:
-    def test_published_lines_are_of_the_paper_and_only_beside_its_sessions(self) -> None:
-        lines = curves.published_lines(report("x", dataset="CIFAR100FSCIL"))
-        assert lines["CoCoA-Mix"]["sessions"][-1] == 80.8
-        for line in lines.values():
-            if "sessions" in line:
-                assert len(line["sessions"]) == 9
-                assert line["PD"] == pytest.approx(line["sessions"][0] - line["sessions"][-1], abs=0.06)
-                assert line["mean"] == pytest.approx(sum(line["sessions"]) / 9, abs=0.06)
-        assert not curves.published_lines(report("x"))
-        assert not curves.published_lines(report("x", dataset="CIFAR100FSCIL", shots=10))
+    def lines(self, folder: Path) -> dict[str, dict[str, float | None]]:
+        (section,) = curves.read([folder]).sections
+        (table,) = section.tables
+        return {
+            line.label: {column.key: value.mean for column, value in zip(table.columns, line.values, strict=True)}
+            for line in table.lines
+        }
 
-    def test_table(self) -> None:
-        groups = curves.by_method([report("A", 1), report("A", 2), report("B")])
-        lines = curves.table(groups)
-        assert [line[0] for line in lines] == ["method", "A", "B"]
-        assert lines[1][1] == "90.00 ± 0.00"
-        assert lines[2][-2] == "54.40"
-        whole = lines + curves.published_table({"C": {"mean": 77.9}}, 3)
-        assert len({len(line) for line in whole}) == 1
+    def notes(self, folder: Path) -> str:
+        report = curves.read([folder])
+        return " ".join([*report.notes, *(note for section in report.sections for note in section.notes)])
 
-    def test_refuses_what_does_not_compare(self) -> None:
-        with pytest.raises(UserError, match="dataset is Shapes in one and Night"):
-            curves.by_method([report("A"), report("B", dataset="Night")])
-        with pytest.raises(UserError, match="several runs of one seed"):
-            curves.by_method([report("A"), report("A")])
-
-    def test_command(self, tmp_path: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-        import builtins
-        import json
-
+    def test_methods_and_seeds(self, tmp_path: Path) -> None:
         for seed in (1, 2):
-            (tmp_path / f"seed{seed}").mkdir()
-            (tmp_path / f"seed{seed}" / "fscil.json").write_text(json.dumps(report("A", seed)))
+            write_run(tmp_path / "a", "A", seed)
+        write_run(tmp_path / "b", "B", protocol={**PAPER, "backbone": "ViT-L/14"})
+        found = self.lines(tmp_path)
+        assert found["A"]["session_8"] == 83.5
+        assert found["A"]["mean"] == 87.5
+        assert found["B"]["PD"] == 8
+        wanted = {"base_accuracy": 80, "new_accuracy": 40, "harmonic_mean": 160 / 3, "mean_forgetting": 3}
+        assert {key: found["B"][key] for key in wanted} == pytest.approx(wanted)
+
+    def test_published_lines_are_of_the_paper(self, tmp_path: Path) -> None:
+        write_run(tmp_path, "A")
+        found = {name: line for name, line in self.lines(tmp_path).items() if name.endswith(" (paper)")}
+        assert len(found) == 6
+        assert found["CoCoA-Mix (paper)"]["session_8"] == 80.8
+        assert found["CLIP-ZSL (paper)"]["mean"] == 77.9
+        for name, line in found.items():
+            if name != "CLIP-ZSL (paper)":
+                sessions = [line[f"session_{number}"] for number in range(9)]
+                assert line["PD"] == pytest.approx(sessions[0] - sessions[-1], abs=0.06)
+                assert line["mean"] == pytest.approx(sum(sessions) / 9, abs=0.06)
+        assert "printed figures of CoCoA-Mix" in self.notes(tmp_path)
+
+    @pytest.mark.parametrize(
+        ("changes", "said"),
+        [
+            ({"protocol": {**PAPER, "fscil": {**CUT, "split": "random"}}}, "fscil.split is random here, cec there"),
+            ({"protocol": {**PAPER, "fscil": {**CUT, "shots": 10}}}, "fscil.shots is 10 here, 5 there"),
+            ({"protocol": {**PAPER, "backbone": "ViT-B/16"}}, "backbone is ViT-B/16 here, ViT-L/14 there"),
+            ({"protocol": {"backbone": "ViT-L/14"}}, "fscil.split is not said here, cec there"),
+            ({"count": 4}, "there are 4 sessions here, 9 there"),
+            ({"dataset": "Shapes"}, "The paper has no figures for Shapes"),
+        ],
+    )
+    def test_published_lines_stand_beside_their_setting_alone(
+        self, tmp_path: Path, changes: dict[str, Any], said: str
+    ) -> None:
+        write_run(tmp_path, "A", **changes)
+        assert list(self.lines(tmp_path)) == ["A"]
+        assert said in self.notes(tmp_path)
+
+    def test_seeds_of_other_settings_are_not_averaged(self, tmp_path: Path) -> None:
+        for seed, rate in ((1, 0.002), (2, 0.01)):
+            write_run(tmp_path, "A", seed, config={"OPTIM": {"LR": rate}})
+        own = [name for name in self.lines(tmp_path) if "paper" not in name]
+        assert own == ["A [LR=0.002]", "A [LR=0.01]"]
+        assert "OPTIM.LR is 0.002 in" in self.notes(tmp_path)
+
+    def test_other_models_and_cuts_have_tables_of_their_own(self, tmp_path: Path) -> None:
+        write_run(tmp_path / "a", "A")
+        write_run(tmp_path / "b", "B", protocol={"backbone": "RN50", "fscil": {**CUT, "way": 10}})
+        (section,) = curves.read([tmp_path]).sections
+        assert [table.title for table in section.tables] == [
+            "CIFAR100 (backbone ViT-L/14, fscil.way 5)",
+            "CIFAR100 (backbone RN50, fscil.way 10)",
+        ]
+        assert len({table.key for table in section.tables}) == 2
+
+    def test_shorter_runs_have_no_mean(self, tmp_path: Path) -> None:
+        write_run(tmp_path, "A", 1, count=4)
+        write_run(tmp_path, "B", 2, config={"SEED": 2})
+        found = self.lines(tmp_path)
+        assert found["A"]["session_3"] == 88
+        assert found["A"]["mean"] is found["A"]["base_accuracy"] is None
+        assert found["B"]["mean"] == 88
+
+    def test_command(self, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+        for seed in (1, 2):
+            write_run(tmp_path / "runs", "A", seed, dataset="Shapes")
         original = builtins.__import__
 
         def without_matplotlib(name: str, *rest: Any, **more: Any) -> Any:
@@ -223,15 +328,44 @@ class TestCurves:
             return original(name, *rest, **more)
 
         monkeypatch.setattr(builtins, "__import__", without_matplotlib)
-        assert curves.main([str(tmp_path), "--out", str(tmp_path / "curves")]) == 0
+        stem = tmp_path / "my.run.v1"
+        assert curves.main([str(tmp_path / "runs"), "--out", str(stem)]) == 0
         assert "matplotlib is not installed" in capsys.readouterr().out
-        assert "90.00 ± 0.00" in (tmp_path / "curves.md").read_text()
-        assert (tmp_path / "curves.csv").is_file()
-        assert not (tmp_path / "curves.png").exists()
-        assert curves.main([str(tmp_path / "nothing")]) == 2
+        written = sorted(path.name for path in tmp_path.glob("my*"))
+        assert written == ["my.run.v1.csv", "my.run.v1.json", "my.run.v1.md"]
+        assert "91.50 ± 0.50" in Path(f"{stem}.md").read_text()
+        assert json.loads(Path(f"{stem}.json").read_text())["sections"][0]["key"] == "fscil"
 
-    def test_plot(self, tmp_path: Any) -> None:
+    def test_command_without_runs(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        assert curves.main([str(tmp_path / "nothing")]) == 2
+        write_results(tmp_path / "other", 80.0)
+        assert curves.main([str(tmp_path)]) == 2
+        assert "There is no run in sessions below" in capsys.readouterr().err
+        (tmp_path / "other" / "results.json").write_text('{"finished": true}')
+        assert curves.main([str(tmp_path)]) == 2
+        assert "results.json cannot be used (it has no 'trainer')" in capsys.readouterr().err
+
+    def test_plot(self, tmp_path: Path) -> None:
+        plots = pytest.importorskip("cocoamix.report.plots")
+        for seed in (1, 2):
+            write_run(tmp_path, "A", seed)
+        (section,) = curves.read([tmp_path]).sections
+        (chart,) = section.charts
+        figure = plots.draw(chart)
+        labels = [text.get_text() for text in figure.legends[0].get_texts()]
+        assert labels[0] == "A"
+        assert sorted(labels[1:]) == [
+            *("CoCoA-Mix (paper)", "CoOp-FSCIL (paper)", "FACT w/ CLIP (paper)", "FSPT-FSCIL (paper)", "L2P (paper)"),
+        ]
+        assert chart.title == "CIFAR100, ViT-L/14"
+        assert curves.main([str(tmp_path), "--out", str(tmp_path / "plot")]) == 0
+        assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+
+    def test_plot_of_one_run(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        """Of the folder itself, whatever else is below it."""
         pytest.importorskip("matplotlib")
-        runs = [report("A", seed, dataset="CIFAR100FSCIL") for seed in (1, 2)]
-        assert curves.try_to_draw(runs, tmp_path / "plot.png")
+        write_run(tmp_path, "A", 1)
+        write_run(tmp_path / "seed1", "B", 2, dataset="Shapes")
+        assert curves.draw_run(tmp_path / "seed1", tmp_path / "plot.png")
+        assert "Shapes" not in capsys.readouterr().out
         assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")

@@ -20,7 +20,6 @@ def test_wheel_has_everything_under_one_name(wheel: zipfile.ZipFile) -> None:
         "cocoamix/trainers/coop.py",
         "cocoamix/datasets/eurosat.py",
         "cocoamix/datasets/cifar100_fscil.json",
-        "cocoamix/assets/fscil_published.json",
         "cocoamix/configs/trainers/CoOp/vit_b16.yaml",
         "cocoamix/configs/datasets/eurosat.yaml",
         "cocoamix/report/paper.json",

@@ -317,6 +317,11 @@ def check_sessions(cfg: CfgNode) -> None:
         ("WEIGHT_EPOCHS", 1),
     ):
         check_range(f"FSCIL.{key}", cfg.FSCIL[key], least, math.inf)
+    if cfg.DATASET.NUM_SHOTS > 0:
+        raise UserError(
+            f"DATASET.NUM_SHOTS is {cfg.DATASET.NUM_SHOTS}, but session 0 has all images of its classes: leave it at "
+            "-1. FSCIL.SHOTS says how many images a class of a later session has."
+        )
     if cfg.DATASET.SUBSAMPLE_CLASSES != "all":
         raise UserError(
             f"DATASET.SUBSAMPLE_CLASSES is {cfg.DATASET.SUBSAMPLE_CLASSES}, but sessions are cut from all classes: "

@@ -44,14 +44,18 @@ class FrozenTrainer(SavingTrainer):
 
     # ------------------------------------------------------------------ training
 
+    def longest(self) -> int:
+        """Return how many epochs a training has at most; 0 for OPTIM.MAX_EPOCH. For subclasses."""
+        return 0
+
     def view_of(self, epoch: int) -> int:
         """Return which augmentation of its pictures an epoch shows."""
-        views = protocol.views(self.cfg)
+        views = protocol.views(self.cfg, self.longest())
         return epoch % views if views else epoch
 
     def declare_views(self) -> None:
         """Say where CACHE.VIEWS makes this another protocol than CoOp's."""
-        views = protocol.views(self.cfg)
+        views = protocol.views(self.cfg, self.longest())
         if views == 1:
             print("CACHE.VIEWS is 1, a CHANGE OF PROTOCOL: training pictures are one fixed centre crop, not augmented")
         elif views:
@@ -66,7 +70,7 @@ class FrozenTrainer(SavingTrainer):
         items.view = view
         if self.features is None or self.cfg.CACHE.MODE != "all" or shown:
             return
-        last = (protocol.views(self.cfg) or self.max_epoch) - 1
+        last = min(protocol.views(self.cfg, self.longest()) or self.max_epoch, self.max_epoch) - 1
         split = f"train-seed{self.seed}" if items.is_random else "train"
         self.features.load(self._source(loader, split), view, last, self.note_unreadable)
         loader.num_workers = 0  # nothing is left to do for them

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 from dassl.engine import TRAINER_REGISTRY
@@ -20,7 +21,7 @@ from cocoamix.weights import CoAWeights
 from .cocoamix import CoCoAMix
 from .config import context_words
 from .coop import CoOp
-from .session_saving import Models
+from .session_files import Models
 from .sessions import SessionTrainer
 from .zsclip import ZeroshotCLIP
 
@@ -46,6 +47,11 @@ class CoOpFSCIL(SessionTrainer, CoOp):
 
     def check_cfg(self, cfg: CfgNode) -> None:
         super().check_cfg(cfg)
+        if cfg.TRAINER.COOP.ENSEMBLE != "none":
+            raise UserError(
+                f"TRAINER.COOP.ENSEMBLE is {cfg.TRAINER.COOP.ENSEMBLE}, but CoOp-FSCIL is one context alone: use none, "
+                "or CoCoAMixFSCIL with TRAINER.COCOAMIX.ENSEMBLE uniform."
+            )
         if cfg.TRAINER.COOP.CSC:
             raise UserError(
                 "TRAINER.COOP.CSC is True, but class-specific contexts cannot be tuned on with classes that come later."
@@ -111,6 +117,11 @@ class CoCoAMixFSCIL(SessionTrainer, CoCoAMix):
     def weight_epochs(self) -> int:
         return int(self.cfg.FSCIL.WEIGHT_EPOCHS if self.session else self.cfg.FSCIL.BASE_WEIGHT_EPOCHS)
 
+    def longest(self) -> int:
+        keys = self.cfg.FSCIL
+        second = max(keys.WEIGHT_EPOCHS, keys.BASE_WEIGHT_EPOCHS) if self.settings.ENSEMBLE == "coa" else 0
+        return int(self.cfg.OPTIM.MAX_EPOCH + second)
+
     @property
     def context_seed(self) -> int:
         return derive_seed(self.seed, "context", self.session)
@@ -129,14 +140,9 @@ class CoCoAMixFSCIL(SessionTrainer, CoCoAMix):
 
     # ------------------------------------------------------------------ evaluation
 
-    def build_prompts(self) -> None:
-        if self.session == 0:
-            self._blocks: dict[tuple[int, int], Tensor] = {}
-        super().build_prompts()
-
-    def follow(self, settings: dict[str, object]) -> None:  # type: ignore[override]
-        super().follow(settings)
-        self._blocks.clear()  # the template may be another
+    def build_model(self) -> None:
+        self._blocks: dict[tuple[int, int], Tensor] = {}
+        super().build_model()
 
     @torch.no_grad()
     def block_features(self, prompt: int, session: int) -> Tensor:
@@ -186,4 +192,8 @@ def _weights_of(models: Models) -> tuple[Tensor, Tensor]:
             "A session has no weights, since it was trained with another TRAINER.COCOAMIX.ENSEMBLE than coa. "
             "Evaluate it with that, or train with coa."
         )
-    return weights["inside"], weights.get("outside", weights["inside"])
+    # Without out-classes there is one weight: other classes take what own classes take.
+    pair = weights.get("inside"), weights.get("outside", weights.get("inside"))
+    if not all(side is not None and side.shape == (1,) for side in pair):
+        raise UserError("The weights of a session are not two numbers: its file was altered. Restore it.")
+    return cast(tuple[Tensor, Tensor], pair)

@@ -23,6 +23,13 @@ from cocoamix.images import image_name
 from cocoamix.registry import plain_name
 from cocoamix.settings import NOT_SETTINGS
 
+# Keys that hold for training, of which some are an evaluation's own all the same: its classes, models and mixture.
+_OF_TRAINING = ("SEED", "OPTIM.", "TRAIN.", "LOSS.", "FSCIL.", "TRAINER.", "DATALOADER.TRAIN_X.", "CACHE.VIEWS")
+_OF_EVALUATION = (
+    *("FSCIL.BASE", "FSCIL.WAY", "TRAINER.NAME"),
+    *(".ENSEMBLE", ".DOMAIN", ".PREC", ".BACKBONES", ".BACKBONE_WEIGHTS"),
+)
+
 
 def plain(node: Any) -> Any:
     """Return a config node as plain dicts and lists."""
@@ -41,7 +48,17 @@ def flatten(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def settings_of(cfg: Mapping[str, Any]) -> dict[str, Any]:
     """Return every setting that a result can depend on, whichever trainer it is of."""
-    return {key: value for key, value in flatten(plain(cfg)).items() if key not in NOT_SETTINGS}
+    return that_matter(flatten(plain(cfg)))
+
+
+def that_matter(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return dotted settings without those that no result depends on, which older files may still list."""
+    return {key: value for key, value in settings.items() if key not in NOT_SETTINGS}
+
+
+def of_training_alone(key: str) -> bool:
+    """Say whether an evaluation takes a setting from the run that it evaluates, instead of choosing it."""
+    return key.startswith(_OF_TRAINING) and not key.endswith(_OF_EVALUATION)
 
 
 def training_settings(cfg: CfgNode, section: str) -> dict[str, Any]:
@@ -65,9 +82,13 @@ def items_hash(items: Iterable[Any]) -> str:
     return digest([[image_name(item.impath), int(item.label), item.classname] for item in items])
 
 
-def views(cfg: CfgNode) -> int:
-    """Return how many augmentations of a picture the epochs take turns among; 0 where each epoch has its own."""
-    return cfg.CACHE.VIEWS if cfg.CACHE.VIEWS < cfg.OPTIM.MAX_EPOCH or cfg.CACHE.VIEWS == 1 else 0
+def views(cfg: CfgNode, epochs: int = 0) -> int:
+    """Return how many augmentations of a picture the epochs take turns among; 0 where each epoch has its own.
+
+    epochs: how many there are, if not OPTIM.MAX_EPOCH.
+    """
+    given, last = cfg.CACHE.VIEWS, epochs or cfg.OPTIM.MAX_EPOCH
+    return given if given < last or given == 1 else 0
 
 
 def describe_protocol(cfg: CfgNode, clip: FrozenCLIP, dataset: Any, templates: Iterable[str]) -> dict[str, Any]:

@@ -174,7 +174,7 @@ class SavingTrainer(TrainerX):
         for name in self.get_model_names():
             best = folder / name / checkpoints.BEST
             if best.is_file():
-                write_atomically(Path(self.output_dir, name, checkpoints.BEST), _copier(best))
+                write_atomically(Path(self.output_dir, name, checkpoints.BEST), copier(best))
         if done >= self.max_epoch:
             self.save_model(done - 1, self.output_dir)
 
@@ -205,7 +205,7 @@ class SavingTrainer(TrainerX):
 
     def _check_settings(self, path: Path, then: Mapping[str, Any], told: Mapping[str, Any]) -> None:
         """Refuse to go on from a run of other settings: the result would be of neither."""
-        now = protocol.training_settings(self.cfg, self.section)
+        now, then = protocol.training_settings(self.cfg, self.section), protocol.that_matter(then)
         differing = [key for key in sorted({*now, *then}) if now.get(key) != then.get(key)]
         shown = "; ".join(f"{key} was {then.get(key)!r} and is {now.get(key)!r}" for key in differing[:5])
         if not differing:
@@ -360,7 +360,8 @@ def epochs_in(path: Path) -> int | None:
     return checkpoints.epochs_of(checkpoints.load(path)) if path.is_file() else None
 
 
-def _copier(source: Path) -> Callable[[IO[bytes]], object]:
+def copier(source: Path) -> Callable[[IO[bytes]], object]:
+    """Return what writes a copy of a file, for `write_atomically`."""
     return lambda file: file.write(source.read_bytes())
 
 

@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader
 from yacs.config import CfgNode
 
 from cocoamix import images
+from cocoamix.clip.precision import make_scaler
 from cocoamix.encoding import Source
 from cocoamix.errors import UserError
 from cocoamix.sessions import Cut, choose_split, cut_into_sessions
@@ -31,6 +32,12 @@ class SessionData(CLIPTrainer):
     def build_data_loader(self) -> None:
         """Cut the dataset into sessions and show the first."""
         super().build_data_loader()
+        # Loaders of sessions are made after those of all items, which are only lists: nothing is read for them.
+        self._whole_train, self._whole_test = self.train_loader_x, self.test_loader
+        self.cut_sessions()
+
+    def cut_sessions(self) -> None:
+        """Cut the dataset as FSCIL.* says, and show the present session."""
         data, keys = self.dm.dataset, self.cfg.FSCIL
         items = data.val if self.cfg.TEST.SPLIT == "val" else data.test
         if not items:
@@ -50,8 +57,6 @@ class SessionData(CLIPTrainer):
             f"{len(self.sessions) - 1} x {keys.WAY} classes with {keys.SHOTS} images each "
             f"({'the published ones' if self.split == 'cec' else f'drawn with seed {self.seed}'})"
         )
-        # Made from the loaders of all items, which are only lists: nothing is read for them.
-        self._whole_train, self._whole_test = self.train_loader_x, self.test_loader
         self._tests = [self._loader_over(session.test, train=False) for session in self.sessions]
         self._show_session()
 
@@ -79,10 +84,21 @@ class SessionData(CLIPTrainer):
         """Train on the present session's images from now on; those of the one before are let go, features and all."""
         self.train_loader_x = self._loader_over(self.sessions[self.session].train, train=True)
 
+    def build_session(self) -> None:
+        """Build what the present session trains, anew."""
+        for registered in (self._models, self._optims, self._scheds):
+            registered.clear()
+        self.start_epoch = self.epoch = self.trained_epochs = 0
+        self.max_epoch = self.cfg.OPTIM.MAX_EPOCH
+        self.scaler = make_scaler(self.clip.precision, self.device)  # of one session, so that a resume needs no other
+        self.trained_classes = self.classnames
+        self.build_prompts()
+
     def describe_protocol(self) -> dict[str, Any]:
         keys, told = self.cfg.FSCIL, super().describe_protocol()
         shown = [item for session in self.sessions for item in session.train]
         told["splits"]["train"] = protocol.items_hash(shown)
+        told["views"] = protocol.views(self.cfg, self.longest())
         told["fscil"] = {"base": keys.BASE, "way": keys.WAY, "shots": keys.SHOTS, "split": self.split}
         return told
 

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from dassl.utils import set_random_seed
-from torch import Tensor
 
 from cocoamix import checkpoints
 from cocoamix.errors import UserError
 from cocoamix.files import write_atomically
 from cocoamix.registry import PREFIX
 
-from .saving import RESUME, epochs_in, trained
+from . import protocol
+from .saving import RESUME, copier, epochs_in, trained
 from .session_data import SessionData
-
-FOLDER = "sessions"  # below a run's folder
-Models = dict[str, dict[str, Tensor]]  # parameters by the names of models
+from .session_files import FOLDER, Kept, Models, count_sessions, read_session, session_file
 
 
 class SessionSaving(SessionData):
@@ -31,7 +29,7 @@ class SessionSaving(SessionData):
         for folder in (self.output_dir, self.cfg.RESUME):
             path = session_file(folder, 0)
             if self.cfg.SEED < 0 and folder and path.is_file():
-                seed = int(checkpoints.load(path)["cocoamix"]["seed"])
+                seed = int(read_session(path, 0).origin["seed"])
                 print(f"No seed is given; this run draws from {seed}, as its first session did")
                 set_random_seed(seed)
                 return seed
@@ -72,64 +70,59 @@ class SessionSaving(SessionData):
                     f"Resuming from {folder}: in session {self.session}, "
                     f"{self.trained_epochs} of {self.max_epoch} epochs are done"
                 )
+                if self.trained_epochs >= self.max_epoch:  # no epoch is left that would keep it
+                    self.save_model(self.trained_epochs - 1, self.output_dir)
                 return self.trained_epochs
         return 0
 
     def _finished(self) -> list[Models]:
-        """Return what the finished sessions of the run learned, or of the run that --resume names."""
+        """Return what the finished sessions up to the last one learned, of the run or of that which --resume names."""
         if not self._models:
             return []
         folders = [self.output_dir, *([self.cfg.RESUME] if self.cfg.RESUME else [])]
         for folder in folders:
-            found = self._read_sessions(folder, going_on=True)
+            found = self._read_sessions(folder)
             if found or epochs_in(Path(folder, RESUME)):
                 if found:
                     print(f"Going on from {folder}: {len(found)} of {len(self.sessions)} sessions are finished")
-                if folder != self.output_dir:
-                    for number in range(len(found)):
-                        content = session_file(folder, number).read_bytes()
-                        write_atomically(session_file(self.output_dir, number), _writer(content))
-                return found
+                for one in found:
+                    self._check_settings(one.path, one.origin["settings"], one.origin["protocol"])
+                    if folder != self.output_dir:
+                        write_atomically(Path(self.output_dir, FOLDER, one.path.name), copier(one.path))
+                return self._take(found[: self.last_session + 1])
         if self.cfg.RESUME:
             raise UserError(f"--resume names {self.cfg.RESUME}, which holds neither {RESUME} nor finished sessions.")
         return []
 
-    def _read_sessions(self, folder: str, going_on: bool = False) -> list[Models]:
-        """Return what the sessions in a run's folder learned, once it is sure that they are of this run's kind."""
-        there = sorted(int(path.stem.removeprefix("session-")) for path in Path(folder, FOLDER).glob("session-*.pth"))
-        if there != list(range(len(there))):
-            missing = next(number for number in range(len(there)) if number not in there)
-            raise UserError(
-                f"{session_file(folder, missing)} is missing, but later sessions are there. Restore it, "
-                f"or delete {Path(folder, FOLDER)} to start anew."
-            )
-        if len(there) > len(self.sessions):
-            raise UserError(f"{folder} holds {len(there)} sessions, but this run has {len(self.sessions)}.")
-        return [self._read_session(session_file(folder, number), number, going_on) for number in there]
+    def _read_sessions(self, folder: str) -> list[Kept]:
+        """Return what the sessions in a run's folder keep, once it is sure that they are of one run of this kind."""
+        count = count_sessions(folder)
+        if count > len(self.sessions):
+            raise UserError(f"{folder} holds {count} sessions, but this run has {len(self.sessions)}.")
+        found = [read_session(session_file(folder, number), number) for number in range(count)]
+        for number, one in enumerate(found):
+            self._check_kind(one, number)
+            _check_same_run(one, found[0])
+        return found
 
-    def _read_session(self, path: Path, number: int, going_on: bool) -> Models:
-        content = checkpoints.load(path)
-        try:
-            models, origin = cast(Models, content["models"]), content["cocoamix"]
-            told = {key: origin[key] for key in ("trainer", "weights_sha256", "activation", "classnames")}
-            self.trained_epochs = int(content["epoch"])
-        except (KeyError, TypeError) as error:
-            raise UserError(f"{path} is not what a session keeps: it has no {error}.") from error
-        told["trainer"] = str(told["trainer"]).removeprefix(PREFIX)
+    def _check_kind(self, found: Kept, number: int) -> None:
         now = {**self.provenance(), "classnames": self.classnames_of(number)}
-        now["trainer"] = now["trainer"].removeprefix(PREFIX)
-        for key, value in told.items():
-            if value != now[key]:
+        for key in ("trainer", "weights_sha256", "activation", "classnames"):
+            theirs, ours = found.origin[key], now[key]
+            if key == "trainer":
+                theirs, ours = theirs.removeprefix(PREFIX), ours.removeprefix(PREFIX)
+            if theirs != ours:
                 raise UserError(
-                    f"{path} belongs to another run: its {key} is {_short(value)}, "
-                    f"and this run's is {_short(now[key])}."
+                    f"{found.path} belongs to another run: its {key} is {_short(theirs)}, "
+                    f"and this run's is {_short(ours)}."
                 )
-        if going_on:
-            self._check_settings(path, origin["settings"], origin["protocol"])
-        elif number == 0:
-            self.follow(origin["settings"])
-        self.unreadable.update(content.get("unreadable", {}))
-        return models
+
+    def _take(self, found: list[Kept]) -> list[Models]:
+        """Go on with, or evaluate, what sessions keep."""
+        for one in found:
+            self.unreadable.update(one.unreadable)
+            self.trained_epochs = one.epoch
+        return [one.models for one in found]
 
     def load_model(self, directory: str, epoch: int | None = None) -> None:
         """Load the sessions of a run up to FSCIL.LAST_SESSION, or all that are finished."""
@@ -142,6 +135,8 @@ class SessionSaving(SessionData):
             return
         if not directory:
             raise UserError("--eval-only needs --model-dir, the output folder of a run in sessions.")
+        if count_sessions(directory):
+            self._follow_training(read_session(session_file(directory, 0), 0))
         found = self._read_sessions(directory)
         if not found or len(found) <= self.cfg.FSCIL.LAST_SESSION:
             raise UserError(
@@ -149,19 +144,55 @@ class SessionSaving(SessionData):
                 + (f", but FSCIL.LAST_SESSION is {self.cfg.FSCIL.LAST_SESSION}." if found else ": nothing to evaluate.")
             )
         self.session = self.last_session = min(self.last_session, len(found) - 1)
-        self.kept = found[: self.session + 1]
+        self.kept = self._take(found[: self.session + 1])
         print(f"Loaded sessions 0 to {self.session} from {directory}")
 
+    def _follow_training(self, first: Kept) -> None:
+        """Take what concerns training from the run that is evaluated: results must tell of that one.
 
-def session_file(folder: str, number: int) -> Path:
-    """Return the file of what a session learned, below a run's folder."""
-    return Path(folder, FOLDER, f"session-{number}.pth")
+        Which classes there are, the mixture (ENSEMBLE), the test images and how they are encoded stay as configured.
+        """
+        told, cfg = first.origin["settings"], self.cfg.clone()
+        cfg.defrost()
+        for key, now in protocol.training_settings(self.cfg, self.section).items():
+            if not protocol.of_training_alone(key) or told.get(key, now) == now:
+                continue
+            print(f"{key} is {told[key]!r} as in training; the configuration's {now!r} is not used")
+            *path, leaf = key.split(".")
+            node = cfg
+            for name in path:
+                node = node[name]
+            node[leaf] = told[key]
+        cfg.freeze()
+        if cfg != self.cfg or first.origin["seed"] != self.seed:
+            self.cfg = cfg
+            self._take_seed(first.origin["seed"])
+            last, self.session = self.session, 0
+            self.cut_sessions()
+            self.build_session()
+            self.protocol = self.describe_protocol()
+            self.session = last
+        splits = first.origin["protocol"].get("splits")
+        if isinstance(splits, dict):  # the images that are here now may be others
+            self.protocol["splits"]["train"] = splits.get("train")
+
+
+def _check_same_run(one: Kept, first: Kept) -> None:
+    """Refuse sessions that were put together from several runs: what each learned depends on those before it."""
+    for key in ("seed", "settings", "protocol"):
+        theirs, ours = one.origin[key], first.origin[key]
+        if isinstance(ours, dict):
+            theirs, ours = (protocol.that_matter(protocol.flatten(side)) for side in (theirs, ours))
+            differing = [name for name in sorted({*theirs, *ours}) if theirs.get(name) != ours.get(name)]
+            if differing:
+                key, theirs, ours = differing[0], theirs.get(differing[0]), ours.get(differing[0])
+        if theirs != ours:
+            raise UserError(
+                f"{one.path} is of another run than {first.path.name}: its {key} is {_short(theirs)}, "
+                f"and that one's is {_short(ours)}. Restore it."
+            )
 
 
 def _short(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def _writer(content: bytes) -> Any:
-    return lambda file: file.write(content)

@@ -7,6 +7,7 @@ session nothing is read again.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +18,6 @@ from dassl.evaluation import build_evaluator
 from torch import Tensor
 
 from cocoamix import curves, incremental
-from cocoamix.clip.precision import make_scaler
 from cocoamix.errors import UserError
 from cocoamix.files import write_json, write_text
 from cocoamix.registry import plain_name
@@ -52,26 +52,21 @@ class SessionTrainer(SessionSaving):
         super().build_model()
 
     def begin(self, number: int) -> None:
-        """Build what session `number` trains."""
-        for registered in (self._models, self._optims, self._scheds):
-            registered.clear()
-        self.session = number
-        self.start_epoch = self.epoch = self.trained_epochs = 0
-        self.max_epoch = self.cfg.OPTIM.MAX_EPOCH
-        self.scaler = make_scaler(self.clip.precision, self.device)  # of one session, so that a resume needs no other
-        self.trained_classes = self.classnames
-        self._show_session()
+        """Make session `number` the present one. The first is built with the trainer."""
         shown = self.sessions[number]
         print(
             f"** Session {number} of {len(self.sessions) - 1}: {len(shown.classnames)} classes, {len(shown.train):,} "
             f"images **"
         )
-        self.build_prompts()
+        if number != self.session:
+            self.session = number
+            self._show_session()
+            self.build_session()
 
     def train(self) -> None:  # type: ignore[override]
         """Go through the sessions that are not finished."""
         self._began = time.time()
-        self.kept = self._finished()[: self.last_session + 1]
+        self.kept = self._finished()
         if not self._models or len(self.kept) > self.last_session:
             self.session = self.last_session
             if self._models:
@@ -127,10 +122,15 @@ class SessionTrainer(SessionSaving):
             metrics = dict(evaluators[number].evaluate())
             self.rows.append(incremental.Row(seen, tuple(hits[number]), tuple(images_of[: number + 1])))
             super().write_scalar(f"{name}/accuracy", self.rows[-1].accuracy, number)
-        self._report()
-        if self.session == self.last_session:
-            self.num_classes = self.sessions[self.session].seen
-            self._write_results(name, {**metrics, **self._last_metrics()}, time.monotonic() - start)
+        dataset = plain_name(self.cfg.DATASET.NAME)
+        text = f"{self.title()} on {dataset}, accuracy (%)\n\n{incremental.text_table(self.rows)}"
+        print(f"\n{text}")
+        if not self._is_shorter():
+            self._write_report(text)
+            if self.session == self.last_session:
+                self.num_classes = self.sessions[self.session].seen
+                self._write_results(name, {**metrics, **self._last_metrics()}, time.monotonic() - start)
+                curves.draw_run(Path(self.output_dir), Path(self.output_dir, f"{REPORT}.png"))
         return self.rows[-1].accuracy
 
     def _readable(self, session: Session) -> int:
@@ -149,27 +149,45 @@ class SessionTrainer(SessionSaving):
         }
         return {key: value for key, value in found.items() if value is not None}
 
-    def _report(self) -> None:
-        """Print the table and write it, with the curve once the last session is there."""
-        stem = Path(self.output_dir, REPORT)
-        dataset = plain_name(self.cfg.DATASET.NAME)
-        text = f"{self.title()} on {dataset}, accuracy (%)\n\n{incremental.text_table(self.rows)}"
-        print(f"\n{text}")
-        told = {
+    @property
+    def finished(self) -> bool:
+        """Whether all sessions of the cut are evaluated, not only those up to FSCIL.LAST_SESSION."""
+        return len(self.rows) == len(self.sessions)
+
+    def _run_facts(self) -> dict[str, Any]:
+        """Return what the report tells of the run. Reports that agree in it differ in their length alone."""
+        return {
             "method": self.title(),
-            "dataset": dataset,
+            "dataset": plain_name(self.cfg.DATASET.NAME),
             "backbone": self.clip.name,
             "seed": self.seed,
             "fscil": self.protocol["fscil"],
-            **incremental.summary(self.rows),
-            "finished": self.session == self.last_session,
             "fingerprint": protocol.fingerprint(self.protocol),
+            "settings": protocol.digest(protocol.training_settings(self.cfg, self.section)),
         }
-        write_text(stem.with_suffix(".txt"), text)
-        write_text(stem.with_suffix(".csv"), incremental.csv_text(self.rows))
-        write_json(stem.with_suffix(".json"), told)
-        if self.session == self.last_session:
-            curves.try_to_draw([told], stem.with_suffix(".png"))
+
+    def _is_shorter(self) -> bool:
+        """Say whether the folder has a report of the same run over more sessions, which then stays."""
+        path = Path(self.output_dir, f"{REPORT}.json")
+        try:
+            there = json.loads(path.read_text(encoding="utf-8"))
+            count = len(there["sessions"])
+            same = all(there[key] == value for key, value in self._run_facts().items())
+        except (OSError, ValueError, KeyError, TypeError):
+            return False
+        if same and count > len(self.rows):
+            print(f"The reports in {self.output_dir} are of {count} sessions of this run; they stay as they are")
+        return bool(same and count > len(self.rows))
+
+    def _write_report(self, text: str) -> None:
+        told = {**self._run_facts(), **incremental.summary(self.rows), "finished": self.finished}
+        for name, content in (
+            (f"{REPORT}.txt", text),
+            (f"{REPORT}.csv", incremental.csv_text(self.rows)),
+            (f"{REPORT}_summary.csv", incremental.summary_csv(self.rows)),
+        ):
+            write_text(Path(self.output_dir, name), content)
+        write_json(Path(self.output_dir, f"{REPORT}.json"), told)
 
     def evaluated_items(self, split: str) -> Sequence[Any]:
         return [item for session in self.sessions[: self.session + 1] for item in session.test]
@@ -178,7 +196,7 @@ class SessionTrainer(SessionSaving):
         return sum(len(session.train) for session in self.sessions[: self.session + 1])
 
     def more_results(self) -> dict[str, Any]:
-        return {"method": self.title(), **incremental.summary(self.rows)}
+        return {"method": self.title(), "finished": self.finished, **incremental.summary(self.rows)}
 
 
 def _listed(numbers: range) -> str:

@@ -13,10 +13,11 @@ from . import paper as printed
 from .differences import Baseline
 from .names import is_zero_shot, simplify, sort_datasets
 from .read import Inventory, Problem, Run, find_runs
-from .rows import Row, find_sources, make_rows
+from .rows import Row, find_sources, make_rows, show
 from .sweeps import find_sweeps
 from .tables import (
     Section,
+    Table,
     all_classes_table,
     average_table,
     bars_chart,
@@ -66,7 +67,7 @@ def build(directories: Sequence[str | os.PathLike[str]], options: Options | None
     baseline = Baseline(options.baseline)
     sections = _base_to_new(runs, options, inventory, baseline)
     sections += _transfer(runs, options, inventory, baseline)
-    sections += _sessions(runs, options, inventory, baseline)
+    sections += build_sessions(runs, options, inventory, baseline)
     sections += _few_shot(runs, options, inventory, baseline)
     if not sections:
         first = inventory.problems[0]
@@ -221,23 +222,60 @@ def _transfer(runs: Sequence[Run], options: Options, inventory: Inventory, basel
 # ---------------------------------------------------------------------------------------- sessions
 
 
-def _sessions(runs: Sequence[Run], options: Options, inventory: Inventory, baseline: Baseline) -> list[Section]:
+# Facts that runs in one table of sessions share: accuracies of others say nothing about each other.
+_SESSION_FACTS = (
+    *("backbone", "weights_sha256", "splits.test", "evaluated_on"),
+    *("fscil.base", "fscil.way", "fscil.shots", "fscil.split"),
+)
+
+
+def build_sessions(runs: Sequence[Run], options: Options, inventory: Inventory, baseline: Baseline) -> list[Section]:
+    """Return the section of class-incremental runs, if there are any: a table for each dataset, model and cut."""
     chosen = [replace(run, subset="all") for run in runs if run.task == "fscil"]
     if not chosen:
         return []
     section = Section("fscil", "Few-shot class-incremental learning")
     for dataset in sort_datasets(run.dataset for run in chosen):
-        rows = _sort(make_rows([run for run in chosen if run.dataset == dataset], options.names, inventory))
-        table = sessions_table(rows, dataset, f"fscil-{simplify(dataset)}")
-        if options.paper:
-            _say_paper(section, "fscil", printed.add_to_sessions_table(table, rows), rows, None, dataset)
-        section.tables.append(table)
-        count = sum(column.key.startswith("session_") for column in table.columns)
-        measures = differences.sessions(dataset, count)
-        compared = baseline.add_to(rows, measures, f"{table.key}-difference", section.notes, dataset)
-        section.tables += [compared] if compared else []
-        section.charts.append(curves_chart(table, f"fscil-{simplify(dataset)}-curves", dataset, "session"))
+        kinds = _kinds_of_sessions([run for run in chosen if run.dataset == dataset])
+        for number, (title, members) in enumerate(kinds.items(), 1):
+            rows = _sort(make_rows(members, options.names, inventory))
+            key = f"fscil-{simplify(dataset)}" + (f"-{number}" if len(kinds) > 1 else "")
+            table = sessions_table(rows, dataset, key, title)
+            if options.paper:
+                _say_sessions_of_the_paper(section, table, dataset, rows)
+            section.tables.append(table)
+            count = sum(column.key.startswith("session_") for column in table.columns)
+            measures = differences.sessions(dataset, count)
+            compared = baseline.add_to(rows, measures, f"{key}-difference", section.notes, table.title)
+            section.tables += [compared] if compared else []
+            backbone = members[0].protocol.get("backbone", "")
+            name = title if not backbone or str(backbone) in title else f"{title}, {backbone}"
+            section.charts.append(curves_chart(table, f"{key}-curves", name, "session"))
     return [section]
+
+
+def _kinds_of_sessions(runs: Sequence[Run]) -> dict[str, list[Run]]:
+    """Return the runs of a dataset by the titles of their tables, which tell what differs between them."""
+    facts = [tuple(run.protocol.get(key) for key in _SESSION_FACTS) for run in runs]
+    differing = [place for place, values in enumerate(zip(*facts, strict=True)) if len(set(values)) > 1]
+    kinds: dict[str, list[Run]] = {}
+    for run, values in zip(runs, facts, strict=True):
+        words = ", ".join(f"{_SESSION_FACTS[place]} {show(values[place])}" for place in differing)
+        kinds.setdefault(f"{run.dataset} ({words})" if words else run.dataset, []).append(run)
+    return kinds
+
+
+def _say_sessions_of_the_paper(section: Section, table: Table, dataset: str, rows: list[Row]) -> None:
+    if dataset != printed.figures()["fscil"]["dataset"]:
+        section.notes.append(f"The paper has no figures for {dataset}.")
+        return
+    count = sum(column.key.startswith("session_") for column in table.columns)
+    differing = printed.sessions_differ(dataset, rows, count)
+    if differing:
+        section.notes.append(f"The paper's lines are left out beside {table.title}: {'; '.join(differing)}.")
+        return
+    printed.add_to_sessions_table(table)
+    section.notes.append(printed.source_note("fscil"))
 
 
 # ---------------------------------------------------------------------------------------- few-shot

@@ -150,21 +150,28 @@ def add_to_transfer_table(table: Table, source: str, targets: Sequence[str]) -> 
     return True
 
 
-def add_to_sessions_table(table: Table, rows: Sequence[Row]) -> bool:
-    """Append the paper's lines to a table of the same dataset, cut into the same sessions."""
+def sessions_differ(dataset: str, rows: Sequence[Row], count: int) -> list[str]:
+    """Return in words why the paper's lines do not stand beside runs of so many sessions; nothing where they do.
+
+    What a run does not say is taken for different: the lines are of one dataset, model and choice of images.
+    """
     printed = figures()["fscil"]
-    count = sum(column.key.startswith("session_") for column in table.columns)
-    facts = [run.protocol for row in rows for run in row.runs]
-    cut_alike = all(
-        one.get(f"fscil.{key}", value) == value for one in facts for key, value in printed["sessions"].items()
-    )
-    if table.title != printed["dataset"] or not cut_alike:
-        return False
-    added = False
-    for method, entry in printed["methods"].items():
-        sessions = entry.get("sessions", [None] * count)
-        if len(sessions) == count:
-            values = [Value(value, decimals=1) for value in [*sessions, entry["mean"], entry.get("PD")]]
-            table.lines.append(Line(f"{method} (paper)", [*values, Value()], "paper"))
-            added = True
-    return added
+    wanted = {"backbone": printed["backbone"], **{f"fscil.{key}": value for key, value in printed["sessions"].items()}}
+    words = [] if dataset == printed["dataset"] else [f"the dataset is {dataset} here, {printed['dataset']} there"]
+    for key, value in wanted.items():
+        found = {show(run.protocol.get(key)) for row in rows for run in row.runs}
+        others = sorted(text for text in found if simplify(text) != simplify(show(value)))
+        if others:
+            words.append(f"{key} is {', '.join(others)} here, {show(value)} there")
+    whole = max(len(entry.get("sessions", [])) for entry in printed["methods"].values())
+    return words if count == whole else [*words, f"there are {count} sessions here, {whole} there"]
+
+
+def add_to_sessions_table(table: Table) -> None:
+    """Append the paper's lines to a table of its sessions (see `sessions_differ`)."""
+    places = [column.key for column in table.columns]
+    for method, entry in figures()["fscil"]["methods"].items():
+        found = {f"session_{number}": value for number, value in enumerate(entry.get("sessions", []))}
+        found |= {key: entry[key] for key in ("mean", "PD") if key in entry}
+        values = [Value(found[key], decimals=1) if key in found else Value() for key in places]
+        table.lines.append(Line(f"{method} (paper)", values, "paper"))

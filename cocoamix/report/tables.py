@@ -299,11 +299,23 @@ def transfer_table(rows: Sequence[Row], source: str, targets: Sequence[str], key
     return Table(key, title, columns, lines, caption=caption).mark_best()
 
 
-def sessions_table(rows: Sequence[Row], dataset: str, key: str) -> Table:
-    """Return the accuracy after each session of class-incremental learning, its mean, and PD (first minus last)."""
+AFTER_LAST = (
+    Column("base_accuracy", "base"),
+    Column("new_accuracy", "novel"),
+    Column("harmonic_mean", "H"),
+    Column("mean_forgetting", "forgetting", LOW),
+)
+
+
+def sessions_table(rows: Sequence[Row], dataset: str, key: str, title: str = "") -> Table:
+    """Return the accuracy after each session of class-incremental learning, its mean, and PD (first minus last).
+
+    Where runs tell them, also what AFTER_LAST lists.
+    """
     count = max(len(run.sessions) for row in rows for run in row.by_seed(dataset, "all").values())
     columns = [Column(f"session_{number}", str(number)) for number in range(count)]
-    columns += [Column("mean", "mean"), Column("PD", "PD", LOW), SEEDS]
+    columns += [Column("mean", "mean"), Column("PD", "PD", LOW)]
+    told = [column for column in AFTER_LAST if any(column.key in run.metrics for row in rows for run in row.runs)]
     lines = []
     for row in rows:
         runs = row.by_seed(dataset, "all")
@@ -314,9 +326,14 @@ def sessions_table(rows: Sequence[Row], dataset: str, key: str) -> Table:
         whole = {seed: run.sessions for seed, run in runs.items() if len(run.sessions) == count}
         values.append(summarise({seed: mean(sessions) for seed, sessions in whole.items()}))
         values.append(summarise({seed: sessions[0] - sessions[-1] for seed, sessions in whole.items()}))
+        for column in told:
+            found = {seed: runs[seed].metrics[column.key] for seed in whole if column.key in runs[seed].metrics}
+            values.append(summarise(found))
         lines.append(Line(row.label, [*values, count_text([len(runs)])]))
     caption = "Accuracy on all classes seen so far after each session. PD is the first minus the last: lower is better."
-    return Table(key, dataset, columns, lines, caption=caption).mark_best()
+    if told:
+        caption += f" After the last session: {', '.join(column.title for column in told)}."
+    return Table(key, title or dataset, [*columns, *told, SEEDS], lines, caption=caption).mark_best()
 
 
 def shots_table(rows: Sequence[Row], dataset: str, key: str) -> Table:

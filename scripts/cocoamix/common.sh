@@ -13,11 +13,12 @@ TRAINER=${TRAINER:-CoCoAMix}
 CFG=${CFG:-vit_b16_ep50}
 PYTHON=${PYTHON:-python}
 
-# usage: run DIR DATASET SEED [arguments of train.py ...]; a run whose results are there is skipped.
+# usage: run DIR DATASET SEED [arguments of train.py ...]; a run whose results are there is skipped, but for one in
+# sessions that has not come to the last.
 run() {
     local dir=$1 dataset=$2 seed=$3
     shift 3
-    if [ -f "$dir/results.json" ]; then
+    if [ -f "$dir/results.json" ] && ! grep -q '"finished": false' "$dir/results.json"; then
         echo "The results are in $dir already, so this run is skipped."
         return
     fi

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import json
 import shutil
 import sys
@@ -21,6 +23,29 @@ from tests.conftest import ROOT, _own_stdout
 from tests.datasets import layouts
 
 PUBLISHED = Cut(60, 5, 5)
+TEST_LABELS = [number % 100 for number in range(10_000)]
+COARSE = [
+    "aquatic_mammals",
+    "fish",
+    "flowers",
+    "food_containers",
+    "fruit_and_vegetables",
+    "household_electrical_devices",
+    "household_furniture",
+    "insects",
+    "large_carnivores",
+    "large_man-made_outdoor_things",
+    "large_natural_outdoor_scenes",
+    "large_omnivores_and_herbivores",
+    "medium_mammals",
+    "non-insect_invertebrates",
+    "people",
+    "reptiles",
+    "small_mammals",
+    "trees",
+    "vehicles_1",
+    "vehicles_2",
+]
 
 
 def make_labels() -> list[int]:
@@ -37,15 +62,34 @@ def make_labels() -> list[int]:
     return [int(label) for label in labels]
 
 
+def official_meta() -> bytes:
+    """Return the archive's meta as Python 2's cPickle wrote it, from the names that are kept here."""
+    memo = itertools.count(1)
+
+    def text(value: str) -> bytes:
+        return b"U" + bytes([len(value)]) + value.encode() + b"q" + bytes([next(memo)])
+
+    def listed(names: list[str]) -> bytes:
+        return b"]q" + bytes([next(memo)]) + b"(" + b"".join(map(text, names)) + b"e"
+
+    fine = json.loads((ROOT / "datasets" / "cifar100_fscil.json").read_text())["classes"]
+    start = b"\x80\x02}q" + bytes([next(memo)]) + b"("
+    return start + text("fine_label_names") + listed(fine) + text("coarse_label_names") + listed(COARSE) + b"u."
+
+
+def test_names_are_the_official_ones() -> None:
+    """With them the archive's meta file can be written again, to the last byte."""
+    assert hashlib.md5(official_meta()).hexdigest() == "7973b15100ade9c7d40fb424638fde48"
+
+
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """An archive in CIFAR-100's format and size, with noise for pictures."""
     folder = tmp_path_factory.mktemp("cifar100") / "cifar-100-python"
     folder.mkdir()
-    names = [f"class_{number:02d}" for number in range(100)]
-    (folder / "meta").write_bytes(layouts.python2_pickle({"fine_label_names": names}))
+    (folder / "meta").write_bytes(official_meta())
     generator = np.random.default_rng(0)
-    for split, labels in (("train", make_labels()), ("test", [n % 100 for n in range(10_000)])):
+    for split, labels in (("train", make_labels()), ("test", TEST_LABELS)):
         pixels = generator.integers(0, 256, (len(labels), 3072), dtype=np.uint8)
         (folder / split).write_bytes(layouts.python2_pickle({"fine_labels": labels, "data": pixels}))
     yield folder.parent
@@ -54,6 +98,10 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def data(root: Path) -> Any:
+    return load(root)
+
+
+def load(root: Path) -> Any:
     from dassl.config import get_cfg_default
 
     from cocoamix.datasets.cifar100_fscil import CIFAR100FSCIL
@@ -70,7 +118,10 @@ def test_published_sessions(data: Any) -> None:
     assert [len(one.train) for one in sessions] == [30_000, *[25] * 8]
     assert [len(one.test) for one in sessions] == [6000, *[500] * 8]
     assert [one.seen for one in sessions] == [60, 65, 70, 75, 80, 85, 90, 95, 100]
-    assert sessions[0].classnames[:2] == ["class 00", "class 01"]
+    assert sessions[0].classnames[:2] == ["apple", "aquarium fish"]
+    assert sessions[0].classnames[-1] == "pine tree"
+    assert sessions[1].classnames == ["plain", "plate", "poppy", "porcupine", "possum"]
+    assert sessions[8].classnames == ["whale", "willow tree", "wolf", "woman", "worm"]
     assert Counter(item.label for item in sessions[0].train) == dict.fromkeys(range(60), 500)
     for one in sessions[1:]:
         assert Counter(item.label for item in one.train) == dict.fromkeys(one.labels, 5)
@@ -98,10 +149,13 @@ def test_refuses_other_numbers_and_other_orders(data: Any, tmp_path: Path) -> No
     labels, lists = make_labels(), read_lists()
     with pytest.raises(UserError, match="session 1 should meet 5 images of each label 60 to 64"):
         check_labels(labels[1:] + labels[:1], lists)
-    short = [61 if label == 7 else label for label in labels]
-    with pytest.raises(UserError, match="base class 7 has 0 training images"):
-        check_labels(short, lists)
+    exchanged = [{7: 61, 61: 7}.get(label, label) for label in labels]
+    with pytest.raises(UserError, match="session 1 should meet 5 images of each label 60 to 64"):
+        check_labels(exchanged, lists)
     content = json.loads(LISTS.read_text())
+    (tmp_path / "altered.json").write_text(json.dumps({**content, "sessions": content["sessions"][:7]}))
+    with pytest.raises(UserError, match="it holds 7 lists instead of 8"):
+        read_lists(tmp_path / "altered.json")
     content["sessions"][3]["positions"][7] += 1
     (tmp_path / "altered.json").write_text(json.dumps(content))
     with pytest.raises(UserError, match="the list of session 4 has another hash"):
@@ -109,6 +163,48 @@ def test_refuses_other_numbers_and_other_orders(data: Any, tmp_path: Path) -> No
     (tmp_path / "altered.json").write_text("{}")
     with pytest.raises(UserError, match="does not hold the published lists"):
         read_lists(tmp_path / "altered.json")
+
+
+def test_refuses_archives_that_are_not_the_official_one(root: Path, tmp_path: Path) -> None:
+    from cocoamix.datasets.cifar100_fscil import check_counts, check_names, official_names
+
+    names, train = official_names(), make_labels()
+    check_names(names)
+    check_counts("train", train)
+    check_counts("test", TEST_LABELS)
+    with pytest.raises(UserError, match="calls class 0 'worm', and CIFAR-100's class 0 is 'apple'"):
+        check_names(names[::-1])
+    with pytest.raises(UserError, match="names 99 classes"):
+        check_names(names[1:])
+    for split, labels, message in (
+        ("train", [61 if label == 7 else label for label in train], r"has 0 images of class 7 \(beetle\)"),
+        ("train", train[:-1], "has 499 images of class"),
+        ("test", [0] * 10_000, r"has 10000 images of class 0 \(apple\), and not CIFAR-100's 100"),
+        ("test", TEST_LABELS[:5000], "has 50 images of class 0"),
+        ("test", [label for label in TEST_LABELS if label < 95], r"has 0 images of class 95 \(whale\)"),
+    ):
+        with pytest.raises(UserError, match=message):
+            check_counts(split, labels)
+
+
+def test_an_archive_is_checked_when_it_is_read(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "cifar-100-python"
+    folder.mkdir()
+    for name in ("train", "test"):
+        (folder / name).symlink_to(root / "cifar-100-python" / name)
+    (folder / "meta").write_bytes(official_meta().replace(b"apple", b"apply"))
+    with pytest.raises(UserError, match="calls class 0 'apply'"):
+        load(tmp_path)
+    (folder / "meta").write_bytes(official_meta())
+    (folder / "test").unlink()
+    labels = TEST_LABELS[:-1]
+    pixels = np.zeros((len(labels), 3072), dtype=np.uint8)
+    (folder / "test").write_bytes(layouts.python2_pickle({"fine_labels": labels, "data": pixels}))
+    capsys.readouterr()
+    with pytest.raises(UserError, match=r"The archive's test has 99 images of class 99 \(worm\)"):
+        load(tmp_path)
+    # Counts cannot tell that labels were exchanged, so an archive that was changed in any way is named.
+    assert "train is not byte for byte the official file" in capsys.readouterr().out
 
 
 def test_all_nine_sessions(
@@ -130,7 +226,7 @@ def test_all_nine_sessions(
         loaded.append((source.bucket, len(source.items)))
 
     monkeypatch.setattr(FrozenFeatures, "load", load)
-    monkeypatch.setattr(curves, "try_to_draw", lambda runs, path: None)
+    monkeypatch.setattr(curves, "try_to_draw", lambda charts, path: None)
     sys.path.insert(0, str(ROOT))
     import train
 
@@ -157,7 +253,12 @@ def test_all_nine_sessions(
     assert [one["classes"] for one in told["sessions"]] == [60, 65, 70, 75, 80, 85, 90, 95, 100]
     assert [one["images"] for one in told["sessions"]] == [6000, 6500, 7000, 7500, 8000, 8500, 9000, 9500, 10_000]
     assert told["fscil"]["split"] == "cec"
-    assert curves.published_lines(told)
+    assert told["finished"]
+    # The sessions are the paper's, so its lines stand beside them.
+    assert "Lines that say (paper) are printed figures of CoCoA-Mix" in output.out
+    sizes_kept = [path.stat().st_size for path in (tmp_path / "run" / "sessions").iterdir()]
+    assert len(sizes_kept) == 9
+    assert 6_000 < min(sizes_kept) <= max(sizes_kept) < 20_000
     sizes_seen = {bucket: count for bucket, count in loaded if "/train" in bucket}
     assert list(sizes_seen.values()) == [30_000, *[25] * 8]
     results = json.loads((tmp_path / "run" / "results.json").read_text())

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import gc
 import json
+import math
+import os
 import re
 import shutil
+import subprocess
 import weakref
 from pathlib import Path
 from typing import Any
@@ -17,7 +20,7 @@ from cocoamix import checkpoints, curves, files, images
 from cocoamix.fscil import session_owners
 from cocoamix.mixture import class_weights, mix
 from cocoamix.prompts import PromptLearner
-from tests.conftest import CLASSES, Run, Runner
+from tests.conftest import CLASSES, ROOT, Run, Runner
 from tests.trainers.test_resume import Killed
 
 # Ten classes: four base ones with six images each, then three sessions of two classes with two images each.
@@ -34,6 +37,7 @@ SETTINGS = [
     "2",
 ]
 SETTINGS += ["TRAINER.COCOAMIX.STAGE", "two", "TRAINER.COCOAMIX.N_CTX", "2"]
+SHORT = [*SETTINGS, "OPTIM.MAX_EPOCH", "1", "FSCIL.WEIGHT_EPOCHS", "1", "FSCIL.BASE_WEIGHT_EPOCHS", "1"]
 MIX, COOP, CLIP = ({"trainer": name} for name in ("CoCoAMixFSCIL", "CoOpFSCIL", "ZeroshotCLIPFSCIL"))
 
 
@@ -41,7 +45,7 @@ MIX, COOP, CLIP = ({"trainer": name} for name in ("CoCoAMixFSCIL", "CoOpFSCIL", 
 def plots(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Plots that would be drawn; drawing itself is tested elsewhere."""
     paths: list[Path] = []
-    monkeypatch.setattr(curves, "try_to_draw", lambda runs, path: paths.append(path))
+    monkeypatch.setattr(curves, "try_to_draw", lambda charts, path: paths.append(path))
     return paths
 
 
@@ -98,8 +102,8 @@ def test_all_sessions(run: Runner, plots: list[Path]) -> None:
     # What parsers of logs read last is the accuracy after the last session.
     shown = re.findall(r"\* accuracy: ([\d.]+)%", done.output.split("Finish training")[1])
     assert float(shown[-1]) == pytest.approx(metrics["accuracy"], abs=0.005)
-    for extension in ("txt", "csv"):
-        assert (done.folder / f"fscil.{extension}").is_file()
+    for name in ("fscil.txt", "fscil.csv", "fscil_summary.csv"):
+        assert (done.folder / name).is_file()
     assert plots == [done.folder / "fscil.png"]
 
 
@@ -128,6 +132,68 @@ def test_the_mixture_by_another_path(run: Runner, monkeypatch: pytest.MonkeyPatc
     for session in range(4):
         sums = trainer.mixture_weights(session).sum(dim=0)
         assert torch.allclose(sums, torch.ones_like(sums), atol=1e-6)
+
+
+def test_a_step_of_the_weights_by_another_path(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both losses of the weights in session 2, from the files of the sessions before it and its prompt at the time."""
+    from cocoamix.trainers.fscil import CoCoAMixFSCIL
+
+    steps: list[tuple[Any, ...]] = []
+    original = CoCoAMixFSCIL.compute_loss
+
+    def watched(self: Any, features: torch.Tensor, labels: torch.Tensor) -> Any:
+        weights = {name: value.detach().clone() for name, value in self.weights.named_parameters()}
+        terms, logits = original(self, features, labels)
+        if self.session == 2 and self.phase == "weights":
+            context = self.prompt_learner.ctx.detach().clone()
+            steps.append((self, features, labels, context, weights, terms["mix"].item(), terms["ent"].item()))
+        return terms, logits
+
+    monkeypatch.setattr(CoCoAMixFSCIL, "compute_loss", watched)
+    settings = ["TRAINER.COCOAMIX.WEIGHT_LR", "0.03", "TRAINER.COCOAMIX.MARGIN", "0.6", "FSCIL.LAST_SESSION", "2"]
+    done = run(*SETTINGS, *settings, **MIX)
+    assert done.status == 0, done.output[-500:]
+    trainer, features, labels, context, weights, mixed, entropy = steps[-1]
+    own, earlier = CLASSES[6:8], CLASSES[:6]
+    kept_states = [tensors(done.folder, session) for session in (0, 1)]
+    contexts = [state["prompt_learner.ctx"] for state in kept_states] + [context]
+
+    def similar(number: int, names: list[str]) -> torch.Tensor:
+        if number == 0:
+            return features @ trainer.clip.encode_classes(names, ["a photo of a {}."]).t()
+        learner = PromptLearner(trainer.backbones[0], names, n_ctx=2)
+        learner.ctx.data.copy_(contexts[number - 1])
+        return features @ trainer.backbones[0].encode_prompts(learner()).detach().t()
+
+    scale = trainer.clip.logit_scale
+    outside = torch.cat([state["coa_weights.outside"] for state in kept_states])
+    # Own classes: the new prompt's pi^in, pi^out of the others, 1 for the hand-crafted one.
+    pi = torch.cat([torch.zeros(1), outside, weights["inside"]]).exp()
+    pi = pi / pi.sum()
+    assert len({round(float(share), 4) for share in pi}) == 4
+    assert pi.min() > 0.02
+    logits = scale * torch.stack([share * similar(number, own) for number, share in enumerate(pi)]).sum(dim=0)
+    assert mixed == pytest.approx(float(torch.nn.functional.cross_entropy(logits, labels)), abs=1e-4)
+    # Out-classes are nobody's: pi^out of all.
+    pi = torch.cat([torch.zeros(1), outside, weights["outside"]]).exp()
+    pi = pi / pi.sum()
+    sure = [(scale * pi[n] * similar(n, earlier)).softmax(dim=-1) for n in (0, 3)]
+    first, last = (-(p * p.log()).sum(dim=-1) / math.log(6) for p in sure)
+    wanted = (first - last + 0.6).clamp_min(0)
+    assert (wanted > 0).all()
+    assert entropy == pytest.approx(float(wanted.mean()), abs=1e-4)
+
+
+def test_without_out_classes(run: Runner) -> None:
+    """There is one weight, which other classes take, too; an evaluation says so by itself."""
+    done = run(*SETTINGS, "TRAINER.COCOAMIX.WEIGHT_LR", "5.0", "TRAINER.COCOAMIX.OUT_CLASSES", "none", **MIX)
+    assert done.status == 0, done.output[-500:]
+    assert set(tensors(done.folder, 2)) == {"prompt_learner.ctx", "coa_weights.inside"}
+    again = run("--eval-only", "--model-dir", str(done.folder), *SETTINGS, name="again", **MIX)
+    assert again.status == 0, again.output[-500:]
+    assert "TRAINER.COCOAMIX.OUT_CLASSES is 'none' as in training" in again.output
+    assert told(again)["sessions"] == told(done)["sessions"]
+    assert again.results["config"]["TRAINER"]["COCOAMIX"]["OUT_CLASSES"] == "none"
 
 
 def test_a_new_session_changes_nothing_of_earlier_ones(run: Runner) -> None:
@@ -170,7 +236,7 @@ def test_images_of_earlier_sessions_are_never_read_again(run: Runner, monkeypatc
         done = run(*SETTINGS, "CACHE.MODE", mode, name=mode, **MIX)
         assert done.status == 0, done.output[-500:]
         assert len(forbidden) == 24 + 2 * 4
-    assert gone == [True] * 8
+    assert gone == [False, True, True, True] * 2  # the first session is built with the trainer
 
 
 @pytest.mark.parametrize(("session", "epoch"), [(0, 1), (2, 1), (2, 4)])
@@ -195,12 +261,28 @@ def test_killed_and_resumed(run: Runner, monkeypatch: pytest.MonkeyPatch, sessio
     assert_same(run(*SETTINGS, name="whole", **MIX), resumed)
 
 
+def test_a_lost_session_is_kept_again(run: Runner) -> None:
+    """The resume file of a finished run has all that its last session learned."""
+    whole = run(*SHORT, **MIX)
+    lost = whole.folder / "sessions" / "session-3.pth"
+    before, report = tensors(whole.folder, 3), told(whole)
+    lost.unlink()
+    again = run(*SHORT, **MIX)
+    assert "in session 3, 2 of 2 epochs are done" in again.output
+    assert lost.is_file()
+    assert all(torch.equal(value, before[key]) for key, value in tensors(whole.folder, 3).items())
+    assert told(again) == report
+    lost.unlink()
+    elsewhere = run("--resume", str(whole.folder), *SHORT, name="elsewhere", **MIX)
+    assert (elsewhere.folder / "sessions" / "session-3.pth").is_file()
+
+
 MOMENTS = [("resume.pth", False), ("session-2.pth", False), ("session-2.pth", True), ("fscil.csv", True)]
 
 
 def test_killed_between_two_files(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     """In session 2, before or after the first writing of a file."""
-    settings = [*SETTINGS, "OPTIM.MAX_EPOCH", "1", "FSCIL.WEIGHT_EPOCHS", "1", "FSCIL.BASE_WEIGHT_EPOCHS", "1"]
+    settings = SHORT
     whole = run(*settings, name="whole", **MIX)
     begun = run(*settings, "FSCIL.LAST_SESSION", "1", name="begun", **MIX)
     replace = files.os.replace
@@ -253,6 +335,82 @@ def test_evaluation_after_any_session(run: Runner) -> None:
         "--eval-only", "--model-dir", str(trained.folder), *SETTINGS, "TRAINER.COCOAMIX.ENSEMBLE", "uniform", **MIX
     )
     assert told(other)["method"] == "CoCoA-Mix (uniform)"
+
+
+def test_evaluation_tells_of_the_training(run: Runner) -> None:
+    """Whatever the command line says of it: the template, the images, the epochs, the seed."""
+    template = ["TRAINER.COCOAMIX.TEMPLATE", "a satellite picture of {}, seen from far away."]
+    trained = run(*SETTINGS, *template, **MIX)
+    others = [*SETTINGS, "FSCIL.SHOTS", "3", "OPTIM.MAX_EPOCH", "7", "OPTIM.LR", "0.5", "TRAINER.COCOAMIX.N_CTX", "3"]
+    done = run("--eval-only", "--model-dir", str(trained.folder), *others, name="other", seed="2", **MIX)
+    assert done.status == 0, done.output[-500:]
+    assert "FSCIL.SHOTS is 2 as in training; the configuration's 3 is not used" in done.output
+    assert told(done) == told(trained)
+    alone = {"evaluation_seconds"}
+    theirs, ours = trained.results, done.results
+    assert ours.pop("config") == {**theirs.pop("config"), "OUTPUT_DIR": str(done.folder)}
+    assert {k: v for k, v in ours.items() if k not in alone} == {k: v for k, v in theirs.items() if k not in alone}
+    early = ["FSCIL.LAST_SESSION", "0"]
+    first = run("--eval-only", "--model-dir", str(trained.folder), *SETTINGS, *early, name="first", **MIX)
+    assert (first.results["epoch"], first.results["train_images"]) == (4, 24)
+
+
+def test_finished_means_all_sessions(run: Runner) -> None:
+    short = run(*SHORT, "FSCIL.LAST_SESSION", "1", **MIX)
+    assert not told(short)["finished"]
+    assert not short.results["finished"]
+    assert not told(run("--eval-only", "--model-dir", str(short.folder), *SHORT, name="evaluated", **MIX))["finished"]
+    whole = run(*SHORT, **MIX)
+    assert told(whole)["finished"]
+    assert whole.results["finished"]
+    before = {path: path.read_bytes() for path in whole.folder.iterdir() if path.suffix in (".csv", ".json")}
+    assert len(before) == 4
+    again = run(*SHORT, "FSCIL.LAST_SESSION", "1", **MIX)
+    assert again.status == 0
+    assert "are of 4 sessions of this run; they stay as they are" in again.output
+    assert {path: path.read_bytes() for path in before} == before
+    # Of another run in the same folder there is nothing to keep.
+    other = run("--eval-only", "--model-dir", str(whole.folder), *SHORT, "FSCIL.LAST_SESSION", "1", seed="2", **MIX)
+    assert len(told(other)["sessions"]) == 4
+    uniform = ["TRAINER.COCOAMIX.ENSEMBLE", "uniform", "FSCIL.LAST_SESSION", "1"]
+    assert len(told(run("--eval-only", "--model-dir", str(whole.folder), *SHORT, *uniform, **MIX))["sessions"]) == 2
+
+
+def test_script_skips_finished_runs_alone(tmp_path: Path) -> None:
+    """Without a results.json, or with one that has not come to the last session, the command is given."""
+    scripts = tmp_path / "scripts" / "cocoamix"
+    scripts.mkdir(parents=True)
+    for name in ("common.sh", "fscil.sh"):
+        shutil.copy(ROOT / "scripts" / "cocoamix" / name, scripts / name)
+    folder = tmp_path / "output/fscil/shapes/CoCoAMixFSCIL/tiny/seed1"
+    folder.mkdir(parents=True)
+    environment = {**os.environ, "PYTHON": "echo", "DATASET": "shapes", "CFG": "tiny"}
+    for content, skipped in ((None, False), ({"finished": False}, False), ({"finished": True}, True), ({}, True)):
+        if content is not None:
+            files.write_json(folder / "results.json", content)
+        done = subprocess.run(
+            ["bash", str(scripts / "fscil.sh"), "1"], env=environment, capture_output=True, text=True, check=True
+        )
+        assert ("skipped" in done.stdout) == skipped
+        assert ("train.py" in done.stdout) == (not skipped)
+
+
+def test_unreadable_test_images_do_not_count(run: Runner) -> None:
+    """Neither as hits nor as images, in their session and in all."""
+    whole = run(*CUT, name="whole", **CLIP)
+    data = whole.folder.parent / "data"
+    split = json.loads((data / "eurosat" / "split_zhou_EuroSAT.json").read_text())["test"]
+    broken = [path for path, label, _ in split if label == 4][:3]
+    for path in broken:
+        (data / "eurosat" / "2750" / path).write_bytes(b"no picture")
+    done = run(*CUT, "DATASET.BAD_IMAGES", "skip", name="skipped", **CLIP)
+    assert done.status == 0, done.output[-500:]
+    assert [one["images"] for one in told(done)["sessions"]] == [16, 21, 29, 37]
+    assert told(done)["sessions"][0] == told(whole)["sessions"][0]
+    share = told(done)["sessions"][1]["novel"] * 5 / 100  # five images are left
+    assert share == pytest.approx(round(share))
+    assert done.results["metrics"]["accuracy"] == told(done)["sessions"][-1]["accuracy"]
+    assert done.results["evaluated_images"] == 37
 
 
 def test_other_mixtures_train_the_same_prompts(run: Runner) -> None:
@@ -324,6 +482,46 @@ def test_one_context_through_the_sessions(run: Runner, monkeypatch: pytest.Monke
     assert kept(seen.folder, 1)["cocoamix"]["classnames"] == CLASSES[:6]
 
 
+def test_one_context_by_another_path(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After each session CoOp-FSCIL is what the context of that session says, on all classes seen."""
+    from cocoamix.trainers.fscil import CoOpFSCIL
+
+    seen: list[Any] = []
+    original = CoOpFSCIL.test
+    monkeypatch.setattr(CoOpFSCIL, "test", lambda self, split=None: (seen.append(self), original(self, split))[1])
+    done = run(*SETTINGS, "FSCIL.TUNED_CLASSES", "seen", **COOP)
+    trainer = seen[-1]
+    for session in range(4):
+        names = CLASSES[: 4 + 2 * session]
+        learner = PromptLearner(trainer.clip, names, n_ctx=4)
+        learner.ctx.data.copy_(tensors(done.folder, session)["prompt_learner.ctx"])
+        wanted = trainer.clip.encode_prompts(learner()).detach()
+        found = trainer.classifier(session).detach()
+        assert torch.allclose(found, wanted, atol=1e-5)
+        assert session == 0 or not torch.allclose(found[:4], trainer.classifier(0).detach(), atol=1e-3)
+    again = run("--eval-only", "--model-dir", str(done.folder), *SETTINGS, name="again", **COOP)
+    assert again.status == 0, again.output[-500:]
+    assert "FSCIL.TUNED_CLASSES is 'seen' as in training" in again.output
+    assert told(again)["sessions"] == told(done)["sessions"]
+
+
+def test_views_are_counted_over_the_epochs_of_a_session(run: Runner) -> None:
+    """Two epochs of the prompt and three of the weights go through three augmentations in turn, and that is said."""
+    done = run(*SETTINGS, "FSCIL.LAST_SESSION", "1", "CACHE.VIEWS", "3", **MIX)
+    assert "CACHE.VIEWS is 3, a CHANGE OF PROTOCOL" in done.output
+    assert done.results["protocol"]["views"] == 3
+    enough = run(*SETTINGS, "FSCIL.LAST_SESSION", "0", "CACHE.VIEWS", "5", name="enough", **MIX)
+    assert "CHANGE OF PROTOCOL" not in enough.output
+    assert enough.results["protocol"]["views"] == 0
+
+
+def test_testing_is_no_setting_of_the_training(run: Runner) -> None:
+    run(*SHORT, "FSCIL.LAST_SESSION", "1", "TEST.NO_TEST", "True", **MIX)
+    done = run(*SHORT, **MIX)
+    assert done.status == 0, done.output[-500:]
+    assert "2 of 4 sessions are finished" in done.output
+
+
 @pytest.mark.parametrize(
     ("extra", "message"),
     [
@@ -335,6 +533,7 @@ def test_one_context_through_the_sessions(run: Runner, monkeypatch: pytest.Monke
         (["FSCIL.BASEE", "4"], "no configuration key"),
         (["DATASET.SUBSAMPLE_CLASSES", "base"], "sessions are cut from all classes"),
         (["TEST.FINAL_MODEL", "best_val"], "evaluated after their last epoch"),
+        (["DATASET.NUM_SHOTS", "4"], "DATASET.NUM_SHOTS is 4, but session 0 has all images"),
         (["TRAINER.COCOAMIX.STAGE", "one"], "use STAGE two"),
         (["TRAINER.COCOAMIX.DOMAIN", "in"], "use auto"),
     ],
@@ -367,3 +566,48 @@ def test_refuses_files_of_other_runs(run: Runner) -> None:
     gap = run(*SETTINGS, **MIX)
     assert gap.status == 2
     assert "session-1.pth is missing" in gap.output
+
+
+def test_refuses_altered_files(run: Runner) -> None:
+    """Each with one sentence, in an evaluation and in going on; files of other names are nobody's."""
+    trained = run(*SHORT, **MIX)
+    (trained.folder / "sessions" / "session-x.pth").write_bytes(b"")
+    (trained.folder / "sessions" / "session-04.pth").write_bytes(b"")
+    path = trained.folder / "sessions" / "session-2.pth"
+    good = path.read_bytes()
+    origin = kept(trained.folder, 2)["cocoamix"]
+    state = kept(trained.folder, 2)["models"]
+    settings = origin["settings"]
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"epoch": "two"}, "its epoch is 'two'"),
+        ({"session": 3}, "it is session 3 by its content"),
+        ({"models": None}, "it holds no prompt"),
+        ({"models": {"coa_weights": state["coa_weights"]}}, "it holds no prompt"),
+        ({"models": {**state, "prompt_learner": {"ctx": [1.0]}}}, "it holds no prompt"),
+        ({"models": {**state, "coa_weights": {"inside": torch.zeros(2)}}}, "are not two numbers"),
+        ({"unreadable": ["a"]}, "its list of unreadable images is none"),
+        ({"cocoamix": None}, "it does not tell which run it is of"),
+        ({"cocoamix": {k: v for k, v in origin.items() if k != "settings"}}, "does not tell the settings of its run"),
+        ({"cocoamix": {**origin, "classnames": None}}, "does not tell the classnames of its run"),
+        ({"cocoamix": {**origin, "seed": 2}}, "another run than session-0.pth: its seed is 2, and that one's is 1"),
+        (
+            {"cocoamix": {**origin, "settings": {**settings, "TRAINER.COCOAMIX.TEMPLATE": "{}."}}},
+            "another run than session-0.pth: its TRAINER.COCOAMIX.TEMPLATE is '{}.'",
+        ),
+    ]
+    for number, (changes, message) in enumerate(cases):
+        checkpoints.save(path, {**checkpoints.load(path), **changes})
+        evaluated = run("--eval-only", "--model-dir", str(trained.folder), *SHORT, name=f"case{number}", **MIX)
+        assert evaluated.status == 2, (number, evaluated.output[-500:])
+        assert message in evaluated.output
+        if number % 4 == 0:
+            gone_on = run(*SHORT, **MIX)
+            assert gone_on.status == 2
+            assert message in gone_on.output
+        path.write_bytes(good)
+    assert run(*SHORT, **MIX).status == 0
+    first = trained.folder / "sessions" / "session-0.pth"
+    checkpoints.save(first, {**checkpoints.load(first), "cocoamix": {}})
+    unseeded = run(*SHORT, seed="-1", **MIX)
+    assert unseeded.status == 2
+    assert "session-0.pth is not what a session keeps" in unseeded.output
