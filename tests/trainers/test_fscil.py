@@ -505,6 +505,12 @@ def test_one_context_by_another_path(run: Runner, monkeypatch: pytest.MonkeyPatc
     assert told(again)["sessions"] == told(done)["sessions"]
 
 
+def test_one_context_is_mixed_with_nothing(run: Runner) -> None:
+    done = run(*SETTINGS, "TRAINER.COOP.ENSEMBLE", "uniform", **COOP)
+    assert done.status == 2
+    assert "CoOp-FSCIL is one context alone" in done.output
+
+
 def test_views_are_counted_over_the_epochs_of_a_session(run: Runner) -> None:
     """Two epochs of the prompt and three of the weights go through three augmentations in turn, and that is said."""
     done = run(*SETTINGS, "FSCIL.LAST_SESSION", "1", "CACHE.VIEWS", "3", **MIX)
