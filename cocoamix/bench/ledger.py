@@ -99,7 +99,7 @@ class Ledger:
             return State(FINISHED if self.is_stamped(run) else DUE)
         differing = self._differing(run, results)
         if not differing:
-            return State(FINISHED)
+            return State(DUE if _stopped_early(run, results) else FINISHED)
         return State(
             IN_THE_WAY,
             f"{run.folder} holds results of other settings ({differing}). Move that folder away, or choose "
@@ -141,6 +141,13 @@ def plan_settings() -> Callable[[Run], Settings]:
             raise UserError(f"The run {run.name} of the plan cannot be made: {error}") from error
 
     return tell
+
+
+def _stopped_early(run: Run, results: Mapping[str, Any]) -> bool:
+    """Say whether results in sessions end before those that the run is to reach."""
+    wanted = dict(zip(run.arguments, run.arguments[1:], strict=False)).get("FSCIL.LAST_SESSION")
+    reached = _flatten(results.get("config") or {}).get("FSCIL.LAST_SESSION")
+    return results.get("finished") is False and str(wanted) != str(reached)
 
 
 def _flatten(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

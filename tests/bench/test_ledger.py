@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,17 @@ def test_settings_decide(runs: list[Run]) -> None:
     state = ledger.judge(runs)[runs[0].folder]
     assert state.kind == IN_THE_WAY
     assert "OPTIM.LR was 0.1 and is 0.2" in state.reason
+
+
+def test_sessions_that_ended_early_are_due(runs: list[Run]) -> None:
+    path = runs[0].folder / "results.json"
+    write(runs[0].folder, {"FSCIL": {"LAST_SESSION": 3}})
+    path.write_text(json.dumps({**json.loads(path.read_text()), "finished": False}))
+    assert kinds(runs[:1], {}) == [DUE]
+    assert kinds([replace(runs[0], arguments=("FSCIL.LAST_SESSION", "3"))], {}) == [FINISHED]
+    assert kinds([replace(runs[0], arguments=("FSCIL.LAST_SESSION", "4"))], {}) == [DUE]
+    path.write_text(json.dumps({**json.loads(path.read_text()), "finished": True}))
+    assert kinds(runs[:1], {}) == [FINISHED]
 
 
 def test_what_is_needed_counts(runs: list[Run]) -> None:
