@@ -12,6 +12,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Any, cast
 
 import torch
@@ -46,6 +47,7 @@ class SavingTrainer(TrainerX):
     unreadable: dict[str, str]
     trained_epochs = 0  # what the current weights have seen
     trained_classes: list[str]  # and the classes they were trained on
+    loaded_from: Mapping[str, Any] = MappingProxyType({})  # what a loaded checkpoint tells of its origin
 
     @property
     def classnames(self) -> list[str]:
@@ -262,7 +264,7 @@ class SavingTrainer(TrainerX):
         for name in self.get_model_names():
             path = checkpoint_path(Path(directory, name), epoch)
             content = checkpoints.load(path)
-            origin = self._load_weights(name, content, path)
+            self.loaded_from = origin = self._load_weights(name, content, path)
             self.trained_classes = list(origin.get("classnames") or self.trained_classes)
             self.follow(origin.get("settings") or {})
             self.trained_epochs = checkpoints.epochs_of(content)
