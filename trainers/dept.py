@@ -30,6 +30,7 @@ class DePT(CoOp):
     section = "DEPT"
     folder = "PromptLearner"
     raw_images = True
+    followed_keys = (*CoOp.followed_keys, "WEIGHT")
     _rows: Tensor | None = None  # of the head, for the classes of the running evaluation
     _loaded = False  # whether the head is a checkpoint's
 
@@ -109,3 +110,5 @@ class DePT(CoOp):
 @register(TRAINER_REGISTRY)
 class DePTKgCoOp(DePT, KgCoOp):
     """On KgCoOp, whose loss takes the place of CoOp's."""
+
+    followed_keys = (*DePT.followed_keys, "TEMPLATE")

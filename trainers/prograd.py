@@ -33,6 +33,7 @@ class ProGrad(CoOp):
 
     templates_of = "ProGrad"
     trains_with_template = True
+    followed_keys = ("TEMPLATE", *CoOp.followed_keys)
 
     def check_cfg(self, cfg: CfgNode) -> None:
         super().check_cfg(cfg)

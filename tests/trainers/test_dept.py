@@ -127,8 +127,9 @@ def test_base_fuses_new_and_all_do_not(run: Runner) -> None:
             assert "similarity alone" in done.output
             # Which is what CoOp makes of the same context.
             Path(trained.folder, "prompt_learner").mkdir(exist_ok=True)
-            kept = trained.folder / "PromptLearner" / "model.pth.tar-8"
-            Path(trained.folder, "prompt_learner", kept.name).write_bytes(kept.read_bytes())
+            content = checkpoints.load(trained.folder / "PromptLearner" / "model.pth.tar-8")
+            content["cocoamix"]["trainer"] = "CoOp"
+            checkpoints.save(trained.folder / "prompt_learner" / "model.pth.tar-8", content)
             coop = run(*evaluate, *SHOTS, name=f"{subset}-coop")
             assert coop.results["metrics"]["accuracy"] == done.results["metrics"]["accuracy"]
 

@@ -146,7 +146,7 @@ def test_prompts_of_other_runs(run: Runner) -> None:
     assert not torch.equal(*metrics)
     swapped = ["TRAINER.ENLEARN.PROMPTS", str([str(folder) for folder in reversed(alone)])]
     wrong = run(*BASE, *TWO, *swapped, trainer="TuneEn", name="wrong")
-    assert (wrong.status, "with the weights of this run" in wrong.output) == (2, True)
+    assert (wrong.status, "are not those of tiny in this run" in wrong.output) == (2, True)
 
 
 def test_conditional_prompts(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,7 +198,10 @@ def test_precisions_agree(run: Runner, precision: str) -> None:
         ([*TWO, "TRAINER.ENLEARN.NUM_WEIGHT", "4"], "NUM_WEIGHT is 4"),
         ([*TWO, "TRAINER.ENLEARN.LOSS", "mse"], "Known: ce, nll"),
         ([*TWO, "TRAINER.ENLEARN.PROMPTS", "['a', 'b', 'c']"], "names 3 runs"),
-        ([*TWO, "TRAINER.ENLEARN.PROMPTS", "['nowhere']"], "There are no checkpoints in nowhere"),
+        (
+            [*TWO, "TRAINER.ENLEARN.PROMPTS", "['nowhere']"],
+            "in nowhere/prompt_learner: the folder does not exist. TRAINER.ENLEARN.PROMPTS names",
+        ),
     ],
 )
 def test_refusals(run: Runner, settings: list[str], said: str) -> None:
