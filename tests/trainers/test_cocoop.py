@@ -39,6 +39,18 @@ def test_each_picture_has_the_plain_features_of_its_context(tiny_clip: FrozenCLI
     assert (ours[0] - ours[1]).abs().max() > 1e-4
 
 
+def test_the_network_moves_no_other_draw(tiny_clip: FrozenCLIP, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does it seed the generators of GPUs, as torch.manual_seed does."""
+    torch.manual_seed(5)
+    wanted = torch.nn.Linear(128, 8).weight
+    torch.manual_seed(7)
+    before = torch.get_rng_state()
+    monkeypatch.setattr(torch, "manual_seed", lambda seed: pytest.fail("seeds every device"))
+    learner = ConditionalPromptLearner(tiny_clip, CLASSES, seed=5)
+    assert torch.equal(learner.meta_net.linear1.weight, wanted)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_with_a_zero_network_it_is_coop(tmp_path: Path, data_root: Path, tiny_config: Path) -> None:
     """Logits, loss and the gradient of the context; and, while the network stands still, every step."""
     coop = build(tmp_path, data_root, "CoOp", *BASE, "TRAINER.COOP.CTX_INIT", "a photo of a")
