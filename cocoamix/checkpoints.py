@@ -99,11 +99,20 @@ def restore_schedule(schedule: Any, state: Mapping[str, Any]) -> None:
         restore_schedule(schedule.successor, state["successor"])
 
 
-def load_into(module: nn.Module, state: Mapping[str, Tensor], origin: str) -> list[str]:
+def dead_in_kgcoop(state: Mapping[str, Tensor]) -> tuple[str, ...]:
+    """Return the beginnings of keys that KgCoOp's own files hold and its code never uses.
+
+    `meta_net` is alive in CoCoOp's files, which do not have the vectors.
+    """
+    return ("bias_vectors", "meta_net.") if "bias_vectors" in state else ()
+
+
+def load_into(module: nn.Module, state: Mapping[str, Tensor], origin: str, dead: Sequence[str] = ()) -> list[str]:
     """Load the trained tensors of `state` into `module`; return notes on what was left out.
 
     Class-name embeddings (`token_*`) are derived from the current class names and never loaded.
-    Keys that `module` lacks are listed, keys that `state` lacks are refused.
+    Keys that begin with one of `dead` are not used and listed; others that `module` lacks belong to another model and
+    are refused, as are keys that `state` lacks.
     """
     wanted = {name for name, _ in module.named_parameters()}
     # Wherever in the model a peer registered them.
@@ -118,9 +127,16 @@ def load_into(module: nn.Module, state: Mapping[str, Tensor], origin: str) -> li
                 f"{origin} does not fit: {name} is {_shape(offered[name])} there and {_shape(parameter)} here. "
                 "It was trained on another backbone, another N_CTX or CTX_INIT, or with class-specific contexts (CSC)."
             )
+    others = sorted(set(offered) - wanted)
+    unused = [key for key in others if key.startswith(tuple(dead))]
+    unknown = [key for key in others if key not in unused]
+    if unknown:
+        raise UserError(
+            f"{origin} also holds {_list(unknown)}, for which this run has no place: it was trained by another "
+            "trainer, or with other settings, such as a larger PROMPT_DEPTH."
+        )
     module.load_state_dict({name: offered[name] for name in wanted}, strict=False)
-    unexpected = sorted(set(offered) - wanted)
-    return [f"{origin} also holds {_list(unexpected)}, not used here"] if unexpected else []
+    return [f"{origin} also holds {_list(unused)}, not used here"] if unused else []
 
 
 def _list(names: Sequence[str], most: int = 8) -> str:

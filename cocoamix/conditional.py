@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from .clip import FrozenCLIP, Prompts
+from .images import seeded
 from .prompts import PromptLearner
 
 REDUCTION = 16  # of the meta-network's hidden layer
@@ -25,8 +26,7 @@ class ConditionalPromptLearner(PromptLearner):
     ) -> None:
         super().__init__(clip, classnames, n_ctx=n_ctx, ctx_init=ctx_init, seed=seed)
         features, hidden = clip.sizes.embedding, max(1, clip.sizes.embedding // REDUCTION)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)  # nothing else's draw moves
+        with seeded(seed):
             layers = [
                 ("linear1", nn.Linear(features, hidden)),
                 ("relu", nn.ReLU()),

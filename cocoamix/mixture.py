@@ -11,15 +11,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from .classes import plain_class
+
 
 def find_owners(classnames: Sequence[str], domains: Sequence[Sequence[str]]) -> Tensor:
     """Return the owner of each class: i + 1 where its name is in `domains[i]`, the latest if several, else 0."""
-    owner = {_plain(name): number for number, names in enumerate(domains, 1) for name in names}
-    return torch.tensor([owner.get(_plain(name), 0) for name in classnames])
-
-
-def _plain(name: str) -> str:
-    return name.replace("_", " ").strip().lower()
+    owner = {plain_class(name): number for number, names in enumerate(domains, 1) for name in names}
+    return torch.tensor([owner.get(plain_class(name), 0) for name in classnames])
 
 
 def class_logits(inside: Tensor, outside: Tensor, owner: Tensor) -> Tensor:

@@ -128,13 +128,20 @@ def test_archives_are_read_as_torch_reads_them(tmp_path: Path) -> None:
 def test_loading_says_what_does_not_fit() -> None:
     model = nn.Linear(3, 2)
     fitting = {key: torch.ones_like(value) for key, value in model.state_dict().items()}
-    notes = checkpoints.load_into(
-        model, {**fitting, "token_prefix": torch.ones(1), "meta_net.w": torch.ones(1)}, "FILE"
-    )
-    assert notes == ["FILE also holds meta_net.w, not used here"]
+    more = {**fitting, "token_prefix": torch.ones(1), "meta_net.w": torch.ones(1)}
+    assert checkpoints.load_into(model, more, "FILE", ["meta_net."]) == ["FILE also holds meta_net.w, not used here"]
     assert torch.equal(model.weight, torch.ones(2, 3))
+    for dead in ((), ["image_encoder."]):
+        with pytest.raises(UserError, match=r"FILE also holds meta_net\.w, for which this run has no place"):
+            checkpoints.load_into(model, {**more, "weight": torch.zeros(2, 3)}, "FILE", dead)
     with pytest.raises(UserError, match="FILE lacks bias"):
         checkpoints.load_into(model, {"weight": torch.zeros(2, 3)}, "FILE")
     with pytest.raises(UserError, match="weight is 2 x 4 there and 2 x 3 here"):
         checkpoints.load_into(model, {**fitting, "weight": torch.zeros(2, 4)}, "FILE")
     assert torch.equal(model.weight, torch.ones(2, 3))  # a refusal changes nothing
+
+
+def test_what_is_dead_in_kgcoops_files_is_alive_in_cocoops() -> None:
+    network = {"meta_net.linear1.weight": torch.ones(1)}
+    assert checkpoints.dead_in_kgcoop({"ctx": torch.ones(1), **network}) == ()
+    assert checkpoints.dead_in_kgcoop({"bias_vectors": torch.ones(1), **network}) == ("bias_vectors", "meta_net.")

@@ -69,3 +69,97 @@ def test_settings_of_the_paper_in_sessions() -> None:
     assert (mix.W, mix.W_IN, mix.W_OUT, mix.MARGIN) == (5.0, 1.0, 10.0, 0.1)
     assert (mix.LOSS, mix.ENSEMBLE, mix.OUT_CLASSES, mix.TEMPLATE) == ("ce+coa", "coa", "word", "a photo of a {}.")
     assert cfg.DATALOADER.TRAIN_X.BATCH_SIZE == 32
+
+
+def published(name: str, **wanted: object) -> None:
+    """Compare a configuration with what its paper, or the scripts of its code, say."""
+    cfg = load(ROOT / "configs" / "trainers" / f"{name}.yaml")
+    optim = cfg.OPTIM
+    # The same in all of them: Dassl's defaults and CoOp's schedule.
+    assert (optim.NAME, optim.MOMENTUM, optim.WEIGHT_DECAY, optim.SGD_NESTEROV) == ("sgd", 0.9, 5e-4, False)
+    schedule = (optim.LR_SCHEDULER, optim.WARMUP_EPOCH, optim.WARMUP_TYPE, optim.WARMUP_CONS_LR)
+    assert schedule == ("cosine", 1, "constant", 1e-5)
+    assert (tuple(cfg.INPUT.SIZE), cfg.INPUT.INTERPOLATION) == ((224, 224), "bicubic")
+    assert list(cfg.INPUT.TRANSFORMS) == ["random_resized_crop", "random_flip", "normalize"]
+    for key, value in wanted.items():
+        node: Any = cfg
+        for part in _KEYS.get(key, key).split("."):
+            node = node[part]
+        assert node == value, key
+
+
+_KEYS = {
+    "epochs": "OPTIM.MAX_EPOCH",
+    "lr": "OPTIM.LR",
+    "batch": "DATALOADER.TRAIN_X.BATCH_SIZE",
+    "backbone": "MODEL.BACKBONE.NAME",
+}
+_WORDS = "a photo of a"
+
+
+@pytest.mark.parametrize(
+    ("name", "epochs", "words"),
+    [
+        *(("rn50", 200, ""), ("rn50_ep100", 100, ""), ("rn50_ep50", 50, "")),
+        *(("vit_b16_ctxv1", 200, _WORDS), ("vit_b16_ep50_ctxv1", 50, _WORDS), ("vit_b16_ep50", 50, "")),
+    ],
+)
+def test_coop(name: str, epochs: int, words: str) -> None:
+    backbone = "RN50" if name.startswith("rn50") else "ViT-B/16"
+    context = {"TRAINER.COOP.CTX_INIT": words, "TRAINER.COOP.CSC": False, "TRAINER.COOP.CLASS_TOKEN_POSITION": "end"}
+    if not words:
+        context["TRAINER.COOP.N_CTX"] = 16
+    published(f"CoOp/{name}", epochs=epochs, lr=0.002, batch=32, backbone=backbone, **context)
+
+
+@pytest.mark.parametrize(("name", "epochs"), [("vit_b16_c4_ep10_batch1_ctxv1", 10), ("vit_b16_ep50", 50)])
+def test_cocoop(name: str, epochs: int) -> None:
+    context = {"TRAINER.COCOOP.CTX_INIT": _WORDS, "TRAINER.COCOOP.N_CTX": 4}
+    published(f"CoCoOp/{name}", epochs=epochs, lr=0.002, batch=1, backbone="ViT-B/16", **context)
+
+
+@pytest.mark.parametrize(
+    ("name", "epochs", "batch"),
+    [("vit_b16_ep100_ctxv1", 100, 128), ("vit_b16_ep50_ctxv1", 50, 128), ("vit_b16_ep50", 50, 32)],
+)
+def test_kgcoop(name: str, epochs: int, batch: int) -> None:
+    context = {"TRAINER.COOP.CTX_INIT": _WORDS, "TRAINER.COOP.N_CTX": 4, "TRAINER.COOP.W": 8.0}
+    published(f"KgCoOp/{name}", epochs=epochs, lr=0.002, batch=batch, backbone="ViT-B/16", **context)
+
+
+@pytest.mark.parametrize(
+    ("name", "epochs"), [("rn50", 200), ("rn50_ep100", 100), ("rn50_ep50", 50), ("vit_b16_ep50", 50)]
+)
+def test_prograd(name: str, epochs: int) -> None:
+    backbone = "RN50" if name.startswith("rn50") else "ViT-B/16"
+    context = {"TRAINER.COOP.N_CTX": 16, "TRAINER.COOP.CTX_INIT": "template", "LOSS.LAMBDA": 1.0, "LOSS.T": 1.0}
+    published(f"ProGrad/{name}", epochs=epochs, lr=0.002, batch=32, backbone=backbone, **context)
+
+
+@pytest.mark.parametrize(
+    ("name", "epochs", "lr", "depth"),
+    [
+        ("vit_b16_c2_ep5_batch4_2ctx", 5, 0.0035, 9),
+        ("vit_b16_c2_ep5_batch4_2ctx_cross_datasets", 2, 0.0026, 3),
+        ("vit_b16_ep50", 50, 0.0035, 9),
+        ("vit_b16_ep50_xd", 50, 0.0026, 3),
+    ],
+)
+def test_maple(name: str, epochs: int, lr: float, depth: int) -> None:
+    context = {"TRAINER.MAPLE.N_CTX": 2, "TRAINER.MAPLE.CTX_INIT": _WORDS, "TRAINER.MAPLE.PROMPT_DEPTH": depth}
+    published(f"MaPLe/{name}", epochs=epochs, lr=lr, batch=4, backbone="ViT-B/16", **context)
+
+
+@pytest.mark.parametrize(("name", "epochs"), [("vit_b16_ep10_batch4", 10), ("vit_b16_ep50", 50)])
+@pytest.mark.parametrize("trainer", ["DePT", "DePTKgCoOp"])
+def test_dept(trainer: str, name: str, epochs: int) -> None:
+    more: dict[str, object] = {"TRAINER.DEPT.WEIGHT": 0.7, "TRAINER.DEPT.LR_FACTOR": 6.5, "TRAINER.DEPT.W": 2.0}
+    more |= {"TRAINER.DEPT.CTX_INIT": ""} if trainer == "DePT" else {"TRAINER.DEPT.CTX_INIT": _WORDS}
+    more |= {"TRAINER.DEPT.N_CTX": 16} if trainer == "DePT" else {}
+    published(f"{trainer}/{name}", epochs=epochs, lr=0.0035, batch=4, backbone="ViT-B/16", **more)
+
+
+@pytest.mark.parametrize(("name", "epochs"), [("En_ep5_batch128", 5), ("ensemble_ep50", 50)])
+def test_tune_en(name: str, epochs: int) -> None:
+    more = {"TRAINER.ENLEARN.BACKBONES": ["RN50", "RN101", "ViT-B/32", "ViT-B/16"], "TRAINER.ENLEARN.LOSS": "ce"}
+    published(f"TuneEn/{name}", epochs=epochs, lr=0.005, batch=128, **more, **{"TRAINER.ENLEARN.DOWNSCALE": 32})

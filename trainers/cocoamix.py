@@ -33,7 +33,7 @@ class CoCoAMix(HandmadeTrainer):
 
     ensembles = ("coa", "uniform", "none")
     trains_with_template = True
-    followed_keys = ("TEMPLATE", "STAGE", "OUT_CLASSES")
+    followed_keys = ("TEMPLATE", "STAGE", "OUT_CLASSES", "CLASS_TOKEN_POSITION")
 
     _still: tuple[Tensor, Tensor | None] | None = None  # features of a prompt that is not trained in this phase
 
@@ -49,11 +49,8 @@ class CoCoAMix(HandmadeTrainer):
     def build_prompts(self) -> None:
         settings = self.settings
         self.loss = make_loss(settings.LOSS, settings.W, settings.GAMMA, settings.Q)
-        learners = [self._learner(clip, self.classnames) for clip in self.backbones]
-        # A single prompt keeps CoOp's keys in its checkpoint.
-        self.prompt_learner: nn.Module = learners[0] if len(learners) == 1 else nn.ModuleList(learners)
-        self.learners = learners
-        print(f'Initial context: "{learners[0].initial_context}"')
+        self._make_learners()
+        print(f'Initial context: "{self.learners[0].initial_context}"')
         self.register("prompt_learner", self.prompt_learner, self.cfg.OPTIM)
         self.weights = self.make_weights().to(self.device)
         self.two_stages = settings.ENSEMBLE == "coa" and settings.STAGE == "two"
@@ -90,6 +87,12 @@ class CoCoAMix(HandmadeTrainer):
             position=settings.CLASS_TOKEN_POSITION,
             seed=self.context_seed,
         )
+
+    def _make_learners(self) -> None:
+        self.learners = [self._learner(clip, self.classnames) for clip in self.backbones]
+        # A single prompt keeps CoOp's keys in its checkpoint.
+        several = len(self.learners) > 1
+        self.prompt_learner: nn.Module = nn.ModuleList(self.learners) if several else self.learners[0]
 
     def _weight_optim(self) -> CfgNode:
         """Return OPTIM with the optimizer and the length of the weights' own."""
@@ -204,9 +207,15 @@ class CoCoAMix(HandmadeTrainer):
         return {**told, "templates": list(self.templates())}
 
     def follow(self, settings: Mapping[str, Any]) -> None:
-        """Evaluate with the template and the kind of weights that the checkpoint was trained with."""
+        """Evaluate with the template, the place of the name and the kind of weights of the training run."""
+        before, trained = self.settings, self.learners
         super().follow(settings)
         self.weights.stage = self.settings.STAGE
+        if self.settings.CLASS_TOKEN_POSITION != before.CLASS_TOKEN_POSITION:
+            self._make_learners()
+            for mine, theirs in zip(self.learners, trained, strict=True):
+                mine.ctx = theirs.ctx
+            self._models["prompt_learner"] = self.prompt_learner
 
     def text_features(self) -> Tensor:
         return self._encode(self.learners)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 import torch.nn.functional as F
 from dassl.engine import TRAINER_REGISTRY
@@ -19,12 +21,17 @@ class CoCoOp(CoOp):
     """One text pass for each picture: the class names' tokens are shared, their context is not."""
 
     section = "COCOOP"
+    followed_keys = ()
     prompt_learner: ConditionalPromptLearner
 
     def make_learner(self) -> ConditionalPromptLearner:
         words, _ = self.context()
         seed = derive_seed(self.seed, "context")
         return ConditionalPromptLearner(self.clip, self.classnames, self.settings.N_CTX, words, seed)
+
+    def dead_keys(self, state: Mapping[str, Tensor]) -> tuple[str, ...]:
+        """None: a file of KgCoOp's, whose network was never trained, is not one of CoCoOp's."""
+        return ()
 
     def before_test(self) -> None:
         """Nothing is common to all pictures."""

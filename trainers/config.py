@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
+import string
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
@@ -34,6 +35,10 @@ CACHE_MODES = ("off", "test", "all")
 BAD_IMAGES = ("stop", "skip")
 TUNED_CLASSES = ("session", "seen")
 KGCOOP_CONTEXT = "a photo of a"  # what the peers whose CTX_INIT is true or false mean by true
+
+# Keys of the original's ensemble that searches for fixed weights (TF_En), which its configurations set beside T_En's.
+_SEARCHED: dict[str, bool | float] = {"WEIGHTS_SEARCH": False, "SEARCH_EVAL": False}
+_SEARCHED |= {f"WEIGHT_{model}": 1.0 for model in ("RN50", "RN101", "VIT32", "VIT16")}
 
 
 def extend_cfg(cfg: CfgNode) -> None:
@@ -138,6 +143,9 @@ def extend_cfg(cfg: CfgNode) -> None:
     _add(ensemble, "NUM_WEIGHT", 0)  # as many as there are models; taken for compatibility
     _add(ensemble, "LOSS", "ce")  # ce takes the probabilities for logits, as the original does; nll of the mixture
     _add(ensemble, "PROMPTS", [])  # output folder of the run that trained each model's prompt; empty: hand-crafted
+    for key, default in _SEARCHED.items():
+        _add(ensemble, key, default)  # of the original's other ensembles; anything else is refused
+    _add(ensemble, "MODEL_DIR", "")  # the same: PROMPTS takes its place
 
     zeroshot = _node(cfg.TRAINER, "ZEROSHOT")
     _add(zeroshot, "ENSEMBLE", 7)  # ZeroshotCLIP2: CLIP's choice of 7 ImageNet templates, or all 80
@@ -256,9 +264,26 @@ def check_maple(node: CfgNode) -> None:
 def check_handmade(section: str, node: CfgNode, ensembles: Sequence[str]) -> None:
     """Refuse values of the keys of a hand-crafted prompt. ensembles: what the trainer can do with it."""
     check_choice(f"TRAINER.{section}.ENSEMBLE", node.ENSEMBLE, ensembles)
-    for template in [node.TEMPLATE] if isinstance(node.TEMPLATE, str) else node.TEMPLATE:
-        if template != "dataset" and (not isinstance(template, str) or template.count("{}") != 1):
-            raise UserError(f"TRAINER.{section}.TEMPLATE holds {template!r}, which needs one {{}} for the class name.")
+    given = [node.TEMPLATE] if isinstance(node.TEMPLATE, str) else node.TEMPLATE
+    if not given:
+        raise UserError(f"TRAINER.{section}.TEMPLATE is empty. Give a text, several, or dataset.")
+    for template in given:
+        if template != "dataset" and not _is_template(template):
+            raise UserError(
+                f"TRAINER.{section}.TEMPLATE holds {template!r}, which needs one {{}} for the class name and no other "
+                "braces."
+            )
+
+
+def _is_template(text: object) -> bool:
+    """Tell whether a text has one place for a name, as `str.format` reads it."""
+    if not isinstance(text, str):
+        return False
+    try:
+        places = [place for _, *place in string.Formatter().parse(text) if place[0] is not None]
+    except ValueError:
+        return False
+    return places == [["", "", None]]
 
 
 def check_prograd(node: CfgNode) -> None:
@@ -296,7 +321,9 @@ def check_mix(node: CfgNode) -> None:
 
 
 def check_backbones(section: str, node: CfgNode) -> None:
-    """Refuse files of weights that are not one for each of several backbones."""
+    """Refuse lists of backbones that do not hold names, and of weights that are not one file for each."""
+    for key in ("BACKBONES", "BACKBONE_WEIGHTS"):
+        check_texts(f"TRAINER.{section}.{key}", node[key])
     if node.BACKBONE_WEIGHTS and len(node.BACKBONE_WEIGHTS) != len(node.BACKBONES):
         raise UserError(
             f"TRAINER.{section}.BACKBONE_WEIGHTS names {len(node.BACKBONE_WEIGHTS)} files for "
@@ -337,6 +364,18 @@ def check_enlearn(node: CfgNode) -> None:
     check_choice("TRAINER.ENLEARN.LOSS", node.LOSS, MIXTURE_LOSSES)
     check_range("TRAINER.ENLEARN.DOWNSCALE", node.DOWNSCALE, 1)
     check_backbones("ENLEARN", node)
+    check_texts("TRAINER.ENLEARN.PROMPTS", node.PROMPTS)
+    for key, default in _SEARCHED.items():
+        if node[key] != default:
+            raise UserError(
+                f"TRAINER.ENLEARN.{key} is {node[key]!r}, but TuneEn learns its weights, and the ensemble that "
+                "searches for them is not here. Leave it out."
+            )
+    if node.MODEL_DIR:
+        raise UserError(
+            f"TRAINER.ENLEARN.MODEL_DIR is {node.MODEL_DIR!r}, but runs are named one by one: use "
+            "TRAINER.ENLEARN.PROMPTS."
+        )
     models = len(node.BACKBONES)
     if models < 2:
         raise UserError(f"TRAINER.ENLEARN.BACKBONES names {models} models; an ensemble has at least two.")
@@ -347,6 +386,13 @@ def check_enlearn(node: CfgNode) -> None:
             f"TRAINER.ENLEARN.PROMPTS names {len(node.PROMPTS)} runs for {models} BACKBONES. "
             "Name one for each, or one run that has them all."
         )
+
+
+def check_texts(key: str, values: Sequence[object]) -> None:
+    """Refuse a list that holds anything but texts."""
+    for value in values:
+        if not isinstance(value, str):
+            raise UserError(f"{key} holds {value!r}, which is {_kind(value)}; texts are expected.")
 
 
 def check_range(key: str, value: float, least: float, most: float = math.inf) -> None:
@@ -389,8 +435,10 @@ def merge_options(cfg: CfgNode, options: Sequence[str]) -> None:
     for key, text in zip(options[::2], options[1::2], strict=True):
         try:
             value = ast.literal_eval(text)
-        except (ValueError, SyntaxError):
+        except (ValueError, SyntaxError, TypeError):
             value = text
+        if isinstance(value, (dict, set)):
+            value = text  # the template "{}" is a text: no key takes either
         _set(cfg, key, value, "the command line")
 
 
@@ -424,7 +472,7 @@ def _unknown(cfg: CfgNode, key: str, origin: str) -> UserError:
 def _coerce(key: str, default: Any, value: Any, origin: str) -> Any:
     """Return `value` in the type of `default`, as yacs would, or refuse it."""
     if isinstance(value, str) and not isinstance(default, str):
-        with suppress(ValueError, SyntaxError):
+        with suppress(ValueError, SyntaxError, TypeError):
             value = ast.literal_eval(value)  # YAML leaves "(224, 224)" and "1e-5" as text
     if key.endswith(".CTX_INIT") and isinstance(value, bool):
         return value  # what it means is the trainer's to say

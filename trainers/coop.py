@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch.nn.functional as F
 from dassl.engine import TRAINER_REGISTRY
 from torch import Tensor, nn
 
+from cocoamix.checkpoints import load_into
 from cocoamix.images import derive_seed
 from cocoamix.prompts import PromptLearner
 from cocoamix.registry import register
 
 from .config import context_words
 from .handmade import HandmadeTrainer
+from .saving import trained
 
 
 @register(TRAINER_REGISTRY)
@@ -19,6 +24,7 @@ class CoOp(HandmadeTrainer):
     """A context shared by all classes, or one for each (CSC)."""
 
     folder = "prompt_learner"  # of the checkpoints
+    followed_keys: tuple[str, ...] = ("CLASS_TOKEN_POSITION",)
 
     def build_prompts(self) -> None:
         self.prompt_learner = self.make_learner()
@@ -50,6 +56,16 @@ class CoOp(HandmadeTrainer):
             seed=derive_seed(self.seed, "context"),
             pad_to=length,
         )
+
+    def follow(self, settings: Mapping[str, Any]) -> None:
+        """Also put what was trained among the other tokens as it was in training."""
+        before = self.settings
+        super().follow(settings)
+        if self.settings != before:
+            learner = self.make_learner()
+            load_into(learner, trained(self.prompt_learner), "the checkpoint")
+            self.prompt_learner = learner
+            self._models[self.folder] = self.trained_module()
 
     def text_features(self) -> Tensor:
         return self.clip.encode_prompts(self.prompt_learner())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -11,8 +12,8 @@ from torch import Tensor
 from yacs.config import CfgNode
 
 from cocoamix.channels import ChannelHead
+from cocoamix.classes import find_rows, synsets_of
 from cocoamix.images import derive_seed
-from cocoamix.mixture import find_owners
 from cocoamix.registry import register
 
 from . import config
@@ -29,7 +30,9 @@ class DePT(CoOp):
     section = "DEPT"
     folder = "PromptLearner"
     raw_images = True
+    followed_keys = (*CoOp.followed_keys, "WEIGHT")
     _rows: Tensor | None = None  # of the head, for the classes of the running evaluation
+    _loaded = False  # whether the head is a checkpoint's
 
     def check_cfg(self, cfg: CfgNode) -> None:
         super().check_cfg(cfg)
@@ -62,21 +65,37 @@ class DePT(CoOp):
 
     # ------------------------------------------------------------------ evaluation
 
+    def provenance(self) -> dict[str, Any]:
+        return {**super().provenance(), "synsets": self.synsets}
+
+    @property
+    def synsets(self) -> list[str]:
+        """ImageNet's identifiers of the current classes; nothing on other datasets."""
+        return synsets_of(self.dm.dataset.train_x, self.num_classes)
+
     def make_room(self, name: str, state: Mapping[str, Tensor]) -> None:
         if name == HEAD and "head.weight" in state:
             self.head.resize(len(state["head.weight"]))
+            self._loaded = True
 
     def before_test(self) -> None:
         super().before_test()
         known = self.trained_classes
-        if self.classnames == known:
-            rows = torch.arange(len(known))
-        else:  # by name: ImageNet-A and -R have 200 of ImageNet's classes
-            rows = find_owners(self.classnames, [[name] for name in known]) - 1
+        synsets = self.loaded_from.get("synsets", []) if self.loaded_from else self.synsets
+        # ImageNet-A and -R have 200 of ImageNet's classes.
+        rows, unclear = find_rows(self.classnames, known, self.synsets, synsets)
         # A class without a row can only be told from the others by its similarity.
-        inside = len(known) == self.head.head.out_features and bool((rows >= 0).all())
-        self._rows = rows.to(self.device) if inside else None
-        print(f"Logits: similarity {'and head' if inside else 'alone: not all classes were trained on'}")
+        alone = ""
+        if not (self.trained_epochs or self._loaded):
+            alone = "the head is not trained"
+        elif len(known) != self.head.head.out_features:
+            alone = f"the head has {self.head.head.out_features} classes, and which they are is not known"
+        elif unclear:
+            alone = f"which of the trained classes is meant by {', '.join(map(repr, unclear))} is not known"
+        elif min(rows) < 0:
+            alone = "not all classes were trained on"
+        self._rows = None if alone else torch.tensor(rows, device=self.device)
+        print(f"Logits: similarity {f'alone: {alone}' if alone else 'and head'}")
 
     def class_logits(self, image_features: Tensor) -> Tensor:
         logits = super().class_logits(F.normalize(image_features, dim=-1))
@@ -91,3 +110,5 @@ class DePT(CoOp):
 @register(TRAINER_REGISTRY)
 class DePTKgCoOp(DePT, KgCoOp):
     """On KgCoOp, whose loss takes the place of CoOp's."""
+
+    followed_keys = (*DePT.followed_keys, "TEMPLATE")

@@ -20,7 +20,7 @@ class HandmadeTrainer(CLIPTrainer):
     ensembles: tuple[str, ...] = ("none", "uniform")
     templates_of = ""  # the method whose templates for the datasets it takes; by default CoOp's
     trains_with_template = False  # True where the loss needs the hand-crafted prompt, not the evaluation alone
-    followed_keys: tuple[str, ...] = ("TEMPLATE",)  # settings of training that hold in an evaluation
+    followed_keys: tuple[str, ...] = ()  # settings of training that hold in an evaluation
     followed: CfgNode | None = None  # the settings of the run that a loaded checkpoint comes from
     handmade: Tensor
 
@@ -46,8 +46,6 @@ class HandmadeTrainer(CLIPTrainer):
 
     def follow(self, settings: Mapping[str, Any]) -> None:
         """Evaluate with the settings that the checkpoint was trained with, where they matter."""
-        if not self.trains_with_template:
-            return
         node = self.settings.clone()
         node.defrost()
         for key in self.followed_keys:
@@ -55,9 +53,10 @@ class HandmadeTrainer(CLIPTrainer):
             if told != node[key]:
                 print(f"{key} is {told!r} as in training; the configuration's {node[key]!r} is not used")
                 node[key] = told
-        self.followed = node
-        self.encode_handmade()
-        self.protocol["templates"] = list(self.templates())
+        if node != self.settings:
+            self.followed = node
+            self.encode_handmade()
+            self.protocol["templates"] = list(self.templates())
 
     def model_inference(self, inputs: Tensor) -> Tensor:
         features = self.encode(inputs)

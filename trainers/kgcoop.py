@@ -19,6 +19,7 @@ class KgCoOp(CoOp):
 
     templates_of = "KgCoOp"
     trains_with_template = True
+    followed_keys = ("TEMPLATE", *CoOp.followed_keys)
 
     def check_cfg(self, cfg: CfgNode) -> None:
         super().check_cfg(cfg)

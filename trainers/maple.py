@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from dassl.engine import TRAINER_REGISTRY
 from torch import Tensor, nn
 from yacs.config import CfgNode
@@ -22,6 +24,7 @@ class MaPLe(CoOp):
     section = "MAPLE"
     folder = "MultiModalPromptLearner"
     frozen_images = False
+    followed_keys = ("CTX_INIT",)  # its words that are not learned stay in the prompt
     prompt_learner: MultiModalPromptLearner
 
     def check_cfg(self, cfg: CfgNode) -> None:
@@ -52,6 +55,10 @@ class MaPLe(CoOp):
     def trained_module(self) -> nn.Module:
         # MaPLe's own checkpoints hold the whole model, and its learner under this name.
         return nn.ModuleDict({"prompt_learner": self.prompt_learner})
+
+    def dead_keys(self, state: Mapping[str, Tensor]) -> tuple[str, ...]:
+        """The frozen towers that MaPLe's own checkpoints carry along."""
+        return "image_encoder.", "text_encoder.", "logit_scale"
 
     def encode(self, inputs: Tensor) -> Tensor:
         """Return (B, embedding) unit vectors of pictures, with the present vision prompts."""

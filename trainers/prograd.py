@@ -18,13 +18,14 @@ from .coop import CoOp
 def project(task: Tensor, general: Tensor, strength: float) -> Tensor:
     """Take the part of `task` that goes against `general` out of it, times `strength`.
 
-    Both are gradients of one parameter. Where they agree, or `general` is zero, `task` is returned as it is.
+    Both are gradients of one parameter. Where they agree, or `general` is zero, `task` is returned as it is. Where
+    either is not finite, neither is the result, so that a scaler skips the step.
     """
     # Divided by its largest entry first: the squares of small gradients would vanish.
     peak = general.abs().max().clamp_min(torch.finfo(general.dtype).tiny)
     direction = F.normalize((general / peak).flatten(), dim=0).view_as(general)
     along = (task * direction).sum()
-    return torch.where(along < 0, task - strength * along * direction, task)
+    return torch.where(along >= 0, task, task - strength * along * direction)
 
 
 @register(TRAINER_REGISTRY)
@@ -33,6 +34,7 @@ class ProGrad(CoOp):
 
     templates_of = "ProGrad"
     trains_with_template = True
+    followed_keys = ("TEMPLATE", *CoOp.followed_keys)
 
     def check_cfg(self, cfg: CfgNode) -> None:
         super().check_cfg(cfg)

@@ -12,6 +12,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Any, cast
 
 import torch
@@ -24,6 +25,7 @@ from cocoamix.clip import FrozenCLIP
 from cocoamix.errors import UserError
 from cocoamix.files import write_atomically
 from cocoamix.images import ImageItems
+from cocoamix.registry import plain_name
 
 from . import protocol
 
@@ -32,6 +34,7 @@ RESUME_KEYS = (
     *("epoch", "models", "optimizers", "schedules", "scaler"),
     *("seed", "best_result", "settings", "protocol", "unreadable"),
 )
+MODEL_DIR = "--model-dir is the output folder of a training run of the same trainer."
 
 
 class SavingTrainer(TrainerX):
@@ -46,6 +49,7 @@ class SavingTrainer(TrainerX):
     unreadable: dict[str, str]
     trained_epochs = 0  # what the current weights have seen
     trained_classes: list[str]  # and the classes they were trained on
+    loaded_from: Mapping[str, Any] = MappingProxyType({})  # what a loaded checkpoint tells of its origin
 
     @property
     def classnames(self) -> list[str]:
@@ -91,9 +95,13 @@ class SavingTrainer(TrainerX):
             "classnames": self.classnames,
             "activation": self.clip.activation,
             "seed": self.seed,
-            "settings": protocol.training_settings(self.cfg, self.section),
+            "settings": self.training_settings(),
             "protocol": self.protocol,
         }
+
+    def training_settings(self) -> dict[str, Any]:
+        """Return what a resumed run must share with the run that it goes on from."""
+        return protocol.training_settings(self.cfg, self.section)
 
     def after_epoch(self) -> None:
         self.trained_epochs = self.epoch + 1
@@ -130,7 +138,7 @@ class SavingTrainer(TrainerX):
             # Every epoch seeds all generators from this number, so it restores them.
             "seed": self.seed,
             "best_result": float(self.best_result),
-            "settings": protocol.training_settings(self.cfg, self.section),
+            "settings": self.training_settings(),
             "protocol": self.protocol,
             "unreadable": self.unreadable,
         }
@@ -205,7 +213,7 @@ class SavingTrainer(TrainerX):
 
     def _check_settings(self, path: Path, then: Mapping[str, Any], told: Mapping[str, Any]) -> None:
         """Refuse to go on from a run of other settings: the result would be of neither."""
-        now, then = protocol.training_settings(self.cfg, self.section), protocol.that_matter(then)
+        now, then = self.training_settings(), protocol.that_matter(then)
         differing = [key for key in sorted({*now, *then}) if now.get(key) != then.get(key)]
         shown = "; ".join(f"{key} was {then.get(key)!r} and is {now.get(key)!r}" for key in differing[:5])
         if not differing:
@@ -262,7 +270,8 @@ class SavingTrainer(TrainerX):
         for name in self.get_model_names():
             path = checkpoint_path(Path(directory, name), epoch)
             content = checkpoints.load(path)
-            origin = self._load_weights(name, content, path)
+            self._check_trainer(content, path)
+            self.loaded_from = origin = self._load_weights(name, content, path)
             self.trained_classes = list(origin.get("classnames") or self.trained_classes)
             self.follow(origin.get("settings") or {})
             self.trained_epochs = checkpoints.epochs_of(content)
@@ -282,13 +291,25 @@ class SavingTrainer(TrainerX):
     def _load_weights(self, name: str, content: dict[str, Any], path: Path) -> dict[str, Any]:
         """Load a checkpoint into a model; return what the checkpoint tells of its origin, if it is ours."""
         state = checkpoints.weights_of(content, path)
-        told = content.get("cocoamix")
-        origin = told if isinstance(told, dict) else {}
+        origin = _origin(content)
         self._check_origin(name, state, origin, path)
         self.make_room(name, state)
-        for note in checkpoints.load_into(self._models[name], state, str(path)):
+        for note in checkpoints.load_into(self._models[name], state, str(path), self.dead_keys(state)):
             print(f"Note: {note}")
         return origin
+
+    def dead_keys(self, state: Mapping[str, Tensor]) -> tuple[str, ...]:
+        """Return the beginnings of keys that peers' checkpoints hold and nothing here uses."""
+        return checkpoints.dead_in_kgcoop(state)
+
+    def _check_trainer(self, content: dict[str, Any], path: Path) -> None:
+        """Refuse to file the result of a checkpoint under another trainer's name."""
+        now = plain_name(type(self).__name__)
+        trainer = plain_name(str(_origin(content).get("trainer", now)))
+        if trainer != now:
+            raise UserError(
+                f"{path} was trained by {trainer}, but this run's trainer is {now}. Use --trainer {trainer}."
+            )
 
     def _check_origin(self, name: str, state: dict[str, Tensor], origin: dict[str, Any], path: Path) -> None:
         """Refuse a checkpoint of other CLIP weights, or a class-specific context of other classes."""
@@ -316,6 +337,12 @@ class SavingTrainer(TrainerX):
                 )
 
 
+def _origin(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a checkpoint tells of its origin; nothing if it is not ours."""
+    told = content.get("cocoamix")
+    return told if isinstance(told, dict) else {}
+
+
 def newest(folder: Path) -> Path:
     """Return the checkpoint that a folder's pointer names."""
     pointer = folder / checkpoints.POINTER
@@ -328,14 +355,17 @@ def newest(folder: Path) -> Path:
     return folder / name
 
 
-def checkpoint_path(folder: Path, epoch: int | None) -> Path:
-    """Return the file to load from a model's folder: see `SavingTrainer.load_model`."""
+def checkpoint_path(folder: Path, epoch: int | None, way_out: str = MODEL_DIR) -> Path:
+    """Return the file to load from a model's folder: see `SavingTrainer.load_model`.
+
+    way_out: what is said where there is no such folder.
+    """
     if not folder.is_dir():
         there = sorted(p.name for p in folder.parent.iterdir()) if folder.parent.is_dir() else []
         raise UserError(
             f"There are no checkpoints in {folder}"
             + (f": {folder.parent} holds {', '.join(there)}." if there else ": the folder does not exist.")
-            + " --model-dir is the output folder of a training run of the same trainer."
+            + f" {way_out}"
         )
     path = folder / checkpoints.BEST
     if epoch is not None and epoch >= 0:

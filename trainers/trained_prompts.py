@@ -14,6 +14,11 @@ from cocoamix.prompts import PromptLearner
 
 from .saving import checkpoint_path
 
+_WAY_OUT = (
+    "TRAINER.ENLEARN.PROMPTS names output folders of CoOp, KgCoOp, ProGrad, CoCoOp or CoCoAMix, one for each of "
+    "BACKBONES in their order, or one run of CoCoAMix on all of them."
+)
+
 
 def read_prompt(
     clip: FrozenCLIP, classnames: Sequence[str], folder: str, weights_hash: str, number: int | None = None
@@ -23,25 +28,32 @@ def read_prompt(
     folder: of the run. weights_hash: of the CLIP that the prompt must have been trained on.
     number: which of its prompts, for a run on several models.
     """
-    path = checkpoint_path(Path(folder, "prompt_learner"), None)
+    path = checkpoint_path(Path(folder, "prompt_learner"), None, _WAY_OUT)
     content = checkpoints.load(path)
     state = checkpoints.weights_of(content, path)
     if number is not None:
         state = {key.split(".", 1)[1]: value for key, value in state.items() if key.startswith(f"{number}.")}
     context, origin = state.get("ctx"), content.get("cocoamix") or {}
-    if context is None or context.dim() != 2 or origin.get("weights_sha256", weights_hash) != weights_hash:
+    if context is None:
+        which = "" if number is None else f" number {number + 1}, for {clip.name}"
+        raise UserError(f"{path} holds no context{which}. {_WAY_OUT}")
+    if context.dim() != 2:
         raise UserError(
-            f"{path} holds no context for all classes of {clip.name} with the weights of this run. "
-            "Name a run of CoOp, CoCoOp, KgCoOp, ProGrad or CoCoAMix for each of the models, in their order."
+            f"{path} holds class-specific contexts (CSC), which belong to their classes. Train with CSC False."
+        )
+    if origin.get("weights_sha256", weights_hash) != weights_hash:
+        raise UserError(
+            f"{path} was trained on {origin.get('backbone')} with weights {str(origin['weights_sha256'])[:16]}, which "
+            f"are not those of {clip.name} in this run ({weights_hash[:16]}). {_WAY_OUT}"
         )
     learner: PromptLearner
-    # KgCoOp's own checkpoints carry a network that its code never uses, and these vectors.
-    if "meta_net.linear1.weight" in state and "bias_vectors" not in state:
+    dead = checkpoints.dead_in_kgcoop(state)
+    if "meta_net.linear1.weight" in state and not dead:
         learner = ConditionalPromptLearner(clip, classnames, n_ctx=len(context))
     else:
         position = _setting(origin, "CLASS_TOKEN_POSITION", "end")
         learner = PromptLearner(clip, classnames, n_ctx=len(context), position=position)
-    for note in checkpoints.load_into(learner, state, str(path)):
+    for note in checkpoints.load_into(learner, state, str(path), dead):
         print(f"Note: {note}")
     print(f'Prompt of {clip.name} from "{path}"')
     return learner.requires_grad_(False)

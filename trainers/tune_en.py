@@ -15,13 +15,18 @@ from cocoamix.clip import FrozenCLIP, templates
 from cocoamix.conditional import ConditionalPromptLearner
 from cocoamix.generator import make_generator, mix_probabilities, mixture_loss
 from cocoamix.images import derive_seed
-from cocoamix.registry import register
+from cocoamix.registry import plain_name, register
 
 from . import config
 from .base import CLIPTrainer
+from .protocol import digest
 from .trained_prompts import read_prompt
 
+IMAGENETS = ("ImageNet", "ImageNetV2", "ImageNetSketch", "ImageNetA", "ImageNetR")
 Prompt = Tensor | ConditionalPromptLearner  # (C, embedding) text features, or what makes them for a picture
+
+
+_CONTENT = "content of TRAINER.ENLEARN.PROMPTS"
 
 
 @register(TRAINER_REGISTRY)
@@ -30,6 +35,7 @@ class TuneEn(CLIPTrainer):
 
     section = "ENLEARN"
     raw_images = True
+    prompts_hash = ""  # of what the runs that PROMPTS names have trained
 
     def check_cfg(self, cfg: CfgNode) -> None:
         config.check_common(cfg)
@@ -41,8 +47,9 @@ class TuneEn(CLIPTrainer):
     def templates(self) -> Sequence[str]:
         if self.settings.PROMPTS:
             return []
-        name = self.cfg.DATASET.NAME
-        return templates.IMAGENET_7 if name == "ImageNet" else [templates.dataset_template(name)]
+        name = plain_name(self.cfg.DATASET.NAME)
+        # The variants of ImageNet are evaluated with what ImageNet is trained with.
+        return templates.IMAGENET_7 if name in IMAGENETS else [templates.dataset_template(name)]
 
     def build_prompts(self) -> None:
         self.sizes = [clip.sizes.embedding for clip in self.backbones]
@@ -60,25 +67,35 @@ class TuneEn(CLIPTrainer):
                 clip.encode_classes(self.classnames, self.templates()) for clip in self.backbones
             ]
             return
-        self.prompts, kinds = [], []
+        self.prompts, kinds, values = [], [], []
         for number, clip in enumerate(self.backbones):
             if len(folders) == 1:  # one run has a prompt for each of its models
                 learner = read_prompt(clip, self.classnames, folders[0], self.clip.weights_hash, number)
             else:
                 learner = read_prompt(clip, self.classnames, folders[number], clip.weights_hash)
+            values += [parameter.tolist() for parameter in learner.parameters()]
             kinds.append(f"{learner.n_ctx} learned vectors")
             if isinstance(learner, ConditionalPromptLearner):
                 kinds[-1] += ", shifted for each picture"
                 self.prompts.append(learner)
             else:
                 self.prompts.append(clip.encode_prompts(learner()))
+        self.prompts_hash = digest(values)
         self.protocol.update(templates=[], prompts=kinds)
+
+    def training_settings(self) -> dict[str, Any]:
+        """The folders of PROMPTS may hold something else when a run is taken up again."""
+        told = {_CONTENT: self.prompts_hash} if self.prompts_hash else {}
+        return {**super().training_settings(), **told}
 
     def follow(self, settings: Mapping[str, Any]) -> None:
         """Evaluate with the prompts of the training run, unless others are named."""
         folders = settings.get("TRAINER.ENLEARN.PROMPTS") or []
         if folders and not self.settings.PROMPTS:
+            print(f"PROMPTS is {folders!r} as in training")
             self.take_prompts(folders)
+        if settings and settings.get(_CONTENT, self.prompts_hash if folders else "") != self.prompts_hash:
+            print(f"Note: the prompts are not those of training, which were of {folders or 'the template'}")
 
     # ------------------------------------------------------------------ the mixture
 

@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
 # Evaluate what xd_train.sh trained with CoOp on another dataset.
 # usage: xd_test.sh DATASET SEED [KEY VALUE ...]
-CFG=${CFG:-vit_b16_ep50_ctxv1}
 source "$(dirname "${BASH_SOURCE[0]}")/settings.sh"
 exec bash "$SHARED/xd_test.sh" "$@"

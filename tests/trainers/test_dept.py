@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
+from PIL import Image
 from torch import Tensor
 
 from cocoamix import checkpoints
@@ -126,8 +127,9 @@ def test_base_fuses_new_and_all_do_not(run: Runner) -> None:
             assert "similarity alone" in done.output
             # Which is what CoOp makes of the same context.
             Path(trained.folder, "prompt_learner").mkdir(exist_ok=True)
-            kept = trained.folder / "PromptLearner" / "model.pth.tar-8"
-            Path(trained.folder, "prompt_learner", kept.name).write_bytes(kept.read_bytes())
+            content = checkpoints.load(trained.folder / "PromptLearner" / "model.pth.tar-8")
+            content["cocoamix"]["trainer"] = "CoOp"
+            checkpoints.save(trained.folder / "prompt_learner" / "model.pth.tar-8", content)
             coop = run(*evaluate, *SHOTS, name=f"{subset}-coop")
             assert coop.results["metrics"]["accuracy"] == done.results["metrics"]["accuracy"]
 
@@ -136,6 +138,7 @@ def test_the_head_is_sliced_by_name(run: Runner, monkeypatch: pytest.MonkeyPatch
     """An evaluation on some of the trained classes, in another order, takes their rows; an unknown one ends that."""
     trainer = trainer_of(run, monkeypatch, *FOUR)
     trainer.trained_classes = trained = list(trainer.classnames)  # type: ignore[attr-defined]
+    trainer.trained_epochs = 1  # type: ignore[attr-defined]
     chosen = [trained[3], trained[0].upper().replace(" ", "_")]
     monkeypatch.setattr(trainer.dm.dataset, "_classnames", chosen)  # type: ignore[attr-defined]
     trainer.prompt_learner = trainer.make_learner()  # type: ignore[attr-defined]
@@ -152,6 +155,72 @@ def test_the_head_is_sliced_by_name(run: Runner, monkeypatch: pytest.MonkeyPatch
     with torch.no_grad():
         trainer.before_test()  # type: ignore[attr-defined]
     assert trainer._rows is None  # type: ignore[attr-defined]
+    # A head of another number of classes than are known by name has no rows to choose.
+    monkeypatch.setattr(trainer.dm.dataset, "_classnames", chosen)  # type: ignore[attr-defined]
+    trainer.prompt_learner = trainer.make_learner()  # type: ignore[attr-defined]
+    trainer.head.resize(7)  # type: ignore[attr-defined]
+    with torch.no_grad():
+        trainer.before_test()  # type: ignore[attr-defined]
+    assert trainer._rows is None  # type: ignore[attr-defined]
+
+
+SYNSETS = {"n02123045": "cat", "n03773504": "missile", "n04008634": "missile", "n04285008": "sports car"}
+
+
+def write_imagenet(root: Path) -> Path:
+    """Write a small ImageNet in which two classes have one name, and of these ImageNet-R has the first alone."""
+    names = "".join(f"{synset} {name}\n" for synset, name in SYNSETS.items())
+    for folder, synsets in {
+        "imagenet/images/train": list(SYNSETS),
+        "imagenet/images/val": list(SYNSETS),
+        "imagenet-rendition/imagenet-r": ["n02123045", "n03773504"],
+    }.items():
+        (root / folder.split("/")[0]).mkdir(parents=True, exist_ok=True)
+        (root / folder.split("/")[0] / "classnames.txt").write_text(names)
+        for number, synset in enumerate(synsets):
+            (root / folder / synset).mkdir(parents=True)
+            for picture in range(4):
+                colour = (60 * number, 50 * picture, 200 - 40 * number)
+                Image.new("RGB", (40, 36), colour).save(root / folder / synset / f"{synset}_{picture}.JPEG")
+    return root
+
+
+def test_classes_of_one_name(run: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CLIP calls two classes of ImageNet "missile": which row of the head is meant is told by the class's folder."""
+    from cocoamix.trainers.dept import DePT
+
+    root = write_imagenet(tmp_path / "imagenets")
+    shots = ["DATASET.NUM_SHOTS", "2"]
+    trained = run("DATASET.NAME", "ImageNet", *shots, *FOUR, trainer="DePT", name="trained", data=root)
+    assert "Logits: similarity and head" in trained.output, trained.output[-500:]
+    content = checkpoints.load(trained.folder / "channel_head" / "model.pth.tar-4")
+    assert content["cocoamix"]["synsets"] == list(SYNSETS)
+    rows: list[list[int] | None] = []
+    test = DePT.before_test
+
+    def keeping(self: DePT) -> None:
+        test(self)
+        rows.append(None if self._rows is None else self._rows.tolist())
+
+    monkeypatch.setattr(DePT, "before_test", keeping)
+    evaluate = ["--eval-only", "--model-dir", str(trained.folder), "DATASET.NAME", "ImageNetR", *FOUR]
+    assert run(*evaluate, trainer="DePT", name="r", data=root).status == 0
+    assert rows == [[0, 1]]
+    # A checkpoint that does not tell is not guessed at.
+    for model in ("PromptLearner", "channel_head"):
+        content = checkpoints.load(trained.folder / model / "model.pth.tar-4")
+        del content["cocoamix"]["synsets"]
+        checkpoints.save(trained.folder / model / "model.pth.tar-4", content)
+    blind = run(*evaluate, trainer="DePT", name="blind", data=root)
+    assert "similarity alone: which of the trained classes is meant by 'missile' is not known" in blind.output
+    assert rows[1:] == [None]
+
+
+def test_an_untrained_head_is_not_used(run: Runner) -> None:
+    done = run("--eval-only", *BASE, *FOUR, trainer="DePT")
+    assert (done.status, "similarity alone: the head is not trained" in done.output) == (0, True)
+    coop = run("--eval-only", *BASE, name="coop")
+    assert done.results["metrics"] == coop.results["metrics"]
 
 
 def test_on_kgcoop(run: Runner) -> None:
@@ -173,6 +242,7 @@ def test_on_kgcoop(run: Runner) -> None:
 
 def test_uniform_ensemble(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = trainer_of(run, monkeypatch, *FOUR, "TRAINER.DEPT.ENSEMBLE", "uniform")
+    trainer.trained_epochs = 1  # type: ignore[attr-defined]
     raw = torch.randn(3, 128, generator=torch.Generator().manual_seed(2))
     with torch.no_grad():
         trainer.before_test()  # type: ignore[attr-defined]

@@ -147,11 +147,35 @@ class TestUniformEnsemble:
         assert "uniform" in done.output
 
 
-@pytest.mark.parametrize(("key", "value"), [("TRAINER.COOP.W", "-1.0"), ("TRAINER.COOP.TEMPLATE", "a photo")])
+TEMPLATES = ["a photo", "a {0} {}", "a {x} {}", "{} {", "{{}}", "{!r}", "{:>5} {}", "[]", "['a {}.', 3]"]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("TRAINER.COOP.W", "-1.0"), *(("TRAINER.COOP.TEMPLATE", one) for one in TEMPLATES)]
+)
 def test_bad_values(run: Runner, key: str, value: str) -> None:
     done = run(*BASE, key, value, **KG)
     assert done.status == 2
-    assert key in done.output
+    assert f"error: {key} " in done.output
+
+
+def test_the_name_alone_is_a_template(tmp_path: Path, data_root: Path, tiny_config: Path) -> None:
+    assert build(tmp_path, data_root, "KgCoOp", *BASE, "TRAINER.COOP.TEMPLATE", "{}").templates() == ["{}"]
+
+
+@pytest.mark.parametrize("trainer", ["KgCoOp", "ProGrad"])
+def test_the_method_has_a_template_of_its_own(
+    tmp_path: Path, data_root: Path, tiny_config: Path, monkeypatch: pytest.MonkeyPatch, trainer: str
+) -> None:
+    from cocoamix.clip import templates
+
+    monkeypatch.setitem(templates.VARIANTS[trainer], "EuroSAT", "a drawing of {}.")
+    built = build(tmp_path, data_root, trainer, *BASE)
+    assert built.templates() == ["a drawing of {}."]
+    torch.testing.assert_close(built.handmade, built.clip.encode_texts([f"a drawing of {one}." for one in CLASSES[:5]]))
+    assert build(tmp_path, data_root, "CoOp", *BASE, "TRAINER.COOP.ENSEMBLE", "uniform").templates() == [
+        "a centered satellite photo of {}."
+    ]
 
 
 def test_templates_of_the_methods() -> None:

@@ -123,6 +123,37 @@ def test_masked_vision_prompts_of_a_zero_coupling_leave_the_features(
     torch.testing.assert_close(unseen, frozen, atol=1e-6, rtol=0)
 
 
+def test_how_it_starts(tiny_clip: FrozenCLIP) -> None:
+    """Deeper tokens are small and all different; the deeper maps start as copies of one, not of the first."""
+    learner = MultiModalPromptLearner(tiny_clip, NAMES, 2, "a photo of a", 4, seed=3)
+    tokens = torch.stack(list(learner.compound_prompts_text))
+    assert tokens.std().item() == pytest.approx(0.02, rel=0.1)
+    assert not torch.equal(tokens[0], tokens[1])
+    first, *others = [one.weight for one in learner.compound_prompt_projections]
+    assert len(others) == 2
+    assert all(torch.equal(one, first) for one in others)
+    assert not torch.equal(first, learner.proj.weight)
+    assert len({id(one) for one in (first, *others)}) == 3, "they are trained apart"
+
+
+def test_uniform_ensemble_sees_the_tuned_images(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both halves compare their texts with the one image feature there is, that with the vision prompts."""
+    from cocoamix.trainers.maple import MaPLe
+
+    built: list[MaPLe] = []
+    monkeypatch.setattr(MaPLe, "train", lambda self: built.append(self))
+    assert run(*TINY, "TRAINER.MAPLE.ENSEMBLE", "uniform", trainer="MaPLe").status == 0
+    (trainer,) = built
+    images = pictures()
+    with torch.no_grad():
+        trainer.before_test()
+        tuned = trainer.clip.encode_image_with(images, trainer.prompt_learner.vision_prompts())
+        written = trainer.clip.encode_classes(trainer.classnames, ["a centered satellite photo of {}."])
+        wanted = 100 * tuned @ (trainer.text_features() + written).t() / 2
+        torch.testing.assert_close(trainer.model_inference(images), wanted, atol=1e-4, rtol=1e-4)
+        assert (trainer.clip.encode_image(images) - tuned).abs().max() > 1e-3
+
+
 def test_words_beyond_the_learned_ones_stay(tiny_clip: FrozenCLIP) -> None:
     """At the start, with depth 1, the prompt is the written one: [a photo] of a {class}."""
     learner = MultiModalPromptLearner(tiny_clip, NAMES, 2, "a_photo_of_a", 1)

@@ -63,6 +63,13 @@ class TestProjection:
         task = torch.tensor([1.0, 1.0])
         torch.testing.assert_close(project(task, torch.tensor([-1e-30, 0.0]), 1.0), torch.tensor([0.0, 1.0]))
 
+    @pytest.mark.parametrize("bad", [float("inf"), float("-inf"), float("nan")])
+    def test_overflow_is_let_through(self, bad: float) -> None:
+        """So that a scaler sees it, skips the step and lowers its factor."""
+        task, general = torch.tensor([1.0, 2.0]), torch.tensor([bad, 1.0])
+        assert not torch.isfinite(project(task, general, 1.0)).all()
+        assert not torch.isfinite(project(general, task, 1.0)).all()
+
 
 def test_step_by_hand(tmp_path: Path, data_root: Path, tiny_config: Path) -> None:
     """The gradient of a conflicting step, by two backward passes of losses written out."""

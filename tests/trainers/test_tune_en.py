@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,9 +12,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from cocoamix import checkpoints
-from cocoamix.clip import load_clip
+from cocoamix.clip import FrozenCLIP, load_clip
 from cocoamix.clip.backbones import BACKBONES
+from cocoamix.conditional import ConditionalPromptLearner
+from cocoamix.errors import UserError
 from cocoamix.generator import make_generator, mix_probabilities, mixture_loss
+from cocoamix.prompts import PromptLearner
 from tests.conftest import Run, Runner
 
 SHOTS = ["DATASET.NUM_SHOTS", "4"]
@@ -146,7 +150,7 @@ def test_prompts_of_other_runs(run: Runner) -> None:
     assert not torch.equal(*metrics)
     swapped = ["TRAINER.ENLEARN.PROMPTS", str([str(folder) for folder in reversed(alone)])]
     wrong = run(*BASE, *TWO, *swapped, trainer="TuneEn", name="wrong")
-    assert (wrong.status, "with the weights of this run" in wrong.output) == (2, True)
+    assert (wrong.status, "are not those of tiny in this run" in wrong.output) == (2, True)
 
 
 def test_conditional_prompts(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,6 +188,106 @@ def test_conditional_prompts(run: Runner, monkeypatch: pytest.MonkeyPatch) -> No
     torch.testing.assert_close(found, torch.stack(shares).mean(dim=0), atol=1e-5, rtol=1e-4)
 
 
+def test_templates_of_imagenet(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seven on ImageNet and its variants, whatever prefix the dataset is registered with."""
+    from cocoamix.clip.templates import IMAGENET_7
+    from cocoamix.trainers.tune_en import TuneEn
+
+    trainers: list[TuneEn] = []
+    monkeypatch.setattr(TuneEn, "train", lambda self: trainers.append(self))
+    run(*BASE, *TWO, trainer="TuneEn")
+    (trainer,) = trainers
+    trainer.cfg = trainer.cfg.clone()
+    trainer.cfg.defrost()
+    for name in ("ImageNet", "ImageNetV2", "ImageNetSketch", "ImageNetA", "ImageNetR", "Caltech101"):
+        for prefix in ("", "cocoamix."):
+            trainer.cfg.DATASET.NAME = prefix + name
+            seven = list(trainer.templates()) == list(IMAGENET_7)
+            assert seven == name.startswith("ImageNet"), (prefix, name)
+
+
+class TestReadingPrompts:
+    """What makes a checkpoint the prompt that it was."""
+
+    def folder(self, tmp_path: Path, origin: dict[str, object], **state: Tensor) -> str:
+        path = tmp_path / "run" / "prompt_learner" / "model.pth.tar-1"
+        content = {"state_dict": {"ctx": draw(4, 128), **state}, "epoch": 1, "cocoamix": origin}
+        checkpoints.save(path, content)
+        checkpoints.point_to(path)
+        return str(tmp_path / "run")
+
+    def read(self, clip: FrozenCLIP, folder: str, number: int | None = None) -> PromptLearner:
+        from cocoamix.trainers.trained_prompts import read_prompt
+
+        return read_prompt(clip, ["river", "sea or lake"], folder, clip.weights_hash, number)
+
+    def test_a_dead_network(self, tmp_path: Path, tiny_clip: FrozenCLIP) -> None:
+        """KgCoOp's files have the network of CoCoOp's and never use it."""
+        network = ConditionalPromptLearner(tiny_clip, ["river"], n_ctx=4).state_dict()
+        network = {key: value for key, value in network.items() if key.startswith("meta_net")}
+        alive = self.read(tiny_clip, self.folder(tmp_path, {}, **network))
+        dead = self.read(tiny_clip, self.folder(tmp_path, {}, **network, bias_vectors=draw(1, 128)))
+        assert isinstance(alive, ConditionalPromptLearner)
+        assert not isinstance(dead, ConditionalPromptLearner)
+        assert torch.equal(dead.ctx, draw(4, 128))
+
+    @pytest.mark.parametrize("position", ["end", "middle", "front"])
+    def test_the_place_of_the_name(self, tmp_path: Path, tiny_clip: FrozenCLIP, position: str) -> None:
+        told = {"settings": {"TRAINER.COOP.CLASS_TOKEN_POSITION": position}}
+        found = self.read(tiny_clip, self.folder(tmp_path, told))
+        wanted = PromptLearner(tiny_clip, ["river", "sea or lake"], n_ctx=4, position=position)
+        wanted.ctx.data = draw(4, 128)
+        assert torch.equal(tiny_clip.encode_prompts(found()), tiny_clip.encode_prompts(wanted()))
+
+    def test_three_causes(self, tmp_path: Path, tiny_clip: FrozenCLIP) -> None:
+        specific = self.folder(tmp_path, {}, ctx=draw(2, 4, 128))
+        with pytest.raises(UserError, match="class-specific contexts"):
+            self.read(tiny_clip, specific)
+        other = self.folder(tmp_path, {"weights_sha256": "0" * 64, "backbone": "RN50"})
+        with pytest.raises(UserError, match="was trained on RN50 with weights 0000000000000000, which are not those"):
+            self.read(tiny_clip, other)
+        with pytest.raises(UserError, match="holds no context number 2, for tiny"):
+            self.read(tiny_clip, self.folder(tmp_path, {}), 1)
+
+
+def test_prompts_that_have_changed(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run goes on with the prompts that it began with alone, and an evaluation says where they are others."""
+    from cocoamix.trainers.tune_en import TuneEn
+
+    short = [*BASE, "OPTIM.MAX_EPOCH", "2"]
+    first = [run(*short, "MODEL.BACKBONE.WEIGHTS", weights, name=f"p-{weights}").folder for weights in ("", "random")]
+    settings = [*short, *TWO, "TRAINER.ENLEARN.PROMPTS", str([str(folder) for folder in first])]
+    whole = run(*settings, trainer="TuneEn", name="whole")
+    before_epoch = TuneEn.before_epoch
+
+    def stop(self: TuneEn) -> None:
+        if self.epoch == 1:
+            raise KeyboardInterrupt
+        before_epoch(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TuneEn, "before_epoch", stop)
+        assert run(*settings, trainer="TuneEn", name="stopped").status == 130
+    where = ["--eval-only", "--model-dir", str(whole.folder), *short, *TWO]
+    same_again = run(*where, trainer="TuneEn", name="same")
+    assert "PROMPTS is [" in same_again.output
+    assert "not those of training" not in same_again.output
+    path = first[0] / "prompt_learner" / "model.pth.tar-2"
+    kept = path.read_bytes()
+    content = checkpoints.load(path)
+    content["state_dict"]["ctx"] += 0.01
+    checkpoints.save(path, content)
+    refused = run(*settings, trainer="TuneEn", name="stopped")
+    assert (refused.status, "content of TRAINER.ENLEARN.PROMPTS was" in refused.output) == (2, True)
+    assert "not those of training" in run(*where, trainer="TuneEn", name="others").output
+    path.write_bytes(kept)
+    resumed = run(*settings, trainer="TuneEn", name="stopped")
+    assert same(state(whole, 2), state(resumed, 2))
+    # The hash is no part of the fingerprint, by which the seeds of a method are averaged.
+    other = run(*settings, trainer="TuneEn", name="seed2", seed="2")
+    assert other.results["fingerprint"] == whole.results["fingerprint"]
+
+
 @pytest.mark.parametrize("precision", ["fp16", "bf16", "amp"])
 def test_precisions_agree(run: Runner, precision: str) -> None:
     exact = state(run(*BASE, *TWO, trainer="TuneEn", name="exact"))
@@ -195,10 +299,23 @@ def test_precisions_agree(run: Runner, precision: str) -> None:
     ("settings", "said"),
     [
         (["TRAINER.ENLEARN.BACKBONES", "['tiny']"], "at least two"),
+        (["TRAINER.ENLEARN.BACKBONES", "['tiny', 3]"], "TRAINER.ENLEARN.BACKBONES holds 3"),
+        ([*TWO[:2], "TRAINER.ENLEARN.BACKBONE_WEIGHTS", "[1, 2]"], "TRAINER.ENLEARN.BACKBONE_WEIGHTS holds 1"),
+        ([*TWO, "TRAINER.ENLEARN.PROMPTS", "[1, 2]"], "TRAINER.ENLEARN.PROMPTS holds 1"),
         ([*TWO, "TRAINER.ENLEARN.NUM_WEIGHT", "4"], "NUM_WEIGHT is 4"),
+        ([*TWO, "TRAINER.ENLEARN.WEIGHTS_SEARCH", "True"], "ENLEARN.WEIGHTS_SEARCH is True, but TuneEn learns"),
+        ([*TWO, "TRAINER.ENLEARN.SEARCH_EVAL", "True"], "ENLEARN.SEARCH_EVAL is True"),
+        ([*TWO, "TRAINER.ENLEARN.WEIGHT_RN50", "0.3"], "ENLEARN.WEIGHT_RN50 is 0.3"),
+        ([*TWO, "TRAINER.ENLEARN.WEIGHT_RN101", "0.3"], "ENLEARN.WEIGHT_RN101 is 0.3"),
+        ([*TWO, "TRAINER.ENLEARN.WEIGHT_VIT32", "0.3"], "ENLEARN.WEIGHT_VIT32 is 0.3"),
+        ([*TWO, "TRAINER.ENLEARN.WEIGHT_VIT16", "0.3"], "ENLEARN.WEIGHT_VIT16 is 0.3"),
+        ([*TWO, "TRAINER.ENLEARN.MODEL_DIR", "output"], "use TRAINER.ENLEARN.PROMPTS"),
         ([*TWO, "TRAINER.ENLEARN.LOSS", "mse"], "Known: ce, nll"),
         ([*TWO, "TRAINER.ENLEARN.PROMPTS", "['a', 'b', 'c']"], "names 3 runs"),
-        ([*TWO, "TRAINER.ENLEARN.PROMPTS", "['nowhere']"], "There are no checkpoints in nowhere"),
+        (
+            [*TWO, "TRAINER.ENLEARN.PROMPTS", "['nowhere']"],
+            "in nowhere/prompt_learner: the folder does not exist. TRAINER.ENLEARN.PROMPTS names",
+        ),
     ],
 )
 def test_refusals(run: Runner, settings: list[str], said: str) -> None:

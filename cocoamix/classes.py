@@ -1,0 +1,48 @@
+"""Which of the classes that a model was trained on a class is."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import PurePath
+from typing import Any
+
+
+def plain_class(name: str) -> str:
+    """Return a class name without what differs between spellings of it."""
+    return name.replace("_", " ").strip().lower()
+
+
+def synsets_of(items: Iterable[Any], classes: int) -> list[str]:
+    """Return ImageNet's identifier of each class, `n01440764`, by which the folders of its pictures are named.
+
+    Nothing for a dataset whose folders are not named so.
+    """
+    folders: dict[int, str] = {}
+    for item in items:
+        if item.label not in folders:
+            folders[item.label] = PurePath(item.impath).parent.name
+    found = [folders.get(label, "") for label in range(classes)]
+    return found if all(re.fullmatch(r"n\d{8}", name) for name in found) else []
+
+
+def find_rows(
+    names: Sequence[str], known: Sequence[str], synsets: Sequence[str] = (), known_synsets: Sequence[str] = ()
+) -> tuple[list[int], list[str]]:
+    """Return the number of each class among the known ones, -1 for one that is not there, and the names left unclear.
+
+    By identifier where both sides have them. Else by name, and classes of one name (CLIP calls two of ImageNet's
+    "missile") are taken in their order if there are as many on both sides. If not, which is which cannot be told, and
+    none of them is found.
+    """
+    if synsets and known_synsets:
+        numbers = {synset: number for number, synset in enumerate(known_synsets)}
+        return [numbers.get(synset, -1) for synset in synsets], []
+    places = defaultdict(list)
+    for number, name in enumerate(known):
+        places[plain_class(name)].append(number)
+    counts = Counter(map(plain_class, names))
+    unclear = [name for name, count in counts.items() if places.get(name) and len(places[name]) != count]
+    queues = {name: iter(numbers) for name, numbers in places.items() if name not in unclear}
+    return [next(queues.get(plain_class(name), iter(())), -1) for name in names], unclear
