@@ -21,7 +21,7 @@ extras = {
     "drive": ["gdown"],
     "report": ["matplotlib>=3.8"],
     "slurm": ["submitit>=1.4"],  # to hand benchmarks to a cluster
-    "test": ["pytest>=7", "hypothesis"],
+    "test": ["pytest>=7", "pytest-xdist>=3.2", "hypothesis"],
     "lint": ["ruff", "mypy"],
 }
 

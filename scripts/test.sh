@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
-# Run all tests, in the environment of scripts/environment.sh. Arguments go to pytest:
+# Run all tests on the machine's cores, in the environment of scripts/environment.sh. Arguments go to pytest instead:
 #   bash scripts/test.sh tests/test_prompts.py -k middle
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+# At most eight, since each holds models in memory.
+[ $# -gt 0 ] || set -- -n auto --maxprocesses 8 --dist worksteal
 exec "$PYTHON" -m pytest "$@"
