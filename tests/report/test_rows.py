@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -80,18 +81,33 @@ def test_peers_logs_of_differing_backbones_are_not_averaged(tmp_path: Path) -> N
     assert "ViT-B/16" in report.notes[0]
 
 
-def test_base_and_new_of_differing_trainings_make_no_h(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("key", "one", "other"),
+    [
+        ("OPTIM.MAX_EPOCH", {"OPTIM": {"MAX_EPOCH": 50}}, {"OPTIM": {"MAX_EPOCH": 200}}),
+        ("TRAINER.COOP.N_CTX", {"TRAINER": {"COOP": {"N_CTX": 4}}}, {"TRAINER": {"COOP": {"N_CTX": 16}}}),
+        (
+            "DATALOADER.TRAIN_X.BATCH_SIZE",
+            {"DATALOADER": {"TRAIN_X": {"BATCH_SIZE": 8}}},
+            {"DATALOADER": {"TRAIN_X": {"BATCH_SIZE": 32}}},
+        ),
+    ],
+)
+def test_base_and_new_of_differing_trainings_make_no_h(
+    tmp_path: Path, key: str, one: dict[str, Any], other: dict[str, Any]
+) -> None:
     tail = "eurosat/shots_4/CoOp/vit_b16/seed1"
-    write_results(tmp_path / "base2new/train_base" / tail, 80.0, config={"OPTIM": {"MAX_EPOCH": 50}})
-    write_results(tmp_path / "base2new/test_new" / tail, 60.0, subset="new", config={"OPTIM": {"MAX_EPOCH": 200}})
+    write_results(tmp_path / "base2new/train_base" / tail, 80.0, config=one)
+    write_results(tmp_path / "base2new/test_new" / tail, 60.0, subset="new", config=other)
     report = build([tmp_path])
     found = only_table(report)
-    assert [one.label for one in found.lines] == ["CoOp [MAX_EPOCH=200]", "CoOp [MAX_EPOCH=50]"]
-    for one in found.lines:
-        values = line(found, one.label)
+    assert len(found.lines) == 2
+    assert all(row.label.startswith(f"CoOp [{key.split('.')[-1]}=") for row in found.lines)
+    for row in found.lines:
+        values = line(found, row.label)
         assert (values["H"], values["H_of_means"]) == (None, None)
     (note,) = report.notes
-    assert "OPTIM.MAX_EPOCH is 200 in" in note or "OPTIM.MAX_EPOCH is 50 in" in note
+    assert f"{key} is " in note
     assert "train_base" in note
     assert "test_new" in note
 
