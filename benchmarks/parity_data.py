@@ -170,7 +170,10 @@ def compare(args: argparse.Namespace) -> int:
 
 
 def plain_draws(folder: Path) -> int:
-    """Count the pickles below a folder, and read each as whoever has Dassl would."""
+    """Count the pickles that this benchmark has written below a folder, and read each as whoever has Dassl would.
+
+    With pickle itself, which runs what a file says: not for files from elsewhere. The loaders read those by names.
+    """
     importlib.import_module("cocoamix")
     found = sorted(folder.rglob("*.pkl"))
     for path in found:

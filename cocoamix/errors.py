@@ -37,10 +37,10 @@ def report(error: UserError) -> int:
     return 2
 
 
-def run_command(command: Callable[[], int], stopped: str) -> int:
+def run_command(command: Callable[[], int | None], stopped: str) -> int:
     """Run a command; return its exit status, 2 for a mistake of the user, 130 with the words `stopped` for Ctrl-C."""
     try:
-        return command()
+        return command() or 0
     except UserError as error:
         return report(error)
     except KeyboardInterrupt:

@@ -29,7 +29,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from .errors import UserError
+from .errors import UserError, run_command
 from .files import write_atomically, write_json
 
 ABOUT = "about.json"
@@ -210,14 +210,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--yes", action="store_true", help="clear without asking")
     args = parser.parse_args(arguments)
     folder = Path(args.folder).expanduser() if args.folder else default_folder()
-    try:
+
+    def act() -> None:
         if args.folder and not folder.is_dir():
             raise UserError(f"The folder {folder} does not exist.")
         info(folder) if args.action == "info" else clear(folder, args.yes)
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 2
-    return 0
+
+    return run_command(act, "Stopped.")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,15 @@
-"""Which keys of a configuration are no settings: they say where and how fast a run goes, not what it computes.
+"""Settings as they are written: values in text, dotted keys, and which keys are none.
 
-Nothing is imported here: the trainers and the report, which needs no torch, both read it.
+Nothing heavy is imported here: the trainers, the runner and the report, of which the last two need no torch, share it.
 """
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Mapping
+from typing import Any
+
+# Keys that say where and how fast a run goes, not what it computes.
 NOT_SETTINGS = frozenset(
     {
         "OUTPUT_DIR",
@@ -26,3 +31,19 @@ NOT_SETTINGS = frozenset(
         "DATALOADER.TEST.BATCH_SIZE",
     }
 )
+
+
+def literal(text: str) -> Any:
+    """Return the number, truth value, list or the like that a text writes, or the text itself. Nothing in it is run."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):  # "{{}}" is a TypeError
+        return text
+
+
+def flatten(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested keys as dotted ones."""
+    flat: dict[str, Any] = {}
+    for key, value in node.items():
+        flat.update(flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value})
+    return flat

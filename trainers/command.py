@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from dassl.config import get_cfg_default
@@ -17,7 +17,7 @@ from dassl.utils import collect_env_info, set_random_seed, setup_logger
 from yacs.config import CfgNode
 
 import cocoamix.datasets  # noqa: F401  (registers what can be named; the trainers are registered by this package)
-from cocoamix.errors import UserError, check_choice, report
+from cocoamix.errors import check_choice, run_command
 
 from . import config
 from .saving import output_is_writable
@@ -102,11 +102,5 @@ def run(args: argparse.Namespace) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run, and turn what a person can mend into one sentence and exit status 2."""
-    try:
-        run(parse_arguments(argv))
-    except UserError as error:
-        return report(error)
-    except KeyboardInterrupt:
-        print("Stopped. The same command goes on from the last whole epoch.", file=sys.stderr)
-        return 130
-    return 0
+    stopped = "Stopped. The same command goes on from the last whole epoch."
+    return run_command(partial(run, parse_arguments(argv)), stopped)

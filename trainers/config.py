@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import math
 import string
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 
 import yaml
@@ -22,9 +20,8 @@ from cocoamix.outclasses import KINDS as OUT_CLASS_KINDS
 from cocoamix.prompts import POSITIONS
 from cocoamix.schedules import SCHEDULES, WARMUPS
 from cocoamix.sessions import SPLITS as SESSION_SPLITS
+from cocoamix.settings import flatten, literal
 from cocoamix.weights import STAGES
-
-from .protocol import flatten
 
 SUBSETS = ("all", "base", "new")
 OPTIMIZERS = ("adam", "amsgrad", "sgd", "rmsprop", "radam", "adamw")
@@ -433,10 +430,7 @@ def merge_options(cfg: CfgNode, options: Sequence[str]) -> None:
     if len(options) % 2:
         raise UserError(f"The options at the end are KEY VALUE pairs, but {options[-1]!r} has no value.")
     for key, text in zip(options[::2], options[1::2], strict=True):
-        try:
-            value = ast.literal_eval(text)
-        except (ValueError, SyntaxError, TypeError):
-            value = text
+        value = literal(text)
         if isinstance(value, (dict, set)):
             value = text  # the template "{}" is a text: no key takes either
         _set(cfg, key, value, "the command line")
@@ -472,8 +466,7 @@ def _unknown(cfg: CfgNode, key: str, origin: str) -> UserError:
 def _coerce(key: str, default: Any, value: Any, origin: str) -> Any:
     """Return `value` in the type of `default`, as yacs would, or refuse it."""
     if isinstance(value, str) and not isinstance(default, str):
-        with suppress(ValueError, SyntaxError, TypeError):
-            value = ast.literal_eval(value)  # YAML leaves "(224, 224)" and "1e-5" as text
+        value = literal(value)  # YAML leaves "(224, 224)" and "1e-5" as text
     if key.endswith(".CTX_INIT") and isinstance(value, bool):
         return value  # what it means is the trainer's to say
     if key.endswith(".TEXT_CHUNK") and isinstance(value, int):

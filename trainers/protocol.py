@@ -21,7 +21,7 @@ from cocoamix import __version__
 from cocoamix.clip import FrozenCLIP
 from cocoamix.images import image_name
 from cocoamix.registry import plain_name
-from cocoamix.settings import NOT_SETTINGS
+from cocoamix.settings import NOT_SETTINGS, flatten
 
 # Keys that hold for training, of which some are an evaluation's own all the same: its classes, models and mixture.
 _OF_TRAINING = ("SEED", "OPTIM.", "TRAIN.", "LOSS.", "FSCIL.", "TRAINER.", "DATALOADER.TRAIN_X.", "CACHE.VIEWS")
@@ -36,14 +36,6 @@ def plain(node: Any) -> Any:
     if isinstance(node, Mapping):
         return {key: plain(value) for key, value in node.items()}
     return [plain(value) for value in node] if isinstance(node, (list, tuple)) else node
-
-
-def flatten(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return nested keys as dotted ones."""
-    flat: dict[str, Any] = {}
-    for key, value in node.items():
-        flat.update(flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value})
-    return flat
 
 
 def settings_of(cfg: Mapping[str, Any]) -> dict[str, Any]:

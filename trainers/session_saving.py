@@ -11,6 +11,7 @@ from cocoamix import checkpoints
 from cocoamix.errors import UserError
 from cocoamix.files import write_atomically
 from cocoamix.registry import PREFIX
+from cocoamix.settings import flatten
 
 from . import protocol
 from .saving import RESUME, copier, epochs_in, trained
@@ -182,7 +183,7 @@ def _check_same_run(one: Kept, first: Kept) -> None:
     for key in ("seed", "settings", "protocol"):
         theirs, ours = one.origin[key], first.origin[key]
         if isinstance(ours, dict):
-            theirs, ours = (protocol.that_matter(protocol.flatten(side)) for side in (theirs, ours))
+            theirs, ours = (protocol.that_matter(flatten(side)) for side in (theirs, ours))
             differing = [name for name in sorted({*theirs, *ours}) if theirs.get(name) != ours.get(name)]
             if differing:
                 key, theirs, ours = differing[0], theirs.get(differing[0]), ours.get(differing[0])

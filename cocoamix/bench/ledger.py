@@ -13,6 +13,7 @@ from typing import Any
 from cocoamix import configurations
 from cocoamix.errors import UserError
 from cocoamix.files import write_json
+from cocoamix.settings import flatten
 
 from .runs import Run
 
@@ -114,7 +115,7 @@ class Ledger:
         if self.settings is None:
             stamp = read_stamp(run.folder)
             return "" if not stamp or self.is_stamped(run) else "its arguments or configurations have changed"
-        now, then = self.settings(run), _flatten(results.get("config") or {})
+        now, then = self.settings(run), flatten(results.get("config") or {})
         # A key that one of them lacks is newer than the other's code: it says nothing.
         pairs = [(key, then[key], value) for key, value in now.items() if key in then and then[key] != value]
         shown = [f"{key} was {old!r} and is {new!r}" for key, old, new in pairs[:3]]
@@ -146,15 +147,8 @@ def plan_settings() -> Callable[[Run], Settings]:
 def _stopped_early(run: Run, results: Mapping[str, Any]) -> bool:
     """Say whether results in sessions end before those that the run is to reach."""
     wanted = dict(zip(run.arguments, run.arguments[1:], strict=False)).get("FSCIL.LAST_SESSION")
-    reached = _flatten(results.get("config") or {}).get("FSCIL.LAST_SESSION")
+    reached = flatten(results.get("config") or {}).get("FSCIL.LAST_SESSION")
     return results.get("finished") is False and str(wanted) != str(reached)
-
-
-def _flatten(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in node.items():
-        flat.update(_flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value})
-    return flat
 
 
 def hash_code() -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+
+from cocoamix.settings import literal
 
 FINISHED = re.compile(rb"^[^\S\n]*Finish(?:ed)? training[^\S\n]*\r?$", re.MULTILINE)
 RESULT = re.compile(rb"^[^\S\n]*=> result", re.MULTILINE)
@@ -155,17 +156,15 @@ def _config(content: bytes) -> dict[str, Any]:
 @lru_cache(maxsize=4096)
 def parse_value(text: str) -> Any:
     """Return the value that a printed configuration shows: a number, a truth value, a list or a word."""
-    try:
-        value = ast.literal_eval(text)
-    except (ValueError, SyntaxError, MemoryError):
-        return text
-    return canonical(value)
+    return canonical(literal(text))
 
 
 def canonical(value: Any) -> Any:
     """Return a value so that what was printed and what was stored as JSON compare equal."""
     if isinstance(value, (list, tuple)):
         return tuple(canonical(item) for item in value)
+    if isinstance(value, set):
+        return tuple(sorted(map(str, value)))
     if isinstance(value, Mapping):
         return tuple(sorted((str(key), canonical(item)) for key, item in value.items()))
     if isinstance(value, int) and not isinstance(value, bool):

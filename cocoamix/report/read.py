@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cocoamix.errors import UserError
-from cocoamix.settings import NOT_SETTINGS
+from cocoamix.settings import NOT_SETTINGS, flatten
 
 from .logs import Log, canonical, list_logs, read_log
 from .names import dataset_name, is_zero_shot, simplify
@@ -175,8 +175,8 @@ def _read_results(folder: Path, names: list[str], place: Place, origin: int) -> 
     sessions = _sessions(data)
     if sessions:
         metrics.setdefault("accuracy", sessions[-1])
-    config = flatten(data.get("config") or {})
-    shots, protocol = data.get("shots"), flatten(data.get("protocol") or {})
+    config = _flatten(data.get("config") or {})
+    shots, protocol = data.get("shots"), _flatten(data.get("protocol") or {})
     run = Run(
         folder=str(folder),
         origin=origin,
@@ -263,15 +263,9 @@ def _session_accuracy(item: Any) -> float:
     return float(item)
 
 
-def flatten(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def _flatten(node: Mapping[str, Any]) -> dict[str, Any]:
     """Return nested keys as dotted ones, with values that compare equal however they were written."""
-    flat: dict[str, Any] = {}
-    for key, value in node.items():
-        if isinstance(value, Mapping):
-            flat.update(flatten(value, f"{prefix}{key}."))
-        else:
-            flat[f"{prefix}{key}"] = canonical(value)
-    return flat
+    return {key: canonical(value) for key, value in flatten(node).items()}
 
 
 def _check_range(run: Run) -> None:

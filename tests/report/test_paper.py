@@ -132,29 +132,23 @@ def test_transfer_beside_the_papers(tmp_path: Path) -> None:
 
 
 def test_sessions_beside_the_papers(tmp_path: Path) -> None:
-    values = [88.0] * 9
-    cut = {"base": 60, "way": 5, "shots": 5, "split": "cec"}
-    write_results(
-        tmp_path / "seed1",
-        88.0,
-        trainer="CoOpFSCIL",
-        dataset="CIFAR100FSCIL",
-        subset="all",
-        sessions=values,
-        protocol={"backbone": "ViT-L/14", "fscil": cut},
-    )
+    def write(base: int) -> None:
+        cut = {"base": base, "way": 5, "shots": 5, "split": "cec"}
+        write_results(
+            tmp_path / "seed1",
+            88.0,
+            trainer="CoOpFSCIL",
+            dataset="CIFAR100FSCIL",
+            subset="all",
+            sessions=[88.0] * 9,
+            protocol={"backbone": "ViT-L/14", "fscil": cut},
+        )
+
+    write(60)
     found = only_table(build([tmp_path], Options(paper=True)), "CIFAR100")
     assert line(found, "CoOp-FSCIL (paper)")["session_8"] == near(79.3)
     assert line(found, "CoOp-FSCIL")["PD"] == near(0)
-    write_results(
-        tmp_path / "seed1",
-        88.0,
-        trainer="CoOpFSCIL",
-        dataset="CIFAR100FSCIL",
-        subset="all",
-        sessions=values,
-        protocol={"backbone": "ViT-L/14", "fscil": {**cut, "base": 50}},
-    )
+    write(50)
     report = build([tmp_path], Options(paper=True))
     assert len(only_table(report, "CIFAR100").lines) == 1
     assert report.sections[0].notes == [
