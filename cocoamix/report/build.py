@@ -21,9 +21,11 @@ from .tables import (
     all_classes_table,
     average_table,
     bars_chart,
+    count_sessions,
     curves_chart,
     dataset_table,
     dots_chart,
+    sessions_average_table,
     sessions_table,
     shots_average_table,
     shots_kind,
@@ -235,8 +237,11 @@ def build_sessions(runs: Sequence[Run], options: Options, inventory: Inventory, 
     if not chosen:
         return []
     section = Section("fscil", "Few-shot class-incremental learning")
-    for dataset in sort_datasets(run.dataset for run in chosen):
-        kinds = _kinds_of_sessions([run for run in chosen if run.dataset == dataset])
+    datasets = sort_datasets(run.dataset for run in chosen)
+    by_dataset = {dataset: _kinds_of_sessions([run for run in chosen if run.dataset == dataset]) for dataset in datasets}
+    if len(datasets) > 1 and all(len(kinds) == 1 for kinds in by_dataset.values()):
+        _average_sessions(section, chosen, datasets, options, inventory)
+    for dataset, kinds in by_dataset.items():
         for number, (title, members) in enumerate(kinds.items(), 1):
             rows = _sort(make_rows(members, options.names, inventory))
             key = f"fscil-{simplify(dataset)}" + (f"-{number}" if len(kinds) > 1 else "")
@@ -252,6 +257,19 @@ def build_sessions(runs: Sequence[Run], options: Options, inventory: Inventory, 
             name = title if not backbone or str(backbone) in title else f"{title}, {backbone}"
             section.charts.append(curves_chart(table, f"{key}-curves", name, "session"))
     return [section]
+
+
+def _average_sessions(
+    section: Section, runs: Sequence[Run], datasets: list[str], options: Options, inventory: Inventory
+) -> None:
+    """Put the average over datasets first, where they have as many sessions and averages mean something."""
+    rows = _sort(make_rows(runs, options.names, inventory))
+    if len({count_sessions(rows, dataset) for dataset in datasets}) > 1:
+        return
+    table = sessions_average_table(rows, datasets, "fscil-average")
+    if any(not line.values[0].missing for line in table.lines):
+        section.tables.append(table)
+        section.charts.append(curves_chart(table, "fscil-average-curves", table.title, "session"))
 
 
 def _kinds_of_sessions(runs: Sequence[Run]) -> dict[str, list[Run]]:

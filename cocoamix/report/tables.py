@@ -312,28 +312,61 @@ def sessions_table(rows: Sequence[Row], dataset: str, key: str, title: str = "")
 
     Where runs tell them, also what AFTER_LAST lists.
     """
-    count = max(len(run.sessions) for row in rows for run in row.by_seed(dataset, "all").values())
-    columns = [Column(f"session_{number}", str(number)) for number in range(count)]
-    columns += [Column("mean", "mean"), Column("PD", "PD", LOW)]
-    told = [column for column in AFTER_LAST if any(column.key in run.metrics for row in rows for run in row.runs)]
+    columns = _session_columns(rows, [dataset])
     lines = []
     for row in rows:
-        runs = row.by_seed(dataset, "all")
-        values = [
-            summarise({seed: run.sessions[place] for seed, run in runs.items() if place < len(run.sessions)})
-            for place in range(count)
-        ]
-        whole = {seed: run.sessions for seed, run in runs.items() if len(run.sessions) == count}
-        values.append(summarise({seed: mean(sessions) for seed, sessions in whole.items()}))
-        values.append(summarise({seed: sessions[0] - sessions[-1] for seed, sessions in whole.items()}))
-        for column in told:
-            found = {seed: runs[seed].metrics[column.key] for seed in whole if column.key in runs[seed].metrics}
-            values.append(summarise(found))
-        lines.append(Line(row.label, [*values, count_text([len(runs)])]))
+        values = [summarise(seeds) for seeds in _session_measures(row, dataset, columns)]
+        lines.append(Line(row.label, [*values, count_text([len(row.by_seed(dataset, "all"))])]))
+    return Table(key, title or dataset, [*columns, SEEDS], lines, caption=_session_caption(columns)).mark_best()
+
+
+def sessions_average_table(rows: Sequence[Row], datasets: Sequence[str], key: str) -> Table:
+    """Return the same averaged over datasets of as many sessions; missing where a dataset is missing."""
+    columns = _session_columns(rows, datasets)
+    lines = []
+    for row in rows:
+        measures = [_session_measures(row, dataset, columns) for dataset in datasets]
+        values = [average(list(of_datasets)) for of_datasets in zip(*measures, strict=True)]
+        counts = count_text(len(row.by_seed(dataset, "all")) for dataset in datasets)
+        lines.append(Line(row.label, [*values, counts]))
+    title = f"Average over {len(datasets)} datasets"
+    return Table(key, title, [*columns, SEEDS], lines, caption=_session_caption(columns)).mark_best()
+
+
+def count_sessions(rows: Sequence[Row], dataset: str) -> int:
+    """Return the number of sessions of the longest run on a dataset."""
+    return max((len(run.sessions) for row in rows for run in row.by_seed(dataset, "all").values()), default=0)
+
+
+def _session_columns(rows: Sequence[Row], datasets: Sequence[str]) -> list[Column]:
+    count = max(count_sessions(rows, dataset) for dataset in datasets)
+    told = [column for column in AFTER_LAST if any(column.key in run.metrics for row in rows for run in row.runs)]
+    sessions = [Column(f"session_{number}", str(number)) for number in range(count)]
+    return [*sessions, Column("mean", "mean"), Column("PD", "PD", LOW), *told]
+
+
+def _session_measures(row: Row, dataset: str, columns: Sequence[Column]) -> list[Seeds]:
+    """Return each column's measure by seed. Mean, PD and what holds after the last need all sessions."""
+    runs = row.by_seed(dataset, "all")
+    count = sum(column.key.startswith("session_") for column in columns)
+    whole = {seed: run.sessions for seed, run in runs.items() if len(run.sessions) == count}
+    found: list[Seeds] = []
+    for place, column in enumerate(columns):
+        if place < count:
+            found.append({seed: run.sessions[place] for seed, run in runs.items() if place < len(run.sessions)})
+        elif column.key == "mean":
+            found.append({seed: mean(sessions) for seed, sessions in whole.items()})
+        elif column.key == "PD":
+            found.append({seed: sessions[0] - sessions[-1] for seed, sessions in whole.items()})
+        else:
+            found.append({seed: runs[seed].metrics[column.key] for seed in whole if column.key in runs[seed].metrics})
+    return found
+
+
+def _session_caption(columns: Sequence[Column]) -> str:
     caption = "Accuracy on all classes seen so far after each session. PD is the first minus the last: lower is better."
-    if told:
-        caption += f" After the last session: {', '.join(column.title for column in told)}."
-    return Table(key, title or dataset, [*columns, *told, SEEDS], lines, caption=caption).mark_best()
+    told = [column.title for column in columns if column in AFTER_LAST]
+    return f"{caption} After the last session: {', '.join(told)}." if told else caption
 
 
 def shots_table(rows: Sequence[Row], dataset: str, key: str) -> Table:
