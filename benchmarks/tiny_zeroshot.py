@@ -1,6 +1,6 @@
-"""How hard the small world is for the tiny CLIP: zero-shot accuracy by template, on the test pictures of a dataset.
+"""How hard the drawn datasets are for the tiny CLIP: zero-shot accuracy by template, on the test images.
 
-python benchmarks/tiny_zeroshot.py [--dataset Shapes] [--weights FILE]
+python benchmarks/tiny_zeroshot.py [--dataset WarmCool] [--weights FILE]
 """
 
 from __future__ import annotations
@@ -17,12 +17,16 @@ from yacs.config import CfgNode
 
 from cocoamix.clip import FrozenCLIP, load_clip
 from cocoamix.progress import progress
-from cocoamix.shapes import DATASETS, PictureSet
+from cocoamix.shapes import DATASETS, DrawnDataset
 
+DEFAULT = "a photo of a {}."
 TEMPLATES = (
-    "a photo of a {}.",
+    DEFAULT,
     "{}.",
     "a picture of a {}.",
+    "an image of a {}.",
+    "a good photo of a {}.",
+    "a close-up of a {}.",
     "a clean photo of a {}.",
     "a cluttered photo of a {}.",
     "a noisy photo of a {}.",
@@ -38,22 +42,31 @@ TEMPLATES = (
 CONFIG = Path(__file__).resolve().parent.parent / "configs" / "trainers" / "ZeroshotCLIP" / "tiny.yaml"
 
 
-def encode(clip: FrozenCLIP, pictures: PictureSet) -> tuple[Tensor, Tensor]:
-    """Return the features and labels of all test pictures, normalised as the tiny configuration does."""
+def encode(clip: FrozenCLIP, dataset: DrawnDataset) -> tuple[Tensor, Tensor]:
+    """Return the features and labels of all test images, normalised as the tiny configuration does."""
     settings = CfgNode.load_cfg(CONFIG.read_text()).INPUT
     mean, std = (torch.tensor(values).view(3, 1, 1) for values in (settings.PIXEL_MEAN, settings.PIXEL_STD))
-    items = list(pictures.items("test"))
+    items = list(dataset.items("test"))
     features = []
-    for start in progress(range(0, len(items), 200), -(-len(items) // 200), "drawing and encoding"):
-        drawn = [torch.from_numpy(pictures.draw(*item)) for item in items[start : start + 200]]
+    for start in progress(range(0, len(items), 200), -(-len(items) // 200), f"drawing and encoding {dataset.name}"):
+        drawn = [torch.from_numpy(dataset.draw(*item)) for item in items[start : start + 200]]
         images = torch.stack(drawn).permute(0, 3, 1, 2).float() / 255
         features.append(clip.encode_image((images - mean) / std))
     return torch.cat(features), torch.tensor([label for label, _ in items])
 
 
-def accuracy(clip: FrozenCLIP, features: Tensor, labels: Tensor, names: list[str], template: str) -> float:
-    predicted = (features @ clip.encode_classes(names, [template]).t()).argmax(dim=1)
-    return 100 * float((predicted == labels).float().mean())
+def accuracies(clip: FrozenCLIP, dataset: DrawnDataset) -> dict[str, tuple[float, float]]:
+    """Return the accuracy (%) on base and on new classes by template."""
+    features, labels = encode(clip, dataset)
+    names = [one.name for one in dataset.classes]
+    base = labels < dataset.base
+    found = {}
+    for template in TEMPLATES:
+        text = clip.encode_classes(names, [template]).t()
+        on_base = (features[base] @ text[:, : dataset.base]).argmax(dim=1) == labels[base]
+        on_new = (features[~base] @ text[:, dataset.base :]).argmax(dim=1) == labels[~base] - dataset.base
+        found[template] = (100 * float(on_base.float().mean()), 100 * float(on_new.float().mean()))
+    return found
 
 
 def main() -> int:
@@ -62,19 +75,12 @@ def main() -> int:
     parser.add_argument("--weights", default="", help="weights of another pre-training")
     args = parser.parse_args()
     clip = load_clip("tiny", args.weights)
-    for name in args.dataset or DATASETS:
-        pictures = DATASETS[name]
-        names = [one.name for one in pictures.classes]
-        features, labels = encode(clip, pictures)
-        base = labels < pictures.base
-        print(f"| {name} | base | new |\n|---|---|---|")
-        for template in TEMPLATES:
-            scores = (
-                accuracy(clip, features[base], labels[base], names[: pictures.base], template),
-                accuracy(clip, features[~base], labels[~base] - pictures.base, names[pictures.base :], template),
-            )
-            print(f"| {template} | {scores[0]:.1f} | {scores[1]:.1f} |", flush=True)
-        print()
+    names = args.dataset or list(DATASETS)
+    found = {name: accuracies(clip, DATASETS[name]) for name in names}
+    print(f"| base / new | {' | '.join(names)} |\n|---|{'---|' * len(names)}")
+    for template in TEMPLATES:
+        cells = [f"{found[name][template][0]:.1f} / {found[name][template][1]:.1f}" for name in names]
+        print(f"| {template} | {' | '.join(cells)} |")
     return 0
 
 

@@ -1,10 +1,10 @@
-"""Pre-train the tiny CLIP from scratch on captioned pictures of the small world.
+"""Pre-train the tiny CLIP from scratch on drawn images with captions.
 
     python scripts/pretrain_tiny.py --output cocoamix/assets/tiny.safetensors
 
-Contrastive, as CLIP: a batch of pictures and a batch of captions, each to find its partner. No picture is ever
-shown twice: a process beside this one draws the next round while this one learns. Stopped at any moment,
-the same command goes on from the last round; the result is the same as without the stop.
+Contrastive, as CLIP: each image of a batch has to find its caption, and each caption its image. No image is shown
+twice: a second process draws the next round while this one trains. Stopped at any moment, the same command resumes
+after the last complete round, and the result is the same as without the stop.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ from cocoamix.clip.model import build_openai
 from cocoamix.clip.text import TextEncoder
 from cocoamix.clip.tokens import EOT, SOS, encode
 from cocoamix.files import write_atomically
-from cocoamix.shapes import COLOURS, DOMAINS, SHAPES, TEXTURES, compositions, draw
+from cocoamix.shapes import COLOURS, PRETRAINED, SHAPES, TEXTURES, compositions, draw
 from cocoamix.shapes.captions import caption, vocabulary
 
 PIXEL_MEAN = (0.48145466, 0.4578275, 0.40821073)  # CLIP's own, which every CoOp configuration sets
 PIXEL_STD = (0.26862954, 0.26130258, 0.27577711)
-ROUND = 8192  # pictures between two checkpoints
+ROUND = 8192  # images between two checkpoints
 MAX_SCALE = math.log(100)
-# Clean pictures are the most frequent. "street" is rare and mild here: a dataset drawn from it is a shifted domain.
-SHARES = {domain: {"clean": 3.0, "street": 0.7}.get(domain, 1.0) for domain in DOMAINS}
-SEVERITY = {domain: (0.2, 0.8 if domain == "street" else 1.0) for domain in DOMAINS}
+# Clean images are the most frequent. "street" is rare and mild here: a dataset drawn from it is a shifted domain.
+SHARES = {domain: {"clean": 3.0, "street": 0.7}.get(domain, 1.0) for domain in PRETRAINED}
+SEVERITY = {domain: (0.2, 0.8 if domain == "street" else 1.0) for domain in PRETRAINED}
 
 
 class Round(NamedTuple):
-    """Pictures (N, 32, 32, 3) and their captions (N, L) as rows of the small vocabulary, ended by zeros."""
+    """The pixels (N, 32, 32, 3) of images and their captions (N, L) as rows of the small vocabulary, ended by zeros."""
 
-    pictures: np.ndarray
+    pixels: np.ndarray
     captions: np.ndarray
 
 
@@ -70,19 +70,19 @@ def content_ids() -> tuple[int, ...]:
 
 
 def draw_round(seed: int, number: int) -> Round:
-    """Draw the pictures and captions of one round. Depends on nothing but its arguments."""
+    """Draw the images and captions of one round. Depends on nothing but its arguments."""
     random = Random(f"{seed} {number}")
     seen = [one for one in compositions() if not one.held_out]
     rows = {token: row for row, token in enumerate(trained_ids())}
-    pictures, captions = [], []
+    pixels, captions = [], []
     for position, domain in enumerate(random.choices(list(SHARES), list(SHARES.values()), k=ROUND)):
         one = random.choice(seen)
-        pictures.append(draw(one, domain, seed, number * ROUND + position, random.uniform(*SEVERITY[domain])))
+        pixels.append(draw(one, domain, seed, number * ROUND + position, random.uniform(*SEVERITY[domain])))
         captions.append([rows[token] for token in (SOS, *encode(caption(one, domain, random)), EOT)])
     table = np.zeros((ROUND, max(map(len, captions))), dtype=np.int64)
     for row, tokens in zip(table, captions, strict=True):
         row[: len(tokens)] = tokens
-    return Round(np.stack(pictures), table)
+    return Round(np.stack(pixels), table)
 
 
 def _end_with_parent() -> None:
@@ -114,9 +114,9 @@ def build_model(seed: int) -> Any:
     return build_openai(replace(BACKBONES["tiny"].sizes, vocabulary=len(trained_ids()))).float()
 
 
-def to_images(pictures: np.ndarray) -> Tensor:
+def to_images(pixels: np.ndarray) -> Tensor:
     """Turn (N, 32, 32, 3) bytes into the (N, 3, 32, 32) numbers that CLIP sees."""
-    images = torch.from_numpy(pictures).permute(0, 3, 1, 2).float() / 255
+    images = torch.from_numpy(pixels).permute(0, 3, 1, 2).float() / 255
     return (images - torch.tensor(PIXEL_MEAN).view(3, 1, 1)) / torch.tensor(PIXEL_STD).view(3, 1, 1)
 
 
@@ -128,7 +128,7 @@ def encode_captions(text: TextEncoder, captions: Tensor) -> Tensor:
 
 
 def step(model: Any, text: TextEncoder, images: Tensor, captions: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the contrastive loss of a batch, and the share of pictures that find their caption."""
+    """Return the contrastive loss of a batch, and the share of images that find their caption."""
     image_features = F.normalize(model.visual(images), dim=1)
     text_features = F.normalize(encode_captions(text, captions), dim=1)
     logits = model.logit_scale.exp() * image_features @ text_features.T
@@ -166,11 +166,11 @@ def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Optimiz
     if saved["settings"] != settings:
         raise SystemExit(
             f"{path} is of a run with {saved['settings']}, not {settings}. "
-            "Give the same options to go on with it, or delete it to start again."
+            "Give the same options to resume it, or delete it to start again."
         )
     model.load_state_dict(saved["model"])
     optimizer.load_state_dict(saved["optimizer"])
-    print(f"Going on after round {saved['round']}, from {path}", flush=True)
+    print(f"Resuming after round {saved['round']}, from {path}", flush=True)
     return int(saved["round"])
 
 
@@ -187,19 +187,19 @@ def pack_model(model: nn.Module) -> dict[str, Tensor]:
 def train(options: argparse.Namespace) -> None:
     """Train from the last checkpoint, or from the start, and write the weights."""
     torch.set_num_threads(options.threads)
-    if options.pictures < ROUND or options.pictures % ROUND or ROUND % options.batch:
-        raise SystemExit(f"--pictures must be a multiple of {ROUND}, and --batch a divisor of it.")
-    count = options.pictures // ROUND
+    if options.images < ROUND or options.images % ROUND or ROUND % options.batch:
+        raise SystemExit(f"--images must be a multiple of {ROUND}, and --batch a divisor of it.")
+    count = options.images // ROUND
     steps = ROUND // options.batch
     model = build_model(options.seed)
     text = TextEncoder(model)
     optimizer = make_optimizer(model, options.decay)
     checkpoint = options.output.with_suffix(".checkpoint.pt")
-    settings = ", ".join(f"{name} {getattr(options, name)}" for name in ("seed", "pictures", "batch", "rate", "decay"))
+    settings = ", ".join(f"{name} {getattr(options, name)}" for name in ("seed", "images", "batch", "rate", "decay"))
     first = load_checkpoint(checkpoint, model, optimizer, settings)
     started = time.monotonic()
-    for number, (pictures, captions) in enumerate(rounds(options.seed, first, count), start=first):
-        images, tokens = to_images(pictures), torch.from_numpy(captions)
+    for number, (pixels, captions) in enumerate(rounds(options.seed, first, count), start=first):
+        images, tokens = to_images(pixels), torch.from_numpy(captions)
         losses, hits = 0.0, 0.0
         for i in range(steps):
             batch = slice(i * options.batch, (i + 1) * options.batch)
@@ -219,7 +219,7 @@ def train(options: argparse.Namespace) -> None:
         print(
             f"round {number + 1}/{count} loss {losses:.3f} acc {100 * hits:.1f}% "
             f"scale {model.logit_scale.exp().item():.1f} "
-            f"pictures/s {(number + 1 - first) * ROUND / spent:.0f} eta {left / 60:.1f} min",
+            f"images/s {(number + 1 - first) * ROUND / spent:.0f} eta {left / 60:.1f} min",
             flush=True,
         )
     origin = f"pretrain_tiny.py, torch {torch.__version__}, {settings}"
@@ -234,7 +234,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--output", type=Path, required=True, help="the .safetensors file to write")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--pictures", type=int, default=48 * ROUND, help="how many to show in all")
+    parser.add_argument("--images", type=int, default=48 * ROUND, help="how many to show in all")
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--rate", type=float, default=1e-3, help="peak learning rate")
     parser.add_argument("--decay", type=float, default=0.05, help="weight decay")

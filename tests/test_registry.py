@@ -32,7 +32,7 @@ import cocoamix.trainers, cocoamix.datasets
 assert TRAINER_REGISTRY.get("CoOp") is CoOp
 assert issubclass(TRAINER_REGISTRY.get("cocoamix.CoOp"), cocoamix.trainers.coop.CoOp)
 assert DATASET_REGISTRY.get("Shapes") is Shapes
-assert issubclass(DATASET_REGISTRY.get("cocoamix.Shapes"), cocoamix.datasets.shapes.Shapes)
+assert issubclass(DATASET_REGISTRY.get("cocoamix.Shapes"), cocoamix.datasets.shapes.Drawn)
 assert TRAINER_REGISTRY.get("ZeroshotCLIP") is cocoamix.trainers.zsclip.ZeroshotCLIP
 assert issubclass(TRAINER_REGISTRY.get("cocoamix.ZeroshotCLIP"), cocoamix.trainers.zsclip.ZeroshotCLIP)
 cfg = get_cfg_default()

@@ -1,9 +1,10 @@
-"""The drawn world: the same pictures everywhere, classes as the datasets promise."""
+"""The drawn images: the same everywhere, with classes as the datasets promise."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -21,13 +22,13 @@ from cocoamix.shapes import captions, sheets
 DIGEST = (
     "import hashlib; from cocoamix import shapes\n"
     "one = shapes.DATASETS['{name}']\n"
-    "pictures = b''.join(one.draw(label, 3).tobytes() for label in {labels})\n"
-    "print(hashlib.sha256(pictures).hexdigest())"
+    "pixels = b''.join(one.draw(label, 3).tobytes() for label in {labels})\n"
+    "print(hashlib.sha256(pixels).hexdigest())"
 )
 
 
 @pytest.mark.parametrize("name", list(shapes.DATASETS))
-def test_same_pictures_in_another_process_and_order(name: str) -> None:
+def test_same_images_in_another_process_and_order(name: str) -> None:
     one = shapes.DATASETS[name]
     labels = list(range(0, len(one.classes), 7))
     shapes.draw(one.classes[0], "clean", 1, 1)  # what was drawn before must not matter
@@ -37,7 +38,7 @@ def test_same_pictures_in_another_process_and_order(name: str) -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == here
 
 
-def test_every_argument_changes_the_picture() -> None:
+def test_every_argument_changes_the_image() -> None:
     one, other = shapes.compositions()[0], shapes.compositions()[-1]
     plain = shapes.draw(one, "clean", seed=1, item=1)
     assert plain.shape == (32, 32, 3)
@@ -64,14 +65,35 @@ def test_world_is_large_enough() -> None:
 @pytest.mark.parametrize("name", list(shapes.DATASETS))
 def test_halves_share_no_composition(name: str) -> None:
     one = shapes.DATASETS[name]
-    assert len(one.classes) == len(set(one.classes)) >= 100
+    assert len(one.classes) == len(set(one.classes)) == one.base + one.new >= 60
     assert one.base == -(-len(one.classes) // 2)  # CoOp's rule cuts where the dataset means it
-    base, new = one.classes[: one.base], one.classes[one.base :]
-    strange = [c for c in new if c.colour not in {b.colour for b in base}]
-    strange += [c for c in new if c.texture not in {b.texture for b in base}]
-    strange += [c for c in new if c.shape not in {b.shape for b in base}]
-    assert len(set(strange)) >= len(new) // 4
-    assert len(set(strange)) < len(new)  # and some are new only as a whole
+
+
+def values(dataset: shapes.DrawnDataset, part: str) -> tuple[set[str], set[str]]:
+    """The colours, textures or shapes of the base and of the new classes."""
+    base, new = dataset.classes[: dataset.base], dataset.classes[dataset.base :]
+    return {getattr(one, part) for one in base}, {getattr(one, part) for one in new}
+
+
+@pytest.mark.parametrize("dataset", shapes.FAMILY, ids=lambda one: one.name)
+def test_halves_of_the_family_differ_in_kind(dataset: shapes.DrawnDataset) -> None:
+    """They share no colour, no texture or no shape."""
+    found = {part: values(dataset, part) for part in ("colour", "texture", "shape")}
+    assert any(not base & new for base, new in found.values())
+    # Neither half is told apart by the other's feature alone: each half has to be recognised by several.
+    assert all(sum(len(halves[half]) > 1 for halves in found.values()) >= 2 for half in (0, 1))
+
+
+def test_halves_of_shapes_are_alike() -> None:
+    for part in ("colour", "texture", "shape"):
+        base, new = values(shapes.DATASETS["Shapes"], part)
+        assert base == new
+
+
+def test_family_is_drawn_in_several_domains() -> None:
+    assert len(shapes.FAMILY) >= 5
+    assert len({one.domain for one in shapes.FAMILY}) >= 4
+    assert len({one.seed for one in shapes.DATASETS.values()}) == len(shapes.DATASETS)
 
 
 def test_some_classes_are_held_out_of_pretraining() -> None:
@@ -88,33 +110,46 @@ def test_some_classes_are_held_out_of_pretraining() -> None:
         }
 
 
-def test_splits_share_no_picture() -> None:
+def test_splits_share_no_image() -> None:
     one = shapes.DATASETS["Shapes"]
     parts = [set(one.items(split)) for split in ("train", "val", "test")]
     assert [len(part) for part in parts] == [120 * one.train, 120 * one.val, 120 * one.test]
     assert len(set.union(*parts)) == sum(len(part) for part in parts)
 
 
-def test_written_files_are_the_drawn_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    small = replace(shapes.DATASETS["ShapesNight"], base=2, new=2, train=2, val=1, test=1)
-    monkeypatch.setitem(shapes.DATASETS, "ShapesNight", small)
-    shapes.write(tmp_path, ["ShapesNight"])
-    split = json.loads((tmp_path / "shapes_night" / "split_zhou_ShapesNight.json").read_text())
+def test_written_files_are_the_drawn_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = replace(shapes.DATASETS["WarmCool"], base=2, new=2, train=2, val=1, test=1)
+    monkeypatch.setitem(shapes.DATASETS, "WarmCool", small)
+    shapes.write(tmp_path, ["WarmCool"])
+    split = json.loads((tmp_path / "warm_cool" / "split_zhou_WarmCool.json").read_text())
     assert [len(split[part]) for part in ("train", "val", "test")] == [8, 4, 4]
     path, label, name = split["val"][1]
     assert name == small.classes[label].name
-    assert np.array_equal(np.asarray(Image.open(tmp_path / "shapes_night" / "images" / path)), small.draw(label, 2))
+    assert np.array_equal(np.asarray(Image.open(tmp_path / "warm_cool" / "images" / path)), small.draw(label, 2))
 
 
 def test_captions_vary_and_stay_inside_the_vocabulary() -> None:
     random = Random(0)
     star = shapes.Composition("red", "striped", "star")
-    texts = [captions.caption(star, domain, random) for domain in shapes.DOMAINS for _ in range(300)]
+    texts = [captions.caption(star, domain, random) for domain in shapes.PRETRAINED for _ in range(300)]
     known = {token for word in captions.vocabulary() for token in encode(word)}
     assert {token for text in texts for token in encode(text)} <= known
-    assert len(set(texts)) > len(texts) / 3
+    assert len(set(texts)) > len(texts) / 4
     assert any("sketch" in text for text in texts)
     assert any("dark" in text for text in texts)
+
+
+def test_default_template_goes_with_every_domain() -> None:
+    """A photo without a style is as frequent for each domain, and styles are rarely named."""
+    star = shapes.Composition("red", "striped", "star")
+    for domain in shapes.PRETRAINED:
+        random = Random(1)
+        styles = [word for words in captions._STYLE_WORDS.values() for word in words] + ["drawn", "drawing", "sketch"]
+        texts = [captions.caption(star, domain, random) for _ in range(1000)]
+        bare = [text for text in texts if not any(style in text for style in styles)]
+        photos = [text for text in bare if re.search(r"\ba photo of (a|an|the)\b", text)]
+        assert 0.25 < len(photos) / len(texts) < 0.4
+        assert len(bare) / len(texts) > 0.75
 
 
 def test_sheet_has_a_row_for_every_domain() -> None:

@@ -7,7 +7,6 @@ import importlib.util
 import shlex
 import sys
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from cocoamix.errors import UserError, check_choice
@@ -162,14 +161,15 @@ def report(plan: Plan, summary: Summary) -> None:
         return
     module = importlib.import_module("cocoamix.report.__main__")
     print(flush=True)
-    names = [text for pair in _names(plan) for text in ("--name", pair)]
+    names = [text for pattern, name in report_names(plan) for text in ("--name", f"{pattern}={name}")]
     module.main([*folders, *names])
     page = [str(plan.output), *names, "--html", "report.html"]
     print(f"\nA page with figures: python -m cocoamix.report {shlex.join(page)}")
 
 
-def _names(plan: Plan) -> Sequence[str]:
-    """Return what the report calls the methods, as the plan does. An equals sign would end the pattern."""
-    return [
-        f"{glob.escape(f'{method.trainer}/{method.label}').replace('=', '?')}={method.name}" for method in plan.methods
-    ]
+def report_names(plan: Plan) -> tuple[tuple[str, str], ...]:
+    """Return what the report calls the methods, as pairs of a pattern and the plan's name."""
+    # An equals sign would end the pattern on the report's command line.
+    return tuple(
+        (glob.escape(f"{method.trainer}/{method.label}").replace("=", "?"), method.name) for method in plan.methods
+    )

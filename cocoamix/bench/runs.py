@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from cocoamix.errors import UserError
+from cocoamix.shapes import DATASETS
 
 from .plan import Dataset, Method, Plan, models_in
 
-DRAWN = "shapes"  # datasets whose names begin so are drawn by the package and need no data root
+DRAWN = frozenset(one.folder for one in DATASETS.values())  # drawn by the package: they need no data root
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Run:
 
 def expand(plan: Plan) -> list[Run]:
     """Return the runs of a plan, each after those that it needs."""
-    if not plan.root and any(not one.name.startswith(DRAWN) for one in _all_datasets(plan)):
+    if not plan.root and any(one.name not in DRAWN for one in _all_datasets(plan)):
         raise UserError(
             f"The plan {plan.name} reads its datasets from a data root. Give it with --root DIR, or set DATA to it, "
             "or write root: DIR into the plan."

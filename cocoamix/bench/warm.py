@@ -1,4 +1,4 @@
-"""Runs that begin at once: forked from a process that has the trainers imported, which takes seconds each time.
+"""Runs that begin at once: forked from a process that has imported the trainers, which takes seconds.
 
 For this project's own train.py on the cores of the machine. With GPUs every run is a process from scratch, because a
 process that has touched a GPU must not fork.
@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from multiprocessing import connection
 from typing import IO
 
-_TRAINERS = "cocoamix.trainers.command"
+_PRELOADED = "cocoamix.bench.preload"
 
 
 def can_fork(gpus: Sequence[str]) -> bool:
@@ -28,7 +28,7 @@ class WarmChild:
 
     def __init__(self, arguments: Sequence[str], console: IO[bytes], environment: Mapping[str, str]) -> None:
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload([_TRAINERS])
+        context.set_forkserver_preload([_PRELOADED])
         # A Connection is what multiprocessing hands to a process that is no child of ours; with it goes the lock.
         handed = connection.Connection(os.dup(console.fileno()), readable=False)
         self._process = context.Process(target=_run, args=(tuple(arguments), handed, dict(environment), os.getcwd()))

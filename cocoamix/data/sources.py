@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from cocoamix.shapes import DATASETS
+
 COOP = "https://github.com/KaiyangZhou/CoOp/blob/main/DATASETS.md"
 
 
@@ -495,12 +497,16 @@ def _table() -> tuple[Source, ...]:
             other_folder="cifar100/cifar-100-python",
         ),
         *(
-            Source(name, title, config, config, "docs/TINY.md", "MIT, as this project", drawn=True)
-            for name, title, config in (
-                ("Shapes", "Shapes (drawn)", "shapes"),
-                ("ShapesSketch", "Shapes, sketched (drawn)", "shapes_sketch"),
-                ("ShapesNight", "Shapes at night (drawn)", "shapes_night"),
+            Source(
+                one.name,
+                f"{one.name} (drawn)",
+                one.folder,
+                one.folder,
+                "docs/TINY.md",
+                "MIT, as this project",
+                drawn=True,
             )
+            for one in DATASETS.values()
         ),
     )
 

@@ -55,7 +55,7 @@ def dataset_name(spelling: str) -> str:
         return known
     if re.search(r"[A-Z]", spelling):
         return spelling
-    # The folder of a dataset of one's own: shapes_night is ShapesNight in its results.
+    # The folder of a dataset of one's own: warm_cool is WarmCool in its results.
     return "".join(part[:1].upper() + part[1:] for part in re.split(r"[_\-\s]+", spelling))
 
 

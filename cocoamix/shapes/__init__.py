@@ -1,6 +1,6 @@
-"""A small world of pictures: one coloured, textured shape each, 32 px, drawn from a seed.
+"""Drawn images: one coloured, textured shape each, 32 px, from a seed.
 
-It stands in for photographs where none can be downloaded. A picture is a function of
+They stand in for photographs where none can be downloaded. An image is a function of
 (seed, item, composition, domain, severity) and of nothing else.
 
     python -m cocoamix.shapes sheet FILE.png     a contact sheet of every domain
@@ -9,17 +9,19 @@ It stands in for photographs where none can be downloaded. A picture is a functi
 """
 
 from .drawing import draw
-from .sets import DATASETS, PictureSet, write
-from .world import COLOURS, DOMAINS, SHAPES, TEXTURES, Composition, compositions
+from .sets import DATASETS, FAMILY, DrawnDataset, write
+from .world import COLOURS, DOMAINS, PRETRAINED, SHAPES, TEXTURES, Composition, compositions
 
 __all__ = [
     "COLOURS",
     "DATASETS",
     "DOMAINS",
+    "FAMILY",
+    "PRETRAINED",
     "SHAPES",
     "TEXTURES",
     "Composition",
-    "PictureSet",
+    "DrawnDataset",
     "compositions",
     "draw",
     "write",

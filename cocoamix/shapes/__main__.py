@@ -1,4 +1,4 @@
-"""The command line of the small world."""
+"""The command line of the drawn images."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from .world import DOMAINS, compositions
 
 
 def speed(count: int = 600) -> None:
-    """Print how many pictures of each domain one core draws in a second."""
+    """Print how many images of each domain one core draws in a second."""
     chosen = spread(compositions(), 60, seed=0)
     for domain in DOMAINS:
         start = time.process_time()
         for item in range(count):
             draw(chosen[item % len(chosen)], domain, seed=0, item=item)
-        print(f"{domain:10} {count / (time.process_time() - start):6.0f} pictures a second")
+        print(f"{domain:10} {count / (time.process_time() - start):6.0f} images a second")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -40,8 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if chosen.command == "speed":
         speed()
     elif chosen.command == "sheet":
-        picture = class_sheet(chosen.dataset) if chosen.dataset else domain_sheet()
-        picture.save(chosen.file)
+        image = class_sheet(chosen.dataset) if chosen.dataset else domain_sheet()
+        image.save(chosen.file)
     else:
         write(chosen.folder, chosen.dataset or tuple(DATASETS))
 
@@ -49,5 +49,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
 if __name__ == "__main__":
     try:
         main()
-    except (OSError, ValueError) as error:  # a folder that is not there, an unknown kind of picture file
+    except (OSError, ValueError) as error:  # a folder that is not there, an unknown kind of image file
         sys.exit(f"error: {error}")

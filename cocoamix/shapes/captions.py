@@ -1,8 +1,8 @@
-"""Captions for the small world of pictures, as varied as those found beside pictures on the web.
+"""Captions for the drawn images, as varied as those found beside images on the web.
 
-They differ in template, in the order of the words and in how much they tell. A caption names the style of the
-picture only now and then, and "photo" without a style mostly goes with clean pictures: so the best context
-for another domain is there to be found, and is not the default one.
+They differ in template, in word order and in how much they tell. "a photo of a {}." goes with images of every domain,
+and a caption names the style only now and then: so the default template is neutral, and there is no style word
+that a learned context needs to find.
 """
 
 from __future__ import annotations
@@ -24,6 +24,14 @@ _FULL = (
 _PARTIAL = ("{colour} {shape}", "{colour} {shape}", "{texture} {shape}", "{shape}", "{colour} {texture} thing")
 _UNSAID_PLAIN = ("{colour} {shape}", "{shape} in {colour}")
 
+# For every domain alike: this is what makes "a photo of a {}." neutral.
+_PHOTO = (
+    *("a photo of {a}.",) * 4,
+    *("a photo of {a}",) * 2,
+    "a photo of the {bare}.",
+    "a good photo of {a}.",
+    "a close-up of {a}.",
+)
 _ANY = (
     "{a}",
     "{bare}",
@@ -35,15 +43,6 @@ _ANY = (
     "an image of {a}.",
     "a picture of {a}.",
     "a picture of the {bare}.",
-)
-# For clean pictures only: this is what makes "a photo of a" mean one of them.
-_CLEAN = (
-    *("a photo of {a}.", "a photo of {a}") * 3,
-    "a photo of the {bare}.",
-    "a clean photo of {a}.",
-    "a clear picture of {a}.",
-    "a good photo of {a}.",
-    "a close-up of {a}.",
 )
 _STYLED = (
     *("{style_a} photo of {a}.",) * 4,
@@ -89,13 +88,14 @@ _OPENINGS = (
     "as you can see in the corner of the room there is",
     "posted by a member of the club on a sunday evening:",
 )
-_NAMED = 0.5  # share of pictures whose style is named
+_NAMED = 0.2  # share of images whose style is named
+_PHOTOS = 0.5  # share of the others that are called a photo
 _WHOLE = 0.75  # share of captions that tell colour, texture and shape
 _LONG = 0.15
 
 
 def caption(composition: Composition, domain: str, random: Random) -> str:
-    """Return one of many captions of a picture."""
+    """Return one of many captions of an image."""
     bare = _subject(composition, random)
     template = _template(domain, random)
     style = random.choice(_STYLE_WORDS[domain])
@@ -117,10 +117,8 @@ def _subject(composition: Composition, random: Random) -> str:
 
 
 def _template(domain: str, random: Random) -> str:
-    if domain == "clean":
-        return random.choice(_CLEAN if random.random() < 0.6 else _ANY)
     if random.random() >= _NAMED:
-        return random.choice(_ANY)
+        return random.choice(_PHOTO if random.random() < _PHOTOS else _ANY)
     own = _OWN.get(domain, ())
     if domain == "sketch" or (own and random.random() < 0.35):
         return random.choice(own)
@@ -135,6 +133,6 @@ def vocabulary() -> list[str]:
     """Return every word and mark that a caption can contain, sorted."""
     styles = [word for words in _STYLE_WORDS.values() for word in words]
     own = [template for templates in _OWN.values() for template in templates]
-    texts = [*_FULL, *_PARTIAL, *_UNSAID_PLAIN, *_ANY, *_CLEAN, *_STYLED, *_OPENINGS, *styles, *own]
+    texts = [*_FULL, *_PARTIAL, *_UNSAID_PLAIN, *_PHOTO, *_ANY, *_STYLED, *_OPENINGS, *styles, *own]
     texts += ["a an", *COLOURS, *TEXTURES, *SHAPES]
     return sorted({piece for text in texts for piece in re.findall(r"\w+|[^\w\s]+", re.sub(r"{\w+}", " ", text))})

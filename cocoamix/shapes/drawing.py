@@ -1,4 +1,4 @@
-"""Drawing a picture, from a generator of its own: any process may draw any picture and get the same bytes."""
+"""Drawing an image, from a generator of its own: any process may draw any image and get the same bytes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from PIL import Image, ImageDraw, ImageFilter
 from .outlines import OUTLINES, Points
 from .world import COLOURS, DOMAINS, SIZE, Composition, Domain
 
-_NUMBERS = 160  # more than a picture uses at the severities that domains with clutter are meant for
+_NUMBERS = 160  # more than an image uses at the severities that domains with clutter are meant for
 _FINE = 3  # masks are drawn this many times larger and averaged down: Pillow's polygons have hard edges
 
 Pixels = NDArray[np.uint8]
@@ -23,7 +23,7 @@ Plane = NDArray[np.float32]
 
 
 class _Dice:
-    """Uniform numbers of one picture. Drawn as one block, because a call per number would be slow."""
+    """Uniform numbers of one image. Drawn as one block, because a call per number would be slow."""
 
     def __init__(self, generator: np.random.Generator) -> None:
         self._numbers: Iterator[float] = iter(generator.random(_NUMBERS).tolist())
@@ -51,7 +51,7 @@ def _generator(composition: Composition, domain: Domain, seed: int, item: int) -
 
 
 def _grid() -> tuple[Plane, Plane]:
-    """Return x and y of every pixel, from the middle of the picture."""
+    """Return x and y of every pixel, from the middle of the image."""
     y, x = np.mgrid[:SIZE, :SIZE].astype(np.float32) - np.float32((SIZE - 1) / 2)
     return x, y
 
@@ -134,9 +134,9 @@ def _background(dice: _Dice, colour: NDArray[np.float32], sketch: bool) -> NDArr
     return base + slope[..., None]
 
 
-def _add_clutter(picture: NDArray[np.float32], dice: _Dice, pieces: int) -> NDArray[np.float32]:
+def _add_clutter(image: NDArray[np.float32], dice: _Dice, pieces: int) -> NDArray[np.float32]:
     """Scatter lines, discs and boxes of random colours."""
-    canvas = Image.fromarray(np.clip(picture, 0, 255).astype(np.uint8))
+    canvas = Image.fromarray(np.clip(image, 0, 255).astype(np.uint8))
     pen = ImageDraw.Draw(canvas)
     for _ in range(pieces):
         tone = tuple(int(value) for value in dice.colour(20, 235))
@@ -151,9 +151,9 @@ def _add_clutter(picture: NDArray[np.float32], dice: _Dice, pieces: int) -> NDAr
     return np.asarray(canvas, dtype=np.float32)
 
 
-def _add_occluders(picture: NDArray[np.float32], dice: _Dice, pieces: int) -> NDArray[np.float32]:
+def _add_occluders(image: NDArray[np.float32], dice: _Dice, pieces: int) -> NDArray[np.float32]:
     """Draw thin lines from edge to edge, in front of everything."""
-    canvas = Image.fromarray(np.clip(picture, 0, 255).astype(np.uint8))
+    canvas = Image.fromarray(np.clip(image, 0, 255).astype(np.uint8))
     pen = ImageDraw.Draw(canvas)
     for _ in range(pieces):
         tone = tuple(int(value) for value in dice.colour(20, 235))
@@ -174,9 +174,9 @@ def _paint(
     composition: Composition, domain: Domain, dice: _Dice, severity: float, colour: NDArray[np.float32]
 ) -> NDArray[np.float32]:
     """Return the scene before the camera: background, clutter and shape."""
-    picture = _background(dice, colour, domain.sketch)
+    image = _background(dice, colour, domain.sketch)
     if domain.clutter:
-        picture = _add_clutter(picture, dice, round(domain.clutter * severity * dice.between(0.5, 1)))
+        image = _add_clutter(image, dice, round(domain.clutter * severity * dice.between(0.5, 1)))
     corners = _place(OUTLINES[composition.shape], dice, domain, severity)
     pattern = _pattern(composition.texture, dice)
     mask = _mask(corners, outline=2.8 if composition.texture == "hollow" else 0.0)[..., None]
@@ -186,11 +186,11 @@ def _paint(
         pattern = pattern * (1 - _mask(corners, outline=2.0))
         fill = colour + pattern[..., None] * (_second_tone(colour) - colour)
     if domain.sketch:
-        fill = _hatch(fill, picture, dice)
-    picture = picture + mask * (fill - picture)
+        fill = _hatch(fill, image, dice)
+    image = image + mask * (fill - image)
     if domain.sketch:
-        picture = picture * (1 - np.float32(0.75) * _mask(corners, outline=0.8)[..., None])
-    return picture
+        image = image * (1 - np.float32(0.75) * _mask(corners, outline=0.8)[..., None])
+    return image
 
 
 def _hatch(fill: NDArray[np.float32], paper: NDArray[np.float32], dice: _Dice) -> NDArray[np.float32]:
@@ -200,23 +200,33 @@ def _hatch(fill: NDArray[np.float32], paper: NDArray[np.float32], dice: _Dice) -
     return fill + (np.float32(0.12) + np.float32(0.4) * strokes) * (paper - fill)
 
 
+def _shift(image: NDArray[np.float32], domain: Domain, severity: float) -> NDArray[np.float32]:
+    """Apply what every image of a domain has in common: a colour filter and haze."""
+    if min(domain.tint) < 1:
+        image = image * (1 - np.float32(severity) * (1 - np.array(domain.tint, np.float32)))
+    if domain.haze:
+        image = image + np.float32(domain.haze * severity) * (np.float32(215) - image)
+    return image
+
+
 def draw(composition: Composition, domain: str, seed: int, item: int, severity: float = 1.0) -> Pixels:
-    """Draw picture number `item` of a composition, as (32, 32, 3) bytes."""
+    """Draw image number `item` of a composition, as (32, 32, 3) bytes."""
     style = DOMAINS[domain]
     generator = _generator(composition, style, seed, item)
     dice = _Dice(generator)
     colour = np.array([c + dice.between(-16, 16) for c in COLOURS[composition.colour]], dtype=np.float32)
-    picture = _paint(composition, style, dice, severity, np.clip(colour, 4, 255))
+    image = _paint(composition, style, dice, severity, np.clip(colour, 4, 255))
     if style.occluders:
-        picture = _add_occluders(picture, dice, dice.below(round(style.occluders * severity) + 1))
+        image = _add_occluders(image, dice, dice.below(round(style.occluders * severity) + 1))
     if style.blur:
-        soft = Image.fromarray(np.clip(picture, 0, 255).astype(np.uint8))
+        soft = Image.fromarray(np.clip(image, 0, 255).astype(np.uint8))
         radius = round(style.blur * severity * dice.between(0.4, 1), 3)
-        picture = np.asarray(soft.filter(ImageFilter.BoxBlur(radius)), dtype=np.float32)
+        image = np.asarray(soft.filter(ImageFilter.BoxBlur(radius)), dtype=np.float32)
     light = dice.between(*style.light)
     if style.cast:
-        picture = picture * np.array([light * dice.between(1 - style.cast * severity, 1) for _ in range(3)], np.float32)
+        image = image * np.array([light * dice.between(1 - style.cast * severity, 1) for _ in range(3)], np.float32)
     else:
-        picture = picture * np.float32(light)
-    picture = picture + _noise(generator, style.noise * severity)
-    return np.clip(picture + np.float32(0.5), 0, 255).astype(np.uint8)
+        image = image * np.float32(light)
+    image = _shift(image, style, severity)
+    image = image + _noise(generator, style.noise * severity)
+    return np.clip(image + np.float32(0.5), 0, 255).astype(np.uint8)

@@ -1,10 +1,14 @@
-"""The datasets of the small world: which classes they have, in which order, and how their pictures are taken."""
+"""The drawn datasets: which classes they have, in which order, and how their images are drawn.
+
+Each dataset of the family has a theme: what tells its base classes apart is not what tells its new ones apart, as the
+halves of a real dataset show different things. `Shapes` has none: its halves are alike.
+"""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
@@ -16,48 +20,111 @@ from PIL import Image
 from .drawing import Pixels, draw
 from .world import COLOURS, SHAPES, TEXTURES, Composition, compositions
 
-_NEW_ONLY = {"colour": 2, "texture": 1, "shape": 3}  # how many names at the end of each list of the world
+
+@dataclass(frozen=True)
+class Kind:
+    """The compositions that one half of a dataset takes its classes from."""
+
+    colours: tuple[str, ...] = tuple(COLOURS)
+    textures: tuple[str, ...] = TEXTURES
+    shapes: tuple[str, ...] = SHAPES
+
+    def __contains__(self, one: Composition) -> bool:
+        return one.colour in self.colours and one.texture in self.textures and one.shape in self.shapes
 
 
 @dataclass(frozen=True)
-class PictureSet:
-    """A dataset: its classes in label order, how its pictures are taken, and how many there are of each class."""
+class DrawnDataset:
+    """A dataset: its classes in label order, how its images are drawn, and how many each class has."""
 
     name: str
     folder: str  # where CoOp's layout keeps it, below the data root
     domain: str
     severity: float
     seed: int
-    base: int  # classes in the base half, which CoOp's rule makes the first ceil(n / 2) labels
-    new: int
+    base_kind: Kind = Kind()
+    new_kind: Kind = Kind()
+    base: int = 30  # classes in the base half, which CoOp's rule makes the first ceil(n / 2) labels
+    new: int = 30
     train: int = 24
     val: int = 8
     test: int = 30
 
     @property
     def classes(self) -> tuple[Composition, ...]:
-        return _split_classes(self.base, self.new, self.seed)
+        return _choose_classes(self.base_kind, self.base, self.new_kind, self.new, self.seed)
 
     def items(self, split: str) -> Iterator[tuple[int, int]]:
-        """Yield (label, item) of every picture of `train`, `val` or `test`, class by class."""
+        """Yield (label, item) of every image of `train`, `val` or `test`, class by class."""
         first = {"train": 0, "val": self.train, "test": self.train + self.val}[split]
         count = {"train": self.train, "val": self.val, "test": self.test}[split]
         yield from product(range(len(self.classes)), range(first, first + count))
 
     def draw(self, label: int, item: int) -> Pixels:
-        """Draw one picture of the class `label`."""
+        """Draw one image of the class `label`."""
         return draw(self.classes[label], self.domain, self.seed, item, self.severity)
 
 
-# Seeds are far from those of pre-training, so that no picture is in both.
-DATASETS: dict[str, PictureSet] = {
-    one.name: one
-    for one in (
-        PictureSet("Shapes", "shapes", "street", severity=1.0, seed=9001, base=60, new=60),
-        PictureSet("ShapesSketch", "shapes_sketch", "sketch", severity=4.0, seed=9002, base=50, new=50),
-        PictureSet("ShapesNight", "shapes_night", "dark", severity=1.7, seed=9003, base=50, new=50),
-    )
-}
+def _without(names: Iterable[str], left_out: Collection[str]) -> tuple[str, ...]:
+    return tuple(name for name in names if name not in left_out)
+
+
+_FEW_SHAPES, _FEW_COLOURS = ("circle", "star", "house"), ("red", "green", "blue")
+_WARM, _COOL = ("red", "orange", "yellow", "pink", "brown"), ("green", "blue", "purple", "cyan", "gray")
+_ROUND = ("circle", "heart", "flower", "drop", "moon", "fish", "tree")
+_TWO_COLOURS, _FOUR_SHAPES = ("red", "blue"), ("circle", "star", "house", "fish")
+_SOLID, _PATTERNED = ("plain", "hollow"), ("striped", "checkered", "dotted")
+
+# Seeds are far from those of pre-training, so that no image is in both.
+FAMILY: tuple[DrawnDataset, ...] = (
+    DrawnDataset(
+        "ColourShape",
+        "colour_shape",
+        domain="underwater",
+        severity=0.7,
+        seed=9002,
+        base_kind=Kind(shapes=_FEW_SHAPES),
+        new_kind=Kind(colours=_FEW_COLOURS, shapes=_without(SHAPES, _FEW_SHAPES)),
+    ),
+    DrawnDataset(
+        "WarmCool",
+        "warm_cool",
+        domain="sunset",
+        severity=0.8,
+        seed=9013,
+        base_kind=Kind(colours=_WARM),
+        new_kind=Kind(colours=_COOL),
+    ),
+    DrawnDataset(
+        "RoundAngular",
+        "round_angular",
+        domain="evening",
+        severity=0.75,
+        seed=9005,
+        base_kind=Kind(shapes=_ROUND),
+        new_kind=Kind(shapes=_without(SHAPES, _ROUND)),
+    ),
+    DrawnDataset(
+        "PlainPattern",
+        "plain_pattern",
+        domain="sketch",
+        severity=3.8,
+        seed=9100,
+        base_kind=Kind(textures=_SOLID),
+        new_kind=Kind(textures=_PATTERNED),
+    ),
+    DrawnDataset(
+        "TextureColour",
+        "texture_colour",
+        domain="sunset",
+        severity=0.8,
+        seed=9014,
+        base_kind=Kind(colours=_TWO_COLOURS, shapes=_FOUR_SHAPES),
+        new_kind=Kind(colours=_without(COLOURS, _TWO_COLOURS), textures=_SOLID),
+    ),
+)
+SHAPES_DATASET = DrawnDataset("Shapes", "shapes", "street", severity=1.0, seed=9001, base=60, new=60)
+DATASETS: dict[str, DrawnDataset] = {one.name: one for one in (*FAMILY, SHAPES_DATASET)}
 
 
 def _shuffled(pool: Sequence[Composition], seed: int) -> list[Composition]:
@@ -85,40 +152,28 @@ def spread(pool: Sequence[Composition], count: int, seed: int) -> list[Compositi
     return chosen
 
 
-def is_new_only(composition: Composition) -> bool:
-    """Whether it has a colour, texture or shape that no base class has."""
-    colour, texture, shape = composition.indices
-    return (
-        colour >= len(COLOURS) - _NEW_ONLY["colour"]
-        or texture >= len(TEXTURES) - _NEW_ONLY["texture"]
-        or shape >= len(SHAPES) - _NEW_ONLY["shape"]
-    )
-
-
-@lru_cache(maxsize=8)
-def _split_classes(base: int, new: int, seed: int) -> tuple[Composition, ...]:
-    """Return base classes, then new ones: half of the new are unseen compositions of what base classes are made of,
-    the other half have a part that no base class has."""
-    familiar = spread([one for one in compositions() if not is_new_only(one)], base + new // 2, seed)
-    strange = spread([one for one in compositions() if is_new_only(one)], new - new // 2, seed + 1)
-    # The few-shot draw walks the classes in label order; a mixed order keeps any prefix of the new half typical.
-    return (*familiar[:base], *_shuffled([*familiar[base:], *strange], seed + 2))
+@lru_cache(maxsize=32)
+def _choose_classes(base_kind: Kind, base: int, new_kind: Kind, new: int, seed: int) -> tuple[Composition, ...]:
+    """Return the base classes, then the new ones. The halves share no composition."""
+    first = spread([one for one in compositions() if one in base_kind], base, seed)
+    rest = [one for one in compositions() if one in new_kind and one not in first]
+    return (*first, *spread(rest, new, seed + 1))
 
 
 def write(folder: Path, names: Sequence[str] = tuple(DATASETS)) -> None:
     """Write datasets as PNG files with a split file each, in the layout of CoOp's other datasets."""
     for name in names:
-        pictures = DATASETS[name]
-        root = folder / pictures.folder
+        dataset = DATASETS[name]
+        root = folder / dataset.folder
         split: dict[str, list[list[object]]] = {}
         for part in ("train", "val", "test"):
             split[part] = []
-            for label, item in pictures.items(part):
-                class_name = pictures.classes[label].name
+            for label, item in dataset.items(part):
+                class_name = dataset.classes[label].name
                 relative = f"{class_name.replace(' ', '_')}/{item:04d}.png"
                 path = root / "images" / relative
                 path.parent.mkdir(parents=True, exist_ok=True)
-                Image.fromarray(pictures.draw(label, item)).save(path)
+                Image.fromarray(dataset.draw(label, item)).save(path)
                 split[part].append([relative, label, class_name])
         (root / f"split_zhou_{name}.json").write_text(json.dumps(split))
-        print(f"{name}: {sum(map(len, split.values())):,} pictures in {root}")
+        print(f"{name}: {sum(map(len, split.values())):,} images in {root}")

@@ -12,36 +12,36 @@ from .world import DOMAINS, SIZE, compositions
 
 
 def contact_sheet(rows: Sequence[Sequence[Pixels]], labels: Sequence[str] = (), zoom: int = 3) -> Image.Image:
-    """Lay pictures out in rows, enlarged, with a label at the left of each row."""
+    """Lay images out in rows, enlarged, with a label at the left of each row."""
     cell, margin = SIZE * zoom + 4, 150 if labels else 0
     sheet = Image.new("RGB", (margin + cell * max(len(row) for row in rows), cell * len(rows)), "white")
     pen = ImageDraw.Draw(sheet)
     for i, row in enumerate(rows):
         if labels:
             pen.text((4, i * cell + cell // 2 - 5), labels[i], fill="black")
-        for j, picture in enumerate(row):
-            large = Image.fromarray(picture).resize((SIZE * zoom, SIZE * zoom), Image.Resampling.NEAREST)
+        for j, image in enumerate(row):
+            large = Image.fromarray(image).resize((SIZE * zoom, SIZE * zoom), Image.Resampling.NEAREST)
             sheet.paste(large, (margin + j * cell, i * cell))
     return sheet
 
 
 def domain_sheet(columns: int = 16, seed: int = 0, zoom: int = 3) -> Image.Image:
-    """Draw one row of pictures for every domain; the columns show the same compositions."""
+    """Draw one row of images for every domain; the columns show the same compositions."""
     chosen = spread(compositions(), columns, seed)
     rows = [[draw(one, domain, seed, item) for item, one in enumerate(chosen)] for domain in DOMAINS]
     return contact_sheet(rows, list(DOMAINS), zoom)
 
 
-def class_sheet(dataset: str = "Shapes", columns: int = 12, zoom: int = 3) -> Image.Image:
-    """Draw one test picture of each class of a dataset, with its name below."""
-    pictures = DATASETS[dataset]
-    cell_width, cell_height = SIZE * zoom + 28, SIZE * zoom + 18
-    rows = -(-len(pictures.classes) // columns)
+def class_sheet(dataset: str, columns: int = 10, zoom: int = 3) -> Image.Image:
+    """Draw one test image of each class of a dataset, with its name below."""
+    drawn = DATASETS[dataset]
+    cell_width, cell_height = SIZE * zoom + 44, SIZE * zoom + 18  # the longest name fits
+    rows = -(-len(drawn.classes) // columns)
     sheet = Image.new("RGB", (columns * cell_width, rows * cell_height), "white")
     pen = ImageDraw.Draw(sheet)
-    for label, one in enumerate(pictures.classes):
+    for label, one in enumerate(drawn.classes):
         x, y = label % columns * cell_width, label // columns * cell_height
-        picture = Image.fromarray(pictures.draw(label, pictures.train + pictures.val))
-        sheet.paste(picture.resize((SIZE * zoom, SIZE * zoom), Image.Resampling.NEAREST), (x, y))
+        image = Image.fromarray(drawn.draw(label, drawn.train + drawn.val))
+        sheet.paste(image.resize((SIZE * zoom, SIZE * zoom), Image.Resampling.NEAREST), (x, y))
         pen.text((x, y + SIZE * zoom + 1), one.name, fill="black")
     return sheet

@@ -1,4 +1,4 @@
-"""What there is to draw: colours, textures, shapes, and the domains that pictures are taken in."""
+"""What there is to draw: colours, textures, shapes, and the domains that images are taken in."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from itertools import product
 
 SIZE = 32  # pixels
 
-# The last names of each list appear in no base class of any dataset here: see `sets`.
 COLOURS: dict[str, tuple[int, int, int]] = {
     "red": (214, 38, 40),
     "orange": (247, 138, 24),
@@ -32,7 +31,7 @@ SHAPES = (
 
 @dataclass(frozen=True, order=True)
 class Composition:
-    """What a picture shows."""
+    """What an image shows."""
 
     colour: str
     texture: str
@@ -66,10 +65,11 @@ def compositions() -> tuple[Composition, ...]:
 
 @dataclass(frozen=True)
 class Domain:
-    """How a picture is taken, at severity 1.
+    """How an image is taken, at severity 1.
 
-    Severity scales tilt, clutter, occluders, noise, blur and cast; size, place, light and the look of a sketch stay.
-    With clutter it goes up to 1.5, which is as much as a picture holds.
+    Severity scales tilt, clutter, occluders, noise, blur, cast, tint and haze; size, place, light and the look of a
+    sketch stay.
+    With clutter it goes up to 1.5, which is as much as an image holds.
     """
 
     name: str
@@ -83,6 +83,9 @@ class Domain:
     cast: float = 0.0  # share by which a channel may be weakened
     light: tuple[float, float] = (0.95, 1.05)  # brightness
     sketch: bool = False
+    tint: tuple[float, float, float] = (1.0, 1.0, 1.0)  # a colour filter, the same for every image
+    haze: float = 0.0  # share of pale grey in every pixel
+    pretrained: bool = True  # whether pre-training draws it
 
 
 DOMAINS: dict[str, Domain] = {
@@ -108,5 +111,32 @@ DOMAINS: dict[str, Domain] = {
             cast=0.35,
             light=(0.6, 1.2),
         ),
+        # Pre-training draws none of these, and no caption names them: datasets are drawn in them.
+        Domain(
+            "evening",
+            radius=(9.5, 12.5),
+            shift=3,
+            tilt=18,
+            clutter=8,
+            occluders=2,
+            noise=24,
+            blur=0.9,
+            light=(0.6, 1.1),
+            tint=(1.0, 0.75, 0.5),
+            pretrained=False,
+        ),
+        Domain("sunset", radius=(10, 13), shift=2, tilt=8, noise=40, tint=(1.0, 0.66, 0.4), pretrained=False),
+        Domain(
+            "underwater",
+            radius=(10, 13),
+            shift=2,
+            tilt=8,
+            noise=44,
+            blur=0.6,
+            tint=(0.4, 0.85, 1.0),
+            haze=0.2,
+            pretrained=False,
+        ),
     )
 }
+PRETRAINED = tuple(name for name, domain in DOMAINS.items() if domain.pretrained)

@@ -3,7 +3,7 @@
 # usage: base2new.sh [KEY VALUE ...]
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 set -euo pipefail
-for DATASET in ${DATASETS:-shapes}; do
+for DATASET in ${DATASETS:-warm_cool}; do
     for SEED in ${SEEDS:-1 2 3}; do
         bash "$HERE/base2new_train.sh" "$DATASET" "$SEED" "$@"
         bash "$HERE/base2new_test.sh" "$DATASET" "$SEED" "$@"

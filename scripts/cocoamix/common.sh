@@ -1,5 +1,5 @@
 # Sourced by the scripts of this folder and of its siblings. From the environment:
-#   DATA     the data folder (not needed for the Shapes datasets)
+#   DATA     the data folder (not needed for the drawn datasets)
 #   SHOTS    images per class (4)
 #   CFG      configuration below configs/trainers/$TRAINER (vit_b16_ep50), or below $CONFIGS
 #   TRAINER  trainer (CoCoAMix)

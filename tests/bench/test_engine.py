@@ -138,10 +138,10 @@ def test_cold_store_is_filled_by_one(write_plan: Writer, fake: str, diary: Diary
     """With work on two datasets, the first two at a time are of different ones."""
     methods = [{"name": name, "trainer": "CoOp", "config": "one.yaml", "tag": name} for name in "abc"]
     plan = write_plan(
-        task="few-shot", datasets=["shapes", "shapes_night"], seeds=[1], methods=methods, set={"FAKE.EPOCHS": 3}
+        task="few-shot", datasets=["shapes", "warm_cool"], seeds=[1], methods=methods, set={"FAKE.EPOCHS": 3}
     )
     assert bench(plan, fake, "-j", "2") == 0
-    assert {start.split("/")[1] for start in diary("start")[:2]} == {"shapes", "shapes_night"}
+    assert {start.split("/")[1] for start in diary("start")[:2]} == {"shapes", "warm_cool"}
 
 
 def test_disposable_results_of_other_inputs_are_made_again(

@@ -102,10 +102,10 @@ def test_refuses_what_is_no_plan(place: Path) -> None:
 
 
 def test_filters(write_plan: Writer) -> None:
-    path = str(write_plan(datasets=["shapes", "shapes_night"]))
-    plan = load_plan(path, methods=["CoOp"], datasets=["shapes_night"], seeds=[2])
+    path = str(write_plan(datasets=["shapes", "warm_cool"]))
+    plan = load_plan(path, methods=["CoOp"], datasets=["warm_cool"], seeds=[2])
     assert ([one.name for one in plan.methods], plan.seeds) == (["CoOp"], (2,))
-    assert [one.name for one in plan.datasets] == ["shapes_night"]
+    assert [one.name for one in plan.datasets] == ["warm_cool"]
     for flag, value in (("methods", ["CoOpp"]), ("datasets", ["shape"]), ("seeds", [3])):
         with pytest.raises(UserError, match=f"--{flag} names .* not in the plan"):
             load_plan(path, **{flag: value})  # type: ignore[arg-type]

@@ -51,15 +51,15 @@ def test_untrained_methods_run_once(write_plan: Writer) -> None:
 
 
 def test_transfer(write_plan: Writer) -> None:
-    path = write_plan(task="xd", source="shapes", datasets=["shapes_night", "shapes_sketch"], seeds=[1])
+    path = write_plan(task="xd", source="shapes", datasets=["warm_cool", "colour_shape"], seeds=[1])
     source = "output/shapes/CoOp/two_4shots/seed1"
     assert table(expand(load_plan(str(path)))) == [
         ("CLIP shapes", "output/evaluation/ZeroshotCLIP/one_4shots/shapes/seed1", []),
-        ("CLIP shapes_night", "output/evaluation/ZeroshotCLIP/one_4shots/shapes_night/seed1", []),
-        ("CLIP shapes_sketch", "output/evaluation/ZeroshotCLIP/one_4shots/shapes_sketch/seed1", []),
+        ("CLIP warm_cool", "output/evaluation/ZeroshotCLIP/one_4shots/warm_cool/seed1", []),
+        ("CLIP colour_shape", "output/evaluation/ZeroshotCLIP/one_4shots/colour_shape/seed1", []),
         ("CoOp shapes seed 1", source, []),
-        ("CoOp shapes_night seed 1", "output/evaluation/CoOp/two_4shots/shapes_night/seed1", [source]),
-        ("CoOp shapes_sketch seed 1", "output/evaluation/CoOp/two_4shots/shapes_sketch/seed1", [source]),
+        ("CoOp warm_cool seed 1", "output/evaluation/CoOp/two_4shots/warm_cool/seed1", [source]),
+        ("CoOp colour_shape seed 1", "output/evaluation/CoOp/two_4shots/colour_shape/seed1", [source]),
     ]
 
 

@@ -53,7 +53,7 @@ def test_three_code_bases_give_the_same_features() -> None:
 
 
 def test_it_has_learned_its_world() -> None:
-    """Far above chance on clean pictures of compositions that pre-training never saw."""
+    """Far above chance on clean images of compositions that pre-training never saw."""
     clip = load_clip("tiny")
     held_out = [one for one in shapes.compositions() if one.held_out][::6]
     pixels = np.stack([shapes.draw(one, "clean", seed=77, item=0) for one in held_out])
@@ -112,7 +112,7 @@ def pretrain(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_pretraining_resumes_exactly(pretrain: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def options(name: str) -> Namespace:
-        shared = {"seed": 1, "pictures": 96, "batch": 16, "rate": 1e-3, "decay": 0.05, "threads": 1}
+        shared = {"seed": 1, "images": 96, "batch": 16, "rate": 1e-3, "decay": 0.05, "threads": 1}
         return Namespace(output=tmp_path / f"{name}.safetensors", **shared)
 
     pretrain.train(options("whole"))

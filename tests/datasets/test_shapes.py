@@ -1,4 +1,4 @@
-"""The drawn world as datasets: no data folder, or the written files, with the same items and pictures."""
+"""The drawn datasets: no data folder, or the written files, with the same items and images."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from dassl.data.datasets import DATASET_REGISTRY
 
 from cocoamix import shapes
 from cocoamix.images import ImageItems
@@ -15,11 +16,11 @@ from tests.datasets.test_base import config
 
 
 def build(name: str, root: Path | str = "", **dataset: Any) -> Any:
-    from cocoamix.datasets import shapes as datasets
+    import cocoamix.datasets  # noqa: F401  # registers them
 
     cfg = config(Path("."), **dataset)
     cfg.DATASET.ROOT = str(root)
-    return getattr(datasets, name)(cfg)
+    return DATASET_REGISTRY.get(name)(cfg)
 
 
 def test_needs_no_folder_and_leaves_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,160 @@
+"""Check the rules that the embedded benchmark was made by. They look at CLIP and CoOp alone.
+
+    python benchmarks/rules.py [--weights FILE] [--output DIR]
+
+1. Zero-shot CLIP with "a photo of a {}." is between 60 and 92 % on base and on new of every dataset, and below 90 % on
+   base. No other template is better by more than 2 points on the mean of base and new.
+2. On average over the datasets, with 4 shots and seeds 1 to 3, CoOp is at least 2 points above CLIP on base and at
+   least 1.5 points below on new. Both signs hold on at least four datasets of five.
+3. Over all pairs of dataset and seed, CoOp's error is below CLIP's on base and above it on new: one-sided paired
+   t-tests, p < 0.05 each.
+
+The same tests on `Shapes`, whose halves are alike, are printed for comparison and decide nothing.
+Runs are those of the plan `quick` and are not repeated where they are finished. Exit status 1: a rule does not hold.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+from typing import NamedTuple
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from scipy import stats
+
+from benchmarks.tiny_zeroshot import DEFAULT, accuracies
+from cocoamix.bench.benchmark import Summary, list_missing, run_plan
+from cocoamix.bench.plan import Plan, load_plan, override
+from cocoamix.clip import load_clip
+from cocoamix.shapes import DATASETS, FAMILY
+
+LOW, HIGH, HIGH_ON_BASE, TEMPLATE_GAIN = 60.0, 92.0, 90.0, 2.0
+GAIN_ON_BASE, LOSS_ON_NEW = 2.0, 1.5
+LEVEL = 0.05
+
+
+class Pair(NamedTuple):
+    """Accuracy on base and on new."""
+
+    base: float
+    new: float
+
+
+class Finding(NamedTuple):
+    """A figure beside what a rule asks of it."""
+
+    words: str
+    holds: bool
+
+
+def check_zero_shot(by_dataset: Mapping[str, Mapping[str, tuple[float, float]]]) -> list[Finding]:
+    """Rule 1. by_dataset: (base, new) by template, by dataset."""
+    found = []
+    for name, by_template in by_dataset.items():
+        base, new = by_template[DEFAULT]
+        best = max(by_template, key=lambda template: sum(by_template[template]))
+        gain = sum(by_template[best]) / 2 - (base + new) / 2
+        inside = min(base, new) >= LOW and max(base, new) <= HIGH and base < HIGH_ON_BASE
+        words = f"{name}: {base:.1f} / {new:.1f}; the best template, {best!r}, is better by {gain:.1f}"
+        found.append(Finding(words, inside and gain <= TEMPLATE_GAIN))
+    return found
+
+
+def check_trade_off(clip: Mapping[str, Pair], coop: Mapping[str, Sequence[Pair]]) -> list[Finding]:
+    """Rule 2. CLIP's accuracy by dataset, and CoOp's of each seed."""
+    gains = {name: [Pair(one.base - clip[name].base, one.new - clip[name].new) for one in coop[name]] for name in coop}
+    means = {name: _mean_pair(seeds) for name, seeds in gains.items()}
+    total = _mean_pair(means.values())
+    right = [name for name, one in means.items() if one.base > 0 > one.new]
+    needed = -(-4 * len(means) // 5)
+    each = "; ".join(f"{name} {one.base:+.1f} / {one.new:+.1f}" for name, one in means.items())
+    return [
+        Finding(f"CoOp minus CLIP on base, on average: {total.base:+.2f}", total.base >= GAIN_ON_BASE),
+        Finding(f"CoOp minus CLIP on new, on average: {total.new:+.2f}", total.new <= -LOSS_ON_NEW),
+        Finding(f"both signs on {len(right)} of {len(means)} datasets ({each})", len(right) >= needed),
+    ]
+
+
+def check_assumption(clip: Mapping[str, Pair], coop: Mapping[str, Sequence[Pair]]) -> list[Finding]:
+    """Rule 3. One-sided paired t-tests of the errors."""
+    pairs = [(one, clip[name]) for name in coop for one in coop[name]]
+    found = []
+    for half, side, words in (("base", "less", "below"), ("new", "greater", "above")):
+        ours, theirs = ([100 - getattr(pair[place], half) for pair in pairs] for place in (0, 1))
+        p = float(stats.ttest_rel(ours, theirs, alternative=side).pvalue)
+        found.append(Finding(f"error of CoOp {words} CLIP's on {half}, {len(pairs)} pairs: p = {p:.2g}", p < LEVEL))
+    return found
+
+
+def _mean_pair(pairs: Iterable[Pair]) -> Pair:
+    base, new = zip(*pairs, strict=True)
+    return Pair(fmean(base), fmean(new))
+
+
+def collect(summary: Summary) -> tuple[dict[str, Pair], dict[str, list[Pair]]]:
+    """Return CLIP's accuracies by dataset, and CoOp's of each seed. Datasets go by their class names."""
+    names = {one.folder: name for name, one in DATASETS.items()}
+    found: dict[tuple[str, str, int], dict[str, float]] = {}
+    for run in summary.runs:
+        found.setdefault((run.method, names[run.dataset], run.seed), {})[run.subset] = summary.accuracy(run)
+    clip: dict[str, Pair] = {}
+    coop: dict[str, list[Pair]] = {}
+    for (method, dataset, _), halves in found.items():
+        if method == "CLIP":
+            clip[dataset] = Pair(**halves)
+        else:
+            coop.setdefault(dataset, []).append(Pair(**halves))
+    return clip, coop
+
+
+def prepare(weights: str, output: str) -> Plan:
+    """Return the plan of the runs. Other weights have a folder of their own."""
+    plan = load_plan(str(Path(__file__).with_name("rules.yaml")))
+    if weights:
+        plan = override(plan, (("MODEL.BACKBONE.WEIGHTS", os.path.abspath(weights)),))
+        plan = replace(plan, output=Path("output") / "rules" / Path(weights).stem)
+    return replace(plan, output=Path(output)) if output else plan
+
+
+def show(title: str, findings: Sequence[Finding]) -> bool:
+    """Print a rule with its figures, and return whether it holds."""
+    print(f"\n{title}: {'holds' if all(one.holds for one in findings) else 'DOES NOT HOLD'}")
+    for one in findings:
+        print(f"  [{'yes' if one.holds else 'NO'}] {one.words}")
+    return all(one.holds for one in findings)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--weights", default="", help="weights of another pre-training")
+    parser.add_argument("--output", default="", help="folder of the runs; output/quickstart by default")
+    args = parser.parse_args()
+    plan = prepare(args.weights, args.output)
+    summary = run_plan(plan)
+    if summary.failures:
+        list_missing(summary)
+        return 2
+    tiny = load_clip("tiny", args.weights)
+    zero_shot = {one.name: accuracies(tiny, one) for one in FAMILY}
+    clip, coop = collect(summary)
+    family = {one.name: coop[one.name] for one in FAMILY}
+    held = [
+        show("Rule 1, zero-shot accuracy (base / new) and templates", check_zero_shot(zero_shot)),
+        show("Rule 2, the trade-off", check_trade_off(clip, family)),
+        show("Rule 3, the paper's assumption", check_assumption(clip, family)),
+    ]
+    others = {name: seeds for name, seeds in coop.items() if name not in family}
+    print("\nFor comparison, halves that are alike (no rule):")
+    for one in [*check_trade_off(clip, others)[:2], *check_assumption(clip, others)]:
+        print(f"  {', '.join(others)}: {one.words}")
+    return 0 if all(held) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

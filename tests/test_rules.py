@@ -1,0 +1,77 @@
+"""The rules of the embedded benchmark are decided by the figures, at the thresholds that they state."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from scipy import stats
+
+from benchmarks import rules
+from benchmarks.rules import DEFAULT, Pair
+from cocoamix.bench.plan import load_plan
+from cocoamix.shapes import FAMILY
+
+
+@pytest.mark.parametrize(
+    ("default", "best", "holds"),
+    [
+        ((60.0, 92.0), (60.0, 92.0), True),
+        ((59.9, 80.0), (59.9, 80.0), False),
+        ((80.0, 59.9), (80.0, 59.9), False),
+        ((80.0, 92.1), (80.0, 92.1), False),
+        ((90.0, 80.0), (90.0, 80.0), False),  # 90 is too much for base
+        ((80.0, 80.0), (83.0, 81.0), True),  # better by 2 on the mean
+        ((80.0, 80.0), (83.0, 81.2), False),
+    ],
+)
+def test_zero_shot(default: tuple[float, float], best: tuple[float, float], holds: bool) -> None:
+    (found,) = rules.check_zero_shot({"One": {DEFAULT: default, "{}.": best}})
+    assert found.holds is holds
+
+
+def seeds(base: float, new: float) -> list[Pair]:
+    """Three seeds around a mean."""
+    return [Pair(base + shift, new - shift) for shift in (-0.5, 0.0, 0.5)]
+
+
+CLIP = {name: Pair(80.0, 80.0) for name in "abcde"}
+
+
+@pytest.mark.parametrize(
+    ("on_base", "on_new", "held"),
+    [
+        ([2, 2, 2, 2, 2], [-1.5] * 5, [True, True, True]),
+        ([1.9] * 5, [-1.5] * 5, [False, True, True]),
+        ([2] * 5, [-1.4] * 5, [True, False, True]),
+        ([11, 1, 1, 1, -1], [-2] * 5, [True, True, True]),
+        ([11, 1, 1, -1, -1], [-2] * 5, [True, True, False]),
+        ([2] * 5, [-9, 1, 1, -1, -1], [True, True, False]),
+    ],
+)
+def test_trade_off(on_base: list[float], on_new: list[float], held: list[bool]) -> None:
+    coop = {name: seeds(80 + base, 80 + new) for name, base, new in zip("abcde", on_base, on_new, strict=True)}
+    assert [one.holds for one in rules.check_trade_off(CLIP, coop)] == held
+
+
+def test_assumption_is_a_paired_t_test() -> None:
+    coop = {name: seeds(80 + gain, 80 - gain / 2) for name, gain in zip("abcde", (1, 2, 3, 4, 5), strict=True)}
+    base, new = rules.check_assumption(CLIP, coop)
+    assert base.holds
+    assert new.holds
+    gains = [one.base - 80 for seeds in coop.values() for one in seeds]
+    mean = sum(gains) / len(gains)
+    deviation = math.sqrt(sum((one - mean) ** 2 for one in gains) / (len(gains) - 1))
+    p = stats.t.sf(mean / (deviation / math.sqrt(len(gains))), len(gains) - 1)
+    assert f"15 pairs: p = {p:.2g}" in base.words
+    worse = {name: [Pair(one.new, one.base) for one in pairs] for name, pairs in coop.items()}
+    assert [one.holds for one in rules.check_assumption(CLIP, worse)] == [False, False]
+
+
+def test_runs_are_those_of_the_quick_start() -> None:
+    """So the table and the rules speak of the same runs, and neither repeats the other's."""
+    quick, own = load_plan("quick"), rules.prepare("", "")
+    assert (own.output, own.store, own.seeds, own.shots) == (quick.output, quick.store, quick.seeds, quick.shots)
+    assert [one.name for one in quick.datasets] == [one.folder for one in FAMILY]
+    assert set(quick.datasets) < set(own.datasets)
+    assert set(own.methods) < set(quick.methods)
