@@ -12,13 +12,19 @@ from typing import IO
 from cocoamix.files import write_atomically, write_text
 
 from .build import Report
+from .draw_tradeoff import draw_tradeoff
 from .style import DARK, LIGHT, Figure, Palette, add_legend, apply, make_figure, wrap
 from .tables import Chart
 
 
 def draw(chart: Chart, palette: Palette = LIGHT) -> Figure:
     """Return the figure of a chart."""
-    draws: dict[str, Callable[[Chart, Palette], Figure]] = {"bars": _bars, "dots": _dots, "curves": _curves}
+    draws: dict[str, Callable[[Chart, Palette], Figure]] = {
+        "bars": _bars,
+        "dots": _dots,
+        "curves": _curves,
+        "tradeoff": draw_tradeoff,
+    }
     with apply(palette):
         return draws[chart.kind](chart, palette)
 

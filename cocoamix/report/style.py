@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -60,6 +61,7 @@ _STYLE: dict[Any, Any] = {
     "axes.titlesize": 10.5,
     "axes.titleweight": "bold",
     "axes.titlelocation": "left",
+    "axes.facecolor": "none",
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.spines.left": False,
@@ -96,13 +98,14 @@ def make_figure(height: float, title: str) -> tuple[Figure, Any]:
     return figure, axes
 
 
-def add_legend(figure: Figure, axes: Any, labels: int, longest: int) -> None:
-    """Put the names of the series below the axes, in as many columns as fit."""
+def add_legend(figure: Figure, axes: Any, labels: int, longest: int) -> int:
+    """Put the names of the series below the axes, in as many columns as fit; return the number of its lines."""
     handles, texts = axes.get_legend_handles_labels()
     texts = [textwrap.shorten(text, 48, placeholder="...") for text in texts]
+    columns = max(1, min(labels, int(52 / (longest + 6))))
     if labels > 1:
-        columns = max(1, min(labels, int(52 / (longest + 6))))
         figure.legend(handles, texts, loc="outside lower center", ncols=columns, handlelength=1.4, columnspacing=1.4)
+    return math.ceil(labels / columns) if labels > 1 else 0
 
 
 def wrap(label: str) -> str:

@@ -30,7 +30,7 @@ def light_names(folder: Path) -> list[str]:
 
 def test_each_figure_has_a_dark_file(plots: Path) -> None:
     names = light_names(plots)
-    assert {name.split("-")[-1] for name in names} >= {"bars", "dots", "curves"}
+    assert {name.split("-")[-1] for name in names} == {"bars", "dots", "curves", "tradeoff"}
     ends = (".svg", "-dark.svg", ".png", "-dark.png", ".pdf")
     assert {path.name for path in plots.iterdir()} == {name + end for name in names for end in ends}
 
@@ -59,7 +59,7 @@ def test_letters_are_of_fonts_that_every_system_has(plots: Path) -> None:
         assert families == {"'DejaVu Sans', 'Verdana', 'Arial', sans-serif"}
 
 
-def test_png_files_are_sharp_and_see_through(plots: Path) -> None:
+def test_png_files_are_sharp_and_transparent(plots: Path) -> None:
     for path in plots.glob("*.png"):
         width, _, depth, kind = struct.unpack(">IIBB", path.read_bytes()[16:26])
         assert (width, depth, kind) == (880, 8, 6)  # twice the 440 pixels of a phone; 6: with transparency
