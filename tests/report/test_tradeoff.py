@@ -233,10 +233,16 @@ def test_names_cover_neither_each_other_nor_a_point(places: dict[str, tuple[floa
     for one, other in itertools.combinations(boxes, 2):
         assert not one.overlaps(other)
     axes = figure.axes[0]
+    half = 3 / 72 * figure.dpi  # of a marker
     for box in boxes:
         for x, y in places.values():
-            centre = axes.transData.transform((x, y))
-            assert not box.contains(*centre)
+            (left, low), (right, high) = axes.transData.transform([(x - 0.2, y - 0.4), (x + 0.2, y + 0.4)])
+            across, up = axes.transData.transform((x, y))
+            taken = [(across, across, up, up), (left, right, up, up), (across, across, low, high)]
+            for x0, x1, y0, y1 in taken:
+                grow = half if x0 == x1 and y0 == y1 else 0.0
+                apart = box.x1 < x0 - grow or box.x0 > x1 + grow or box.y1 < y0 - grow or box.y0 > y1 + grow
+                assert apart
         assert axes.get_window_extent().contains(box.x0 + 1, box.y0 + 1)
         assert axes.get_window_extent().contains(box.x1 - 1, box.y1 - 1)
 
