@@ -43,7 +43,9 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     )
     for kind in ("markdown", "latex", "csv", "json", "html"):
         parser.add_argument(f"--{kind}", metavar="FILE", help=f"write the report as {kind} to FILE")
-    parser.add_argument("--plots", metavar="FOLDER", help="write the figures to FOLDER, as SVG and PDF")
+    parser.add_argument(
+        "--plots", metavar="FOLDER", help="write the figures to FOLDER: SVG and PNG in light and dark, PDF"
+    )
     parser.add_argument("--quiet", action="store_true", help="print no tables")
     return parser.parse_args(argv)
 

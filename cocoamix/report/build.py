@@ -33,6 +33,7 @@ from .tables import (
     sort_shots,
     transfer_table,
 )
+from .tradeoff import tradeoff_chart
 
 
 @dataclass(frozen=True)
@@ -156,6 +157,7 @@ def _fill_base_to_new(
         section.charts.append(bars_chart(rows, averaged, f"{key}-bars", title))
         if options.paper:
             printed_somewhere |= printed.add_to_average_table(table, averaged)
+        section.charts.append(tradeoff_chart(table, rows, averaged, f"{key}-tradeoff"))
     elif len(datasets) == 1:
         section.charts.append(bars_chart(rows, datasets, f"{key}-bars", datasets[0]))
     for dataset in datasets:
@@ -163,6 +165,8 @@ def _fill_base_to_new(
         section.tables.append(table)
         if options.paper:
             printed_somewhere |= printed.add_to_dataset_table(table, dataset)
+        if len(datasets) == 1:
+            section.charts.append(tradeoff_chart(table, rows, datasets, f"{key}-tradeoff"))
     measures = differences.base_to_new(averaged or datasets)
     compared = baseline.add_to(rows, measures, f"{key}-difference", section.notes)
     if compared:

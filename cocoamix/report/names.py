@@ -77,3 +77,8 @@ def method_name(trainer: str) -> str:
 def is_zero_shot(trainer: str) -> bool:
     """Say whether a trainer trains nothing, so that neither shots nor seeds matter to it."""
     return simplify(trainer).startswith(("zeroshot", "clipzsl"))
+
+
+def is_clip(trainer: str) -> bool:
+    """Say whether a trainer is zero-shot CLIP with one hand-crafted template, where all prompt tuning starts."""
+    return simplify(trainer) == "zeroshotclip"

@@ -89,9 +89,11 @@ def test_markdown_shows_names_as_they_are(tmp_path: Path) -> None:
 
 def test_figures_are_written(tmp_path: Path) -> None:
     write_pair(tmp_path / "tree", 80.0, 60.0)
+    write_pair(tmp_path / "tree", 80.0, 60.0, trainer="KgCoOp")
     assert main([str(tmp_path / "tree"), "--quiet", "--plots", str(tmp_path / "plots")]) == 0
-    names = sorted(path.name for path in (tmp_path / "plots").iterdir())
-    assert names == ["base2new-4-bars.pdf", "base2new-4-bars.svg", "base2new-4-dots.pdf", "base2new-4-dots.svg"]
+    names = {path.name for path in (tmp_path / "plots").iterdir()}
+    ends = (".svg", "-dark.svg", ".png", "-dark.png", ".pdf")
+    assert names == {f"base2new-4-{kind}{end}" for kind in ("bars", "dots", "tradeoff") for end in ends}
 
 
 def test_names_with_dollars_are_drawn(tmp_path: Path) -> None:

@@ -1,0 +1,114 @@
+"""One style for all figures, in a light and a dark palette, and the parts that figures share."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+from cocoamix.errors import UserError
+
+try:
+    import matplotlib
+    from matplotlib.figure import Figure
+except ImportError as error:
+    raise UserError(
+        "The figures need matplotlib, which is not installed. Install it (pip install matplotlib), or leave out "
+        "--html and --plots: the tables need nothing."
+    ) from error
+
+
+@dataclass(frozen=True)
+class Palette:
+    """The colours of a figure: hues that colour-blind readers tell apart, each clear on its background."""
+
+    ink: str
+    muted: str
+    grid: str
+    hues: tuple[str, ...]
+
+    def hue(self, place: int) -> str:
+        """Return the colour of a series; they come round again."""
+        return self.hues[place % len(self.hues)]
+
+    def look(self, place: int) -> tuple[str, str]:
+        """Return colour and marker; where colours come round again, they meet another marker."""
+        return self.hue(place), MARKERS[(place + place // len(self.hues)) % len(MARKERS)]
+
+
+LIGHT = Palette(
+    "#1c2733",
+    "#5b6875",
+    "#d9dee4",
+    ("#2b6cb0", "#c56a12", "#1f8a68", "#8452b8", "#b83a4b", "#7a6420", "#b04a8a", "#4a7d8c"),
+)
+DARK = Palette(
+    "#e6eaef",
+    "#a3aebb",
+    "#3a4552",
+    ("#7db4f5", "#f2a65a", "#63d0a9", "#c6a4f2", "#f58c9a", "#d8c06a", "#f0a0cf", "#8fd0e2"),
+)
+MARKERS = "osD^vPX*"
+_WIDTH = 4.4  # inches; as narrow as a phone, so that letters stay legible on one
+
+_STYLE: dict[Any, Any] = {
+    # An SVG file names them all. Verdana, on Windows and Apple's systems, is as wide as DejaVu Sans.
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans", "Verdana", "Arial"],
+    "font.size": 9.5,
+    "axes.titlesize": 10.5,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.facecolor": "none",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.spines.left": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.linewidth": 0.8,
+    "xtick.major.size": 0,
+    "ytick.major.size": 0,
+    "legend.frameon": False,
+    "legend.fontsize": 9,
+    "lines.linewidth": 1.8,
+    "lines.markersize": 5,
+    "text.parse_math": False,  # a dollar sign in a name is a dollar sign
+    "svg.fonttype": "none",  # letters stay letters: they can be selected, searched and read aloud
+    "svg.hashsalt": "cocoamix",  # the same report gives the same file
+}
+
+
+def apply(palette: Palette) -> AbstractContextManager[None]:
+    """Draw in the common style with the colours of a palette while the context lasts."""
+    keys = {
+        palette.ink: ("axes.titlecolor", "legend.labelcolor", "text.color"),
+        palette.muted: ("axes.labelcolor", "xtick.color", "ytick.color"),
+        palette.grid: ("axes.edgecolor", "grid.color"),
+    }
+    return matplotlib.rc_context(_STYLE | {key: colour for colour, named in keys.items() for key in named})
+
+
+def make_figure(height: float, title: str) -> tuple[Figure, Any]:
+    """Return a figure of the common width, and its axes."""
+    figure = Figure(figsize=(_WIDTH, height), layout="constrained")
+    axes = figure.add_subplot()
+    axes.set_title("\n".join(textwrap.wrap(title, 40)), pad=8)
+    return figure, axes
+
+
+def add_legend(figure: Figure, axes: Any, labels: int, longest: int) -> int:
+    """Put the names of the series below the axes, in as many columns as fit; return the number of its lines."""
+    handles, texts = axes.get_legend_handles_labels()
+    texts = [textwrap.shorten(text, 48, placeholder="...") for text in texts]
+    columns = max(1, min(labels, int(52 / (longest + 6))))
+    if labels > 1:
+        figure.legend(handles, texts, loc="outside lower center", ncols=columns, handlelength=1.4, columnspacing=1.4)
+    return math.ceil(labels / columns) if labels > 1 else 0
+
+
+def wrap(label: str) -> str:
+    """Break a long name into short lines; what does not fit is in the table."""
+    lines = textwrap.wrap(label, 16)
+    return "\n".join(lines[:3]) + ("..." if len(lines) > 3 else "")
