@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -20,6 +20,7 @@ class Row:
     classes: int
     hits: tuple[int, ...]
     images: tuple[int, ...]
+    confidence: Mapping[str, float] = field(default_factory=dict)  # measures of it, by name
 
     @property
     def accuracy(self) -> float:
@@ -85,6 +86,7 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
                 "harmonic_mean": row.harmonic_mean,
                 "forgetting": lost,
                 "mean_forgetting": sum(lost) / len(lost) if lost else None,
+                **row.confidence,
             }
         )
     return {"sessions": sessions, "mean": mean_accuracy(rows), "pd": performance_drop(rows)}

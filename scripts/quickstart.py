@@ -55,7 +55,7 @@ def dataset_table(tables: Sequence[Table]) -> str:
 def show(plan: Plan, report: Report) -> None:
     """Print the tables, and write them and the figures below the plan's output folder."""
     (section,) = report.sections
-    average, *others = [table for table in section.tables if not table.key.endswith("-difference")]
+    average, *others = [table for table in section.tables if not table.key.endswith("-confidence")]
     seeds = f"{plan.shots[0]} shots; mean ± deviation over {len(plan.seeds)} seeds"
     title = f"Accuracy (%) with the tiny CLIP, average over {len(others)} datasets, {seeds}"
     text = f"{title}\n\n{average_table(average)}\n\nEach dataset:\n\n{dataset_table(others)}\n"

@@ -22,7 +22,8 @@ from dassl.utils import set_random_seed
 from torch import Tensor, nn
 from yacs.config import CfgNode
 
-from cocoamix import images
+from cocoamix import calibration, images
+from cocoamix.calibration import Predictions
 from cocoamix.clip import FrozenCLIP, load_clip
 from cocoamix.clip.precision import make_scaler
 from cocoamix.clip.several import SeveralCLIPs
@@ -253,33 +254,48 @@ class CLIPTrainer(FrozenTrainer):
         print(f"Evaluate on the *{name}* set")
         self.before_test()
         start = time.monotonic()
-        hits: list[tuple[int, bool]] = []
+        parts: list[Predictions] = []
         for inputs, labels in self.test_batches(name):
             logits = self.model_inference(inputs)
             if not torch.isfinite(logits).all():
                 raise UserError(f"The logits of the {name} set are not finite: the model has diverged.")
             self.evaluator.process(logits, labels)
-            hits += zip(labels.tolist(), (logits.argmax(dim=1) == labels).tolist(), strict=True)
+            parts.append(calibration.predict(logits, labels))
         if self.unreadable:
             print(f"{len(self.unreadable)} unreadable image(s) were left out so far")
         results: dict[str, float] = self.evaluator.evaluate()
-        results.update(self._inside_all(hits))
+        predictions = calibration.join(parts)
+        results.update(self.tell(calibration.confidence_metrics(predictions)))
+        results.update(self._inside_all(predictions))
         for key, value in results.items():
             self.write_scalar(f"{name}/{key}", value, self.epoch)
         if split is None:
             self._write_results(name, results, time.monotonic() - start)
         return next(iter(results.values()))
 
-    def _inside_all(self, hits: Sequence[tuple[int, bool]]) -> dict[str, float]:
-        """Where trained and other classes share a label space, return the accuracy on each, and their harmonic mean."""
-        trained = [owner > 0 for owner in find_owners(self.classnames, [self.trained_classes]).tolist()]
-        sides = [[hit for label, hit in hits if trained[label] == side] for side in (True, False)]
-        if not all(sides):
+    def tell(self, metrics: dict[str, float]) -> dict[str, float]:
+        """Print measures of confidence as CoOp's evaluator prints its own, and return them."""
+        for key, value in metrics.items():
+            print(f"* {key}: {value:.4f}" if key == "nll" else f"* {key}: {value:.2f}%")
+        return metrics
+
+    def _inside_all(self, predictions: Predictions) -> dict[str, float]:
+        """Where trained and other classes share a label space, return how they fare in it.
+
+        That is the accuracy on each, their harmonic mean, and the AUROC of telling them apart by confidence: the
+        percentage of pairs in which the image of a trained class has the higher one.
+        """
+        owned = find_owners(self.classnames, [self.trained_classes]) > 0
+        trained = owned[predictions.labels]
+        sides = [predictions.correct[side] for side in (trained, ~trained)]
+        if not all(map(len, sides)):
             return {}
-        base, new = (100 * sum(side) / len(side) for side in sides)
+        base, new = (100 * int(side.sum()) / len(side) for side in sides)
         mean = 2 * base * new / (base + new) if base + new else 0.0
         print(f"* inside all classes: base {base:.2f}%, new {new:.2f}%, H {mean:.2f}%")
-        return {"base_accuracy": base, "new_accuracy": new, "harmonic_mean": mean}
+        told = {"base_accuracy": base, "new_accuracy": new, "harmonic_mean": mean}
+        confidence = predictions.confidence
+        return told | self.tell({"auroc": 100 * calibration.auroc(confidence[trained], confidence[~trained])})
 
     def before_test(self) -> None:
         """Compute what an evaluation uses for every batch."""

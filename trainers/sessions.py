@@ -17,7 +17,7 @@ import torch
 from dassl.evaluation import build_evaluator
 from torch import Tensor
 
-from cocoamix import curves, incremental
+from cocoamix import calibration, curves, incremental
 from cocoamix.errors import UserError
 from cocoamix.files import write_json, write_text
 from cocoamix.registry import plain_name
@@ -105,6 +105,7 @@ class SessionTrainer(SessionSaving):
         classifiers = {number: self.classifier(number) for number in due}
         evaluators = {number: build_evaluator(self.cfg, lab2cname=self.lab2cname) for number in due}
         hits = {number: [0] * (number + 1) for number in due}
+        parts: dict[int, list[calibration.Predictions]] = {number: [] for number in due}
         for block, loader in enumerate(self._tests[: self.session + 1]):
             for inputs, labels in self.batches_of(loader, name):
                 features = self.encode(inputs)
@@ -113,15 +114,20 @@ class SessionTrainer(SessionSaving):
                     if not torch.isfinite(logits).all():
                         raise UserError(f"The logits after session {number} are not finite: the model has diverged.")
                     evaluators[number].process(logits, labels)
-                    hits[number][block] += int((logits.argmax(dim=1) == labels).sum())
+                    parts[number].append(calibration.predict(logits, labels))
+                    hits[number][block] += int(parts[number][-1].correct.sum())
         images_of = [self._readable(session) for session in self.sessions]
         metrics: dict[str, float] = {}
         for number in due:
             seen = self.sessions[number].seen
             print(f"After session {number}, {seen} classes:")
             metrics = dict(evaluators[number].evaluate())
-            self.rows.append(incremental.Row(seen, tuple(hits[number]), tuple(images_of[: number + 1])))
-            super().write_scalar(f"{name}/accuracy", self.rows[-1].accuracy, number)
+            confidence = self.tell(calibration.confidence_metrics(calibration.join(parts[number])))
+            metrics.update(confidence)
+            images_so_far = tuple(images_of[: number + 1])
+            self.rows.append(incremental.Row(seen, tuple(hits[number]), images_so_far, confidence))
+            for key, value in {"accuracy": self.rows[-1].accuracy, **confidence}.items():
+                super().write_scalar(f"{name}/{key}", value, number)
         dataset = plain_name(self.cfg.DATASET.NAME)
         text = f"{self.title()} on {dataset}, accuracy (%)\n\n{incremental.text_table(self.rows)}"
         print(f"\n{text}")

@@ -34,6 +34,7 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--baseline", default="", metavar="METHOD", help="show differences to it, with a paired test")
     parser.add_argument("--paper", action="store_true", help="lay the paper's printed figures beside ours")
     parser.add_argument("--common", action="store_true", help="average over the datasets that all methods have")
+    parser.add_argument("--confidence", action="store_true", help="tables of confidence for each dataset")
     parser.add_argument(
         "--name",
         action="append",
@@ -82,7 +83,7 @@ def write_files(report: Report, args: argparse.Namespace) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Make the report that the arguments describe."""
-    options = Options(args.baseline, args.paper, args.common, read_names(args.name))
+    options = Options(args.baseline, args.paper, args.common, read_names(args.name), args.confidence)
     report = build(args.directories, options)
     if not args.quiet:
         colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from cocoamix.errors import UserError
 
-from . import differences
+from . import confidence, differences
 from . import paper as printed
 from .differences import Baseline
 from .names import is_zero_shot, simplify, sort_datasets
@@ -44,6 +44,7 @@ class Options:
     paper: bool = False
     common: bool = False  # average over the datasets that all methods have
     names: tuple[tuple[str, str], ...] = ()
+    confidence: bool = False  # tables of confidence for each dataset, not their average alone
 
 
 @dataclass
@@ -124,6 +125,9 @@ def _base_to_new(runs: Sequence[Run], options: Options, inventory: Inventory, ba
             _fill_base_to_new(section, rows, datasets, averaged, shots, options, baseline)
         whole = all_classes_table(rows, sort_datasets(run.dataset for row in rows for run in row.runs), f"{key}-all")
         section.tables += [whole] if whole else []
+        shown = averaged or datasets or sort_datasets(run.dataset for row in rows for run in row.runs)
+        places = confidence.halves(rows)
+        section.tables += confidence.dataset_tables(rows, shown, places, key, options.confidence)
         sections.append(section)
     return sections
 
@@ -221,6 +225,7 @@ def _transfer(runs: Sequence[Run], options: Options, inventory: Inventory, basel
                 measures = differences.transfer(source, reached)
                 compared = baseline.add_to(shown, measures, f"{key}-{name}-difference", section.notes, what)
                 section.tables += [compared] if compared else []
+            section.tables += confidence.transfer_tables(rows, source, others, domains, key, options.confidence)
             sections.append(section)
     return sections
 
@@ -247,6 +252,7 @@ def build_sessions(runs: Sequence[Run], options: Options, inventory: Inventory, 
     }
     if len(datasets) > 1 and all(len(kinds) == 1 for kinds in by_dataset.values()):
         _average_sessions(section, chosen, datasets, options, inventory)
+    averaged = any(table.key == "fscil-average-confidence" for table in section.tables)
     for dataset, kinds in by_dataset.items():
         for number, (title, members) in enumerate(kinds.items(), 1):
             rows = _sort(make_rows(members, options.names, inventory))
@@ -262,6 +268,8 @@ def build_sessions(runs: Sequence[Run], options: Options, inventory: Inventory, 
             backbone = members[0].protocol.get("backbone", "")
             name = title if not backbone or str(backbone) in title else f"{title}, {backbone}"
             section.charts.append(curves_chart(table, f"{key}-curves", name, "session"))
+            if options.confidence or not averaged:
+                section.tables += confidence.session_tables(rows, [dataset], key, title)
     return [section]
 
 
@@ -276,6 +284,7 @@ def _average_sessions(
     if any(not line.values[0].missing for line in table.lines):
         section.tables.append(table)
         section.charts.append(curves_chart(table, "fscil-average-curves", table.title, "session"))
+        section.tables += confidence.session_tables(rows, datasets, table.key, table.title)
 
 
 def _kinds_of_sessions(runs: Sequence[Run]) -> dict[str, list[Run]]:
@@ -321,6 +330,8 @@ def _few_shot(runs: Sequence[Run], options: Options, inventory: Inventory, basel
     compared = baseline.add_to(rows, measures, "few-shot-difference", section.notes)
     if compared:
         section.tables.insert(1, compared)
+    places = confidence.subsets(*kinds)
+    section.tables += confidence.dataset_tables(rows, datasets, places, "few-shot", options.confidence)
     for table in tables:
         if sum(column.key[0].isdigit() for column in table.columns) > 1:
             section.charts.append(curves_chart(table, f"{table.key}-curves", table.title, "shots"))

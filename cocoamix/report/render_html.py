@@ -132,6 +132,7 @@ def _cell(value: Value, column: Column) -> str:
         return f'<td data-value="{counted.group()}">{text}</td>' if counted else f"<td>{text}</td>"
     deviation = spread(value, column)
     shown = f"<b>{text}</b>" if value.best else text
-    seeds = f' title="seeds: {", ".join(f"{one:.2f}" for one in value.values)}"' if len(value.values) > 1 else ""
+    listed = ", ".join(f"{one:.{column.decimals}f}" for one in value.values)
+    seeds = f' title="seeds: {listed}"' if len(value.values) > 1 else ""
     tail = f' <span class="std">± {deviation}</span>' if deviation else ""
     return f'<td data-value="{value.mean:.6f}"{seeds}>{shown}{tail}</td>'
