@@ -13,6 +13,7 @@ from yacs.config import CfgNode
 
 from cocoamix.clip import FrozenCLIP
 from cocoamix.clip.several import SeveralCLIPs
+from cocoamix.convergence import Movement, epochs_within
 from cocoamix.images import derive_seed
 from cocoamix.losses import make_loss
 from cocoamix.mixture import find_owners
@@ -36,6 +37,7 @@ class CoCoAMix(HandmadeTrainer):
     followed_keys = ("TEMPLATE", "STAGE", "OUT_CLASSES", "CLASS_TOKEN_POSITION")
 
     _still: tuple[Tensor, Tensor | None] | None = None  # features of a prompt that is not trained in this phase
+    second_stage: dict[str, Any] | None = None  # how long it was and why it ended, once it has
 
     def check_cfg(self, cfg: CfgNode) -> None:
         super().check_cfg(cfg)
@@ -57,8 +59,10 @@ class CoCoAMix(HandmadeTrainer):
         if settings.ENSEMBLE == "coa":
             self.register("coa_weights", self.weights, self._weight_optim())
             self._make_outclasses()
+        self.second_stage = None
         if self.two_stages:
-            self.max_epoch = self.cfg.OPTIM.MAX_EPOCH + self.weight_epochs
+            self.max_epoch = self.cfg.OPTIM.MAX_EPOCH + self._most_weight_epochs()
+            self._movement = Movement(self._pi())
         self.encode_handmade()
         if self.cfg.MODEL.INIT_WEIGHTS:
             self.load_initial("prompt_learner", self.cfg.MODEL.INIT_WEIGHTS)
@@ -69,8 +73,11 @@ class CoCoAMix(HandmadeTrainer):
 
     @property
     def weight_epochs(self) -> int:
-        """How long the second stage is."""
+        """How long the second stage is; 0 until the weights stand still."""
         return int(self.settings.WEIGHT_EPOCHS)
+
+    def _most_weight_epochs(self) -> int:
+        return self.weight_epochs or epochs_within(self.settings.WEIGHT_MAX_STEPS, len(self.train_loader_x))
 
     @property
     def context_seed(self) -> int:
@@ -100,7 +107,11 @@ class CoCoAMix(HandmadeTrainer):
         optim.defrost()
         optim.NAME, optim.LR = self.settings.WEIGHT_OPTIM, self.settings.WEIGHT_LR
         if self.settings.STAGE == "two":
-            optim.MAX_EPOCH = self.weight_epochs
+            # A warm-up spares a random prompt; weights alone would only lose the epoch.
+            optim.MAX_EPOCH, optim.WARMUP_EPOCH = self._most_weight_epochs(), 0
+            if not self.weight_epochs:
+                # No schedule can be laid out over a length that is not known; over the bound, it would hardly begin.
+                optim.LR_SCHEDULER, optim.STEPSIZE = "single_step", (-1,)
         return optim
 
     def choose_outclasses(self) -> list[str]:
@@ -145,7 +156,78 @@ class CoCoAMix(HandmadeTrainer):
     def before_epoch(self) -> None:
         super().before_epoch()
         # In the second stage the prompt stands still, and so do its features.
-        self._still = self._learned_features() if self.phase == "weights" else None
+        if self.phase != "weights":
+            self._still = None
+        elif self._still is None:
+            self._still = self._learned_features()
+
+    def view_of(self, epoch: int) -> int:
+        """A second stage of unknown length goes through the augmentations of the first again and encodes nothing."""
+        return super().view_of(epoch if not self.two_stages or self.weight_epochs else epoch % self.cfg.OPTIM.MAX_EPOCH)
+
+    def count_views(self) -> int:
+        known = not self.two_stages or bool(self.weight_epochs)
+        return super().count_views() if known else min(super().count_views(), self.cfg.OPTIM.MAX_EPOCH)
+
+    def after_epoch(self) -> None:
+        if self.phase == "weights":
+            self._look_for_the_end()
+        super().after_epoch()
+
+    def _look_for_the_end(self) -> None:
+        """End the second stage once its weights stand still, or its length or its bound is reached."""
+        moved = self._movement.after_epoch(self._pi(), self.num_batches)
+        last = self.epoch + 1 == self.max_epoch
+        epochs = self.epoch + 1 - self.cfg.OPTIM.MAX_EPOCH
+        how_far = "" if moved is None else f": pi moved by {moved:.6f} in the last round"
+        if self.weight_epochs:
+            ended = "length" if last else ""
+        elif moved is not None and moved < self.settings.WEIGHT_TOLERANCE:
+            ended = "converged"
+            print(f"The weights converged after {epochs} epochs{how_far}")
+        else:
+            ended = "bound" if last else ""
+            if last:
+                print(f"The weights stopped at the bound of {self.settings.WEIGHT_MAX_STEPS} steps{how_far}")
+        if ended:
+            pi_in, pi_out = self._pi()
+            steps = epochs * self.num_batches
+            self.max_epoch = self.epoch + 1
+            self.second_stage = {"epochs": epochs, "steps": steps, "ended": ended, "moved": moved}
+            self.second_stage |= {"pi_in": pi_in, "pi_out": pi_out}
+
+    @torch.no_grad()
+    def _pi(self) -> list[float]:
+        """Return the weight of the learned prompt, of several the last, for its own classes and for others."""
+        count = len(self.weights.relative()[0])
+        pi = self.weights.pi(torch.tensor([count, 0], device=self.device))[-1]
+        return [float(share) for share in pi]
+
+    def resume_state(self, epochs: int) -> dict[str, Any]:
+        state = super().resume_state(epochs)
+        if not self.two_stages:
+            return state
+        return {**state, "second_stage": {"movement": self._movement.state(), "ended": self.second_stage}}
+
+    def take_up(self, state: Mapping[str, Any]) -> None:
+        super().take_up(state)
+        if not self.two_stages:
+            return
+        self._movement.restore(state["second_stage"]["movement"])
+        self.second_stage = state["second_stage"]["ended"]
+        if self.second_stage is not None:
+            self.max_epoch = int(state["epoch"])
+
+    def epochs_of(self, name: str, done: int) -> int:
+        first = min(done, self.cfg.OPTIM.MAX_EPOCH) if self.two_stages else done
+        return done - first if self.two_stages and name == "coa_weights" else first
+
+    def take_up_origin(self, origin: Mapping[str, Any], done: int) -> None:
+        """Checkpoints alone tell whether the second stage has ended, not where a round of it stands: one begins."""
+        if self.two_stages:
+            self._movement = Movement(self._pi())
+            self.second_stage = origin.get("second_stage")
+            self.max_epoch = done if self.second_stage else self.max_epoch
 
     def _encode(self, learners: Sequence[PromptLearner]) -> Tensor:
         clip = cast(SeveralCLIPs, self.clip)
@@ -204,6 +286,8 @@ class CoCoAMix(HandmadeTrainer):
         told = super().provenance()
         if hasattr(self, "out_names"):
             told["out_classes"] = self.out_names
+        if self.second_stage is not None:
+            told["second_stage"] = self.second_stage
         return {**told, "templates": list(self.templates())}
 
     def follow(self, settings: Mapping[str, Any]) -> None:
@@ -216,6 +300,11 @@ class CoCoAMix(HandmadeTrainer):
             for mine, theirs in zip(self.learners, trained, strict=True):
                 mine.ctx = theirs.ctx
             self._models["prompt_learner"] = self.prompt_learner
+
+    def more_results(self) -> dict[str, Any]:
+        """Add how the second stage ended: of the loaded checkpoint, or of this training."""
+        ended = self.loaded_from.get("second_stage") if self.loaded_from else self.second_stage
+        return {**super().more_results(), **({"second_stage": ended} if ended else {})}
 
     def text_features(self) -> Tensor:
         return self._encode(self.learners)

@@ -94,10 +94,12 @@ def extend_cfg(cfg: CfgNode) -> None:
     _add(mix, "GAMMA", 2.0)  # of the focal loss
     _add(mix, "Q", 0.7)  # of the generalised cross-entropy, above 0 and at most 1
     _add(mix, "ENSEMBLE", "coa")  # coa (learned weights), uniform (equal weights), none (the learned prompt alone)
-    _add(mix, "STAGE", "one")  # one: weights learned with the prompt; two: after it, for WEIGHT_EPOCHS
-    _add(mix, "WEIGHT_EPOCHS", 10)  # epochs of the second stage
+    _add(mix, "STAGE", "one")  # one: weights learned with the prompt; two: after it, in a stage of their own
+    _add(mix, "WEIGHT_EPOCHS", 0)  # epochs of the second stage; 0 goes on until the weights stand still
+    _add(mix, "WEIGHT_TOLERANCE", 0.001)  # they do where pi moves by less than this in 50 steps, or an epoch if longer
+    _add(mix, "WEIGHT_MAX_STEPS", 5000)  # where they do not, the second stage ends after so many steps
     _add(mix, "WEIGHT_OPTIM", "sgd")  # optimizer of the weights
-    _add(mix, "WEIGHT_LR", 0.002)  # its learning rate; the schedule is OPTIM's
+    _add(mix, "WEIGHT_LR", 0.002)  # its learning rate; the schedule is OPTIM's, constant where WEIGHT_EPOCHS is 0
     _add(mix, "W_IN", 1.0)  # weight of the mixture's cross-entropy, which sets pi^in
     _add(mix, "W_OUT", 10.0)  # weight of the entropy loss, which sets pi^out
     _add(mix, "MARGIN", 0.2)  # by how much less sure the learned prompt must be of out-classes, 0 to 1
@@ -110,7 +112,7 @@ def extend_cfg(cfg: CfgNode) -> None:
     _add(fscil, "SHOTS", 5)  # images of each of those
     _add(fscil, "SPLIT", "auto")  # which images: cec (published, CIFAR-100), random (by SEED), auto (cec if there is)
     _add(fscil, "LAST_SESSION", -1)  # go on, or evaluate, up to this session; -1 for all
-    _add(fscil, "BASE_WEIGHT_EPOCHS", 2)  # CoCoAMixFSCIL: epochs of the weights in session 0
+    _add(fscil, "BASE_WEIGHT_EPOCHS", 2)  # CoCoAMixFSCIL: epochs of the weights in session 0; 0 until they stand still
     _add(fscil, "WEIGHT_EPOCHS", 100)  # and in each later session; TRAINER.COCOAMIX.WEIGHT_EPOCHS is not used
     _add(fscil, "TUNED_CLASSES", "session")  # CoOpFSCIL: its loss is over the session's classes, or all seen so far
 
@@ -307,7 +309,9 @@ def check_mix(node: CfgNode) -> None:
         ("W", 0, math.inf),
         ("GAMMA", 0, math.inf),
         ("Q", 1e-6, 1),
-        ("WEIGHT_EPOCHS", 1, math.inf),
+        ("WEIGHT_EPOCHS", 0, math.inf),
+        ("WEIGHT_TOLERANCE", 1e-9, 1),
+        ("WEIGHT_MAX_STEPS", 1, math.inf),
         ("WEIGHT_LR", 0, math.inf),
         ("W_IN", 0, math.inf),
         ("W_OUT", 0, math.inf),
@@ -337,8 +341,8 @@ def check_sessions(cfg: CfgNode) -> None:
         ("WAY", 1),
         ("SHOTS", 1),
         ("LAST_SESSION", -1),
-        ("BASE_WEIGHT_EPOCHS", 1),
-        ("WEIGHT_EPOCHS", 1),
+        ("BASE_WEIGHT_EPOCHS", 0),
+        ("WEIGHT_EPOCHS", 0),
     ):
         check_range(f"FSCIL.{key}", cfg.FSCIL[key], least, math.inf)
     if cfg.DATASET.NUM_SHOTS > 0:

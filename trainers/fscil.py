@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 import torch
 from dassl.engine import TRAINER_REGISTRY
@@ -116,6 +116,11 @@ class CoCoAMixFSCIL(SessionTrainer, CoCoAMix):
     @property
     def weight_epochs(self) -> int:
         return int(self.cfg.FSCIL.WEIGHT_EPOCHS if self.session else self.cfg.FSCIL.BASE_WEIGHT_EPOCHS)
+
+    def more_results(self) -> dict[str, Any]:
+        """Add how the second stage of each session ended."""
+        told = {key: value for key, value in super().more_results().items() if key != "second_stage"}
+        return {**told, "second_stages": [origin.get("second_stage") for origin in self.origins]}
 
     def longest(self) -> int:
         keys = self.cfg.FSCIL

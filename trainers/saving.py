@@ -209,7 +209,11 @@ class SavingTrainer(TrainerX):
         self._take_seed(state["seed"])
         self.best_result = state["best_result"]
         self.unreadable.update(state["unreadable"])
+        self.take_up(state)
         return int(state["epoch"])
+
+    def take_up(self, state: Mapping[str, Any]) -> None:
+        """Take what a subclass added to `resume_state`."""
 
     def _check_settings(self, path: Path, then: Mapping[str, Any], told: Mapping[str, Any]) -> None:
         """Refuse to go on from a run of other settings: the result would be of neither."""
@@ -247,15 +251,23 @@ class SavingTrainer(TrainerX):
                 self._take_seed(int(origin.get("seed", self.seed)))
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # torch expects optimizer steps in between
-                for _ in range(done if self._scheds[name] is not None else 0):
+                for _ in range(self.epochs_of(name, done) if self._scheds[name] is not None else 0):
                     self._scheds[name].step()
             if content.get("optimizer") and self._optims[name] is not None:
                 self._optims[name].load_state_dict(content["optimizer"])
+            self.take_up_origin(origin, done)
         best = directory / names[0] / checkpoints.BEST
         if best.is_file():
             result = checkpoints.load(best).get("val_result")
             self.best_result = result if isinstance(result, float) else self.best_result
         return done
+
+    def epochs_of(self, name: str, done: int) -> int:
+        """Return how many of the epochs that are done trained a model. For methods with stages."""
+        return done
+
+    def take_up_origin(self, origin: Mapping[str, Any], done: int) -> None:
+        """Take what a subclass added to `provenance`, of a checkpoint that training goes on from."""
 
     # ------------------------------------------------------------------ loading
 

@@ -261,6 +261,48 @@ def test_killed_and_resumed(run: Runner, monkeypatch: pytest.MonkeyPatch, sessio
     assert_same(run(*SETTINGS, name="whole", **MIX), resumed)
 
 
+def test_weights_of_sessions_have_no_warm_up(run: Runner) -> None:
+    """Both epochs of session 0 count, at the rates of a schedule over two epochs; the prompt has its warm-up."""
+    done = run(*SETTINGS, "FSCIL.LAST_SESSION", "1", **MIX)
+    rates = [float(rate) for rate in re.findall(r"epoch \[.*batch \[1/.* lr (\S+)", done.output)]
+    assert rates[:4] == pytest.approx([1e-5, 0.02, 0.002, 0.001])
+    # Session 1 has one step an epoch, after which the log shows the rate of the next.
+    assert rates[4:] == pytest.approx([0.02, 0.01, 0.0015, 0.0005, 0.0], abs=1e-9)
+    stages = done.results["second_stages"]
+    assert [(one["epochs"], one["ended"]) for one in stages] == [(2, "length"), (3, "length")]
+    assert [one["pi_in"] for one in stages] != [0.5, 0.5]
+
+
+def test_sessions_whose_weights_go_on_until_they_stand_still(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each after its own number of epochs; a run that is killed in both ends alike."""
+    from cocoamix.trainers.fscil import CoCoAMixFSCIL
+
+    settings = [*SHORT, "FSCIL.LAST_SESSION", "1", "FSCIL.BASE_WEIGHT_EPOCHS", "0", "FSCIL.WEIGHT_EPOCHS", "0"]
+    settings += ["TRAINER.COCOAMIX.WEIGHT_TOLERANCE", "0.5", "TRAINER.COCOAMIX.WEIGHT_MAX_STEPS", "60"]
+    settings += ["DATALOADER.TRAIN_X.BATCH_SIZE", "4"]  # six steps and one step an epoch
+    whole = run(*settings, name="whole", **MIX)
+    assert whole.status == 0, whole.output[-500:]
+    stages = whole.results["second_stages"]
+    assert [(one["epochs"], one["steps"]) for one in stages] == [(9, 54), (50, 50)]
+    assert [one["ended"] for one in stages] == ["converged", "converged"]
+    before_epoch = CoCoAMixFSCIL.before_epoch
+    for place in ((0, 5), (1, 30)):
+
+        def stop(self: Any, place: tuple[int, int] = place) -> None:
+            if (self.session, self.epoch) == place:
+                raise KeyboardInterrupt
+            before_epoch(self)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(CoCoAMixFSCIL, "before_epoch", stop)
+            assert run(*settings, **MIX).status == 130
+    resumed = run(*settings, **MIX)
+    assert_same(whole, resumed, sessions=2)
+    assert resumed.results["second_stages"] == stages
+    evaluated = run("--eval-only", "--model-dir", str(whole.folder), *settings, name="evaluated", **MIX)
+    assert evaluated.results["second_stages"] == stages
+
+
 def test_a_lost_session_is_kept_again(run: Runner) -> None:
     """The resume file of a finished run has all that its last session learned."""
     whole = run(*SHORT, **MIX)
