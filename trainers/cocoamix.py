@@ -16,7 +16,7 @@ from cocoamix.clip.several import SeveralCLIPs
 from cocoamix.convergence import Movement, epochs_within
 from cocoamix.images import derive_seed
 from cocoamix.losses import make_loss
-from cocoamix.mixture import find_owners
+from cocoamix.mixture import find_owners, share_one_pi
 from cocoamix.outclasses import make_outclasses
 from cocoamix.prompts import PromptLearner
 from cocoamix.registry import register
@@ -323,12 +323,17 @@ class CoCoAMix(HandmadeTrainer):
         self._owners = self.owners()
         self._mixed = bool((self._owners != self._owners[0]).any())
         if self.settings.ENSEMBLE == "coa":
-            pi = self.weights.pi(self._owners)[1]
-            print(f"Weight of the learned prompt: {float(pi.min()):.4f} to {float(pi.max()):.4f} over the classes")
+            pi = self.weights.pi(self._owners)
+            shown = float(pi[1].min()), float(pi[1].max())
+            print(f"Weight of the learned prompt: {shown[0]:.4f} to {shown[1]:.4f} over the classes")
+            self._centred = bool(self.settings.CENTRE) and not share_one_pi(pi)
+            if self._centred:
+                print("Similarities are centred over the classes (CENTRE)")
+                self.protocol["centred"] = True
 
     def model_inference(self, inputs: Tensor) -> Tensor:
         if self.settings.ENSEMBLE != "coa":
             return super().model_inference(inputs)
         features = self.encode(inputs)
         sides = torch.stack([features @ self.handmade.t(), features @ self._evaluated_features.t()])
-        return self.weights.logits(sides, self._owners, self._mixed)
+        return self.weights.logits(sides, self._owners, self._mixed, self._centred)

@@ -104,6 +104,7 @@ def extend_cfg(cfg: CfgNode) -> None:
     _add(mix, "W_OUT", 10.0)  # weight of the entropy loss, which sets pi^out
     _add(mix, "MARGIN", 0.2)  # by how much less sure the learned prompt must be of out-classes, 0 to 1
     _add(mix, "OUT_CLASSES", "word")  # made-up names: word (nouns), string (letters), both, none
+    _add(mix, "CENTRE", False)  # centre each prompt's similarities over the classes where these have different weights
     _add(mix, "DOMAIN", "auto")  # weights of a class by its name (auto), or all pi^in (in), or all pi^out (out)
 
     fscil = _node(cfg, "FSCIL")  # class-incremental sessions, of the trainers whose name ends in FSCIL

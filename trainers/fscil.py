@@ -14,6 +14,7 @@ from cocoamix import checkpoints
 from cocoamix.errors import UserError
 from cocoamix.fscil import SessionWeights, mixed_features, session_owners, session_weights
 from cocoamix.images import derive_seed
+from cocoamix.mixture import share_one_pi
 from cocoamix.prompts import PromptLearner
 from cocoamix.registry import register
 from cocoamix.weights import CoAWeights
@@ -145,6 +146,11 @@ class CoCoAMixFSCIL(SessionTrainer, CoCoAMix):
 
     # ------------------------------------------------------------------ evaluation
 
+    def describe_protocol(self) -> dict[str, Any]:
+        """Say that similarities are centred, unless all classes have the same weights anyway."""
+        centred = self.settings.CENTRE and self.settings.ENSEMBLE != "uniform"
+        return {**super().describe_protocol(), **({"centred": True} if centred else {})}
+
     def build_model(self) -> None:
         self._blocks: dict[tuple[int, int], Tensor] = {}
         super().build_model()
@@ -177,7 +183,8 @@ class CoCoAMixFSCIL(SessionTrainer, CoCoAMix):
         text = torch.stack(
             [torch.cat([self.block_features(prompt, block) for block in blocks]) for prompt in range(session + 2)]
         )
-        return mixed_features(text, self.mixture_weights(session))
+        weights = self.mixture_weights(session)
+        return mixed_features(text, weights, centred=bool(self.settings.CENTRE) and not share_one_pi(weights))
 
     def mixture_weights(self, session: int) -> Tensor:
         """Return the (K + 1, C) weights of the prompts up to `session` for each class seen up to it."""

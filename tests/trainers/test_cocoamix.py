@@ -219,6 +219,44 @@ def test_evaluation_follows_the_checkpoint(run: Runner, values: dict[str, object
     assert right.results["fingerprint"] == plain.results["fingerprint"]
 
 
+def test_centring(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Base and new have one weight each and stay as they are, bit by bit; all classes together are centred."""
+    from cocoamix.trainers.cocoamix import CoCoAMix
+
+    trained = run(*BASE, *keys(WEIGHT_LR=0.5), **MIX)  # so that the weights differ
+    seen: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
+    infer = CoCoAMix.model_inference
+
+    def watched(self: CoCoAMix, inputs: torch.Tensor) -> torch.Tensor:
+        logits = infer(self, inputs)
+        features = self.encode(inputs).double()
+        sides = [features @ text.double().t() for text in (self.handmade, self._evaluated_features)]
+        seen.append((logits, torch.stack(sides), self.weights.pi(self._owners).double()))
+        return logits
+
+    monkeypatch.setattr(CoCoAMix, "model_inference", watched)
+    evaluate = ["--eval-only", "--model-dir", str(trained.folder)]
+    for name in ("base", "new", "all"):
+        seen.clear()
+        off, on = (
+            run(*evaluate, *subset(BASE, name), *keys(CENTRE=value), name=f"{name}{value}", **MIX)
+            for value in (False, True)
+        )
+        half = len(seen) // 2
+        same = all(torch.equal(one[0], other[0]) for one, other in zip(seen[:half], seen[half:], strict=True))
+        assert same == (name != "all")
+        assert ("are centred" in on.output) == (name == "all")
+        assert on.results["config"]["TRAINER"]["COCOAMIX"]["CENTRE"]
+        assert (on.results["fingerprint"] == off.results["fingerprint"]) == (name != "all")
+        assert on.results["protocol"].get("centred", False) == (name == "all")
+        assert "as in training" not in on.output
+    logits, sides, pi = seen[-1]
+    wanted = 100 * ((sides - sides.mean(dim=2, keepdim=True)) * pi[:, None]).sum(dim=0)
+    torch.testing.assert_close(logits.double(), wanted, rtol=1e-3, atol=1e-3)
+    plain = 100 * (sides * pi[:, None]).sum(dim=0)
+    assert not torch.allclose(logits.double(), plain, atol=0.1)
+
+
 @pytest.mark.parametrize("kind", ["word", "string", "both", "none"])
 def test_kinds_of_out_classes(run: Runner, kind: str) -> None:
     done = run(*BASE, *keys(OUT_CLASSES=kind), "OPTIM.MAX_EPOCH", "2", **MIX)

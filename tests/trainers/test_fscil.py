@@ -134,6 +134,37 @@ def test_the_mixture_by_another_path(run: Runner, monkeypatch: pytest.MonkeyPatc
         assert torch.allclose(sums, torch.ones_like(sums), atol=1e-6)
 
 
+def test_centring(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Session 0 has one weight for all and stays as it is; later ones are centred by prompt, as their images see it."""
+    from cocoamix.trainers.fscil import CoCoAMixFSCIL
+
+    seen: list[Any] = []
+    original = CoCoAMixFSCIL.test
+    monkeypatch.setattr(CoCoAMixFSCIL, "test", lambda self, split=None: (seen.append(self), original(self, split))[1])
+    settings = [*SHORT, "FSCIL.LAST_SESSION", "2", "TRAINER.COCOAMIX.WEIGHT_LR", "5.0"]
+    trained = run(*settings, **MIX)
+    centre = ["TRAINER.COCOAMIX.CENTRE", "True"]
+    centred = run("--eval-only", "--model-dir", str(trained.folder), *settings, *centre, name="centred", **MIX)
+    assert centred.status == 0, centred.output[-500:]
+    off, on = seen[-2:]
+    assert on.settings.CENTRE != off.settings.CENTRE
+    assert torch.equal(off.classifier(0), on.classifier(0))
+    draw = torch.nn.functional.normalize(torch.randn(7, 128, generator=torch.Generator().manual_seed(0)), dim=1)
+    blocks = [[on.block_features(prompt, block) for block in range(3)] for prompt in range(4)]
+    similar = torch.stack([draw @ torch.cat(one).t() for one in blocks]).double()
+    pi = on.mixture_weights(2).double()
+    wanted = ((similar - similar.mean(dim=2, keepdim=True)) * pi[:, None]).sum(dim=0)
+    torch.testing.assert_close((draw @ on.classifier(2).t()).double(), wanted, rtol=1e-3, atol=1e-5)
+    assert not torch.allclose((draw @ off.classifier(2).t()).double(), wanted, atol=1e-3)
+    assert centred.results["protocol"]["centred"]
+    assert "centred" not in trained.results["protocol"]
+    assert centred.results["fingerprint"] != trained.results["fingerprint"]
+    assert "CENTRE is" not in centred.output
+    uniform = [*settings, *centre, "TRAINER.COCOAMIX.ENSEMBLE", "uniform"]
+    same = run("--eval-only", "--model-dir", str(trained.folder), *uniform, name="uniform", **MIX)
+    assert "centred" not in same.results["protocol"]
+
+
 def test_a_step_of_the_weights_by_another_path(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both losses of the weights in session 2, from the files of the sessions before it and its prompt at the time."""
     from cocoamix.trainers.fscil import CoCoAMixFSCIL
