@@ -28,6 +28,7 @@ OPTIMIZERS = ("adam", "amsgrad", "sgd", "rmsprop", "radam", "adamw")
 SAMPLERS = ("RandomSampler", "SequentialSampler", "RandomClassSampler", "RandomDomainSampler")
 ENSEMBLES = (7, 80)
 DOMAIN_KINDS = ("auto", "in", "out")
+WEIGHT_FITS = ("train", "heldout")
 CACHE_MODES = ("off", "test", "all")
 BAD_IMAGES = ("stop", "skip")
 TUNED_CLASSES = ("session", "seen")
@@ -98,12 +99,16 @@ def extend_cfg(cfg: CfgNode) -> None:
     _add(mix, "WEIGHT_EPOCHS", 0)  # epochs of the second stage; 0 goes on until the weights stand still
     _add(mix, "WEIGHT_TOLERANCE", 0.001)  # they do where pi moves by less than this in 50 steps, or an epoch if longer
     _add(mix, "WEIGHT_MAX_STEPS", 5000)  # where they do not, the second stage ends after so many steps
+    _add(
+        mix, "WEIGHT_FIT", "train"
+    )  # images that pi^in is fitted to: train (the paper's) or heldout (folds; needs STAGE two)
     _add(mix, "WEIGHT_OPTIM", "sgd")  # optimizer of the weights
     _add(mix, "WEIGHT_LR", 0.002)  # its learning rate; the schedule is OPTIM's, constant where WEIGHT_EPOCHS is 0
     _add(mix, "W_IN", 1.0)  # weight of the mixture's cross-entropy, which sets pi^in
     _add(mix, "W_OUT", 10.0)  # weight of the entropy loss, which sets pi^out
     _add(mix, "MARGIN", 0.2)  # by how much less sure the learned prompt must be of out-classes, 0 to 1
     _add(mix, "OUT_CLASSES", "word")  # made-up names: word (nouns), string (letters), both, none
+    _add(mix, "CALIBRATED", False)  # evaluate at the temperature that WEIGHT_FIT heldout fits; no accuracy changes
     _add(mix, "CENTRE", False)  # centre each prompt's similarities over the classes where these have different weights
     _add(mix, "DOMAIN", "auto")  # weights of a class by its name (auto), or all pi^in (in), or all pi^out (out)
 
@@ -301,6 +306,7 @@ def check_mix(node: CfgNode) -> None:
     for key, allowed in (
         ("LOSS", LOSSES),
         ("STAGE", STAGES),
+        ("WEIGHT_FIT", WEIGHT_FITS),
         ("WEIGHT_OPTIM", OPTIMIZERS),
         ("OUT_CLASSES", OUT_CLASS_KINDS),
         ("DOMAIN", DOMAIN_KINDS),
@@ -320,6 +326,11 @@ def check_mix(node: CfgNode) -> None:
     ):
         check_range(f"TRAINER.COCOAMIX.{key}", node[key], least, most)
     check_backbones("COCOAMIX", node)
+    if node.WEIGHT_FIT == "heldout" and node.ENSEMBLE == "coa" and node.STAGE != "two":
+        raise UserError(
+            f"TRAINER.COCOAMIX.WEIGHT_FIT is heldout, but STAGE is {node.STAGE}: held-out weights are fitted after the "
+            "prompt, at CLIP's temperature. Use STAGE two, or WEIGHT_FIT train."
+        )
 
 
 def check_backbones(section: str, node: CfgNode) -> None:

@@ -101,6 +101,9 @@ class CoCoAMixFSCIL(SessionTrainer, CoCoAMix):
                 f"TRAINER.COCOAMIX.STAGE is {mix.STAGE}, but the weights of sessions are learned after their prompts, "
                 "under one temperature: use STAGE two."
             )
+        for key, value in (("WEIGHT_FIT", "train"), ("CALIBRATED", False)):
+            if mix[key] != value:
+                raise UserError(f"TRAINER.COCOAMIX.{key} is {mix[key]}, but sessions have no folds: use {value}.")
         if mix.DOMAIN != "auto":
             raise UserError(f"TRAINER.COCOAMIX.DOMAIN is {mix.DOMAIN}, but sessions tell whose a class is: use auto.")
 
@@ -168,12 +171,12 @@ class CoCoAMixFSCIL(SessionTrainer, CoCoAMix):
             if prompt == 0:
                 self._blocks[key] = self.clip.encode_classes(names, self.templates())
             else:
-                self._blocks[key] = self._encode(self._learners_of(prompt - 1, names))
+                self._blocks[key] = self.encode_learners(self._learners_of(prompt - 1, names))
         return self._blocks[key]
 
     def _learners_of(self, session: int, names: Sequence[str]) -> list[PromptLearner]:
         """Return a finished session's prompt before other names."""
-        learners = [self._learner(clip, names) for clip in self.backbones]
+        learners = [self.make_learner(clip, names) for clip in self.backbones]
         module: nn.Module = learners[0] if len(learners) == 1 else nn.ModuleList(learners)
         checkpoints.load_into(module, self.kept[session]["prompt_learner"], f"session {session}")
         return learners

@@ -66,7 +66,7 @@ class SavingTrainer(TrainerX):
         model_name: str = "",
     ) -> None:
         """Write every registered model in CoOp's layout."""
-        for name in self.get_model_names():
+        for name in self.saved_models():
             schedule = self._scheds[name]
             state = checkpoints.plain_schedule(schedule) if schedule is not None else None
             content = {
@@ -85,6 +85,10 @@ class SavingTrainer(TrainerX):
                 print(f"Checkpoint saved to {path}")
                 if file != checkpoints.BEST:
                     checkpoints.point_to(path)
+
+    def saved_models(self) -> list[str]:
+        """Return the models that have checkpoints. For methods that train others on the way."""
+        return list(self.get_model_names())
 
     def provenance(self) -> dict[str, Any]:
         """Return what a checkpoint must tell about itself to be used rightly."""
@@ -196,6 +200,7 @@ class SavingTrainer(TrainerX):
         if missing:
             raise UserError(f"{path} is not a state to resume from: it has no {', '.join(missing)}. Delete it.")
         self._check_settings(path, state["settings"], state["protocol"])
+        self.prepare_for(state)
         if set(state["models"]) != set(self._models):
             raise UserError(f"{path} holds the models {', '.join(state['models'])}, not {', '.join(self._models)}.")
         for name, tensors in state["models"].items():
@@ -211,6 +216,9 @@ class SavingTrainer(TrainerX):
         self.unreadable.update(state["unreadable"])
         self.take_up(state)
         return int(state["epoch"])
+
+    def prepare_for(self, state: Mapping[str, Any]) -> None:
+        """Build what a state has that is not there from the start. For subclasses."""
 
     def take_up(self, state: Mapping[str, Any]) -> None:
         """Take what a subclass added to `resume_state`."""

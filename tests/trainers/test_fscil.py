@@ -615,6 +615,11 @@ def test_testing_is_no_setting_of_the_training(run: Runner) -> None:
         (["DATASET.NUM_SHOTS", "4"], "DATASET.NUM_SHOTS is 4, but session 0 has all images"),
         (["TRAINER.COCOAMIX.STAGE", "one"], "use STAGE two"),
         (["TRAINER.COCOAMIX.DOMAIN", "in"], "use auto"),
+        (
+            ["TRAINER.COCOAMIX.WEIGHT_FIT", "heldout"],
+            "WEIGHT_FIT is heldout, but sessions have no folds",
+        ),
+        (["TRAINER.COCOAMIX.CALIBRATED", "True"], "CALIBRATED is True, but sessions have no folds"),
     ],
 )
 def test_refusals(run: Runner, extra: list[str], message: str) -> None:
