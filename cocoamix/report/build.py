@@ -238,7 +238,9 @@ def build_sessions(runs: Sequence[Run], options: Options, inventory: Inventory, 
         return []
     section = Section("fscil", "Few-shot class-incremental learning")
     datasets = sort_datasets(run.dataset for run in chosen)
-    by_dataset = {dataset: _kinds_of_sessions([run for run in chosen if run.dataset == dataset]) for dataset in datasets}
+    by_dataset = {
+        dataset: _kinds_of_sessions([run for run in chosen if run.dataset == dataset]) for dataset in datasets
+    }
     if len(datasets) > 1 and all(len(kinds) == 1 for kinds in by_dataset.values()):
         _average_sessions(section, chosen, datasets, options, inventory)
     for dataset, kinds in by_dataset.items():
