@@ -39,13 +39,18 @@ def session_weights(kind: str, inside: Tensor, outside: Tensor, owner: Tensor) -
     return (prompts[:, None] == owner[None, :]).float()
 
 
-def mixed_features(text: Tensor, weights: Tensor) -> Tensor:
+def mixed_features(text: Tensor, weights: Tensor, centred: bool = False) -> Tensor:
     """Return (C, D) vectors whose product with an image feature is the mixture of the prompts' similarities.
 
     text: (K + 1, C, D) text features of each prompt; weights: (K + 1, C).
+    centred: whether each prompt's similarities are centred over the classes first: see `mixture.centre`. They are
+    linear in the text features, so that centring these is the same.
     The vectors are not of unit length, and must not be made so.
     """
-    return torch.einsum("kcd,kc->cd", text.float(), weights.float())
+    text = text.float()
+    if centred:
+        text = text - text.mean(dim=1, keepdim=True)
+    return torch.einsum("kcd,kc->cd", text, weights.float())
 
 
 class SessionWeights(CoAWeights):

@@ -35,6 +35,21 @@ def class_weights(inside: Tensor, outside: Tensor, owner: Tensor) -> Tensor:
     return class_logits(inside, outside, owner).softmax(dim=0)
 
 
+def share_one_pi(weights: Tensor) -> bool:
+    """Say whether all classes have the same (K + 1, C) weights."""
+    return bool((weights == weights[:, :1]).all())
+
+
+def centre(similarities: Tensor) -> Tensor:
+    """Return (..., C) similarities minus their mean over the classes.
+
+    Adding a constant to all similarities of a prompt changes none of its own predictions. Where classes weigh the
+    prompt differently, it would favour those that weigh it more, so the mean is taken out before they are mixed.
+    """
+    similarities = similarities.float()
+    return similarities - similarities.mean(dim=-1, keepdim=True)
+
+
 def mix(similarities: Tensor, weights: Tensor) -> Tensor:
     """Return the (B, C) weighted sum of (K + 1, B, C) similarities by (K + 1, C) weights."""
     return torch.einsum("kbc,kc->bc", similarities.float(), weights.float())

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from .errors import check_choice
-from .mixture import class_weights, mix
+from .mixture import centre, class_weights, mix
 
 STAGES = ("one", "two")
 
@@ -48,17 +48,18 @@ class CoAWeights(nn.Module):
         """Return the (K + 1, C) weights of the prompts for each class."""
         return class_weights(*self.relative(), owner)
 
-    def logits(self, similarities: Tensor, owner: Tensor, mixed: bool) -> Tensor:
+    def logits(self, similarities: Tensor, owner: Tensor, mixed: bool, centred: bool = False) -> Tensor:
         """Return the (B, C) logits of the mixture of (K + 1, B, C) similarities.
 
         mixed: whether the classes have different owners. One stage uses the learned total scale where they have not;
         in a mixed label space the scale is CLIP's for every class, so that none gains from a larger total.
+        centred: whether each prompt's similarities are centred over the classes first: see `mixture.centre`.
         """
         pi = self.pi(owner)
         scale: Tensor | float = self.logit_scale
         if self.stage == "one" and not mixed:
             scale = self.logit_scale / pi[0, 0]  # sum_i 1/tau_i = (1/tau_0) / pi_0
-        return mix(similarities, pi) * scale
+        return mix(centre(similarities) if centred else similarities, pi) * scale
 
     def in_logits(self, similarities: Tensor) -> Tensor:
         """Return the logits of (K + 1, B, C) similarities of classes of the last prompt. Reaches the weights only."""

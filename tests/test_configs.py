@@ -53,6 +53,11 @@ def test_settings_of_the_paper() -> None:
         assert (optim.LR_SCHEDULER, optim.WARMUP_EPOCH, optim.WARMUP_CONS_LR) == ("cosine", 1, 1e-5)
     assert (base.MODEL.BACKBONE.NAME, base.TRAINER.COCOAMIX.W, base.TRAINER.COCOAMIX.W_IN) == ("ViT-B/16", 5.0, 1.0)
     assert (transfer.TRAINER.COCOAMIX.W, transfer.TRAINER.COCOAMIX.W_IN) == (7.0, 2.0)
+    two = load(folder / "vit_b16_ep50_two_stage.yaml").TRAINER.COCOAMIX
+    assert (two.STAGE, two.W, two.W_IN, two.W_OUT, two.MARGIN, two.WEIGHT_EPOCHS) == ("two", 5.0, 1.0, 8.0, 0.2, 0)
+    held = load(folder / "vit_b16_ep50_heldout.yaml").TRAINER.COCOAMIX
+    assert (two.WEIGHT_FIT, held.WEIGHT_FIT) == ("train", "heldout")
+    assert {**held, "WEIGHT_FIT": "train"} == dict(two)
     assert list(several.TRAINER.COCOAMIX.BACKBONES) == ["RN50", "RN101", "ViT-B/16", "ViT-B/32"]
 
 

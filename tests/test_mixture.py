@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cocoamix.mixture import class_weights, find_owners, mix
+from cocoamix.fscil import mixed_features
+from cocoamix.mixture import centre, class_weights, find_owners, mix, share_one_pi
 from cocoamix.weights import CoAWeights, entropy
 
 SCALE = 100.0
@@ -78,6 +79,48 @@ def test_weights_of_every_class_sum_to_one(seed: int, prompts: int, classes: int
     assert weights.shape == (prompts + 1, classes)
     assert (weights >= 0).all()
     torch.testing.assert_close(weights.sum(dim=0), torch.ones(classes))
+
+
+@given(
+    seed=st.integers(0, 10**6),
+    prompts=st.integers(2, 5),
+    which=st.integers(0, 4),
+    offset=st.floats(0.05, 1.0),
+    sign=st.sampled_from((-1, 1)),
+)
+@settings(max_examples=60, deadline=None)
+def test_a_constant_added_to_a_prompt_changes_nothing_once_centred(
+    seed: int, prompts: int, which: int, offset: float, sign: int
+) -> None:
+    """A constant of its own for each image; without centring it moves probabilities between owned and other classes."""
+    generator = torch.Generator().manual_seed(seed)
+    s = similarities(seed, prompts)
+    owner = torch.tensor([1, 1, 1, 0, 0, prompts - 1, prompts - 1, 0])
+    pi = class_weights(torch.full((prompts - 1,), 2.0), torch.full((prompts - 1,), -2.0), owner)
+    moved = s.clone()
+    constants = sign * offset * (0.5 + torch.rand(6, generator=generator))
+    moved[which % prompts] += constants[:, None]
+    before, after = (SCALE * mix(centre(one), pi) for one in (s, moved))
+    torch.testing.assert_close(before.softmax(dim=1), after.softmax(dim=1), rtol=1e-3, atol=1e-4)
+    sure = before.topk(2, dim=1).values
+    decided = sure[:, 0] - sure[:, 1] > 1e-3
+    assert torch.equal(before.argmax(dim=1)[decided], after.argmax(dim=1)[decided])
+    if which % prompts in (1, prompts - 1):  # which own classes
+        before, after = ((SCALE * mix(one, pi)).log_softmax(dim=1) for one in (s, moved))
+        assert (before - after).abs().max() > 0.5
+
+
+def test_centred_text_features_are_centred_similarities() -> None:
+    generator = torch.Generator().manual_seed(3)
+    text, images = torch.randn(3, 8, 16, generator=generator), torch.randn(6, 16, generator=generator)
+    owner = torch.tensor([1, 1, 1, 2, 2, 2, 2, 2])
+    pi = class_weights(torch.tensor([1.0, 0.5]), torch.tensor([-1.0, 0.2]), owner)
+    by_similarities = mix(centre(torch.einsum("bd,kcd->kbc", images, text)), pi)
+    torch.testing.assert_close(images @ mixed_features(text, pi, centred=True).t(), by_similarities)
+    assert not torch.allclose(images @ mixed_features(text, pi).t(), by_similarities, atol=0.1)
+    assert not share_one_pi(pi)
+    assert share_one_pi(pi[:, 3:])
+    assert share_one_pi(torch.full((3, 8), 1 / 3))
 
 
 def test_owners_by_name() -> None:

@@ -187,6 +187,18 @@ class CLIPTrainer(FrozenTrainer):
 
     # ------------------------------------------------------------------ training
 
+    def train(self) -> None:  # type: ignore[override]
+        """Go through the epochs by Dassl's hooks. Unlike in Dassl's own loop, a hook may change `max_epoch`."""
+        self.before_train()
+        epoch = self.start_epoch
+        while epoch < self.max_epoch:
+            self.epoch = epoch
+            self.before_epoch()
+            self.run_epoch()
+            self.after_epoch()
+            epoch += 1
+        self.after_train()
+
     def before_epoch(self) -> None:
         """Seed the epoch, so that it is the same whatever came before: a resume, a test, another run."""
         super().before_epoch()

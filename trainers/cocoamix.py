@@ -15,18 +15,18 @@ from cocoamix.clip import FrozenCLIP
 from cocoamix.clip.several import SeveralCLIPs
 from cocoamix.images import derive_seed
 from cocoamix.losses import make_loss
-from cocoamix.mixture import find_owners
+from cocoamix.mixture import find_owners, share_one_pi
 from cocoamix.outclasses import make_outclasses
 from cocoamix.prompts import PromptLearner
 from cocoamix.registry import register
 from cocoamix.weights import CoAWeights
 
 from . import config
-from .handmade import HandmadeTrainer
+from .folds import FoldTrainer
 
 
 @register(TRAINER_REGISTRY)
-class CoCoAMix(HandmadeTrainer):
+class CoCoAMix(FoldTrainer):
     """One learned prompt (K = 1) beside the hand-crafted one, on one or several backbones."""
 
     section = "COCOAMIX"
@@ -54,11 +54,11 @@ class CoCoAMix(HandmadeTrainer):
         self.register("prompt_learner", self.prompt_learner, self.cfg.OPTIM)
         self.weights = self.make_weights().to(self.device)
         self.two_stages = settings.ENSEMBLE == "coa" and settings.STAGE == "two"
+        self.plan_folds()
         if settings.ENSEMBLE == "coa":
             self.register("coa_weights", self.weights, self._weight_optim())
             self._make_outclasses()
-        if self.two_stages:
-            self.max_epoch = self.cfg.OPTIM.MAX_EPOCH + self.weight_epochs
+        self.plan_stages()
         self.encode_handmade()
         if self.cfg.MODEL.INIT_WEIGHTS:
             self.load_initial("prompt_learner", self.cfg.MODEL.INIT_WEIGHTS)
@@ -68,16 +68,11 @@ class CoCoAMix(HandmadeTrainer):
         return CoAWeights(self.clip.logit_scale, stage=self.settings.STAGE)
 
     @property
-    def weight_epochs(self) -> int:
-        """How long the second stage is."""
-        return int(self.settings.WEIGHT_EPOCHS)
-
-    @property
     def context_seed(self) -> int:
         """What a random context is drawn from."""
         return derive_seed(self.seed, "context")
 
-    def _learner(self, clip: FrozenCLIP, names: Sequence[str]) -> PromptLearner:
+    def make_learner(self, clip: FrozenCLIP, names: Sequence[str], seed: int | None = None) -> PromptLearner:
         settings = self.settings
         return PromptLearner(
             clip,
@@ -85,11 +80,11 @@ class CoCoAMix(HandmadeTrainer):
             n_ctx=settings.N_CTX,
             ctx_init=config.context_words(settings.CTX_INIT),
             position=settings.CLASS_TOKEN_POSITION,
-            seed=self.context_seed,
+            seed=self.context_seed if seed is None else seed,
         )
 
     def _make_learners(self) -> None:
-        self.learners = [self._learner(clip, self.classnames) for clip in self.backbones]
+        self.learners = [self.make_learner(clip, self.classnames) for clip in self.backbones]
         # A single prompt keeps CoOp's keys in its checkpoint.
         several = len(self.learners) > 1
         self.prompt_learner: nn.Module = nn.ModuleList(self.learners) if several else self.learners[0]
@@ -100,7 +95,11 @@ class CoCoAMix(HandmadeTrainer):
         optim.defrost()
         optim.NAME, optim.LR = self.settings.WEIGHT_OPTIM, self.settings.WEIGHT_LR
         if self.settings.STAGE == "two":
-            optim.MAX_EPOCH = self.weight_epochs
+            # A warm-up spares a random prompt; weights alone would only lose the epoch.
+            optim.MAX_EPOCH, optim.WARMUP_EPOCH = self.most_weight_epochs(), 0
+            if not self.weight_epochs:
+                # No schedule can be laid out over a length that is not known; over the bound, it would hardly begin.
+                optim.LR_SCHEDULER, optim.STEPSIZE = "single_step", (-1,)
         return optim
 
     def choose_outclasses(self) -> list[str]:
@@ -116,60 +115,44 @@ class CoCoAMix(HandmadeTrainer):
         if not self.out_names:
             return
         self.out_handmade = self.clip.encode_classes(self.out_names, self.templates())
-        self.out_learners = [self._learner(clip, self.out_names) for clip in self.backbones]
+        self.out_learners = [self.make_learner(clip, self.out_names) for clip in self.backbones]
         for mine, theirs in zip(self.out_learners, self.learners, strict=True):
             mine.ctx = theirs.ctx  # the same context before other names
 
     # ------------------------------------------------------------------ training
 
-    @property
-    def phase(self) -> str:
-        """What is trained now: the prompt, the weights, or both."""
-        if self.settings.ENSEMBLE != "coa":
-            return "prompt"
-        if not self.two_stages:
-            return "both"
-        return "prompt" if self.epoch < self.cfg.OPTIM.MAX_EPOCH else "weights"
-
-    def active_models(self) -> list[str]:
-        return {"prompt": ["prompt_learner"], "weights": ["coa_weights"], "both": ["prompt_learner", "coa_weights"]}[
-            self.phase
-        ]
-
-    def update_lr(self, names: Any = None) -> None:
-        super().update_lr(names or self.active_models())
-
-    def get_current_lr(self, names: Any = None) -> float:
-        return float(super().get_current_lr(names or self.active_models()))
-
     def before_epoch(self) -> None:
         super().before_epoch()
         # In the second stage the prompt stands still, and so do its features.
-        self._still = self._learned_features() if self.phase == "weights" else None
+        if self.phase != "weights":
+            self._still = None
+        elif self._still is None:
+            self._still = self._learned_features()
 
-    def _encode(self, learners: Sequence[PromptLearner]) -> Tensor:
+    def encode_learners(self, learners: Sequence[PromptLearner]) -> Tensor:
         clip = cast(SeveralCLIPs, self.clip)
         return clip.encode_prompts([learner() for learner in learners])
 
     @torch.no_grad()
     def _learned_features(self) -> tuple[Tensor, Tensor | None]:
-        return self._encode(self.learners), self._out_features()
+        return self.encode_learners(self.learners), self._out_features()
 
     @torch.no_grad()
     def _out_features(self) -> Tensor | None:
-        return self._encode(self.out_learners) if self.settings.ENSEMBLE == "coa" and self.out_names else None
+        return self.encode_learners(self.out_learners) if self.settings.ENSEMBLE == "coa" and self.out_names else None
 
     def compute_loss(self, image_features: Tensor, labels: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         """Return the loss of the phase. The prompt's loss never reaches the weights, nor theirs the prompt."""
         terms: dict[str, Tensor] = {}
         total: Tensor | float = 0.0
-        text = self._encode(self.learners) if self._still is None else self._still[0]
+        learners = self.fold_learners if self.phase == "fold" else self.learners
+        text = self.encode_learners(learners) if self._still is None else self._still[0]
         special = image_features @ text.t()
         alone = self.clip.logit_scale * special
         if self.phase != "weights":
             prompt_loss, terms = self.loss(alone, labels)
             total = total + prompt_loss
-        if self.phase == "prompt":
+        if self.phase in ("prompt", "fold"):
             return {"loss": cast(Tensor, total), **terms}, alone
         return self._weight_terms(image_features, special.detach(), labels, total, terms), alone
 
@@ -185,7 +168,8 @@ class CoCoAMix(HandmadeTrainer):
         others = [image_features @ text.t() for text in self.other_prompts()]
         mixed = self.weights.in_logits(torch.stack([*others, special]))
         terms["mix"] = F.cross_entropy(mixed, labels)
-        total = total + settings.W_IN * terms["mix"]
+        if not self.folds:  # else pi^in is fitted to held-out images, and stays
+            total = total + settings.W_IN * terms["mix"]
         out = self._out_features() if self._still is None else self._still[1]
         if out is not None:
             sides = torch.stack([image_features @ self.out_handmade.t(), image_features @ out.t()])
@@ -218,7 +202,7 @@ class CoCoAMix(HandmadeTrainer):
             self._models["prompt_learner"] = self.prompt_learner
 
     def text_features(self) -> Tensor:
-        return self._encode(self.learners)
+        return self.encode_learners(self.learners)
 
     def owners(self) -> Tensor:
         """Return 1 for each current class that the prompt was trained on, else 0."""
@@ -234,12 +218,20 @@ class CoCoAMix(HandmadeTrainer):
         self._owners = self.owners()
         self._mixed = bool((self._owners != self._owners[0]).any())
         if self.settings.ENSEMBLE == "coa":
-            pi = self.weights.pi(self._owners)[1]
-            print(f"Weight of the learned prompt: {float(pi.min()):.4f} to {float(pi.max()):.4f} over the classes")
+            pi = self.weights.pi(self._owners)
+            temperature = self.temperature()
+            self._calibration = 1.0 if temperature is None else 1 / (temperature * self.clip.logit_scale)
+            shown = float(pi[1].min()), float(pi[1].max())
+            print(f"Weight of the learned prompt: {shown[0]:.4f} to {shown[1]:.4f} over the classes")
+            self._centred = bool(self.settings.CENTRE) and not share_one_pi(pi)
+            if self._centred:
+                print("Similarities are centred over the classes (CENTRE)")
+                self.protocol["centred"] = True
 
     def model_inference(self, inputs: Tensor) -> Tensor:
         if self.settings.ENSEMBLE != "coa":
             return super().model_inference(inputs)
         features = self.encode(inputs)
         sides = torch.stack([features @ self.handmade.t(), features @ self._evaluated_features.t()])
-        return self.weights.logits(sides, self._owners, self._mixed)
+        logits = self.weights.logits(sides, self._owners, self._mixed, self._centred)
+        return logits if self._calibration == 1 else logits * self._calibration

@@ -28,6 +28,7 @@ OPTIMIZERS = ("adam", "amsgrad", "sgd", "rmsprop", "radam", "adamw")
 SAMPLERS = ("RandomSampler", "SequentialSampler", "RandomClassSampler", "RandomDomainSampler")
 ENSEMBLES = (7, 80)
 DOMAIN_KINDS = ("auto", "in", "out")
+WEIGHT_FITS = ("train", "heldout")
 CACHE_MODES = ("off", "test", "all")
 BAD_IMAGES = ("stop", "skip")
 TUNED_CLASSES = ("session", "seen")
@@ -94,14 +95,21 @@ def extend_cfg(cfg: CfgNode) -> None:
     _add(mix, "GAMMA", 2.0)  # of the focal loss
     _add(mix, "Q", 0.7)  # of the generalised cross-entropy, above 0 and at most 1
     _add(mix, "ENSEMBLE", "coa")  # coa (learned weights), uniform (equal weights), none (the learned prompt alone)
-    _add(mix, "STAGE", "one")  # one: weights learned with the prompt; two: after it, for WEIGHT_EPOCHS
-    _add(mix, "WEIGHT_EPOCHS", 10)  # epochs of the second stage
+    _add(mix, "STAGE", "one")  # one: weights learned with the prompt; two: after it, in a stage of their own
+    _add(mix, "WEIGHT_EPOCHS", 0)  # epochs of the second stage; 0 goes on until the weights stand still
+    _add(mix, "WEIGHT_TOLERANCE", 0.001)  # they do where pi moves by less than this in 50 steps, or an epoch if longer
+    _add(mix, "WEIGHT_MAX_STEPS", 5000)  # where they do not, the second stage ends after so many steps
+    _add(
+        mix, "WEIGHT_FIT", "train"
+    )  # images that pi^in is fitted to: train (the paper's) or heldout (folds; needs STAGE two)
     _add(mix, "WEIGHT_OPTIM", "sgd")  # optimizer of the weights
-    _add(mix, "WEIGHT_LR", 0.002)  # its learning rate; the schedule is OPTIM's
+    _add(mix, "WEIGHT_LR", 0.002)  # its learning rate; the schedule is OPTIM's, constant where WEIGHT_EPOCHS is 0
     _add(mix, "W_IN", 1.0)  # weight of the mixture's cross-entropy, which sets pi^in
     _add(mix, "W_OUT", 10.0)  # weight of the entropy loss, which sets pi^out
     _add(mix, "MARGIN", 0.2)  # by how much less sure the learned prompt must be of out-classes, 0 to 1
     _add(mix, "OUT_CLASSES", "word")  # made-up names: word (nouns), string (letters), both, none
+    _add(mix, "CALIBRATED", False)  # evaluate at the temperature that WEIGHT_FIT heldout fits; no accuracy changes
+    _add(mix, "CENTRE", False)  # centre each prompt's similarities over the classes where these have different weights
     _add(mix, "DOMAIN", "auto")  # weights of a class by its name (auto), or all pi^in (in), or all pi^out (out)
 
     fscil = _node(cfg, "FSCIL")  # class-incremental sessions, of the trainers whose name ends in FSCIL
@@ -110,7 +118,7 @@ def extend_cfg(cfg: CfgNode) -> None:
     _add(fscil, "SHOTS", 5)  # images of each of those
     _add(fscil, "SPLIT", "auto")  # which images: cec (published, CIFAR-100), random (by SEED), auto (cec if there is)
     _add(fscil, "LAST_SESSION", -1)  # go on, or evaluate, up to this session; -1 for all
-    _add(fscil, "BASE_WEIGHT_EPOCHS", 2)  # CoCoAMixFSCIL: epochs of the weights in session 0
+    _add(fscil, "BASE_WEIGHT_EPOCHS", 2)  # CoCoAMixFSCIL: epochs of the weights in session 0; 0 until they stand still
     _add(fscil, "WEIGHT_EPOCHS", 100)  # and in each later session; TRAINER.COCOAMIX.WEIGHT_EPOCHS is not used
     _add(fscil, "TUNED_CLASSES", "session")  # CoOpFSCIL: its loss is over the session's classes, or all seen so far
 
@@ -298,6 +306,7 @@ def check_mix(node: CfgNode) -> None:
     for key, allowed in (
         ("LOSS", LOSSES),
         ("STAGE", STAGES),
+        ("WEIGHT_FIT", WEIGHT_FITS),
         ("WEIGHT_OPTIM", OPTIMIZERS),
         ("OUT_CLASSES", OUT_CLASS_KINDS),
         ("DOMAIN", DOMAIN_KINDS),
@@ -307,7 +316,9 @@ def check_mix(node: CfgNode) -> None:
         ("W", 0, math.inf),
         ("GAMMA", 0, math.inf),
         ("Q", 1e-6, 1),
-        ("WEIGHT_EPOCHS", 1, math.inf),
+        ("WEIGHT_EPOCHS", 0, math.inf),
+        ("WEIGHT_TOLERANCE", 1e-9, 1),
+        ("WEIGHT_MAX_STEPS", 1, math.inf),
         ("WEIGHT_LR", 0, math.inf),
         ("W_IN", 0, math.inf),
         ("W_OUT", 0, math.inf),
@@ -315,6 +326,11 @@ def check_mix(node: CfgNode) -> None:
     ):
         check_range(f"TRAINER.COCOAMIX.{key}", node[key], least, most)
     check_backbones("COCOAMIX", node)
+    if node.WEIGHT_FIT == "heldout" and node.ENSEMBLE == "coa" and node.STAGE != "two":
+        raise UserError(
+            f"TRAINER.COCOAMIX.WEIGHT_FIT is heldout, but STAGE is {node.STAGE}: held-out weights are fitted after the "
+            "prompt, at CLIP's temperature. Use STAGE two, or WEIGHT_FIT train."
+        )
 
 
 def check_backbones(section: str, node: CfgNode) -> None:
@@ -337,8 +353,8 @@ def check_sessions(cfg: CfgNode) -> None:
         ("WAY", 1),
         ("SHOTS", 1),
         ("LAST_SESSION", -1),
-        ("BASE_WEIGHT_EPOCHS", 1),
-        ("WEIGHT_EPOCHS", 1),
+        ("BASE_WEIGHT_EPOCHS", 0),
+        ("WEIGHT_EPOCHS", 0),
     ):
         check_range(f"FSCIL.{key}", cfg.FSCIL[key], least, math.inf)
     if cfg.DATASET.NUM_SHOTS > 0:

@@ -53,6 +53,10 @@ class FrozenTrainer(SavingTrainer):
         views = protocol.views(self.cfg, self.longest())
         return epoch % views if views else epoch
 
+    def count_views(self) -> int:
+        """Return how many augmentations of its pictures a training shows."""
+        return min(protocol.views(self.cfg, self.longest()) or self.max_epoch, self.max_epoch)
+
     def declare_views(self) -> None:
         """Say where CACHE.VIEWS makes this another protocol than CoOp's."""
         views = protocol.views(self.cfg, self.longest())
@@ -70,7 +74,7 @@ class FrozenTrainer(SavingTrainer):
         items.view = view
         if self.features is None or self.cfg.CACHE.MODE != "all" or shown:
             return
-        last = min(protocol.views(self.cfg, self.longest()) or self.max_epoch, self.max_epoch) - 1
+        last = self.count_views() - 1
         split = f"train-seed{self.seed}" if items.is_random else "train"
         self.features.load(self._source(loader, split), view, last, self.note_unreadable)
         loader.num_workers = 0  # nothing is left to do for them

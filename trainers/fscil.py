@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 import torch
 from dassl.engine import TRAINER_REGISTRY
@@ -14,6 +14,7 @@ from cocoamix import checkpoints
 from cocoamix.errors import UserError
 from cocoamix.fscil import SessionWeights, mixed_features, session_owners, session_weights
 from cocoamix.images import derive_seed
+from cocoamix.mixture import share_one_pi
 from cocoamix.prompts import PromptLearner
 from cocoamix.registry import register
 from cocoamix.weights import CoAWeights
@@ -100,6 +101,9 @@ class CoCoAMixFSCIL(SessionTrainer, CoCoAMix):
                 f"TRAINER.COCOAMIX.STAGE is {mix.STAGE}, but the weights of sessions are learned after their prompts, "
                 "under one temperature: use STAGE two."
             )
+        for key, value in (("WEIGHT_FIT", "train"), ("CALIBRATED", False)):
+            if mix[key] != value:
+                raise UserError(f"TRAINER.COCOAMIX.{key} is {mix[key]}, but sessions have no folds: use {value}.")
         if mix.DOMAIN != "auto":
             raise UserError(f"TRAINER.COCOAMIX.DOMAIN is {mix.DOMAIN}, but sessions tell whose a class is: use auto.")
 
@@ -116,6 +120,11 @@ class CoCoAMixFSCIL(SessionTrainer, CoCoAMix):
     @property
     def weight_epochs(self) -> int:
         return int(self.cfg.FSCIL.WEIGHT_EPOCHS if self.session else self.cfg.FSCIL.BASE_WEIGHT_EPOCHS)
+
+    def more_results(self) -> dict[str, Any]:
+        """Add how the second stage of each session ended."""
+        told = {key: value for key, value in super().more_results().items() if key != "second_stage"}
+        return {**told, "second_stages": [origin.get("second_stage") for origin in self.origins]}
 
     def longest(self) -> int:
         keys = self.cfg.FSCIL
@@ -140,6 +149,11 @@ class CoCoAMixFSCIL(SessionTrainer, CoCoAMix):
 
     # ------------------------------------------------------------------ evaluation
 
+    def describe_protocol(self) -> dict[str, Any]:
+        """Say that similarities are centred, unless all classes have the same weights anyway."""
+        centred = self.settings.CENTRE and self.settings.ENSEMBLE != "uniform"
+        return {**super().describe_protocol(), **({"centred": True} if centred else {})}
+
     def build_model(self) -> None:
         self._blocks: dict[tuple[int, int], Tensor] = {}
         super().build_model()
@@ -157,12 +171,12 @@ class CoCoAMixFSCIL(SessionTrainer, CoCoAMix):
             if prompt == 0:
                 self._blocks[key] = self.clip.encode_classes(names, self.templates())
             else:
-                self._blocks[key] = self._encode(self._learners_of(prompt - 1, names))
+                self._blocks[key] = self.encode_learners(self._learners_of(prompt - 1, names))
         return self._blocks[key]
 
     def _learners_of(self, session: int, names: Sequence[str]) -> list[PromptLearner]:
         """Return a finished session's prompt before other names."""
-        learners = [self._learner(clip, names) for clip in self.backbones]
+        learners = [self.make_learner(clip, names) for clip in self.backbones]
         module: nn.Module = learners[0] if len(learners) == 1 else nn.ModuleList(learners)
         checkpoints.load_into(module, self.kept[session]["prompt_learner"], f"session {session}")
         return learners
@@ -172,7 +186,8 @@ class CoCoAMixFSCIL(SessionTrainer, CoCoAMix):
         text = torch.stack(
             [torch.cat([self.block_features(prompt, block) for block in blocks]) for prompt in range(session + 2)]
         )
-        return mixed_features(text, self.mixture_weights(session))
+        weights = self.mixture_weights(session)
+        return mixed_features(text, weights, centred=bool(self.settings.CENTRE) and not share_one_pi(weights))
 
     def mixture_weights(self, session: int) -> Tensor:
         """Return the (K + 1, C) weights of the prompts up to `session` for each class seen up to it."""

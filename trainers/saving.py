@@ -66,7 +66,7 @@ class SavingTrainer(TrainerX):
         model_name: str = "",
     ) -> None:
         """Write every registered model in CoOp's layout."""
-        for name in self.get_model_names():
+        for name in self.saved_models():
             schedule = self._scheds[name]
             state = checkpoints.plain_schedule(schedule) if schedule is not None else None
             content = {
@@ -85,6 +85,10 @@ class SavingTrainer(TrainerX):
                 print(f"Checkpoint saved to {path}")
                 if file != checkpoints.BEST:
                     checkpoints.point_to(path)
+
+    def saved_models(self) -> list[str]:
+        """Return the models that have checkpoints. For methods that train others on the way."""
+        return list(self.get_model_names())
 
     def provenance(self) -> dict[str, Any]:
         """Return what a checkpoint must tell about itself to be used rightly."""
@@ -196,6 +200,7 @@ class SavingTrainer(TrainerX):
         if missing:
             raise UserError(f"{path} is not a state to resume from: it has no {', '.join(missing)}. Delete it.")
         self._check_settings(path, state["settings"], state["protocol"])
+        self.prepare_for(state)
         if set(state["models"]) != set(self._models):
             raise UserError(f"{path} holds the models {', '.join(state['models'])}, not {', '.join(self._models)}.")
         for name, tensors in state["models"].items():
@@ -209,7 +214,14 @@ class SavingTrainer(TrainerX):
         self._take_seed(state["seed"])
         self.best_result = state["best_result"]
         self.unreadable.update(state["unreadable"])
+        self.take_up(state)
         return int(state["epoch"])
+
+    def prepare_for(self, state: Mapping[str, Any]) -> None:
+        """Build what a state has that is not there from the start. For subclasses."""
+
+    def take_up(self, state: Mapping[str, Any]) -> None:
+        """Take what a subclass added to `resume_state`."""
 
     def _check_settings(self, path: Path, then: Mapping[str, Any], told: Mapping[str, Any]) -> None:
         """Refuse to go on from a run of other settings: the result would be of neither."""
@@ -247,15 +259,23 @@ class SavingTrainer(TrainerX):
                 self._take_seed(int(origin.get("seed", self.seed)))
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # torch expects optimizer steps in between
-                for _ in range(done if self._scheds[name] is not None else 0):
+                for _ in range(self.epochs_of(name, done) if self._scheds[name] is not None else 0):
                     self._scheds[name].step()
             if content.get("optimizer") and self._optims[name] is not None:
                 self._optims[name].load_state_dict(content["optimizer"])
+            self.take_up_origin(origin, done)
         best = directory / names[0] / checkpoints.BEST
         if best.is_file():
             result = checkpoints.load(best).get("val_result")
             self.best_result = result if isinstance(result, float) else self.best_result
         return done
+
+    def epochs_of(self, name: str, done: int) -> int:
+        """Return how many of the epochs that are done trained a model. For methods with stages."""
+        return done
+
+    def take_up_origin(self, origin: Mapping[str, Any], done: int) -> None:
+        """Take what a subclass added to `provenance`, of a checkpoint that training goes on from."""
 
     # ------------------------------------------------------------------ loading
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
-from dassl.data.data_manager import build_data_loader
 from torch import Tensor
 from torch.utils.data import DataLoader
 from yacs.config import CfgNode
 
-from cocoamix import images
 from cocoamix.clip.precision import make_scaler
 from cocoamix.encoding import Source
 from cocoamix.errors import UserError
@@ -18,6 +16,7 @@ from cocoamix.sessions import Cut, choose_split, cut_into_sessions
 
 from . import config, protocol
 from .base import CLIPTrainer
+from .loaders import loader_over
 
 
 class SessionData(CLIPTrainer):
@@ -62,23 +61,7 @@ class SessionData(CLIPTrainer):
 
     def _loader_over(self, items: Sequence[Any], train: bool) -> DataLoader[Any]:
         """Return a loader like that of all items, over some of them."""
-        whole = cast(images.ImageItems, (self._whole_train if train else self._whole_test).dataset)
-        keys = self.cfg.DATALOADER.TRAIN_X if train else self.cfg.DATALOADER.TEST
-        loader: DataLoader[Any] = build_data_loader(
-            self.cfg,
-            sampler_type=keys.SAMPLER,
-            data_source=list(items),
-            batch_size=keys.BATCH_SIZE,
-            n_domain=self.cfg.DATALOADER.TRAIN_X.N_DOMAIN,
-            n_ins=self.cfg.DATALOADER.TRAIN_X.N_INS,
-            tfm=whole.transform,
-            is_train=train,
-            dataset_wrapper=images.ImageItems,
-        )
-        loader.collate_fn = images.collate
-        shown = cast(images.ImageItems, loader.dataset)
-        shown.is_random, shown.seed = train and whole.is_random, self.seed
-        return loader
+        return loader_over(self.cfg, self._whole_train if train else self._whole_test, items, train, self.seed)
 
     def _show_session(self) -> None:
         """Train on the present session's images from now on; those of the one before are let go, features and all."""

@@ -24,6 +24,7 @@ class SessionSaving(SessionData):
 
     last_session: int  # of this run
     kept: list[Models]  # what each finished session learned
+    origins: list[dict[str, Any]]  # and tells about itself: see `provenance`
 
     def _choose_seed(self) -> int:
         """A run without a seed goes on with that of its first session."""
@@ -123,6 +124,7 @@ class SessionSaving(SessionData):
         for one in found:
             self.unreadable.update(one.unreadable)
             self.trained_epochs = one.epoch
+        self.origins = [one.origin for one in found]
         return [one.models for one in found]
 
     def load_model(self, directory: str, epoch: int | None = None) -> None:

@@ -47,7 +47,7 @@ class SessionTrainer(SessionSaving):
     # ------------------------------------------------------------------ training
 
     def build_model(self) -> None:
-        self.kept = []
+        self.kept, self.origins = [], []
         self.rows: list[incremental.Row] = []  # their evaluations
         super().build_model()
 
@@ -80,6 +80,7 @@ class SessionTrainer(SessionSaving):
     def after_train(self) -> None:
         found = {name: trained(model) for name, model in self._models.items()}
         self.kept.append({name: {key: value.clone() for key, value in one.items()} for name, one in found.items()})
+        self.origins.append(self.provenance())
         if self.session == self.last_session:
             self._finish()
         elif not self.cfg.TEST.NO_TEST:
@@ -202,7 +203,8 @@ class SessionTrainer(SessionSaving):
         return sum(len(session.train) for session in self.sessions[: self.session + 1])
 
     def more_results(self) -> dict[str, Any]:
-        return {"method": self.title(), "finished": self.finished, **incremental.summary(self.rows)}
+        told = {"method": self.title(), "finished": self.finished, **incremental.summary(self.rows)}
+        return {**super().more_results(), **told}
 
 
 def _listed(numbers: range) -> str:

@@ -194,7 +194,7 @@ def _read_results(folder: Path, names: list[str], place: Place, origin: int) -> 
         settings=_settings(config, str(data["trainer"])),
         fingerprint=str(data.get("fingerprint") or ""),
         rest=place.rest,
-        epoch=_last_epoch(data.get("epoch"), protocol),
+        epoch=_last_epoch(_settled_epochs(data), protocol),
         written=path.stat().st_mtime,
         title=data["method"] if isinstance(data.get("method"), str) else "",
     )
@@ -236,6 +236,14 @@ def _settings(config: Mapping[str, Any], trainer: str) -> dict[str, Any]:
     others = {key for key in config if key.startswith("TRAINER.") and key.split(".")[1] in sections - own}
     told = others | NOT_SETTINGS
     return {key: value for key, value in config.items() if key not in told and not _TOLD_ELSEWHERE.match(key)}
+
+
+def _settled_epochs(data: Mapping[str, Any]) -> Any:
+    """Return the epochs of a model without those of a second stage that ended by itself, sooner or later by seed."""
+    epoch, stage = data.get("epoch"), data.get("second_stage")
+    if not isinstance(stage, Mapping) or stage.get("ended") == "length" or not isinstance(epoch, int):
+        return epoch
+    return epoch - stage["epochs"] if isinstance(stage.get("epochs"), int) else epoch
 
 
 def _last_epoch(epoch: Any, protocol: Mapping[str, Any]) -> int | None:

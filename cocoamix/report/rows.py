@@ -34,7 +34,7 @@ _COMPARABLE = (
 # Settings that the runs of one model must share: they say how it was trained. An evaluation states those of its own
 # command, which need not repeat what only a loss reads: TRAINER.COOP.W, which KgCoOp's scripts leave out, and LOSS.*.
 _OF_TRAINING = re.compile(r"^(?:OPTIM|DATALOADER\.TRAIN_X|TRAINER)\.")
-_OF_LOSS_OR_EVALUATION = re.compile(r"^TRAINER\.(?:COOP\.W|\w+\.DOMAIN)$")
+_OF_LOSS_OR_EVALUATION = re.compile(r"^TRAINER\.(?:COOP\.W|\w+\.(?:DOMAIN|CENTRE|CALIBRATED))$")
 
 _SAME = 0.06  # points; one decimal of a log may hide so much
 

@@ -131,6 +131,18 @@ def test_the_epoch_that_an_evaluation_loaded_must_be_the_last_of_the_training(tm
     assert any("epoch is 200 in" in note or "epoch is 50 in" in note for note in report.notes)
 
 
+def test_seeds_whose_weights_converged_sooner_or_later_are_averaged(tmp_path: Path) -> None:
+    """The epochs of a second stage that ended by itself differ by seed; those of one with a given length may not."""
+    for ended, rows in (("converged", 1), ("bound", 1), ("length", 2)):
+        root = tmp_path / ended
+        for seed, epochs in ((1, 400), (2, 350)):
+            told = {"seed": seed, "epoch": 50 + epochs, "second_stage": {"epochs": epochs, "ended": ended}}
+            tail = f"eurosat/shots_4/CoOp/vit_b16/seed{seed}"
+            write_results(root / "base2new/train_base" / tail, 80.0, **told)
+            write_results(root / "base2new/test_new" / tail, 60.0, subset="new", **told)
+        assert len(only_table(build([root])).lines) == rows, ended
+
+
 def test_an_evaluation_may_leave_out_what_only_the_loss_reads(tmp_path: Path) -> None:
     """KgCoOp's script gives TRAINER.COOP.W to the training alone; its test prints the default."""
     base = head("KgCoOp", "EuroSAT", "base", section="COOP", own="    W: 8.0\n")

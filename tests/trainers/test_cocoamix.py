@@ -100,9 +100,112 @@ def test_two_stages(run: Runner) -> None:
     alone = run(*BASE, *keys(ENSEMBLE="none"), name="alone", **MIX)
     assert torch.equal(last, saved(alone.folder, "prompt_learner", 4)["state_dict"]["ctx"])  # stands still since
     rates = [float(rate) for rate in re.findall(r"batch \[1/2\].* lr (\S+)", done.output)]
-    assert rates[4:] == pytest.approx([1e-5, 0.002, 0.0015])  # a schedule of its own
+    assert rates[4:] == pytest.approx([0.002, 0.0015, 0.0005])  # a schedule of its own, without a warm-up
     inside = saved(done.folder, "coa_weights", 7)["state_dict"]["inside"]
     assert inside.item() != 0
+    stage = done.results["second_stage"]
+    assert (stage["epochs"], stage["steps"], stage["ended"]) == (3, 6, "length")
+    assert stage["pi_in"] == pytest.approx(float(inside.sigmoid()))
+    again = run("--eval-only", "--model-dir", str(done.folder), *BASE, name="again", **MIX)
+    assert again.results["second_stage"] == stage
+
+
+# One step an epoch, as EuroSAT's base classes have with 4 shots, and a rate at which that takes a moment.
+ONE_STEP = ["DATALOADER.TRAIN_X.BATCH_SIZE", "32", "OPTIM.MAX_EPOCH", "2", "TRAINER.COCOAMIX.WEIGHT_LR", "0.02"]
+ONE_STEP += ["CACHE.VIEWS", "1", "OPTIM.WEIGHT_DECAY", "0.0", *keys(STAGE="two", MARGIN=0.02)]
+
+
+def test_the_second_stage_goes_on_until_the_weights_stand_still(run: Runner) -> None:
+    """They end where twice as many epochs at the same rate end."""
+    done = run(*BASE, *ONE_STEP, **MIX)
+    assert done.status == 0, done.output[-500:]
+    stage = done.results["second_stage"]
+    assert stage["ended"] == "converged"
+    assert stage["moved"] < 1e-3
+    assert stage["steps"] == stage["epochs"]
+    assert stage["epochs"] % 50 == 0
+    assert stage["epochs"] < 1000
+    assert f"converged after {stage['epochs']} epochs: pi moved by {stage['moved']:.6f}" in done.output
+    assert done.results["epoch"] == 2 + stage["epochs"]
+    assert (done.folder / "coa_weights" / f"model.pth.tar-{2 + stage['epochs']}").is_file()
+    rates = {float(rate) for rate in re.findall(r"batch \[1/1\].* lr (\S+)", done.output)[2:]}
+    assert rates == {0.02}
+    constant = ["OPTIM.LR_SCHEDULER", "single_step", "TRAINER.COCOAMIX.WEIGHT_EPOCHS", str(2 * stage["epochs"])]
+    longer = run(*BASE, *ONE_STEP, *constant, name="longer", **MIX).results["second_stage"]
+    assert abs(stage["pi_in"] - 0.5) > 0.05
+    for key in ("pi_in", "pi_out"):
+        assert stage[key] == pytest.approx(longer[key], abs=0.005), key
+
+
+def test_the_second_stage_ends_at_its_bound(run: Runner) -> None:
+    done = run(*BASE, *keys(STAGE="two", WEIGHT_MAX_STEPS=7), **MIX)
+    stage = done.results["second_stage"]
+    assert (stage["epochs"], stage["steps"], stage["ended"]) == (3, 6, "bound")
+    assert "stopped at the bound of 7 steps" in done.output
+
+
+def test_a_second_stage_of_unknown_length_encodes_nothing_anew(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    from cocoamix.trainers.cocoamix import CoCoAMix
+
+    seen: list[int] = []
+    show = CoCoAMix.show_epoch
+
+    def showing(self: CoCoAMix) -> None:
+        show(self)
+        seen.append(self.train_loader_x.dataset.view)  # type: ignore[attr-defined]
+
+    monkeypatch.setattr(CoCoAMix, "show_epoch", showing)
+    bound = keys(STAGE="two", WEIGHT_MAX_STEPS=12)
+    run(*BASE, *bound, **MIX)
+    assert seen == [0, 1, 2, 3, 0, 1, 2, 3, 0, 1]
+    seen.clear()
+    run(*BASE, *bound, *keys(WEIGHT_EPOCHS=2), name="known", **MIX)
+    assert seen == [0, 1, 2, 3, 4, 5]
+
+
+def test_killed_in_a_second_stage_of_unknown_length(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the first stage, within rounds, in the last epoch, and after it: the same end for the same reason."""
+    from cocoamix.trainers.cocoamix import CoCoAMix
+
+    settings = [*BASE, *ONE_STEP, *keys(WEIGHT_TOLERANCE=0.02)]
+    whole = run(*settings, name="whole", **MIX)
+    stage = whole.results["second_stage"]
+    last = whole.results["epoch"]
+    assert stage["ended"] == "converged"
+    assert stage["epochs"] >= 100
+    before_epoch = CoCoAMix.before_epoch
+    for stop in (1, 2, 20, 60, last - 1):
+
+        def stopping(self: CoCoAMix, stop: int = stop) -> None:
+            if self.epoch == stop:
+                raise Killed
+            before_epoch(self)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(CoCoAMix, "before_epoch", stopping)
+            with pytest.raises(Killed):
+                run(*settings, name="killed", **MIX)
+    for hook in ("after_train", "test"):
+
+        def killing(self: CoCoAMix, *_: Any) -> None:
+            raise Killed
+
+        with monkeypatch.context() as patch:
+            patch.setattr(CoCoAMix, hook, killing)
+            with pytest.raises(Killed):
+                run(*settings, name="killed", **MIX)
+    killed = run(*settings, name="killed", **MIX)
+    assert f"{last} of {last} epochs are done" in killed.output
+    assert killed.results["second_stage"] == stage
+    assert killed.results["metrics"] == whole.results["metrics"]
+    (killed.folder / "resume.pth").unlink()  # the checkpoints alone know that it has ended
+    alone = run(*settings, name="killed", **MIX)
+    assert f"{last} of {last} epochs are done" in alone.output
+    assert alone.results["second_stage"] == stage
+    for model in ("prompt_learner", "coa_weights"):
+        ours, theirs = (saved(one.folder, model, last) for one in (whole, killed))
+        for key, value in ours["state_dict"].items():
+            assert torch.equal(value, theirs["state_dict"][key]), (model, key)
 
 
 @pytest.mark.parametrize(
@@ -118,6 +221,44 @@ def test_evaluation_follows_the_checkpoint(run: Runner, values: dict[str, object
     assert re.findall(pattern, right.output) == re.findall(pattern, plain.output)
     assert "as in training" in plain.output
     assert right.results["fingerprint"] == plain.results["fingerprint"]
+
+
+def test_centring(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Base and new have one weight each and stay as they are, bit by bit; all classes together are centred."""
+    from cocoamix.trainers.cocoamix import CoCoAMix
+
+    trained = run(*BASE, *keys(WEIGHT_LR=0.5), **MIX)  # so that the weights differ
+    seen: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
+    infer = CoCoAMix.model_inference
+
+    def watched(self: CoCoAMix, inputs: torch.Tensor) -> torch.Tensor:
+        logits = infer(self, inputs)
+        features = self.encode(inputs).double()
+        sides = [features @ text.double().t() for text in (self.handmade, self._evaluated_features)]
+        seen.append((logits, torch.stack(sides), self.weights.pi(self._owners).double()))
+        return logits
+
+    monkeypatch.setattr(CoCoAMix, "model_inference", watched)
+    evaluate = ["--eval-only", "--model-dir", str(trained.folder)]
+    for name in ("base", "new", "all"):
+        seen.clear()
+        off, on = (
+            run(*evaluate, *subset(BASE, name), *keys(CENTRE=value), name=f"{name}{value}", **MIX)
+            for value in (False, True)
+        )
+        half = len(seen) // 2
+        same = all(torch.equal(one[0], other[0]) for one, other in zip(seen[:half], seen[half:], strict=True))
+        assert same == (name != "all")
+        assert ("are centred" in on.output) == (name == "all")
+        assert on.results["config"]["TRAINER"]["COCOAMIX"]["CENTRE"]
+        assert (on.results["fingerprint"] == off.results["fingerprint"]) == (name != "all")
+        assert on.results["protocol"].get("centred", False) == (name == "all")
+        assert "as in training" not in on.output
+    logits, sides, pi = seen[-1]
+    wanted = 100 * ((sides - sides.mean(dim=2, keepdim=True)) * pi[:, None]).sum(dim=0)
+    torch.testing.assert_close(logits.double(), wanted, rtol=1e-3, atol=1e-3)
+    plain = 100 * (sides * pi[:, None]).sum(dim=0)
+    assert not torch.allclose(logits.double(), plain, atol=0.1)
 
 
 @pytest.mark.parametrize("kind", ["word", "string", "both", "none"])
@@ -162,6 +303,9 @@ def test_several_backbones(run: Runner, tmp_path: Path) -> None:
         ({"OUT_CLASSES": "words"}, "Did you mean word?"),
         ({"DOMAIN": "inside"}, "TRAINER.COCOAMIX.DOMAIN"),
         ({"MARGIN": 2.0}, "TRAINER.COCOAMIX.MARGIN is 2.0"),
+        ({"WEIGHT_EPOCHS": -1}, "TRAINER.COCOAMIX.WEIGHT_EPOCHS is -1"),
+        ({"WEIGHT_TOLERANCE": 0.0}, "TRAINER.COCOAMIX.WEIGHT_TOLERANCE is 0.0"),
+        ({"WEIGHT_MAX_STEPS": 0}, "TRAINER.COCOAMIX.WEIGHT_MAX_STEPS is 0"),
         ({"Q": 0.0}, "TRAINER.COCOAMIX.Q is 0.0"),
         ({"W": -1.0}, "TRAINER.COCOAMIX.W is -1.0"),
         ({"TEMPLATE": "a photo"}, "needs one {}"),

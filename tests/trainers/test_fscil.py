@@ -134,6 +134,37 @@ def test_the_mixture_by_another_path(run: Runner, monkeypatch: pytest.MonkeyPatc
         assert torch.allclose(sums, torch.ones_like(sums), atol=1e-6)
 
 
+def test_centring(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Session 0 has one weight for all and stays as it is; later ones are centred by prompt, as their images see it."""
+    from cocoamix.trainers.fscil import CoCoAMixFSCIL
+
+    seen: list[Any] = []
+    original = CoCoAMixFSCIL.test
+    monkeypatch.setattr(CoCoAMixFSCIL, "test", lambda self, split=None: (seen.append(self), original(self, split))[1])
+    settings = [*SHORT, "FSCIL.LAST_SESSION", "2", "TRAINER.COCOAMIX.WEIGHT_LR", "5.0"]
+    trained = run(*settings, **MIX)
+    centre = ["TRAINER.COCOAMIX.CENTRE", "True"]
+    centred = run("--eval-only", "--model-dir", str(trained.folder), *settings, *centre, name="centred", **MIX)
+    assert centred.status == 0, centred.output[-500:]
+    off, on = seen[-2:]
+    assert on.settings.CENTRE != off.settings.CENTRE
+    assert torch.equal(off.classifier(0), on.classifier(0))
+    draw = torch.nn.functional.normalize(torch.randn(7, 128, generator=torch.Generator().manual_seed(0)), dim=1)
+    blocks = [[on.block_features(prompt, block) for block in range(3)] for prompt in range(4)]
+    similar = torch.stack([draw @ torch.cat(one).t() for one in blocks]).double()
+    pi = on.mixture_weights(2).double()
+    wanted = ((similar - similar.mean(dim=2, keepdim=True)) * pi[:, None]).sum(dim=0)
+    torch.testing.assert_close((draw @ on.classifier(2).t()).double(), wanted, rtol=1e-3, atol=1e-5)
+    assert not torch.allclose((draw @ off.classifier(2).t()).double(), wanted, atol=1e-3)
+    assert centred.results["protocol"]["centred"]
+    assert "centred" not in trained.results["protocol"]
+    assert centred.results["fingerprint"] != trained.results["fingerprint"]
+    assert "CENTRE is" not in centred.output
+    uniform = [*settings, *centre, "TRAINER.COCOAMIX.ENSEMBLE", "uniform"]
+    same = run("--eval-only", "--model-dir", str(trained.folder), *uniform, name="uniform", **MIX)
+    assert "centred" not in same.results["protocol"]
+
+
 def test_a_step_of_the_weights_by_another_path(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both losses of the weights in session 2, from the files of the sessions before it and its prompt at the time."""
     from cocoamix.trainers.fscil import CoCoAMixFSCIL
@@ -259,6 +290,48 @@ def test_killed_and_resumed(run: Runner, monkeypatch: pytest.MonkeyPatch, sessio
     if epoch:
         assert f"in session {session}, {epoch} of" in resumed.output
     assert_same(run(*SETTINGS, name="whole", **MIX), resumed)
+
+
+def test_weights_of_sessions_have_no_warm_up(run: Runner) -> None:
+    """Both epochs of session 0 count, at the rates of a schedule over two epochs; the prompt has its warm-up."""
+    done = run(*SETTINGS, "FSCIL.LAST_SESSION", "1", **MIX)
+    rates = [float(rate) for rate in re.findall(r"epoch \[.*batch \[1/.* lr (\S+)", done.output)]
+    assert rates[:4] == pytest.approx([1e-5, 0.02, 0.002, 0.001])
+    # Session 1 has one step an epoch, after which the log shows the rate of the next.
+    assert rates[4:] == pytest.approx([0.02, 0.01, 0.0015, 0.0005, 0.0], abs=1e-9)
+    stages = done.results["second_stages"]
+    assert [(one["epochs"], one["ended"]) for one in stages] == [(2, "length"), (3, "length")]
+    assert [one["pi_in"] for one in stages] != [0.5, 0.5]
+
+
+def test_sessions_whose_weights_go_on_until_they_stand_still(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each after its own number of epochs; a run that is killed in both ends alike."""
+    from cocoamix.trainers.fscil import CoCoAMixFSCIL
+
+    settings = [*SHORT, "FSCIL.LAST_SESSION", "1", "FSCIL.BASE_WEIGHT_EPOCHS", "0", "FSCIL.WEIGHT_EPOCHS", "0"]
+    settings += ["TRAINER.COCOAMIX.WEIGHT_TOLERANCE", "0.5", "TRAINER.COCOAMIX.WEIGHT_MAX_STEPS", "60"]
+    settings += ["DATALOADER.TRAIN_X.BATCH_SIZE", "4"]  # six steps and one step an epoch
+    whole = run(*settings, name="whole", **MIX)
+    assert whole.status == 0, whole.output[-500:]
+    stages = whole.results["second_stages"]
+    assert [(one["epochs"], one["steps"]) for one in stages] == [(9, 54), (50, 50)]
+    assert [one["ended"] for one in stages] == ["converged", "converged"]
+    before_epoch = CoCoAMixFSCIL.before_epoch
+    for place in ((0, 5), (1, 30)):
+
+        def stop(self: Any, place: tuple[int, int] = place) -> None:
+            if (self.session, self.epoch) == place:
+                raise KeyboardInterrupt
+            before_epoch(self)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(CoCoAMixFSCIL, "before_epoch", stop)
+            assert run(*settings, **MIX).status == 130
+    resumed = run(*settings, **MIX)
+    assert_same(whole, resumed, sessions=2)
+    assert resumed.results["second_stages"] == stages
+    evaluated = run("--eval-only", "--model-dir", str(whole.folder), *settings, name="evaluated", **MIX)
+    assert evaluated.results["second_stages"] == stages
 
 
 def test_a_lost_session_is_kept_again(run: Runner) -> None:
@@ -542,6 +615,11 @@ def test_testing_is_no_setting_of_the_training(run: Runner) -> None:
         (["DATASET.NUM_SHOTS", "4"], "DATASET.NUM_SHOTS is 4, but session 0 has all images"),
         (["TRAINER.COCOAMIX.STAGE", "one"], "use STAGE two"),
         (["TRAINER.COCOAMIX.DOMAIN", "in"], "use auto"),
+        (
+            ["TRAINER.COCOAMIX.WEIGHT_FIT", "heldout"],
+            "WEIGHT_FIT is heldout, but sessions have no folds",
+        ),
+        (["TRAINER.COCOAMIX.CALIBRATED", "True"], "CALIBRATED is True, but sessions have no folds"),
     ],
 )
 def test_refusals(run: Runner, extra: list[str], message: str) -> None:
