@@ -85,6 +85,10 @@ def test_owners_by_name() -> None:
     assert owners.tolist() == [1, 2, 1, 0]
 
 
+def test_the_latest_of_several_owners_counts() -> None:
+    assert find_owners(["dog", "cat"], [["dog", "cat"], ["Dog"], ["tree"]]).tolist() == [2, 1]
+
+
 def test_one_stage_is_the_mixture_with_its_own_temperature() -> None:
     """s_0/tau_0 + s_1/tau_1 is pi_1 = tau_0/(tau_0 + tau_1) and tau = tau_0 tau_1/(tau_0 + tau_1)."""
     weights = CoAWeights(SCALE, stage="one")
@@ -94,7 +98,7 @@ def test_one_stage_is_the_mixture_with_its_own_temperature() -> None:
     s = similarities(1, 2)
     for owner, tau in ((1, 0.03), (0, 0.004)):
         owners = torch.full((8,), owner)
-        pi = weights.pi(owners)[1, 0]
+        pi = weights.pi(owners)[1, 0].detach()
         assert float(pi) == pytest.approx(0.01 / (0.01 + tau), rel=1e-5)
         wanted = s[0] / 0.01 + s[1] / tau
         torch.testing.assert_close(weights.logits(s, owners, mixed=False), wanted, rtol=1e-4, atol=1e-4)
@@ -114,18 +118,31 @@ def test_equal_weights_are_the_uniform_ensemble(stage: str) -> None:
     torch.testing.assert_close(weights.logits(s, owners, mixed=True), SCALE * s.mean(dim=0))
 
 
-def test_gradient_of_the_in_loss() -> None:
-    """dCE/dpi_i = -(s_i(y) - E_mix[s_i])/tau."""
-    s = similarities(3, 3).double()
-    labels = torch.tensor([0, 1, 2, 3, 4, 5])
-    pi = torch.tensor([0.2, 0.5, 0.3], dtype=torch.float64, requires_grad=True)
-    logits = SCALE * torch.einsum("kbc,k->bc", s, pi)
-    F.cross_entropy(logits, labels, reduction="sum").backward()
-    p = logits.detach().softmax(dim=1)
-    right = s.gather(2, labels[None, :, None].expand(3, -1, 1)).squeeze(2)
-    wanted = -(SCALE * (right - (p * s).sum(dim=2))).sum(dim=1)
-    assert pi.grad is not None
-    torch.testing.assert_close(pi.grad, wanted)
+@pytest.mark.parametrize("stage", ["one", "two"])
+def test_gradient_of_the_in_loss(stage: str) -> None:
+    """One stage: d/da_1 = (E_p[s_1] - s_1(y))/tau_1. Two: d/da_i = pi_i (E_p[d] - d(y))/tau with d = s_i - s_mix."""
+    prompts = 1 if stage == "one" else 2
+    weights = CoAWeights(SCALE, prompts, stage)
+    with torch.no_grad():
+        weights.inside.add_(torch.tensor([0.7, -0.4])[:prompts])
+        weights.outside.add_(torch.tensor([-0.9, 0.5])[:prompts])
+    s, labels = similarities(3, prompts + 1), torch.tensor([0, 1, 2, 3, 4, 5])
+    F.cross_entropy(weights.in_logits(s), labels, reduction="sum").backward()
+    s = s.double()
+    if stage == "one":
+        scales, parts = SCALE * math.exp(0.7), s[1]
+        logits = SCALE * s[0] + scales * s[1]
+    else:  # the last prompt's own classes, which the first one is not trained on
+        raw = torch.tensor([0.0, -0.9, -0.4], dtype=torch.float64).exp()
+        pi = raw / raw.sum()
+        mixed = (pi[:, None, None] * s).sum(dim=0)
+        logits, scales, parts = SCALE * mixed, SCALE * float(pi[2]), s[2] - mixed
+    p = logits.softmax(dim=1)
+    right = parts[range(6), labels]
+    wanted = scales * ((p * parts).sum(dim=1) - right).sum()
+    assert weights.inside.grad is not None
+    assert float(weights.inside.grad[-1]) == pytest.approx(float(wanted), rel=1e-4)
+    assert stage == "one" or float(weights.inside.grad[0]) == 0
 
 
 @pytest.mark.parametrize("stage", ["one", "two"])
