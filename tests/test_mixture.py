@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cocoamix.errors import UserError
 from cocoamix.mixture import class_weights, find_owners, mix
 from cocoamix.weights import CoAWeights, entropy
 
@@ -167,8 +168,14 @@ def test_entropy_loss(stage: str) -> None:
 
 def test_entropy_is_between_zero_and_one() -> None:
     assert entropy(torch.zeros(1, 9)).item() == pytest.approx(1)
+    assert entropy(torch.zeros(1, 2)).item() == pytest.approx(1)
     assert entropy(torch.tensor([[1000.0, 0, 0]])).item() == pytest.approx(0)
     assert torch.isfinite(entropy(torch.zeros(2, 1))).all()
+
+
+def test_an_unknown_stage_is_refused() -> None:
+    with pytest.raises(UserError, match="STAGE is 'three'"):
+        CoAWeights(SCALE, stage="three")
 
 
 def test_weight_losses_do_not_reach_the_similarities() -> None:

@@ -32,7 +32,7 @@ def test_kinds() -> None:
     assert not set(words) & set(letters)
     assert len(set(both) & set(make_outclasses("word", 20, [], 1))) == 20
     assert all(name.isalpha() and name.islower() for name in letters)
-    with pytest.raises(UserError, match="wrd"):
+    with pytest.raises(UserError, match="OUT_CLASSES is 'wrd'"):
         make_outclasses("wrd", 3, [], 1)
     with pytest.raises(UserError, match="nouns"):
         make_outclasses("word", 10**5, [], 1)
@@ -65,3 +65,20 @@ def test_letters_are_as_many_as_promised() -> None:
     lengths = {len(name) for name in make_outclasses("string", 400, [], 3)}
     assert lengths == set(range(4, 11))
     assert len(set(make_outclasses("both", 7, [], 1)) & set(make_outclasses("word", 4, [], 1))) == 4  # the odd one
+
+
+def test_all_nouns_are_offered_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outclasses, "_nouns", lambda: ("bread", "dog", "zebra"))
+    assert set(make_outclasses("word", 2, ["Dog"], 1)) == {"bread", "zebra"}
+    with pytest.raises(UserError, match="offers 2 nouns, but 3 are needed"):
+        make_outclasses("word", 3, ["Dog"], 1)
+
+
+def test_without_the_package_the_way_out_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> tuple[str, ...]:
+        raise ImportError("wonderwords")
+
+    monkeypatch.setattr(outclasses, "_nouns", missing)
+    with pytest.raises(UserError, match="pip install wonderwords"):
+        make_outclasses("word", 2, [], 1)
+    assert len(make_outclasses("string", 2, [], 1)) == 2, "letters need no package"

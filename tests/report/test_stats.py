@@ -10,7 +10,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from cocoamix.report.stats import compare, deviation, harmonic
+from cocoamix.report.stats import Comparison, compare, deviation, harmonic
 
 
 def test_deviation_is_numpys() -> None:
@@ -73,11 +73,12 @@ def test_the_observed_signs_are_one_of_those_drawn() -> None:
 
 def test_few_pairs_are_exact_and_more_are_sampled() -> None:
     assert compare([1.0] * 16).p == 2 / 2**16
-    assert compare([1.0] * 60).pairs == 60
     for pairs, smallest in ((1, 1.0), (2, 0.5), (5, 1 / 16)):
         found = compare([1.0] * pairs)
         assert (found.p, found.smallest_p) == (smallest, smallest)
 
 
-def test_the_difference_is_the_mean() -> None:
-    assert compare([1.0, 2.5, -0.5]).difference == pytest.approx(1.0)
+def test_what_a_comparison_tells() -> None:
+    found = compare([1.0, 2.5, -0.5])
+    assert (found.difference, found.pairs) == (pytest.approx(1.0), 3)
+    assert Comparison(0.0, 1.0, 0).smallest_p == 1
