@@ -64,7 +64,7 @@ def test_terms_and_weights() -> None:
     torch.testing.assert_close(total, terms["ce"] + 3 * terms["mae"])
     for name in losses.LOSSES:
         assert torch.isfinite(losses.make_loss(name)(logits, y)[0])
-    with pytest.raises(UserError, match="LOSS is 'hinge'"):
+    with pytest.raises(UserError, match=r"^LOSS is 'hinge'"):
         losses.make_loss("hinge")
 
 

@@ -160,10 +160,38 @@ def test_entropy_loss(stage: str) -> None:
     with torch.no_grad():
         weights.outside.sub_(8)
     assert weights.out_loss(s, margin=0.2).item() == 0
-    scale = SCALE if stage == "one" else SCALE * float(weights.pi(torch.zeros(1, dtype=torch.long))[0, 0])
+    scale = SCALE if stage == "one" else SCALE * float(weights.pi(torch.zeros(1, dtype=torch.long))[0, 0].detach())
     room = 1 - entropy(s[0] * scale).max().item()  # the learned prompt is now as unsure as can be
     assert weights.out_loss(s, margin=room - 0.01).item() == 0
     assert weights.out_loss(s, margin=room + 0.01).item() > 0
+
+
+@pytest.mark.parametrize("stage", ["one", "two"])
+def test_entropy_loss_in_plain_numbers(stage: str) -> None:
+    """Of the last of two learned prompts; in two stages the other one has a share, too."""
+    weights = CoAWeights(20.0, prompts=2, stage=stage)
+    with torch.no_grad():
+        weights.inside.fill_(0.9)
+        weights.outside.copy_(torch.tensor([0.5, -1.3]) + (math.log(20.0) if stage == "one" else 0.0))
+    own, total = math.exp(-1.3), 1 + math.exp(0.5) + math.exp(-1.3)
+    first, last = (20.0, 20.0 * own) if stage == "one" else (20.0 / total, 20.0 * own / total)
+
+    def uncertainty(row: list[float], scale: float) -> float:
+        powers = [math.exp(scale * value) for value in row]
+        return -sum(p / sum(powers) * math.log(p / sum(powers)) for p in powers) / math.log(len(row))
+
+    s = similarities(7, 2)
+    pairs = zip(*s.tolist(), strict=True)
+    lost = [max(0.0, uncertainty(one, first) - uncertainty(two, last) + 0.4) for one, two in pairs]
+    assert min(lost) > 0
+    assert weights.out_loss(s, 0.4).item() == pytest.approx(sum(lost) / len(lost), abs=1e-5)
+    assert weights.out_loss(s.half(), 0.4).item() == weights.out_loss(s.half().float(), 0.4).item()
+
+
+def test_the_mixture_is_in_full_precision() -> None:
+    s, pi = similarities(8, 2).half(), torch.tensor([[0.3] * 8, [0.7] * 8], dtype=torch.float64)
+    assert torch.equal(mix(s, pi), mix(s.float(), pi.float()))
+    assert mix(s, pi.half()).dtype == torch.float32
 
 
 def test_entropy_is_between_zero_and_one() -> None:
@@ -174,7 +202,7 @@ def test_entropy_is_between_zero_and_one() -> None:
 
 
 def test_an_unknown_stage_is_refused() -> None:
-    with pytest.raises(UserError, match="STAGE is 'three'"):
+    with pytest.raises(UserError, match=r"^STAGE is 'three'"):
         CoAWeights(SCALE, stage="three")
 
 

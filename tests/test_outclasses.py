@@ -32,7 +32,7 @@ def test_kinds() -> None:
     assert not set(words) & set(letters)
     assert len(set(both) & set(make_outclasses("word", 20, [], 1))) == 20
     assert all(name.isalpha() and name.islower() for name in letters)
-    with pytest.raises(UserError, match="OUT_CLASSES is 'wrd'"):
+    with pytest.raises(UserError, match=r"^OUT_CLASSES is 'wrd'"):
         make_outclasses("wrd", 3, [], 1)
     with pytest.raises(UserError, match="nouns"):
         make_outclasses("word", 10**5, [], 1)
@@ -67,11 +67,19 @@ def test_letters_are_as_many_as_promised() -> None:
     assert len(set(make_outclasses("both", 7, [], 1)) & set(make_outclasses("word", 4, [], 1))) == 4  # the odd one
 
 
+@pytest.mark.parametrize("kind", ["string", "both"])
+def test_no_name_is_drawn_twice(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """As many names as there are letters, each of one letter."""
+    monkeypatch.setattr(outclasses, "_nouns", lambda: tuple("abcdefghijklm"))
+    monkeypatch.setattr(outclasses, "_LETTERS", (1, 1))
+    assert sorted(make_outclasses(kind, 26, [], 1)) == list("abcdefghijklmnopqrstuvwxyz")
+
+
 def test_all_nouns_are_offered_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outclasses, "_nouns", lambda: ("bread", "dog", "zebra"))
-    assert set(make_outclasses("word", 2, ["Dog"], 1)) == {"bread", "zebra"}
+    monkeypatch.setattr(outclasses, "_nouns", lambda: ("TV", "bread", "dog", "zebra"))
+    assert set(make_outclasses("word", 2, ["tv", "Dog"], 1)) == {"bread", "zebra"}
     with pytest.raises(UserError, match="offers 2 nouns, but 3 are needed"):
-        make_outclasses("word", 3, ["Dog"], 1)
+        make_outclasses("word", 3, ["tv", "Dog"], 1)
 
 
 def test_without_the_package_the_way_out_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ def test_deviation_is_numpys() -> None:
 def test_harmonic_mean_is_the_libraries_and_zero_for_zeros() -> None:
     assert harmonic(77.23, 68.56) == pytest.approx(statistics.harmonic_mean([77.23, 68.56]))
     assert harmonic(0.0, 0.0) == 0.0
+    assert harmonic(60.0, 60.0) == 60
 
 
 def test_sign_flips_are_all_tried() -> None:
@@ -31,6 +32,7 @@ def test_sign_flips_are_all_tried() -> None:
     assert compare(differences).p == pytest.approx(expected)
     assert compare([1.0] * 11).p == pytest.approx(2 / 2**11)
     assert compare([1.0] * 3).smallest_p == 0.25
+    assert compare([-1.0] * 3).p == 0.25, "a loss is as surprising as a gain"
 
 
 def test_many_pairs_are_sampled_close_to_the_exact_value() -> None:
@@ -72,7 +74,8 @@ def test_the_observed_signs_are_one_of_those_drawn() -> None:
 
 
 def test_few_pairs_are_exact_and_more_are_sampled() -> None:
-    assert compare([1.0] * 16).p == 2 / 2**16
+    more = sum(math.comb(16, ups) for ups in range(12, 17))  # twelve of sixteen up, or more, or as many down
+    assert compare([1.0] * 12 + [-1.0] * 4).p == 2 * more / 2**16
     for pairs, smallest in ((1, 1.0), (2, 0.5), (5, 1 / 16)):
         found = compare([1.0] * pairs)
         assert (found.p, found.smallest_p) == (smallest, smallest)
