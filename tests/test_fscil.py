@@ -118,6 +118,11 @@ class TestWeights:
         with pytest.raises(UserError, match=r"^ENSEMBLE is 'mean'"):
             session_weights("mean", *log_weights(2), session_owners([1, 1]))
 
+    @pytest.mark.parametrize("kind", ["coa", "uniform", "none"])
+    def test_weights_are_made_on_the_device_of_the_classes(self, kind: str) -> None:
+        inside, outside = (side.to("meta") for side in log_weights(2))
+        assert session_weights(kind, inside, outside, session_owners([2, 1]).to("meta")).device.type == "meta"
+
     def test_mixed_features_are_in_full_precision(self) -> None:
         text, pi = torch.ones(2, 3, 4).half(), torch.full((2, 3), 0.5, dtype=torch.float64)
         assert mixed_features(text, pi).dtype == torch.float32

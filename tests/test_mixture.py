@@ -188,6 +188,20 @@ def test_entropy_loss_in_plain_numbers(stage: str) -> None:
     assert weights.out_loss(s.half(), 0.4).item() == weights.out_loss(s.half().float(), 0.4).item()
 
 
+@pytest.mark.parametrize("stage", ["one", "two"])
+def test_everything_is_made_on_the_device_of_its_input(stage: str) -> None:
+    """On torch's `meta`, which every machine has; a tensor that is made on the CPU does not go with it."""
+    weights, s = CoAWeights(SCALE, stage=stage).to("meta"), similarities(9, 2).to("meta")
+    owners = torch.zeros(8, dtype=torch.long, device="meta")
+    found = [weights.pi(owners), weights.in_logits(s), weights.out_loss(s, 0.2)]
+    assert {one.device.type for one in found} == {"meta"}
+
+
+def test_a_label_space_of_one_class() -> None:
+    weights = CoAWeights(SCALE)
+    assert weights.logits(similarities(9, 2, classes=1), torch.tensor([1]), mixed=False).shape == (6, 1)
+
+
 def test_the_mixture_is_in_full_precision() -> None:
     s, pi = similarities(8, 2).half(), torch.tensor([[0.3] * 8, [0.7] * 8], dtype=torch.float64)
     assert torch.equal(mix(s, pi), mix(s.float(), pi.float()))

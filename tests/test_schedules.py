@@ -39,7 +39,8 @@ def test_no_warm_up(length: int) -> None:
 
 def test_one_step_where_no_length_is_given_is_the_whole_training() -> None:
     assert rates(5, LR_SCHEDULER="single_step", STEPSIZE=(0,)) == pytest.approx([0.2] * 4 + [0.02])
-    assert rates(3, LR_SCHEDULER="single_step", STEPSIZE=(7, 1)) == pytest.approx([0.2, 0.02, 0.002])
+    for steps in ((7, 1), [1], 1):
+        assert rates(3, LR_SCHEDULER="single_step", STEPSIZE=steps) == pytest.approx([0.2, 0.02, 0.002])
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,7 @@ def test_many_pairs_are_sampled_close_to_the_exact_value() -> None:
         sums = np.concatenate([sums + difference, sums - difference])
     exact = float((np.abs(sums) >= abs(sum(differences)) - 1e-9).mean())
     assert compare(differences).p == pytest.approx(exact, abs=0.01)
+    assert compare(differences) == compare(differences), "the draw has a seed of its own"
 
 
 def exact_p(differences: list[str]) -> float:
