@@ -12,6 +12,7 @@ def test_by_name() -> None:
     assert find_rows(["tree", "red_star"], known) == ([2, 0], [])
     assert find_rows(["tree", "cat"], known) == ([2, -1], [])
     assert find_rows(known, known) == ([0, 1, 2], [])
+    assert find_rows([" Tree "], known) == ([2], [])
 
 
 def test_a_repeated_name() -> None:
@@ -29,6 +30,7 @@ def test_identifiers_come_first() -> None:
     assert find_rows(["missile"], known, ["n04008634"], synsets) == ([0], [])
     assert find_rows(["missile"], known, ["n01440764"], synsets) == ([-1], [])
     assert find_rows(["dog"], known, [], synsets) == ([1], []), "one side has none"
+    assert find_rows(["dog"], known, ["n04009552"], []) == ([1], []), "the other side has none"
 
 
 def test_identifiers_are_the_names_of_folders() -> None:
@@ -39,3 +41,5 @@ def test_identifiers_are_the_names_of_folders() -> None:
     assert synsets_of(items("n01440764", "tench"), 2) == []
     assert synsets_of(items("0", "1"), 2) == []
     assert synsets_of(items("n01440764"), 2) == []
+    several = [*items("n01440764", "n01443537"), *items("n09999999")]
+    assert synsets_of(several, 2) == ["n01440764", "n01443537"], "the first image of a class tells"

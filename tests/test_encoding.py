@@ -8,8 +8,9 @@ from types import SimpleNamespace
 import torch
 from PIL import Image
 
-from cocoamix.clip import FrozenCLIP
+from cocoamix.clip import FrozenCLIP, load_clip
 from cocoamix.encoding import FrozenFeatures, Source, describe, describe_transform, encode_batch
+from cocoamix.features import FeatureStore
 from cocoamix.images import ImageItems
 
 
@@ -45,6 +46,16 @@ def test_a_store_belongs_to_weights_code_precision_and_transform(tiny_clip: Froz
     assert tiny_clip.source in about["runs"]
     assert "fp32" in about["runs"]
     assert "cpu" in about["runs"]
+
+
+def test_models_that_compute_other_features_have_stores_of_their_own(tmp_path: Path) -> None:
+    """The weights are the same; the activation, the package, the precision or the length differs."""
+    kinds = [("clip", "fp32", "quick_gelu"), ("open_clip", "fp32", "quick_gelu")]
+    kinds += [("open_clip", "fp32", "gelu"), ("open_clip", "bf16", "quick_gelu")]
+    clips = [load_clip("tiny", "", source, precision, activation=activation) for source, precision, activation in kinds]
+    assert len({clip.weights_hash for clip in clips}) == 1
+    about = [describe(clip, "crop", raw) for clip in clips for raw in (False, True)]
+    assert len({FeatureStore(tmp_path, one).folder for one in about}) == len(about)
 
 
 class Blur:

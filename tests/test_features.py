@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
+import json
 import multiprocessing
 from pathlib import Path
 
@@ -43,10 +44,21 @@ def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-7])
 
 
-def alter(path: Path) -> None:
+def flip(path: Path, name: str) -> None:
+    """Flip one bit of a stored tensor."""
     content = bytearray(path.read_bytes())
-    content[-3] ^= 1  # one bit of a feature
+    length = int.from_bytes(content[:8], "little")
+    start, _ = json.loads(content[8 : 8 + length])[name]["data_offsets"]
+    content[8 + length + start + 2] ^= 1
     path.write_bytes(content)
+
+
+def alter_feature(path: Path) -> None:
+    flip(path, "features")
+
+
+def alter_key(path: Path) -> None:
+    flip(path, "keys")
 
 
 def reshape(path: Path) -> None:
@@ -61,7 +73,7 @@ def empty(path: Path) -> None:
     path.write_bytes(b"")
 
 
-@pytest.mark.parametrize("damage", [cut, alter, reshape, retype, empty])
+@pytest.mark.parametrize("damage", [cut, alter_feature, alter_key, reshape, retype, empty])
 def test_a_damaged_file_is_named_once_and_given_up(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: object
 ) -> None:

@@ -105,6 +105,29 @@ class TestWeights:
             weights.inside.fill_(2.0)
         assert torch.equal(*weights.relative())
 
+    def test_weights_of_earlier_sessions_have_no_gradient(self) -> None:
+        earlier = [(torch.tensor(0.3, requires_grad=True), torch.tensor(-0.7, requires_grad=True))]
+        weights = SessionWeights(100.0, earlier)
+        assert not weights.earlier_inside.requires_grad
+        assert [tuple(side.detach().tolist()) for side in weights.relative()] == [
+            (pytest.approx(0.3), 0.0),
+            (pytest.approx(-0.7), 0.0),
+        ]
+
+    def test_an_unknown_mixture_is_refused(self) -> None:
+        with pytest.raises(UserError, match=r"^ENSEMBLE is 'mean'"):
+            session_weights("mean", *log_weights(2), session_owners([1, 1]))
+
+    @pytest.mark.parametrize("kind", ["coa", "uniform", "none"])
+    def test_weights_are_made_on_the_device_of_the_classes(self, kind: str) -> None:
+        inside, outside = (side.to("meta") for side in log_weights(2))
+        assert session_weights(kind, inside, outside, session_owners([2, 1]).to("meta")).device.type == "meta"
+
+    def test_mixed_features_are_in_full_precision(self) -> None:
+        text, pi = torch.ones(2, 3, 4).half(), torch.full((2, 3), 0.5, dtype=torch.float64)
+        assert mixed_features(text, pi).dtype == torch.float32
+        assert mixed_features(text, pi.half()).dtype == torch.float32
+
     def test_mixed_features_are_the_mixture(self) -> None:
         draw = torch.Generator().manual_seed(0)
         text, images = torch.randn(4, 8, 16, generator=draw), torch.randn(5, 16, generator=draw)

@@ -64,8 +64,17 @@ def test_terms_and_weights() -> None:
     torch.testing.assert_close(total, terms["ce"] + 3 * terms["mae"])
     for name in losses.LOSSES:
         assert torch.isfinite(losses.make_loss(name)(logits, y)[0])
-    with pytest.raises(UserError, match="hinge"):
+    with pytest.raises(UserError, match=r"^LOSS is 'hinge'"):
         losses.make_loss("hinge")
+
+
+def test_the_papers_settings_are_the_defaults() -> None:
+    s, y = example(4)
+    logits = s.float() * 20
+    wanted = losses.cross_entropy(logits, y) + 5 * losses.coa(logits, y)
+    torch.testing.assert_close(losses.make_loss("ce+coa")(logits, y)[0], wanted)
+    torch.testing.assert_close(losses.make_loss("focal")(logits, y)[0], losses.focal(logits, y, 2.0))
+    torch.testing.assert_close(losses.make_loss("gce")(logits, y)[0], losses.gce(logits, y, 0.7))
 
 
 @pytest.mark.parametrize("name", losses.LOSSES)

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cocoamix.errors import UserError
 from cocoamix.fscil import mixed_features
 from cocoamix.mixture import centre, class_weights, find_owners, mix, share_one_pi
 from cocoamix.weights import CoAWeights, entropy
@@ -128,6 +129,10 @@ def test_owners_by_name() -> None:
     assert owners.tolist() == [1, 2, 1, 0]
 
 
+def test_the_latest_of_several_owners_counts() -> None:
+    assert find_owners(["dog", "cat"], [["dog", "cat"], ["Dog"], ["tree"]]).tolist() == [2, 1]
+
+
 def test_one_stage_is_the_mixture_with_its_own_temperature() -> None:
     """s_0/tau_0 + s_1/tau_1 is pi_1 = tau_0/(tau_0 + tau_1) and tau = tau_0 tau_1/(tau_0 + tau_1)."""
     weights = CoAWeights(SCALE, stage="one")
@@ -137,7 +142,7 @@ def test_one_stage_is_the_mixture_with_its_own_temperature() -> None:
     s = similarities(1, 2)
     for owner, tau in ((1, 0.03), (0, 0.004)):
         owners = torch.full((8,), owner)
-        pi = weights.pi(owners)[1, 0]
+        pi = weights.pi(owners)[1, 0].detach()
         assert float(pi) == pytest.approx(0.01 / (0.01 + tau), rel=1e-5)
         wanted = s[0] / 0.01 + s[1] / tau
         torch.testing.assert_close(weights.logits(s, owners, mixed=False), wanted, rtol=1e-4, atol=1e-4)
@@ -157,18 +162,31 @@ def test_equal_weights_are_the_uniform_ensemble(stage: str) -> None:
     torch.testing.assert_close(weights.logits(s, owners, mixed=True), SCALE * s.mean(dim=0))
 
 
-def test_gradient_of_the_in_loss() -> None:
-    """dCE/dpi_i = -(s_i(y) - E_mix[s_i])/tau."""
-    s = similarities(3, 3).double()
-    labels = torch.tensor([0, 1, 2, 3, 4, 5])
-    pi = torch.tensor([0.2, 0.5, 0.3], dtype=torch.float64, requires_grad=True)
-    logits = SCALE * torch.einsum("kbc,k->bc", s, pi)
-    F.cross_entropy(logits, labels, reduction="sum").backward()
-    p = logits.detach().softmax(dim=1)
-    right = s.gather(2, labels[None, :, None].expand(3, -1, 1)).squeeze(2)
-    wanted = -(SCALE * (right - (p * s).sum(dim=2))).sum(dim=1)
-    assert pi.grad is not None
-    torch.testing.assert_close(pi.grad, wanted)
+@pytest.mark.parametrize("stage", ["one", "two"])
+def test_gradient_of_the_in_loss(stage: str) -> None:
+    """One stage: d/da_1 = (E_p[s_1] - s_1(y))/tau_1. Two: d/da_i = pi_i (E_p[d] - d(y))/tau with d = s_i - s_mix."""
+    prompts = 1 if stage == "one" else 2
+    weights = CoAWeights(SCALE, prompts, stage)
+    with torch.no_grad():
+        weights.inside.add_(torch.tensor([0.7, -0.4])[:prompts])
+        weights.outside.add_(torch.tensor([-0.9, 0.5])[:prompts])
+    s, labels = similarities(3, prompts + 1), torch.tensor([0, 1, 2, 3, 4, 5])
+    F.cross_entropy(weights.in_logits(s), labels, reduction="sum").backward()
+    s = s.double()
+    if stage == "one":
+        scales, parts = SCALE * math.exp(0.7), s[1]
+        logits = SCALE * s[0] + scales * s[1]
+    else:  # the last prompt's own classes, which the first one is not trained on
+        raw = torch.tensor([0.0, -0.9, -0.4], dtype=torch.float64).exp()
+        pi = raw / raw.sum()
+        mixed = (pi[:, None, None] * s).sum(dim=0)
+        logits, scales, parts = SCALE * mixed, SCALE * float(pi[2]), s[2] - mixed
+    p = logits.softmax(dim=1)
+    right = parts[range(6), labels]
+    wanted = scales * ((p * parts).sum(dim=1) - right).sum()
+    assert weights.inside.grad is not None
+    assert float(weights.inside.grad[-1]) == pytest.approx(float(wanted), rel=1e-4)
+    assert stage == "one" or float(weights.inside.grad[0]) == 0
 
 
 @pytest.mark.parametrize("stage", ["one", "two"])
@@ -185,16 +203,64 @@ def test_entropy_loss(stage: str) -> None:
     with torch.no_grad():
         weights.outside.sub_(8)
     assert weights.out_loss(s, margin=0.2).item() == 0
-    scale = SCALE if stage == "one" else SCALE * float(weights.pi(torch.zeros(1, dtype=torch.long))[0, 0])
+    scale = SCALE if stage == "one" else SCALE * float(weights.pi(torch.zeros(1, dtype=torch.long))[0, 0].detach())
     room = 1 - entropy(s[0] * scale).max().item()  # the learned prompt is now as unsure as can be
     assert weights.out_loss(s, margin=room - 0.01).item() == 0
     assert weights.out_loss(s, margin=room + 0.01).item() > 0
 
 
+@pytest.mark.parametrize("stage", ["one", "two"])
+def test_entropy_loss_in_plain_numbers(stage: str) -> None:
+    """Of the last of two learned prompts; in two stages the other one has a share, too."""
+    weights = CoAWeights(20.0, prompts=2, stage=stage)
+    with torch.no_grad():
+        weights.inside.fill_(0.9)
+        weights.outside.copy_(torch.tensor([0.5, -1.3]) + (math.log(20.0) if stage == "one" else 0.0))
+    own, total = math.exp(-1.3), 1 + math.exp(0.5) + math.exp(-1.3)
+    first, last = (20.0, 20.0 * own) if stage == "one" else (20.0 / total, 20.0 * own / total)
+
+    def uncertainty(row: list[float], scale: float) -> float:
+        powers = [math.exp(scale * value) for value in row]
+        return -sum(p / sum(powers) * math.log(p / sum(powers)) for p in powers) / math.log(len(row))
+
+    s = similarities(7, 2)
+    pairs = zip(*s.tolist(), strict=True)
+    lost = [max(0.0, uncertainty(one, first) - uncertainty(two, last) + 0.4) for one, two in pairs]
+    assert min(lost) > 0
+    assert weights.out_loss(s, 0.4).item() == pytest.approx(sum(lost) / len(lost), abs=1e-5)
+    assert weights.out_loss(s.half(), 0.4).item() == weights.out_loss(s.half().float(), 0.4).item()
+
+
+@pytest.mark.parametrize("stage", ["one", "two"])
+def test_everything_is_made_on_the_device_of_its_input(stage: str) -> None:
+    """On torch's `meta`, which every machine has; a tensor that is made on the CPU does not go with it."""
+    weights, s = CoAWeights(SCALE, stage=stage).to("meta"), similarities(9, 2).to("meta")
+    owners = torch.zeros(8, dtype=torch.long, device="meta")
+    found = [weights.pi(owners), weights.in_logits(s), weights.out_loss(s, 0.2)]
+    assert {one.device.type for one in found} == {"meta"}
+
+
+def test_a_label_space_of_one_class() -> None:
+    weights = CoAWeights(SCALE)
+    assert weights.logits(similarities(9, 2, classes=1), torch.tensor([1]), mixed=False).shape == (6, 1)
+
+
+def test_the_mixture_is_in_full_precision() -> None:
+    s, pi = similarities(8, 2).half(), torch.tensor([[0.3] * 8, [0.7] * 8], dtype=torch.float64)
+    assert torch.equal(mix(s, pi), mix(s.float(), pi.float()))
+    assert mix(s, pi.half()).dtype == torch.float32
+
+
 def test_entropy_is_between_zero_and_one() -> None:
     assert entropy(torch.zeros(1, 9)).item() == pytest.approx(1)
+    assert entropy(torch.zeros(1, 2)).item() == pytest.approx(1)
     assert entropy(torch.tensor([[1000.0, 0, 0]])).item() == pytest.approx(0)
     assert torch.isfinite(entropy(torch.zeros(2, 1))).all()
+
+
+def test_an_unknown_stage_is_refused() -> None:
+    with pytest.raises(UserError, match=r"^STAGE is 'three'"):
+        CoAWeights(SCALE, stage="three")
 
 
 def test_weight_losses_do_not_reach_the_similarities() -> None:

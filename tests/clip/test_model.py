@@ -113,6 +113,29 @@ def test_gelu_needs_open_clip(tiny: tuple[torch.nn.Module, Path]) -> None:
         load_clip("tiny", str(path), "clip", activation="gelu")
 
 
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+@pytest.mark.parametrize("source", ["clip", "open_clip"])
+def test_layer_norms_stay_in_full_precision(
+    tiny: tuple[torch.nn.Module, Path], monkeypatch: pytest.MonkeyPatch, source: str, precision: str
+) -> None:
+    """Matrices are in half precision; what goes into every norm of both towers, and its own numbers, are not."""
+    ours = load_clip("tiny", str(tiny[1]), source, precision)
+    assert ours.text.blocks[0].mlp.c_fc.weight.dtype != torch.float32
+    seen: list[torch.dtype] = []
+    layer_norm = F.layer_norm
+
+    def watched(x: torch.Tensor, shape: object, weight: torch.Tensor, bias: torch.Tensor, eps: float) -> torch.Tensor:
+        seen.extend([x.dtype, weight.dtype, bias.dtype])
+        return layer_norm(x, shape, weight, bias, eps)
+
+    monkeypatch.setattr(F, "layer_norm", watched)
+    ours.encode_texts(TEXTS)
+    texts = len(seen)
+    ours.encode_image(torch.randn(1, 3, 32, 32))
+    assert set(seen) == {torch.float32}
+    assert len(seen) > texts > 0
+
+
 def test_loading_draws_from_no_shared_generator() -> None:
     torch.manual_seed(5)
     wanted = torch.rand(1)

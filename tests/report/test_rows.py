@@ -34,6 +34,9 @@ def test_seeds_of_one_protocol_are_averaged(tmp_path: Path) -> None:
         ({"protocol": {"transforms": {"SIZE": [336, 336]}}}, "transforms.SIZE", ("(224, 224)", "(336, 336)")),
         ({"protocol": {"splits": {"train": "t", "test": "other"}}}, "splits.test", ("test of ", "other")),
         ({"config": {"OPTIM": {"MAX_EPOCH": 200}}}, "OPTIM.MAX_EPOCH", ("50", "200")),
+        ({"protocol": {"activation": "gelu"}}, "activation", ("quick_gelu", "gelu")),
+        ({"protocol": {"precision": "fp16"}}, "precision", ("fp32", "fp16")),
+        ({"protocol": {"weights_sha256": "1" * 64}}, "weights_sha256", ("0" * 12, "1" * 12)),
     ],
 )
 def test_runs_that_differ_are_not_averaged_and_it_is_said(
@@ -323,6 +326,19 @@ def test_differing_test_splits_are_not_compared(tmp_path: Path) -> None:
     found = only_table(report, "Difference to CoOp")
     assert found.lines[0].values[0].text == "not comparable"
     assert any("splits.test" in note for section in report.sections for note in section.notes)
+
+
+def test_another_activation_is_not_compared_and_another_precision_is(tmp_path: Path) -> None:
+    """A method that needs another precision can still be compared; other activations are other models."""
+    write_pair(tmp_path, 70.0, 60.0)
+    write_pair(tmp_path, 75.0, 65.0, trainer="KgCoOp", protocol={"activation": "gelu"})
+    write_pair(tmp_path, 73.0, 65.0, trainer="ProGrad", protocol={"precision": "fp16"})
+    report = build([tmp_path], Options(baseline="CoOp"))
+    found = only_table(report, "Difference to CoOp")
+    refused, allowed = (next(one for one in found.lines if one.label == label) for label in ("KgCoOp", "ProGrad"))
+    assert refused.values[0].text == "not comparable"
+    assert allowed.values[0].mean == near(3)
+    assert any("activation is gelu and quick_gelu" in note for section in report.sections for note in section.notes)
 
 
 def test_unknown_baseline_is_named_with_the_nearest(tmp_path: Path) -> None:

@@ -170,7 +170,9 @@ def write_results(folder: Path, accuracy: float, **changes: Any) -> Path:
         "shots": 4,
         "splits": {"train": "t", "test": f"test of {changes.get('subset', 'base')}"},
         "backbone": "ViT-B/16",
+        "weights_sha256": "0" * 64,
         "precision": "fp32",
+        "activation": "quick_gelu",
         "transforms": {"SIZE": [224, 224]},
         "templates": ["a photo of a {}."],
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -70,10 +71,12 @@ def test_gradients_are_kept_apart(run: Runner) -> None:
     assert torch.equal(plain, context("alone", ENSEMBLE="none"))
     assert torch.equal(plain, context("uniform", ENSEMBLE="uniform"))
     assert not torch.equal(plain, context("cross-entropy", LOSS="ce"))
-    two = {"STAGE": "two", "WEIGHT_EPOCHS": 2, "W_IN": 0.0}
-    runs = [run(*BASE, *keys(**two, W=w), name=f"w{w}", **MIX) for w in (0.0, 5.0)]
-    first, second = (saved(one.folder, "coa_weights", 6)["state_dict"]["inside"] for one in runs)
-    assert torch.equal(first, second)
+    still = ["OPTIM.LR", "0.0", "OPTIM.WARMUP_EPOCH", "0"]  # of the prompt, whose loss is all that differs
+    runs = [run(*BASE, *still, *keys(W=w, WEIGHT_LR=0.1), name=f"w{w}", **MIX) for w in (0.0, 5.0)]
+    first, second = (saved(one.folder, "coa_weights", 4)["state_dict"] for one in runs)
+    for side in ("inside", "outside"):
+        assert torch.equal(first[side], second[side])
+        assert abs(float(first[side]) - math.log(100)) > 1e-3  # it has moved
 
 
 def test_equal_weights_are_the_uniform_ensemble(run: Runner) -> None:
@@ -275,16 +278,13 @@ def test_kinds_of_out_classes(run: Runner, kind: str) -> None:
 
 
 def test_several_backbones(run: Runner, tmp_path: Path) -> None:
-    """Two equal models are one model; two different ones have a context each and two weights in all."""
+    """Two models have a context each, and two weights in all."""
     from cocoamix.clip.backbones import BACKBONES
     from cocoamix.clip.model import build_openai
 
     torch.manual_seed(7)
     torch.save(build_openai(BACKBONES["tiny"].sizes).state_dict(), tmp_path / "other.pt")
     names = keys(BACKBONES="['tiny', 'tiny']")
-    one = run(*BASE, name="one", **MIX)
-    twice = run(*BASE, *names, *keys(BACKBONE_WEIGHTS="['random', 'random']"), name="twice", **MIX)
-    assert twice.results["metrics"]["accuracy"] == pytest.approx(one.results["metrics"]["accuracy"], abs=5.01)
     files = f"['random', '{tmp_path / 'other.pt'}']"
     both = run(*BASE, *names, *keys(BACKBONE_WEIGHTS=files), name="both", **MIX)
     assert both.results["trained_parameters"] == 2 * 16 * 128 + 2

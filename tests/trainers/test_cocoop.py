@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from benchmarks.plain import PlainPrompts
 from cocoamix import checkpoints
+from cocoamix.channels import ChannelHead
 from cocoamix.clip import FrozenCLIP, load_clip, text
 from cocoamix.conditional import ConditionalPromptLearner
+from cocoamix.multimodal import MultiModalPromptLearner
 from cocoamix.prompts import PromptLearner
+from cocoamix.weights import CoAWeights
 from tests.conftest import CLASSES, ROOT, Runner
 from tests.trainers.test_coop import BASE
 from tests.trainers.test_kgcoop import build
@@ -190,33 +195,46 @@ def test_stopped_and_resumed_bit_by_bit(run: Runner, monkeypatch: pytest.MonkeyP
     assert whole.results["metrics"] == resumed.results["metrics"]
 
 
-class TestParametersAtTrueSize:
-    """Counted by hand for ViT-B/16, whose text width, embedding and vision width are 512, 512 and 768."""
+def count(*modules: nn.Module) -> int:
+    return sum(parameter.numel() for module in modules for parameter in module.parameters())
 
-    def test_contexts(self) -> None:
-        clip = load_clip("ViT-B/16", "random", precision="fp32")
 
-        def count(learner: PromptLearner) -> int:
-            return sum(parameter.numel() for parameter in learner.parameters())
+def test_parameters_at_true_size() -> None:
+    """Of ViT-B/16, with text width 512, embedding 512 and vision width 768: by hand, as built, and in METHODS.md."""
+    clip = load_clip("ViT-B/16", "random", precision="fp32")
+    context, words = PromptLearner(clip, CLASSES, n_ctx=16), PromptLearner(clip, CLASSES, ctx_init="a photo of a")
+    conditional = ConditionalPromptLearner(clip, CLASSES, ctx_init="a photo of a")
+    coupled, head = MultiModalPromptLearner(clip, CLASSES, 2, "a photo of a", 9), ChannelHead(512, 500)
+    assert count(context) == 16 * 512
+    assert count(words) == 4 * 512
+    assert count(conditional) == 4 * 512 + 512 * 32 + 32 + 32 * 512 + 512
+    assert count(coupled) == 9 * (2 * 512 + 512 * 768 + 768)
+    assert count(head) == 4 * 512 + 512 * 500 + 500  # 500 are ImageNet's base classes
+    stated = {
+        "CoOp": [count(context), count(words)],
+        "CoCoOp": [count(conditional)],
+        "KgCoOp": [count(words)],
+        "ProGrad": [count(context)],
+        "CoCoAMix": [count(context, CoAWeights(clip.logit_scale))],
+        "MaPLe": [count(coupled)],
+        "DePT": [count(context) + 4 * 512, 513, count(context, head), 500],
+        "DePTKgCoOp": [count(words) + 4 * 512, 513, count(words, head), 500],
+    }
+    page = (ROOT / "docs" / "METHODS.md").read_text(encoding="utf-8")
+    rows = [line.split(" | ") for line in page.splitlines() if line.startswith("| `")]
+    column = {row[0].split("`")[1]: row[3] for row in rows}
+    for trainer, numbers in stated.items():
+        found = [int(text.replace(",", "")) for text in re.findall(r"\d[\d,]*\d", column[trainer])]
+        assert found == numbers, trainer
 
-        assert count(PromptLearner(clip, CLASSES, n_ctx=16)) == 8192  # CoOp, ProGrad
-        assert count(PromptLearner(clip, CLASSES, ctx_init="a photo of a")) == 2048  # KgCoOp, CoOp with words
-        conditional = ConditionalPromptLearner(clip, CLASSES, ctx_init="a photo of a")
-        assert count(conditional) == 2048 + 512 * 32 + 32 + 32 * 512 + 512 == 35_360
-
-    def test_shares_that_the_paper_states(self) -> None:
-        """docs/METHODS.md says which counts its 2.8 % and 0.26 % fit."""
-        mix = 16 * 512 + 2
-        coupling = 512 * 768 + 768
-        maple = 9 * (2 * 512 + coupling)
-        assert maple == 3_555_072
-        assert mix / maple == pytest.approx(0.0023, abs=5e-5)
-        assert mix / (8 * coupling) == pytest.approx(0.0026, abs=5e-5)
-        scales, head = 4 * 512, 512 * 500 + 500  # of ImageNet's base classes
-        on_coop, on_kgcoop, on_cocoop = (context + scales + head for context in (8192, 2048, 35_360))
-        assert (on_coop, on_kgcoop, on_cocoop) == (266_740, 260_596, 293_908)
-        assert mix / on_coop == pytest.approx(0.0307, abs=5e-5)
-        assert mix / on_cocoop == pytest.approx(0.0279, abs=5e-5)
-        page = (ROOT / "docs" / "METHODS.md").read_text(encoding="utf-8")
-        for number in (8192, 8194, 2048, 35_360, maple, on_coop, on_kgcoop, on_cocoop):
-            assert f"{number:,}" in page, number
+    mix, deeper = count(context, CoAWeights(clip.logit_scale)), count(coupled.compound_prompt_projections)
+    on_coop, on_kgcoop, on_cocoop = (count(one, head) for one in (context, words, conditional))
+    for sentence in (
+        f"{count(coupled):,}: {100 * mix / count(coupled):.2f} %. {100 * mix / deeper:.2f} % fits the eight maps",
+        f"({deeper:,}), without the first",
+        f"{on_coop:,} on CoOp ({100 * mix / on_coop:.1f} %),",
+        f"{on_kgcoop:,} on KgCoOp ({100 * mix / on_kgcoop:.1f} %), {on_cocoop:,} on CoCoOp",
+        f"which fits the {100 * mix / on_cocoop:.1f} %",
+        f"CoOp, {mix:,} of {count(context, ChannelHead(512, 5)):,}.",
+    ):
+        assert sentence in page

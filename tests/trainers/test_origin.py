@@ -165,3 +165,25 @@ def test_the_template_of_an_ensemble_is_the_evaluations(run: Runner, tmp_path: P
     done = evaluate(run, trained, *chosen, trainer="CoOp")
     assert done.results["protocol"]["templates"] == ["a {}."]
     assert "as in training" not in done.output
+
+
+class TestAnotherActivation:
+    """The same weights run with another activation are another model."""
+
+    OPEN = ("MODEL.BACKBONE.SOURCE", "open_clip")  # which has both
+    GELU = (*OPEN, "MODEL.BACKBONE.ACTIVATION", "gelu")
+
+    def test_a_checkpoint(self, run: Runner) -> None:
+        model = run(*SHORT, *self.OPEN, trainer="CoOp")
+        done = evaluate(run, model, *self.GELU, trainer="CoOp")
+        assert done.status == 2
+        assert "was trained on tiny with activation quick_gelu, but this run uses tiny with gelu" in done.output
+
+    def test_sessions(self, run: Runner) -> None:
+        cut = ["FSCIL.BASE", "8", "FSCIL.WAY", "2", "FSCIL.SHOTS", "1", "FSCIL.LAST_SESSION", "0"]
+        model = run(*cut, *self.OPEN, "OPTIM.MAX_EPOCH", "1", trainer="CoOpFSCIL")
+        assert model.status == 0, model.output[-500:]
+        evaluated = ["--eval-only", "--model-dir", str(model.folder), *cut, *self.GELU]
+        done = run(*evaluated, trainer="CoOpFSCIL", name="evaluated")
+        assert done.status == 2
+        assert "its activation is 'quick_gelu', and this run's is 'gelu'" in done.output
