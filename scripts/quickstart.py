@@ -1,4 +1,4 @@
-"""The main job on the embedded default: train on base classes, evaluate on base and new, five datasets, three seeds.
+"""The main job on the drawn datasets: train on base classes, evaluate on base and new, five datasets, three seeds.
 
     bash scripts/quickstart.sh            # makes the environment, then runs this
     bash scripts/quickstart.sh --fresh    # runs everything again
