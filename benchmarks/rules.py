@@ -16,6 +16,7 @@ Runs are those of the plan `quick` and are not repeated where they are finished.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,6 +33,7 @@ from benchmarks.tiny_zeroshot import DEFAULT, accuracies
 from cocoamix.bench.benchmark import Summary, list_missing, run_plan
 from cocoamix.bench.plan import Plan, load_plan, override
 from cocoamix.clip import load_clip
+from cocoamix.errors import UserError, run_command
 from cocoamix.shapes import DATASETS, FAMILY
 
 LOW, HIGH, HIGH_ON_BASE, TEMPLATE_GAIN = 60.0, 92.0, 90.0, 2.0
@@ -117,8 +119,12 @@ def prepare(weights: str, output: str) -> Plan:
     """Return the plan of the runs. Other weights have a folder of their own."""
     plan = load_plan(str(Path(__file__).with_name("rules.yaml")))
     if weights:
-        plan = override(plan, (("MODEL.BACKBONE.WEIGHTS", os.path.abspath(weights)),))
-        plan = replace(plan, output=Path("output") / "rules" / Path(weights).stem)
+        plan = override(plan, (("MODEL.BACKBONE.WEIGHTS", weights),))
+        # Named after the content, so that other weights at the same path are not judged by the runs of these.
+        if not Path(weights).is_file():
+            raise UserError(f"--weights {weights} is not a file.")
+        digest = hashlib.sha256(Path(weights).read_bytes()).hexdigest()[:12]
+        plan = replace(plan, output=Path("output") / "rules" / digest)
     return replace(plan, output=Path(output)) if output else plan
 
 
@@ -130,17 +136,13 @@ def show(title: str, findings: Sequence[Finding]) -> bool:
     return all(one.holds for one in findings)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--weights", default="", help="weights of another pre-training")
-    parser.add_argument("--output", default="", help="folder of the runs; output/quickstart by default")
-    args = parser.parse_args()
-    plan = prepare(args.weights, args.output)
-    summary = run_plan(plan)
+def judge(weights: str, output: str) -> int:
+    """Run what is due, print every rule, and return the exit status."""
+    summary = run_plan(prepare(weights, output))
     if summary.failures:
         list_missing(summary)
         return 2
-    tiny = load_clip("tiny", args.weights)
+    tiny = load_clip("tiny", weights)
     zero_shot = {one.name: accuracies(tiny, one) for one in FAMILY}
     clip, coop = collect(summary)
     family = {one.name: coop[one.name] for one in FAMILY}
@@ -154,6 +156,16 @@ def main() -> int:
     for one in [*check_trade_off(clip, others)[:2], *check_assumption(clip, others)]:
         print(f"  {', '.join(others)}: {one.words}")
     return 0 if all(held) else 1
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--weights", default="", help="weights of another pre-training")
+    parser.add_argument("--output", default="", help="folder of the runs (output/quickstart, or output/rules/HASH)")
+    args = parser.parse_args()
+    weights, output = (os.path.abspath(path) if path else "" for path in (args.weights, args.output))
+    os.chdir(Path(__file__).resolve().parent.parent)  # the plan's folders are seen from here
+    return run_command(lambda: judge(weights, output), "Stopped. Finished runs are kept; the same command resumes.")
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from yacs.config import CfgNode
 from cocoamix.clip import FrozenCLIP, load_clip
 from cocoamix.progress import progress
 from cocoamix.shapes import DATASETS, DrawnDataset
+from cocoamix.shapes.captions import style_templates
 
 DEFAULT = "a photo of a {}."
 TEMPLATES = (
@@ -27,17 +28,7 @@ TEMPLATES = (
     "an image of a {}.",
     "a good photo of a {}.",
     "a close-up of a {}.",
-    "a clean photo of a {}.",
-    "a cluttered photo of a {}.",
-    "a noisy photo of a {}.",
-    "a blurry photo of a {}.",
-    "a tinted photo of a {}.",
-    "a tilted photo of a {}.",
-    "a sketch of a {}.",
-    "a dark photo of a {}.",
-    "a messy photo of a {}.",
-    "a {} in the street.",
-    "a street photo of a {}.",
+    *style_templates(),
 )
 CONFIG = Path(__file__).resolve().parent.parent / "configs" / "trainers" / "ZeroshotCLIP" / "tiny.yaml"
 

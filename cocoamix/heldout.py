@@ -17,9 +17,10 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor
 
+from .calibration import fit_temperature
+
 FOLDS = 4
 LEAST_SHARE = 1e-6  # of either prompt, so that its log-odds are finite
-_SCALES = 100.0  # the temperature is at most so many times larger or smaller than CLIP's
 _BISECTIONS = 60
 _CURVE_POINTS = 21
 
@@ -54,7 +55,7 @@ class Fit:
     images: int
     pi_in: float
     nll: float  # at pi_in and CLIP's temperature
-    temperature: float  # of the mixture with pi_in
+    temperature: float  # tau of the mixture with pi_in, as CLIP's own is 1 / logit_scale
     calibrated_nll: float  # at both
     curve: list[list[float]]  # pairs of pi and the cross-entropy at CLIP's temperature
 
@@ -68,7 +69,7 @@ def fit(general: Tensor, special: Tensor, labels: Tensor, logit_scale: float) ->
     general, special, labels = general.double().cpu(), special.double().cpu(), labels.cpu()
     pi = fit_weight(general, special, labels, logit_scale)
     mixed = (1 - pi) * general + pi * special
-    scale = fit_scale(mixed, labels, logit_scale)
+    scale = logit_scale / fit_temperature(logit_scale * mixed, labels)
     points = [number / (_CURVE_POINTS - 1) for number in range(_CURVE_POINTS)]
     curve = [[at, cross_entropy((1 - at) * general + at * special, labels, logit_scale)] for at in points]
     return Fit(
@@ -91,17 +92,6 @@ def fit_weight(general: Tensor, special: Tensor, labels: Tensor, logit_scale: fl
         return float((p * gap).sum(dim=1).mean())
 
     return _lowest(slope, LEAST_SHARE, 1 - LEAST_SHARE)
-
-
-def fit_scale(mixed: Tensor, labels: Tensor, logit_scale: float) -> float:
-    """Return the 1/tau, within a hundred times CLIP's and a hundredth of it, at which (N, C) similarities do best."""
-    gap = mixed - _of_labels(mixed, labels)
-
-    def slope(times: float) -> float:
-        p = (logit_scale * times * mixed).softmax(dim=1)
-        return float((p * gap).sum(dim=1).mean())
-
-    return logit_scale * _lowest(slope, 1 / _SCALES, _SCALES)
 
 
 def cross_entropy(similarities: Tensor, labels: Tensor, scale: float) -> float:

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cocoamix.heldout import LEAST_SHARE, count_folds, deal_into_folds, fit, fit_scale, fit_weight
+from cocoamix.heldout import LEAST_SHARE, count_folds, deal_into_folds, fit, fit_weight
 
 SCALE = 100.0
 
@@ -87,9 +87,21 @@ def test_a_useless_prompt_gets_no_weight_and_a_perfect_one_all() -> None:
     assert fit_weight(general, general, labels, SCALE) == pytest.approx(0.5)
 
 
-def test_scale_in_closed_form() -> None:
-    """Two classes a distance of 1 apart, right in three of four cases: p = 3/4 at the scale log 3."""
+def test_temperature_in_closed_form() -> None:
+    """Two classes a distance of 1 apart, right in three of four cases: p = 3/4 at the temperature 1 / log 3."""
     mixed = torch.tensor([[1.0, 0.0]] * 4, dtype=torch.float64)
-    labels = torch.tensor([0, 0, 0, 1])
-    assert fit_scale(mixed, labels, 2.0) == pytest.approx(math.log(3), rel=1e-12)
-    assert fit_scale(mixed, torch.zeros(4, dtype=torch.long), 2.0) == pytest.approx(200.0)  # all are right: the bound
+    found = fit(mixed, mixed, torch.tensor([0, 0, 0, 1]), 2.0)
+    assert found.temperature == pytest.approx(1 / math.log(3), rel=1e-9)
+
+
+@pytest.mark.parametrize("sure", [1.0, 1000.0])
+def test_temperature_of_images_that_are_all_right_is_bounded(sure: float) -> None:
+    """However far apart the classes are: where the softmax underflows, the slope vanishes everywhere."""
+    mixed = sure * torch.tensor([[1.0, 0.0]] * 4, dtype=torch.float64)
+    found = fit(mixed, mixed, torch.zeros(4, dtype=torch.long), SCALE)
+    assert 0.05 / SCALE * (1 - 1e-9) <= found.temperature <= 1 / SCALE
+
+
+def test_temperature_that_changes_nothing_is_clips() -> None:
+    flat = torch.full((4, 3), 0.2, dtype=torch.float64)
+    assert fit(flat, flat, torch.tensor([0, 1, 2, 0]), SCALE).temperature == pytest.approx(1 / SCALE)

@@ -112,6 +112,7 @@ def test_pages_have_no_gaps() -> None:
         "scripts/quickstart.py",
         "scripts/pretrain_tiny.py",
         "benchmarks/tiny_zeroshot.py",
+        "benchmarks/rules.py",
         "benchmarks/parity.py",
         "benchmarks/fscil.py",
     ],

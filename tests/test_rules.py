@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
-from scipy import stats
+import yaml
 
-from benchmarks import rules
-from benchmarks.rules import DEFAULT, Pair
 from cocoamix.bench.plan import load_plan
-from cocoamix.shapes import FAMILY
+from cocoamix.errors import UserError
+from cocoamix.shapes import FAMILY, captions
+from tests.conftest import ROOT
+
+stats = pytest.importorskip("scipy.stats")
+from benchmarks import rules, tiny_zeroshot  # noqa: E402
+from benchmarks.rules import DEFAULT, Pair  # noqa: E402
 
 
 @pytest.mark.parametrize(
@@ -66,6 +71,39 @@ def test_assumption_is_a_paired_t_test() -> None:
     assert f"15 pairs: p = {p:.2g}" in base.words
     worse = {name: [Pair(one.new, one.base) for one in pairs] for name, pairs in coop.items()}
     assert [one.holds for one in rules.check_assumption(CLIP, worse)] == [False, False]
+
+
+def test_every_template_of_a_style_is_tried() -> None:
+    named = [text for text in tiny_zeroshot.TEMPLATES if "{}" in text]
+    assert len(named) == len(set(tiny_zeroshot.TEMPLATES)) == len(tiny_zeroshot.TEMPLATES)
+    for words in captions._STYLE_WORDS.values():
+        assert all(any(word in text for text in tiny_zeroshot.TEMPLATES) for word in words if word != "sketched")
+    assert "a drawing of the {}." in tiny_zeroshot.TEMPLATES
+
+
+@pytest.mark.parametrize("name", ["quick", "methods", "quick_transfer", "quick_fscil", str(rules.__file__)])
+def test_plans_run_on_the_family(name: str) -> None:
+    plan = load_plan(str(Path(name).with_suffix(".yaml")) if name.endswith(".py") else name)
+    found = [one.name for one in plan.datasets if one.name != "shapes"]
+    assert found == [one.folder for one in FAMILY]
+
+
+@pytest.mark.parametrize("trainer", ["CoCoAMixFSCIL", "CoOpFSCIL", "ZeroshotCLIPFSCIL"])
+def test_session_0_has_the_base_classes(trainer: str) -> None:
+    settings = yaml.safe_load((ROOT / "configs" / "trainers" / trainer / "tiny.yaml").read_text())
+    assert {settings["FSCIL"]["BASE"]} == {one.base for one in FAMILY}
+
+
+def test_weights_have_runs_of_their_own(tmp_path: Path) -> None:
+    """Also those that replace others at the same path."""
+    file = tmp_path / "tiny.safetensors"
+    folders = set()
+    for content in (b"one", b"two"):
+        file.write_bytes(content)
+        folders.add(rules.prepare(str(file), "").output)
+    assert len(folders | {rules.prepare("", "").output}) == 3
+    with pytest.raises(UserError, match="nothing is not a file"):
+        rules.prepare("nothing", "")
 
 
 def test_runs_are_those_of_the_quick_start() -> None:

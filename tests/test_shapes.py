@@ -17,7 +17,7 @@ from PIL import Image
 
 from cocoamix import shapes
 from cocoamix.clip.tokens import encode
-from cocoamix.shapes import captions, sheets
+from cocoamix.shapes import captions, drawing, sheets
 
 DIGEST = (
     "import hashlib; from cocoamix import shapes\n"
@@ -62,6 +62,17 @@ def test_world_is_large_enough() -> None:
     assert {"clean", "cluttered", "noisy", "blurry", "tinted", "tilted", "sketch", "dark"} <= set(shapes.DOMAINS)
 
 
+@pytest.mark.parametrize("domain", sorted(set(shapes.DOMAINS) - set(shapes.PRETRAINED)))
+def test_domains_that_pretraining_does_not_draw_are_shifted(domain: str) -> None:
+    """All their images are shifted one way, by as much as the severity says."""
+    style = shapes.DOMAINS[domain]
+    grey = np.full((32, 32, 3), 100.0, np.float32)
+    assert np.array_equal(drawing._shift(grey, style, 0.0), grey)
+    full, half = (drawing._shift(grey, replace(style, haze=0.0), severity).mean(axis=(0, 1)) for severity in (1.0, 0.5))
+    assert full == pytest.approx([100 * part for part in style.tint], rel=1e-5)
+    assert half == pytest.approx([100 * (1 + part) / 2 for part in style.tint], rel=1e-5)
+
+
 @pytest.mark.parametrize("name", list(shapes.DATASETS))
 def test_halves_share_no_composition(name: str) -> None:
     one = shapes.DATASETS[name]
@@ -80,7 +91,7 @@ def test_halves_of_the_family_differ_in_kind(dataset: shapes.DrawnDataset) -> No
     """They share no colour, no texture or no shape."""
     found = {part: values(dataset, part) for part in ("colour", "texture", "shape")}
     assert any(not base & new for base, new in found.values())
-    # Neither half is told apart by the other's feature alone: each half has to be recognised by several.
+    # Within a half, too, several parts of the name vary.
     assert all(sum(len(halves[half]) > 1 for halves in found.values()) >= 2 for half in (0, 1))
 
 

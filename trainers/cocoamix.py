@@ -221,6 +221,8 @@ class CoCoAMix(FoldTrainer):
             pi = self.weights.pi(self._owners)
             temperature = self.temperature()
             self._calibration = 1.0 if temperature is None else 1 / (temperature * self.clip.logit_scale)
+            if temperature is not None:
+                self.protocol["calibrated"] = True
             shown = float(pi[1].min()), float(pi[1].max())
             print(f"Weight of the learned prompt: {shown[0]:.4f} to {shown[1]:.4f} over the classes")
             self._centred = bool(self.settings.CENTRE) and not share_one_pi(pi)

@@ -117,6 +117,8 @@ class StagedTrainer(HandmadeTrainer):
         ended = ""
         if self.weight_epochs:
             ended = "length" if last else ""
+            if last:
+                print(f"The weights trained for {epochs} epochs, as set{how_far}")
         elif moved is not None and moved < self.settings.WEIGHT_TOLERANCE:
             ended = "converged"
             print(f"The weights converged after {epochs} epochs{how_far}")

@@ -17,7 +17,8 @@ from .read import Inventory, Problem, Run
 
 # Facts that differ from dataset to dataset or run to run by design, so that only runs of one cell must agree.
 _BY_CELL = ("splits.test", "templates", "fingerprint")
-_BY_DESIGN = ("dataset", "subset", "shots", "splits.train")
+_BY_DESIGN = ("dataset", "subset", "shots", "splits.train", "splits.folds")
+_WHERE_TRUE = ("centred", "calibrated")  # stated only where it takes effect
 # Facts without which accuracies say nothing about each other.
 _COMPARABLE = (
     "splits.test",
@@ -242,7 +243,7 @@ def _say_what_differs(label: str, groups: Iterable[list[Run]], keys: Sequence[st
 def _say_what_is_not_said(label: str, runs: Sequence[Run], inventory: Inventory) -> None:
     """Note where some runs of a row are silent about what others state: they are averaged on trust."""
     stated = list(dict.fromkeys(key for run in runs for by_cell in (False, True) for key in _facts(run, by_cell)))
-    silent = [(run, [key for key in stated if key not in run.protocol]) for run in runs]
+    silent = [(run, [key for key in stated if key not in (*run.protocol, *_WHERE_TRUE)]) for run in runs]
     silent = [(run, lacking) for run, lacking in silent if lacking]
     if not silent:
         return

@@ -129,6 +129,14 @@ def _with_article(words: str) -> str:
     return f"{'an' if words[0] in 'aeiou' else 'a'} {words}"
 
 
+def style_templates() -> list[str]:
+    """Return the templates of class names that name a style: one for each word, and those of single styles."""
+    words = dict.fromkeys(word for words in _STYLE_WORDS.values() for word in words)
+    own = dict.fromkeys(template for templates in _OWN.values() for template in templates)
+    photos = [f"{_with_article(word)} photo of a {{}}." for word in words]
+    return [*photos, *(template.format(a="a {}", bare="{}") for template in own)]
+
+
 def vocabulary() -> list[str]:
     """Return every word and mark that a caption can contain, sorted."""
     styles = [word for words in _STYLE_WORDS.values() for word in words]

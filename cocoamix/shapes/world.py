@@ -111,7 +111,7 @@ DOMAINS: dict[str, Domain] = {
             cast=0.35,
             light=(0.6, 1.2),
         ),
-        # Pre-training draws none of these, and no caption names them: datasets are drawn in them.
+        # Datasets are drawn in these. Pre-training draws none of them, and no caption calls an image by one.
         Domain(
             "evening",
             radius=(9.5, 12.5),

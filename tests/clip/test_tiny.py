@@ -110,6 +110,20 @@ def pretrain(monkeypatch: pytest.MonkeyPatch) -> Any:
     return script
 
 
+def test_pretraining_draws_its_own_domains_and_compositions(pretrain: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: set[tuple[bool, str]] = set()
+
+    def note(one: shapes.Composition, domain: str, *others: Any) -> Any:
+        drawn.add((one.held_out, domain))
+        return shapes.draw(one, domain, *others)
+
+    monkeypatch.setattr(pretrain, "ROUND", 300)
+    monkeypatch.setattr(pretrain, "draw", note)
+    pretrain.draw_round(1, 0)
+    assert drawn == {(False, domain) for domain in shapes.PRETRAINED}
+    assert set(shapes.PRETRAINED) < set(shapes.DOMAINS)
+
+
 def test_pretraining_resumes_exactly(pretrain: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def options(name: str) -> Namespace:
         shared = {"seed": 1, "images": 96, "batch": 16, "rate": 1e-3, "decay": 0.05, "threads": 1}

@@ -208,12 +208,15 @@ def test_calibrated(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
             run(*model, *subset(HELD, name), *keys(CALIBRATED=value), name=f"{name}{value}", **MIX)
             for value in (False, True)
         )
-        assert plain.results["metrics"] == used.results["metrics"]
+        same = set(plain.results["metrics"]) - {"ece", "nll", "auroc"}
+        assert {plain.results["metrics"][key] == used.results["metrics"][key] for key in same} == {True}
+        assert plain.results["metrics"]["nll"] != used.results["metrics"]["nll"]
         before, after = torch.cat(seen[: len(seen) // 2]), torch.cat(seen[len(seen) // 2 :])
         times = 0.01 / trained.results["heldout"]["temperature"]
         torch.testing.assert_close(after, before * times, rtol=1e-4, atol=1e-4)
         assert abs(times - 1) > 1e-3
-        assert plain.results["fingerprint"] == used.results["fingerprint"]
+        assert used.results["protocol"]["calibrated"] is True
+        assert plain.results["fingerprint"] != used.results["fingerprint"]
     other = run(*BASE, *keys(N_CTX=2), "OPTIM.MAX_EPOCH", "1", name="other", **MIX)
     refused = run("--eval-only", "--model-dir", str(other.folder), *HELD, *keys(CALIBRATED=True), name="no", **MIX)
     assert refused.status == 2
