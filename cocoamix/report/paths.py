@@ -35,7 +35,8 @@ def read_path(parts: Sequence[str]) -> Place:
     if folders and (match := _SEED.match(folders[-1])):
         seed = int(match.group(1))
         folders.pop()
-    place = _base_to_new(folders) or _transfer(folders) or _few_shot(folders) or _zero_shot(folders)
+    readers = (_base_to_new, _transfer, _sessions, _few_shot, _zero_shot)
+    place = next((found for reader in readers if (found := reader(folders))), None)
     return replace(place or Place(rest=tuple(folders)), seed=seed)
 
 
@@ -83,6 +84,13 @@ def _transfer(folders: list[str]) -> Place | None:
     elif not trainer.lower().startswith("zeroshot"):
         return None  # a folder of that name which has nothing to do with a transfer
     return Place("transfer", "all", dataset, trainer, config, "/".join(middle), shots, rest=_without_eval(folders[:at]))
+
+
+def _sessions(folders: list[str]) -> Place | None:
+    """.../fscil/DATASET/TRAINER/CFG. Whether a run is in sessions, its results say."""
+    if len(folders) < 4 or folders[-4] != "fscil":
+        return None
+    return Place("", "all", *folders[-3:], rest=tuple(folders[:-4]))
 
 
 def _few_shot(folders: list[str]) -> Place | None:

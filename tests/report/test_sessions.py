@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from cocoamix.report.build import Report, build
+from cocoamix.report.build import Options, Report, build
 from cocoamix.report.tables import Table
 from tests.report.test_peers import line, near
 from tests.report.test_rows import only_table
@@ -106,3 +106,12 @@ def test_a_run_that_ended_early_counts_up_to_its_last_session(tmp_path: Path) ->
     found = next(one for one in average(build([tmp_path])).lines if one.label == "CoCoA-Mix")
     assert found.values[0].mean == 65.0
     assert all(value.missing for value in found.values[1:4])  # the last session, the mean and PD
+
+
+def test_folders_of_sessions_name_the_configuration(tmp_path: Path) -> None:
+    """An evaluation under other weights has a folder of its own, with the same configuration file."""
+    for config in ("tiny", "tiny_uniform"):
+        write_results(tmp_path / f"fscil/warm_cool/CoCoAMixFSCIL/{config}/seed1", 80.0, sessions=[82.0, 80.0])
+    options = Options(names=(("CoOp/tiny_uniform", "uniform"), ("CoOp/tiny", "mine")))
+    (section,) = build([tmp_path], options).sections
+    assert sorted(line.label for line in section.tables[0].lines) == ["mine", "uniform"]
