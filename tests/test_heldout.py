@@ -69,7 +69,7 @@ def test_fitted_weight_is_the_lowest_on_a_grid(seed: int, better: float) -> None
     assert found.nll == pytest.approx(nll(general, special, labels, found.pi_in), abs=1e-9)
     assert found.nll <= min(values) + 1e-12
     assert abs(found.pi_in - grid[int(np.argmin(values))]) <= 0.5 / 200 + 1e-9 or found.nll < min(values)
-    scales = SCALE * np.exp(np.linspace(math.log(0.01), math.log(100), 201))
+    scales = SCALE * np.exp(np.linspace(math.log(0.05), math.log(20), 201))
     calibrated = min(nll(general, special, labels, found.pi_in, scale) for scale in scales)
     assert found.calibrated_nll <= calibrated + 1e-12
     assert found.calibrated_nll <= found.nll + 1e-12

@@ -139,7 +139,7 @@ def test_everywhere(run: Runner) -> None:
     assert set(state) == {"ctx", "token_prefix", "token_suffix", *network}
     evaluate = ["--eval-only", "--model-dir", str(trained.folder)]
     one = run(*evaluate, *SHORT, "DATALOADER.TEST.BATCH_SIZE", "3", name="base", **CC)
-    assert one.results["metrics"] == trained.results["metrics"]
+    assert one.results["metrics"] == pytest.approx(trained.results["metrics"], rel=1e-4)  # batches round differently
     uniform = ["TRAINER.COCOOP.ENSEMBLE", "uniform"]
     for name, extra, classes in (("new", [], 5), ("all", [], 10), ("new", uniform, 5)):
         done = run(*evaluate, *BASE[:3], name, *WORDS, *extra, name=f"{name}{len(extra)}", **CC)

@@ -524,7 +524,11 @@ def test_several_backbones(run: Runner) -> None:
         "coa_weights.inside",
         "coa_weights.outside",
     }
-    assert told(done[0])["sessions"] == told(done[1])["sessions"]
+    one, other = (told(run)["sessions"] for run in done)
+    for mine, theirs in zip(one, other, strict=True):
+        for key in ("ece", "nll"):  # the mean of two features is rounded
+            assert mine.pop(key) == pytest.approx(theirs.pop(key), rel=1e-4)
+    assert one == other
     contexts = [tensors(done[0].folder, session)["prompt_learner.ctx"] for session in (0, 1)]
     assert not torch.equal(*contexts)  # each session's starts from a draw of its own
 
