@@ -90,7 +90,8 @@ def _sessions(folders: list[str]) -> Place | None:
     """.../fscil/DATASET/TRAINER/CFG. Whether a run is in sessions, its results say."""
     if len(folders) < 4 or folders[-4] != "fscil":
         return None
-    return Place("", "all", *folders[-3:], rest=tuple(folders[:-4]))
+    dataset, trainer, config = folders[-3:]
+    return Place("", "all", dataset, trainer, config, rest=tuple(folders[:-4]))
 
 
 def _few_shot(folders: list[str]) -> Place | None:
