@@ -123,7 +123,7 @@ class CoCoAMixFSCIL(SessionTrainer, CoCoAMix):
 
     def more_results(self) -> dict[str, Any]:
         """Add how the second stage of each session ended."""
-        told = {key: value for key, value in super().more_results().items() if key != "second_stage"}
+        told = {key: value for key, value in super().more_results().items() if key not in ("second_stage", "weights")}
         return {**told, "second_stages": [origin.get("second_stage") for origin in self.origins]}
 
     def longest(self) -> int:

@@ -173,6 +173,10 @@ class StagedTrainer(HandmadeTrainer):
         return told if self.second_stage is None else {**told, "second_stage": self.second_stage}
 
     def more_results(self) -> dict[str, Any]:
-        """Add how the second stage ended: of the loaded checkpoint, or of this training."""
+        """Add the learned weights and how the second stage ended: of the loaded checkpoint, or of this training."""
+        told = super().more_results()
+        if self.settings.ENSEMBLE == "coa":
+            pi_in, pi_out = self.learned_pi()
+            told = {**told, "weights": {"pi_in": pi_in, "pi_out": pi_out}}
         ended = self.loaded_from.get("second_stage") if self.loaded_from else self.second_stage
-        return {**super().more_results(), **({"second_stage": ended} if ended else {})}
+        return {**told, **({"second_stage": ended} if ended else {})}

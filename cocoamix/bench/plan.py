@@ -16,7 +16,9 @@ from cocoamix.errors import UserError, check_choice, nearest
 PLANS = Path(__file__).resolve().parent / "plans"
 TASKS = ("base2new", "xd", "fscil", "few-shot")
 DEFAULT_OUTPUT = "output"
-_KEYS = ("about", "task", "methods", "datasets", "source", "seeds", "shots", "root", "output", "store", "set")
+SUBSETS = ("base", "new", "all")
+_KEYS = ("about", "task", "methods", "datasets", "source", "seeds", "shots", "subsets")
+_KEYS += ("root", "output", "store", "set")
 _DISPOSABLE = "disposable"
 _METHOD_KEYS = ("name", "trainer", "config", "tag", "set", "sweep", "train", "model_of")
 
@@ -57,6 +59,7 @@ class Plan:
     seeds: tuple[int, ...]
     shots: tuple[int, ...]
     output: Path
+    subsets: tuple[str, ...] = ("base", "new")  # base2new: the label spaces that a model is evaluated in
     source: Dataset | None = None  # xd: what is trained on
     root: str = ""  # the data root
     store: str = ""  # CACHE.DIR of every run, seen from `output`; empty is the user's own, which all runs share, too
@@ -114,6 +117,7 @@ def load_plan(name: str, methods: Sequence[str] = (), datasets: Sequence[str] = 
         datasets=tuple(_datasets(content, here, datasets)),
         seeds=tuple(_seeds(content, seeds)),
         shots=tuple(_shots(content, task)),
+        subsets=tuple(_subsets(content, task)),
         output=Path(content.text("output", DEFAULT_OUTPUT)).expanduser(),
         root=content.text("root", ""),
         store=content.text("store", ""),
@@ -376,6 +380,20 @@ def _shots(content: _Mapping, task: str) -> list[int]:
     if task != "few-shot" and len(shots) > 1:
         raise UserError(f"shots of {_inside(content.where)} is {shots}; the task {task} takes one number.")
     return shots
+
+
+def _subsets(content: _Mapping, task: str) -> list[str]:
+    """Return the label spaces of base-to-new; the training run itself evaluates base, which is always one of them."""
+    if "subsets" not in content.keys:
+        return ["base", "new"]
+    if task != "base2new":
+        raise UserError(f"{content.where} has subsets, which only the task base2new takes; its task is {task}.")
+    wanted = content.sequence("subsets")
+    for one in wanted:
+        check_choice(f"subsets of {_inside(content.where)}", one, SUBSETS)
+    if "base" not in wanted:
+        raise UserError(f"subsets of {_inside(content.where)} leaves out base, which every training run evaluates.")
+    return [one for one in SUBSETS if one in wanted]
 
 
 def _numbers(content: _Mapping, key: str, least: int) -> list[int]:

@@ -105,7 +105,7 @@ def _places(plan: Plan) -> Iterator[_Place]:
             for method in _due(plan, seed, plan.shots[0]):
                 yield from (_Place(method, dataset, seed, plan.shots[0]) for dataset in targets)
         return
-    subsets = ("base", "new") if plan.task == "base2new" else ("all",)
+    subsets = plan.subsets if plan.task == "base2new" else ("all",)
     for dataset in plan.datasets:
         for shots in plan.shots:
             for seed in plan.seeds:

@@ -1,0 +1,155 @@
+"""Compare ways to weigh the two prompts of CoCoA-Mix on the embedded datasets, and judge the default of CENTRE.
+
+    python benchmarks/weights.py [--output DIR]
+
+The first table has one row for each way of setting pi: accuracy on base, new and H in label spaces of one kind,
+accuracy in the label space of all classes with its two halves and their H, the learned pi, and the seconds of a run.
+The second has the same models in class-incremental sessions.
+
+CENTRE is on by default if, on average over datasets and seeds, it raises H among all classes for one stage and for two,
+and does not lower the mean accuracy over sessions. The rule was written down before the runs.
+Runs are those of the plans quick_weights and quick_fscil and are not repeated where they are finished.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from cocoamix.bench.benchmark import Summary, list_missing, run_plan
+from cocoamix.bench.plan import load_plan
+from cocoamix.errors import run_command
+
+JUDGED = ("one stage", "two stages")
+Value = float | None
+Results = dict[tuple[str, str, str, int], dict[str, Any]]  # by method, dataset, subset, seed
+
+
+def collect(summary: Summary) -> Results:
+    """Return the results of all runs, with the seconds that a run took."""
+    found: Results = {}
+    for run in summary.runs:
+        results = json.loads((run.folder / "results.json").read_text(encoding="utf-8"))
+        ledger = run.folder / "bench.json"
+        if run.trains and ledger.is_file():
+            results["seconds"] = json.loads(ledger.read_text(encoding="utf-8")).get("seconds")
+        found[run.method, run.dataset, run.subset, run.seed] = results
+    return found
+
+
+def harmonic(base: float, new: float) -> float:
+    """Return the harmonic mean."""
+    return 2 * base * new / (base + new) if base + new else 0.0
+
+
+def mean_of(results: Results, method: str, subset: str, take: Callable[[dict[str, Any]], Value]) -> Value:
+    """Return the mean of a figure over datasets and seeds, or None where no run has it."""
+    values = [take(one) for (name, _, part, _), one in results.items() if (name, part) == (method, subset)]
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None
+
+
+def mean_h(results: Results, method: str) -> float:
+    """Return the mean over datasets and seeds of each pair's H."""
+    pairs = [
+        (one["metrics"]["accuracy"], results[name, dataset, "new", seed]["metrics"]["accuracy"])
+        for (name, dataset, part, seed), one in results.items()
+        if (name, part) == (method, "base")
+    ]
+    return fmean(harmonic(*pair) for pair in pairs)
+
+
+def metric(key: str) -> Callable[[dict[str, Any]], Value]:
+    """Return what reads a metric from results."""
+    return lambda results: results["metrics"].get(key)
+
+
+def weight(key: str) -> Callable[[dict[str, Any]], Value]:
+    """Return what reads a learned weight from results."""
+    return lambda results: results.get("weights", {}).get(key)
+
+
+def weights_table(results: Results, methods: Sequence[str]) -> list[str]:
+    """Return the table of base-to-new as Markdown."""
+    heads = "weights | base | new | H | all | base among all | new among all | H among all | pi^in | pi^out | seconds"
+    lines = [f"| {heads} |", "|---" * 11 + "|"]
+    for method in methods:
+        accuracies = [
+            mean_of(results, method, "base", metric("accuracy")),
+            mean_of(results, method, "new", metric("accuracy")),
+            mean_h(results, method),
+            *(mean_of(results, method, "all", metric(key)) for key in AMONG_ALL),
+        ]
+        shown = [_show(value, 2) for value in accuracies]
+        shown += [_show(mean_of(results, method, "base", weight(key)), 3) for key in ("pi_in", "pi_out")]
+        shown.append(_show(mean_of(results, method, "base", lambda one: one.get("seconds")), 1))
+        lines.append(f"| {' | '.join([method, *shown])} |")
+    return lines
+
+
+AMONG_ALL = ("accuracy", "base_accuracy", "new_accuracy", "harmonic_mean")
+
+
+def session_means(results: Results, method: str) -> tuple[float, float]:
+    """Return the mean accuracy over sessions and the accuracy after the last one, over datasets and seeds."""
+    runs = [one["sessions"] for (name, *_), one in results.items() if name == method]
+    accuracies = [[session["all"] for session in sessions] for sessions in runs]
+    return fmean(fmean(each) for each in accuracies), fmean(each[-1] for each in accuracies)
+
+
+def _show(value: Value, decimals: int) -> str:
+    return "" if value is None else f"{value:.{decimals}f}"
+
+
+def judge(results: Results, sessions: Results) -> bool:
+    """Print what the rule looks at, and return whether CENTRE is to be on."""
+    gains = []
+    for method in JUDGED:
+        plain, centred = (
+            mean_of(results, name, "all", metric("harmonic_mean")) or 0.0 for name in (method, f"{method}, centred")
+        )
+        gains.append(centred - plain)
+        print(f"CENTRE and H among all classes, {method}: {plain:.2f} -> {centred:.2f}")
+    before, after = (session_means(sessions, name)[0] for name in ("CoCoA-Mix", "CoCoA-Mix, centred"))
+    print(f"CENTRE and the mean accuracy over sessions: {before:.2f} -> {after:.2f}")
+    return all(gain > 0 for gain in gains) and after >= before
+
+
+def compare(output: str) -> int:
+    """Run what is due, print the tables and the verdict, and return the exit status."""
+    plans = [load_plan("quick_weights"), load_plan("quick_fscil", methods=["CoCoA-Mix", "CoCoA-Mix, centred"])]
+    summaries = [run_plan(replace(plan, output=Path(output)) if output else plan) for plan in plans]
+    for summary in summaries:
+        if summary.failures:
+            list_missing(summary)
+            return 2
+    results, sessions = map(collect, summaries)
+    print("\n" + "\n".join(weights_table(results, [method.name for method in plans[0].methods])))
+    print("\n| sessions | mean accuracy | after the last |\n|---|---|---|")
+    for name in (method.name for method in plans[1].methods):
+        print("| {} | {:.2f} | {:.2f} |".format(name, *session_means(sessions, name)))
+    print()
+    print(f"By the rule, CENTRE is {'on' if judge(results, sessions) else 'off'} by default.")
+    return 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output", default="", help="folder of the runs (output/quickstart)")
+    args = parser.parse_args()
+    output = os.path.abspath(args.output) if args.output else ""
+    os.chdir(Path(__file__).resolve().parent.parent)  # the plans' folders are seen from here
+    return run_command(lambda: compare(output), "Stopped. Finished runs are kept; the same command resumes.")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
