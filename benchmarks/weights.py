@@ -102,7 +102,7 @@ AMONG_ALL = ("accuracy", "base_accuracy", "new_accuracy", "harmonic_mean")
 def session_means(results: Results, method: str) -> tuple[float, float]:
     """Return the mean accuracy over sessions and the accuracy after the last one, over datasets and seeds."""
     runs = [one["sessions"] for (name, *_), one in results.items() if name == method]
-    accuracies = [[session["all"] for session in sessions] for sessions in runs]
+    accuracies = [[session["accuracy"] for session in sessions] for sessions in runs]
     return fmean(fmean(each) for each in accuracies), fmean(each[-1] for each in accuracies)
 
 

@@ -81,7 +81,10 @@ def test_every_template_of_a_style_is_tried() -> None:
     assert "a drawing of the {}." in tiny_zeroshot.TEMPLATES
 
 
-@pytest.mark.parametrize("name", ["quick", "methods", "quick_transfer", "quick_fscil", str(rules.__file__)])
+PLANS = ("quick", "methods", "quick_transfer", "quick_fscil", "quick_weights", str(rules.__file__))
+
+
+@pytest.mark.parametrize("name", PLANS)
 def test_plans_run_on_the_family(name: str) -> None:
     plan = load_plan(str(Path(name).with_suffix(".yaml")) if name.endswith(".py") else name)
     found = [one.name for one in plan.datasets if one.name != "shapes"]

@@ -17,8 +17,10 @@ PLANS = Path(__file__).resolve().parent / "plans"
 TASKS = ("base2new", "xd", "fscil", "few-shot")
 DEFAULT_OUTPUT = "output"
 SUBSETS = ("base", "new", "all")
-_KEYS = ("about", "task", "methods", "datasets", "source", "seeds", "shots", "subsets")
-_KEYS += ("root", "output", "store", "set")
+_KEYS = (
+    *("about", "task", "methods", "datasets", "source", "seeds", "shots", "subsets"),
+    *("root", "output", "store", "set"),
+)
 _DISPOSABLE = "disposable"
 _METHOD_KEYS = ("name", "trainer", "config", "tag", "set", "sweep", "train", "model_of")
 

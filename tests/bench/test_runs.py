@@ -42,6 +42,15 @@ def test_base_to_new(write_plan: Writer) -> None:
     assert [run.trains for run in runs] == [False, False, True, False]
 
 
+def test_all_classes_are_evaluated_where_asked_for(write_plan: Writer) -> None:
+    runs = expand(load_plan(str(write_plan(seeds=[1], subsets=["all", "base", "new"]))))
+    trained = [run for run in runs if run.method == "CoOp"]
+    assert [run.subset for run in trained] == ["base", "new", "all"]
+    assert trained[2].folder == Path("output/base2new/test_all/shapes/shots_4/CoOp/two/seed1")
+    assert trained[2].needs == (trained[0].folder,)
+    assert "DATASET.SUBSAMPLE_CLASSES all" in " ".join(trained[2].arguments)
+
+
 def test_untrained_methods_run_once(write_plan: Writer) -> None:
     names = [run.name for run in expand(load_plan(str(write_plan(seeds=[3, 1, 2]))))]
     assert names.count("CLIP shapes base") == 1

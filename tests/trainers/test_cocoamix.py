@@ -111,6 +111,10 @@ def test_two_stages(run: Runner) -> None:
     assert stage["pi_in"] == pytest.approx(float(inside.sigmoid()))
     again = run("--eval-only", "--model-dir", str(done.folder), *BASE, name="again", **MIX)
     assert again.results["second_stage"] == stage
+    told = done.results["weights"]
+    assert told == again.results["weights"]
+    assert told["pi_in"] == pytest.approx(float(inside.sigmoid()))
+    assert "weights" not in alone.results
 
 
 # One step an epoch, as EuroSAT's base classes have with 4 shots, and a rate at which that takes a moment.
