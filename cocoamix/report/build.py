@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from cocoamix.errors import UserError
 
-from . import confidence, differences
+from . import ablations, confidence, differences
 from . import paper as printed
 from .differences import Baseline
 from .names import is_zero_shot, simplify, sort_datasets
@@ -176,8 +176,12 @@ def _fill_base_to_new(
     if compared:
         section.tables.insert(1, compared)  # below the averages, or the only dataset
     if options.paper:
-        section.tables += printed.beside_tables(rows, datasets, f"{key}-paper", section.notes)
-        _say_paper(section, "base_to_new", printed_somewhere, rows, shots, ", ".join(datasets))
+        further = ablations.beside_averages(rows, averaged, shots, f"{key}-paper-table")
+        section.tables += further.tables
+        section.tables += printed.beside_tables(rows, datasets, f"{key}-paper", section.notes, further.laid)
+        section.notes += further.notes
+        others = [row for row in rows if row.label not in further.laid]
+        _say_paper(section, "base_to_new", printed_somewhere, others, shots, ", ".join(datasets))
     for sweep, chart in find_sweeps(rows, averaged or datasets, key):
         section.tables.append(sweep)
         section.charts.append(chart)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -99,10 +99,13 @@ def add_to_average_table(table: Table, datasets: Sequence[str]) -> bool:
     return True
 
 
-def beside_tables(rows: Sequence[Row], datasets: Sequence[str], key: str, notes: list[str]) -> list[Table]:
+def beside_tables(
+    rows: Sequence[Row], datasets: Sequence[str], key: str, notes: list[str], elsewhere: Collection[str] = ()
+) -> list[Table]:
     """Return for each method that the paper has one table: ours, the paper's and the difference, by dataset.
 
     Variants of other settings than the paper's are not laid beside it: that goes to the notes.
+    elsewhere: labels of rows that stand beside another table of the paper, of which there is nothing to note.
     """
     printed = figures()["base_to_new"]["datasets"]
     shared = [dataset for dataset in datasets if dataset in printed]
@@ -112,7 +115,8 @@ def beside_tables(rows: Sequence[Row], datasets: Sequence[str], key: str, notes:
         if method is None or not shared:
             continue
         if differing := other_settings(row, method):
-            notes.append(f"{row.label} is not laid beside {method} in the paper; settings differ: {differing[0]}.")
+            if row.label not in elsewhere:
+                notes.append(f"{row.label} is not laid beside {method} in the paper; settings differ: {differing[0]}.")
             continue
         lines = []
         for dataset in shared:

@@ -51,6 +51,7 @@ class Run:
     written: float = 0.0
     read_from: str = RESULTS
     title: str = ""  # what the run calls its method, where it says so
+    prompts: tuple[tuple[str, str], ...] = ()  # trainer and configuration of the runs whose prompts it builds on
 
     @property
     def accuracy(self) -> float:
@@ -197,6 +198,7 @@ def _read_results(folder: Path, names: list[str], place: Place, origin: int) -> 
         epoch=_last_epoch(_settled_epochs(data), protocol),
         written=path.stat().st_mtime,
         title=data["method"] if isinstance(data.get("method"), str) else "",
+        prompts=_prompts(config.get("TRAINER.ENLEARN.PROMPTS")),
     )
     _check_range(run)
     if not place.task or not place.config:
@@ -236,6 +238,12 @@ def _settings(config: Mapping[str, Any], trainer: str) -> dict[str, Any]:
     others = {key for key in config if key.startswith("TRAINER.") and key.split(".")[1] in sections - own}
     told = others | NOT_SETTINGS
     return {key: value for key, value in config.items() if key not in told and not _TOLD_ELSEWHERE.match(key)}
+
+
+def _prompts(folders: Any) -> tuple[tuple[str, str], ...]:
+    """Return trainer and configuration of the runs in some folders, which are others for each seed and dataset."""
+    places = [read_path(Path(str(folder)).parts) for folder in (folders if isinstance(folders, tuple) else ())]
+    return tuple((place.trainer, place.config) for place in places)
 
 
 def _settled_epochs(data: Mapping[str, Any]) -> Any:
