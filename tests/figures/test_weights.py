@@ -7,7 +7,7 @@ import json
 import math
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -67,17 +67,27 @@ def read(folder: Path) -> dict[str, list[dict[str, str]]]:
     }
 
 
-def measure(logits: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> tuple[float, float, float]:
-    """Return accuracy, NLL and ECE of logits by numpy."""
+Array = np.ndarray[Any, Any]
+
+
+def log_softmax(logits: Array) -> Array:
     shifted = logits - logits.max(axis=1, keepdims=True)
-    log_p = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
-    p = np.exp(log_p)
+    return cast(Array, shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True)))
+
+
+def cross_entropy(logits: Array, labels: Array) -> float:
+    return -float(log_softmax(logits)[np.arange(len(logits)), labels].mean())
+
+
+def measure(logits: Array, labels: Array) -> tuple[float, float, float]:
+    """Return accuracy, NLL and ECE of logits by numpy."""
+    p = np.exp(log_softmax(logits))
     right, sure = p.argmax(axis=1) == labels, p.max(axis=1)
     gap = 0.0
     for low in range(15):
         inside = (sure > low / 15) & (sure <= (low + 1) / 15)
         gap += abs(float(right[inside].sum() - sure[inside].sum()))
-    return 100 * right.mean(), -log_p[np.arange(len(p)), labels].mean(), 100 * gap / len(p)
+    return 100 * float(right.mean()), cross_entropy(logits, labels), 100 * gap / len(p)
 
 
 def assert_curves(rows: list[dict[str, str]], sides: tuple[Tensor, Tensor], labels: Tensor, scale: float) -> None:
@@ -94,15 +104,15 @@ def assert_curves(rows: list[dict[str, str]], sides: tuple[Tensor, Tensor], labe
         # tau_0 is CLIP's, and tau_1 the one that gives this pi.
         inverse = scale * pi / (1 - pi)
         _, nll, ece = measure(scale * general + inverse * special, answers)
-        found = [float(row[key]) for key in ("one_stage_nll", "one_stage_ece")]
-        assert found == pytest.approx((nll, ece), rel=1e-3, abs=1e-3)
-    fine = np.linspace(0, 0.999, 1000)
-    plain = [measure(scale * ((1 - pi) * general + pi * special), answers)[1] for pi in fine]
-    scaled = [measure(scale * (general + pi / (1 - pi) * special), answers)[1] for pi in fine]
+        assert [float(row[key]) for key in ("one_stage_nll", "one_stage_ece")] == pytest.approx(
+            (nll, ece), rel=1e-3, abs=1e-3
+        )
+    fine = np.linspace(0, 0.998, 500)
+    plain = [cross_entropy(scale * ((1 - pi) * general + pi * special), answers) for pi in fine]
+    scaled = [cross_entropy(scale * (general + pi / (1 - pi) * special), answers) for pi in fine]
     for key, values in (("lowest_pi", plain), ("one_stage_lowest_pi", scaled)):
-        assert [float(one) for one in {row[key] for row in rows}] == [
-            pytest.approx(fine[int(np.argmin(values))], abs=2e-3)
-        ]
+        (found,) = {float(row[key]) for row in rows}
+        assert found == pytest.approx(fine[int(np.argmin(values))], abs=4e-3)
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
