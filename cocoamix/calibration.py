@@ -129,19 +129,25 @@ class Point(NamedTuple):
 
 
 def curve_over_pi(
-    general: Tensor, special: Tensor, labels: Tensor, logit_scale: float, grid: Sequence[float]
+    general: Tensor,
+    special: Tensor,
+    labels: Tensor,
+    logit_scale: float,
+    grid: Sequence[float],
+    one_stage: bool = False,
 ) -> list[Point]:
     """Return what each pi of a grid gives, where pi weighs the special prompt and 1 - pi the general one.
 
     general, special: (N, C) similarities of the two prompts.
+    one_stage: with the scale that the one-stage form has at that pi, logit_scale / (1 - pi); the grid ends before 1.
     """
-    return [_point(general, special, labels, logit_scale, pi) for pi in grid]
+    return [_point(general, special, labels, logit_scale / (1 - pi if one_stage else 1), pi) for pi in grid]
 
 
-def _point(general: Tensor, special: Tensor, labels: Tensor, logit_scale: float, pi: float) -> Point:
+def _point(general: Tensor, special: Tensor, labels: Tensor, scale: float, pi: float) -> Point:
     batches = zip(general.split(_ROWS), special.split(_ROWS), labels.split(_ROWS), strict=True)
     found = join(
-        predict(logit_scale * ((1 - pi) * one.float() + pi * other.float()), theirs) for one, other, theirs in batches
+        predict(scale * ((1 - pi) * one.double() + pi * other.double()), theirs) for one, other, theirs in batches
     )
     metrics = confidence_metrics(found)
     return Point(pi, 100 * float(found.correct.double().mean()), metrics["nll"], metrics["ece"])

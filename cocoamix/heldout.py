@@ -17,7 +17,7 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor
 
-from .calibration import fit_temperature
+from .calibration import curve_over_pi, fit_temperature
 
 FOLDS = 4
 LEAST_SHARE = 1e-6  # of either prompt, so that its log-odds are finite
@@ -71,24 +71,30 @@ def fit(general: Tensor, special: Tensor, labels: Tensor, logit_scale: float) ->
     mixed = (1 - pi) * general + pi * special
     scale = logit_scale / fit_temperature(logit_scale * mixed, labels)
     points = [number / (_CURVE_POINTS - 1) for number in range(_CURVE_POINTS)]
-    curve = [[at, cross_entropy((1 - at) * general + at * special, labels, logit_scale)] for at in points]
+    curve = curve_over_pi(general, special, labels, logit_scale, points)
     return Fit(
         images=len(labels),
         pi_in=pi,
         nll=cross_entropy(mixed, labels, logit_scale),
         temperature=1 / scale,
         calibrated_nll=cross_entropy(mixed, labels, scale),
-        curve=curve,
+        curve=[[point.pi, point.nll] for point in curve],
     )
 
 
-def fit_weight(general: Tensor, special: Tensor, labels: Tensor, logit_scale: float) -> float:
-    """Return the pi, between LEAST_SHARE and one minus it, at which (1 - pi) general + pi special does best."""
-    step = special - general
+def fit_weight(general: Tensor, special: Tensor, labels: Tensor, logit_scale: float, one_stage: bool = False) -> float:
+    """Return the pi, between LEAST_SHARE and one minus it, at which (1 - pi) general + pi special does best.
+
+    one_stage: with the scale that the one-stage form has at that pi, logit_scale / (1 - pi). That makes general + r
+    special at CLIP's scale. Their cross-entropy is convex in r = pi / (1 - pi), which grows with pi: its slope has one
+    change of sign in pi, too.
+    """
+    step = special if one_stage else special - general
     gap = step - _of_labels(step, labels)
 
     def slope(pi: float) -> float:
-        p = (logit_scale * (general + pi * step)).softmax(dim=1)
+        along = pi / (1 - pi) if one_stage else pi
+        p = (logit_scale * (general + along * step)).softmax(dim=1)
         return float((p * gap).sum(dim=1).mean())
 
     return _lowest(slope, LEAST_SHARE, 1 - LEAST_SHARE)

@@ -214,15 +214,33 @@ def test_curve_is_an_evaluation_at_each_pi(monkeypatch: pytest.MonkeyPatch, rows
         assert point.ece == pytest.approx(100 * ece(confidence, guess == labels), rel=1e-4)
 
 
-def test_curve_meets_the_weights_of_two_stages() -> None:
+def test_one_stage_curve_has_its_own_scale() -> None:
+    """s_0/tau_0 + s_1/tau_1 with pi = tau_0/(tau_0 + tau_1): the same predictions, twice CLIP's scale at 0.5."""
+    general, special, labels = similarities(5), similarities(6), draw_labels(300, 9)
+    grid, tau = [0.0, 0.2, 0.5, 0.9], 0.01
+    plain = curve_over_pi(general, special, labels, 1 / tau, grid)
+    for point, same in zip(curve_over_pi(general, special, labels, 1 / tau, grid, one_stage=True), plain, strict=True):
+        other = tau * (1 - point.pi) / point.pi if point.pi else float("inf")
+        logits = general.double() / tau + special.double() / other
+        confidence, guess = logits.softmax(dim=1).max(dim=1)
+        assert point.accuracy == same.accuracy
+        assert point.nll == pytest.approx(float(F.cross_entropy(logits, labels)), rel=1e-9)
+        assert point.ece == pytest.approx(100 * ece(confidence, guess == labels), rel=1e-6)
+    (half,) = curve_over_pi(general, special, labels, 2 / tau, [0.5])
+    (one_stage,) = curve_over_pi(general, special, labels, 1 / tau, [0.5], one_stage=True)
+    assert one_stage == half
+
+
+@pytest.mark.parametrize(("stage", "parameter"), [("two", 0.7), ("one", 4.2)])
+def test_curve_meets_the_weights(stage: str, parameter: float) -> None:
     """A mixture as CoCoA-Mix evaluates it is a point of the curve."""
     general, special, labels = similarities(5), similarities(6), draw_labels(300, 9)
-    weights = CoAWeights(100.0, stage="two")
-    weights.inside.data.fill_(0.7)
+    weights = CoAWeights(100.0, stage=stage)
+    weights.inside.data.fill_(parameter)
     owner = torch.ones(9, dtype=torch.long)
     with torch.no_grad():
         logits = weights.logits(torch.stack([general, special]), owner, mixed=False)
         pi = float(weights.pi(owner)[1, 0])
-    (point,) = curve_over_pi(general, special, labels, 100.0, [pi])
+    (point,) = curve_over_pi(general, special, labels, 100.0, [pi], one_stage=stage == "one")
     metrics = confidence_metrics(predict(logits, labels))
     assert (point.nll, point.ece) == pytest.approx((metrics["nll"], metrics["ece"]), rel=1e-4)

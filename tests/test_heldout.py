@@ -79,6 +79,18 @@ def test_fitted_weight_is_the_lowest_on_a_grid(seed: int, better: float) -> None
         assert value == pytest.approx(nll(general, special, labels, pi), abs=1e-9)
 
 
+@given(seed=st.integers(0, 10**6), better=st.floats(0.0, 3.0))
+@settings(max_examples=40, deadline=None)
+def test_weight_at_the_one_stage_scale_is_the_lowest_on_a_grid(seed: int, better: float) -> None:
+    general, special, labels = (one.double() if one.is_floating_point() else one for one in draw(seed, better))
+    found = fit_weight(general, special, labels, SCALE, one_stage=True)
+    grid = np.linspace(0, 0.99, 100)
+    values = [nll(general, special, labels, pi, SCALE / (1 - pi)) for pi in grid]
+    at = nll(general, special, labels, found, SCALE / (1 - found))
+    assert at <= min(values) + 1e-4  # the grid has 0, and the fit stays 1e-6 away
+    assert abs(found - grid[int(np.argmin(values))]) <= 0.01 + 1e-6 or found > 0.98
+
+
 def test_a_useless_prompt_gets_no_weight_and_a_perfect_one_all() -> None:
     general, special, labels = (one.double() if one.is_floating_point() else one for one in draw(1, 1.0))
     right = torch.nn.functional.one_hot(labels, 6).double()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import string
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import yaml
@@ -455,6 +455,14 @@ def merge_options(cfg: CfgNode, options: Sequence[str]) -> None:
 def merge_value(cfg: CfgNode, key: str, value: Any) -> None:
     """Merge the value of a named flag."""
     _set(cfg, key, value, "the command line")
+
+
+def merge_told(cfg: CfgNode, told: Mapping[str, Any], origin: str) -> None:
+    """Merge what a run of any version tells of its settings, as nested or dotted keys; others than today's are left."""
+    known = flatten(cfg)
+    for key, value in flatten(told).items():
+        if key in known:
+            _set(cfg, key, value, origin)
 
 
 def _set(cfg: CfgNode, key: str, value: Any, origin: str) -> None:

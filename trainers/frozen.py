@@ -21,6 +21,7 @@ from cocoamix.progress import progress
 from cocoamix.registry import plain_name
 
 from . import protocol
+from .loaders import loader_over
 from .saving import SavingTrainer
 
 
@@ -75,9 +76,28 @@ class FrozenTrainer(SavingTrainer):
         if self.features is None or self.cfg.CACHE.MODE != "all" or shown:
             return
         last = self.count_views() - 1
-        split = f"train-seed{self.seed}" if items.is_random else "train"
-        self.features.load(self._source(loader, split), view, last, self.note_unreadable)
+        self.features.load(self._source(loader, self._training_split(items)), view, last, self.note_unreadable)
         loader.num_workers = 0  # nothing is left to do for them
+
+    def _training_split(self, items: images.ImageItems) -> str:
+        """Return the part of the store that training images are in: augmentations depend on the seed."""
+        return f"train-seed{self.seed}" if items.is_random else "train"
+
+    @torch.no_grad()
+    def training_features(self, most_views: int) -> tuple[Tensor, Tensor]:
+        """Return features and labels of the training images in the last views that a training shows of them."""
+        whole = cast(images.ImageItems, self.train_loader_x.dataset)
+        loader = loader_over(self.cfg, self.train_loader_x, whole.items, train=False, seed=self.seed)
+        items = cast(images.ImageItems, loader.dataset)
+        items.is_random = whole.is_random
+        end = self.count_views()
+        parts: list[tuple[Tensor, Tensor]] = []
+        for view in range(max(0, end - most_views), end):
+            items.view, items.features = view, None
+            batches = self.batches_of(loader, self._training_split(items))
+            parts += [(self.encode(inputs), labels) for inputs, labels in batches]
+        features, labels = (torch.cat(side) for side in zip(*parts, strict=True))
+        return features, labels
 
     def _source(self, loader: DataLoader[Any], split: str) -> Source:
         # A batch is never larger than the split: that is what the encoder would see in a step.
@@ -131,7 +151,7 @@ class FrozenTrainer(SavingTrainer):
             return
         items = cast(images.ImageItems, loader.dataset)
         if items.features is None:
-            self.features.load(self._source(loader, split), 0, 0, self.note_unreadable)
+            self.features.load(self._source(loader, split), items.view, items.view, self.note_unreadable)
         good = [index for index, item in enumerate(items.items) if item.impath not in items.unreadable]
         labels = torch.tensor([items.items[index].label for index in good])
         features = cast(Tensor, items.features)[good]

@@ -15,8 +15,8 @@ try:
     from matplotlib.figure import Figure
 except ImportError as error:
     raise UserError(
-        "The figures need matplotlib, which is not installed. Install it (pip install matplotlib), or leave out "
-        "--html and --plots: the tables need nothing."
+        "The figures need matplotlib, which is not installed. Install it (pip install matplotlib); tables, without "
+        "--html and --plots, need nothing."
     ) from error
 
 

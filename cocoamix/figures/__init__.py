@@ -1,0 +1,1 @@
+"""Figures of single runs, drawn from their checkpoints: `python -m cocoamix.figures`."""
