@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.data import DataLoader
 from yacs.config import CfgNode
 
@@ -19,7 +19,7 @@ from cocoamix import checkpoints, heldout, images
 from cocoamix.clip import FrozenCLIP
 from cocoamix.errors import UserError
 from cocoamix.images import derive_seed
-from cocoamix.prompts import PromptLearner
+from cocoamix.prompts import PromptLearner, as_one
 
 from . import protocol
 from .loaders import loader_over
@@ -106,7 +106,7 @@ class FoldTrainer(StagedTrainer):
         print(f"** Fold {fold + 1} of {self.folds}: {len(kept):,} images, {len(items) - len(kept):,} are left out **")
         self.train_loader_x = loader_over(self.cfg, self._whole, kept, train=True, seed=self.seed)
         self.fold_learners = self._make_fold_learners(fold)
-        self.register(FOLD, _as_one(self.fold_learners), self.cfg.OPTIM)
+        self.register(FOLD, as_one(self.fold_learners), self.cfg.OPTIM)
         if self.cfg.MODEL.INIT_WEIGHTS:
             self.load_initial(FOLD, self.cfg.MODEL.INIT_WEIGHTS)
 
@@ -145,7 +145,7 @@ class FoldTrainer(StagedTrainer):
         special = torch.empty(len(labels), len(self.classnames), device=self.device)
         for fold, state in enumerate(self._fold_states):
             learners = self._make_fold_learners(fold)
-            checkpoints.load_into(_as_one(learners), state, f"fold {fold + 1}")
+            checkpoints.load_into(as_one(learners), state, f"fold {fold + 1}")
             rows = torch.tensor([self._fold_of[index] == fold for index in indices], device=self.device)
             special[rows] = features[rows] @ self.encode_learners(learners).t()
         found = heldout.fit(features @ self.handmade.t(), special, labels, self.clip.logit_scale)
@@ -238,8 +238,3 @@ class FoldTrainer(StagedTrainer):
     def more_results(self) -> dict[str, Any]:
         found = self.fitted()
         return {**super().more_results(), **({"heldout": found} if found else {})}
-
-
-def _as_one(learners: Sequence[PromptLearner]) -> nn.Module:
-    """Return the prompts of all backbones as one module. A single one keeps CoOp's keys in its checkpoint."""
-    return nn.ModuleList(learners) if len(learners) > 1 else learners[0]

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import torch
 from dassl.engine import TRAINER_REGISTRY
-from torch import Tensor, nn
+from torch import Tensor
 from yacs.config import CfgNode
 
 from cocoamix import checkpoints
@@ -15,7 +15,7 @@ from cocoamix.errors import UserError
 from cocoamix.fscil import SessionWeights, mixed_features, session_owners, session_weights
 from cocoamix.images import derive_seed
 from cocoamix.mixture import share_one_pi
-from cocoamix.prompts import PromptLearner
+from cocoamix.prompts import PromptLearner, as_one
 from cocoamix.registry import register
 from cocoamix.weights import CoAWeights
 
@@ -177,8 +177,7 @@ class CoCoAMixFSCIL(SessionTrainer, CoCoAMix):
     def _learners_of(self, session: int, names: Sequence[str]) -> list[PromptLearner]:
         """Return a finished session's prompt before other names."""
         learners = [self.make_learner(clip, names) for clip in self.backbones]
-        module: nn.Module = learners[0] if len(learners) == 1 else nn.ModuleList(learners)
-        checkpoints.load_into(module, self.kept[session]["prompt_learner"], f"session {session}")
+        checkpoints.load_into(as_one(learners), self.kept[session]["prompt_learner"], f"session {session}")
         return learners
 
     def classifier(self, session: int) -> Tensor:
