@@ -122,9 +122,10 @@ class CoCoAMixFSCIL(SessionTrainer, CoCoAMix):
         return int(self.cfg.FSCIL.WEIGHT_EPOCHS if self.session else self.cfg.FSCIL.BASE_WEIGHT_EPOCHS)
 
     def more_results(self) -> dict[str, Any]:
-        """Add how the second stage of each session ended."""
+        """Add how the second stage of each session ended, if there were any."""
         told = {key: value for key, value in super().more_results().items() if key != "second_stage"}
-        return {**told, "second_stages": [origin.get("second_stage") for origin in self.origins]}
+        ended = [origin.get("second_stage") for origin in self.origins]
+        return {**told, **({"second_stages": ended} if any(ended) else {})}
 
     def longest(self) -> int:
         keys = self.cfg.FSCIL
@@ -149,12 +150,15 @@ class CoCoAMixFSCIL(SessionTrainer, CoCoAMix):
 
     # ------------------------------------------------------------------ evaluation
 
-    def describe_protocol(self) -> dict[str, Any]:
-        """Say that similarities are centred, unless all classes have the same weights anyway."""
-        centred = self.settings.CENTRE and self.settings.ENSEMBLE != "uniform"
-        return {**super().describe_protocol(), **({"centred": True} if centred else {})}
+    def evaluated_protocol(self) -> dict[str, Any]:
+        """Say that similarities are centred where they were, in any of the sessions.
+
+        The protocol of training does not say it, so that all sessions of a run keep the same.
+        """
+        return {**super().evaluated_protocol(), **({"centred": True} if self._any_centred else {})}
 
     def build_model(self) -> None:
+        self._any_centred = False
         self._blocks: dict[tuple[int, int], Tensor] = {}
         super().build_model()
 
@@ -186,7 +190,9 @@ class CoCoAMixFSCIL(SessionTrainer, CoCoAMix):
             [torch.cat([self.block_features(prompt, block) for block in blocks]) for prompt in range(session + 2)]
         )
         weights = self.mixture_weights(session)
-        return mixed_features(text, weights, centred=bool(self.settings.CENTRE) and not share_one_pi(weights))
+        centred = bool(self.settings.CENTRE) and not share_one_pi(weights)
+        self._any_centred |= centred
+        return mixed_features(text, weights, centred)
 
     def mixture_weights(self, session: int) -> Tensor:
         """Return the (K + 1, C) weights of the prompts up to `session` for each class seen up to it."""
