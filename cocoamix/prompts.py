@@ -103,3 +103,8 @@ class PromptLearner(nn.Module):
         if self.order is not None:
             prompts = prompts.gather(1, self.order[:, :, None].expand(-1, -1, prompts.shape[-1]))
         return Prompts.of_embeddings(prompts, self.layout)
+
+
+def as_one(learners: Sequence[PromptLearner]) -> nn.Module:
+    """Return the prompts of all backbones as one module. A single one keeps CoOp's keys in its checkpoint."""
+    return nn.ModuleList(learners) if len(learners) > 1 else learners[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections import Counter
 
 import numpy as np
@@ -54,6 +55,20 @@ def test_folds_are_stratified(counts: list[int], seed: int) -> None:
     assert max(sizes.values()) - min(sizes[fold] for fold in range(folds)) <= 1
 
 
+def test_a_class_begins_where_the_one_before_it_ended() -> None:
+    """The draw itself, so that runs of other versions leave out the same images."""
+    generator = random.Random(7)
+    first, second = [0, 2, 4, 6, 7], [1, 3, 5]
+    generator.shuffle(first)
+    generator.shuffle(second)
+    found = deal_into_folds([0, 1, 0, 1, 0, 1, 0, 0], 3, 7)
+    assert [found[index] for index in first + second] == [0, 1, 2, 0, 1, 2, 0, 1]
+
+
+def test_no_images_make_no_folds() -> None:
+    assert count_folds([]) == 0
+
+
 def test_folds_depend_on_the_seed() -> None:
     labels = [label for label in range(10) for _ in range(4)]
     assert deal_into_folds(labels, 4, 1) != deal_into_folds(labels, 4, 2)
@@ -68,13 +83,16 @@ def test_fitted_weight_is_the_lowest_on_a_grid(seed: int, better: float) -> None
     values = [nll(general, special, labels, pi) for pi in grid]
     assert found.nll == pytest.approx(nll(general, special, labels, found.pi_in), abs=1e-9)
     assert found.nll <= min(values) + 1e-12
-    assert abs(found.pi_in - grid[int(np.argmin(values))]) <= 0.5 / 200 + 1e-9 or found.nll < min(values)
+    assert abs(found.pi_in - grid[int(np.argmin(values))]) <= 1 / 200  # a step of the grid: the function is convex
     scales = SCALE * np.exp(np.linspace(math.log(0.05), math.log(20), 201))
     calibrated = min(nll(general, special, labels, found.pi_in, scale) for scale in scales)
     assert found.calibrated_nll <= calibrated + 1e-12
     assert found.calibrated_nll <= found.nll + 1e-12
     at = nll(general, special, labels, found.pi_in, 1 / found.temperature)
     assert found.calibrated_nll == pytest.approx(at, abs=1e-9)
+    assert found.images == 40
+    assert [pi for pi, _ in found.curve] == [number / 20 for number in range(21)]
+    assert found.plain() == {field: getattr(found, field) for field in found.__dataclass_fields__}
     for pi, value in found.curve:
         assert value == pytest.approx(nll(general, special, labels, pi), abs=1e-9)
 
@@ -106,12 +124,12 @@ def test_temperature_in_closed_form() -> None:
     assert found.temperature == pytest.approx(1 / math.log(3), rel=1e-9)
 
 
-@pytest.mark.parametrize("sure", [1.0, 1000.0])
-def test_temperature_of_images_that_are_all_right_is_bounded(sure: float) -> None:
-    """However far apart the classes are: where the softmax underflows, the slope vanishes everywhere."""
+@pytest.mark.parametrize(("sure", "wanted"), [(1.0, 0.05), (1000.0, 1.0)])
+def test_temperature_of_images_that_are_all_right_is_bounded(sure: float, wanted: float) -> None:
+    """By the lower bound; where the softmax underflows at all temperatures, none is better than CLIP's."""
     mixed = sure * torch.tensor([[1.0, 0.0]] * 4, dtype=torch.float64)
     found = fit(mixed, mixed, torch.zeros(4, dtype=torch.long), SCALE)
-    assert 0.05 / SCALE * (1 - 1e-9) <= found.temperature <= 1 / SCALE
+    assert found.temperature == pytest.approx(wanted / SCALE, rel=1e-12)
 
 
 def test_temperature_that_changes_nothing_is_clips() -> None:

@@ -325,6 +325,10 @@ class CLIPTrainer(FrozenTrainer):
         """Return exp(logit_scale) x cosine similarity, in fp32."""
         return self.clip.logit_scale * image_features @ text_features.t()
 
+    def evaluated_protocol(self) -> dict[str, Any]:
+        """Return the protocol of the running evaluation. For methods that add to it what holds there alone."""
+        return self.protocol
+
     def _write_results(self, split: str, metrics: dict[str, float], seconds: float) -> None:
         items = self.evaluated_items(split)
         path = Path(self.output_dir) / RESULTS
@@ -346,8 +350,8 @@ class CLIPTrainer(FrozenTrainer):
                 "trained_parameters": self.trained_parameters(),
                 "epoch": self.trained_epochs,
                 "evaluation_seconds": round(seconds, 3),
-                "fingerprint": protocol.fingerprint(self.protocol),
-                "protocol": self.protocol,
+                "fingerprint": protocol.fingerprint(self.evaluated_protocol()),
+                "protocol": self.evaluated_protocol(),
                 "config": protocol.plain(self.cfg),
                 "versions": protocol.versions(self.clip.source),
                 **self.more_results(),
@@ -376,7 +380,7 @@ class CLIPTrainer(FrozenTrainer):
             same = (old["trainer"], old["seed"], old["fingerprint"], old["split"]) == (
                 self.cfg.TRAINER.NAME,
                 self.seed,
-                protocol.fingerprint(self.protocol),
+                protocol.fingerprint(self.evaluated_protocol()),
                 split,
             )
         except (ValueError, KeyError, TypeError):

@@ -8,7 +8,7 @@ from typing import Any, cast
 import torch
 import torch.nn.functional as F
 from dassl.engine import TRAINER_REGISTRY
-from torch import Tensor, nn
+from torch import Tensor
 from yacs.config import CfgNode
 
 from cocoamix.clip import FrozenCLIP
@@ -17,7 +17,7 @@ from cocoamix.images import derive_seed
 from cocoamix.losses import make_loss
 from cocoamix.mixture import find_owners, share_one_pi
 from cocoamix.outclasses import make_outclasses
-from cocoamix.prompts import PromptLearner
+from cocoamix.prompts import PromptLearner, as_one
 from cocoamix.registry import register
 from cocoamix.weights import CoAWeights
 
@@ -85,9 +85,7 @@ class CoCoAMix(FoldTrainer):
 
     def _make_learners(self) -> None:
         self.learners = [self.make_learner(clip, self.classnames) for clip in self.backbones]
-        # A single prompt keeps CoOp's keys in its checkpoint.
-        several = len(self.learners) > 1
-        self.prompt_learner: nn.Module = nn.ModuleList(self.learners) if several else self.learners[0]
+        self.prompt_learner = as_one(self.learners)
 
     def _weight_optim(self) -> CfgNode:
         """Return OPTIM with the optimizer and the length of the weights' own."""

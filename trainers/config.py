@@ -331,6 +331,11 @@ def check_mix(node: CfgNode) -> None:
             f"TRAINER.COCOAMIX.WEIGHT_FIT is heldout, but STAGE is {node.STAGE}: held-out weights are fitted after the "
             "prompt, at CLIP's temperature. Use STAGE two, or WEIGHT_FIT train."
         )
+    if node.CALIBRATED and node.ENSEMBLE != "coa":
+        raise UserError(
+            f"TRAINER.COCOAMIX.CALIBRATED is True, but ENSEMBLE is {node.ENSEMBLE}: the temperature is fitted to the "
+            "mixture with learned weights. Use ENSEMBLE coa, or CALIBRATED False."
+        )
 
 
 def check_backbones(section: str, node: CfgNode) -> None:

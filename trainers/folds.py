@@ -11,15 +11,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.data import DataLoader
 from yacs.config import CfgNode
 
 from cocoamix import checkpoints, heldout, images
 from cocoamix.clip import FrozenCLIP
+from cocoamix.encoding import Source
 from cocoamix.errors import UserError
 from cocoamix.images import derive_seed
-from cocoamix.prompts import PromptLearner
+from cocoamix.prompts import PromptLearner, as_one
 
 from . import protocol
 from .loaders import loader_over
@@ -45,10 +46,17 @@ class FoldTrainer(StagedTrainer):
 
     def check_cfg(self, cfg: CfgNode) -> None:
         super().check_cfg(cfg)
-        if cfg.TRAINER[self.section].WEIGHT_FIT == "heldout" and cfg.TEST.FINAL_MODEL == "best_val":
+        mix = cfg.TRAINER[self.section]
+        if mix.WEIGHT_FIT == "heldout" and cfg.TEST.FINAL_MODEL == "best_val":
             raise UserError(
                 "TEST.FINAL_MODEL is best_val, but TRAINER.COCOAMIX.WEIGHT_FIT heldout fits the weights to the prompt "
                 "of the last epoch: use last_step, or WEIGHT_FIT train."
+            )
+        if mix.WEIGHT_FIT == "heldout" and mix.ENSEMBLE == "coa" and cfg.MODEL.INIT_WEIGHTS:
+            raise UserError(
+                f"MODEL.INIT_WEIGHTS is {cfg.MODEL.INIT_WEIGHTS}, but TRAINER.COCOAMIX.WEIGHT_FIT is heldout: a prompt "
+                "that starts from a checkpoint may have seen the images that its fold leaves out. "
+                "Leave MODEL.INIT_WEIGHTS out, or use WEIGHT_FIT train."
             )
 
     # ------------------------------------------------------------------ laying out
@@ -91,6 +99,8 @@ class FoldTrainer(StagedTrainer):
                 "TRAINER.COCOAMIX.CALIBRATED is True, but no temperature is fitted where WEIGHT_FIT is "
                 f"{self.settings.WEIGHT_FIT}: use WEIGHT_FIT heldout, or CALIBRATED False."
             )
+        if self.settings.CALIBRATED and not self.folds:
+            raise self._no_temperature()  # now, not in the evaluation after the training
         super().before_train()
 
     def before_epoch(self) -> None:
@@ -106,9 +116,7 @@ class FoldTrainer(StagedTrainer):
         print(f"** Fold {fold + 1} of {self.folds}: {len(kept):,} images, {len(items) - len(kept):,} are left out **")
         self.train_loader_x = loader_over(self.cfg, self._whole, kept, train=True, seed=self.seed)
         self.fold_learners = self._make_fold_learners(fold)
-        self.register(FOLD, _as_one(self.fold_learners), self.cfg.OPTIM)
-        if self.cfg.MODEL.INIT_WEIGHTS:
-            self.load_initial(FOLD, self.cfg.MODEL.INIT_WEIGHTS)
+        self.register(FOLD, as_one(self.fold_learners), self.cfg.OPTIM)
 
     def _make_fold_learners(self, fold: int) -> list[PromptLearner]:
         seed = derive_seed(self.seed, "context", "fold", fold)
@@ -145,7 +153,7 @@ class FoldTrainer(StagedTrainer):
         special = torch.empty(len(labels), len(self.classnames), device=self.device)
         for fold, state in enumerate(self._fold_states):
             learners = self._make_fold_learners(fold)
-            checkpoints.load_into(_as_one(learners), state, f"fold {fold + 1}")
+            checkpoints.load_into(as_one(learners), state, f"fold {fold + 1}")
             rows = torch.tensor([self._fold_of[index] == fold for index in indices], device=self.device)
             special[rows] = features[rows] @ self.encode_learners(learners).t()
         found = heldout.fit(features @ self.handmade.t(), special, labels, self.clip.logit_scale)
@@ -159,13 +167,30 @@ class FoldTrainer(StagedTrainer):
         )
 
     def _plain_features(self) -> tuple[Tensor, Tensor, list[int]]:
-        """Return features and labels of the training images as an evaluation shows them, and their indices."""
+        """Return features and labels of the training images as an evaluation shows them, and their indices.
+
+        The loader itself tells which images it read: what could not be read in an epoch may be mended by now.
+        """
         items = cast(images.ImageItems, self._whole.dataset).items
-        loader: DataLoader[Any] = loader_over(self.cfg, self.test_loader, items, train=False, seed=self.seed)
-        batches = [(self.encode(inputs), labels) for inputs, labels in self.batches_of(loader, "train")]
-        readable = [index for index, item in enumerate(items) if item.impath not in self.unreadable]
-        features, labels = (torch.cat(side) for side in zip(*batches, strict=True))
-        return features, labels, readable
+        # In batches of the training's size, which a resume keeps. That of tests is free to change, and bits with it.
+        loader: DataLoader[Any] = loader_over(
+            self.cfg, self.test_loader, items, train=False, seed=self.seed, batch_size=self._whole.batch_size
+        )
+        batches = [
+            (self.encode(inputs), labels, indices) for inputs, labels, indices in self.indexed_batches(loader, "train")
+        ]
+        features, labels, indices = (torch.cat(side) for side in zip(*batches, strict=True))
+        return features, labels, indices.tolist()
+
+    def _source(self, loader: DataLoader[Any], split: str) -> Source:
+        """Encode the images of a fold in batches of the size that the first stage has.
+
+        A fold may be smaller than a batch. Its features are then the same whether the first stage stored them or not.
+        """
+        source = super()._source(loader, split)
+        if self.folds and split.startswith("train"):
+            source.batch_size = super()._source(self._whole, split).batch_size
+        return source
 
     # ------------------------------------------------------------------ going on, and telling
 
@@ -225,21 +250,27 @@ class FoldTrainer(StagedTrainer):
         if not self.settings.CALIBRATED:
             return None
         found = self.fitted()
-        if "temperature" in found:
-            return float(found["temperature"])
-        if not found:
-            raise UserError(
-                "TRAINER.COCOAMIX.CALIBRATED is True, but the model was not trained with WEIGHT_FIT heldout, which "
-                "fits the temperature. Use CALIBRATED False, or train with it."
+        if "temperature" not in found:
+            raise self._no_temperature()
+        return float(found["temperature"])
+
+    def _no_temperature(self) -> UserError:
+        """Return what is said where CALIBRATED finds no temperature to use."""
+        told = self.loaded_from.get("settings") or {}
+        if "why" in self.fitted():
+            reason = f"no temperature is fitted, because {self.fitted()['why']}. Use CALIBRATED False."
+        elif told.get("TRAINER.COCOAMIX.WEIGHT_FIT") == "heldout":
+            reason = (
+                f"the checkpoint of epoch {self.trained_epochs} is from before the fit of the temperature, which comes "
+                "after all folds. Use CALIBRATED False, or a later checkpoint."
             )
-        print(f"CALIBRATED is True, but {found['why']}: the temperature is CLIP's")
-        return None
+        else:
+            reason = (
+                "the model was not trained with WEIGHT_FIT heldout, which fits the temperature. "
+                "Use CALIBRATED False, or train with it."
+            )
+        return UserError(f"TRAINER.COCOAMIX.CALIBRATED is True, but {reason}")
 
     def more_results(self) -> dict[str, Any]:
         found = self.fitted()
         return {**super().more_results(), **({"heldout": found} if found else {})}
-
-
-def _as_one(learners: Sequence[PromptLearner]) -> nn.Module:
-    """Return the prompts of all backbones as one module. A single one keeps CoOp's keys in its checkpoint."""
-    return nn.ModuleList(learners) if len(learners) > 1 else learners[0]

@@ -143,11 +143,16 @@ class FrozenTrainer(SavingTrainer):
 
     def batches_of(self, loader: DataLoader[Any], split: str) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the inputs and labels of the readable pictures of a loader over (a part of) `split`."""
+        for inputs, labels, _ in self.indexed_batches(loader, split):
+            yield inputs, labels
+
+    def indexed_batches(self, loader: DataLoader[Any], split: str) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Yield the same, and which items of the loader they are."""
         if self.features is None:
             for batch in progress(loader, len(loader), "evaluating"):
                 inputs, labels = self.parse_batch_test(batch)
                 if len(labels):
-                    yield inputs, labels
+                    yield inputs, labels, batch["index"]
             return
         items = cast(images.ImageItems, loader.dataset)
         if items.features is None:
@@ -155,8 +160,9 @@ class FrozenTrainer(SavingTrainer):
         good = [index for index, item in enumerate(items.items) if item.impath not in items.unreadable]
         labels = torch.tensor([items.items[index].label for index in good])
         features = cast(Tensor, items.features)[good]
-        for rows, its in zip(features.split(loader.batch_size or 1), labels.split(loader.batch_size or 1), strict=True):
-            yield rows.to(self.device), its.to(self.device)
+        parts = (side.split(loader.batch_size or 1) for side in (features, labels, torch.tensor(good)))
+        for rows, its, indices in zip(*parts, strict=True):
+            yield rows.to(self.device), its.to(self.device), indices
 
     def _loader(self, split: str) -> DataLoader[Any]:
         loader = self.val_loader if split == "val" else self.test_loader

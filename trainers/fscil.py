@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import torch
 from dassl.engine import TRAINER_REGISTRY
-from torch import Tensor, nn
+from torch import Tensor
 from yacs.config import CfgNode
 
 from cocoamix import checkpoints
@@ -15,7 +15,7 @@ from cocoamix.errors import UserError
 from cocoamix.fscil import SessionWeights, mixed_features, session_owners, session_weights
 from cocoamix.images import derive_seed
 from cocoamix.mixture import share_one_pi
-from cocoamix.prompts import PromptLearner
+from cocoamix.prompts import PromptLearner, as_one
 from cocoamix.registry import register
 from cocoamix.weights import CoAWeights
 
@@ -122,9 +122,10 @@ class CoCoAMixFSCIL(SessionTrainer, CoCoAMix):
         return int(self.cfg.FSCIL.WEIGHT_EPOCHS if self.session else self.cfg.FSCIL.BASE_WEIGHT_EPOCHS)
 
     def more_results(self) -> dict[str, Any]:
-        """Add how the second stage of each session ended."""
+        """Add how the second stage of each session ended, if there were any."""
         told = {key: value for key, value in super().more_results().items() if key not in ("second_stage", "weights")}
-        return {**told, "second_stages": [origin.get("second_stage") for origin in self.origins]}
+        ended = [origin.get("second_stage") for origin in self.origins]
+        return {**told, **({"second_stages": ended} if any(ended) else {})}
 
     def longest(self) -> int:
         keys = self.cfg.FSCIL
@@ -149,12 +150,15 @@ class CoCoAMixFSCIL(SessionTrainer, CoCoAMix):
 
     # ------------------------------------------------------------------ evaluation
 
-    def describe_protocol(self) -> dict[str, Any]:
-        """Say that similarities are centred, unless all classes have the same weights anyway."""
-        centred = self.settings.CENTRE and self.settings.ENSEMBLE != "uniform"
-        return {**super().describe_protocol(), **({"centred": True} if centred else {})}
+    def evaluated_protocol(self) -> dict[str, Any]:
+        """Say that similarities are centred where they were, in any of the sessions.
+
+        The protocol of training does not say it, so that all sessions of a run keep the same.
+        """
+        return {**super().evaluated_protocol(), **({"centred": True} if self._any_centred else {})}
 
     def build_model(self) -> None:
+        self._any_centred = False
         self._blocks: dict[tuple[int, int], Tensor] = {}
         super().build_model()
 
@@ -177,8 +181,7 @@ class CoCoAMixFSCIL(SessionTrainer, CoCoAMix):
     def _learners_of(self, session: int, names: Sequence[str]) -> list[PromptLearner]:
         """Return a finished session's prompt before other names."""
         learners = [self.make_learner(clip, names) for clip in self.backbones]
-        module: nn.Module = learners[0] if len(learners) == 1 else nn.ModuleList(learners)
-        checkpoints.load_into(module, self.kept[session]["prompt_learner"], f"session {session}")
+        checkpoints.load_into(as_one(learners), self.kept[session]["prompt_learner"], f"session {session}")
         return learners
 
     def classifier(self, session: int) -> Tensor:
@@ -187,7 +190,9 @@ class CoCoAMixFSCIL(SessionTrainer, CoCoAMix):
             [torch.cat([self.block_features(prompt, block) for block in blocks]) for prompt in range(session + 2)]
         )
         weights = self.mixture_weights(session)
-        return mixed_features(text, weights, centred=bool(self.settings.CENTRE) and not share_one_pi(weights))
+        centred = bool(self.settings.CENTRE) and not share_one_pi(weights)
+        self._any_centred |= centred
+        return mixed_features(text, weights, centred)
 
     def mixture_weights(self, session: int) -> Tensor:
         """Return the (K + 1, C) weights of the prompts up to `session` for each class seen up to it."""

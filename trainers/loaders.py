@@ -12,10 +12,13 @@ from yacs.config import CfgNode
 from cocoamix import images
 
 
-def loader_over(cfg: CfgNode, whole: DataLoader[Any], items: Sequence[Any], train: bool, seed: int) -> DataLoader[Any]:
+def loader_over(
+    cfg: CfgNode, whole: DataLoader[Any], items: Sequence[Any], train: bool, seed: int, batch_size: int | None = None
+) -> DataLoader[Any]:
     """Return a loader that treats items as `whole` does: its transform, and the order and batches that cfg names.
 
     train: whether it is one for training, or one that goes through its items in their order.
+    batch_size: if not the one that cfg names.
     """
     shown = cast(images.ImageItems, whole.dataset)
     keys = cfg.DATALOADER.TRAIN_X if train else cfg.DATALOADER.TEST
@@ -23,7 +26,7 @@ def loader_over(cfg: CfgNode, whole: DataLoader[Any], items: Sequence[Any], trai
         cfg,
         sampler_type=keys.SAMPLER,
         data_source=list(items),
-        batch_size=keys.BATCH_SIZE,
+        batch_size=batch_size or keys.BATCH_SIZE,
         n_domain=cfg.DATALOADER.TRAIN_X.N_DOMAIN,
         n_ins=cfg.DATALOADER.TRAIN_X.N_INS,
         tfm=shown.transform,

@@ -30,6 +30,10 @@ _OF_EVALUATION = (
     *(".ENSEMBLE", ".DOMAIN", ".CENTRE", ".CALIBRATED", ".PREC", ".BACKBONES", ".BACKBONE_WEIGHTS"),
 )
 
+# Keys of CoCoA-Mix that older runs do not have, with the values that do what was done before there were any.
+_MIX = "TRAINER.COCOAMIX."
+_AS_BEFORE = {"WEIGHT_FIT": "train", "CENTRE": False, "CALIBRATED": False}
+
 
 def plain(node: Any) -> Any:
     """Return a config node as plain dicts and lists."""
@@ -46,6 +50,20 @@ def settings_of(cfg: Mapping[str, Any]) -> dict[str, Any]:
 def that_matter(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return dotted settings without those that no result depends on, which older files may still list."""
     return {key: value for key, value in settings.items() if key not in NOT_SETTINGS}
+
+
+def brought_up(then: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the dotted settings of an older run with the keys that came after it, where they change nothing of it.
+
+    now: the settings that they are compared with.
+    """
+    full = {f"{_MIX}{key}": value for key, value in _AS_BEFORE.items() if f"{_MIX}{key}" in now} | dict(then)
+    two_stages = (then.get(f"{_MIX}ENSEMBLE"), then.get(f"{_MIX}STAGE")) == ("coa", "two")
+    if not two_stages and f"{_MIX}WEIGHT_TOLERANCE" not in then:
+        # WEIGHT_EPOCHS is older, but had another default until the other two came.
+        unread = [f"{_MIX}{key}" for key in ("WEIGHT_EPOCHS", "WEIGHT_TOLERANCE", "WEIGHT_MAX_STEPS")]
+        full |= {key: now[key] for key in unread if key in now}
+    return full
 
 
 def of_training_alone(key: str) -> bool:

@@ -225,9 +225,15 @@ class SavingTrainer(TrainerX):
 
     def _check_settings(self, path: Path, then: Mapping[str, Any], told: Mapping[str, Any]) -> None:
         """Refuse to go on from a run of other settings: the result would be of neither."""
-        now, then = self.training_settings(), protocol.that_matter(then)
+        now = self.training_settings()
+        then = protocol.brought_up(protocol.that_matter(then), now)
         differing = [key for key in sorted({*now, *then}) if now.get(key) != then.get(key)]
-        shown = "; ".join(f"{key} was {then.get(key)!r} and is {now.get(key)!r}" for key in differing[:5])
+        shown = "; ".join(
+            f"{key} was {then[key]!r} and is {now.get(key)!r}"
+            if key in then
+            else f"{key} is {now[key]!r}, and that run began before there was this key"
+            for key in differing[:5]
+        )
         if not differing:
             shown = ", ".join(f"{key} has changed" for key in self.protocol if self.protocol[key] != told.get(key))
         if shown:

@@ -186,6 +186,10 @@ def _check_same_run(one: Kept, first: Kept) -> None:
         theirs, ours = one.origin[key], first.origin[key]
         if isinstance(ours, dict):
             theirs, ours = (protocol.that_matter(flatten(side)) for side in (theirs, ours))
+            # A run that an older version began has both kinds of files.
+            theirs, ours = protocol.brought_up(theirs, ours), protocol.brought_up(ours, theirs)
+            for side in (theirs, ours):
+                side.pop("centred", None)  # which older files tell, though it is a fact of an evaluation
             differing = [name for name in sorted({*theirs, *ours}) if theirs.get(name) != ours.get(name)]
             if differing:
                 key, theirs, ours = differing[0], theirs.get(differing[0]), ours.get(differing[0])

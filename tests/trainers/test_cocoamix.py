@@ -357,3 +357,71 @@ def test_killed_in_each_phase(run: Runner, stage: str, monkeypatch: pytest.Monke
         ours, theirs = (saved(one.folder, model, epochs) for one in (whole, killed))
         for key, value in ours["state_dict"].items():
             assert torch.equal(value, theirs["state_dict"][key]), (model, key)
+
+
+def as_of_before(path: Path, *given: str) -> None:
+    """Make a file that a run is resumed from one of before CoCoA-Mix had its later keys, but for those given."""
+    later = ("WEIGHT_TOLERANCE", "WEIGHT_MAX_STEPS", "WEIGHT_FIT", "CENTRE", "CALIBRATED")
+    content = checkpoints.load(path)
+    settings = content["settings"] if "settings" in content else content["cocoamix"]["settings"]
+    for key in later:
+        if key not in given:
+            del settings[f"TRAINER.COCOAMIX.{key}"]
+    if "WEIGHT_EPOCHS" not in given:
+        settings["TRAINER.COCOAMIX.WEIGHT_EPOCHS"] = 10  # the default of then
+    checkpoints.save(path, content)
+
+
+def kill_at(epoch: int, run: Runner, monkeypatch: pytest.MonkeyPatch, *settings: str) -> None:
+    """Kill a run before an epoch."""
+    from cocoamix.trainers.cocoamix import CoCoAMix
+
+    before_epoch = CoCoAMix.before_epoch
+
+    def stopping(self: CoCoAMix) -> None:
+        if self.epoch == epoch:
+            raise Killed
+        before_epoch(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CoCoAMix, "before_epoch", stopping)
+        with pytest.raises(Killed):
+            run(*settings, **MIX)
+
+
+@pytest.mark.parametrize("values", [{}, {"ENSEMBLE": "uniform", "STAGE": "two"}, {"WEIGHT_EPOCHS": 7}])
+def test_one_stage_goes_on_from_before_the_later_keys(
+    run: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, values: dict[str, object]
+) -> None:
+    """It reads none of those of the second stage, of which one had another default; the others are off."""
+    settings = [*BASE, *keys(**values)]
+    whole = run(*settings, name="whole", **MIX)
+    kill_at(2, run, monkeypatch, *settings)
+    resume = tmp_path / "run" / "resume.pth"
+    as_of_before(resume, *values)
+    for later in ({"CENTRE": True}, {"W": 2.0}):
+        (key,) = later
+        other = run(*settings, *keys(**later), **MIX)
+        assert other.status == 2
+        assert re.search(rf"TRAINER.COCOAMIX.{key} was \S+ and is {later[key]}\)", other.output)
+    resumed = run(*settings, **MIX)
+    assert "2 of 4 epochs are done" in resumed.output
+    assert resumed.results["metrics"] == whole.results["metrics"]
+    for model in ("prompt_learner", *(["coa_weights"] if "ENSEMBLE" not in values else [])):
+        ours, theirs = (saved(one.folder, model, 4)["state_dict"] for one in (whole, resumed))
+        assert all(torch.equal(ours[key], theirs[key]) for key in ours), model
+
+
+def test_two_stages_of_before_the_later_keys(run: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their weights had a warm-up, so that they are refused; those of before WEIGHT_FIT alone go on."""
+    settings = [*BASE, *keys(STAGE="two", WEIGHT_EPOCHS=2)]
+    kill_at(2, run, monkeypatch, *settings)
+    resume = tmp_path / "run" / "resume.pth"
+    before = resume.read_bytes()
+    as_of_before(resume, "WEIGHT_EPOCHS")
+    refused = run(*settings, **MIX)
+    assert refused.status == 2
+    assert "WEIGHT_TOLERANCE is 0.001, and that run began before there was this key" in refused.output
+    resume.write_bytes(before)
+    as_of_before(resume, "WEIGHT_EPOCHS", "WEIGHT_TOLERANCE", "WEIGHT_MAX_STEPS")
+    assert "2 of 6 epochs are done" in run(*settings, **MIX).output

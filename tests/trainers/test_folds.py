@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,10 @@ from tests.trainers.test_resume import Killed
 # Two epochs of the prompt and of each of four folds, and at most four of the weights: twelve or fourteen in all.
 HELD = [*BASE, *keys(STAGE="two", WEIGHT_FIT="heldout", WEIGHT_EPOCHS=2, N_CTX=2), "OPTIM.MAX_EPOCH", "2"]
 LAST = 2 * 5 + 2
+# Two folds, and a second stage of five steps an epoch that goes on until the weights stand still.
+STILL = [*BASE, *keys(STAGE="two", WEIGHT_FIT="heldout", WEIGHT_EPOCHS=0, WEIGHT_TOLERANCE=0.02, WEIGHT_LR=0.02)]
+STILL += [*keys(MARGIN=0.02, N_CTX=2), "DATASET.NUM_SHOTS", "2", "DATALOADER.TRAIN_X.BATCH_SIZE", "2"]
+STILL += ["OPTIM.MAX_EPOCH", "2", "OPTIM.WEIGHT_DECAY", "0.0", "CACHE.VIEWS", "1"]
 
 
 @pytest.fixture
@@ -76,17 +81,8 @@ def test_each_image_is_judged_by_a_prompt_that_did_not_see_it(
     assert len({tuple(one.flatten().tolist()) for one in contexts}) == 4
     general, special, labels = fitted[0]
     assert labels.tolist() == [item.label for item in items]
-    clip, classes = trainer.backbones[0], CLASSES[:5]
-    transform = trainer.test_loader.dataset.transform
-    pictures = torch.stack([transform(images.read_image(item.impath)) for item in items])
-    features = clip.encode_image(pictures)
-    torch.testing.assert_close(general, features @ trainer.handmade.t(), rtol=1e-4, atol=1e-5)
-    for index, name in enumerate(names):
-        (fold,) = (fold for fold, gone in left_out.items() if name in gone)
-        learner = PromptLearner(clip, classes, n_ctx=2)
-        learner.ctx.data.copy_(contexts[fold])
-        wanted = features[index] @ clip.encode_prompts(learner()).detach().t()
-        torch.testing.assert_close(special[index], wanted, rtol=1e-4, atol=1e-5)
+    judged_by = [next(contexts[fold] for fold, gone in left_out.items() if name in gone) for name in names]
+    assert_judged(trainer, [item.impath for item in items], judged_by, general, special)
     told = done.results["heldout"]
     assert (told["folds"], told["images"]) == (4, 20)
     assert told["seconds"] > 0
@@ -97,6 +93,21 @@ def test_each_image_is_judged_by_a_prompt_that_did_not_see_it(
     assert told["pi_in"] == pytest.approx(grid[int(np.argmin(mixed))], abs=0.011)
     inside = saved(done.folder, "coa_weights", LAST)["state_dict"]["inside"]
     assert float(inside.sigmoid()) == pytest.approx(told["pi_in"], abs=1e-5)
+
+
+def assert_judged(
+    trainer: Any, paths: list[str], contexts: list[torch.Tensor], general: torch.Tensor, special: torch.Tensor
+) -> None:
+    """Check similarities that were fitted: of these pictures, each under its own context, by another path."""
+    clip, transform = trainer.backbones[0], trainer.test_loader.dataset.transform
+    assert len(general) == len(special) == len(paths)
+    for row, (path, context) in enumerate(zip(paths, contexts, strict=True)):
+        feature = clip.encode_image(transform(images.read_image(path))[None])[0]
+        learner = PromptLearner(clip, CLASSES[:5], n_ctx=2)
+        learner.ctx.data.copy_(context)
+        wanted = feature @ clip.encode_prompts(learner()).detach().t()
+        torch.testing.assert_close(general[row], feature @ trainer.handmade.t(), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(special[row], wanted, rtol=1e-4, atol=1e-5)
 
 
 def test_the_final_prompt_is_that_of_a_run_without_folds(run: Runner) -> None:
@@ -151,6 +162,143 @@ def test_killed_in_every_epoch(run: Runner, monkeypatch: pytest.MonkeyPatch) -> 
     assert_same(whole, run(*HELD, name="killed", **MIX))
 
 
+def test_killed_in_folds_before_weights_that_stand_still(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a fold's prompt, between folds, between the folds and the weights, within rounds, and before the results."""
+    from cocoamix.trainers.cocoamix import CoCoAMix
+
+    whole = run(*STILL, name="whole", **MIX)
+    assert whole.status == 0, whole.output[-500:]
+    stage, last = whole.results["second_stage"], whole.results["epoch"]
+    assert stage["ended"] == "converged"
+    assert stage["epochs"] >= 20  # two rounds
+    assert last == 2 * 3 + stage["epochs"]
+    before_epoch = CoCoAMix.before_epoch
+    # The folds have the epochs 2 to 5, the weights those from 6 on, in rounds of 10.
+    for stop in (3, 4, 6, 9, 18, last - 1):
+
+        def stopping(self: CoCoAMix, stop: int = stop) -> None:
+            if self.epoch == stop:
+                raise Killed
+            before_epoch(self)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(CoCoAMix, "before_epoch", stopping)
+            with pytest.raises(Killed):
+                run(*STILL, name="killed", **MIX)
+
+    def killing(self: CoCoAMix) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CoCoAMix, "after_train", killing)
+        with pytest.raises(Killed):
+            run(*STILL, name="killed", **MIX)
+    killed = run(*STILL, name="killed", **MIX)
+    assert f"{last} of {last} epochs are done" in killed.output
+    assert_same(whole, killed, last)
+
+
+def test_killed_in_a_fold_the_store_may_be_gone(run: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cold or warm, and whatever the batch size of tests is: the same bits, from batches of the same size.
+
+    Each fold has 15 images, of which a batch of 32 would make one of 15; the whole has 20.
+    """
+    from cocoamix.encoding import _Task
+    from cocoamix.trainers.cocoamix import CoCoAMix
+
+    settings = [*HELD, "DATALOADER.TRAIN_X.BATCH_SIZE", "32", "CACHE.DIR", str(tmp_path / "store")]
+    sizes: set[tuple[str, int]] = set()
+    encode, before_epoch = _Task.encode, CoCoAMix.before_epoch
+
+    def watched(self: _Task, *arguments: Any) -> None:
+        sizes.add((self.source.bucket, self.source.batch_size))
+        encode(self, *arguments)
+
+    def stop(self: CoCoAMix) -> None:
+        if self.epoch == 5:
+            raise Killed
+        before_epoch(self)
+
+    monkeypatch.setattr(_Task, "encode", watched)
+    whole = run(*settings, name="whole", **MIX)
+    warm = {("EuroSAT/train-seed1", 20), ("EuroSAT/train", 20)}
+    assert sizes == warm | {("EuroSAT/test", 20)}
+    sizes.clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(CoCoAMix, "before_epoch", stop)
+        with pytest.raises(Killed):
+            run(*settings, name="killed", **MIX)
+    shutil.rmtree(tmp_path / "store")
+    killed = run(*settings, "DATALOADER.TEST.BATCH_SIZE", "1", name="killed", **MIX)
+    assert sizes == warm | {("EuroSAT/test", 1)}
+    assert without_time(killed.results) == without_time(whole.results)
+    for model in ("prompt_learner", "coa_weights"):
+        ours, theirs = (saved(one.folder, model, LAST)["state_dict"] for one in (whole, killed))
+        assert all(torch.equal(ours[key], theirs[key]) for key in ours), model
+
+
+def test_the_batch_size_of_tests_does_not_reach_the_fit(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a store either: training images are encoded in batches of eight, the rest of twenty in one of four."""
+    from cocoamix.trainers.cocoamix import CoCoAMix
+
+    sizes: list[int] = []
+    plain, encode = CoCoAMix._plain_features, CoCoAMix.encode
+
+    def watched(self: CoCoAMix) -> Any:
+        with monkeypatch.context() as patch:
+            patch.setattr(CoCoAMix, "encode", lambda self, inputs: (sizes.append(len(inputs)), encode(self, inputs))[1])
+            return plain(self)
+
+    monkeypatch.setattr(CoCoAMix, "_plain_features", watched)
+    few = [*HELD, "OPTIM.MAX_EPOCH", "1", "CACHE.MODE", "off"]
+    one, other = (run(*few, "DATALOADER.TEST.BATCH_SIZE", size, name=size, **MIX) for size in ("1", "20"))
+    assert sizes == [8, 8, 4] * 2
+    assert without_time(one.results) == without_time(other.results)
+
+
+@pytest.mark.parametrize("mode", ["all", "off"])
+def test_images_that_are_mended_or_lost_on_the_way(
+    run: Runner, trainers: list[Any], monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    """One cannot be read until the run is killed in a fold, another only from then on: each row is its own image's."""
+    from cocoamix.trainers.cocoamix import CoCoAMix
+
+    settings = [*HELD, "DATASET.BAD_IMAGES", "skip", "CACHE.MODE", mode]
+    assert run("--no-train", *settings, name="draw", **MIX).status == 0
+    items = trainers[-1].dm.dataset.train_x
+    mended, lost = Path(items[2].impath), Path(items[11].impath)
+    picture = mended.read_bytes()
+    mended.write_bytes(b"no picture")
+    before_epoch, fit = CoCoAMix.before_epoch, heldout.fit
+    fitted: list[tuple[torch.Tensor, ...]] = []
+
+    def stop(self: CoCoAMix) -> None:
+        if self.epoch == 5:
+            raise Killed
+        before_epoch(self)
+
+    def watched(general: torch.Tensor, special: torch.Tensor, labels: torch.Tensor, scale: float) -> Any:
+        fitted.append((general, special, labels))
+        return fit(general, special, labels, scale)
+
+    monkeypatch.setattr(heldout, "fit", watched)
+    with monkeypatch.context() as patch:
+        patch.setattr(CoCoAMix, "before_epoch", stop)
+        with pytest.raises(Killed):
+            run(*settings, **MIX)
+    mended.write_bytes(picture)
+    lost.write_bytes(b"no picture")
+    done = run(*settings, **MIX)
+    assert done.status == 0, done.output[-500:]
+    trainer = trainers[-1]
+    there = [index for index in range(20) if index != 11]
+    general, special, labels = fitted[-1]
+    assert labels.tolist() == [items[index].label for index in there]
+    assert done.results["heldout"]["images"] == 19
+    contexts = [trainer._fold_states[trainer._fold_of[index]]["ctx"] for index in there]
+    assert_judged(trainer, [items[index].impath for index in there], contexts, general, special)
+
+
 def test_checkpoints_alone_do_not_have_the_folds(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     from cocoamix.trainers.cocoamix import CoCoAMix
 
@@ -192,7 +340,7 @@ def test_calibrated(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     """At the fitted temperature: the same arg-max, and logits in its proportion to CLIP's."""
     from cocoamix.trainers.cocoamix import CoCoAMix
 
-    trained = run(*HELD, **MIX)
+    trained = run(*HELD, "TRAIN.CHECKPOINT_FREQ", "4", **MIX)
     seen: list[torch.Tensor] = []
     infer = CoCoAMix.model_inference
 
@@ -221,6 +369,13 @@ def test_calibrated(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     refused = run("--eval-only", "--model-dir", str(other.folder), *HELD, *keys(CALIBRATED=True), name="no", **MIX)
     assert refused.status == 2
     assert "TRAINER.COCOAMIX.CALIBRATED is True, but the model was not trained with" in refused.output
+    old = run(*model, "--load-epoch", "4", *HELD, *keys(CALIBRATED=True), name="old", **MIX)
+    assert old.status == 2
+    assert "the checkpoint of epoch 4 is from before the fit of the temperature" in old.output
+    for kind in ("uniform", "none"):
+        alone = run(*model, *HELD, *keys(CALIBRATED=True, ENSEMBLE=kind), name=kind, **MIX)
+        assert alone.status == 2
+        assert f"TRAINER.COCOAMIX.CALIBRATED is True, but ENSEMBLE is {kind}" in alone.output
     early = run(*BASE, *keys(CALIBRATED=True), name="early", **MIX)
     assert early.status == 2
     assert "no temperature is fitted where WEIGHT_FIT is train" in early.output
@@ -229,18 +384,23 @@ def test_calibrated(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_one_shot_falls_back(run: Runner) -> None:
     """The weights are those of WEIGHT_FIT train, and everything says so."""
-    one = [*HELD, "DATASET.NUM_SHOTS", "1", *keys(CALIBRATED=True)]
+    one = [*HELD, "DATASET.NUM_SHOTS", "1"]
     done = run(*one, name="held", **MIX)
     assert done.status == 0, done.output[-500:]
     assert "the weights are fitted to the training images (train)" in done.output
     assert done.results["heldout"]["folds"] == 0
     assert "single training image" in done.results["heldout"]["why"]
     assert done.results["protocol"]["folds"] == 0
-    plain = run(*one, *keys(WEIGHT_FIT="train", CALIBRATED=False), name="plain", **MIX)
+    plain = run(*one, *keys(WEIGHT_FIT="train"), name="plain", **MIX)
     for key in ("inside", "outside"):
         ours, theirs = (saved(run.folder, "coa_weights", 4)["state_dict"][key] for run in (done, plain))
         assert torch.equal(ours, theirs)
     assert plain.results["metrics"] == done.results["metrics"]
+    for number, start in enumerate(([], ["--eval-only", "--model-dir", str(done.folder)])):
+        refused = run(*start, *one, *keys(CALIBRATED=True), name=f"refused{number}", **MIX)
+        assert refused.status == 2
+        assert "CALIBRATED is True, but no temperature is fitted, because a class has a single" in refused.output
+        assert "epoch [" not in refused.output
 
 
 def test_two_shots_make_two_folds(run: Runner) -> None:
@@ -266,6 +426,14 @@ def test_several_backbones(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None
     from cocoamix.trainers.cocoamix import CoCoAMix
 
     two = [*HELD, *keys(BACKBONES="['tiny', 'tiny']", BACKBONE_WEIGHTS="['random', 'random']")]
+    fitted: list[tuple[torch.Tensor, torch.Tensor]] = []
+    fit = heldout.fit
+
+    def watched_fit(general: torch.Tensor, special: torch.Tensor, *rest: Any) -> Any:
+        fitted.append((general, special))
+        return fit(general, special, *rest)
+
+    monkeypatch.setattr(heldout, "fit", watched_fit)
     whole = run(*two, name="whole", **MIX)
     assert whole.status == 0, whole.output[-500:]
     before_epoch = CoCoAMix.before_epoch
@@ -282,7 +450,11 @@ def test_several_backbones(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None
     assert set(state["models"]["fold_prompt"]) == {"0.ctx", "1.ctx"}
     assert len(state["heldout"]["states"]) == 1
     assert_same(whole, run(*two, name="killed", **MIX))
-    assert 0 <= whole.results["heldout"]["pi_in"] <= 1
+    # The two models are the same one, and so are their folds' contexts: their mean is what one of them says.
+    single = run(*HELD, name="single", **MIX)
+    assert without_time(single.results)["images"] == 20
+    for ours, theirs in zip(fitted[0], fitted[-1], strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -291,6 +463,10 @@ def test_several_backbones(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None
         (keys(WEIGHT_FIT="held"), "TRAINER.COCOAMIX.WEIGHT_FIT is 'held'"),
         (keys(STAGE="one"), "TRAINER.COCOAMIX.WEIGHT_FIT is heldout, but STAGE is one"),
         (["TEST.FINAL_MODEL", "best_val"], "use last_step, or WEIGHT_FIT train"),
+        (
+            ["MODEL.INIT_WEIGHTS", "trained.pth"],
+            "MODEL.INIT_WEIGHTS is trained.pth, but TRAINER.COCOAMIX.WEIGHT_FIT is heldout",
+        ),
     ],
 )
 def test_refusals(run: Runner, extra: list[str], words: str) -> None:

@@ -21,6 +21,7 @@ from cocoamix.fscil import session_owners
 from cocoamix.mixture import class_weights, mix
 from cocoamix.prompts import PromptLearner
 from tests.conftest import CLASSES, ROOT, Run, Runner
+from tests.trainers.test_cocoamix import as_of_before
 from tests.trainers.test_resume import Killed
 
 # Ten classes: four base ones with six images each, then three sessions of two classes with two images each.
@@ -163,6 +164,61 @@ def test_centring(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     uniform = [*settings, *centre, "TRAINER.COCOAMIX.ENSEMBLE", "uniform"]
     same = run("--eval-only", "--model-dir", str(trained.folder), *uniform, name="uniform", **MIX)
     assert "centred" not in same.results["protocol"]
+    # In session 0 alone, all classes share one pi: nothing is centred, and nothing says so.
+    first = ["--eval-only", "--model-dir", str(trained.folder), *settings, "FSCIL.LAST_SESSION", "0"]
+    plain, asked = (run(*first, *extra, name=f"first{len(extra)}", **MIX) for extra in ([], centre))
+    assert "centred" not in asked.results["protocol"]
+    assert asked.results["fingerprint"] == plain.results["fingerprint"]
+    assert asked.results["metrics"] == plain.results["metrics"]
+
+
+def test_centring_where_own_and_other_classes_weigh_the_same(run: Runner) -> None:
+    """Without out-classes a prompt has one weight, which all classes share in every session."""
+    tied = [*SHORT, "FSCIL.LAST_SESSION", "1", "TRAINER.COCOAMIX.WEIGHT_LR", "5.0", "TRAINER.COCOAMIX.CENTRE", "True"]
+    done = run(*tied, "TRAINER.COCOAMIX.OUT_CLASSES", "none", **MIX)
+    assert done.status == 0, done.output[-500:]
+    assert "centred" not in done.results["protocol"]
+
+
+def test_sessions_of_a_centred_run_belong_together(run: Runner) -> None:
+    """What is centred is told of evaluations; older versions told it of each session, too. The longer report stays."""
+    settings = [*SHORT, "TRAINER.COCOAMIX.WEIGHT_LR", "5.0", "TRAINER.COCOAMIX.CENTRE", "True"]
+    folder = run(*settings, "FSCIL.LAST_SESSION", "1", **MIX).folder
+    for session in (0, 1):
+        content = kept(folder, session)
+        assert "centred" not in content["cocoamix"]["protocol"]
+        content["cocoamix"]["protocol"]["centred"] = True
+        checkpoints.save(folder / "sessions" / f"session-{session}.pth", content)
+    whole = run(*settings, **MIX)
+    assert whole.status == 0, whole.output[-500:]
+    assert whole.results["protocol"]["centred"]
+    assert "All sessions up to 3 are finished" in run(*settings, **MIX).output
+    shorter = run(*settings, "FSCIL.LAST_SESSION", "0", **MIX)
+    assert "are of 4 sessions of this run; they stay" in shorter.output
+    assert len(told(whole)["sessions"]) == 4
+
+
+def test_without_learned_weights_there_is_no_second_stage(run: Runner) -> None:
+    uniform = [*SHORT, "FSCIL.LAST_SESSION", "1", "TRAINER.COCOAMIX.ENSEMBLE", "uniform"]
+    done = run(*uniform, **MIX)
+    assert done.status == 0, done.output[-500:]
+    assert "second_stages" not in done.results
+
+
+def test_sessions_of_before_the_later_keys_go_on(run: Runner) -> None:
+    """Without a second stage: going on mixes sessions with and without the keys, and they are of one run."""
+    uniform = [*SHORT, "TRAINER.COCOAMIX.ENSEMBLE", "uniform"]
+    whole = run(*uniform, name="whole", **MIX)
+    folder = run(*uniform, "FSCIL.LAST_SESSION", "1", **MIX).folder
+    for path in (folder / "resume.pth", *(folder / "sessions").iterdir()):
+        as_of_before(path)
+    resumed = run(*uniform, "FSCIL.LAST_SESSION", "2", **MIX)
+    assert "2 of 4 sessions are finished" in resumed.output
+    resumed = run(*uniform, **MIX)
+    assert "3 of 4 sessions are finished" in resumed.output
+    assert_same(whole, resumed)
+    evaluated = run("--eval-only", "--model-dir", str(folder), *uniform, name="evaluated", **MIX)
+    assert evaluated.results["metrics"] == whole.results["metrics"]
 
 
 def test_a_step_of_the_weights_by_another_path(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
