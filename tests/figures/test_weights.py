@@ -173,6 +173,24 @@ def test_numbers_by_hand(
     assert f"π^in {pi_in:.2f}" in (out / f"{STEM}.svg").read_text()
 
 
+def test_the_last_views_of_a_long_training(
+    run: Runner, model: tuple[FrozenCLIP, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    steps = by_hand.watch_steps(monkeypatch, lambda trainer: None)
+    monkeypatch.setattr("cocoamix.figures.weights._VIEWS", 1)
+    done, clip = train(run, model), model[0]
+    assert main(["weights", str(done.folder), "--output", str(tmp_path / "out")]) == 0
+    first, last = (
+        cross_entropy(
+            clip.logit_scale * by_hand.handmade([clip], [step.features], CLASSES[:5]).numpy(), step.labels.numpy()
+        )
+        for step in steps
+    )
+    row = read(tmp_path / "out")["training"][0]
+    assert float(row["nll"]) == pytest.approx(last, rel=1e-4)
+    assert first != pytest.approx(last, rel=1e-3)
+
+
 def test_an_evaluation_stands_for_its_training(run: Runner, model: tuple[FrozenCLIP, str], tmp_path: Path) -> None:
     """Of new classes, in another folder and of an earlier epoch: the curves are of the base classes, at that epoch."""
     trained = train(run, model, "one stage", "TRAIN.CHECKPOINT_FREQ", "1", name="trained")
