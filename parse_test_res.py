@@ -2,7 +2,7 @@
 
 import sys
 
-from cocoamix.report.coop_parser import main
+from cocoamix.report.readers.coop_parser import main
 
 if __name__ == "__main__":
     sys.exit(main())

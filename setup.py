@@ -3,13 +3,14 @@
 import re
 from pathlib import Path
 
-from setuptools import find_namespace_packages, setup
+from setuptools import find_namespace_packages, find_packages, setup
 
 here = Path(__file__).parent
 version = re.search(r'__version__ = "(.+)"', (here / "cocoamix" / "__init__.py").read_text()).group(1)
 
 # A CoOp tree has top-level packages `trainers` and `datasets` of its own; these names must not clash.
 mapped = ["trainers", "datasets", "configs"]
+mapped += [f"{name}.{inner}" for name in mapped for inner in find_packages(str(here / name))]
 
 extras = {
     "clip": ["clip-anytorch", "packaging"],
@@ -22,7 +23,7 @@ extras = {
     "report": ["matplotlib>=3.8"],
     "slurm": ["submitit>=1.4"],  # to hand benchmarks to a cluster
     "test": ["pytest>=7", "pytest-xdist>=3.2", "hypothesis"],
-    "lint": ["ruff", "mypy"],
+    "lint": ["ruff", "mypy", "import-linter"],
 }
 
 setup(
@@ -34,12 +35,12 @@ setup(
     license="MIT",
     python_requires=">=3.10",
     packages=find_namespace_packages(include=["cocoamix", "cocoamix.*"]) + [f"cocoamix.{name}" for name in mapped],
-    package_dir={f"cocoamix.{name}": name for name in mapped},
+    package_dir={f"cocoamix.{name}": name.replace(".", "/") for name in mapped},
     package_data={
         "cocoamix.configs": ["**/*.yaml"],
         "cocoamix.datasets": ["*.json"],
         "cocoamix": ["assets/*.safetensors", "assets/README.md"],
-        "cocoamix.report": ["paper.json", "page.css", "page.js"],
+        "cocoamix.report": ["paper.json", "render/page.css", "render/page.js"],
         "cocoamix.bench": ["plans/*.yaml"],
     },
     # Nothing here depends on torch, and neither torch, torchvision, Dassl nor a clip package is named: installing into

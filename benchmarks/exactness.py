@@ -20,7 +20,7 @@ import torch
 from benchmarks.measure import class_names
 from benchmarks.plain import PlainPrompts
 from cocoamix.clip import FrozenCLIP, load_clip
-from cocoamix.prompts import PromptLearner
+from cocoamix.prompts.context import PromptLearner
 
 MOST_NAMES = 60  # evenly spread; the plain path takes long
 

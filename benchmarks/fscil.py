@@ -32,9 +32,9 @@ from dassl.engine import build_trainer
 
 import train
 from cocoamix.clip import backbones
-from cocoamix.encoding import FrozenFeatures, Source
-from cocoamix.files import write_json
-from cocoamix.images import ImageItems
+from cocoamix.features.extract import FrozenFeatures, Source
+from cocoamix.features.images import ImageItems
+from cocoamix.io.files import write_json
 
 ROOT = Path(__file__).resolve().parent.parent
 BASE, IMAGES, EPOCHS = 60, 500, 50

@@ -28,8 +28,8 @@ from torch import Tensor
 from benchmarks.plain import PlainPrompts
 from cocoamix.clip import FrozenCLIP, load_clip
 from cocoamix.compat import import_open_clip
-from cocoamix.images import ImageItems
-from cocoamix.prompts import PromptLearner
+from cocoamix.features.images import ImageItems
+from cocoamix.prompts.context import PromptLearner
 
 ROOT = Path(__file__).resolve().parent.parent
 BACKBONES = {False: "ViT-B/16", True: "tiny"}  # by whether the run is only to show that it runs

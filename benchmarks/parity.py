@@ -209,7 +209,8 @@ def run_theirs(args: argparse.Namespace) -> None:
     os.chdir(tree)
     import torch
 
-    from cocoamix import checkpoints, compat
+    from cocoamix import compat
+    from cocoamix.io import checkpoints
 
     compat.ensure_torchvision()
     if importlib.util.find_spec("wilds") is None:  # Dassl imports it for datasets that nothing here uses
@@ -271,7 +272,7 @@ def accuracy(folder: Path) -> float:
 
 def trained_apart(case: Case, start: Path, theirs: Path, ours: Path) -> tuple[float, str]:
     """Return how far what was trained is apart, relative to how far it moved: of the worst tensor, and its name."""
-    from cocoamix import checkpoints
+    from cocoamix.io import checkpoints
 
     begun, one, other = (checkpoints.load(path)["state_dict"] for path in (start, theirs, ours))
     fixed = ("token_prefix", "token_suffix")
@@ -289,7 +290,7 @@ def logits_apart(one: Path, other: Path) -> float:
 
 def compare(name: str, folder: Path, args: argparse.Namespace) -> dict[str, Any]:
     """Run one case on both sides and return how far they are apart."""
-    from cocoamix import checkpoints
+    from cocoamix.io import checkpoints
 
     case = CASES[name]
     theirs = run("theirs", folder, name, args)

@@ -21,7 +21,7 @@ import torch
 
 from benchmarks import measure, trainers
 from cocoamix.clip import FrozenCLIP
-from cocoamix.files import write_json
+from cocoamix.io.files import write_json
 
 CLASSES = (10, 50, 100, 500, 1000)
 PLAIN_MEMORY = 200  # classes; beyond, the plain way does not fit the machines that this is meant to run on

@@ -16,7 +16,7 @@ from torch import Tensor
 from yacs.config import CfgNode
 
 from cocoamix.clip import FrozenCLIP, load_clip
-from cocoamix.progress import progress
+from cocoamix.io.progress import progress
 from cocoamix.shapes import DATASETS, DrawnDataset
 from cocoamix.shapes.captions import style_templates
 

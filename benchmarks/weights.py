@@ -14,35 +14,42 @@ Runs are those of the plans quick_weights and quick_fscil and are not repeated w
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from cocoamix.bench.benchmark import Summary, list_missing, run_plan
+from cocoamix.bench.ledger import load_results, read_stamp
 from cocoamix.bench.plan import load_plan
 from cocoamix.errors import run_command
+from cocoamix.run.results import Results
 
 JUDGED = ("one stage", "two stages")
 Value = float | None
-Results = dict[tuple[str, str, str, int], dict[str, Any]]  # by method, dataset, subset, seed
 
 
-def collect(summary: Summary) -> Results:
+@dataclass(frozen=True)
+class Done:
+    """A finished run. seconds: what its training took, where the runner noted it."""
+
+    results: Results
+    seconds: Value = None
+
+
+Runs = dict[tuple[str, str, str, int], Done]  # by method, dataset, subset, seed
+
+
+def collect(summary: Summary) -> Runs:
     """Return the results of all runs, with the seconds that a run took."""
-    found: Results = {}
+    found: Runs = {}
     for run in summary.runs:
-        results = json.loads((run.folder / "results.json").read_text(encoding="utf-8"))
-        ledger = run.folder / "bench.json"
-        if run.trains and ledger.is_file():
-            results["seconds"] = json.loads(ledger.read_text(encoding="utf-8")).get("seconds")
-        found[run.method, run.dataset, run.subset, run.seed] = results
+        seconds = read_stamp(run.folder).get("seconds") if run.trains else None
+        found[run.method, run.dataset, run.subset, run.seed] = Done(load_results(run.folder), seconds)
     return found
 
 
@@ -51,47 +58,47 @@ def harmonic(base: float, new: float) -> float:
     return 2 * base * new / (base + new) if base + new else 0.0
 
 
-def mean_of(results: Results, method: str, subset: str, take: Callable[[dict[str, Any]], Value]) -> Value:
+def mean_of(runs: Runs, method: str, subset: str, take: Callable[[Done], Value]) -> Value:
     """Return the mean of a figure over datasets and seeds, or None where no run has it."""
-    values = [take(one) for (name, _, part, _), one in results.items() if (name, part) == (method, subset)]
+    values = [take(one) for (name, _, part, _), one in runs.items() if (name, part) == (method, subset)]
     known = [value for value in values if value is not None]
     return fmean(known) if known else None
 
 
-def mean_h(results: Results, method: str) -> float:
+def mean_h(runs: Runs, method: str) -> float:
     """Return the mean over datasets and seeds of each pair's H."""
     pairs = [
-        (one["metrics"]["accuracy"], results[name, dataset, "new", seed]["metrics"]["accuracy"])
-        for (name, dataset, part, seed), one in results.items()
+        (one.results.metrics["accuracy"], runs[name, dataset, "new", seed].results.metrics["accuracy"])
+        for (name, dataset, part, seed), one in runs.items()
         if (name, part) == (method, "base")
     ]
     return fmean(harmonic(*pair) for pair in pairs)
 
 
-def metric(key: str) -> Callable[[dict[str, Any]], Value]:
-    """Return what reads a metric from results."""
-    return lambda results: results["metrics"].get(key)
+def metric(key: str) -> Callable[[Done], Value]:
+    """Return what reads a metric from a run."""
+    return lambda run: run.results.metrics.get(key)
 
 
-def weight(key: str) -> Callable[[dict[str, Any]], Value]:
-    """Return what reads a learned weight from results."""
-    return lambda results: results.get("weights", {}).get(key)
+def weight(key: str) -> Callable[[Done], Value]:
+    """Return what reads a learned weight from a run."""
+    return lambda run: None if run.results.weights is None else getattr(run.results.weights, key)
 
 
-def weights_table(results: Results, methods: Sequence[str]) -> list[str]:
+def weights_table(runs: Runs, methods: Sequence[str]) -> list[str]:
     """Return the table of base-to-new as Markdown."""
     heads = "weights | base | new | H | all | base among all | new among all | H among all | pi^in | pi^out | seconds"
     lines = [f"| {heads} |", "|---" * 11 + "|"]
     for method in methods:
         accuracies = [
-            mean_of(results, method, "base", metric("accuracy")),
-            mean_of(results, method, "new", metric("accuracy")),
-            mean_h(results, method),
-            *(mean_of(results, method, "all", metric(key)) for key in AMONG_ALL),
+            mean_of(runs, method, "base", metric("accuracy")),
+            mean_of(runs, method, "new", metric("accuracy")),
+            mean_h(runs, method),
+            *(mean_of(runs, method, "all", metric(key)) for key in AMONG_ALL),
         ]
         shown = [_show(value, 2) for value in accuracies]
-        shown += [_show(mean_of(results, method, "base", weight(key)), 3) for key in ("pi_in", "pi_out")]
-        shown.append(_show(mean_of(results, method, "base", lambda one: one.get("seconds")), 1))
+        shown += [_show(mean_of(runs, method, "base", weight(key)), 3) for key in ("pi_in", "pi_out")]
+        shown.append(_show(mean_of(runs, method, "base", lambda one: one.seconds), 1))
         lines.append(f"| {' | '.join([method, *shown])} |")
     return lines
 
@@ -99,10 +106,10 @@ def weights_table(results: Results, methods: Sequence[str]) -> list[str]:
 AMONG_ALL = ("accuracy", "base_accuracy", "new_accuracy", "harmonic_mean")
 
 
-def session_means(results: Results, method: str) -> tuple[float, float]:
+def session_means(runs: Runs, method: str) -> tuple[float, float]:
     """Return the mean accuracy over sessions and the accuracy after the last one, over datasets and seeds."""
-    runs = [one["sessions"] for (name, *_), one in results.items() if name == method]
-    accuracies = [[session["accuracy"] for session in sessions] for sessions in runs]
+    sessions = [one.results.sessions or () for (name, *_), one in runs.items() if name == method]
+    accuracies = [[session.accuracy for session in each] for each in sessions]
     return fmean(fmean(each) for each in accuracies), fmean(each[-1] for each in accuracies)
 
 
@@ -110,12 +117,12 @@ def _show(value: Value, decimals: int) -> str:
     return "" if value is None else f"{value:.{decimals}f}"
 
 
-def judge(results: Results, sessions: Results) -> bool:
+def judge(runs: Runs, sessions: Runs) -> bool:
     """Print what the rule looks at, and return whether CENTRE is to be on."""
     gains = []
     for method in JUDGED:
         plain, centred = (
-            mean_of(results, name, "all", metric("harmonic_mean")) or 0.0 for name in (method, f"{method}, centred")
+            mean_of(runs, name, "all", metric("harmonic_mean")) or 0.0 for name in (method, f"{method}, centred")
         )
         gains.append(centred - plain)
         print(f"CENTRE and H among all classes, {method}: {plain:.2f} -> {centred:.2f}")
@@ -132,13 +139,13 @@ def compare(output: str) -> int:
         if summary.failures:
             list_missing(summary)
             return 2
-    results, sessions = map(collect, summaries)
-    print("\n" + "\n".join(weights_table(results, [method.name for method in plans[0].methods])))
+    runs, sessions = map(collect, summaries)
+    print("\n" + "\n".join(weights_table(runs, [method.name for method in plans[0].methods])))
     print("\n| sessions | mean accuracy | after the last |\n|---|---|---|")
     for name in (method.name for method in plans[1].methods):
         print("| {} | {:.2f} | {:.2f} |".format(name, *session_means(sessions, name)))
     print()
-    print(f"By the rule, CENTRE is {'on' if judge(results, sessions) else 'off'} by default.")
+    print(f"By the rule, CENTRE is {'on' if judge(runs, sessions) else 'off'} by default.")
     return 0
 
 

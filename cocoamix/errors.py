@@ -19,12 +19,13 @@ def nearest(name: str, allowed: Iterable[str]) -> str:
     return f" Did you mean {lowered[found[0]]}?" if found else ""
 
 
-def check_choice(key: str, value: object, allowed: Iterable[str]) -> None:
+def check_choice(key: str, value: object, allowed: Iterable[object]) -> None:
     """Refuse a value of config key (or flag) `key` that is not one of `allowed`."""
     choices = list(allowed)
     if value not in choices:
-        listed = ", ".join(choices) or "nothing"
-        raise UserError(f"{key} is {value!r}, which is not known.{nearest(str(value), choices)} Known: {listed}.")
+        names = [str(choice) for choice in choices]
+        listed = ", ".join(names) or "nothing"
+        raise UserError(f"{key} is {value!r}, which is not known.{nearest(str(value), names)} Known: {listed}.")
 
 
 def report(error: UserError) -> int:

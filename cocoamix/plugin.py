@@ -18,7 +18,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from .configurations import PREFIX, copy_out, locate
+from .config.shipped import PREFIX, copy_out, locate
 from .errors import UserError, report
 
 FLAGS = ("--config-file", "--dataset-config-file")

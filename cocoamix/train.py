@@ -7,7 +7,7 @@ import sys
 
 def main() -> int:
     """Do the run that the command line describes; return the exit status."""
-    from cocoamix.trainers.command import main as run  # here, because the library imports no trainers by itself
+    from .trainers.command import main as run  # here, because the library imports no trainers by itself
 
     return run()
 

@@ -9,11 +9,9 @@ from . import (
     caltech101,
     cifar100,
     cifar100_fscil,
-    csv_file,
     dtd,
     eurosat,
     fgvc_aircraft,
-    folder,
     food101,
     imagenet,
     imagenet_a,
@@ -27,6 +25,7 @@ from . import (
     sun397,
     ucf101,
 )
+from .own import csv_file, folder
 
 __all__ = [
     "caltech101",

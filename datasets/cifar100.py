@@ -13,10 +13,10 @@ from dassl.data.datasets import DATASET_REGISTRY, Datum
 from PIL import Image
 
 from cocoamix.errors import UserError
-from cocoamix.images import file_identity
+from cocoamix.features.images import file_identity
 from cocoamix.registry import register
 
-from .base import FewShotDataset, Items, Three
+from .common.base import FewShotDataset, Items, Three
 
 ARCHIVE = "cifar-100-python"
 SHAPE = 3, 32, 32

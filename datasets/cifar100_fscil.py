@@ -17,11 +17,11 @@ from typing import Any
 from dassl.data.datasets import DATASET_REGISTRY
 
 from cocoamix.errors import UserError
+from cocoamix.fscil.split import Cut, label_ranges
 from cocoamix.registry import register
-from cocoamix.sessions import Cut, label_ranges
 
-from .base import Items
 from .cifar100 import CIFAR100, read_names, read_pictures
+from .common.base import Items
 
 LISTS = Path(__file__).with_name("cifar100_fscil.json")
 BASE, WAY, SHOTS, SESSIONS = 60, 5, 5, 8  # what the lists are made for

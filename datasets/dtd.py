@@ -8,8 +8,8 @@ from dassl.data.datasets import DATASET_REGISTRY
 
 from cocoamix.registry import register
 
-from .base import SplitDataset, Three
-from .splits import split_folders
+from .common.base import SplitDataset, Three
+from .common.splits import split_folders
 
 
 @register(DATASET_REGISTRY)

@@ -9,8 +9,8 @@ from dassl.data.datasets import DATASET_REGISTRY, Datum
 
 from cocoamix.registry import register
 
-from .base import FewShotDataset, Items, Three
-from .items import new_item, paths_of, read_lines, refuse_missing
+from .common.base import FewShotDataset, Items, Three
+from .common.items import new_item, paths_of, read_lines, refuse_missing
 
 
 @register(DATASET_REGISTRY)

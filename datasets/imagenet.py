@@ -10,10 +10,10 @@ from yacs.config import CfgNode
 from cocoamix.errors import UserError
 from cocoamix.registry import register
 
-from .base import FewShotDataset, Items, Three
-from .imagenet_folders import CLASSNAMES, read_classnames, read_folders
-from .items import class_folders, paths_of, refuse_missing, rerooted
-from .pickles import read_items, write_items
+from .common.base import FewShotDataset, Items, Three
+from .common.imagenet_folders import CLASSNAMES, read_classnames, read_folders
+from .common.items import class_folders, paths_of, refuse_missing, rerooted
+from .common.pickles import read_items, write_items
 
 KEPT = "preprocessed.pkl"
 

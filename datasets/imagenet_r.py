@@ -6,7 +6,7 @@ from dassl.data.datasets import DATASET_REGISTRY
 
 from cocoamix.registry import register
 
-from .imagenet_folders import ImageNetVariant
+from .common.imagenet_folders import ImageNetVariant
 
 
 @register(DATASET_REGISTRY)

@@ -9,9 +9,9 @@ from dassl.data.datasets import DATASET_REGISTRY
 from cocoamix.errors import UserError
 from cocoamix.registry import register
 
-from .base import Items
-from .imagenet_folders import ImageNetVariant, read_folders
-from .items import class_folders
+from .common.base import Items
+from .common.imagenet_folders import ImageNetVariant, read_folders
+from .common.items import class_folders
 
 
 @register(DATASET_REGISTRY)

@@ -12,9 +12,9 @@ from dassl.data.datasets import DATASET_REGISTRY
 from cocoamix.errors import UserError
 from cocoamix.registry import register
 
-from .base import SplitDataset, Three
-from .matlab import read_matlab
-from .splits import split_groups
+from .common.base import SplitDataset, Three
+from .common.matlab import read_matlab
+from .common.splits import split_groups
 
 
 @register(DATASET_REGISTRY)

@@ -9,9 +9,9 @@ from dassl.data.datasets import DATASET_REGISTRY, Datum
 
 from cocoamix.registry import register
 
-from .base import Items, SplitDataset, Three
-from .items import new_item, read_lines
-from .splits import split_trainval
+from .common.base import Items, SplitDataset, Three
+from .common.items import new_item, read_lines
+from .common.splits import split_trainval
 
 
 @register(DATASET_REGISTRY)

@@ -16,7 +16,7 @@ from cocoamix.registry import PREFIX, register
 from cocoamix.shapes import DATASETS, DrawnDataset
 from cocoamix.shapes.drawing import Pixels, drawing_hash
 
-from .base import Items, SplitDataset
+from .common.base import Items, SplitDataset
 
 
 @lru_cache(maxsize=8192)  # 25 MB; every epoch sees the same images

@@ -10,10 +10,10 @@ from dassl.data.datasets import DATASET_REGISTRY
 from cocoamix.errors import UserError
 from cocoamix.registry import register
 
-from .base import Items, SplitDataset, Three
-from .items import new_item
-from .matlab import read_matlab
-from .splits import split_trainval
+from .common.base import Items, SplitDataset, Three
+from .common.items import new_item
+from .common.matlab import read_matlab
+from .common.splits import split_trainval
 
 
 @register(DATASET_REGISTRY)

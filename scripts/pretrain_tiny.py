@@ -36,9 +36,9 @@ from torch import Tensor, nn
 from cocoamix.clip import Layout, Prompts, tiny
 from cocoamix.clip.backbones import BACKBONES, VOCABULARY
 from cocoamix.clip.model import build_openai
-from cocoamix.clip.text import TextEncoder
+from cocoamix.clip.text_encoder import TextEncoder
 from cocoamix.clip.tokens import EOT, SOS, encode
-from cocoamix.files import write_atomically
+from cocoamix.io.files import write_atomically
 from cocoamix.shapes import COLOURS, PRETRAINED, SHAPES, TEXTURES, compositions, draw
 from cocoamix.shapes.captions import caption, vocabulary
 

@@ -24,12 +24,12 @@ from cocoamix.bench.benchmark import Summary, report_names, run_plan, tell  # no
 from cocoamix.bench.plan import Plan, load_plan  # noqa: E402
 from cocoamix.bench.runs import expand  # noqa: E402
 from cocoamix.errors import run_command  # noqa: E402
-from cocoamix.files import write_json, write_text  # noqa: E402
+from cocoamix.io.files import write_json, write_text  # noqa: E402
 from cocoamix.report.build import Options, Report, build  # noqa: E402
-from cocoamix.report.cells import MISSING, plain  # noqa: E402
-from cocoamix.report.render_data import render_json  # noqa: E402
-from cocoamix.report.render_markdown import layout  # noqa: E402
-from cocoamix.report.tables import METRICS, Line, Table  # noqa: E402
+from cocoamix.report.model.tables import METRICS, Line, Table  # noqa: E402
+from cocoamix.report.render.cells import MISSING, plain  # noqa: E402
+from cocoamix.report.render.data import render_json  # noqa: E402
+from cocoamix.report.render.markdown import layout  # noqa: E402
 
 
 def make_report(plan: Plan, summary: Summary) -> Report:
@@ -68,7 +68,7 @@ def show(plan: Plan, report: Report) -> None:
     table, data, figures = written(plan)
     write_text(table, text)
     write_json(data, render_json(report))
-    from cocoamix.report import plots  # matplotlib takes a second to import
+    from cocoamix.report.render import plots  # matplotlib takes a second to import
 
     plots.write(report, figures)
 

@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from cocoamix import checkpoints, configurations, plugin
+from cocoamix import plugin
+from cocoamix.config import shipped
 from cocoamix.errors import UserError
+from cocoamix.io import checkpoints
 from tests.conftest import ROOT, TINY
 
 # The contract of CoOp's train.py in few lines: it makes TRAINER.COOP anew, merges by yacs, and names its own modules.
@@ -169,8 +171,8 @@ def test_the_usage_names_a_script(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_names_of_configurations() -> None:
-    file = str(configurations.folder() / "trainers/CoCoAMix/vit_b16_ep50.yaml")
-    data = str(configurations.folder() / "datasets/eurosat.yaml")
+    file = str(shipped.folder() / "trainers/CoCoAMix/vit_b16_ep50.yaml")
+    data = str(shipped.folder() / "datasets/eurosat.yaml")
     given = ["--config-file", "cocoamix:CoCoAMix/vit_b16_ep50.yaml", "--dataset-config-file=cocoamix:eurosat.yaml"]
     assert plugin.name_files(given) == ["--config-file", file, f"--dataset-config-file={data}"]
     assert plugin.name_files(["--conf", "cocoamix:trainers/CoCoAMix/vit_b16_ep50.yaml"]) == ["--conf", file]
@@ -179,9 +181,9 @@ def test_names_of_configurations() -> None:
     untouched = ["--dataset-config-file", "", "--config-file", "a"]
     assert plugin.name_files(untouched) == untouched
     with pytest.raises(UserError, match=r"Did you mean CoCoAMix/vit_b16_ep50\.yaml"):
-        configurations.locate("cocoamix:CoCoAMix/vit_b16_ep5.yaml")
+        shipped.locate("cocoamix:CoCoAMix/vit_b16_ep5.yaml")
     with pytest.raises(UserError, match="no configuration"):
-        configurations.locate("cocoamix:../setup.py")
+        shipped.locate("cocoamix:../setup.py")
 
 
 def test_copying_configurations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -191,30 +193,30 @@ def test_copying_configurations(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert plugin.main(["--configs", str(target), "CoCoAMix"]) == 0
     assert "tiny.yaml is there and differs" in capsys.readouterr().out
     assert (target / "trainers" / "CoCoAMix" / "tiny.yaml").read_text() == "mine"
-    ours = configurations.folder() / "trainers" / "CoCoAMix" / "vit_b16_ep50.yaml"
+    ours = shipped.folder() / "trainers" / "CoCoAMix" / "vit_b16_ep50.yaml"
     assert (target / "trainers" / "CoCoAMix" / "vit_b16_ep50.yaml").read_bytes() == ours.read_bytes()
     assert sorted(path.name for path in (target / "trainers").iterdir()) == ["CoCoAMix"]
     assert plugin.main(["--configs", str(target)]) == 0
-    assert sorted(path.relative_to(target).as_posix() for path in target.rglob("*.yaml")) == configurations.names()
+    assert sorted(path.relative_to(target).as_posix() for path in target.rglob("*.yaml")) == shipped.names()
     assert plugin.main(["--configs", str(target), "CoCoA"]) == 2
     assert "Did you mean CoCoAMix?" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", configurations.names())
+@pytest.mark.parametrize("name", shipped.names())
 def test_configurations_suit_plain_yacs(name: str) -> None:
     """Another tree merges them by yacs, which takes no whole number for a default like 1.0."""
     from dassl.config import get_cfg_default
 
     import cocoamix.trainers  # noqa: F401
 
-    get_cfg_default().merge_from_file(str(configurations.folder() / name))
+    get_cfg_default().merge_from_file(str(shipped.folder() / name))
 
 
 def test_missing_keys_are_completed() -> None:
     from dassl.config import get_cfg_default
     from yacs.config import CfgNode
 
-    from cocoamix.trainers import config
+    from cocoamix.config import keys as config
 
     cfg = get_cfg_default()
     cfg.TRAINER.COOP = CfgNode({"N_CTX": 7, "W": 8.0})

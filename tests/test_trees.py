@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from cocoamix import checkpoints
+from cocoamix.io import checkpoints
 from tests.conftest import ROOT, TINY, write_dataset
 
 pytestmark = pytest.mark.skipif(

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks import weights
+from benchmarks.weights import Done
+from cocoamix.run.results import Results
+from tests.report.trees import session_entries
 
 
-def results_of(**accuracies: float) -> dict[str, Any]:
-    return {"metrics": accuracies}
+def run_of(seconds: float | None = None, weights: Any = None, **accuracies: float) -> Done:
+    return Done(Results(metrics=accuracies).with_more({"weights": weights}), seconds)
+
+
+def sessions_of(*accuracies: float) -> Done:
+    return Done(Results.parse({"metrics": {}, "sessions": session_entries(accuracies)}, Path("results.json")))
 
 
 def judged(one: float, two: float, sessions: float) -> bool:
     """Judge by how far CENTRE moves H of one stage, H of two stages and the mean over sessions."""
     found = {
-        (name + suffix, "d", "all", 1): results_of(harmonic_mean=70.0 + gain * bool(suffix))
+        (name + suffix, "d", "all", 1): run_of(harmonic_mean=70.0 + gain * bool(suffix))
         for name, gain in (("one stage", one), ("two stages", two))
         for suffix in ("", ", centred")
     }
     kept = {
-        ("CoCoA-Mix" + suffix, "d", "all", 1): {"sessions": [{"accuracy": 80.0 + sessions * bool(suffix)}]}
+        ("CoCoA-Mix" + suffix, "d", "all", 1): sessions_of(80.0 + sessions * bool(suffix))
         for suffix in ("", ", centred")
     }
     return weights.judge(found, kept)
@@ -36,11 +44,11 @@ def test_the_rule_needs_all_three() -> None:
 
 def test_figures_of_a_row() -> None:
     found = {
-        ("m", "d", "base", 1): {**results_of(accuracy=80.0), "weights": {"pi_in": 0.5, "pi_out": 0.25}, "seconds": 2.0},
-        ("m", "d", "new", 1): results_of(accuracy=60.0),
-        ("m", "d", "base", 2): {**results_of(accuracy=40.0), "weights": {"pi_in": 0.7, "pi_out": 0.25}, "seconds": 4.0},
-        ("m", "d", "new", 2): results_of(accuracy=40.0),
-        ("m", "d", "all", 1): results_of(accuracy=50.0, base_accuracy=55.0, new_accuracy=45.0, harmonic_mean=49.5),
+        ("m", "d", "base", 1): run_of(2.0, {"pi_in": 0.5, "pi_out": 0.25}, accuracy=80.0),
+        ("m", "d", "new", 1): run_of(accuracy=60.0),
+        ("m", "d", "base", 2): run_of(4.0, {"pi_in": 0.7, "pi_out": 0.25}, accuracy=40.0),
+        ("m", "d", "new", 2): run_of(accuracy=40.0),
+        ("m", "d", "all", 1): run_of(accuracy=50.0, base_accuracy=55.0, new_accuracy=45.0, harmonic_mean=49.5),
     }
     row = weights.weights_table(found, ["m"])[-1]
     # H is the mean over seeds: (2 * 80 * 60 / 140 + 40) / 2.
@@ -49,7 +57,7 @@ def test_figures_of_a_row() -> None:
 
 def test_sessions_are_averaged_within_a_run_first() -> None:
     found = {
-        ("m", "a", "all", 1): {"sessions": [{"accuracy": 90.0}, {"accuracy": 70.0}]},
-        ("m", "b", "all", 1): {"sessions": [{"accuracy": 60.0}]},
+        ("m", "a", "all", 1): sessions_of(90.0, 70.0),
+        ("m", "b", "all", 1): sessions_of(60.0),
     }
     assert weights.session_means(found, "m") == pytest.approx((70.0, 65.0))

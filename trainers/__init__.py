@@ -11,8 +11,10 @@ ensure_torchvision()  # real Dassl imports it
 # isort: split
 from dassl.config import cfg_default
 
-from . import cocoamix, cocoop, coop, dept, fscil, kgcoop, maple, prograd, tune_en, zsclip
-from .config import extend_cfg
+from cocoamix.config.keys import extend_cfg
+
+from . import cocoamix, cocoop, coop, dept, kgcoop, maple, prograd, tune_en, zeroshot_clip  # noqa: F401
+from .fscil import methods  # noqa: F401
 
 # In place, because a train.py may have taken hold of `get_cfg_default` before.
 extend_cfg(cfg_default)

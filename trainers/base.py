@@ -1,7 +1,8 @@
-"""What every trainer of this project shares: the frozen CLIP, the order of the data, steps, evaluation, results.
+"""What every trainer of this project is: a method on a frozen CLIP, holding the parts of a run.
 
-A method overrides `build_prompts`, `text_features` and `compute_loss`. Everything here works on Dassl's public
-interface, and so on real Dassl, on its forks, and on the fallback alike.
+A method overrides `build_prompts`, `text_features` and `compute_loss`. The parts (checkpointer, source of image
+features, hand-crafted prompt) are small classes of `cocoamix.run`, `cocoamix.features` and `cocoamix.prompts`.
+Everything here works on Dassl's public interface, and so on real Dassl, on its forks, and on the fallback alike.
 """
 
 from __future__ import annotations
@@ -10,44 +11,69 @@ import json
 import math
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, cast
 
 import torch
-from dassl.data import DataManager
-from dassl.data.transforms import build_transform
+from dassl.engine import TrainerX
 from dassl.optim import build_optimizer
 from dassl.utils import set_random_seed
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 from yacs.config import CfgNode
 
-from cocoamix import calibration, images
-from cocoamix.calibration import Predictions
-from cocoamix.clip import FrozenCLIP, load_clip
+from cocoamix.clip.interface import AnyCLIP
 from cocoamix.clip.precision import make_scaler
-from cocoamix.clip.several import SeveralCLIPs
+from cocoamix.coa.mixture import find_owners, mix_equally
+from cocoamix.config import keys
+from cocoamix.config.roles import taken_from_checkpoint
 from cocoamix.errors import UserError
-from cocoamix.files import write_json
-from cocoamix.mixture import find_owners
+from cocoamix.features.images import ImageItems
+from cocoamix.features.source import ImageSource, StoreSettings
+from cocoamix.features.unreadable import Unreadable
+from cocoamix.io import checkpoints
+from cocoamix.prompts.hand_crafted import HandCraftedPrompt
 from cocoamix.registry import plain_name
-from cocoamix.schedules import build_schedule
+from cocoamix.run import origin, protocol
+from cocoamix.run.backbone import load_one
+from cocoamix.run.checkpointer import RESUME, Checkpointer, checkpoint_path, epochs_in, read_state, seed_of_run
+from cocoamix.run.evaluation import Evaluation, among_all
+from cocoamix.run.loaders import build_manager, loader_over
+from cocoamix.run.results import Results
+from cocoamix.run.schedules import build_schedule
+from cocoamix.seeding import derive_seed
 
-from . import config, protocol
-from .frozen import FrozenTrainer
-from .saving import seed_of_run
 
-RESULTS = "results.json"
-
-
-class CLIPTrainer(FrozenTrainer):
+class CLIPTrainer(TrainerX):
     """A trainer on a frozen CLIP."""
 
     section = "COOP"  # the trainer's node under cfg.TRAINER
-    backbones: list[FrozenCLIP]  # where there are several
+    ensembles: tuple[str, ...] = ()  # values of ENSEMBLE that a method offers; none where it has no such key
+    templates_of = ""  # the method whose templates for the datasets it takes; by default CoOp's
+    trains_with_template = False  # True where the loss needs the hand-crafted prompt, not the evaluation alone
+    frozen_images = True  # False for a method that tunes the image side: it encodes images in every step
+    raw_images = False  # True for a method that needs the length of image features, not unit vectors
+
+    cfg: CfgNode
+    clip: AnyCLIP
+    checkpointer: Checkpointer
+    images: ImageSource
+    hand_crafted: HandCraftedPrompt | None = None
+    unreadable: Unreadable
+    scaler: Any | None = None
+    protocol: dict[str, Any]
+    seed: int
+    trained_epochs = 0  # what the current weights have seen
+    trained_classes: list[str]  # and the classes they were trained on
+    loaded_from: Mapping[str, Any] = MappingProxyType({})  # what a loaded checkpoint tells of its origin
+    followed: CfgNode | None = None  # the settings of the run that a loaded checkpoint comes from
 
     def __init__(self, cfg: CfgNode) -> None:
-        super().__init__(config.complete(cfg))
+        self._optim_cfgs: dict[str, CfgNode] = {}
+        self.is_training = False  # whether optimizers are there
+        super().__init__(keys.complete(cfg))
 
     # ------------------------------------------------------------------ what a method defines
 
@@ -62,40 +88,43 @@ class CLIPTrainer(FrozenTrainer):
         """Return the terms of the loss, the total under "loss", and the (B, C) logits."""
         raise UserError(f"The trainer {type(self).__name__} has nothing to train. Add --eval-only.")
 
-    def templates(self) -> Sequence[str]:
-        """Return the hand-crafted templates that the result depends on."""
-        return []
+    def load_backbone(self) -> AnyCLIP:
+        """Load what MODEL.BACKBONE names. A method with several models overrides this."""
+        return load_one(self.cfg, self.settings.PREC, self.device)
+
+    def make_hand_crafted(self) -> HandCraftedPrompt | None:
+        """Return the hand-crafted prompt, if the method or its ensemble uses one."""
+        if not self.ensembles or (not self.trains_with_template and self.settings.ENSEMBLE == "none"):
+            return None
+        return HandCraftedPrompt(self.clip, self.settings.TEMPLATE, self.cfg.DATASET.NAME, self.templates_of)
+
+    def prepare_training(self) -> None:
+        """Build what only training needs, beside optimizers."""
 
     # ------------------------------------------------------------------ building
 
     @property
     def settings(self) -> CfgNode:
-        """The trainer's own node of the configuration."""
-        return self.cfg.TRAINER[self.section]
+        """The trainer's own node of the configuration, with what a loaded checkpoint was trained with."""
+        return self.followed or self.cfg.TRAINER[self.section]
+
+    @property
+    def classnames(self) -> list[str]:
+        """The classes of the run."""
+        return list(self.dm.dataset.classnames)
 
     def check_cfg(self, cfg: CfgNode) -> None:
-        config.check_common(cfg)
-        config.check_prompt(self.section, cfg.TRAINER[self.section])
+        keys.check_common(cfg)
+        keys.check_prompt(self.section, cfg.TRAINER[self.section])
+        if self.ensembles:
+            keys.check_handmade(self.section, cfg.TRAINER[self.section], self.ensembles)
 
     def build_data_loader(self) -> None:
-        """Build the loaders, with our reading of pictures: see `cocoamix.images`."""
-        self.unreadable = {}
-        seed = self._choose_seed()
-        try:
-            train, test = (build_transform(self.cfg, is_train=is_train) for is_train in (True, False))
-        except UserError:
-            raise
-        except (AssertionError, KeyError, TypeError, ValueError) as error:
-            raise UserError(f"The transforms cannot be built from INPUT.*: {error}.") from error
-        self.declare_views()
-        fixed = self.cfg.CACHE.VIEWS == 1
-        manager = DataManager(self.cfg, test if fixed else train, test, dataset_wrapper=images.ImageItems)
-        if len(manager.dataset.classnames) != manager.num_classes:
-            raise UserError(
-                f"The labels of {self.cfg.DATASET.NAME} run to {manager.num_classes - 1}, but only "
-                f"{len(manager.dataset.classnames)} classes have training images. Every class needs at least one."
-            )
-        self.dm = manager
+        """Build the loaders."""
+        self.unreadable = Unreadable(self.cfg.DATASET.BAD_IMAGES)
+        seed = self.choose_seed()
+        self._declare_views()
+        self.dm = manager = build_manager(self.cfg)
         self.train_loader_x = manager.train_loader_x
         self.train_loader_u = manager.train_loader_u
         self.val_loader = manager.val_loader
@@ -103,18 +132,9 @@ class CLIPTrainer(FrozenTrainer):
         self.num_classes = manager.num_classes
         self.num_source_domains = manager.num_source_domains
         self.lab2cname = manager.lab2cname
-        for loader in (self.train_loader_x, self.val_loader, self.test_loader):
-            if loader is not None:
-                loader.collate_fn = images.collate
-        cast(images.ImageItems, self.train_loader_x.dataset).is_random = not fixed
-        self._take_seed(seed)
-        if self.cfg.TEST.FINAL_MODEL == "best_val" and self.val_loader is None:
-            raise UserError(
-                "TEST.FINAL_MODEL is best_val, but the dataset has no validation images, "
-                "and choosing a model on test images would spoil the result. Use last_step."
-            )
+        self.take_seed(seed)
 
-    def _choose_seed(self) -> int:
+    def choose_seed(self) -> int:
         """Return the config's seed. A run without one draws one and keeps it, so that it can be resumed."""
         if self.cfg.SEED >= 0:
             return int(self.cfg.SEED)
@@ -127,68 +147,78 @@ class CLIPTrainer(FrozenTrainer):
         set_random_seed(seed)  # the few-shot draw comes next
         return seed
 
+    def take_seed(self, seed: int) -> None:
+        """Let the run and its images draw from this seed."""
+        self.seed = seed
+        for loader in (self.train_loader_x, self.val_loader, self.test_loader):
+            if loader is not None:
+                cast(ImageItems, loader.dataset).seed = seed
+
     def build_model(self) -> None:
-        clip = self.clip = self.load_backbone()
-        self.scaler = make_scaler(clip.precision, self.device)
+        self.clip = self.load_backbone()
+        self.checkpointer = Checkpointer(self._models, self._optims, self._scheds)
         self.trained_classes = self.classnames
+        self.hand_crafted = self.make_hand_crafted()
         self.protocol = self.describe_protocol()
-        self.open_store()
+        self.images = ImageSource(self.clip, self._store_settings(), self.unreadable, self.raw_images)
         self.build_prompts()
         print(f"Trained parameters: {self.trained_parameters():,}")
         print(f"Protocol fingerprint: {protocol.fingerprint(self.protocol)}")
+
+    def _store_settings(self) -> StoreSettings:
+        cache = self.cfg.CACHE
+        return StoreSettings(
+            mode=cache.MODE if self.frozen_images else "off",
+            folder=cache.DIR,
+            dataset=plain_name(self.cfg.DATASET.NAME),
+            workers=self.cfg.DATALOADER.NUM_WORKERS,
+            transform=json.dumps(protocol.plain(self.cfg.INPUT), sort_keys=True),
+        )
+
+    def templates(self) -> Sequence[str]:
+        """Return the hand-crafted templates that the result depends on."""
+        return self.hand_crafted.templates if self.hand_crafted else []
 
     def describe_protocol(self) -> dict[str, Any]:
         """Return what has to agree before two results may be compared."""
         return protocol.describe_protocol(self.cfg, self.clip, self.dm.dataset, self.templates())
 
-    def load_backbone(self) -> FrozenCLIP:
-        """Load what MODEL.BACKBONE names. A method with several models overrides this."""
-        return self.load_clip(self.cfg.MODEL.BACKBONE.NAME, self.cfg.MODEL.BACKBONE.WEIGHTS)
-
-    def load_several(self) -> FrozenCLIP:
-        """Load what BACKBONES of the trainer's node lists, or the one that MODEL.BACKBONE names, as one."""
-        names = list(self.settings.BACKBONES) or [self.cfg.MODEL.BACKBONE.NAME]
-        files = list(self.settings.BACKBONE_WEIGHTS)
-        if not files:
-            files = [self.cfg.MODEL.BACKBONE.WEIGHTS] if len(names) == 1 else [""] * len(names)
-        self.backbones = [self.load_clip(name, file) for name, file in zip(names, files, strict=True)]
-        # It has the face of one model wherever a trainer looks.
-        return cast(FrozenCLIP, SeveralCLIPs(self.backbones))
-
-    def load_clip(self, name: str, weights: str) -> FrozenCLIP:
-        """Load one CLIP and say how it runs."""
-        print(f"Loading CLIP (backbone: {name})")
-        backbone = self.cfg.MODEL.BACKBONE
-        clip = load_clip(name, weights, backbone.SOURCE, self.settings.PREC, self.device, backbone.ACTIVATION)
-        clip.text.at_once = 0 if backbone.TEXT_CHUNK == "auto" else backbone.TEXT_CHUNK
-        print(
-            f"CLIP runs through {clip.source} in {clip.precision} on {self.device}, weights {clip.weights_hash[:16]}"
-            + (" (RANDOM: the results mean nothing)" if weights == "random" else "")
-        )
-        if tuple(self.cfg.INPUT.SIZE) != (clip.sizes.resolution,) * 2:
-            raise UserError(
-                f"INPUT.SIZE is {tuple(self.cfg.INPUT.SIZE)}, but {clip.name} reads "
-                f"{clip.sizes.resolution} x {clip.sizes.resolution} pictures."
-            )
-        return clip
-
     def register(self, name: str, model: nn.Module, optim: CfgNode) -> None:
-        """Register a module to train, with an optimizer and a schedule of its own."""
+        """Register a module to train, with an optimizer and a schedule of its own, which are built for training."""
+        self.register_model(name, model, None, None)
+        self._optim_cfgs[name] = optim
+        if self.is_training:
+            self._build_optimizer(name)
+
+    def forget(self, *names: str) -> None:
+        """Take back what was registered; without names, everything."""
+        for name in names or tuple(self._models):
+            for registered in (self._models, self._optims, self._scheds, self._optim_cfgs):
+                registered.pop(name, None)
+
+    def _build_optimizer(self, name: str) -> None:
+        optim = self._optim_cfgs[name]
         try:
-            optimizer = build_optimizer(model, optim)
+            self._optims[name] = build_optimizer(self._models[name], optim)
         except UserError:
             raise
         except (TypeError, ValueError) as error:
             raise UserError(f"The optimizer {optim.NAME} cannot be built from OPTIM.*: {error}.") from error
-        self.register_model(name, model, optimizer, build_schedule(optimizer, optim))
+        self._scheds[name] = build_schedule(self._optims[name], optim)
 
     def trained_parameters(self) -> int:
         return sum(p.numel() for model in self._models.values() for p in model.parameters() if p.requires_grad)
+
+    def general_features(self) -> Tensor:
+        """Return the (C, embedding) text features of the current classes under the hand-crafted prompt."""
+        assert self.hand_crafted is not None, f"{type(self).__name__} has no hand-crafted prompt in this run"
+        return self.hand_crafted.of(self.classnames)
 
     # ------------------------------------------------------------------ training
 
     def train(self) -> None:  # type: ignore[override]
         """Go through the epochs by Dassl's hooks. Unlike in Dassl's own loop, a hook may change `max_epoch`."""
+        self.begin_training()
         self.before_train()
         epoch = self.start_epoch
         while epoch < self.max_epoch:
@@ -199,14 +229,34 @@ class CLIPTrainer(FrozenTrainer):
             epoch += 1
         self.after_train()
 
+    def begin_training(self) -> None:
+        """Build what an evaluation does without: optimizers, the loss scaler, and what the method adds."""
+        self.is_training = True
+        self.scaler = make_scaler(self.clip.precision, self.device)
+        self.prepare_training()
+        for name in self._models:
+            self._build_optimizer(name)
+
+    def before_train(self) -> None:
+        super().before_train()
+        # From the first moment on, so that a run is never resumed from checkpoints that tell only half of its state.
+        if self._models:
+            self._save_resume(self.trained_epochs)
+
     def before_epoch(self) -> None:
         """Seed the epoch, so that it is the same whatever came before: a resume, a test, another run."""
         super().before_epoch()
-        set_random_seed(images.derive_seed(self.seed, "epoch", self.epoch))
-        self.show_epoch()
+        set_random_seed(derive_seed(self.seed, "epoch", self.epoch))
+        self._show_epoch()
         redraw = getattr(self.train_loader_x.sampler, "redraw", None)
         if redraw is not None:  # a sampler that draws ahead did so before the seed
             redraw()
+
+    def after_epoch(self) -> None:
+        self.trained_epochs = self.epoch + 1
+        self.checkpointer.refuse_non_finite(self.trained_epochs, self.cfg.OPTIM.LR)  # before anything is reported
+        super().after_epoch()
+        self._save_resume(self.trained_epochs)
 
     def forward_backward(self, batch: dict[str, Any]) -> dict[str, float] | None:
         """Do one step and return its numbers for the log."""
@@ -255,6 +305,85 @@ class CLIPTrainer(FrozenTrainer):
                 f"TRAINER.{self.section}.PREC fp32 (now {self.clip.precision})."
             )
 
+    # ------------------------------------------------------------------ images
+
+    def encode(self, inputs: Tensor) -> Tensor:
+        """Return (B, embedding) features of a batch of images, or of features as they are."""
+        return self.images.encode(inputs)
+
+    def parse_batch_train(self, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
+        return self.images.read(batch, self.device)
+
+    def parse_batch_test(self, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
+        return self.images.read(batch, self.device)
+
+    def longest(self) -> int:
+        """Return how many epochs a training has at most; 0 for OPTIM.MAX_EPOCH."""
+        return 0
+
+    def view_of(self, epoch: int) -> int:
+        """Return which augmentation of its images an epoch shows."""
+        views = protocol.views(self.cfg, self.longest())
+        return epoch % views if views else epoch
+
+    def count_views(self) -> int:
+        """Return how many augmentations of its images a training shows."""
+        return min(protocol.views(self.cfg, self.longest()) or self.max_epoch, self.max_epoch)
+
+    def _declare_views(self) -> None:
+        """Say where CACHE.VIEWS makes this another protocol than CoOp's."""
+        views = protocol.views(self.cfg, self.longest())
+        if views == 1:
+            print("CACHE.VIEWS is 1, a CHANGE OF PROTOCOL: training images are one fixed centre crop, not augmented")
+        elif views:
+            print(f"CACHE.VIEWS is {views}, a CHANGE OF PROTOCOL: the epochs go through {views} augmentations in turn")
+
+    def store_part(self, split: str) -> str:
+        """Return the part of the feature store that the images of `train`, `val` or `test` are in."""
+        if split != "train":
+            return split
+        random_views = cast(ImageItems, self.train_loader_x.dataset).is_random
+        return f"train-seed{self.seed}" if random_views else "train"
+
+    def encoded_together(self) -> int:
+        """Return how many training images are encoded together for the store; 0 for a batch of the loader."""
+        return 0
+
+    def _show_epoch(self) -> None:
+        """Give the training loader the images, or the features, of the present epoch."""
+        view, last = self.view_of(self.epoch), self.count_views() - 1
+        self.images.show(self.train_loader_x, view, last, self.store_part("train"), self.encoded_together())
+
+    def batches_of(self, loader: DataLoader[Any], split: str) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield the inputs and labels of the readable images of a loader over (a part of) `split`."""
+        for inputs, labels, _ in self.images.batches(loader, split, self.device):
+            yield inputs, labels
+
+    def test_batches(self, split: str) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield the inputs and labels of the readable images of `val` or `test`."""
+        yield from self.batches_of(self._loader(split), split)
+
+    def training_features(self, most_views: int) -> tuple[Tensor, Tensor]:
+        """Return features and labels of the training images in the last views that a training shows of them."""
+        whole = cast(ImageItems, self.train_loader_x.dataset)
+        loader = loader_over(self.cfg, self.train_loader_x, whole.items, train=False, seed=self.seed)
+        items = cast(ImageItems, loader.dataset)
+        items.is_random = whole.is_random
+        end = self.count_views()
+        parts: list[tuple[Tensor, Tensor]] = []
+        for view in range(max(0, end - most_views), end):
+            items.view, items.features = view, None
+            batches = self.batches_of(loader, self.store_part("train"))
+            parts += [(self.encode(inputs), labels) for inputs, labels in batches]
+        features, labels = (torch.cat(side) for side in zip(*parts, strict=True))
+        return features, labels
+
+    def _loader(self, split: str) -> DataLoader[Any]:
+        loader = self.val_loader if split == "val" else self.test_loader
+        if loader is None:
+            raise UserError(f"The dataset {self.cfg.DATASET.NAME} has no {split} images.")
+        return loader
+
     # ------------------------------------------------------------------ evaluation
 
     @torch.no_grad()
@@ -266,56 +395,31 @@ class CLIPTrainer(FrozenTrainer):
         print(f"Evaluate on the *{name}* set")
         self.before_test()
         start = time.monotonic()
-        parts: list[Predictions] = []
+        evaluation = Evaluation(self.evaluator, f"of the {name} set")
         for inputs, labels in self.test_batches(name):
-            logits = self.model_inference(inputs)
-            if not torch.isfinite(logits).all():
-                raise UserError(f"The logits of the {name} set are not finite: the model has diverged.")
-            self.evaluator.process(logits, labels)
-            parts.append(calibration.predict(logits, labels))
+            evaluation.add(self.model_inference(inputs), labels)
         if self.unreadable:
             print(f"{len(self.unreadable)} unreadable image(s) were left out so far")
-        results: dict[str, float] = self.evaluator.evaluate()
-        predictions = calibration.join(parts)
-        results.update(self.tell(calibration.confidence_metrics(predictions)))
-        results.update(self._inside_all(predictions))
+        results = {**evaluation.accuracies(), **evaluation.confidence()}
+        owned = find_owners(self.classnames, [self.trained_classes]) > 0
+        results.update(among_all(evaluation.predictions, owned))
         for key, value in results.items():
             self.write_scalar(f"{name}/{key}", value, self.epoch)
         if split is None:
             self._write_results(name, results, time.monotonic() - start)
         return next(iter(results.values()))
 
-    def tell(self, metrics: dict[str, float]) -> dict[str, float]:
-        """Print measures of confidence as CoOp's evaluator prints its own, and return them."""
-        for key, value in metrics.items():
-            print(f"* {key}: {value:.4f}" if key == "nll" else f"* {key}: {value:.2f}%")
-        return metrics
-
-    def _inside_all(self, predictions: Predictions) -> dict[str, float]:
-        """Where trained and other classes share a label space, return how they fare in it.
-
-        That is the accuracy on each, their harmonic mean, and the AUROC of telling them apart by confidence: the
-        percentage of pairs in which the image of a trained class has the higher one.
-        """
-        owned = find_owners(self.classnames, [self.trained_classes]) > 0
-        trained = owned[predictions.labels]
-        sides = [predictions.correct[side] for side in (trained, ~trained)]
-        if not all(map(len, sides)):
-            return {}
-        base, new = (100 * int(side.sum()) / len(side) for side in sides)
-        mean = 2 * base * new / (base + new) if base + new else 0.0
-        print(f"* inside all classes: base {base:.2f}%, new {new:.2f}%, H {mean:.2f}%")
-        told = {"base_accuracy": base, "new_accuracy": new, "harmonic_mean": mean}
-        confidence = predictions.confidence
-        return told | self.tell({"auroc": 100 * calibration.auroc(confidence[trained], confidence[~trained])})
-
     def before_test(self) -> None:
         """Compute what an evaluation uses for every batch."""
         self._evaluated_features = self.text_features()
 
     def model_inference(self, inputs: Tensor) -> Tensor:
-        """Return the (B, C) logits of pictures or their features, by the text features of the running evaluation."""
-        return self.class_logits(self.encode(inputs))
+        """Return the (B, C) logits of images or their features, by the text features of the running evaluation."""
+        features = self.encode(inputs)
+        logits = self.class_logits(features)
+        if self.ensembles and self.settings.ENSEMBLE == "uniform":
+            return self.mix_uniformly(features, logits)
+        return logits
 
     def class_logits(self, image_features: Tensor) -> Tensor:
         """Return the (B, C) logits of the learned prompt in the running evaluation."""
@@ -325,38 +429,39 @@ class CLIPTrainer(FrozenTrainer):
         """Return exp(logit_scale) x cosine similarity, in fp32."""
         return self.clip.logit_scale * image_features @ text_features.t()
 
+    def mix_uniformly(self, image_features: Tensor, logits: Tensor) -> Tensor:
+        """Return the (B, C) logits of the mean of the learned and the hand-crafted prompt's similarities."""
+        return mix_equally(logits, self.logits(image_features, self.general_features()))
+
+    # ------------------------------------------------------------------ results
+
     def evaluated_protocol(self) -> dict[str, Any]:
         """Return the protocol of the running evaluation. For methods that add to it what holds there alone."""
         return self.protocol
 
     def _write_results(self, split: str, metrics: dict[str, float], seconds: float) -> None:
         items = self.evaluated_items(split)
-        path = Path(self.output_dir) / RESULTS
-        self._keep_other_results(path, split)
-        write_json(
-            path,
-            {
-                "trainer": self.cfg.TRAINER.NAME,
-                "dataset": plain_name(self.cfg.DATASET.NAME),
-                "subset": self.cfg.DATASET.SUBSAMPLE_CLASSES,
-                "split": split,
-                "seed": self.seed,
-                "shots": self.cfg.DATASET.NUM_SHOTS,
-                "metrics": {key: float(value) for key, value in metrics.items()},
-                "classes": self.num_classes,
-                "train_images": self.count_training_images(),
-                "evaluated_images": len(items) - len(self.unreadable.keys() & {item.impath for item in items}),
-                "unreadable_images": len(self.unreadable),
-                "trained_parameters": self.trained_parameters(),
-                "epoch": self.trained_epochs,
-                "evaluation_seconds": round(seconds, 3),
-                "fingerprint": protocol.fingerprint(self.evaluated_protocol()),
-                "protocol": self.evaluated_protocol(),
-                "config": protocol.plain(self.cfg),
-                "versions": protocol.versions(self.clip.source),
-                **self.more_results(),
-            },
+        results = Results(
+            trainer=self.cfg.TRAINER.NAME,
+            dataset=plain_name(self.cfg.DATASET.NAME),
+            subset=self.cfg.DATASET.SUBSAMPLE_CLASSES,
+            split=split,
+            seed=self.seed,
+            shots=self.cfg.DATASET.NUM_SHOTS,
+            metrics={key: float(value) for key, value in metrics.items()},
+            classes=self.num_classes,
+            train_images=self.count_training_images(),
+            evaluated_images=len(items) - len(self.unreadable.keys() & {item.impath for item in items}),
+            unreadable_images=len(self.unreadable),
+            trained_parameters=self.trained_parameters(),
+            epoch=self.trained_epochs,
+            evaluation_seconds=round(seconds, 3),
+            fingerprint=protocol.fingerprint(self.evaluated_protocol()),
+            protocol=self.evaluated_protocol(),
+            config=protocol.plain(self.cfg),
+            versions=protocol.versions(self.clip.source),
         )
+        path = results.with_more(self.more_results()).write(self.output_dir)
         print(f"Results written to {path}")
 
     def evaluated_items(self, split: str) -> Sequence[Any]:
@@ -368,28 +473,195 @@ class CLIPTrainer(FrozenTrainer):
         return len(self.dm.dataset.train_x)
 
     def more_results(self) -> dict[str, Any]:
-        """Return what a method adds to results.json. For subclasses."""
+        """Return the keys that a method adds to results.json (`cocoamix.run.results`), plain."""
         return {}
 
-    def _keep_other_results(self, path: Path, split: str) -> None:
-        """Move results of another evaluation in the same folder aside, as the log of an earlier run is kept."""
-        if not path.is_file():
+    # ------------------------------------------------------------------ saving and resuming
+
+    def provenance(self) -> dict[str, Any]:
+        """Return what a checkpoint must tell about itself to be used rightly."""
+        return {
+            "trainer": type(self).__name__,
+            "backbone": self.clip.name,
+            "weights_sha256": self.clip.weights_hash,
+            "classnames": self.classnames,
+            "activation": self.clip.activation,
+            "seed": self.seed,
+            "settings": self.training_settings(),
+            "protocol": self.protocol,
+        }
+
+    def training_settings(self) -> dict[str, Any]:
+        """Return what a resumed run must share with the run that it resumes."""
+        return protocol.training_settings(self.cfg, self.section)
+
+    def saved_models(self) -> list[str]:
+        """Return the models that have checkpoints. For methods that train others on the way."""
+        return list(self.get_model_names())
+
+    def save_model(
+        self,
+        epoch: int,
+        directory: str,
+        is_best: bool = False,
+        val_result: float | None = None,
+        model_name: str = "",
+    ) -> None:
+        """Write every registered model in CoOp's layout."""
+        self.checkpointer.save(
+            directory, self.saved_models(), epoch + 1, self.provenance(), val_result, is_best, model_name
+        )
+
+    def resume_state(self, epochs: int) -> dict[str, Any]:
+        """Return all that a run needs to resume. A method adds what it needs beside its models."""
+        return {
+            "epoch": epochs,
+            **self.checkpointer.state(),
+            "scaler": self.scaler.state_dict() if self.scaler is not None else None,
+            # Every epoch seeds all generators from this number, so it restores them.
+            "seed": self.seed,
+            "best_result": float(self.best_result),
+            "settings": self.training_settings(),
+            "protocol": self.protocol,
+            "unreadable": dict(self.unreadable),
+        }
+
+    def prepare_for(self, state: Mapping[str, Any]) -> None:
+        """Build what a state to resume from has that is not there from the start."""
+
+    def take_up(self, state: Mapping[str, Any]) -> None:
+        """Take what a method added to `resume_state`."""
+
+    def _save_resume(self, epochs: int) -> None:
+        checkpoints.save(Path(self.output_dir, RESUME), self.resume_state(epochs))
+
+    def resume_model_if_exist(self, directory: str) -> int:
+        """Resume from the output folder if it holds a run, else from the folder that --resume names.
+
+        In this order, so that a run that was resumed from elsewhere and is started again resumes from its own state.
+        Returns the number of epochs already done.
+        """
+        folders = dict.fromkeys((Path(self.output_dir), Path(directory)))
+        for folder in folders:
+            if epochs_in(folder / RESUME) == 0:
+                continue  # a run that has done nothing yet: it may start again with any settings
+            done = self._resume_from(folder)
+            if done is not None:
+                self.trained_epochs = done
+                print(f"Resuming from {folder}: {done} of {self.max_epoch} epochs are done")
+                if folder != Path(self.output_dir):
+                    self.checkpointer.copy_best(folder, Path(self.output_dir))
+                    if done >= self.max_epoch:
+                        self.save_model(done - 1, self.output_dir)
+                elif len(folders) > 1:
+                    print(f"--resume {directory} is not used: the output folder holds a later state of this run")
+                return done
+        if self.cfg.RESUME:
+            raise UserError(f"--resume names {directory}, which holds neither {RESUME} nor checkpoints to go on from.")
+        print("No checkpoint found, train from scratch")
+        return 0
+
+    def _resume_from(self, folder: Path) -> int | None:
+        if (folder / RESUME).is_file():
+            return self.resume_file(folder / RESUME)
+        return self._resume_checkpoints(folder) if self.checkpointer.can_resume(folder) else None
+
+    def _best_so_far(self) -> float:
+        """The fallback asks for this after a resume; the resume file has already told."""
+        return float(self.best_result)
+
+    def resume_file(self, path: Path) -> int:
+        """Resume from a resume file; return the number of epochs already done."""
+        state = read_state(path)
+        self.check_settings(path, state["settings"], state["protocol"])
+        self.prepare_for(state)
+        self.checkpointer.restore(state, path)
+        if self.scaler is not None and state["scaler"]:
+            self.scaler.load_state_dict(state["scaler"])
+        self.take_seed(state["seed"])
+        self.best_result = state["best_result"]
+        self.unreadable.update(state["unreadable"])
+        self.take_up(state)
+        return int(state["epoch"])
+
+    def check_settings(self, path: Path, then: Mapping[str, Any], protocol_then: Mapping[str, Any]) -> None:
+        """Refuse to resume a run of other settings."""
+        origin.check_settings(path, then, self.training_settings(), protocol_then, self.protocol)
+
+    def _resume_checkpoints(self, directory: Path) -> int:
+        """Resume from checkpoints of CoOp's layout alone, such as Dassl's own: their schedules are stepped anew."""
+        done, found = self.checkpointer.newest_files(directory)
+        for name, (path, content) in found.items():
+            told = self._load_weights(name, content, path)
+            if told:
+                self.check_settings(path, told.get("settings", {}), told.get("protocol", {}))
+                self.take_seed(int(told.get("seed", self.seed)))
+            self.checkpointer.step_schedule(name, self.epochs_of(name, done))
+            if content.get("optimizer") and self._optims[name] is not None:
+                self._optims[name].load_state_dict(content["optimizer"])
+            self.take_up_origin(told, done)
+        best = self.checkpointer.best_result(directory)
+        self.best_result = self.best_result if best is None else best
+        return done
+
+    def epochs_of(self, name: str, done: int) -> int:
+        """Return how many of the epochs that are done trained a model. For methods with stages."""
+        return done
+
+    def take_up_origin(self, told: Mapping[str, Any], done: int) -> None:
+        """Take what a method added to `provenance`, of a checkpoint that training resumes from."""
+
+    # ------------------------------------------------------------------ loading
+
+    def load_model(self, directory: str, epoch: int | None = None) -> None:
+        """Load trained weights for evaluation.
+
+        epoch: that checkpoint; -1 the newest; None the best on validation, or the newest where none was chosen.
+        """
+        if not directory:
+            print("No --model-dir is given, so nothing is loaded")
             return
-        try:
-            old = json.loads(path.read_text(encoding="utf-8"))
-            same = (old["trainer"], old["seed"], old["fingerprint"], old["split"]) == (
-                self.cfg.TRAINER.NAME,
-                self.seed,
-                protocol.fingerprint(self.evaluated_protocol()),
-                split,
-            )
-        except (ValueError, KeyError, TypeError):
-            same = False
-        if not same:
-            stamp, number = time.strftime("%Y-%m-%d-%H-%M-%S"), 1
-            kept = path.with_name(f"{RESULTS}-{stamp}")
-            while kept.exists():
-                number += 1
-                kept = path.with_name(f"{RESULTS}-{stamp}-{number}")
-            path.rename(kept)
-            print(f"Results of another evaluation are kept as {kept.name}")
+        for name in self.get_model_names():
+            path = checkpoint_path(Path(directory, name), epoch)
+            content = checkpoints.load(path)
+            origin.check_trainer(origin.origin_of(content), type(self).__name__, path)
+            self.loaded_from = told = self._load_weights(name, content, path)
+            self.trained_classes = list(told.get("classnames") or self.trained_classes)
+            self.follow(told.get("settings") or {})
+            self.trained_epochs = checkpoints.epochs_of(content)
+            print(f'Loading weights to {name} from "{path}" (epoch = {self.trained_epochs})')
+
+    def follow(self, settings: Mapping[str, Any]) -> None:
+        """Evaluate with the settings that the checkpoint was trained with, where they matter."""
+        node = self.settings.clone()
+        node.defrost()
+        for key in taken_from_checkpoint(self.section, self.trains_with_template):
+            told = settings.get(f"TRAINER.{self.section}.{key}", node[key])
+            if told != node[key]:
+                print(f"{key} is {told!r} as in training; the configuration's {node[key]!r} is not used")
+                node[key] = told
+        if node != self.settings:
+            self.followed = node
+            self.hand_crafted = self.make_hand_crafted()
+            self.protocol["templates"] = list(self.templates())
+
+    def make_room(self, name: str, state: Mapping[str, Tensor]) -> None:
+        """Change a model to the sizes of a checkpoint that is about to be loaded."""
+
+    def dead_keys(self, state: Mapping[str, Tensor]) -> tuple[str, ...]:
+        """Return the beginnings of keys that peers' checkpoints hold and nothing here uses."""
+        return checkpoints.dead_in_kgcoop(state)
+
+    def load_initial(self, name: str, path: str) -> None:
+        """Start a model from the checkpoint that MODEL.INIT_WEIGHTS names."""
+        self._load_weights(name, checkpoints.load(path), Path(path))
+        print(f'Starting {name} from "{path}"')
+
+    def _load_weights(self, name: str, content: dict[str, Any], path: Path) -> dict[str, Any]:
+        """Load a checkpoint into a model; return what the checkpoint tells of its origin, if it is ours."""
+        state, told = checkpoints.weights_of(content, path), origin.origin_of(content)
+        origin.check_weights(told, self.provenance(), state, self._models[name], self.classnames, path)
+        self.make_room(name, state)
+        for note in checkpoints.load_into(self._models[name], state, str(path), self.dead_keys(state)):
+            print(f"Note: {note}")
+        return told

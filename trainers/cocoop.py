@@ -9,9 +9,9 @@ import torch.nn.functional as F
 from dassl.engine import TRAINER_REGISTRY
 from torch import Tensor
 
-from cocoamix.conditional import ConditionalPromptLearner
-from cocoamix.images import derive_seed
+from cocoamix.prompts.conditional import ConditionalPromptLearner
 from cocoamix.registry import register
+from cocoamix.seeding import derive_seed
 
 from .coop import CoOp
 
@@ -21,7 +21,6 @@ class CoCoOp(CoOp):
     """One text pass for each picture: the class names' tokens are shared, their context is not."""
 
     section = "COCOOP"
-    followed_keys = ()
     prompt_learner: ConditionalPromptLearner
 
     def make_learner(self) -> ConditionalPromptLearner:

@@ -17,10 +17,9 @@ from dassl.utils import collect_env_info, set_random_seed, setup_logger
 from yacs.config import CfgNode
 
 import cocoamix.datasets  # noqa: F401  (registers what can be named; the trainers are registered by this package)
+from cocoamix.config import keys
 from cocoamix.errors import check_choice, run_command
-
-from . import config
-from .saving import output_is_writable
+from cocoamix.io.files import check_writable
 
 
 def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -49,10 +48,10 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
 def setup_cfg(args: argparse.Namespace) -> CfgNode:
     """Merge defaults, dataset file, trainer file, flags and trailing options, in CoOp's order."""
     cfg = get_cfg_default()
-    config.extend_cfg(cfg)
+    keys.extend_cfg(cfg)
     for path in (args.dataset_config_file, args.config_file):
         if path:
-            config.merge_file(cfg, path)
+            keys.merge_file(cfg, path)
     flags = {
         "DATASET.ROOT": args.root,
         "OUTPUT_DIR": args.output_dir,
@@ -67,11 +66,11 @@ def setup_cfg(args: argparse.Namespace) -> CfgNode:
     }
     for key, value in flags.items():
         if value is not None and value != "":
-            config.merge_value(cfg, key, value)
-    config.merge_options(cfg, args.opts)
+            keys.merge_value(cfg, key, value)
+    keys.merge_options(cfg, args.opts)
     check_choice("The trainer (--trainer)", cfg.TRAINER.NAME, TRAINER_REGISTRY.registered_names())
     check_choice("The dataset (DATASET.NAME)", cfg.DATASET.NAME, DATASET_REGISTRY.registered_names())
-    config.check_common(config.complete(cfg))
+    keys.check_common(keys.complete(cfg))
     cfg.freeze()
     return cfg
 
@@ -79,7 +78,7 @@ def setup_cfg(args: argparse.Namespace) -> CfgNode:
 def run(args: argparse.Namespace) -> None:
     """Do the run that the arguments describe."""
     cfg = setup_cfg(args)
-    output_is_writable(cfg.OUTPUT_DIR)
+    check_writable(cfg.OUTPUT_DIR)
     if cfg.SEED >= 0:
         print(f"Setting fixed seed: {cfg.SEED}")
         set_random_seed(cfg.SEED)

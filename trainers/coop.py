@@ -9,29 +9,30 @@ import torch.nn.functional as F
 from dassl.engine import TRAINER_REGISTRY
 from torch import Tensor, nn
 
-from cocoamix.checkpoints import load_into
-from cocoamix.images import derive_seed
-from cocoamix.prompts import PromptLearner
+from cocoamix.clip import FrozenCLIP
+from cocoamix.config.keys import context_words
+from cocoamix.io.checkpoints import load_into
+from cocoamix.prompts.context import PromptLearner
 from cocoamix.registry import register
+from cocoamix.run.checkpointer import trained
+from cocoamix.seeding import derive_seed
 
-from .config import context_words
-from .handmade import HandmadeTrainer
-from .saving import trained
+from .base import CLIPTrainer
 
 
 @register(TRAINER_REGISTRY)
-class CoOp(HandmadeTrainer):
+class CoOp(CLIPTrainer):
     """A context shared by all classes, or one for each (CSC)."""
 
+    clip: FrozenCLIP
+    ensembles = ("none", "uniform")
     folder = "prompt_learner"  # of the checkpoints
-    followed_keys: tuple[str, ...] = ("CLASS_TOKEN_POSITION",)
 
     def build_prompts(self) -> None:
         self.prompt_learner = self.make_learner()
         print(f'Initial context: "{self.prompt_learner.initial_context}"')
         print(f"Number of context words (tokens): {self.prompt_learner.n_ctx}")
         self.register(self.folder, self.trained_module(), self.cfg.OPTIM)
-        self.encode_handmade()
         if self.cfg.MODEL.INIT_WEIGHTS:
             self.load_initial(self.folder, self.cfg.MODEL.INIT_WEIGHTS)
 

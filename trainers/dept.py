@@ -9,14 +9,12 @@ import torch
 import torch.nn.functional as F
 from dassl.engine import TRAINER_REGISTRY
 from torch import Tensor
-from yacs.config import CfgNode
 
-from cocoamix.channels import ChannelHead
-from cocoamix.classes import find_rows, synsets_of
-from cocoamix.images import derive_seed
+from cocoamix.clip.class_names import find_rows, synsets_of
+from cocoamix.prompts.channel_head import ChannelHead
 from cocoamix.registry import register
+from cocoamix.seeding import derive_seed
 
-from . import config
 from .coop import CoOp
 from .kgcoop import KgCoOp
 
@@ -30,13 +28,8 @@ class DePT(CoOp):
     section = "DEPT"
     folder = "PromptLearner"
     raw_images = True
-    followed_keys = (*CoOp.followed_keys, "WEIGHT")
     _rows: Tensor | None = None  # of the head, for the classes of the running evaluation
     _loaded = False  # whether the head is a checkpoint's
-
-    def check_cfg(self, cfg: CfgNode) -> None:
-        super().check_cfg(cfg)
-        config.check_dept(cfg.TRAINER.DEPT)
 
     def build_prompts(self) -> None:
         super().build_prompts()
@@ -110,5 +103,3 @@ class DePT(CoOp):
 @register(TRAINER_REGISTRY)
 class DePTKgCoOp(DePT, KgCoOp):
     """On KgCoOp, whose loss takes the place of CoOp's."""
-
-    followed_keys = (*DePT.followed_keys, "TEMPLATE")

@@ -6,14 +6,13 @@ from collections.abc import Mapping
 
 from dassl.engine import TRAINER_REGISTRY
 from torch import Tensor, nn
-from yacs.config import CfgNode
 
+from cocoamix.config import keys
 from cocoamix.errors import UserError
-from cocoamix.images import derive_seed
-from cocoamix.multimodal import MultiModalPromptLearner
+from cocoamix.prompts.multimodal import MultiModalPromptLearner
 from cocoamix.registry import register
+from cocoamix.seeding import derive_seed
 
-from . import config
 from .coop import CoOp
 
 
@@ -24,12 +23,7 @@ class MaPLe(CoOp):
     section = "MAPLE"
     folder = "MultiModalPromptLearner"
     frozen_images = False
-    followed_keys = ("CTX_INIT",)  # its words that are not learned stay in the prompt
     prompt_learner: MultiModalPromptLearner
-
-    def check_cfg(self, cfg: CfgNode) -> None:
-        super().check_cfg(cfg)
-        config.check_maple(cfg.TRAINER.MAPLE)
 
     def make_learner(self) -> MultiModalPromptLearner:
         settings, sizes = self.settings, self.clip.sizes
@@ -47,7 +41,7 @@ class MaPLe(CoOp):
             self.clip,
             self.classnames,
             settings.N_CTX,
-            config.context_words(settings.CTX_INIT),
+            keys.context_words(settings.CTX_INIT),
             settings.PROMPT_DEPTH,
             derive_seed(self.seed, "context"),
         )

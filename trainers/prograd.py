@@ -8,10 +8,10 @@ from dassl.engine import TRAINER_REGISTRY
 from torch import Tensor
 from yacs.config import CfgNode
 
+from cocoamix.config import keys
 from cocoamix.errors import UserError
 from cocoamix.registry import register
 
-from . import config
 from .coop import CoOp
 
 
@@ -34,11 +34,10 @@ class ProGrad(CoOp):
 
     templates_of = "ProGrad"
     trains_with_template = True
-    followed_keys = ("TEMPLATE", *CoOp.followed_keys)
 
     def check_cfg(self, cfg: CfgNode) -> None:
         super().check_cfg(cfg)
-        config.check_prograd(cfg.LOSS)
+        keys.check_prograd(cfg.LOSS)
 
     def context(self) -> tuple[str, int]:
         """CTX_INIT True, or `template`, is the template's words; zeros stand before words that are fewer than N_CTX."""
@@ -56,7 +55,7 @@ class ProGrad(CoOp):
     def compute_loss(self, image_features: Tensor, labels: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         logits = self.logits(image_features, self.text_features())
         temperature = self.cfg.LOSS.T
-        teacher = (self.logits(image_features, self.handmade) / temperature).softmax(dim=1)
+        teacher = (self.logits(image_features, self.general_features()) / temperature).softmax(dim=1)
         # The cross-entropy with the teacher: its gradient is that of the KL divergence.
         apart = temperature**2 * F.cross_entropy(logits / temperature, teacher)
         return {"loss": F.cross_entropy(logits, labels), "kl": apart}, logits

@@ -12,15 +12,17 @@ from torch import Tensor
 from yacs.config import CfgNode
 
 from cocoamix.clip import FrozenCLIP, templates
-from cocoamix.conditional import ConditionalPromptLearner
-from cocoamix.generator import make_generator, mix_probabilities, mixture_loss
-from cocoamix.images import derive_seed
+from cocoamix.clip.interface import AnyCLIP
+from cocoamix.config import keys
+from cocoamix.prompts.conditional import ConditionalPromptLearner
+from cocoamix.prompts.sample_weighting import make_generator, mix_probabilities, mixture_loss
 from cocoamix.registry import plain_name, register
+from cocoamix.run.backbone import load_several
+from cocoamix.run.protocol import digest
+from cocoamix.run.trained_prompt import read_prompt
+from cocoamix.seeding import derive_seed
 
-from . import config
 from .base import CLIPTrainer
-from .protocol import digest
-from .trained_prompts import read_prompt
 
 IMAGENETS = ("ImageNet", "ImageNetV2", "ImageNetSketch", "ImageNetA", "ImageNetR")
 Prompt = Tensor | ConditionalPromptLearner  # (C, embedding) text features, or what makes them for a picture
@@ -38,11 +40,11 @@ class TuneEn(CLIPTrainer):
     prompts_hash = ""  # of what the runs that PROMPTS names have trained
 
     def check_cfg(self, cfg: CfgNode) -> None:
-        config.check_common(cfg)
-        config.check_enlearn(cfg.TRAINER.ENLEARN)
+        keys.check_common(cfg)
+        keys.check_enlearn(cfg.TRAINER.ENLEARN)
 
-    def load_backbone(self) -> FrozenCLIP:
-        return self.load_several()
+    def load_backbone(self) -> AnyCLIP:
+        return load_several(self.cfg, self.settings, self.device)
 
     def templates(self) -> Sequence[str]:
         if self.settings.PROMPTS:
@@ -52,7 +54,7 @@ class TuneEn(CLIPTrainer):
         return templates.IMAGENET_7 if name in IMAGENETS else [templates.dataset_template(name)]
 
     def build_prompts(self) -> None:
-        self.sizes = [clip.sizes.embedding for clip in self.backbones]
+        self.sizes = [clip.sizes.embedding for clip in self.clip.each()]
         seed = derive_seed(self.seed, "generator")
         generator = make_generator(sum(self.sizes), len(self.sizes), self.settings.DOWNSCALE, seed)
         self.generator = generator.to(self.device)
@@ -64,11 +66,11 @@ class TuneEn(CLIPTrainer):
         """Take the prompt of each model: the hand-crafted one, or what the runs in `folders` have trained."""
         if not folders:
             self.prompts: list[Prompt] = [
-                clip.encode_classes(self.classnames, self.templates()) for clip in self.backbones
+                clip.encode_classes(self.classnames, self.templates()) for clip in self.clip.each()
             ]
             return
         self.prompts, kinds, values = [], [], []
-        for number, clip in enumerate(self.backbones):
+        for number, clip in enumerate(self.clip.each()):
             if len(folders) == 1:  # one run has a prompt for each of its models
                 learner = read_prompt(clip, self.classnames, folders[0], self.clip.weights_hash, number)
             else:
@@ -104,7 +106,7 @@ class TuneEn(CLIPTrainer):
         own = features.split(self.sizes, dim=-1)
         logits = [
             _logits(clip, F.normalize(each, dim=-1), prompt)
-            for clip, each, prompt in zip(self.backbones, own, self.prompts, strict=True)
+            for clip, each, prompt in zip(self.clip.each(), own, self.prompts, strict=True)
         ]
         return mix_probabilities(self.generator(features), torch.stack(logits))
 

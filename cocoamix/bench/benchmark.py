@@ -9,12 +9,12 @@ import sys
 import time
 from dataclasses import dataclass, field
 
-from cocoamix.errors import UserError, check_choice
+from cocoamix.errors import check_choice
 
-from .engine_local import find_slots, run_local
-from .ledger import DUE, FINISHED, IN_THE_WAY, Ledger, plan_settings, read_results, read_stamp
+from .engines.local import find_slots, run_local
+from .engines.process import CONSOLE, DONE, FAILED, Outcome
+from .ledger import DUE, FINISHED, IN_THE_WAY, Ledger, load_results, plan_settings, read_results, read_stamp
 from .plan import Plan
-from .process import CONSOLE, DONE, FAILED, Outcome
 from .runs import Run, expand, select, train_command
 from .view import Pace, View, duration
 
@@ -47,10 +47,7 @@ class Summary:
 
     def accuracy(self, run: Run) -> float:
         """Return the accuracy of a finished run."""
-        results = read_results(run.folder)
-        if results is None:
-            raise UserError(f"There are no results in {run.folder}.")
-        return float(results["metrics"]["accuracy"])
+        return load_results(run.folder).metrics["accuracy"]
 
 
 @dataclass
@@ -123,7 +120,7 @@ def _engine(plan: Plan, how: How, judged: _Judged, view: View) -> list[Outcome]:
     if how.engine == "local":
         slots = find_slots(how.jobs, how.gpus)
         return run_local(judged.due, command, judged.ledger, slots, view, judged.finished, warm=not how.train)
-    from .engine_slurm import read_options, run_slurm
+    from .engines.slurm import read_options, run_slurm
 
     options = read_options(how.slurm)
     if how.jobs is not None:

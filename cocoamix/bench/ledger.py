@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cocoamix import configurations
+from cocoamix.config import shipped
+from cocoamix.config.settings import flatten
 from cocoamix.errors import UserError
-from cocoamix.files import write_json
-from cocoamix.settings import flatten
+from cocoamix.io.files import write_json
+from cocoamix.run.results import RESULTS, NewerResultsError, Results, ResultsError
 
 from .runs import Run
 
-RESULTS = "results.json"
 STAMP = "bench.json"  # beside it: what the runner started, and how long it took
 FINISHED, DUE, IN_THE_WAY = "finished", "due", "in the way"
 
@@ -32,31 +32,34 @@ class State:
     reason: str = ""
 
 
-def read_results(folder: Path) -> dict[str, Any] | None:
+def load_results(folder: Path) -> Results:
+    """Return the results of a run, which have an accuracy. Raises ResultsError if there are none that can be used."""
+    results = Results.read(folder / RESULTS)
+    if results.accuracy is None:
+        raise ResultsError(folder / RESULTS, "it has no accuracy")
+    return results
+
+
+def read_results(folder: Path) -> Results | None:
     """Return the results of a run, or None if there are none that can be used."""
-    found = _read_json(folder / RESULTS) or {}
-    metrics, config = found.get("metrics"), found.get("config")
-    accuracy = metrics.get("accuracy") if isinstance(metrics, dict) else None
-    usable = isinstance(accuracy, (int, float)) and not isinstance(accuracy, bool)
-    return found if usable and (config is None or isinstance(config, dict)) else None
+    try:
+        return load_results(folder)
+    except ResultsError:
+        return None
 
 
 def read_stamp(folder: Path) -> dict[str, Any]:
     """Return what the runner noted beside a run's results; nothing if it did not make them."""
-    return _read_json(folder / STAMP) or {}
+    try:
+        content = json.loads((folder / STAMP).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
 
 
 def write_stamp(run: Run, inputs: str, seconds: float | None = None) -> None:
     """Note what a run is started with and, once it has ended well, how long it took."""
     write_json(run.folder / STAMP, {"inputs": inputs, "arguments": list(run.arguments), "seconds": seconds})
-
-
-def _read_json(path: Path) -> dict[str, Any] | None:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return None
-    return content if isinstance(content, dict) else None
 
 
 class Ledger:
@@ -93,8 +96,11 @@ class Ledger:
         return states
 
     def _judge(self, run: Run) -> State:
-        results = read_results(run.folder)
-        if results is None:
+        try:
+            results = load_results(run.folder)
+        except NewerResultsError as error:  # somebody's work, though we cannot read it
+            return State(IN_THE_WAY, str(error))
+        except ResultsError:
             return State(DUE)
         if self.disposable:
             return State(FINISHED if self.is_stamped(run) else DUE)
@@ -111,11 +117,11 @@ class Ledger:
         """Say whether the runner began what is in the folder of a run, with the same inputs."""
         return read_stamp(run.folder).get("inputs") == self.inputs(run)
 
-    def _differing(self, run: Run, results: Mapping[str, Any]) -> str:
+    def _differing(self, run: Run, results: Results) -> str:
         if self.settings is None:
             stamp = read_stamp(run.folder)
             return "" if not stamp or self.is_stamped(run) else "its arguments or configurations have changed"
-        now, then = self.settings(run), flatten(results.get("config") or {})
+        now, then = self.settings(run), flatten(results.config)
         # A key that one of them lacks is newer than the other's code: it says nothing.
         pairs = [(key, then[key], value) for key, value in now.items() if key in then and then[key] != value]
         shown = [f"{key} was {old!r} and is {new!r}" for key, old, new in pairs[:3]]
@@ -132,8 +138,8 @@ class Ledger:
 
 def plan_settings() -> Callable[[Run], Settings]:
     """Return the function that tells the configuration of a run. Imports the trainers, which takes seconds."""
+    from cocoamix.run.protocol import settings_of
     from cocoamix.trainers.command import parse_arguments, setup_cfg
-    from cocoamix.trainers.protocol import settings_of
 
     def tell(run: Run) -> Settings:
         try:
@@ -144,17 +150,17 @@ def plan_settings() -> Callable[[Run], Settings]:
     return tell
 
 
-def _stopped_early(run: Run, results: Mapping[str, Any]) -> bool:
+def _stopped_early(run: Run, results: Results) -> bool:
     """Say whether results in sessions end before those that the run is to reach."""
     wanted = dict(zip(run.arguments, run.arguments[1:], strict=False)).get("FSCIL.LAST_SESSION")
-    reached = flatten(results.get("config") or {}).get("FSCIL.LAST_SESSION")
-    return results.get("finished") is False and str(wanted) != str(reached)
+    reached = flatten(results.config).get("FSCIL.LAST_SESSION")
+    return not results.complete and str(wanted) != str(reached)
 
 
 def hash_code() -> str:
     """Hash the code that results depend on."""
     package = Path(__file__).resolve().parents[1]
-    tree = configurations.folder().parent  # of the source tree, or the package itself
+    tree = shipped.folder().parent  # of the source tree, or the package itself
     files = [path for folder in ("trainers", "datasets") for path in (tree / folder).rglob("*.py")]
     files += [path for path in package.rglob("*.py") if path.relative_to(package).parts[0] not in ("bench", "report")]
     files += [package / "assets" / "tiny.safetensors", tree / "train.py", tree / "requirements.txt"]

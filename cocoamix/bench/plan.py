@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from cocoamix import configurations
+from cocoamix.config import shipped as configurations
 from cocoamix.errors import UserError, check_choice, nearest
 
 PLANS = Path(__file__).resolve().parent / "plans"

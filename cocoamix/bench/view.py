@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from tqdm import tqdm
 
-from .process import DONE, Outcome
+from .engines.process import DONE, Outcome
 from .runs import Run
 
 

@@ -1,7 +1,7 @@
 """The frozen CLIP: loading, tokens, templates, text encoder."""
 
-from .layout import Layout, Prompts
 from .model import FrozenCLIP, load_clip
+from .packing import Layout, Prompts
 from .tokens import tokenize
 
 __all__ = ["FrozenCLIP", "Layout", "Prompts", "load_clip", "tokenize"]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from ..errors import UserError, nearest
+from cocoamix.errors import UserError, nearest
 
 CONTEXT_LENGTH = 77
 VOCABULARY = 49408

@@ -12,18 +12,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .. import compat
-from ..errors import UserError, check_choice
+from cocoamix import compat
+from cocoamix.choices import ACTIVATIONS, SOURCES
+from cocoamix.errors import UserError, check_choice
+
 from . import precision as prec
 from .backbones import Sizes, fetch_weights, find_backbone
-from .layout import Layout, Prompts
-from .text import TextEncoder
+from .packing import Layout, Prompts
+from .text_encoder import TextEncoder
 from .tokens import tokenize
 from .vision import encode_with_prompts
 from .weights import hash_weights, read_weights
-
-SOURCES = ("auto", "clip", "open_clip")
-ACTIVATIONS = ("quick_gelu", "gelu")
 
 
 class FrozenCLIP(nn.Module):
@@ -82,6 +81,15 @@ class FrozenCLIP(nn.Module):
     def encode_prompts(self, prompts: Prompts) -> Tensor:
         """Encode prompts as (N, embedding) unit vectors, or (G, N, embedding) for G sets. Keeps gradients."""
         return F.normalize(self.encode_prompts_raw(prompts), dim=-1)
+
+    def each(self) -> list[FrozenCLIP]:
+        """Return the models: this one. See `cocoamix.clip.interface`."""
+        return [self]
+
+    def encode_each(self, prompts: Sequence[Prompts]) -> Tensor:
+        """Encode the prompts of this one model."""
+        (own,) = prompts
+        return self.encode_prompts(own)
 
     def encode_prompts_raw(self, prompts: Prompts) -> Tensor:
         """Encode prompts as features of the length that the tower gives them. Keeps gradients."""

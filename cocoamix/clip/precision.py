@@ -12,9 +12,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..errors import UserError
+from cocoamix.errors import UserError
 
-PRECISIONS = ("auto", "fp32", "fp16", "bf16", "amp")
 WEIGHT_DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16, "amp": torch.float32}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..registry import plain_name
+from cocoamix.registry import plain_name
 
 DEFAULT = "a photo of a {}."
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import torch
 
-from .. import compat
-from ..errors import UserError
+from cocoamix import compat
+from cocoamix.errors import UserError
+
 from .backbones import CONTEXT_LENGTH
 
 SOS = 49406

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .text import norm, split_heads
+from .text_encoder import norm, split_heads
 
 
 def encode_with_prompts(visual: Any, pictures: Tensor, prompts: Sequence[Tensor]) -> Tensor:

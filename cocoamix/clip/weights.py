@@ -9,9 +9,10 @@ from typing import Any
 
 from torch import Tensor
 
-from .. import checkpoints
-from ..errors import UserError
-from ..inert import is_torchscript, read_torchscript
+from cocoamix.errors import UserError
+from cocoamix.io import checkpoints
+from cocoamix.io.safe_pickle import is_torchscript, read_torchscript
+
 from . import tiny
 
 # Numbers that OpenAI's archives carry beside the weights.

@@ -56,16 +56,16 @@ def make_cfg(name: str, root: str, options: Sequence[str] = (), shots: int = -1,
     from dassl.config import get_cfg_default
     from dassl.data.datasets import DATASET_REGISTRY
 
-    from cocoamix.trainers import config
+    from cocoamix.config import keys
 
     cfg = get_cfg_default()
-    config.extend_cfg(cfg)
+    keys.extend_cfg(cfg)
     if name.endswith((".yaml", ".yml")):
-        config.merge_file(cfg, name)
+        keys.merge_file(cfg, name)
     else:
         cfg.DATASET.NAME = name
     cfg.DATASET.ROOT, cfg.DATASET.NUM_SHOTS, cfg.SEED = root, shots, seed
-    config.merge_options(cfg, options)
+    keys.merge_options(cfg, options)
     registered = DATASET_REGISTRY.registered_names()
     # Where another code base has a dataset of that name, ours has a prefix.
     if PREFIX + cfg.DATASET.NAME in registered:
@@ -79,7 +79,7 @@ def build(cfg: Any) -> tuple[Any, str]:
     """Return the dataset, and what its loader printed. Nothing is written into the data folder."""
     from dassl.data.datasets import DATASET_REGISTRY
 
-    from cocoamix.datasets.keeping import keep_nothing
+    from cocoamix.datasets.common.writing import keep_nothing
 
     printed = io.StringIO()
     with keep_nothing(), contextlib.redirect_stdout(printed):

@@ -14,7 +14,7 @@ from PIL import Image, UnidentifiedImageError
 
 from cocoamix.clip.templates import dataset_template
 from cocoamix.errors import UserError
-from cocoamix.progress import progress
+from cocoamix.io.progress import progress
 from cocoamix.registry import plain_name
 
 from . import building
@@ -154,7 +154,7 @@ def _print_classes(dataset: Any, template: str, every_class: bool) -> None:
 
 def _point_at_names(dataset: Any, own: bool) -> None:
     """Point at class names that prompts cannot make much of. They never stop a run."""
-    from cocoamix.datasets.names import doubtful_names
+    from cocoamix.datasets.own.class_names import doubtful_names
 
     doubtful = doubtful_names(dataset.classnames)
     if doubtful:

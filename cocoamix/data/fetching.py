@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from cocoamix.errors import UserError
-from cocoamix.files import write_json
-from cocoamix.progress import progress
+from cocoamix.io.files import write_json
+from cocoamix.io.progress import progress
 
 CHUNK = 1 << 20
 TRIES = 5  # in a row without a single byte

@@ -13,8 +13,8 @@ from typing import Any
 
 from cocoamix import __version__
 from cocoamix.errors import UserError
-from cocoamix.files import write_text
-from cocoamix.progress import progress
+from cocoamix.io.files import write_text
+from cocoamix.io.progress import progress
 from cocoamix.registry import plain_name
 
 from . import building
@@ -44,7 +44,7 @@ def sha256_of(path: str | os.PathLike[str]) -> str:
 
 def export_manifest(name: str, root: Path, shots: int, seed: int, out: Path, options: Sequence[str] = ()) -> None:
     """Write the images that a run with this number of shots and this seed trains on and validates on."""
-    from cocoamix.datasets.draws import validation_shots
+    from cocoamix.datasets.common.kept_draws import validation_shots
 
     if shots < 1 or seed < 0:
         raise UserError(f"A draw has at least one shot and a seed from 0 on, not --shots {shots} --seed {seed}.")
@@ -148,7 +148,7 @@ def read_manifest(file: Path) -> dict[str, Any]:
 
 def _validate(content: dict[str, Any]) -> None:
     """Refuse what could not have been exported."""
-    from cocoamix.datasets.draws import validation_shots
+    from cocoamix.datasets.common.kept_draws import validation_shots
 
     for key, least in (("shots", 1), ("seed", 0)):
         if type(content[key]) is not int or content[key] < least:
@@ -194,7 +194,7 @@ def import_manifest(file: Path, root: Path, options: Sequence[str] = (), force: 
 
     The draw is written where CoOp's loaders and ours look for it.
     """
-    from cocoamix.datasets.draws import draw_file
+    from cocoamix.datasets.common.kept_draws import draw_file
 
     content = read_manifest(file)
     shots, seed = content["shots"], content["seed"]
@@ -267,8 +267,8 @@ def _same_draw(content: dict[str, Any], name: str, root: Path, options: Sequence
 
 
 def _write_cache(cache: Path, content: dict[str, Any], folder: str) -> None:
-    from cocoamix.datasets.items import new_item
-    from cocoamix.datasets.pickles import dump_items
+    from cocoamix.datasets.common.items import new_item
+    from cocoamix.datasets.common.pickles import dump_items
 
     names = content["classnames"]
     draw = {

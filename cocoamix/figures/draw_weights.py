@@ -11,9 +11,9 @@ from typing import IO, Any, Literal
 
 from matplotlib.lines import Line2D
 
-from cocoamix.calibration import Point
-from cocoamix.files import write_atomically, write_text
-from cocoamix.report.style import DARK, LIGHT, Figure, Palette, apply
+from cocoamix.coa.calibration import Point
+from cocoamix.io.files import write_atomically, write_text
+from cocoamix.report.render.style import DARK, LIGHT, Figure, Palette, apply
 
 from .weights import Curve, Weights
 

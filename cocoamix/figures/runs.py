@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cocoamix import checkpoints
 from cocoamix.errors import UserError
+from cocoamix.io import checkpoints
 from cocoamix.registry import plain_name
+from cocoamix.run.checkpointer import RESUME, checkpoint_path
+from cocoamix.run.results import RESULTS, Results
 
 TRAINER = "CoCoAMix"
-_RESULTS, _RESUME, _LOG = "results.json", "resume.pth", "log.txt"  # of a run's folder
+_LOG = "log.txt"  # of a run's folder
 _WEIGHTS = "coa_weights"  # the model whose checkpoint has what a figure is about
 _LOADED = re.compile(rf'^Loading weights to {_WEIGHTS} from "(.+)" \(epoch = ', re.M)
-_NEEDED = f"Give the folder of a finished run of {TRAINER}, which holds {_RESULTS}."
+_NEEDED = f"Give the folder of a finished run of {TRAINER}, which holds {RESULTS}."
 
 
 @dataclass(frozen=True)
@@ -39,45 +40,42 @@ class Run:
 def find_run(folder: Path) -> Run:
     """Return the run in a folder, or say why there is none that can be drawn."""
     told = _read_results(folder)
-    trainer = plain_name(str(told.get("trainer")))
+    trainer = plain_name(told.trainer)
     if trainer != TRAINER:
         raise UserError(f"The run in {folder} is one of {trainer}. {_NEEDED}")
-    ensemble = told["config"].get("TRAINER", {}).get("COCOAMIX", {}).get("ENSEMBLE", "coa")
+    ensemble = told.config.get("TRAINER", {}).get("COCOAMIX", {}).get("ENSEMBLE", "coa")
     if ensemble != "coa":
         raise UserError(
             f"The run in {folder} has no learned weights: its TRAINER.COCOAMIX.ENSEMBLE is {ensemble}. Give the folder "
             "of a run with ENSEMBLE coa."
         )
     if (folder / _WEIGHTS).is_dir():
-        return Run(folder, folder, None, told["config"])
+        return Run(folder, folder, None, told.config)
     file = _loaded_file(folder)
     number = file.name.rpartition("-")[2]
-    return Run(folder, file.parent.parent, int(number) if number.isdigit() else None, told["config"])
+    return Run(folder, file.parent.parent, int(number) if number.isdigit() else None, told.config)
 
 
-def _read_results(folder: Path) -> dict[str, Any]:
+def _read_results(folder: Path) -> Results:
     if not folder.is_dir():
         raise UserError(f"There is no folder {folder}. {_NEEDED}")
-    path = folder / _RESULTS
+    path = folder / RESULTS
     if not path.is_file():
         raise UserError(_why_not(folder))
-    try:
-        told = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        told = None
-    if not isinstance(told, dict) or not isinstance(told.get("config"), dict):
-        raise UserError(f"{path} cannot be read as the results of a run: it is cut short, altered or of another kind.")
-    return told
+    results = Results.read(path)
+    if not results.config:
+        raise UserError(f"{path} does not tell the configuration of its run, so it cannot be opened again.")
+    return results
 
 
 def _why_not(folder: Path) -> str:
     """Return what is wrong with a folder that has no results."""
-    if (folder / _RESUME).is_file() or (folder / _WEIGHTS).is_dir():
+    if (folder / RESUME).is_file() or (folder / _WEIGHTS).is_dir():
         return (
-            f"The run in {folder} is not finished: it has no {_RESULTS}. Start its command again, which goes on from "
+            f"The run in {folder} is not finished: it has no {RESULTS}. Start its command again, which goes on from "
             "the last whole epoch."
         )
-    below = sorted(str(path.parent) for path in folder.rglob(_RESULTS))
+    below = sorted(str(path.parent) for path in folder.rglob(RESULTS))
     if below:
         more = f" and {len(below) - 3} more" if len(below) > 3 else ""
         return f"{folder} is no run itself. Name one or several below it: {', '.join(below[:3])}{more}."
@@ -125,8 +123,7 @@ def _open(run: Run, root: str) -> Any:
     from dassl.engine import build_trainer
     from dassl.utils import set_random_seed
 
-    from cocoamix.datasets.keeping import keep_nothing
-    from cocoamix.trainers.saving import checkpoint_path
+    from cocoamix.datasets.common.writing import keep_nothing
 
     path = checkpoint_path(run.trained / _WEIGHTS, run.epoch)
     origin = checkpoints.load(path).get("cocoamix")
@@ -154,17 +151,17 @@ def _configuration(run: Run, settings: Mapping[str, Any], root: str) -> Any:
     # isort: split
     from dassl.config import get_cfg_default
 
-    from cocoamix.trainers import config
+    from cocoamix.config import keys
 
     cfg = get_cfg_default()
-    config.extend_cfg(cfg)
-    config.merge_told(cfg, run.config, str(run.folder / _RESULTS))
-    config.merge_told(cfg, settings, f"the checkpoint of {run.trained}")
+    keys.extend_cfg(cfg)
+    keys.merge_told(cfg, run.config, str(run.folder / RESULTS))
+    keys.merge_told(cfg, settings, f"the checkpoint of {run.trained}")
     cfg.OUTPUT_DIR, cfg.RESUME = str(run.trained), ""  # where a run without a seed has kept the one that it drew
     cfg.MODEL.INIT_WEIGHTS = ""  # what a training started from is not needed any more
     if root:
         cfg.DATASET.ROOT = root
-    config.check_common(cfg)
+    keys.check_common(cfg)
     cfg.freeze()
     return cfg
 

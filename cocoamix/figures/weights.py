@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cocoamix.calibration import Point, curve_over_pi
+from cocoamix.coa.calibration import Point, curve_over_pi
+from cocoamix.coa.heldout import fit_weight
 from cocoamix.errors import UserError
-from cocoamix.files import write_text
-from cocoamix.heldout import fit_weight
+from cocoamix.io.files import write_text
 from cocoamix.registry import plain_name
 
 from .runs import find_run, open_run
@@ -75,11 +75,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def draw(args: argparse.Namespace) -> None:
     """Draw the runs that the arguments name, at most four in a figure, and say what is seen."""
     runs = [find_run(folder) for folder in args.runs]  # all of them before the first takes its time
-    from cocoamix.trainers.saving import output_is_writable
+    from cocoamix.io.files import check_writable
 
     from .draw_weights import write_figure  # also first: it needs matplotlib
 
-    output_is_writable(str(args.output))
+    check_writable(str(args.output))
     found = []
     for run in runs:
         found.append(compute(open_run(run, args.root), str(run.folder)))
@@ -102,7 +102,7 @@ def compute(trainer: Any, folder: str) -> Weights:
     batches = [(trainer.encode(inputs), labels) for inputs, labels in trainer.test_batches(split)]
     features, labels = (torch.cat(side) for side in zip(*batches, strict=True))
     sides = {"training": trainer.training_features(_VIEWS), split: (features, labels)}
-    general, special = trainer.handmade.t(), trainer.text_features().t()
+    general, special = trainer.general_features().t(), trainer.text_features().t()
     curves = [
         _curve(images, features @ general, features @ special, labels, trainer.clip.logit_scale)
         for images, (features, labels) in sides.items()

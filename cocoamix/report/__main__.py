@@ -18,11 +18,12 @@ from pathlib import Path
 
 from cocoamix.errors import UserError
 from cocoamix.errors import report as report_error
-from cocoamix.files import write_json, write_text
+from cocoamix.io.files import write_json, write_text
 
-from . import render_latex, render_markdown, render_text
 from .build import Options, Report, build
-from .render_data import render_csv, render_json
+from .render import latex, markdown
+from .render import text as render_text
+from .render.data import render_csv, render_json
 
 
 def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -65,18 +66,18 @@ def read_names(texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
 def write_files(report: Report, args: argparse.Namespace) -> None:
     """Write the files that were asked for."""
     if args.markdown:
-        write_text(args.markdown, render_markdown.render(report))
+        write_text(args.markdown, markdown.render(report))
     if args.latex:
-        write_text(args.latex, render_latex.render(report))
+        write_text(args.latex, latex.render(report))
     if args.csv:
         write_text(args.csv, render_csv(report))
     if args.json:
         write_json(args.json, render_json(report))
     if args.html or args.plots:
-        from . import plots, render_html  # matplotlib takes a second to import
+        from .render import html, plots  # matplotlib takes a second to import
 
         if args.html:
-            write_text(args.html, render_html.render(report))
+            write_text(args.html, html.render(report))
         if args.plots:
             plots.write(report, Path(args.plots))
 

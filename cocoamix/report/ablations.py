@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .logs import canonical
+from .model.rows import Row, show
+from .model.tables import METRICS, PLAIN, SEEDS, Column, Line, Table, Value, average, count_text, measure
 from .names import simplify
 from .paper import figures, paper_method
-from .rows import Row, show
-from .tables import METRICS, PLAIN, SEEDS, Column, Line, Table, Value, average, count_text, measure
+from .readers.logs import canonical
 
 Entry = Mapping[str, Any]  # a row of a table of the paper
 Place = tuple[str, str]  # the key of a table, and the name of its row

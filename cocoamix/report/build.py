@@ -8,14 +8,13 @@ from dataclasses import dataclass, field, replace
 
 from cocoamix.errors import UserError
 
-from . import ablations, confidence, differences
+from . import ablations
 from . import paper as printed
-from .differences import Baseline
-from .names import is_zero_shot, simplify, sort_datasets
-from .read import Inventory, Problem, Run, find_runs
-from .rows import Row, find_sources, make_rows, show
-from .sweeps import find_sweeps
-from .tables import (
+from .model import confidence, differences
+from .model.differences import Baseline
+from .model.rows import Row, find_sources, make_rows, show
+from .model.sweeps import find_sweeps
+from .model.tables import (
     Section,
     Table,
     all_classes_table,
@@ -33,7 +32,9 @@ from .tables import (
     sort_shots,
     transfer_table,
 )
-from .tradeoff import tradeoff_chart
+from .model.tradeoff import tradeoff_chart
+from .names import is_zero_shot, simplify, sort_datasets
+from .readers.runs import Inventory, Problem, Run, find_runs
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from .logs import canonical
+from .model.rows import Row, show
+from .model.stats import harmonic, mean
+from .model.tables import METRICS, PLAIN, Column, Line, Table, Value, measure, summarise
 from .names import simplify
-from .rows import Row, show
-from .stats import harmonic, mean
-from .tables import METRICS, PLAIN, Column, Line, Table, Value, measure, summarise
+from .readers.logs import canonical
 
 
 @lru_cache(maxsize=1)

@@ -16,12 +16,20 @@ PYTHON=${PYTHON:-python}
 # usage: run DIR DATASET SEED [arguments of train.py ...]; a run whose results are there is skipped, but for one in
 # sessions that has not come to the last.
 run() {
-    local dir=$1 dataset=$2 seed=$3
+    local dir=$1 dataset=$2 seed=$3 status=1
     shift 3
-    if [ -f "$dir/results.json" ] && ! grep -q '"finished": false' "$dir/results.json"; then
-        echo "The results are in $dir already, so this run is skipped."
-        return
+    if [ -f "$dir/results.json" ]; then
+        status=0
+        "$PYTHON" -m cocoamix.run.finished "$dir" || status=$?
     fi
+    case $status in
+        0)
+            echo "The results are in $dir already, so this run is skipped."
+            return
+            ;;
+        1) ;;
+        *) exit "$status" ;; # it has said why
+    esac
     "$PYTHON" train.py \
         ${DATA:+--root "$DATA"} \
         --seed "$seed" \

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# CLIP-ZSL, CoOp-FSCIL, CoCoA-Mix and its prompts under uniform weights for seeds, SEEDS="1 2 3", as a table and a plot.
+# CLIP-ZSL, CoOp-FSCIL, CoCoA-Mix and its prompts under uniform weights for seeds, SEEDS="1 2 3", as tables and figures.
 # usage: fscil_compare.sh [KEY VALUE ...]
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 set -euo pipefail
@@ -14,4 +14,4 @@ for SEED in ${SEEDS:-1 2 3}; do
     TRAINER=CoCoAMixFSCIL TAG=uniform bash "$HERE/fscil.sh" "$SEED" \
         --eval-only --model-dir "$ALL/CoCoAMixFSCIL/$CFG/seed$SEED" TRAINER.COCOAMIX.ENSEMBLE uniform "$@"
 done
-"$PYTHON" -m cocoamix.curves "$ALL" --out "$ALL/curves"
+"$PYTHON" -m cocoamix.report "$ALL" --paper --markdown "$ALL/report.md" --csv "$ALL/report.csv" --plots "$ALL/figures"

@@ -119,7 +119,7 @@ def test_gpus_and_threads(write_plan: Writer, fake: str, diary: Diary, monkeypat
 
 
 def test_devices_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    from cocoamix.bench.engine_local import find_gpus, find_slots
+    from cocoamix.bench.engines.local import find_gpus, find_slots
     from cocoamix.errors import UserError
 
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2, 7")

@@ -51,6 +51,17 @@ def test_sessions_that_ended_early_are_due(runs: list[Run]) -> None:
     assert kinds(runs[:1], {}) == [FINISHED]
 
 
+@pytest.mark.parametrize("disposable", [False, True])
+def test_newer_results_are_in_the_way(runs: list[Run], disposable: bool) -> None:
+    """They are somebody's work, which is neither read nor replaced."""
+    write(runs[0].folder, {})
+    path = runs[0].folder / "results.json"
+    path.write_text(json.dumps({"version": 3, "metrics": {"accuracy": 70.0}}))
+    state = Ledger(disposable, lambda _: {}).judge(runs[:1])[runs[0].folder]
+    assert state.kind == IN_THE_WAY
+    assert state.reason.startswith(f"{path} cannot be used: its version is 3")
+
+
 def test_what_is_needed_counts(runs: list[Run]) -> None:
     write(runs[1].folder, {})
     assert kinds(runs, {}) == [DUE, DUE]

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from cocoamix import configurations
 from cocoamix.bench.plan import Plan, load_plan, shipped
 from cocoamix.bench.runs import expand
+from cocoamix.config import shipped as configurations
 from cocoamix.errors import UserError
 
 from .conftest import Writer

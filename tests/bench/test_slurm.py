@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cocoamix.bench.__main__ import main
-from cocoamix.bench.engine_slurm import Chain, _last_words, _parameters, chains, read_options
+from cocoamix.bench.engines.slurm import Chain, _last_words, _parameters, chains, read_options
 from cocoamix.bench.ledger import Ledger
 from cocoamix.bench.plan import load_plan
 from cocoamix.bench.runs import expand, train_command
@@ -68,7 +68,7 @@ def test_through_submitit(write_plan: Writer, fake: str, diary: Diary, capsys: p
 def test_requeued_job_goes_on(write_plan: Writer, fake: str, diary: Diary, preempted: str, starts: list[str]) -> None:
     """Preempted in the middle of a run, the job ends it from where it was, and does not repeat what is done."""
     submitit = pytest.importorskip("submitit")
-    from cocoamix.bench.engine_slurm import _let_nodes_find_us
+    from cocoamix.bench.engines.slurm import _let_nodes_find_us
 
     _let_nodes_find_us()
     path = write_plan(methods=METHODS[:1], seeds=[1], set={"FAKE.EPOCHS": 3})
@@ -91,7 +91,7 @@ def test_requeued_job_goes_on(write_plan: Writer, fake: str, diary: Diary, preem
 def test_job_that_is_told_to_end_leaves_no_result(write_plan: Writer, fake: str, diary: Diary) -> None:
     """Slurm sends SIGTERM before it requeues a job: a result would tell the runner that nothing comes after it."""
     submitit = pytest.importorskip("submitit")
-    from cocoamix.bench.engine_slurm import _let_nodes_find_us
+    from cocoamix.bench.engines.slurm import _let_nodes_find_us
 
     _let_nodes_find_us()
     runs = expand(load_plan(str(write_plan(methods=METHODS[:1], seeds=[1], set={"FAKE.EPOCHS": 3}))))

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cocoamix.bench import slurm_queue
-from cocoamix.bench.slurm_queue import UNKNOWN, Entry, Watch, ask
+from cocoamix.bench.engines import slurm_queue
+from cocoamix.bench.engines.slurm_queue import UNKNOWN, Entry, Watch, ask
 
 
 class Squeue:

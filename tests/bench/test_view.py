@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cocoamix.bench.process import DONE, FAILED, Outcome
+from cocoamix.bench.engines.process import DONE, FAILED, Outcome
 from cocoamix.bench.runs import Run
 from cocoamix.bench.view import Pace, View, duration
 

@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from benchmarks.plain import PlainPrompts
-from cocoamix.clip import FrozenCLIP, Layout, Prompts, load_clip, text, tokenize
-from cocoamix.prompts import PromptLearner
+from cocoamix.clip import FrozenCLIP, Layout, Prompts, load_clip, text_encoder, tokenize
+from cocoamix.prompts.context import PromptLearner
 
 PETS = ["abyssinian", "american pit bull terrier"]
 CARS = ["2012 Rolls-Royce Phantom Drophead Coupe Convertible", "2007 BMW X5 SUV"]
@@ -46,8 +46,8 @@ def test_chunks_change_nothing(
     learner = PromptLearner(tiny_clip, NAMES, n_ctx=3, class_specific=class_specific)
     whole = tiny_clip.encode_prompts(learner())
     runs = []
-    checkpoint = text.checkpoint
-    monkeypatch.setattr(text, "checkpoint", lambda *args, **more: runs.append(1) or checkpoint(*args, **more))
+    checkpoint = text_encoder.checkpoint
+    monkeypatch.setattr(text_encoder, "checkpoint", lambda *args, **more: runs.append(1) or checkpoint(*args, **more))
     monkeypatch.setattr(tiny_clip.text, "at_once", at_once)
     parts = tiny_clip.encode_prompts(learner())
     assert len(runs) == (0 if at_once == len(NAMES) else -(-len(NAMES) // at_once))
@@ -76,8 +76,8 @@ def test_a_budget_bounds_what_is_kept(tiny_clip: FrozenCLIP, monkeypatch: pytest
 
     few, many = kept(NAMES * 4), kept(NAMES * 8)
     assert many > 1.8 * few
-    monkeypatch.setattr(text, "BUDGET", 2**21)
-    monkeypatch.setattr(text, "_CHUNK", 2**19)
+    monkeypatch.setattr(text_encoder, "BUDGET", 2**21)
+    monkeypatch.setattr(text_encoder, "_CHUNK", 2**19)
     few, many = kept(NAMES * 4), kept(NAMES * 8)
     assert many < 1.2 * few
 

@@ -19,7 +19,7 @@ from cocoamix.clip import load_clip, tiny, tokenize
 from cocoamix.clip.backbones import ASSETS, BACKBONES
 from cocoamix.clip.model import _build_open_clip, build_openai
 from cocoamix.clip.weights import read_weights
-from cocoamix.outclasses import make_outclasses
+from cocoamix.coa.out_classes import make_outclasses
 from tests.conftest import ROOT
 
 WEIGHTS = ASSETS / "tiny.safetensors"

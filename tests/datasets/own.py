@@ -26,13 +26,13 @@ def classes(root: Path, *names: str, count: int = 10) -> Path:
 
 
 def folder(root: Path, **dataset: Any) -> Any:
-    from cocoamix.datasets.folder import ImageFolderDataset
+    from cocoamix.datasets.own.folder import ImageFolderDataset
 
     return ImageFolderDataset(config(root, **dataset))
 
 
 def table(root: Path, **dataset: Any) -> Any:
-    from cocoamix.datasets.csv_file import CSVDataset
+    from cocoamix.datasets.own.csv_file import CSVDataset
 
     return CSVDataset(config(root, **dataset))
 

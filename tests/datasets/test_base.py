@@ -172,7 +172,7 @@ def test_read_only_data_folder(data_root: Path, monkeypatch: pytest.MonkeyPatch)
     def refuse(*args: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("cocoamix.datasets.pickles.write_atomically", refuse)
+    monkeypatch.setattr("cocoamix.datasets.common.pickles.write_atomically", refuse)
     one = eurosat(data_root, num_shots=2)
     assert not (data_root / "eurosat" / "split_fewshot").exists()
     assert rows(one.train_x, data_root) == rows(eurosat(data_root, num_shots=2).train_x, data_root)
@@ -192,7 +192,7 @@ def test_few_shots_are_drawn_before_the_halves(data_root: Path) -> None:
 
 
 def test_odd_number_of_classes_gives_base_one_more() -> None:
-    from cocoamix.datasets.base import SplitDataset
+    from cocoamix.datasets.common.base import SplitDataset
 
     items = [Datum(impath=__file__, label=label, classname="x") for label in (0, 2, 5, 7, 9)]
     (base,) = SplitDataset.subsample_classes(items, subsample="base")

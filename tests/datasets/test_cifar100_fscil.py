@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 
 from cocoamix.errors import UserError
-from cocoamix.sessions import Cut, cut_into_sessions
+from cocoamix.fscil.split import Cut, cut_into_sessions
 from tests.conftest import ROOT, _own_stdout
 from tests.datasets import layouts
 
@@ -104,8 +104,8 @@ def data(root: Path) -> Any:
 def load(root: Path) -> Any:
     from dassl.config import get_cfg_default
 
+    from cocoamix.config.keys import extend_cfg
     from cocoamix.datasets.cifar100_fscil import CIFAR100FSCIL
-    from cocoamix.trainers.config import extend_cfg
 
     cfg = get_cfg_default()
     extend_cfg(cfg)
@@ -211,9 +211,9 @@ def test_all_nine_sessions(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """With the paper's configuration, a text tower of ViT-L/14's width with random weights, and stored features."""
-    from cocoamix import curves
     from cocoamix.clip import backbones
-    from cocoamix.encoding import FrozenFeatures
+    from cocoamix.features.extract import FrozenFeatures
+    from cocoamix.report.build import Options, build
 
     # Fewer layers, and hardly a picture tower: what is stored does not need one.
     sizes = backbones.Sizes(768, 224, 1, 64, 56, 768, 2)
@@ -226,7 +226,6 @@ def test_all_nine_sessions(
         loaded.append((source.bucket, len(source.items)))
 
     monkeypatch.setattr(FrozenFeatures, "load", load)
-    monkeypatch.setattr(curves, "try_to_draw", lambda charts, path: None)
     sys.path.insert(0, str(ROOT))
     import train
 
@@ -249,17 +248,17 @@ def test_all_nine_sessions(
     output = capfd.readouterr()
     assert status == 0, (output.out + output.err)[-800:]
     assert "60 base classes with 30,000 images, then 8 x 5 classes with 5 images each (the published" in output.out
-    told = json.loads((tmp_path / "run" / "fscil.json").read_text())
+    told = json.loads((tmp_path / "run" / "results.json").read_text())
     assert [one["classes"] for one in told["sessions"]] == [60, 65, 70, 75, 80, 85, 90, 95, 100]
     assert [one["images"] for one in told["sessions"]] == [6000, 6500, 7000, 7500, 8000, 8500, 9000, 9500, 10_000]
-    assert told["fscil"]["split"] == "cec"
+    assert told["protocol"]["fscil"]["split"] == "cec"
     assert told["finished"]
-    # The sessions are the paper's, so its lines stand beside them.
-    assert "Lines that say (paper) are printed figures of CoCoA-Mix" in output.out
+    # The sessions are the paper's, so the report lays its lines beside them.
+    (section,) = build([tmp_path / "run"], Options(paper=True)).sections
+    assert "Lines that say (paper) are printed figures of CoCoA-Mix" in " ".join(section.notes)
     sizes_kept = [path.stat().st_size for path in (tmp_path / "run" / "sessions").iterdir()]
     assert len(sizes_kept) == 9
     assert 6_000 < min(sizes_kept) <= max(sizes_kept) < 20_000
     sizes_seen = {bucket: count for bucket, count in loaded if "/train" in bucket}
     assert list(sizes_seen.values()) == [30_000, *[25] * 8]
-    results = json.loads((tmp_path / "run" / "results.json").read_text())
-    assert results["trained_parameters"] == 2 * 768 + 2
+    assert told["trained_parameters"] == 2 * 768 + 2

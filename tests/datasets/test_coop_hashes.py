@@ -50,7 +50,7 @@ def folder() -> Iterator[Path]:
 @pytest.mark.parametrize("name", layouts.PUBLISHED)
 def test_published_splits(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Seeds 1, 2, 3 by 1, 4 and 16 shots, and no draw, each for all, base and new."""
-    from cocoamix.datasets import base
+    from cocoamix.datasets.common import base
 
     monkeypatch.setattr(base, "read_split", lru_cache(base.read_split))  # thirty times the same file
     compare(layouts.published_cases(name, build, SHARED / "data" / "splits", folder), 30)

@@ -95,7 +95,7 @@ def test_folder_below_the_root(tmp_path: Path) -> None:
 
 
 def test_no_root() -> None:
-    from cocoamix.datasets.folder import ImageFolderDataset
+    from cocoamix.datasets.own.folder import ImageFolderDataset
 
     cfg = config(Path("."))
     cfg.DATASET.ROOT = ""

@@ -61,7 +61,7 @@ def test_split_that_cannot_be_kept(
     def refuse(*args: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("cocoamix.datasets.splits.write_text", refuse)
+    monkeypatch.setattr("cocoamix.datasets.common.splits.write_text", refuse)
     first, again = (rows(make("DescribableTextures", tmp_path).train_x, tmp_path) for _ in range(2))
     assert first == again
     assert "The split is not kept" in capsys.readouterr().out
@@ -125,7 +125,7 @@ def test_links_to_pictures_are_pictures(textures: Path, tmp_path: Path) -> None:
 
 
 def test_many_files_of_a_folder_are_found_by_listing_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cocoamix.datasets import items
+    from cocoamix.datasets.common import items
 
     paths = [str(tmp_path / f"{number}.jpg") for number in range(50)]
     layouts.touch(*paths)

@@ -184,7 +184,7 @@ def test_read_only_folder(root: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
     def refuse(*args: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("cocoamix.datasets.pickles.write_atomically", refuse)
+    monkeypatch.setattr("cocoamix.datasets.common.pickles.write_atomically", refuse)
     assert rows(imagenet(root).train_x, root) == rows(imagenet(root).train_x, root)
     assert "preprocessed.pkl is not kept" in capsys.readouterr().out
     assert sorted(os.listdir(root / "imagenet")) == ["classnames.txt", "images"]

@@ -11,7 +11,7 @@ import torch
 from dassl.data.datasets import DATASET_REGISTRY
 
 from cocoamix import shapes
-from cocoamix.images import ImageItems
+from cocoamix.features.images import ImageItems
 from tests.datasets.test_base import config
 
 

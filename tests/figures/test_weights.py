@@ -14,11 +14,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from cocoamix import checkpoints
 from cocoamix.clip import FrozenCLIP, load_clip
 from cocoamix.clip.backbones import BACKBONES
 from cocoamix.figures.__main__ import main
 from cocoamix.figures.weights import COLUMNS, GRID, STEM
+from cocoamix.io import checkpoints
 from tests.clip.test_model import original
 from tests.conftest import CLASSES, Run, Runner
 from tests.trainers import by_hand

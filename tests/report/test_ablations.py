@@ -14,9 +14,9 @@ import pytest
 from cocoamix.bench.plan import load_plan
 from cocoamix.bench.runs import Run, expand
 from cocoamix.report.build import Options, Report, build
+from cocoamix.report.model.stats import harmonic
+from cocoamix.report.model.tables import Table
 from cocoamix.report.paper import figures
-from cocoamix.report.stats import harmonic
-from cocoamix.report.tables import Table
 from tests.conftest import SHARED
 from tests.report.test_peers import line, near
 from tests.report.trees import write_results

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cocoamix.report.build import Options, build
-from cocoamix.report.render_html import render
+from cocoamix.report.render.html import render
 from tests.report.browser import Browser, find_browser
 from tests.report.test_page import write_everything
 

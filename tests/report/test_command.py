@@ -121,6 +121,11 @@ def test_folder_that_does_not_exist(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "does not exist" in capsys.readouterr().err
 
 
+def deep(levels: int) -> str:
+    """Return an object in an object in an object, and so on."""
+    return levels * '{"a": ' + "1" + levels * "}"
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [
@@ -135,7 +140,17 @@ def test_folder_that_does_not_exist(tmp_path: Path, capsys: pytest.CaptureFixtur
         ('{"trainer": 1, "dataset": "EuroSAT", "metrics": {"accuracy": 1}}', "its trainer is not a text"),
         ('{"trainer": "C", "dataset": "E", "metrics": {"accuracy": 1}, "config": [1]}', "its config is not an object"),
         ('{"trainer": "C", "dataset": "E", "metrics": {"accuracy": 1}, "protocol": "a"}', "its protocol is not an"),
-        ('{"trainer": "C", "dataset": "E", "metrics": {"accuracy": 1}, "sessions": [null]}', "cannot be used"),
+        (
+            '{"trainer": "C", "dataset": "E", "metrics": {"accuracy": 1}, "sessions": [null]}',
+            "its sessions[0] is not an object",
+        ),
+        ('{"trainer": "C", "dataset": "E", "metrics": {"accuracy": 1}, "sessions": [{}]}', "its sessions[0] has no"),
+        ('{"trainer": "C", "metrics": {"accuracy": 1}}', "results.json cannot be used (it has no 'dataset')"),
+        ('{"version": 3, "metrics": 1}', "(its version is 3, and this cocoamix reads versions up to 2)"),
+        (
+            '{"trainer": "C", "dataset": "E", "metrics": {"accuracy": 1}, "config": ' + deep(5000) + "}",
+            "nested too deeply",
+        ),
         ('{"trainer": "C", "dataset": "E", "metrics": {"accuracy": 1' + 400 * "0" + "}}", "cannot be used"),
     ],
 )

@@ -12,7 +12,7 @@ import pytest
 
 from cocoamix.report.__main__ import main
 from cocoamix.report.build import Options, build
-from cocoamix.report.tables import Table, Value
+from cocoamix.report.model.tables import Table, Value
 from tests.report.trees import head, result, training, write_log, write_results
 
 
@@ -131,7 +131,7 @@ def test_transfer(tmp_path: Path) -> None:
 
 def write_sessions(root: Path, count: int, ece: float, **changes: Any) -> None:
     folder = root / changes.get("dataset", "EuroSAT") / changes.get("trainer", "CoOpFSCIL") / "vit/seed1"
-    told = [{"session": number, "accuracy": 70.0 - number} for number in range(count)]
+    told = [70.0 - number for number in range(count)]
     write_results(folder, 60, subset="all", sessions=told, metrics=metrics(60, ece, ece / 10), **changes)
 
 

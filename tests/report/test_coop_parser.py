@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cocoamix.report.coop_parser import main
+from cocoamix.report.readers.coop_parser import main
 from tests.conftest import ROOT
 from tests.report.trees import FORK, head, result, training, write_log
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cocoamix.report.__main__ import main
-from cocoamix.report.render_latex import escape
+from cocoamix.report.render.latex import escape
 from tests.report.trees import write_pair, write_results
 
 DOCUMENT = r"""\documentclass%s{article}
@@ -43,9 +43,9 @@ def write_tree(root: Path) -> None:
                 if (trainer_name, target) != ("CoOp", "Food101"):
                     write_results(folder, 65.0 + seed, dataset=target, **same)
             same["trainer"] += "FSCIL"
-            sessions = {"accuracy": 70.0, "sessions": [90.0 - 2 * number - seed for number in range(9)]}
+            sessions = [90.0 - 2 * number - seed for number in range(9)]
             folder = root / f"fscil/cifar100/{trainer_name}FSCIL/v/seed{seed}"
-            write_results(folder, 70.0, dataset="CIFAR100", metrics=sessions, **same)
+            write_results(folder, 70.0, dataset="CIFAR100", sessions=sessions, **same)
     write_results(root / "base2new/train_base/eurosat/shots_4/Half_done/v/seed1", 80.0, trainer="Half_done")
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from yacs.config import CfgNode
 
-from cocoamix.report.logs import read_log
+from cocoamix.report.readers.logs import read_log
 from tests.report.trees import head, result, write_log
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from cocoamix.report.build import Options, build
-from cocoamix.report.plots import to_svg
-from cocoamix.report.render_html import render
+from cocoamix.report.render.html import render
+from cocoamix.report.render.plots import to_svg
 from tests.report.trees import write_pair, write_results
 
 VOID = {"meta", "link", "br", "img", "input", "hr"}

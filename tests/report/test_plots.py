@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 from cocoamix.report.build import build
-from cocoamix.report.plots import variables, write
+from cocoamix.report.render.plots import variables, write
 from tests.report.trees import write_pair, write_results
 
 

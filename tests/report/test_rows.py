@@ -10,7 +10,7 @@ import pytest
 
 from cocoamix.errors import UserError
 from cocoamix.report.build import Options, Report, build
-from cocoamix.report.render_html import render
+from cocoamix.report.render.html import render
 from tests.report.test_peers import line, near
 from tests.report.trees import head, result, training, write_log, write_pair, write_results
 
@@ -139,7 +139,8 @@ def test_seeds_whose_weights_converged_sooner_or_later_are_averaged(tmp_path: Pa
     for ended, rows in (("converged", 1), ("bound", 1), ("length", 2)):
         root = tmp_path / ended
         for seed, epochs in ((1, 400), (2, 350)):
-            told = {"seed": seed, "epoch": 50 + epochs, "second_stage": {"epochs": epochs, "ended": ended}}
+            stage = {"epochs": epochs, "steps": epochs, "ended": ended, "moved": None, "pi_in": 0.6, "pi_out": 0.4}
+            told = {"seed": seed, "epoch": 50 + epochs, "second_stage": stage}
             tail = f"eurosat/shots_4/CoOp/vit_b16/seed{seed}"
             write_results(root / "base2new/train_base" / tail, 80.0, **told)
             write_results(root / "base2new/test_new" / tail, 60.0, subset="new", **told)
@@ -385,14 +386,13 @@ def test_least_forgetting_is_the_best(tmp_path: Path) -> None:
 
 def test_sessions_of_class_incremental_runs(tmp_path: Path) -> None:
     for seed, values in {1: [90.0, 80.0, 70.0], 2: [92.0, 84.0, 70.0]}.items():
-        sessions = [{"session": number, "accuracy": value} for number, value in enumerate(values)]
         write_results(
             tmp_path / f"fscil/seed{seed}",
             values[-1],
             dataset="ShapesFSCIL",
             subset="all",
             seed=seed,
-            sessions=sessions,
+            sessions=values,
         )
     report = build([tmp_path])
     values_of = line(only_table(report, "ShapesFSCIL"), "CoOp")

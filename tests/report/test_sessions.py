@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from cocoamix.report.build import Options, Report, build
-from cocoamix.report.tables import Table
+from cocoamix.report.model.tables import Table
 from tests.report.test_peers import line, near
 from tests.report.test_rows import only_table
 from tests.report.trees import write_results

@@ -10,7 +10,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from cocoamix.report.stats import Comparison, compare, deviation, harmonic
+from cocoamix.report.model.stats import Comparison, compare, deviation, harmonic
 
 
 def test_deviation_is_numpys() -> None:

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from cocoamix.report.build import Options, build
+from cocoamix.report.model.stats import harmonic
+from cocoamix.report.model.tables import Chart, Series
+from cocoamix.report.model.tradeoff import Window, equal_h, levels, window
 from cocoamix.report.paper import figures
-from cocoamix.report.plots import draw
-from cocoamix.report.stats import harmonic
-from cocoamix.report.style import DARK, LIGHT
-from cocoamix.report.tables import Chart, Series
-from cocoamix.report.tradeoff import Window, equal_h, levels, window
+from cocoamix.report.render.plots import draw
+from cocoamix.report.render.style import DARK, LIGHT
 from tests.report.trees import write_pair, write_results
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -162,8 +163,29 @@ def write_log(folder: Path, *parts: str, name: str = "log.txt") -> Path:
     return path
 
 
+def session_entries(accuracies: Sequence[float]) -> list[dict[str, Any]]:
+    """Return the `sessions` of a results.json for accuracies after each."""
+    return [
+        {
+            "session": number,
+            "classes": 60 + 5 * number,
+            "images": 100,
+            "accuracy": accuracy,
+            "base": accuracy,
+            "novel_sessions": [accuracy] * number,
+            "novel": accuracy if number else None,
+            "harmonic_mean": accuracy if number else None,
+            "forgetting": [0.0] * number,
+            "mean_forgetting": 0.0 if number else None,
+        }
+        for number, accuracy in enumerate(accuracies)
+    ]
+
+
 def write_results(folder: Path, accuracy: float, **changes: Any) -> Path:
-    """Write a results.json as train.py does. protocol and config may be given in part."""
+    """Write a results.json as train.py does. protocol and config may be given in part; sessions are accuracies."""
+    if "sessions" in changes:
+        changes["sessions"] = session_entries(changes["sessions"])
     protocol = {
         "dataset": "EuroSAT",
         "subset": changes.get("subset", "base"),
@@ -178,6 +200,7 @@ def write_results(folder: Path, accuracy: float, **changes: Any) -> Path:
     }
     config = {"SEED": changes.get("seed", 1), "OPTIM": {"MAX_EPOCH": 50}, "TRAINER": {"NAME": "CoOp"}}
     content = {
+        "version": 2,
         "trainer": "CoOp",
         "dataset": "EuroSAT",
         "subset": "base",

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from cocoamix import checkpoints
+from cocoamix.io import checkpoints
 from tests.conftest import Runner
 from tests.trainers.test_resume import Killed
 
@@ -155,13 +155,13 @@ def test_a_second_stage_of_unknown_length_encodes_nothing_anew(run: Runner, monk
     from cocoamix.trainers.cocoamix import CoCoAMix
 
     seen: list[int] = []
-    show = CoCoAMix.show_epoch
+    show = CoCoAMix._show_epoch
 
     def showing(self: CoCoAMix) -> None:
         show(self)
         seen.append(self.train_loader_x.dataset.view)  # type: ignore[attr-defined]
 
-    monkeypatch.setattr(CoCoAMix, "show_epoch", showing)
+    monkeypatch.setattr(CoCoAMix, "_show_epoch", showing)
     bound = keys(STAGE="two", WEIGHT_MAX_STEPS=12)
     run(*BASE, *bound, **MIX)
     assert seen == [0, 1, 2, 3, 0, 1, 2, 3, 0, 1]
@@ -241,8 +241,8 @@ def test_centring(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     def watched(self: CoCoAMix, inputs: torch.Tensor) -> torch.Tensor:
         logits = infer(self, inputs)
         features = self.encode(inputs).double()
-        sides = [features @ text.double().t() for text in (self.handmade, self._evaluated_features)]
-        seen.append((logits, torch.stack(sides), self.weights.pi(self._owners).double()))
+        sides = [features @ text.double().t() for text in (self.general_features(), self._evaluated_features)]
+        seen.append((logits, torch.stack(sides), self.weights.pi(self.head.owner).double()))
         return logits
 
     monkeypatch.setattr(CoCoAMix, "model_inference", watched)

@@ -15,9 +15,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from cocoamix import checkpoints, curves
 from cocoamix.clip import FrozenCLIP, load_clip
 from cocoamix.clip.backbones import BACKBONES
+from cocoamix.io import checkpoints
 from tests.clip.test_model import original
 from tests.conftest import CLASSES, Runner
 from tests.trainers import by_hand
@@ -351,11 +351,6 @@ CUT = ["FSCIL.BASE", "4", "FSCIL.WAY", "2", "FSCIL.SHOTS", "2", "FSCIL.BASE_WEIG
 CUT += ["FSCIL.WEIGHT_EPOCHS", "1", "OPTIM.MAX_EPOCH", "1", *ADAM]
 OWN = [range(4), range(4, 6), range(6, 8), range(8, 10)]  # classes of each session
 ALPHA = [(0.8, -0.9), (-0.4, 0.35), (1.3, -0.15), (0.5, -0.6)]  # in and out, chosen for each session
-
-
-@pytest.fixture(autouse=True)
-def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(curves, "try_to_draw", lambda charts, path: None)
 
 
 def test_a_step_of_each_phase_of_sessions(

@@ -11,13 +11,14 @@ import torch.nn.functional as F
 from torch import nn
 
 from benchmarks.plain import PlainPrompts
-from cocoamix import checkpoints
-from cocoamix.channels import ChannelHead
-from cocoamix.clip import FrozenCLIP, load_clip, text
-from cocoamix.conditional import ConditionalPromptLearner
-from cocoamix.multimodal import MultiModalPromptLearner
-from cocoamix.prompts import PromptLearner
-from cocoamix.weights import CoAWeights
+from cocoamix.clip import FrozenCLIP, load_clip
+from cocoamix.clip import text_encoder as text
+from cocoamix.coa.weights import CoAWeights
+from cocoamix.io import checkpoints
+from cocoamix.prompts.channel_head import ChannelHead
+from cocoamix.prompts.conditional import ConditionalPromptLearner
+from cocoamix.prompts.context import PromptLearner
+from cocoamix.prompts.multimodal import MultiModalPromptLearner
 from tests.conftest import CLASSES, ROOT, Runner
 from tests.trainers.test_coop import BASE
 from tests.trainers.test_kgcoop import build
@@ -65,6 +66,7 @@ def test_with_a_zero_network_it_is_coop(tmp_path: Path, data_root: Path, tiny_co
         parameter.requires_grad_(False)
     features, labels = unit(7), torch.arange(7) % 5
     for trainer in (coop, conditional):
+        trainer.begin_training()  # type: ignore[attr-defined]
         trainer.epoch = trainer.batch_idx = 0
         trainer._optims["prompt_learner"].param_groups[0]["lr"] = 0.01
     for _ in range(3):

@@ -8,7 +8,7 @@ import re
 import pytest
 import torch
 
-from cocoamix import checkpoints
+from cocoamix.io import checkpoints
 from tests.conftest import Runner
 
 BASE = ["DATASET.NUM_SHOTS", "4", "DATASET.SUBSAMPLE_CLASSES", "base"]

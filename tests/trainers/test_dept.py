@@ -11,10 +11,10 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
-from cocoamix import checkpoints
-from cocoamix.channels import ChannelHead
 from cocoamix.clip import FrozenCLIP
 from cocoamix.clip.backbones import BACKBONES
+from cocoamix.io import checkpoints
+from cocoamix.prompts.channel_head import ChannelHead
 from tests.conftest import Run, Runner
 
 SHOTS = ["DATASET.NUM_SHOTS", "4"]
@@ -246,7 +246,7 @@ def test_uniform_ensemble(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     raw = torch.randn(3, 128, generator=torch.Generator().manual_seed(2))
     with torch.no_grad():
         trainer.before_test()  # type: ignore[attr-defined]
-        handmade = trainer.logits(F.normalize(raw, dim=-1), trainer.handmade)  # type: ignore[attr-defined]
+        handmade = trainer.logits(F.normalize(raw, dim=-1), trainer.general_features())  # type: ignore[attr-defined]
         wanted = (trainer.class_logits(raw) + handmade) / 2  # type: ignore[attr-defined]
         torch.testing.assert_close(trainer.model_inference(raw), wanted)  # type: ignore[attr-defined]
 

@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 import torch
 
-from cocoamix import checkpoints, heldout, images
-from cocoamix.prompts import PromptLearner
+from cocoamix.coa import heldout
+from cocoamix.features import images
+from cocoamix.io import checkpoints
+from cocoamix.prompts.context import PromptLearner
 from tests.conftest import CLASSES, Run, Runner
 from tests.trainers.test_cocoamix import BASE, MIX, keys, saved, subset
 from tests.trainers.test_resume import Killed
@@ -50,7 +52,8 @@ def test_each_image_is_judged_by_a_prompt_that_did_not_see_it(
 
     def watched_step(self: CoCoAMix, batch: Any) -> Any:
         if self.phase == "fold":
-            shown.setdefault(self.fold, Counter()).update(images.image_name(path) for path in batch["impath"])
+            names = [images.image_name(path) for path in batch["impath"]]
+            shown.setdefault(self.stages.fold(self.epoch), Counter()).update(names)
         return step(self, batch)
 
     def watched_end(self: CoCoAMix) -> None:
@@ -99,14 +102,14 @@ def assert_judged(
     trainer: Any, paths: list[str], contexts: list[torch.Tensor], general: torch.Tensor, special: torch.Tensor
 ) -> None:
     """Check similarities that were fitted: of these pictures, each under its own context, by another path."""
-    clip, transform = trainer.backbones[0], trainer.test_loader.dataset.transform
+    clip, transform = trainer.clip.each()[0], trainer.test_loader.dataset.transform
     assert len(general) == len(special) == len(paths)
     for row, (path, context) in enumerate(zip(paths, contexts, strict=True)):
         feature = clip.encode_image(transform(images.read_image(path))[None])[0]
         learner = PromptLearner(clip, CLASSES[:5], n_ctx=2)
         learner.ctx.data.copy_(context)
         wanted = feature @ clip.encode_prompts(learner()).detach().t()
-        torch.testing.assert_close(general[row], feature @ trainer.handmade.t(), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(general[row], feature @ trainer.general_features().t(), rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(special[row], wanted, rtol=1e-4, atol=1e-5)
 
 
@@ -203,7 +206,7 @@ def test_killed_in_a_fold_the_store_may_be_gone(run: Runner, tmp_path: Path, mon
 
     Each fold has 15 images, of which a batch of 32 would make one of 15; the whole has 20.
     """
-    from cocoamix.encoding import _Task
+    from cocoamix.features.extract import _Task
     from cocoamix.trainers.cocoamix import CoCoAMix
 
     settings = [*HELD, "DATALOADER.TRAIN_X.BATCH_SIZE", "32", "CACHE.DIR", str(tmp_path / "store")]

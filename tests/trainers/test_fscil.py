@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import weakref
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,11 @@ from typing import Any
 import pytest
 import torch
 
-from cocoamix import checkpoints, curves, files, images
-from cocoamix.fscil import session_owners
-from cocoamix.mixture import class_weights, mix
-from cocoamix.prompts import PromptLearner
+from cocoamix.coa.mixture import class_weights, mix
+from cocoamix.features import images
+from cocoamix.fscil.mixture import session_owners
+from cocoamix.io import checkpoints, files
+from cocoamix.prompts.context import PromptLearner
 from tests.conftest import CLASSES, ROOT, Run, Runner
 from tests.trainers.test_cocoamix import as_of_before
 from tests.trainers.test_resume import Killed
@@ -42,14 +44,6 @@ SHORT = [*SETTINGS, "OPTIM.MAX_EPOCH", "1", "FSCIL.WEIGHT_EPOCHS", "1", "FSCIL.B
 MIX, COOP, CLIP = ({"trainer": name} for name in ("CoCoAMixFSCIL", "CoOpFSCIL", "ZeroshotCLIPFSCIL"))
 
 
-@pytest.fixture(autouse=True)
-def plots(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """Plots that would be drawn; drawing itself is tested elsewhere."""
-    paths: list[Path] = []
-    monkeypatch.setattr(curves, "try_to_draw", lambda charts, path: paths.append(path))
-    return paths
-
-
 def kept(folder: Path, session: int) -> dict[str, Any]:
     return checkpoints.load(folder / "sessions" / f"session-{session}.pth")
 
@@ -59,8 +53,12 @@ def tensors(folder: Path, session: int) -> dict[str, torch.Tensor]:
     return {f"{model}.{key}": value for model, state in models.items() for key, value in state.items()}
 
 
+TOLD = ("method", "dataset", "seed", "fingerprint", "finished", "sessions", "mean", "pd", "second_stages")
+
+
 def told(run: Run) -> dict[str, Any]:
-    return json.loads((run.folder / "fscil.json").read_text())  # type: ignore[no-any-return]
+    """Return what the results say of the sessions."""
+    return {key: value for key, value in run.results.items() if key in TOLD}
 
 
 def assert_same(one: Run, other: Run, sessions: int = 4) -> None:
@@ -72,7 +70,7 @@ def assert_same(one: Run, other: Run, sessions: int = 4) -> None:
     assert one.results["metrics"] == other.results["metrics"]
 
 
-def test_all_sessions(run: Runner, plots: list[Path]) -> None:
+def test_all_sessions(run: Runner) -> None:
     done = run(*SETTINGS, **MIX)
     assert done.status == 0, done.output[-800:]
     files = sorted(path.name for path in (done.folder / "sessions").iterdir())
@@ -103,14 +101,14 @@ def test_all_sessions(run: Runner, plots: list[Path]) -> None:
     # What parsers of logs read last is the accuracy after the last session.
     shown = re.findall(r"\* accuracy: ([\d.]+)%", done.output.split("Finish training")[1])
     assert float(shown[-1]) == pytest.approx(metrics["accuracy"], abs=0.005)
-    for name in ("fscil.txt", "fscil.csv", "fscil_summary.csv"):
-        assert (done.folder / name).is_file()
-    assert plots == [done.folder / "fscil.png"]
+    # The table is in the log; what results.json has stands in no second file.
+    assert "forgetting after the last session: base" in done.output
+    assert not list(done.folder.glob("fscil*"))
 
 
 def test_the_mixture_by_another_path(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     """The logits of the last session from its files: every prompt on all classes at once, then the mixture."""
-    from cocoamix.trainers.fscil import CoCoAMixFSCIL
+    from cocoamix.trainers.fscil.methods import CoCoAMixFSCIL
 
     seen: list[Any] = []
     original = CoCoAMixFSCIL.test
@@ -122,9 +120,9 @@ def test_the_mixture_by_another_path(run: Runner, monkeypatch: pytest.MonkeyPatc
     similar.append(draw @ trainer.clip.encode_classes(CLASSES, ["a photo of a {}."]).t())
     for session in range(4):
         state = tensors(done.folder, session)
-        learner = PromptLearner(trainer.backbones[0], CLASSES, n_ctx=2)
+        learner = PromptLearner(trainer.clip.each()[0], CLASSES, n_ctx=2)
         learner.ctx.data.copy_(state["prompt_learner.ctx"])
-        similar.append(draw @ trainer.backbones[0].encode_prompts(learner()).detach().t())
+        similar.append(draw @ trainer.clip.each()[0].encode_prompts(learner()).detach().t())
         pairs.append((state["coa_weights.inside"], state["coa_weights.outside"]))
     inside, outside = (torch.cat(side) for side in zip(*pairs, strict=True))
     assert len({round(float(x), 6) for x in (*inside, *outside)}) == 8
@@ -137,7 +135,7 @@ def test_the_mixture_by_another_path(run: Runner, monkeypatch: pytest.MonkeyPatc
 
 def test_centring(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     """Session 0 has one weight for all and stays as it is; later ones are centred by prompt, as their images see it."""
-    from cocoamix.trainers.fscil import CoCoAMixFSCIL
+    from cocoamix.trainers.fscil.methods import CoCoAMixFSCIL
 
     seen: list[Any] = []
     original = CoCoAMixFSCIL.test
@@ -223,7 +221,7 @@ def test_sessions_of_before_the_later_keys_go_on(run: Runner) -> None:
 
 def test_a_step_of_the_weights_by_another_path(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both losses of the weights in session 2, from the files of the sessions before it and its prompt at the time."""
-    from cocoamix.trainers.fscil import CoCoAMixFSCIL
+    from cocoamix.trainers.fscil.methods import CoCoAMixFSCIL
 
     steps: list[tuple[Any, ...]] = []
     original = CoCoAMixFSCIL.compute_loss
@@ -248,9 +246,9 @@ def test_a_step_of_the_weights_by_another_path(run: Runner, monkeypatch: pytest.
     def similar(number: int, names: list[str]) -> torch.Tensor:
         if number == 0:
             return features @ trainer.clip.encode_classes(names, ["a photo of a {}."]).t()
-        learner = PromptLearner(trainer.backbones[0], names, n_ctx=2)
+        learner = PromptLearner(trainer.clip.each()[0], names, n_ctx=2)
         learner.ctx.data.copy_(contexts[number - 1])
-        return features @ trainer.backbones[0].encode_prompts(learner()).detach().t()
+        return features @ trainer.clip.each()[0].encode_prompts(learner()).detach().t()
 
     scale = trainer.clip.logit_scale
     outside = torch.cat([state["coa_weights.outside"] for state in kept_states])
@@ -297,7 +295,7 @@ def test_a_new_session_changes_nothing_of_earlier_ones(run: Runner) -> None:
 
 def test_images_of_earlier_sessions_are_never_read_again(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each session's training images are refused once the next has begun, and its features are let go."""
-    from cocoamix.trainers.fscil import CoCoAMixFSCIL
+    from cocoamix.trainers.fscil.methods import CoCoAMixFSCIL
 
     forbidden: set[str] = set()
     gone: list[Any] = []
@@ -328,7 +326,7 @@ def test_images_of_earlier_sessions_are_never_read_again(run: Runner, monkeypatc
 
 @pytest.mark.parametrize(("session", "epoch"), [(0, 1), (2, 1), (2, 4)])
 def test_killed_and_resumed(run: Runner, monkeypatch: pytest.MonkeyPatch, session: int, epoch: int) -> None:
-    from cocoamix.trainers.fscil import CoCoAMixFSCIL
+    from cocoamix.trainers.fscil.methods import CoCoAMixFSCIL
 
     before_epoch = CoCoAMixFSCIL.before_epoch
 
@@ -362,7 +360,7 @@ def test_weights_of_sessions_have_no_warm_up(run: Runner) -> None:
 
 def test_sessions_whose_weights_go_on_until_they_stand_still(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each after its own number of epochs; a run that is killed in both ends alike."""
-    from cocoamix.trainers.fscil import CoCoAMixFSCIL
+    from cocoamix.trainers.fscil.methods import CoCoAMixFSCIL
 
     settings = [*SHORT, "FSCIL.LAST_SESSION", "1", "FSCIL.BASE_WEIGHT_EPOCHS", "0", "FSCIL.WEIGHT_EPOCHS", "0"]
     settings += ["TRAINER.COCOAMIX.WEIGHT_TOLERANCE", "0.5", "TRAINER.COCOAMIX.WEIGHT_MAX_STEPS", "60"]
@@ -406,7 +404,7 @@ def test_a_lost_session_is_kept_again(run: Runner) -> None:
     assert (elsewhere.folder / "sessions" / "session-3.pth").is_file()
 
 
-MOMENTS = [("resume.pth", False), ("session-2.pth", False), ("session-2.pth", True), ("fscil.csv", True)]
+MOMENTS = [("resume.pth", False), ("session-2.pth", False), ("session-2.pth", True), ("results.json", False)]
 
 
 def test_killed_between_two_files(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -492,12 +490,11 @@ def test_finished_means_all_sessions(run: Runner) -> None:
     whole = run(*SHORT, **MIX)
     assert told(whole)["finished"]
     assert whole.results["finished"]
-    before = {path: path.read_bytes() for path in whole.folder.iterdir() if path.suffix in (".csv", ".json")}
-    assert len(before) == 4
+    before = (whole.folder / "results.json").read_bytes()
     again = run(*SHORT, "FSCIL.LAST_SESSION", "1", **MIX)
     assert again.status == 0
     assert "are of 4 sessions of this run; they stay as they are" in again.output
-    assert {path: path.read_bytes() for path in before} == before
+    assert (whole.folder / "results.json").read_bytes() == before
     # Of another run in the same folder there is nothing to keep.
     other = run("--eval-only", "--model-dir", str(whole.folder), *SHORT, "FSCIL.LAST_SESSION", "1", seed="2", **MIX)
     assert len(told(other)["sessions"]) == 4
@@ -513,15 +510,30 @@ def test_script_skips_finished_runs_alone(tmp_path: Path) -> None:
         shutil.copy(ROOT / "scripts" / "cocoamix" / name, scripts / name)
     folder = tmp_path / "output/fscil/shapes/CoCoAMixFSCIL/tiny/seed1"
     folder.mkdir(parents=True)
-    environment = {**os.environ, "PYTHON": "echo", "DATASET": "shapes", "CFG": "tiny"}
-    for content, skipped in ((None, False), ({"finished": False}, False), ({"finished": True}, True), ({}, True)):
+    stand_in = tmp_path / "python"  # shows the command of a run, but does read results
+    stand_in.write_text(f'#!/bin/sh\n[ "$1" = -m ] && exec "{sys.executable}" "$@"\necho "$@"\n')
+    stand_in.chmod(0o755)
+    environment = {**os.environ, "PYTHON": str(stand_in), "DATASET": "shapes", "CFG": "tiny", "PYTHONPATH": str(ROOT)}
+    whole = {"metrics": {"accuracy": 80.0}}
+    for content, skipped, words in (
+        (None, False, ""),
+        ({**whole, "finished": False}, False, ""),
+        ({**whole, "finished": True}, True, ""),
+        (whole, True, ""),
+        ({"finished": True}, False, "it has no 'metrics'"),
+    ):
         if content is not None:
             files.write_json(folder / "results.json", content)
-        done = subprocess.run(
-            ["bash", str(scripts / "fscil.sh"), "1"], env=environment, capture_output=True, text=True, check=True
-        )
+        command = ["bash", str(scripts / "fscil.sh"), "1"]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
         assert ("skipped" in done.stdout) == skipped
         assert ("train.py" in done.stdout) == (not skipped)
+        assert words in done.stderr
+    files.write_json(folder / "results.json", {**whole, "version": 3})
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert "its version is 3, and this cocoamix reads versions up to 2" in done.stderr
 
 
 def test_unreadable_test_images_do_not_count(run: Runner) -> None:
@@ -617,7 +629,7 @@ def test_one_context_through_the_sessions(run: Runner, monkeypatch: pytest.Monke
 
 def test_one_context_by_another_path(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     """After each session CoOp-FSCIL is what the context of that session says, on all classes seen."""
-    from cocoamix.trainers.fscil import CoOpFSCIL
+    from cocoamix.trainers.fscil.methods import CoOpFSCIL
 
     seen: list[Any] = []
     original = CoOpFSCIL.test

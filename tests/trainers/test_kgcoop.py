@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from cocoamix import checkpoints
 from cocoamix.clip.templates import dataset_template
+from cocoamix.io import checkpoints
 from tests.conftest import CLASSES, Run, Runner
 from tests.trainers.test_coop import BASE, NEW, context
 
@@ -55,6 +55,7 @@ def test_loss_by_hand(tmp_path: Path, data_root: Path, tiny_config: Path) -> Non
 def test_a_large_weight_holds_the_text_features(tmp_path: Path, data_root: Path, tiny_config: Path) -> None:
     trainer = build(tmp_path, data_root, "KgCoOp", *BASE, "TRAINER.COOP.W", "100.0")
     features, labels = torch.nn.functional.normalize(torch.randn(8, 128), dim=-1), torch.arange(8) % 5
+    trainer.begin_training()  # type: ignore[attr-defined]
     trainer.epoch = trainer.batch_idx = 0
     trainer._optims["prompt_learner"].param_groups[0]["lr"] = 0.002
     distances = [trainer._step(features, labels)["kg"] for _ in range(25)]
@@ -172,7 +173,8 @@ def test_the_method_has_a_template_of_its_own(
     monkeypatch.setitem(templates.VARIANTS[trainer], "EuroSAT", "a drawing of {}.")
     built = build(tmp_path, data_root, trainer, *BASE)
     assert built.templates() == ["a drawing of {}."]
-    torch.testing.assert_close(built.handmade, built.clip.encode_texts([f"a drawing of {one}." for one in CLASSES[:5]]))
+    wanted = built.clip.encode_texts([f"a drawing of {one}." for one in CLASSES[:5]])
+    torch.testing.assert_close(built.general_features(), wanted)
     assert build(tmp_path, data_root, "CoOp", *BASE, "TRAINER.COOP.ENSEMBLE", "uniform").templates() == [
         "a centered satellite photo of {}."
     ]

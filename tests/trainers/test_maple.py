@@ -9,11 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from cocoamix import checkpoints
 from cocoamix.clip import FrozenCLIP, load_clip, tokenize
 from cocoamix.clip.backbones import BACKBONES
-from cocoamix.multimodal import MultiModalPromptLearner
-from cocoamix.prompts import PromptLearner
+from cocoamix.io import checkpoints
+from cocoamix.prompts.context import PromptLearner
+from cocoamix.prompts.multimodal import MultiModalPromptLearner
 from tests.conftest import Run, Runner
 
 BASE = ["DATASET.NUM_SHOTS", "4", "DATASET.SUBSAMPLE_CLASSES", "base"]

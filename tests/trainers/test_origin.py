@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from cocoamix import checkpoints
+from cocoamix.io import checkpoints
 from tests.conftest import Run, Runner
 from tests.trainers.test_coop import BASE, NEW
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from cocoamix.clip import FrozenCLIP
-from cocoamix.prompts import PromptLearner
+from cocoamix.prompts.context import PromptLearner
 from tests.conftest import CLASSES, Runner
 from tests.trainers.test_coop import BASE, context
 from tests.trainers.test_kgcoop import build

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from cocoamix import checkpoints
+from cocoamix.io import checkpoints
 from tests.conftest import Runner
 
 BASE = ["DATASET.NUM_SHOTS", "4", "DATASET.SUBSAMPLE_CLASSES", "base"]

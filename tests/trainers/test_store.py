@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from cocoamix import checkpoints
 from cocoamix.clip import FrozenCLIP
-from cocoamix.clip.layout import Prompts
-from cocoamix.clip.text import TextEncoder
+from cocoamix.clip.packing import Prompts
+from cocoamix.clip.text_encoder import TextEncoder
+from cocoamix.io import checkpoints
 from tests.conftest import Run, Runner
 from tests.trainers.test_resume import Killed
 

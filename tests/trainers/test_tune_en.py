@@ -11,13 +11,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from cocoamix import checkpoints
 from cocoamix.clip import FrozenCLIP, load_clip
 from cocoamix.clip.backbones import BACKBONES
-from cocoamix.conditional import ConditionalPromptLearner
 from cocoamix.errors import UserError
-from cocoamix.generator import make_generator, mix_probabilities, mixture_loss
-from cocoamix.prompts import PromptLearner
+from cocoamix.io import checkpoints
+from cocoamix.prompts.conditional import ConditionalPromptLearner
+from cocoamix.prompts.context import PromptLearner
+from cocoamix.prompts.sample_weighting import make_generator, mix_probabilities, mixture_loss
 from tests.conftest import Run, Runner
 
 SHOTS = ["DATASET.NUM_SHOTS", "4"]
@@ -217,7 +217,7 @@ class TestReadingPrompts:
         return str(tmp_path / "run")
 
     def read(self, clip: FrozenCLIP, folder: str, number: int | None = None) -> PromptLearner:
-        from cocoamix.trainers.trained_prompts import read_prompt
+        from cocoamix.run.trained_prompt import read_prompt
 
         return read_prompt(clip, ["river", "sea or lake"], folder, clip.weights_hash, number)
 

@@ -30,7 +30,7 @@ from dassl.utils import (
 from yacs.config import CfgNode
 
 from cocoamix.errors import UserError
-from cocoamix.progress import progress
+from cocoamix.io.progress import progress
 
 from .writer import open_writer
 

@@ -12,7 +12,7 @@ import torch
 from yacs.config import CfgNode
 
 from cocoamix.errors import UserError
-from cocoamix.files import write_atomically
+from cocoamix.io.files import write_atomically
 
 from .build import EVALUATOR_REGISTRY
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from cocoamix.schedules import SCHEDULES as AVAI_SCHEDS
-from cocoamix.schedules import build_schedule as build_lr_scheduler
+from cocoamix.choices import SCHEDULES
+from cocoamix.run.schedules import build_schedule as build_lr_scheduler
+
+AVAI_SCHEDS = list(SCHEDULES)
 
 __all__ = ["AVAI_SCHEDS", "build_lr_scheduler"]

@@ -17,7 +17,7 @@ import torch
 from PIL import Image
 
 from cocoamix.errors import UserError, nearest
-from cocoamix.files import write_atomically
+from cocoamix.io.files import write_atomically
 
 from .errors import UnknownNameError
 

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from cocoamix import checkpoints
-from cocoamix.files import write_atomically
+from cocoamix.io import checkpoints
+from cocoamix.io.files import write_atomically
 
 from .errors import MissingFileError, UnknownNameError
 from .tools import mkdir_if_missing

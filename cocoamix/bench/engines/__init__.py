@@ -1,0 +1,1 @@
+"""Where runs are executed: on the cores and GPUs of this machine, or on a Slurm cluster."""

@@ -1,0 +1,170 @@
+"""Runs on this machine: several processes at once, on its cores or one for each of its GPUs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from cocoamix.bench.ledger import Ledger
+from cocoamix.bench.runs import Run
+from cocoamix.bench.view import View
+from cocoamix.errors import UserError
+
+from .process import DONE, FAILED, LEFT_OUT, Outcome, Process
+from .signals import interrupted_by_signals
+from .warm import can_fork
+
+_MOST_BY_DEFAULT = 8  # processes on cores; each holds a model in memory
+_POLL = 0.1  # seconds
+
+
+@dataclass(frozen=True)
+class Slots:
+    """Places for processes."""
+
+    jobs: int
+    threads: int  # of each process
+    gpus: tuple[str, ...] = ()
+    hidden: bool = False  # GPUs that the machine may have are not to be used
+
+    def environment(self, slot: int) -> dict[str, str]:
+        """Return the variables of a process in a slot."""
+        # A number that the user has set for all processes is kept.
+        found = {} if "OMP_NUM_THREADS" in os.environ else {"OMP_NUM_THREADS": str(self.threads)}
+        if self.gpus or self.hidden:
+            found["CUDA_VISIBLE_DEVICES"] = self.gpus[slot % len(self.gpus)] if self.gpus else ""
+        return found
+
+    def describe(self) -> str:
+        """Return in words where processes go."""
+        where = f"on GPU {', '.join(self.gpus)}" if self.gpus else f"with {self.threads} thread(s) each"
+        return f"{self.jobs} at a time {where}"
+
+
+def find_slots(jobs: int | None = None, gpus: Sequence[str] | None = None) -> Slots:
+    """Return the slots of this machine. jobs: at a time; gpus: their names, none to use cores alone."""
+    if jobs is not None and jobs < 1:
+        raise UserError(f"-j is {jobs}; at least one run goes at a time.")
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    found = tuple(find_gpus() if gpus is None else gpus)
+    at_once = jobs or len(found) or min(cores, _MOST_BY_DEFAULT)
+    return Slots(at_once, max(1, cores // at_once), found, hidden=gpus is not None and not found)
+
+
+def find_gpus() -> list[str]:
+    """Return the GPUs that may be used: what CUDA_VISIBLE_DEVICES names, else all that the driver lists."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return [one.strip() for one in visible.split(",") if one.strip() not in ("", "-1")]
+    if shutil.which("nvidia-smi") is None:
+        return []
+    listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True)
+    lines = [line for line in listed.stdout.splitlines() if line.startswith("GPU ")] if not listed.returncode else []
+    return [str(number) for number in range(len(lines))]
+
+
+def run_local(
+    runs: Sequence[Run],
+    command: Sequence[str],
+    ledger: Ledger,
+    slots: Slots,
+    view: View,
+    done: Sequence[Run] = (),
+    warm: bool = False,
+) -> list[Outcome]:
+    """Do the runs and return how each ended.
+
+    done: runs of the plan that were finished before. warm: command is our own train.py, which may be forked.
+    A signal to stop ends the processes and raises KeyboardInterrupt.
+    """
+    start = partial(Process, command=command, ledger=ledger, warm=warm and can_fork(slots.gpus))
+    work = _Work(runs, start, slots, view, done)
+    with interrupted_by_signals() as stop_hearing:
+        try:
+            while work.waiting or work.running:
+                work.step()
+                time.sleep(_POLL)
+        finally:
+            stop_hearing()  # the processes are ended in peace
+            work.stop()
+    return work.outcomes
+
+
+class _Work:
+    """What waits, what goes on and what has ended."""
+
+    def __init__(
+        self,
+        runs: Sequence[Run],
+        start: Callable[..., Process],
+        slots: Slots,
+        view: View,
+        done: Sequence[Run],
+    ) -> None:
+        self.waiting = list(runs)
+        self.running: dict[int, Process] = {}
+        self.outcomes: list[Outcome] = []
+        self._begin, self._slots, self._view = start, slots, view
+        self._warm = {part for run in done for part in run.stored}  # of the feature store
+        self._lost: dict[Path, str] = {}  # folders of runs that failed or were left out, and their names
+
+    def step(self) -> None:
+        """Take in what has ended and start what can be."""
+        for slot, process in list(self.running.items()):
+            outcome = process.poll()
+            if outcome is not None:
+                del self.running[slot]
+                self._take(outcome)
+        for run in [one for one in self.waiting if any(folder in self._lost for folder in one.needs)]:
+            self.waiting.remove(run)
+            first = next(self._lost[folder] for folder in run.needs if folder in self._lost)
+            self._take(Outcome(run, LEFT_OUT, f"it needs {first}"))
+        for slot in range(self._slots.jobs):
+            if slot not in self.running:
+                self._start(slot)
+        self._view.tick(self._progress())
+
+    def stop(self) -> None:
+        """End all processes."""
+        for process in self.running.values():
+            process.stop()
+        for process in self.running.values():
+            process.end()
+        self.running.clear()
+
+    def _start(self, slot: int) -> None:
+        ready = self._ready()
+        if not ready:
+            return
+        run = min(ready, key=lambda one: self._fills_twice(one))  # the first of the least
+        self.waiting.remove(run)
+        try:
+            self.running[slot] = self._begin(run, environment=self._slots.environment(slot))
+        except UserError as error:
+            self._take(Outcome(run, FAILED, str(error)))
+
+    def _ready(self) -> list[Run]:
+        blocked = {run.folder for run in self.waiting} | {process.run.folder for process in self.running.values()}
+        return [run for run in self.waiting if not blocked.intersection(run.needs)]
+
+    def _fills_twice(self, run: Run) -> int:
+        """Return how much of the feature store a run would fill that another one is filling now."""
+        filling = {part for process in self.running.values() for part in process.run.stored} - self._warm
+        return len(run.stored & filling)
+
+    def _take(self, outcome: Outcome) -> None:
+        self.outcomes.append(outcome)
+        if outcome.status == DONE:
+            self._warm |= outcome.run.stored
+        else:
+            self._lost[outcome.run.folder] = outcome.run.name
+        self._view.ended(outcome, self._progress())
+
+    def _progress(self) -> list[tuple[Run, float]]:
+        return [(process.run, process.seconds) for process in self.running.values()]

@@ -1,0 +1,353 @@
+"""Runs on a Slurm cluster, through submitit: an array of jobs, requeued when they are preempted or time out.
+
+A job does the runs that hang together, a training and the evaluations of its model, one after the other. So no job
+waits for another, and one that is requeued goes on with the first run that is not finished.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from tqdm import tqdm
+
+from cocoamix.bench.ledger import Ledger, read_results, read_stamp
+from cocoamix.bench.runs import Run
+from cocoamix.bench.view import View
+from cocoamix.errors import UserError
+
+from .process import DONE, FAILED, LEFT_OUT, Outcome, Process
+from .signals import interrupted_by_signals
+from .slurm_queue import UNKNOWN, Watch, ask, cancel
+
+# What submitit calls by the same name on every cluster, and what it adds to sbatch's options.
+_GENERAL = ("timeout_min", "mem_gb", "gpus_per_node", "cpus_per_task", "nodes", "tasks_per_node", "name")
+_SUBMITITS = ("array_parallelism", "signal_delay_s", "setup", "teardown", "srun_args", "use_srun", "stderr_to_stdout")
+_DEFAULTS = {"timeout_min": 240, "cpus_per_task": 4, "name": "cocoamix"}
+_POLL = {"slurm": 5.0, "local": 0.2}  # seconds between two looks for results
+_ASK = 15.0  # seconds between two questions to Slurm
+_SETTLE = 1.0  # seconds in which a signal that ended a run reaches its job too
+_GRACE = 3.0  # seconds in which a job that is to end may be told to requeue itself
+_PATIENCE = 60.0  # seconds that cancelled jobs are given to end
+
+
+class Chain:
+    """What a job does. submitit pickles it, calls it on a node, and calls `checkpoint` before a requeue."""
+
+    def __init__(self, runs: Sequence[Run], command: Sequence[str], ledger: Ledger, threads: int) -> None:
+        self.runs, self.command, self.threads = list(runs), list(command), threads
+        self.ledger = ledger
+        self._process: Process | None = None
+        self._ending = False
+
+    def __call__(self) -> list[Outcome]:
+        """Do the runs that are not finished; return how each ended."""
+        before = signal.signal(signal.SIGTERM, self._told_to_end)
+        try:
+            return self._do_all()
+        finally:
+            signal.signal(signal.SIGTERM, before)
+
+    def _do_all(self) -> list[Outcome]:
+        outcomes: list[Outcome] = []
+        lost: dict[Path, str] = {}
+        for run in self.runs:
+            outcome = self.done_before(run) or self._do(run, lost)
+            outcomes.append(outcome)
+            if outcome.status != DONE:
+                lost[run.folder] = run.name
+        return outcomes
+
+    def done_before(self, run: Run) -> Outcome | None:
+        """Return the outcome of a run that this job finished before it was requeued."""
+        results, seconds = read_results(run.folder), read_stamp(run.folder).get("seconds")
+        if results is None or not isinstance(seconds, (int, float)) or not self.ledger.is_stamped(run):
+            return None
+        return Outcome(run, DONE, seconds=seconds, accuracy=results.metrics["accuracy"])
+
+    def _do(self, run: Run, lost: dict[Path, str]) -> Outcome:
+        needed = [lost[folder] for folder in run.needs if folder in lost]
+        if needed:
+            return Outcome(run, LEFT_OUT, f"it needs {needed[0]}")
+        if self._ending:
+            self._leave()
+        print(f"{run.name}: {run.folder}", flush=True)
+        try:
+            self._process = Process(run, self.command, self.ledger, {"OMP_NUM_THREADS": str(self.threads)})
+            outcome = self._process.wait()
+            if outcome.status != DONE:
+                time.sleep(_SETTLE)
+                if self._ending:
+                    self._leave()
+            return outcome
+        except UserError as error:
+            return Outcome(run, FAILED, str(error))
+        except BaseException:
+            self._stop()
+            raise
+        finally:
+            self._process = None
+
+    def _told_to_end(self, number: int, frame: FrameType | None) -> None:
+        """Take note that Slurm ends the job, to requeue or to cancel it. Its processes have got the signal too."""
+        print(f"This job is told to end ({signal.Signals(number).name}).", flush=True)
+        self._ending = True
+        if self._process is not None:
+            self._process.stop()
+
+    def _leave(self) -> None:
+        """End without a result, which would tell the runner that nothing comes after it.
+
+        A requeued job goes on; a cancelled one is known to Slurm.
+        """
+        time.sleep(_GRACE)  # here submitit's signal may come, requeue the job and exit
+        sys.exit(128 + signal.SIGTERM)
+
+    def _stop(self) -> None:
+        if self._process is not None:
+            self._process.stop()
+            self._process.end()
+
+    def checkpoint(self) -> Any:
+        """Stop the current run, which goes on from its last whole epoch in the requeued job."""
+        import submitit
+
+        self._stop()
+        return submitit.helpers.DelayedSubmission(Chain(self.runs, self.command, self.ledger, self.threads))
+
+
+def chains(runs: Sequence[Run]) -> list[list[Run]]:
+    """Return the runs grouped by what they need of each other, in their order."""
+    group: dict[Path, list[Run]] = {}
+    for run in runs:
+        together = [run]
+        for folder in run.needs:
+            if folder in group and group[folder] is not together:
+                together = group[folder] + [one for one in together if one not in group[folder]]
+        order = {one.folder: place for place, one in enumerate(runs)}
+        together.sort(key=lambda one: order[one.folder])
+        for one in together:
+            group[one.folder] = together
+    return list({id(one): one for one in group.values()}.values())
+
+
+def read_options(given: Sequence[str]) -> dict[str, Any]:
+    """Return the options of a cluster from KEY=VALUE texts."""
+    options: dict[str, Any] = dict(_DEFAULTS)
+    for text in given:
+        key, equals, value = text.partition("=")
+        if not (key and equals):
+            raise UserError(f"--slurm {text}: write KEY=VALUE, such as partition=gpu or gpus_per_node=1.")
+        options[key.replace("-", "_")] = int(value) if value.isdigit() else value
+    return options
+
+
+def run_slurm(
+    runs: Sequence[Run], command: Sequence[str], ledger: Ledger, options: dict[str, Any], folder: Path, view: View
+) -> list[Outcome]:
+    """Hand the runs to the cluster, wait for them, and return how each ended.
+
+    options: `cluster` is slurm, or local to try things without one; `array_parallelism` bounds the jobs at a time.
+    folder: where the scripts and logs of the jobs are kept, beside those of earlier starts.
+    """
+    cluster = options.get("cluster", "slurm")
+    executor = _executor(options, folder)
+    bare = Ledger(ledger.disposable)  # a node need not compare settings, and functions do not travel
+    work = _still_queued(runs, folder.parent) if cluster == "slurm" else []
+    taken = {run.folder for _, chain in work for run in chain.runs}
+    left = [run for run in runs if run.folder not in taken]
+    if work:
+        numbers = ", ".join(job.job_id for job, _ in work)
+        print(f"Still in the queue from an earlier start, and waited for: {numbers}")
+    new = [Chain(group, command, bare, int(options["cpus_per_task"])) for group in chains(left)]
+    with interrupted_by_signals():
+        if new:
+            jobs = _submit(executor, new)
+            print(f"{len(jobs)} jobs are submitted ({jobs[0].job_id} to {jobs[-1].job_id}); their logs are in {folder}")
+            work += list(zip(jobs, new, strict=True))
+        sys.stdout.flush()
+        return _watch(work, {run.folder for run in runs}, view, cluster)
+
+
+def _submit(executor: Any, work: Sequence[Chain]) -> list[Any]:
+    _let_nodes_find_us()
+    try:
+        with executor.batch():
+            return [executor.submit(chain) for chain in work]
+    except Exception as error:  # submitit's own errors, and those of sbatch
+        raise UserError(f"The jobs could not be submitted: {error}") from error
+
+
+def _executor(options: dict[str, Any], folder: Path) -> Any:
+    try:
+        import submitit
+    except ImportError:
+        raise UserError("--engine slurm needs submitit: pip install 'cocoamix[slurm]' or submitit itself.") from None
+    cluster = options.get("cluster", "slurm")
+    if cluster not in _POLL:
+        raise UserError(f"--slurm cluster={cluster} is not known; it is slurm or local.")
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        executor = submitit.AutoExecutor(folder=str(folder), cluster=cluster, slurm_max_num_timeout=100)
+        executor.update_parameters(**_parameters(options))
+    except (AssertionError, NameError, RuntimeError, TypeError, ValueError) as error:
+        raise UserError(f"The cluster does not take the options of --slurm: {error}") from error
+    return executor
+
+
+def _parameters(options: dict[str, Any]) -> dict[str, Any]:
+    """Return options as submitit takes them. What it does not know itself goes to sbatch as it is."""
+    given = {key: value for key, value in options.items() if key != "cluster"}
+    found = {key: given.pop(key) for key in _GENERAL if key in given}
+    own = {key: given.pop(key) for key in _SUBMITITS if key in given}
+    own["srun_args"] = shlex.split(str(own.get("srun_args", "")))
+    # From 22.05 on srun does not take this from sbatch: where tasks are bound to cores, all threads would share one.
+    own["srun_args"].insert(0, f"--cpus-per-task={options['cpus_per_task']}")
+    for key in ("setup", "teardown"):  # lines of the script
+        if key in own:
+            own[key] = [str(own[key])]
+    # A cluster may not requeue by default, and then refuses it to a job that times out.
+    own["additional_parameters"] = {"requeue": True, **given}
+    return {**found, **{f"slurm_{key}": value for key, value in own.items()}}
+
+
+def _let_nodes_find_us() -> None:
+    """Put this package on the path of the jobs, which inherit the environment."""
+    place = str(Path(__file__).resolve().parents[3])
+    paths = [one for one in os.environ.get("PYTHONPATH", "").split(os.pathsep) if one and one != place]
+    os.environ["PYTHONPATH"] = os.pathsep.join([place, *paths])
+
+
+# ---------------------------------------------------------------------- an earlier start
+
+
+def _still_queued(runs: Sequence[Run], folder: Path) -> list[tuple[Any, Chain]]:
+    """Return the jobs of earlier starts that do some of the runs, now or when their turn comes.
+
+    folder: of the earlier starts' folders. The runner may have been killed, or another one may be waiting for them.
+    """
+    import submitit
+
+    ending = "_submitted.pkl"
+    paths = {path.name.removesuffix(ending): path for path in folder.glob(f"*/*{ending}")}
+    paths = {number: path for number, path in paths.items() if not list(path.parent.glob(f"{number}_0_result.pkl"))}
+    entries = ask(paths)
+    if entries is None:
+        raise UserError("Slurm does not answer (squeue): jobs of an earlier start may be in the queue. Try again.")
+    wanted = {run.folder: run for run in runs}
+    found: list[tuple[Any, Chain]] = []
+    for number, path in paths.items():
+        entry = entries.get(number)
+        # Numbers come again after years: the script tells whether it is ours.
+        if entry is None or entry.is_over or entry.script.parent != path.parent.resolve():
+            continue
+        try:
+            chain: Any = submitit.helpers.DelayedSubmission.load(path).function
+            other = [one for one in chain.runs if wanted.get(one.folder, one) != one]
+            known = isinstance(chain, Chain)
+        except Exception:  # whatever older code wrote
+            known, other = False, []
+        if not known or other:
+            raise UserError(
+                f"The job {number} of an earlier start is still in the queue and writes results of other settings to "
+                f"the same folders. Wait for it, or cancel it: scancel {number}"
+            )
+        if any(one.folder in wanted for one in chain.runs):
+            found.append((submitit.SlurmJob(path.parent, number), chain))
+    taken = {one.folder: job.job_id for job, chain in found for one in chain.runs}
+    for run in runs:
+        waits = [taken[one] for one in run.needs if one in taken and run.folder not in taken]
+        if waits:
+            raise UserError(
+                f"{run.name} needs a run at which the job {waits[0]} of an earlier start is at work. Wait for it, or "
+                f"cancel it: scancel {waits[0]}"
+            )
+    return found
+
+
+# ---------------------------------------------------------------------- waiting
+
+
+def _watch(work: Sequence[tuple[Any, Chain]], wanted: set[Path], view: View, cluster: str) -> list[Outcome]:
+    """Wait for the jobs; cancel those that are left if something interrupts this."""
+    left = list(work)
+    outcomes: list[Outcome] = []
+    queue = Watch([job.job_id for job, _ in work], _ASK, _say) if cluster == "slurm" else None
+    try:
+        while left:
+            if queue is not None:
+                queue.look()
+            for job, chain in list(left):
+                found = _look(job, chain, queue)
+                if found is None:
+                    continue
+                left.remove((job, chain))
+                for outcome in found:
+                    if outcome.run.folder in wanted:
+                        outcomes.append(outcome)
+                        view.ended(outcome, [])
+            view.tick([])
+            time.sleep(_POLL[cluster] if left else 0)
+    except BaseException:
+        _cancel([job for job, _ in left], cluster)
+        raise
+    return outcomes
+
+
+def _say(text: str) -> None:
+    tqdm.write(text, file=sys.stderr)  # above the bar, if there is one
+
+
+def _cancel(jobs: Sequence[Any], cluster: str) -> None:
+    if cluster == "slurm":
+        _say(f"{len(jobs)} jobs are cancelled.")
+        cancel([job.job_id for job in jobs], _PATIENCE)
+    else:
+        for job in jobs:
+            job.cancel(check=False)
+
+
+def _look(job: Any, chain: Chain, queue: Watch | None) -> list[Outcome] | None:
+    """Return how the runs of a job ended, or None while it goes on."""
+    if queue is None and not job.done():
+        return None
+    if queue is None or _shows_result(job):
+        try:
+            found: list[Outcome] = job.result()
+            return found
+        except Exception as error:  # whatever ended the job
+            return _lost(job, chain, _last_words(str(error)) or job.state)
+    if not queue.is_over(job.job_id):
+        return None
+    state = queue.state(job.job_id)
+    said = _last_words(job.stderr() or "") if state in ("COMPLETED", "FAILED", UNKNOWN) else ""  # others say it all
+    return _lost(job, chain, f"{state}, {said}" if said else state)
+
+
+def _shows_result(job: Any) -> bool:
+    folder: Path = job.paths.folder
+    with contextlib.suppress(OSError):
+        folder.chmod(folder.stat().st_mode)  # lets network file systems forget what they remember of the folder
+    return bool(job.paths.result_pickle.exists())
+
+
+def _lost(job: Any, chain: Chain, why: str) -> list[Outcome]:
+    """Return what is known of the runs of a job that died."""
+    reason = f"job {job.job_id} ended: {why} (log: {job.paths.stderr})"
+    return [chain.done_before(run) or Outcome(run, FAILED, reason) for run in chain.runs]
+
+
+def _last_words(text: str) -> str:
+    """Return the last line that says something: of a trace that submitit sets in rules, the line before the rule."""
+    lines = [line.strip() for line in text.splitlines()]
+    rules = [place for place, line in enumerate(lines) if line and not line.strip("-")]
+    said = [line for line in (lines[: rules[-1]] if len(rules) > 1 else lines) if line]
+    return said[-1] if said else ""

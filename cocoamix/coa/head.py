@@ -1,0 +1,30 @@
+"""The mixture in one evaluation: which class takes which weight, centring, and the scale of the logits."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .mixture import share_one_pi
+from .weights import CoAWeights
+
+
+class MixtureHead:
+    """Mixes the similarities of the hand-crafted and the learned prompts in one label space.
+
+    owner: (C,) number of the prompt that was trained on each class, 0 for none.
+    centre: whether similarities are centred where classes have different weights.
+    temperature: of the whole mixture, if not CLIP's or the learned one.
+    """
+
+    def __init__(self, weights: CoAWeights, owner: Tensor, centre: bool, temperature: float | None = None) -> None:
+        self.weights, self.owner = weights, owner
+        self.mixed = bool((owner != owner[0]).any())
+        self.pi = weights.pi(owner)
+        self.centred = centre and not share_one_pi(self.pi)
+        self._factor = 1.0 if temperature is None else 1 / (temperature * weights.logit_scale)
+
+    def logits(self, *similarities: Tensor) -> Tensor:
+        """Return the (B, C) logits of (B, C) similarities of each prompt, the hand-crafted one first."""
+        logits = self.weights.logits(torch.stack(similarities), self.owner, self.mixed, self.centred)
+        return logits if self._factor == 1 else logits * self._factor

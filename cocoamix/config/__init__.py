@@ -1,0 +1,16 @@
+"""The configuration: the table of keys and what is derived from it, merging, and the files that are shipped."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["extend_cfg"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import `extend_cfg` when it is asked for: the report reads roles of keys without yacs and yaml."""
+    if name == "extend_cfg":
+        from .defaults import extend_cfg
+
+        return extend_cfg
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,163 @@
+"""The kinds of values that a key allows. Each refuses others with one sentence, and describes itself in a few words."""
+
+from __future__ import annotations
+
+import math
+import string
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from cocoamix.errors import UserError, check_choice
+
+
+class Allowed(Protocol):
+    """What a key allows, beyond the type of its default."""
+
+    def check(self, name: str, value: Any) -> None:
+        """Refuse a value of the key `name`."""
+
+    def describe(self) -> str:
+        """Return the allowed values in Markdown, for docs/KEYS.md."""
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """One of some texts or numbers."""
+
+    values: tuple[Any, ...]
+
+    def check(self, name: str, value: Any) -> None:
+        check_choice(name, value, self.values)
+
+    def describe(self) -> str:
+        return ", ".join(show(value) for value in self.values)
+
+
+@dataclass(frozen=True)
+class Range:
+    """A number between two bounds, both included."""
+
+    least: float
+    most: float = math.inf
+
+    def check(self, name: str, value: Any) -> None:
+        if not self.least <= value <= self.most:
+            limit = "" if self.most == math.inf else f" and at most {self.most}"
+            raise UserError(f"{name} is {value}; it must be at least {self.least}{limit}.")
+
+    def describe(self) -> str:
+        if self.least == self.most:
+            return f"{self.least}"
+        return f"at least {self.least}" if self.most == math.inf else f"{self.least} to {self.most}"
+
+
+@dataclass(frozen=True)
+class AutoOr:
+    """`auto`, or a number. unit: what is counted."""
+
+    numbers: Range
+    unit: str
+
+    def check(self, name: str, value: Any) -> None:
+        if isinstance(value, str):
+            check_choice(name, value, ("auto", f"a number of {self.unit}"))
+        else:
+            self.numbers.check(name, value)
+
+    def describe(self) -> str:
+        return f"`auto`, or a number, {self.numbers.describe()}"
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """A list of so many numbers, none below 0.
+
+    ascending: none is smaller than the one before. divisor: images are divided by them.
+    """
+
+    count: int
+    ascending: bool = False
+    divisor: bool = False
+
+    def check(self, name: str, value: Any) -> None:
+        if len(value) != self.count or not all(isinstance(one, (int, float)) and one >= 0 for one in value):
+            raise UserError(f"{name} is {value}; it must be {self.count} numbers.")
+        if self.ascending and list(value) != sorted(value):
+            raise UserError(f"{name} is {value}; the smaller share comes first.")
+        if self.divisor and 0 in value:
+            raise UserError(f"{name} is {value}; images cannot be divided by 0.")
+
+    def describe(self) -> str:
+        return f"{self.count} numbers, " + ("above 0" if self.divisor else "at least 0")
+
+
+@dataclass(frozen=True)
+class Texts:
+    """A list of texts."""
+
+    def check(self, name: str, value: Any) -> None:
+        for one in value:
+            if not isinstance(one, str):
+                raise UserError(f"{name} holds {one!r}, which is {kind(one)}; texts are expected.")
+
+    def describe(self) -> str:
+        return "list of texts"
+
+
+@dataclass(frozen=True)
+class Template:
+    """A template of a prompt, or several."""
+
+    def check(self, name: str, value: Any) -> None:
+        given: Sequence[Any] = [value] if isinstance(value, str) else value
+        if not given:
+            raise UserError(f"{name} is empty. Give a text, several, or dataset.")
+        for template in given:
+            if template != "dataset" and not _has_one_place(template):
+                raise UserError(
+                    f"{name} holds {template!r}, which needs one {{}} for the class name and no other braces."
+                )
+
+    def describe(self) -> str:
+        return "`dataset`, a text with one `{}`, or a list of them"
+
+
+def _has_one_place(text: object) -> bool:
+    """Tell whether a text has one place for a name, as `str.format` reads it."""
+    if not isinstance(text, str):
+        return False
+    try:
+        places = [place for _, *place in string.Formatter().parse(text) if place[0] is not None]
+    except ValueError:
+        return False
+    return places == [["", "", None]]
+
+
+@dataclass(frozen=True)
+class Only:
+    """A key of another code base that is known so that its configurations load, and has no effect here.
+
+    because: why any other value is refused, and the way out.
+    """
+
+    value: Any
+    because: str
+
+    def check(self, name: str, value: Any) -> None:
+        if value != self.value:
+            raise UserError(f"{name} is {value!r}, but {self.because}")
+
+    def describe(self) -> str:
+        return f"only {show(self.value)}"
+
+
+def show(value: Any) -> str:
+    """Return a value in Markdown, as a configuration writes it."""
+    return '`""`' if value == "" else f"`{value}`"
+
+
+def kind(value: Any) -> str:
+    """Name the type of a value as a person would."""
+    kinds = {bool: "a truth value", int: "a whole number", float: "a number", str: "a text"}
+    return kinds.get(type(value), "a list")

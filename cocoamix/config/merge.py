@@ -1,0 +1,103 @@
+"""Merging configuration files, flags and options, with one sentence for what cannot be merged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import yaml
+from yacs.config import CfgNode
+
+from cocoamix.errors import UserError, nearest
+
+from .allowed import kind
+from .roles import find
+from .settings import flatten, literal
+from .shipped import locate
+
+
+def merge_file(cfg: CfgNode, path: str) -> None:
+    """Merge a YAML file, refusing unknown keys and values of the wrong type by name."""
+    file = locate(path)
+    if not file.is_file():
+        siblings = [str(other) for other in file.parent.glob("*.yaml")] if file.parent.is_dir() else []
+        raise UserError(f"There is no configuration file {path}.{nearest(path, siblings)}")
+    try:
+        content = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is not valid YAML: {error}") from error
+    if not isinstance(content, dict):
+        raise UserError(f"{path} is not a configuration: its top level is {type(content).__name__}, not keys.")
+    for key, value in flatten(content).items():
+        _set(cfg, key, value, path)
+
+
+def merge_told(cfg: CfgNode, told: Mapping[str, Any], origin: str) -> None:
+    """Merge what a run of any version tells of its settings, as nested or dotted keys; others than today's are left."""
+    known = flatten(cfg)
+    for key, value in flatten(told).items():
+        if key in known:
+            _set(cfg, key, value, origin)
+
+
+def merge_options(cfg: CfgNode, options: Sequence[str]) -> None:
+    """Merge trailing `KEY VALUE` pairs of a command line."""
+    flags = [option for option in options if option.startswith("--")]
+    if flags:
+        raise UserError(f"{flags[0]} comes after KEY VALUE pairs, where it is not read. Put it before them.")
+    if len(options) % 2:
+        raise UserError(f"The options at the end are KEY VALUE pairs, but {options[-1]!r} has no value.")
+    for key, text in zip(options[::2], options[1::2], strict=True):
+        value = literal(text)
+        if isinstance(value, (dict, set)):
+            value = text  # the template "{}" is a text: no key takes either
+        _set(cfg, key, value, "the command line")
+
+
+def merge_value(cfg: CfgNode, key: str, value: Any) -> None:
+    """Merge the value of a named flag."""
+    _set(cfg, key, value, "the command line")
+
+
+def _set(cfg: CfgNode, key: str, value: Any, origin: str) -> None:
+    """Set one key, which must exist, to a value of its type."""
+    *path, leaf = key.split(".")
+    node = cfg
+    for name in path:
+        if name not in node or not isinstance(node[name], CfgNode):
+            raise _unknown(cfg, key, origin)
+        node = node[name]
+    if leaf in node and isinstance(node[leaf], CfgNode):
+        if value is None:  # an empty section of a file
+            return
+        raise UserError(f"{origin} sets {key} to {value!r}, but {key} is a section with keys of its own.")
+    if leaf not in node:
+        raise _unknown(cfg, key, origin)
+    node[leaf] = _coerce(key, node[leaf], value, origin)
+
+
+def _unknown(cfg: CfgNode, key: str, origin: str) -> UserError:
+    known = list(flatten(cfg))
+    return UserError(f"{origin} sets {key}, which is no configuration key.{nearest(key, known)}")
+
+
+def _coerce(key: str, default: Any, value: Any, origin: str) -> Any:
+    """Return `value` in the type of `default`, as yacs would, or in another that the key takes; refuse the rest."""
+    declared = find(key)
+    if declared.ours:
+        default = declared.default  # an earlier file may have set a value of another type that the key takes
+    if isinstance(value, str) and not isinstance(default, str):
+        value = literal(value)  # YAML leaves "(224, 224)" and "1e-5" as text
+    if isinstance(value, tuple) and list in declared.also:
+        value = list(value)
+    if type(value) in declared.also:
+        return value
+    if isinstance(default, (list, tuple)) and isinstance(value, (list, tuple)):
+        return type(default)(value)
+    if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if type(value) is not type(default):
+        raise UserError(
+            f"{origin} sets {key} to {value!r}, which is {kind(value)}; {kind(default)} like {default!r} is expected."
+        )
+    return value

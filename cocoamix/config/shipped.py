@@ -1,0 +1,68 @@
+"""The configurations that come with the package: finding one by name, and copying them out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from cocoamix.errors import UserError, nearest
+from cocoamix.io.files import write_atomically
+
+PREFIX = "cocoamix:"
+_KINDS = ("", "trainers/", "datasets/")  # what may be left out of a name
+
+
+def folder() -> Path:
+    """Return the folder of the configurations: in the installed package, or at the top of a source tree."""
+    package = Path(__file__).resolve().parents[1]
+    for place in (package / "configs", package.parent / "configs"):
+        if (place / "trainers").is_dir():
+            return place
+    raise UserError(f"The configurations are missing from {package}. Install the package again.")
+
+
+def names() -> list[str]:
+    """Return every configuration as `trainers/<Trainer>/<name>.yaml` or `datasets/<name>.yaml`."""
+    place = folder()
+    return sorted(path.relative_to(place).as_posix() for path in place.rglob("*.yaml"))
+
+
+def locate(path: str) -> Path:
+    """Return the file that `cocoamix:CoOp/vit_b16.yaml` names; any other path stays as it is."""
+    if not path.startswith(PREFIX):
+        return Path(path)
+    name, known = path.removeprefix(PREFIX), names()
+    for kind in _KINDS:
+        if kind + name in known:
+            return folder() / (kind + name)
+    short = [one.removeprefix("trainers/") for one in known]
+    raise UserError(
+        f"There is no configuration {path} in the package.{nearest(name, short)} "
+        "`python -m cocoamix.plugin --configs DIR` copies all of them to DIR."
+    )
+
+
+def copy_out(target: Path, trainers: Sequence[str] = ()) -> tuple[list[Path], list[Path]]:
+    """Copy the configurations below `target`, in CoOp's layout; return what was written and what was left alone.
+
+    trainers: of these trainers only, without the datasets'. A file that is there and differs stays as it is.
+    """
+    available = sorted({name.split("/")[1] for name in names() if name.startswith("trainers/")})
+    for trainer in trainers:
+        if trainer not in available:
+            known = ", ".join(available)
+            raise UserError(f"There are no configurations of {trainer}.{nearest(trainer, available)} Known: {known}.")
+    chosen = [name for name in names() if not trainers or name.startswith(tuple(f"trainers/{t}/" for t in trainers))]
+    written, kept = [], []
+    for name in chosen:
+        content, file = (folder() / name).read_bytes(), target / name
+        if file.exists():
+            if not file.is_file() or file.read_bytes() != content:
+                kept.append(file)
+            continue
+        try:
+            write_atomically(file, lambda out, content=content: out.write(content))  # type: ignore[misc]
+        except OSError as error:
+            raise UserError(f"{file} cannot be written: {error.strerror}.") from error
+        written.append(file)
+    return written, kept

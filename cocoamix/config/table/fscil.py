@@ -1,0 +1,66 @@
+"""Keys of class-incremental learning."""
+
+from __future__ import annotations
+
+from cocoamix import choices
+from cocoamix.config.allowed import OneOf, Range
+from cocoamix.config.key import HIDDEN, RUN, TRAINING_ONLY, Key
+
+from .section import Section
+
+FSCIL = (
+    Key("FSCIL.BASE", "Classes of session 0, with all their images.", default=60, allowed=Range(1), role=RUN),
+    Key("FSCIL.WAY", "Classes of each later session.", default=5, allowed=Range(1), role=RUN),
+    Key(
+        "FSCIL.SHOTS",
+        "Images of each class of a later session.",
+        default=5,
+        allowed=Range(1),
+        role=TRAINING_ONLY,
+    ),
+    Key(
+        "FSCIL.SPLIT",
+        "Which images these are: `cec` (published, of CIFAR-100) or `random` (by the seed); `auto` is `cec` where "
+        "there are published ones.",
+        default="auto",
+        allowed=OneOf(choices.SESSION_SPLITS),
+        role=TRAINING_ONLY,
+    ),
+    Key(
+        "FSCIL.LAST_SESSION",
+        "Train, or evaluate, up to this session; -1 is all.",
+        default=-1,
+        allowed=Range(-1),
+        role=HIDDEN,  # a run may go on to later sessions
+    ),
+    Key(
+        "FSCIL.BASE_WEIGHT_EPOCHS",
+        "`CoCoAMixFSCIL`: epochs of the weights in session 0; 0 trains until they converge.",
+        default=2,
+        allowed=Range(0),
+        role=TRAINING_ONLY,
+    ),
+    Key(
+        "FSCIL.WEIGHT_EPOCHS",
+        "And in each later session. `TRAINER.COCOAMIX.WEIGHT_EPOCHS` is not used.",
+        default=100,
+        allowed=Range(0),
+        role=TRAINING_ONLY,
+    ),
+    Key(
+        "FSCIL.TUNED_CLASSES",
+        "`CoOpFSCIL`: classes of its loss, those of the session or all seen so far.",
+        default="session",
+        allowed=OneOf(choices.TUNED_CLASSES),
+        role=TRAINING_ONLY,
+    ),
+    Key("FSCIL.*", role=TRAINING_ONLY),
+)
+
+SECTIONS = (
+    Section(
+        "Class-incremental sessions",
+        "Of the trainers whose name ends in `FSCIL`: [FSCIL.md](FSCIL.md).",
+        FSCIL,
+    ),
+)

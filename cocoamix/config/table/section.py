@@ -1,0 +1,16 @@
+"""Keys that belong together: a section of docs/KEYS.md."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cocoamix.config.key import Key
+
+
+@dataclass(frozen=True)
+class Section:
+    """A titled part of the table."""
+
+    title: str
+    text: str  # what stands above the keys
+    keys: tuple[Key, ...]

@@ -1,0 +1,1 @@
+"""Image features of the frozen encoder: reading images, encoding them once, and the store."""

@@ -1,0 +1,104 @@
+"""Where the image features of a run come from: the store, or the encoder in every step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from cocoamix.clip.interface import AnyCLIP
+from cocoamix.io.progress import progress
+
+from .extract import FrozenFeatures, Source
+from .images import UNREADABLE, ImageItems
+from .store import default_folder
+from .unreadable import Unreadable
+
+
+@dataclass(frozen=True)
+class StoreSettings:
+    """What CACHE.* and the data settings say of the store.
+
+    dataset: the name below which its features are kept.
+    transform: what random augmentations are made from, for those that do not tell it themselves.
+    """
+
+    mode: str  # off, test, all
+    folder: str
+    dataset: str
+    workers: int
+    transform: str
+
+
+class ImageSource:
+    """Gives the features of images to a trainer.
+
+    raw: as long as the tower gives them, instead of unit vectors.
+    """
+
+    def __init__(self, clip: AnyCLIP, settings: StoreSettings, unreadable: Unreadable, raw: bool = False) -> None:
+        self.clip, self.settings, self.unreadable, self.raw = clip, settings, unreadable, raw
+        self.features: FrozenFeatures | None = None
+        if settings.mode != "off":
+            folder = Path(settings.folder).expanduser() if settings.folder else default_folder()
+            self.features = FrozenFeatures(clip.each(), folder, raw)
+            print(f"Image features are kept in {folder} (CACHE.MODE {settings.mode})")
+
+    def encode(self, inputs: Tensor) -> Tensor:
+        """Return (B, embedding) features of a batch: of images (B, 3, H, W), or of features as they are."""
+        if inputs.dim() == 2:
+            return inputs
+        return self.clip.encode_image_raw(inputs) if self.raw else self.clip.encode_image(inputs)
+
+    def read(self, batch: Mapping[str, Any], device: torch.device) -> tuple[Tensor, Tensor]:
+        """Return the inputs and labels of a batch on a device, and note its unreadable images."""
+        self.unreadable.note(dict(batch.get(UNREADABLE, [])))
+        if "img" not in batch:
+            return torch.empty(0), batch["label"]
+        return batch["img"].to(device, non_blocking=True), batch["label"].to(device, non_blocking=True)
+
+    def show(self, loader: DataLoader[Any], view: int, last: int, part: str, batch_size: int = 0) -> None:
+        """Let a training loader show one view of its images, by features where these are stored.
+
+        last: the last view that the training shows. part: of the store.
+        batch_size: what images are encoded in, if not in batches of the loader.
+        """
+        items = cast(ImageItems, loader.dataset)
+        shown = items.features is not None and view == items.view
+        items.view = view
+        if self.features is None or self.settings.mode != "all" or shown:
+            return
+        self.features.load(self._source(loader, part, batch_size), view, last, self.unreadable.note)
+        loader.num_workers = 0  # nothing is left to do for them
+
+    def batches(
+        self, loader: DataLoader[Any], part: str, device: torch.device, batch_size: int = 0
+    ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Yield inputs and labels of the readable images of a loader, in its order, and which of its items they are."""
+        if self.features is None:
+            for batch in progress(loader, len(loader), "evaluating"):
+                inputs, labels = self.read(batch, device)
+                if len(labels):
+                    yield inputs, labels, batch["index"]
+            return
+        items = cast(ImageItems, loader.dataset)
+        if items.features is None:
+            self.features.load(self._source(loader, part, batch_size), items.view, items.view, self.unreadable.note)
+        good = [index for index, item in enumerate(items.items) if item.impath not in items.unreadable]
+        labels = torch.tensor([items.items[index].label for index in good])
+        features = cast(Tensor, items.features)[good]
+        parts = (side.split(loader.batch_size or 1) for side in (features, labels, torch.tensor(good)))
+        for rows, its, indices in zip(*parts, strict=True):
+            yield rows.to(device), its.to(device), indices
+
+    def _source(self, loader: DataLoader[Any], part: str, batch_size: int) -> Source:
+        # A batch is never larger than the split: that is what the encoder would see in a step.
+        items = cast(ImageItems, loader.dataset)
+        size = batch_size or min(int(loader.batch_size or 1), len(items))
+        settings = self.settings.transform if items.is_random else ""
+        return Source(items, f"{self.settings.dataset}/{part}", size, self.settings.workers, settings)

@@ -1,0 +1,218 @@
+"""The store of frozen image features: encoded once, for every method, subset and start that sees the same picture.
+
+    python -m cocoamix.features.store info [DIR]             what is stored, for which model
+    python -m cocoamix.features.store clear [DIR] [--yes]    delete it
+
+A feature is found by what it depends on. The weights, the package and precision that run them, and the transform name a
+folder; picture (path, size, time of change) and augmentation name a row. Rows are in files that are written whole under
+a name of their own and never changed: several runs may write at once, and a run that is killed leaves nothing that
+another would read.
+Every file carries a checksum; a damaged one is deleted and its pictures are encoded again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import re
+import uuid
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from cocoamix.errors import UserError, run_command
+from cocoamix.io.files import write_atomically, write_json
+
+ABOUT = "about.json"
+KEY_BYTES = 16
+_CHECKSUM = "checksum"
+
+
+def default_folder() -> Path:
+    """Return where features are kept unless CACHE.DIR says otherwise."""
+    given = os.environ.get("COCOAMIX_CACHE")
+    if given:
+        return Path(given).expanduser() / "features"
+    caches = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(caches).expanduser() / "cocoamix" / "features"
+
+
+def make_key(*parts: object) -> bytes:
+    """Return the key of a row: a hash of all that its feature depends on beside the model and the transform."""
+    text = "\x1f".join(str(part) for part in parts)
+    return hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=KEY_BYTES).digest()
+
+
+class FeatureStore:
+    """The features of one model under one transform.
+
+    folder: of all stores.
+    about: what a feature depends on beside the picture; it names the store's own folder.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], about: Mapping[str, Any]) -> None:
+        self.about = dict(about)
+        digest = hashlib.sha256(json.dumps(self.about, sort_keys=True).encode()).hexdigest()[:12]
+        name = str(self.about.get("model", "model")).replace("/", "-").replace("@", "-")
+        self.folder = Path(folder).expanduser() / f"{name}-{digest}"
+        self._broken = False
+
+    def read(self, bucket: str, keys: Sequence[bytes]) -> dict[bytes, Tensor]:
+        """Return the features of `keys` that are stored. bucket: part of the store that they are in, such as `test`."""
+        wanted, found = set(keys), {}
+        for path in sorted(self.folder.joinpath(bucket).glob("*.safetensors")):
+            try:
+                names, features = _read_file(path)
+            except FileNotFoundError:  # cleared in this moment
+                continue
+            except OSError as error:
+                print(f"{path} cannot be read ({error}): its pictures are encoded again")
+                continue
+            except (ValueError, KeyError, SafetensorError) as error:
+                print(f"{path} is damaged ({error}): it is deleted, and its pictures are encoded again")
+                with suppress(OSError):
+                    path.unlink()
+                continue
+            found.update({name: feature for name, feature in zip(names, features, strict=True) if name in wanted})
+        return found
+
+    def write(self, bucket: str, keys: Sequence[bytes], features: Tensor) -> None:
+        """Add rows. Where the disk is full or may not be written, say so once and go on without."""
+        if self._broken or not keys:
+            return
+        try:
+            if not self.folder.joinpath(ABOUT).is_file():
+                write_json(self.folder / ABOUT, self.about)
+            content = _to_bytes(keys, features)
+            path = self.folder / bucket / f"{uuid.uuid4().hex}.safetensors"
+            write_atomically(path, lambda file: file.write(content))
+        except OSError as error:
+            self._broken = True
+            reason = error.strerror or error
+            print(f"Image features cannot be stored in {self.folder} ({reason}): this run goes on without")
+
+
+def _checksum(keys: Tensor, features: Tensor) -> str:
+    total = hashlib.blake2b(f"{features.dtype}{tuple(features.shape)}".encode(), digest_size=16)
+    total.update(keys.numpy().tobytes())
+    total.update(features.numpy().tobytes())
+    return total.hexdigest()
+
+
+def _to_bytes(keys: Sequence[bytes], features: Tensor) -> bytes:
+    table = torch.frombuffer(bytearray(b"".join(keys)), dtype=torch.uint8).view(len(keys), KEY_BYTES)
+    features = features.detach().cpu().contiguous()
+    return save({"keys": table, "features": features}, {_CHECKSUM: _checksum(table, features)})
+
+
+def _read_file(path: Path) -> tuple[list[bytes], Tensor]:
+    with safe_open(path, framework="pt") as file:
+        keys, features = file.get_tensor("keys"), file.get_tensor("features")
+        if (file.metadata() or {}).get(_CHECKSUM) != _checksum(keys, features) or len(keys) != len(features):
+            raise ValueError("its checksum is wrong")
+    raw = keys.numpy().tobytes()
+    return [raw[start : start + KEY_BYTES] for start in range(0, len(raw), KEY_BYTES)], features
+
+
+# ---------------------------------------------------------------------- the command
+
+
+def _stores(folder: Path) -> list[Path]:
+    """Return the stores below a folder: what is described by an about.json whose hash is in its name."""
+    found = []
+    for path in sorted(folder.glob(f"*/{ABOUT}")):
+        try:
+            about = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        if isinstance(about, dict) and FeatureStore(folder, about).folder.name == path.parent.name:
+            found.append(path.parent)
+    return found
+
+
+_OURS = re.compile(r"[0-9a-f]{32}\.safetensors|\.[0-9a-f]{32}\.safetensors\.[0-9a-f]{8}\.part")
+
+
+def _files(store: Path) -> list[Path]:
+    """Return every file of ours in a store, with what a killed writer left."""
+    return [path for path in store.rglob("*") if _OURS.fullmatch(path.name) or path == store / ABOUT]
+
+
+def _rows(path: Path) -> int:
+    try:
+        with safe_open(path, framework="pt") as file:
+            return int(file.get_slice("keys").get_shape()[0])
+    except (OSError, SafetensorError):
+        return 0
+
+
+def info(folder: Path) -> None:
+    """Print what is stored."""
+    stores = _stores(folder)
+    if not stores:
+        print(f"No features are stored in {folder}.")
+    for store in stores:
+        about = json.loads((store / ABOUT).read_text(encoding="utf-8"))
+        files = _files(store)
+        size = sum(path.stat().st_size for path in files) / 1e6
+        print(f"{store.name}: {size:,.1f} MB")
+        for key, value in about.items():
+            print(f"  {key}: {' '.join(str(value).split())}")
+        parts: dict[str, int] = {}
+        for path in files:
+            if path.suffix == ".safetensors":
+                dataset = path.relative_to(store).parts[0]
+                parts[dataset] = parts.get(dataset, 0) + _rows(path)
+        for dataset, count in sorted(parts.items()):
+            print(f"  {dataset}: {count:,} features")
+
+
+def clear(folder: Path, sure: bool) -> None:
+    """Delete all stores below `folder`, and nothing that is not ours."""
+    stores = _stores(folder)
+    if not stores:
+        print(f"No features are stored in {folder}.")
+        return
+    size = sum(path.stat().st_size for store in stores for path in _files(store)) / 1e6
+    if not sure and not _agreed(f"Delete {len(stores)} stores ({size:,.1f} MB) in {folder}? [y/N] "):
+        print("Nothing was deleted.")
+        return
+    for store in stores:
+        for path in sorted(_files(store), key=lambda one: one.name == ABOUT):
+            path.unlink(missing_ok=True)
+        for path in sorted((one for one in [store, *store.rglob("*")] if one.is_dir()), reverse=True):
+            with suppress(OSError):  # there is something else in it
+                path.rmdir()
+    print(f"Deleted {len(stores)} stores ({size:,.1f} MB).")
+
+
+def _agreed(question: str) -> bool:
+    try:
+        return input(question).strip().lower() == "y"
+    except EOFError:
+        raise UserError("There is nobody to ask. Add --yes to delete without asking.") from None
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command."""
+    parser = argparse.ArgumentParser(prog="python -m cocoamix.features", description="The store of image features.")
+    parser.add_argument("action", choices=("info", "clear"))
+    parser.add_argument("folder", nargs="?", help="CACHE.DIR of the runs; by default where runs keep it by default")
+    parser.add_argument("--yes", action="store_true", help="clear without asking")
+    args = parser.parse_args(arguments)
+    folder = Path(args.folder).expanduser() if args.folder else default_folder()
+
+    def act() -> None:
+        if args.folder and not folder.is_dir():
+            raise UserError(f"The folder {folder} does not exist.")
+        info(folder) if args.action == "info" else clear(folder, args.yes)
+
+    return run_command(act, "Stopped.")

@@ -1,0 +1,31 @@
+"""Images that cannot be read: stop at them, or go on without."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cocoamix.errors import UserError
+
+
+class Unreadable(dict[str, str]):
+    """The unreadable images that a run has met, by path, with the reason.
+
+    policy: DATASET.BAD_IMAGES, `stop` or `skip`.
+    """
+
+    def __init__(self, policy: str) -> None:
+        super().__init__()
+        self.policy = policy
+
+    def note(self, found: Mapping[str, str]) -> None:
+        """Stop at unreadable images, or name each once."""
+        fresh = {path: reason for path, reason in found.items() if path not in self}
+        if fresh and self.policy == "stop":
+            shown = "; ".join(f"{path} ({reason})" for path, reason in list(fresh.items())[:3])
+            raise UserError(
+                f"{len(fresh)} unreadable image(s): {shown}. "
+                "Mend or remove them, or set DATASET.BAD_IMAGES skip to go on without."
+            )
+        for path, reason in fresh.items():
+            print(f"Skipping unreadable image {path} ({reason})")
+        self.update(fresh)

@@ -1,0 +1,1 @@
+"""Few-shot class-incremental learning: cutting classes into sessions, the mixture over sessions, metrics."""

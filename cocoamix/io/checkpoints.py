@@ -1,0 +1,149 @@
+"""Checkpoints: written whole or not at all, plain tensors and containers, read without running their code."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from cocoamix.errors import UserError
+
+from .files import write_atomically, write_text
+from .safe_pickle import inert_pickle, is_torchscript
+
+BEST = "model-best.pth.tar"
+POINTER = "checkpoint"  # text file that names the newest checkpoint of a folder
+
+
+def epoch_file(epoch: int) -> str:
+    """Return CoOp's file name for a checkpoint after `epoch` epochs."""
+    return f"model.pth.tar-{epoch}"
+
+
+def save(path: str | os.PathLike[str], content: Mapping[str, Any]) -> None:
+    """Write a checkpoint atomically."""
+    write_atomically(path, lambda file: torch.save(dict(content), file))
+
+
+def point_to(path: Path) -> None:
+    """Name `path` as the newest checkpoint of its folder."""
+    write_text(path.parent / POINTER, path.name + "\n")
+
+
+def load(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read a checkpoint onto the CPU.
+
+    Dassl's own checkpoints pickle a live scheduler, which safe loading refuses. Of those the tensors and plain
+    containers are read, and every other object is replaced by an inert blank; nothing in the file is executed.
+    """
+    if not Path(path).is_file():
+        raise UserError(f"There is no checkpoint at {path}.")
+    try:
+        if is_torchscript(path):
+            raise pickle.UnpicklingError("a TorchScript archive")
+        try:
+            content = torch.load(path, map_location="cpu", weights_only=True)
+        except pickle.UnpicklingError:
+            content = torch.load(path, map_location="cpu", pickle_module=inert_pickle)
+    except Exception as error:  # whatever a damaged file makes of the reader, it is the file that is wrong
+        raise UserError(
+            f"{path} cannot be read as a checkpoint: it is cut short, altered or of another kind."
+        ) from error
+    if not isinstance(content, dict):
+        raise UserError(f"{path} is not a checkpoint: it holds {type(content).__name__}, not names and tensors.")
+    return content
+
+
+def weights_of(content: Mapping[str, Any], path: str | os.PathLike[str]) -> dict[str, Tensor]:
+    """Return the tensors of a checkpoint by name, or of a bare state dict, without `module.` prefixes."""
+    state = content.get("state_dict", content)
+    tensors = {
+        str(key).removeprefix("module."): value
+        for key, value in (state.items() if isinstance(state, Mapping) else ())
+        if isinstance(value, Tensor)
+    }
+    if not tensors:
+        raise UserError(f"{path} is not a checkpoint of a CoOp-style trainer: it has no state_dict with tensors.")
+    return tensors
+
+
+def epochs_of(content: Mapping[str, Any]) -> int:
+    """Return how many epochs a checkpoint has seen; 0 if it does not tell."""
+    epoch = content.get("epoch")
+    return epoch if isinstance(epoch, int) else 0
+
+
+def plain_schedule(schedule: Any) -> dict[str, Any]:
+    """Return the state of a learning-rate schedule without live objects; a warm-up's successor apart."""
+    state = {
+        key: list(value) if isinstance(value, tuple) else value
+        for key, value in vars(schedule).items()
+        if isinstance(value, (int, float, str, bool)) or _numbers(value)
+    }
+    successor = getattr(schedule, "successor", None)
+    return {"own": state, "successor": plain_schedule(successor) if successor is not None else None}
+
+
+def _numbers(value: object) -> bool:
+    return isinstance(value, (list, tuple)) and all(isinstance(item, (int, float)) for item in value)
+
+
+def restore_schedule(schedule: Any, state: Mapping[str, Any]) -> None:
+    """Put the state of `plain_schedule` back into the live schedule and its successor."""
+    vars(schedule).update(state["own"])
+    if state["successor"] is not None:
+        restore_schedule(schedule.successor, state["successor"])
+
+
+def dead_in_kgcoop(state: Mapping[str, Tensor]) -> tuple[str, ...]:
+    """Return the beginnings of keys that KgCoOp's own files hold and its code never uses.
+
+    `meta_net` is alive in CoCoOp's files, which do not have the vectors.
+    """
+    return ("bias_vectors", "meta_net.") if "bias_vectors" in state else ()
+
+
+def load_into(module: nn.Module, state: Mapping[str, Tensor], origin: str, dead: Sequence[str] = ()) -> list[str]:
+    """Load the trained tensors of `state` into `module`; return notes on what was left out.
+
+    Class-name embeddings (`token_*`) are derived from the current class names and never loaded.
+    Keys that begin with one of `dead` are not used and listed; others that `module` lacks belong to another model and
+    are refused, as are keys that `state` lacks.
+    """
+    wanted = {name for name, _ in module.named_parameters()}
+    # Wherever in the model a peer registered them.
+    offered = {key: value for key, value in state.items() if not key.rsplit(".", 1)[-1].startswith("token_")}
+    missing = sorted(wanted - set(offered))
+    if missing:
+        listed = _list(sorted(offered)) or "nothing"
+        raise UserError(f"{origin} lacks {', '.join(missing)} (it holds {listed}): it is of another trainer.")
+    for name, parameter in module.named_parameters():
+        if offered[name].shape != parameter.shape:
+            raise UserError(
+                f"{origin} does not fit: {name} is {_shape(offered[name])} there and {_shape(parameter)} here. "
+                "It was trained on another backbone, another N_CTX or CTX_INIT, or with class-specific contexts (CSC)."
+            )
+    others = sorted(set(offered) - wanted)
+    unused = [key for key in others if key.startswith(tuple(dead))]
+    unknown = [key for key in others if key not in unused]
+    if unknown:
+        raise UserError(
+            f"{origin} also holds {_list(unknown)}, for which this run has no place: it was trained by another "
+            "trainer, or with other settings, such as a larger PROMPT_DEPTH."
+        )
+    module.load_state_dict({name: offered[name] for name in wanted}, strict=False)
+    return [f"{origin} also holds {_list(unused)}, not used here"] if unused else []
+
+
+def _list(names: Sequence[str], most: int = 8) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def _shape(tensor: Tensor) -> str:
+    return " x ".join(str(size) for size in tensor.shape)

@@ -1,0 +1,50 @@
+"""Writing files so that a reader never sees half of one, whenever the writer dies."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any
+
+from cocoamix.errors import UserError
+
+
+def write_atomically(path: str | os.PathLike[str], write: Callable[[IO[bytes]], object]) -> None:
+    """Call `write(file)` on a temporary file beside `path` and move it into place once it is on disk."""
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    # Not `tempfile`: its files are private to the user, which would carry over to `path`.
+    temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.part")
+    try:
+        with temporary.open("xb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """Write a text file atomically."""
+    write_atomically(path, lambda file: file.write(text.encode()))
+
+
+def write_json(path: str | os.PathLike[str], content: Any) -> None:
+    """Write a JSON file atomically, readable and with a final newline."""
+    write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+
+def check_writable(directory: str) -> None:
+    """Refuse an output folder that cannot be written before any work is done."""
+    try:
+        os.makedirs(directory, exist_ok=True)
+        with tempfile.TemporaryFile(dir=directory):
+            pass
+    except OSError as error:
+        raise UserError(f"The output folder {directory} cannot be written: {error.strerror}.") from error

@@ -1,0 +1,110 @@
+"""Learned contexts: [SOS] ctx_1 .. ctx_M class-name "." [EOT], with the context as the only parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from cocoamix.choices import POSITIONS
+from cocoamix.clip import FrozenCLIP, Layout, Prompts, tokenize
+from cocoamix.clip.tokens import encode
+from cocoamix.errors import UserError, check_choice
+
+_STD = 0.02  # of a random context
+
+
+class PromptLearner(nn.Module):
+    """A context in front of, around or behind the class names.
+
+    Parameters and buffers have CoOp's names and shapes, so that checkpoints can be exchanged:
+    `ctx` is (M, width), or (C, M, width) if class-specific; `token_prefix` and `token_suffix` hold the
+    embeddings before and after the context. The context is kept in fp32 whatever the towers compute in.
+    """
+
+    ctx: nn.Parameter
+    token_prefix: Tensor
+    token_suffix: Tensor
+    own: Tensor | None
+    order: Tensor | None
+
+    def __init__(
+        self,
+        clip: FrozenCLIP,
+        classnames: Sequence[str],
+        n_ctx: int = 16,
+        ctx_init: str = "",
+        class_specific: bool = False,
+        position: str = "end",
+        seed: int = 0,
+        pad_to: int = 0,
+    ) -> None:
+        """pad_to: zero vectors are put before fewer words of `ctx_init` than this."""
+        super().__init__()
+        check_choice("CLASS_TOKEN_POSITION", position, POSITIONS)
+        names = [name.replace("_", " ") for name in classnames]
+        words = ctx_init.replace("_", " ").strip()
+        context_tokens = encode(words) if words else ()
+        padding = max(0, pad_to - len(context_tokens)) if words else 0
+        self.n_ctx = padding + len(context_tokens) if words else n_ctx
+        self.n_cls = len(names)
+        self.position = position
+        if self.n_ctx < 1:
+            raise UserError(f"N_CTX is {n_ctx}, but a context has at least one vector.")
+        self.initial_context = " ".join(["X"] * padding + [words]) if words else " ".join(["X"] * self.n_ctx)
+
+        tokens = tokenize([f"{self.initial_context} {name}." for name in names], clip.text.context_length)
+        embeddings = clip.text.embed(tokens.to(clip.device)).detach()
+        if words:
+            context = embeddings[0, 1 : 1 + self.n_ctx].float().clone()
+            context[:padding] = 0
+            context = context.repeat(self.n_cls, 1, 1) if class_specific else context
+        else:
+            shape = (self.n_ctx, clip.text.width)
+            context = torch.empty(self.n_cls, *shape) if class_specific else torch.empty(shape)
+            context.normal_(std=_STD, generator=torch.Generator().manual_seed(seed))
+        self.ctx = nn.Parameter(context.to(clip.device))
+        self.register_buffer("token_prefix", embeddings[:, :1])
+        self.register_buffer("token_suffix", embeddings[:, 1 + self.n_ctx :])
+        lengths = [int(end) + 1 for end in tokens.argmax(dim=-1)]
+        self.length = max(lengths)  # positions beyond are never read
+        # What every prompt begins with: [SOS], and the part of a shared context that stands before the class name.
+        before = 0 if class_specific else self._before_name()
+        self.layout = Layout(1 + before, [length - 1 - before for length in lengths], clip.device)
+        # Behind a shared context only the names are left, and they never change.
+        fixed = not class_specific and position == "end"
+        self.register_buffer("own", self.layout.pack(embeddings).float() if fixed else None, persistent=False)
+        order = None if position == "end" else self._order([len(encode(name)) for name in names]).to(clip.device)
+        self.register_buffer("order", order, persistent=False)
+
+    def _before_name(self) -> int:
+        """Return how many context vectors stand before the class name."""
+        return {"end": self.n_ctx, "middle": self.n_ctx // 2, "front": 0}[self.position]
+
+    def _order(self, name_lengths: Sequence[int]) -> Tensor:
+        """Return (C, length) source positions that move the class name from the end to its place."""
+        before = self._before_name()
+        rows = []
+        for name_length in name_lengths:
+            name = list(range(1 + self.n_ctx, 1 + self.n_ctx + name_length))
+            context = list(range(1, 1 + self.n_ctx))
+            rest = list(range(1 + self.n_ctx + name_length, self.length))
+            rows.append([0, *context[:before], *name, *context[before:], *rest])
+        return torch.tensor(rows)
+
+    def forward(self) -> Prompts:
+        """Return the embedded prompts."""
+        if self.own is not None:
+            return Prompts(torch.cat([self.token_prefix[0].float(), self.ctx]), self.own, self.layout)
+        context = self.ctx if self.ctx.dim() == 3 else self.ctx.expand(self.n_cls, -1, -1)
+        suffix = self.token_suffix[:, : self.length - 1 - self.n_ctx]
+        prompts = torch.cat([self.token_prefix.float(), context, suffix.float()], dim=1)
+        if self.order is not None:
+            prompts = prompts.gather(1, self.order[:, :, None].expand(-1, -1, prompts.shape[-1]))
+        return Prompts.of_embeddings(prompts, self.layout)
+
+
+def as_one(learners: Sequence[PromptLearner]) -> nn.Module:
+    """Return the prompts of all backbones as one module. A single one keeps CoOp's keys in its checkpoint."""
+    return nn.ModuleList(learners) if len(learners) > 1 else learners[0]

@@ -1,0 +1,1 @@
+"""What a report says, before it is rendered: rows, tables, statistics."""

@@ -1,0 +1,370 @@
+"""Which runs make one row of a table: those of one method whose protocol and settings agree.
+
+Runs that differ in more than the seed are never averaged. They become rows of their own, named after what differs.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from cocoamix.config import roles
+from cocoamix.report.names import is_zero_shot, method_name
+from cocoamix.report.readers.runs import Inventory, Problem, Run
+
+from .facts import COMPARABLE, Scope, meaning
+
+_SAME = 0.06  # points; one decimal of a log may hide so much
+
+Cell = tuple[str, str]  # dataset, subset
+
+
+@dataclass
+class Row:
+    """The runs of one method in one table."""
+
+    label: str
+    trainer: str
+    runs: list[Run]
+    cells: dict[Cell, dict[int | None, Run]] = field(default_factory=dict)  # by seed
+
+    def by_seed(self, dataset: str, subset: str) -> dict[int | None, Run]:
+        return self.cells.get((dataset, subset), {})
+
+    @property
+    def datasets(self) -> list[str]:
+        return list(dict.fromkeys(run.dataset for run in self.runs))
+
+
+def make_rows(runs: Sequence[Run], names: Sequence[tuple[str, str]], inventory: Inventory) -> list[Row]:
+    """Group the runs of one table into rows; what was not averaged, and why, goes to the inventory.
+
+    names: (pattern, label) pairs; the pattern is matched against Trainer/config and Trainer/config/variant.
+    """
+    groups: dict[tuple[str, str, str], list[Run]] = defaultdict(list)
+    for run in runs:
+        groups[_identity(run, names)].append(run)
+    rows = []
+    for identity, label in _labels(groups).items():
+        for suffix, members in _split(label, groups[identity], inventory):
+            text = f"{label} [{suffix}]" if suffix else label
+            _say_what_is_not_said(text, members, inventory)
+            rows.append(_fill(text, members, inventory))
+    return rows
+
+
+def _identity(run: Run, names: Sequence[tuple[str, str]]) -> tuple[str, str, str]:
+    full = "/".join(part for part in (run.trainer, run.config, run.variant) if part)
+    for pattern, label in names:
+        if any(fnmatch.fnmatchcase(text, pattern) for text in (full, f"{run.trainer}/{run.config}", run.trainer)):
+            return (label, "", "")
+    return (run.title or method_name(run.trainer), run.config, run.variant)
+
+
+def _labels(groups: Iterable[tuple[str, str, str]]) -> dict[tuple[str, str, str], str]:
+    """Name each group as shortly as is unique: the method, with its configuration where it has several."""
+    by_method: dict[str, list[tuple[str, str, str]]] = defaultdict(list)
+    for identity in groups:
+        by_method[identity[0]].append(identity)
+    labels = {}
+    for method, identities in by_method.items():
+        several = [len({identity[part] for identity in identities}) > 1 for part in (1, 2)]
+        for identity in identities:
+            details = [identity[part] for part in (1, 2) if several[part - 1] and identity[part]]
+            labels[identity] = f"{method} ({', '.join(details)})" if details else method
+    return labels
+
+
+# ---------------------------------------------------------------------------------------- splitting
+
+
+def _split(label: str, runs: list[Run], inventory: Inventory) -> list[tuple[str, list[Run]]]:
+    """Divide the runs of a method until no two of a cell differ in anything but the seed."""
+    parts = _split_by_facts(label, runs, inventory)
+    result = []
+    for suffix, members in parts:
+        for extra, clashing in _split_by_folder(members):
+            result.append((", ".join(text for text in (suffix, extra) if text), clashing))
+    return result
+
+
+def _split_by_facts(label: str, runs: list[Run], inventory: Inventory) -> list[tuple[str, list[Run]]]:
+    cells = _cells(runs)
+    # Which runs must agree, and in what.
+    demands: list[tuple[list[list[Run]], Callable[[Run], dict[str, Any]]]] = [
+        ([runs], lambda run: _facts(run, Scope.ROW)),
+        (list(cells.values()), lambda run: {**_facts(run, Scope.CELL), **run.settings}),
+        (_models(runs), _training),
+    ]
+    keys = list(dict.fromkeys(key for groups, facts in demands for key in _differing(groups, facts)))
+    if _hidden_difference(cells.values(), keys):
+        keys.append("fingerprint")
+    if not keys:
+        return [("", runs)]
+    _say_what_differs(label, [group for groups, _ in demands for group in groups], keys, inventory)
+    divided: dict[tuple[Hashable, ...], list[Run]] = defaultdict(list)
+    for run in runs:
+        values: list[Hashable] = []
+        for key in keys:
+            value = _fact(run, key)
+            if meaning(key).scope is Scope.CELL:
+                # A hash of one dataset means nothing for another: take its place among the cell's.
+                value = 1 + _distinct(_fact(other, key) for other in cells[_cell(run)]).index(value)
+            values.append(value)
+        divided[tuple(values)].append(run)
+    return list(zip(_fact_names(keys, list(divided)), divided.values(), strict=True))
+
+
+def _models(runs: Iterable[Run]) -> list[list[Run]]:
+    """Return the runs whose results are combined as those of one model: base and new, or source and targets."""
+    models: dict[str, list[Run]] = defaultdict(list)
+    for run in runs:
+        if is_zero_shot(run.trainer):
+            continue
+        if run.task == "base2new" and run.subset in ("base", "new"):
+            models[run.dataset].append(run)
+        elif run.task == "transfer":
+            models["transfer"].append(run)
+    return list(models.values())
+
+
+def _training(run: Run) -> dict[str, Any]:
+    """Return what a run says of its model, and every other run of that model must say, too."""
+    told = {key: value for key, value in run.settings.items() if roles.compared_in_model(key)}
+    return told if run.epoch is None else {**told, "epoch": run.epoch}
+
+
+def _hidden_difference(cells: Iterable[list[Run]], keys: Sequence[str]) -> bool:
+    """Say whether runs of a cell have differing fingerprints that none of the keys explains."""
+    for cell in cells:
+        first: dict[tuple[Hashable, ...], str] = {}
+        for run in cell:
+            known = tuple(_fact(run, key) for key in (*keys, "dataset", "subset", "shots"))
+            if run.fingerprint and first.setdefault(known, run.fingerprint) != run.fingerprint:
+                return True
+    return False
+
+
+def _fact(run: Run, key: str) -> Any:
+    if key == "fingerprint":
+        return run.fingerprint or None
+    if key == "epoch":
+        return run.epoch
+    return run.settings.get(key, run.protocol.get(key))
+
+
+def _fact_names(keys: list[str], groups: list[tuple[Hashable, ...]]) -> list[str]:
+    """Name groups by as few of the facts in which they differ as tell them apart."""
+    kept = list(range(len(keys)))
+    for place in reversed(range(len(keys))):
+        fewer = [one for one in kept if one != place]
+        if len({tuple(values[one] for one in fewer) for values in groups}) == len(groups):
+            kept = fewer
+    names = [", ".join(f"{_short(keys[place])}={_brief(show(values[place]))}" for place in kept) for values in groups]
+    if len(kept) > 3 or len(set(names)) < len(names):
+        return [f"kind {number}" for number in range(1, len(groups) + 1)]
+    return names
+
+
+def _brief(text: str, length: int = 24) -> str:
+    return text if len(text) <= length else text[: length - 3] + "..."
+
+
+def _facts(run: Run, scope: Scope) -> dict[str, Any]:
+    return {
+        key: value
+        for key, value in run.protocol.items()
+        if meaning(key).scope is scope and not (key == "precision" and value == "auto")
+    }
+
+
+def _differing(groups: Iterable[list[Run]], facts: Callable[[Run], dict[str, Any]]) -> list[str]:
+    """Return the keys that runs of one group both have and disagree on."""
+    found: dict[str, None] = {}
+    for group in groups:
+        if len(group) < 2:
+            continue
+        first: dict[str, Any] = {}
+        for run in group:
+            for key, value in facts(run).items():
+                if first.setdefault(key, value) != value:
+                    found[key] = None
+    return list(found)
+
+
+def _say_what_differs(label: str, groups: Iterable[list[Run]], keys: Sequence[str], inventory: Inventory) -> None:
+    said: set[str] = set()
+    for group in groups:
+        for key in keys:
+            first: dict[Any, Run] = {}
+            for run in group:
+                if _fact(run, key) is not None:
+                    first.setdefault(_fact(run, key), run)
+            if len(first) < 2 or key in said:
+                continue
+            said.add(key)
+            (one, run_one), (two, run_two) = list(first.items())[:2]
+            tail = f" ({len(first)} values in all)" if len(first) > 2 else ""
+            if key == "fingerprint":
+                alone = sorted(set(run_one.protocol) ^ set(run_two.protocol))
+                tail = f" (only one of them says {', '.join(alone)})" if alone else " (all that they state agrees)"
+            inventory.notes.append(
+                f"{label}: {key} is {show(one)} in {run_one.folder} and {show(two)} in {run_two.folder}{tail}. "
+                "Runs that differ in it are not averaged; each kind has a row of its own."
+            )
+
+
+def _say_what_is_not_said(label: str, runs: Sequence[Run], inventory: Inventory) -> None:
+    """Note where some runs of a row are silent about what others state: they are averaged on trust."""
+    told = dict.fromkeys(key for run in runs for scope in (Scope.ROW, Scope.CELL) for key in _facts(run, scope))
+    stated = [key for key in told if not meaning(key).where_true]
+    silent = [(run, [key for key in stated if key not in run.protocol]) for run in runs]
+    silent = [(run, lacking) for run, lacking in silent if lacking]
+    if not silent:
+        return
+    run, lacking = silent[0]
+    lacking.sort(key=lambda key: COMPARABLE.index(key) if key in COMPARABLE else len(COMPARABLE))
+    listed = ", ".join(lacking[:4]) + (", ..." if len(lacking) > 4 else "")
+    others = f" and {len(silent) - 1} more" if len(silent) > 1 else ""
+    inventory.notes.append(
+        f"{label}: protocol not said in {run.folder}{others}: {listed}. Other runs of the row state it; "
+        "that it is the same is taken on trust."
+    )
+
+
+def _split_by_folder(runs: list[Run]) -> list[tuple[str, list[Run]]]:
+    """Where two runs claim one cell and seed, let folders that were given or lie above tell experiments apart."""
+    if not _clash(runs):
+        return [("", runs)]
+    keys: list[Callable[[Run], Hashable]] = [lambda run: run.origin, lambda run: run.rest]
+    for key in keys:
+        groups: dict[Hashable, list[Run]] = defaultdict(list)
+        for run in runs:
+            groups[key(run)].append(run)
+        if len(groups) > 1 and not any(_clash(group) for group in groups.values()):
+            return list(zip(_folder_names(list(groups.values())), groups.values(), strict=True))
+    return [("", runs)]
+
+
+def _folder_names(groups: list[list[Run]]) -> list[str]:
+    """Return the part of the folders above the runs that tells the groups apart."""
+    tails = [list(group[0].rest) for group in groups]
+    while tails[0] and all(tail[:1] == tails[0][:1] for tail in tails):
+        tails = [tail[1:] for tail in tails]
+    while tails[0] and all(tail[-1:] == tails[0][-1:] for tail in tails):
+        tails = [tail[:-1] for tail in tails]
+    names = ["/".join(tail) or f"folder {number}" for number, tail in enumerate(tails, start=1)]
+    return names if len(set(names)) == len(names) else [f"folder {number}" for number in range(1, len(names) + 1)]
+
+
+def _clash(runs: Iterable[Run]) -> bool:
+    keys = [(*_cell(run), run.shots, run.seed) for run in runs]
+    return len(set(keys)) < len(keys)
+
+
+# ---------------------------------------------------------------------------------------- filling
+
+
+def _fill(label: str, runs: list[Run], inventory: Inventory) -> Row:
+    row = Row(label, runs[0].trainer, [])
+    # Folders sort the same on every machine; the newer of two runs that claim one seed counts.
+    for run in sorted(runs, key=lambda run: (run.written, run.folder)):
+        seeds = row.cells.setdefault(_cell(run), {})
+        if run.seed in seeds:
+            older = seeds[run.seed]
+            # MaPLe's scripts evaluate base classes once more, in test_base: the same result twice is no problem.
+            if run.sessions != older.sessions or abs(run.accuracy - older.accuracy) > _SAME:
+                reason = (
+                    f"another run, {run.folder}, is of the same method, dataset and seed and newer: that one counts"
+                )
+                inventory.problems.append(Problem(older.folder, reason, "duplicate"))
+            row.runs.remove(older)
+        seeds[run.seed] = run
+        row.runs.append(run)
+    row.runs.sort(key=lambda run: (run.origin, run.folder))
+    for cell, seeds in row.cells.items():
+        row.cells[cell] = dict(sorted(seeds.items(), key=lambda item: (item[0] is None, item[0] or 0)))
+    return row
+
+
+def _cell(run: Run) -> Cell:
+    return (run.dataset, run.subset)
+
+
+def _cells(runs: Iterable[Run]) -> dict[Cell, list[Run]]:
+    cells: dict[Cell, list[Run]] = defaultdict(list)
+    for run in runs:
+        cells[_cell(run)].append(run)
+    return cells
+
+
+def not_comparable(one: Run, two: Run) -> list[tuple[str, Any, Any]]:
+    """Return the facts (key, value, value) that forbid to compare the accuracies of two runs of a cell."""
+    return [
+        (key, one.protocol[key], two.protocol[key])
+        for key in COMPARABLE
+        if key in one.protocol and key in two.protocol and one.protocol[key] != two.protocol[key]
+    ]
+
+
+# ---------------------------------------------------------------------------------------- transfer
+
+
+def find_sources(runs: Sequence[Run]) -> list[Run]:
+    """Return the runs with the training runs of transferred models turned from few-shot runs into transfer's source.
+
+    CoOp's layout keeps the model that was trained on ImageNet where a few-shot run on ImageNet would be.
+    """
+    keys = {_model(run) for run in runs if run.task == "transfer"}
+    candidates: dict[tuple[str, str, str, int | None], set[str]] = defaultdict(set)
+    for run in runs:
+        if run.task == "few-shot" and _model(run) in keys:
+            candidates[_model(run)].add(run.dataset)
+    stated = {_model(run): run.source for run in runs if run.task == "transfer" and run.source}
+    sources = dict(stated)
+    for key in keys - set(stated):
+        datasets = candidates[key]
+        if "ImageNet" in datasets or len(datasets) == 1:
+            sources[key] = "ImageNet" if "ImageNet" in datasets else next(iter(datasets))
+    every = set(sources.values())
+    only = next(iter(every)) if len(every) == 1 else ""
+    result = []
+    for run in runs:
+        if run.task == "transfer":
+            run = replace(run, source=sources.get(_model(run), only))
+        elif run.task == "few-shot" and sources.get(_model(run)) == run.dataset:
+            run = replace(run, task="transfer", source=run.dataset)
+        result.append(run)
+    return result
+
+
+def _model(run: Run) -> tuple[str, str, str, int | None]:
+    return (run.trainer, run.config, run.variant, run.shots)
+
+
+# ---------------------------------------------------------------------------------------- words
+
+
+def show(value: Any) -> str:
+    """Return a value of a configuration as a person would write it."""
+    if isinstance(value, float) and value == int(value) and abs(value) < 1e15:
+        return str(int(value))
+    if isinstance(value, tuple):
+        return "(" + ", ".join(show(item) for item in value) + ")"
+    if value is None:
+        return "not said"
+    if isinstance(value, str) and re.fullmatch(r"[0-9a-f]{32,}", value):
+        return value[:12]  # of a hash so much is enough
+    return str(value) if str(value) else "empty"
+
+
+def _short(key: str) -> str:
+    return key.rsplit(".", 1)[-1] if key.isupper() else key
+
+
+def _distinct(values: Iterable[Any]) -> list[Any]:
+    return list(dict.fromkeys(values))

@@ -1,0 +1,93 @@
+"""CoOp's parse_test_res.py: the same arguments and printed lines, for more logs than the original reads.
+
+Differences: "Finished training" counts as "Finish training" does; log.txt-<time> is read where log.txt has no result;
+a folder without a result is named and left out, where the original stops at an assertion.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from cocoamix.errors import UserError, report
+from cocoamix.report.model.stats import deviation, mean
+
+from .logs import FINISHED, RESULT, list_logs
+
+
+def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """Read CoOp's arguments."""
+    parser = argparse.ArgumentParser(description="Mean and deviation over the seeds of an experiment, from their logs")
+    parser.add_argument("directory", help="folder whose sub-folders are seeds")
+    parser.add_argument("--ci95", action="store_true", help="95%% confidence interval instead of the deviation")
+    parser.add_argument("--test-log", action="store_true", help="logs of evaluations (--eval-only)")
+    parser.add_argument("--multi-exp", action="store_true", help="sub-folders are experiments, theirs are seeds")
+    parser.add_argument("--keyword", default="accuracy", help="which result: accuracy, error, macro_f1")
+    return parser.parse_args(argv)
+
+
+def read_last(path: Path, keyword: str, test_log: bool) -> float | None:
+    """Return the last value of a result after the mark from which results count, as it is printed."""
+    content = path.read_bytes()
+    mark = (RESULT if test_log else FINISHED).search(content)
+    if mark is None:
+        return None
+    found = re.findall(rb"\* " + re.escape(keyword.encode()) + rb": ([\.\deE+-]+)%", content[mark.end() :])
+    return float(found[-1]) if found else None
+
+
+def summarise_folder(directory: Path, args: argparse.Namespace) -> float:
+    """Print and return the mean over the seeds of one experiment."""
+    print(f"Parsing files in {directory}")
+    values = []
+    for folder in _folders(directory):
+        for path in reversed(list_logs(folder, os.listdir(folder))):  # the newest that has a result
+            value = read_last(path, args.keyword, args.test_log)
+            if value is not None:
+                print(f"file: {path}. {args.keyword}: {value:.2f}%. ")
+                values.append(value)
+                break
+        else:
+            print(f"warning: {folder} has no log with a result; it is left out", file=sys.stderr)
+    if not values:
+        mark = "=> result" if args.test_log else "Finish training"
+        other = " Logs of evaluations need --test-log." if not args.test_log else ""
+        raise UserError(
+            f"Nothing found in {directory}: no log.txt in its sub-folders has a line '* {args.keyword}: ...%' "
+            f"after '{mark}'.{other}"
+        )
+    spread = deviation(values)
+    if args.ci95:
+        spread = 1.96 * spread / len(values) ** 0.5
+    print("===")
+    print(f"Summary of directory: {directory}")
+    print(f"* {args.keyword}: {mean(values):.2f}% +- {spread:.2f}%")
+    print("===")
+    return mean(values)
+
+
+def _folders(directory: Path) -> list[Path]:
+    if not directory.is_dir():
+        raise UserError(f"{directory} is not a folder. Give the folder that holds seed1, seed2, ...")
+    return sorted(path for path in directory.iterdir() if path.is_dir() and not path.name.startswith("."))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run as CoOp's parse_test_res.py does."""
+    args = parse_arguments(argv)
+    try:
+        if args.multi_exp:
+            means = [summarise_folder(folder, args) for folder in _folders(Path(args.directory))]
+            if not means:
+                raise UserError(f"{args.directory} has no sub-folders, which --multi-exp takes for experiments.")
+            print("Average performance")
+            print(f"* {args.keyword}: {mean(means):.2f}%")
+        else:
+            summarise_folder(Path(args.directory), args)
+    except UserError as error:
+        return report(error)
+    return 0

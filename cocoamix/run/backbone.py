@@ -1,0 +1,40 @@
+"""Loading the CLIP, or the several, that a configuration names."""
+
+from __future__ import annotations
+
+import torch
+from yacs.config import CfgNode
+
+from cocoamix.clip import FrozenCLIP, load_clip
+from cocoamix.clip.ensemble import SeveralCLIPs
+from cocoamix.errors import UserError
+
+
+def load_one(cfg: CfgNode, precision: str, device: torch.device, name: str = "", weights: str = "") -> FrozenCLIP:
+    """Load the CLIP of a name and say how it runs. name, weights: if not those of MODEL.BACKBONE."""
+    backbone = cfg.MODEL.BACKBONE
+    name, weights = (name, weights) if name else (backbone.NAME, backbone.WEIGHTS)
+    print(f"Loading CLIP (backbone: {name})")
+    clip = load_clip(name, weights, backbone.SOURCE, precision, device, backbone.ACTIVATION)
+    clip.text.at_once = 0 if backbone.TEXT_CHUNK == "auto" else backbone.TEXT_CHUNK
+    print(
+        f"CLIP runs through {clip.source} in {clip.precision} on {device}, weights {clip.weights_hash[:16]}"
+        + (" (RANDOM: the results mean nothing)" if weights == "random" else "")
+    )
+    if tuple(cfg.INPUT.SIZE) != (clip.sizes.resolution,) * 2:
+        raise UserError(
+            f"INPUT.SIZE is {tuple(cfg.INPUT.SIZE)}, but {clip.name} reads "
+            f"{clip.sizes.resolution} x {clip.sizes.resolution} images."
+        )
+    return clip
+
+
+def load_several(cfg: CfgNode, settings: CfgNode, device: torch.device) -> SeveralCLIPs:
+    """Load what BACKBONES of a trainer's node lists, or the one that MODEL.BACKBONE names, to be used as one."""
+    names = list(settings.BACKBONES) or [cfg.MODEL.BACKBONE.NAME]
+    files = list(settings.BACKBONE_WEIGHTS)
+    if not files:
+        files = [cfg.MODEL.BACKBONE.WEIGHTS] if len(names) == 1 else [""] * len(names)
+    return SeveralCLIPs(
+        [load_one(cfg, settings.PREC, device, name, file) for name, file in zip(names, files, strict=True)]
+    )

@@ -1,0 +1,209 @@
+"""Saving, resuming and loading the models of a run, the same on every engine.
+
+In a run's folder: `<model>/model.pth.tar-<epoch>` and `<model>/model-best.pth.tar` as CoOp's, and `resume.pth`, one
+file with all that a run needs to resume, replaced after every epoch. One file, so that a run with several models that
+is killed at any moment never leaves them at different epochs.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from pathlib import Path
+from typing import IO, Any
+
+import torch
+from torch import Tensor, nn
+
+from cocoamix.errors import UserError
+from cocoamix.io import checkpoints
+from cocoamix.io.files import write_atomically
+
+RESUME = "resume.pth"
+_KEYS = (
+    *("epoch", "models", "optimizers", "schedules", "scaler"),
+    *("seed", "best_result", "settings", "protocol", "unreadable"),
+)
+MODEL_DIR = "--model-dir is the output folder of a training run of the same trainer."
+
+
+class Checkpointer:
+    """The files of the models that a trainer has registered.
+
+    models, optimizers, schedules: the trainer's own mappings by name, which change while it trains. A model that is not
+    trained has None for the other two.
+    """
+
+    def __init__(
+        self,
+        models: MutableMapping[str, nn.Module],
+        optimizers: MutableMapping[str, Any],
+        schedules: MutableMapping[str, Any],
+    ) -> None:
+        self.models, self.optimizers, self.schedules = models, optimizers, schedules
+
+    # ------------------------------------------------------------------ saving
+
+    def save(
+        self,
+        directory: str,
+        names: Iterable[str],
+        epochs: int,
+        origin: Mapping[str, Any],
+        val_result: float | None = None,
+        is_best: bool = False,
+        file: str = "",
+    ) -> None:
+        """Write the named models in CoOp's layout. origin: what the checkpoints tell about themselves."""
+        for name in names:
+            schedule, optimizer = self.schedules[name], self.optimizers[name]
+            state = checkpoints.plain_schedule(schedule) if schedule is not None else None
+            content = {
+                "state_dict": self.models[name].state_dict(),
+                "epoch": epochs,
+                "optimizer": optimizer.state_dict() if optimizer is not None else None,
+                "scheduler": state["own"] if state else None,
+                "val_result": None if val_result is None else float(val_result),
+                # Beyond CoOp's keys: what a live successor would hold, and what the weights belong to.
+                "successor": state["successor"] if state else None,
+                "cocoamix": dict(origin),
+            }
+            for one in [file or checkpoints.epoch_file(epochs)] + ([checkpoints.BEST] if is_best else []):
+                path = Path(directory, name, one)
+                checkpoints.save(path, content)
+                print(f"Checkpoint saved to {path}")
+                if one != checkpoints.BEST:
+                    checkpoints.point_to(path)
+
+    def refuse_non_finite(self, epochs: int, rate: float) -> None:
+        """Stop before anything is saved of parameters that are not finite."""
+        for name, model in self.models.items():
+            for key, parameter in model.named_parameters():
+                if not torch.isfinite(parameter).all():
+                    raise UserError(
+                        f"{name}.{key} is not finite after epoch {epochs}: training has diverged. Nothing was "
+                        f"saved of this epoch. Try a smaller OPTIM.LR (now {rate})."
+                    )
+
+    def state(self) -> dict[str, Any]:
+        """Return the parameters, optimizers and schedules of all models."""
+        return {
+            "models": {name: trained(model) for name, model in self.models.items()},
+            "optimizers": {name: one.state_dict() for name, one in self.optimizers.items() if one is not None},
+            "schedules": {
+                name: checkpoints.plain_schedule(one) for name, one in self.schedules.items() if one is not None
+            },
+        }
+
+    # ------------------------------------------------------------------ resuming
+
+    def restore(self, state: Mapping[str, Any], path: Path) -> None:
+        """Put what `state` returned back. path: the file that it was read from."""
+        if set(state["models"]) != set(self.models):
+            raise UserError(f"{path} holds the models {', '.join(state['models'])}, not {', '.join(self.models)}.")
+        for name, tensors in state["models"].items():
+            checkpoints.load_into(self.models[name], tensors, str(path))
+        for name, optimizer_state in state["optimizers"].items():
+            self.optimizers[name].load_state_dict(optimizer_state)
+        for name, schedule_state in state["schedules"].items():
+            checkpoints.restore_schedule(self.schedules[name], schedule_state)
+
+    def can_resume(self, folder: Path) -> bool:
+        """Say whether a folder without a resume file has checkpoints of every model to resume from."""
+        return bool(self.models) and all((folder / name / checkpoints.POINTER).is_file() for name in self.models)
+
+    def newest_files(self, folder: Path) -> tuple[int, dict[str, tuple[Path, dict[str, Any]]]]:
+        """Return how many epochs the newest checkpoints in a folder have seen, and path and content of each."""
+        paths = {name: newest(folder / name) for name in self.models}
+        found = {name: (path, checkpoints.load(path)) for name, path in paths.items()}
+        epochs = {checkpoints.epochs_of(content) for _, content in found.values()}
+        if len(epochs) > 1:
+            raise UserError(f"The models in {folder} were saved at different epochs ({sorted(epochs)}).")
+        return epochs.pop(), found
+
+    def step_schedule(self, name: str, epochs: int) -> None:
+        """Bring a schedule to where it stands after some epochs; checkpoints such as Dassl's do not hold it."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # torch expects optimizer steps in between
+            for _ in range(epochs if self.schedules[name] is not None else 0):
+                self.schedules[name].step()
+
+    def copy_best(self, source: Path, target: Path) -> None:
+        """Bring the best checkpoints along from the folder that a run resumes from."""
+        for name in self.models:
+            best = source / name / checkpoints.BEST
+            if best.is_file():
+                write_atomically(target / name / checkpoints.BEST, copier(best))
+
+    def best_result(self, folder: Path) -> float | None:
+        """Return the validation result of the best checkpoint in a folder, if there is one."""
+        best = folder / next(iter(self.models)) / checkpoints.BEST
+        result = checkpoints.load(best).get("val_result") if best.is_file() else None
+        return result if isinstance(result, float) else None
+
+
+def read_state(path: Path) -> dict[str, Any]:
+    """Read a resume file, and refuse one that lacks a part."""
+    state = checkpoints.load(path)
+    missing = [key for key in _KEYS if key not in state]
+    if missing:
+        raise UserError(f"{path} is not a state to resume from: it has no {', '.join(missing)}. Delete it.")
+    return state
+
+
+def trained(model: nn.Module) -> dict[str, Tensor]:
+    """Return the parameters alone: buffers are made anew from the class names."""
+    return {name: parameter.detach().cpu() for name, parameter in model.named_parameters()}
+
+
+def newest(folder: Path) -> Path:
+    """Return the checkpoint that a folder's pointer names."""
+    pointer = folder / checkpoints.POINTER
+    try:
+        name = pointer.read_text(encoding="utf-8").strip()
+    except UnicodeDecodeError:
+        name = ""
+    if not name:
+        raise UserError(f"{pointer} should name a checkpoint of its folder, but it does not.")
+    return folder / name
+
+
+def checkpoint_path(folder: Path, epoch: int | None, way_out: str = MODEL_DIR) -> Path:
+    """Return the file to load from a model's folder.
+
+    epoch: that checkpoint; -1 the newest; None the best on validation, or the newest where none was chosen.
+    way_out: what is said where there is no such folder.
+    """
+    if not folder.is_dir():
+        there = sorted(p.name for p in folder.parent.iterdir()) if folder.parent.is_dir() else []
+        raise UserError(
+            f"There are no checkpoints in {folder}"
+            + (f": {folder.parent} holds {', '.join(there)}." if there else ": the folder does not exist.")
+            + f" {way_out}"
+        )
+    path = folder / checkpoints.BEST
+    if epoch is not None and epoch >= 0:
+        path = folder / checkpoints.epoch_file(epoch)
+    elif (epoch is not None or not path.is_file()) and (folder / checkpoints.POINTER).is_file():
+        path = newest(folder)
+    if not path.is_file():
+        there = sorted(p.name for p in folder.glob("model*"))
+        raise UserError(f"There is no {path.name} in {folder}. It holds: {', '.join(there) or 'nothing'}.")
+    return path
+
+
+def epochs_in(path: Path) -> int | None:
+    """Return how many epochs a resume file has seen; None if there is no such file."""
+    return checkpoints.epochs_of(checkpoints.load(path)) if path.is_file() else None
+
+
+def seed_of_run(folder: str) -> int | None:
+    """Return the seed that an unfinished run in `folder` drew, if there is one."""
+    path = Path(folder, RESUME)
+    seed = checkpoints.load(path).get("seed") if epochs_in(path) else None
+    return seed if isinstance(seed, int) else None
+
+
+def copier(source: Path) -> Callable[[IO[bytes]], object]:
+    """Return what writes a copy of a file, for `write_atomically`."""
+    return lambda file: file.write(source.read_bytes())

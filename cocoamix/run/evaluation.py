@@ -1,0 +1,71 @@
+"""One evaluation: accuracy by Dassl's evaluator, and how far the probabilities can be trusted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cocoamix.coa import calibration
+from cocoamix.coa.calibration import Predictions
+from cocoamix.errors import UserError
+
+
+class Evaluation:
+    """Takes in the logits of one label space.
+
+    evaluator: Dassl's. where: what an error names, such as "of the test set".
+    """
+
+    def __init__(self, evaluator: Any, where: str) -> None:
+        self.evaluator, self.where = evaluator, where
+        self._parts: list[Predictions] = []
+
+    def add(self, logits: Tensor, labels: Tensor) -> int:
+        """Take in a batch; return how many of its images are predicted right."""
+        if not torch.isfinite(logits).all():
+            raise UserError(f"The logits {self.where} are not finite: the model has diverged.")
+        self.evaluator.process(logits, labels)
+        self._parts.append(calibration.predict(logits, labels))
+        return int(self._parts[-1].correct.sum())
+
+    @property
+    def predictions(self) -> Predictions:
+        """All that is kept of the images."""
+        return calibration.join(self._parts)
+
+    def accuracies(self) -> dict[str, float]:
+        """Print and return what Dassl's evaluator measures."""
+        return dict(self.evaluator.evaluate())
+
+    def confidence(self) -> dict[str, float]:
+        """Print and return the calibration error and the likelihood."""
+        return show(calibration.confidence_metrics(self.predictions))
+
+
+def among_all(predictions: Predictions, owned: Tensor) -> dict[str, float]:
+    """Where trained and other classes share a label space, print and return how they fare in it.
+
+    That is the accuracy on each, their harmonic mean, and the AUROC of telling them apart by confidence: the percentage
+    of pairs in which the image of a trained class has the higher one.
+
+    owned: (C,) whether each class was trained on.
+    """
+    trained = owned[predictions.labels]
+    sides = [predictions.correct[side] for side in (trained, ~trained)]
+    if not all(map(len, sides)):
+        return {}
+    base, new = (100 * int(side.sum()) / len(side) for side in sides)
+    mean = 2 * base * new / (base + new) if base + new else 0.0
+    print(f"* inside all classes: base {base:.2f}%, new {new:.2f}%, H {mean:.2f}%")
+    told = {"base_accuracy": base, "new_accuracy": new, "harmonic_mean": mean}
+    confidence = predictions.confidence
+    return told | show({"auroc": 100 * calibration.auroc(confidence[trained], confidence[~trained])})
+
+
+def show(metrics: dict[str, float]) -> dict[str, float]:
+    """Print measures of confidence as CoOp's evaluator prints its own, and return them."""
+    for key, value in metrics.items():
+        print(f"* {key}: {value:.4f}" if key == "nll" else f"* {key}: {value:.2f}%")
+    return metrics

@@ -1,0 +1,69 @@
+"""Loaders of images, by Dassl's data manager with our reading of images: see `cocoamix.features.images`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from dassl.data import DataManager
+from dassl.data.data_manager import build_data_loader
+from dassl.data.transforms import build_transform
+from torch.utils.data import DataLoader
+from yacs.config import CfgNode
+
+from cocoamix.errors import UserError
+from cocoamix.features.images import ImageItems, collate
+
+
+def build_manager(cfg: CfgNode) -> DataManager:
+    """Return Dassl's data manager over the dataset that the configuration names."""
+    try:
+        train, test = (build_transform(cfg, is_train=is_train) for is_train in (True, False))
+    except UserError:
+        raise
+    except (AssertionError, KeyError, TypeError, ValueError) as error:
+        raise UserError(f"The transforms cannot be built from INPUT.*: {error}.") from error
+    fixed = cfg.CACHE.VIEWS == 1
+    manager = DataManager(cfg, test if fixed else train, test, dataset_wrapper=ImageItems)
+    if len(manager.dataset.classnames) != manager.num_classes:
+        raise UserError(
+            f"The labels of {cfg.DATASET.NAME} run to {manager.num_classes - 1}, but only "
+            f"{len(manager.dataset.classnames)} classes have training images. Every class needs at least one."
+        )
+    for loader in (manager.train_loader_x, manager.val_loader, manager.test_loader):
+        if loader is not None:
+            loader.collate_fn = collate
+    cast(ImageItems, manager.train_loader_x.dataset).is_random = not fixed
+    if cfg.TEST.FINAL_MODEL == "best_val" and manager.val_loader is None:
+        raise UserError(
+            "TEST.FINAL_MODEL is best_val, but the dataset has no validation images, "
+            "and choosing a model on test images would spoil the result. Use last_step."
+        )
+    return manager
+
+
+def loader_over(
+    cfg: CfgNode, whole: DataLoader[Any], items: Sequence[Any], train: bool, seed: int, batch_size: int | None = None
+) -> DataLoader[Any]:
+    """Return a loader that treats items as `whole` does: its transform, and the order and batches that cfg names.
+
+    train: whether it is one for training, or one that goes through its items in their order.
+    batch_size: if not the one that cfg names.
+    """
+    shown = cast(ImageItems, whole.dataset)
+    keys = cfg.DATALOADER.TRAIN_X if train else cfg.DATALOADER.TEST
+    loader: DataLoader[Any] = build_data_loader(
+        cfg,
+        sampler_type=keys.SAMPLER,
+        data_source=list(items),
+        batch_size=batch_size or keys.BATCH_SIZE,
+        n_domain=cfg.DATALOADER.TRAIN_X.N_DOMAIN,
+        n_ins=cfg.DATALOADER.TRAIN_X.N_INS,
+        tfm=shown.transform,
+        is_train=train,
+        dataset_wrapper=ImageItems,
+    )
+    loader.collate_fn = collate
+    mine = cast(ImageItems, loader.dataset)
+    mine.is_random, mine.seed = train and shown.is_random, seed
+    return loader

@@ -1,0 +1,100 @@
+"""What a checkpoint tells of the run that it is of, and whether that run and this one belong together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from cocoamix.errors import UserError
+from cocoamix.registry import plain_name
+
+from . import protocol
+
+
+def origin_of(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a checkpoint tells of its origin; nothing if it is not ours."""
+    told = content.get("cocoamix")
+    return told if isinstance(told, dict) else {}
+
+
+def check_trainer(origin: Mapping[str, Any], trainer: str, path: Path) -> None:
+    """Refuse to file the result of a checkpoint under another trainer's name."""
+    now = plain_name(trainer)
+    then = plain_name(str(origin.get("trainer", now)))
+    if then != now:
+        raise UserError(f"{path} was trained by {then}, but this run's trainer is {now}. Use --trainer {then}.")
+
+
+def check_weights(
+    origin: Mapping[str, Any],
+    now: Mapping[str, Any],
+    state: Mapping[str, Tensor],
+    model: nn.Module,
+    classnames: Sequence[str],
+    path: Path,
+) -> None:
+    """Refuse a checkpoint of other CLIP weights, or a class-specific context of other classes.
+
+    now: what a checkpoint of this run would tell. model: what the state would be loaded into.
+    """
+    for key in ("weights_sha256", "activation"):
+        if origin.get(key, now[key]) != now[key]:
+            raise UserError(
+                f"{path} was trained on {origin.get('backbone')} with {key} {str(origin[key])[:16]}, "
+                f"but this run uses {now['backbone']} with {now[key][:16]}."
+            )
+    own = dict(model.named_buffers())
+    # CoOp's checkpoints name no backbone, but they carry its embedding of the start token ...
+    prefix, mine = _find(state, "token_prefix"), _find(own, "token_prefix")
+    if not origin and prefix is not None and mine is not None and not _alike(prefix[0], mine[0]):
+        raise UserError(f"{path} was trained on other CLIP weights than {now['backbone']} has in this run.")
+    # ... and those of the class names.
+    context, mine = state.get("ctx"), _find(dict(model.named_parameters()), "ctx")
+    if context is not None and mine is not None and context.dim() == 3 and context.shape[1:] == mine.shape[-2:]:
+        names, suffix = origin.get("classnames"), state.get("token_suffix")
+        same = names == list(classnames) if names else suffix is None or _alike(suffix, own["token_suffix"])
+        if not same:
+            raise UserError(
+                f"{path} holds class-specific contexts (CSC) of other classes than this run's. "
+                "They belong to their classes and cannot be moved: train on these classes, or with CSC False."
+            )
+
+
+def check_settings(
+    path: Path,
+    then: Mapping[str, Any],
+    now: Mapping[str, Any],
+    protocol_then: Mapping[str, Any],
+    protocol_now: Mapping[str, Any],
+) -> None:
+    """Refuse to resume a run of other settings: the result would be of neither."""
+    then = protocol.brought_up(protocol.that_matter(then), now)
+    differing = [key for key in sorted({*now, *then}) if now.get(key) != then.get(key)]
+    shown = "; ".join(
+        f"{key} was {then[key]!r} and is {now.get(key)!r}"
+        if key in then
+        else f"{key} is {now[key]!r}, and that run began before there was this key"
+        for key in differing[:5]
+    )
+    if not differing:
+        changed = [key for key in protocol_now if protocol_now[key] != protocol_then.get(key)]
+        shown = ", ".join(f"{key} has changed" for key in changed)
+    if shown:
+        raise UserError(
+            f"{path} belongs to a run with other settings ({shown}). "
+            "Choose another --output-dir, or delete that folder to start anew."
+        )
+
+
+def _find(tensors: Mapping[str, Tensor], name: str) -> Tensor | None:
+    """Return the tensor of a name, wherever in the model a peer registered it."""
+    return next((tensor for key, tensor in tensors.items() if key.rsplit(".", 1)[-1] == name), None)
+
+
+def _alike(one: Tensor, other: Tensor) -> bool:
+    """Compare embeddings up to half precision."""
+    return one.shape == other.shape and torch.allclose(one.float().cpu(), other.float().cpu(), atol=1e-3, rtol=1e-2)

@@ -1,0 +1,162 @@
+"""What makes two numbers comparable: the protocol of a run, its fingerprint, and results.json."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import platform
+from collections.abc import Iterable, Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import dassl
+import numpy
+import PIL
+import torch
+from yacs.config import CfgNode
+
+from cocoamix import __version__
+from cocoamix.clip.interface import AnyCLIP
+from cocoamix.config import roles
+from cocoamix.config.settings import flatten
+from cocoamix.features.images import image_name
+from cocoamix.registry import plain_name
+
+# Keys of CoCoA-Mix that older runs do not have, with the values that do what was done before there were any.
+_MIX = "TRAINER.COCOAMIX."
+_AS_BEFORE = {"WEIGHT_FIT": "train", "CENTRE": False, "CALIBRATED": False}
+
+
+def plain(node: Any) -> Any:
+    """Return a config node as plain dicts and lists."""
+    if isinstance(node, Mapping):
+        return {key: plain(value) for key, value in node.items()}
+    return [plain(value) for value in node] if isinstance(node, (list, tuple)) else node
+
+
+def settings_of(cfg: Mapping[str, Any]) -> dict[str, Any]:
+    """Return every setting that a result can depend on, whichever trainer it is of."""
+    return that_matter(flatten(plain(cfg)))
+
+
+def that_matter(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return dotted settings without those that no result depends on, which older files may still list."""
+    return {key: value for key, value in settings.items() if roles.matters(key)}
+
+
+def brought_up(then: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the dotted settings of an older run with the keys that came after it, where they change nothing of it.
+
+    now: the settings that they are compared with.
+    """
+    full = {f"{_MIX}{key}": value for key, value in _AS_BEFORE.items() if f"{_MIX}{key}" in now} | dict(then)
+    two_stages = (then.get(f"{_MIX}ENSEMBLE"), then.get(f"{_MIX}STAGE")) == ("coa", "two")
+    if not two_stages and f"{_MIX}WEIGHT_TOLERANCE" not in then:
+        # WEIGHT_EPOCHS is older, but had another default until the other two came.
+        unread = [f"{_MIX}{key}" for key in ("WEIGHT_EPOCHS", "WEIGHT_TOLERANCE", "WEIGHT_MAX_STEPS")]
+        full |= {key: now[key] for key in unread if key in now}
+    return full
+
+
+def of_training_alone(key: str) -> bool:
+    """Say whether an evaluation takes a setting from the run that it evaluates, instead of choosing it."""
+    return roles.of_training(key)
+
+
+def training_settings(cfg: CfgNode, section: str) -> dict[str, Any]:
+    """Return every setting that a resumed run must share with the run it goes on from.
+
+    section: the trainer's node; those of other trainers do not matter.
+    """
+    own = ("TRAINER.NAME", f"TRAINER.{section}.")
+    return {
+        key: value for key, value in settings_of(cfg).items() if not key.startswith("TRAINER.") or key.startswith(own)
+    }
+
+
+def digest(content: Any, length: int = 16) -> str:
+    """Return a short hash of plain content."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:length]
+
+
+def items_hash(items: Iterable[Any]) -> str:
+    """Hash which pictures a split has and how they are labelled, whatever the data root is."""
+    return digest([[image_name(item.impath), int(item.label), item.classname] for item in items])
+
+
+def views(cfg: CfgNode, epochs: int = 0) -> int:
+    """Return how many augmentations of a picture the epochs take turns among; 0 where each epoch has its own.
+
+    epochs: how many there are, if not OPTIM.MAX_EPOCH.
+    """
+    given, last = cfg.CACHE.VIEWS, epochs or cfg.OPTIM.MAX_EPOCH
+    return given if given < last or given == 1 else 0
+
+
+def describe_protocol(cfg: CfgNode, clip: AnyCLIP, dataset: Any, templates: Iterable[str]) -> dict[str, Any]:
+    """Return what has to agree before two results may be averaged or compared."""
+    return {
+        "dataset": plain_name(cfg.DATASET.NAME),
+        "subset": cfg.DATASET.SUBSAMPLE_CLASSES,
+        "shots": cfg.DATASET.NUM_SHOTS,
+        "splits": {
+            "train": items_hash(dataset.train_x),
+            "test": items_hash(dataset.val if cfg.TEST.SPLIT == "val" else dataset.test),
+        },
+        "evaluated_on": cfg.TEST.SPLIT,
+        "model_selection": cfg.TEST.FINAL_MODEL,
+        "backbone": clip.name,
+        "weights_sha256": clip.weights_hash,
+        "source": clip.source,
+        "precision": clip.precision,
+        "activation": clip.activation,
+        "transforms": plain(cfg.INPUT),
+        "views": views(cfg),
+        "templates": list(templates),
+    }
+
+
+def fingerprint(protocol: Mapping[str, Any]) -> str:
+    """Hash a protocol without what differs from seed to seed by design."""
+    return digest({**protocol, "splits": {"test": protocol["splits"]["test"]}})
+
+
+def versions(source: str) -> dict[str, str]:
+    """Return the versions that a number may depend on. source: the package that runs CLIP."""
+    packages = {"clip": ("clip-anytorch", "openai-clip", "clip"), "open_clip": ("open_clip_torch",)}[source]
+    return {
+        "cocoamix": __version__,
+        "engine": f"dassl {getattr(dassl, '__version__', '')}".strip(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "torchvision": _version("torchvision"),
+        source: _clip_version(source, packages),
+        "numpy": numpy.__version__,
+        "pillow": PIL.__version__,
+        "platform": platform.platform(),
+        "cuda": torch.version.cuda or "none",
+    }
+
+
+def _clip_version(module: str, packages: Iterable[str]) -> str:
+    """Return the version of the package that runs CLIP, or `folder` for one that a CoOp tree carries."""
+    file = Path(importlib.import_module(module).__file__ or "").resolve()
+    for package in packages:
+        try:
+            found = metadata.distribution(package)
+        except metadata.PackageNotFoundError:
+            continue
+        if Path(str(found.locate_file(f"{module}/__init__.py"))).resolve() == file:
+            return found.version
+    return "folder"
+
+
+def _version(*packages: str) -> str:
+    for package in packages:
+        try:
+            return metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return "unknown"

@@ -1,0 +1,76 @@
+"""docs/RESULTS.md, from the fields of `cocoamix.run.results`.
+
+python -m cocoamix.run.results_page > docs/RESULTS.md
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any, get_args, get_origin, get_type_hints
+
+from cocoamix.io.plain import NAMES, split_optional
+
+from .results import VERSION, HeldOut, Results, SecondStage, Session, Weights
+
+HEAD = f"""# results.json
+
+Every evaluation writes `results.json` into the run's folder. The report, the runner and the scripts read it through
+`cocoamix.run.results`, and your own code can, without torch:
+
+```python
+from cocoamix.run.results import Results
+
+results = Results.read("output/run/results.json")
+print(results.version, results.metrics["accuracy"], results.config["OPTIM"]["LR"])
+```
+
+- The file is written whole or not at all. Results of another evaluation in the same folder (another trainer, seed,
+  protocol or split) are kept beside it as `results.json-<time>`.
+- This page describes version {VERSION}, which added the key `version`. A file without it is of version 1 and is read as
+  well. A version that is newer than the code is refused.
+- An optional key is left out where it does not apply. Keys that this page does not list, such as those of a trainer of
+  your own, are read into `Results.extra`.
+
+This page is made from the code: `python -m cocoamix.run.results_page > docs/RESULTS.md`.
+"""
+
+
+def render() -> str:
+    """Return the page."""
+    return "\n".join([HEAD, *(_section(kind) for kind in (Results, Weights, SecondStage, HeldOut, Session))])
+
+
+def _section(kind: type[Any]) -> str:
+    hints = get_type_hints(kind)
+    title, about = "Keys" if kind is Results else kind.__name__, " ".join((kind.__doc__ or "").split())
+    lines = [f"## {title}", "", about, "", "| key | value | what it is |", "|---|---|---|"]
+    for one in fields(kind):
+        if one.name != "extra":  # the keys beside these
+            value = _name(hints[one.name])
+            if one.default is None:
+                value += ", optional"
+            elif split_optional(hints[one.name])[1]:
+                value += " or null"
+            lines.append(f"| `{one.name}` | {value} | {one.metadata['about']} |")
+    return "\n".join(lines) + "\n"
+
+
+def _name(hint: Any, plural: bool = False) -> str:
+    """Return what a value of a type is called."""
+    hint, _ = split_optional(hint)
+    if isinstance(hint, type) and is_dataclass(hint):
+        return f"[{hint.__name__}](#{hint.__name__.lower()})"
+    if get_origin(hint) is tuple:
+        return f"list{'s' * plural} of {_name(get_args(hint)[0], plural=True)}"
+    if get_origin(hint) is Mapping:
+        inner = get_args(hint)[1]
+        return "object" if inner is Any else f"object of {_name(inner, plural=True)}"
+    if hint is bool:
+        return NAMES[bool]
+    return NAMES[hint].partition(" ")[2] + "s" * plural  # without the article
+
+
+if __name__ == "__main__":
+    sys.stdout.write(render())

@@ -1,0 +1,65 @@
+"""The prompt that another run has trained, frozen, for a method that builds on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from cocoamix.clip import FrozenCLIP
+from cocoamix.errors import UserError
+from cocoamix.io import checkpoints
+from cocoamix.prompts.conditional import ConditionalPromptLearner
+from cocoamix.prompts.context import PromptLearner
+
+from .checkpointer import checkpoint_path
+
+_WAY_OUT = (
+    "TRAINER.ENLEARN.PROMPTS names output folders of CoOp, KgCoOp, ProGrad, CoCoOp or CoCoAMix, one for each of "
+    "BACKBONES in their order, or one run of CoCoAMix on all of them."
+)
+
+
+def read_prompt(
+    clip: FrozenCLIP, classnames: Sequence[str], folder: str, weights_hash: str, number: int | None = None
+) -> PromptLearner:
+    """Return the learner of a run of CoOp, CoCoOp or one of their kind, for other class names.
+
+    folder: of the run. weights_hash: of the CLIP that the prompt must have been trained on.
+    number: which of its prompts, for a run on several models.
+    """
+    path = checkpoint_path(Path(folder, "prompt_learner"), None, _WAY_OUT)
+    content = checkpoints.load(path)
+    state = checkpoints.weights_of(content, path)
+    if number is not None:
+        state = {key.split(".", 1)[1]: value for key, value in state.items() if key.startswith(f"{number}.")}
+    context, origin = state.get("ctx"), content.get("cocoamix") or {}
+    if context is None:
+        which = "" if number is None else f" number {number + 1}, for {clip.name}"
+        raise UserError(f"{path} holds no context{which}. {_WAY_OUT}")
+    if context.dim() != 2:
+        raise UserError(
+            f"{path} holds class-specific contexts (CSC), which belong to their classes. Train with CSC False."
+        )
+    if origin.get("weights_sha256", weights_hash) != weights_hash:
+        raise UserError(
+            f"{path} was trained on {origin.get('backbone')} with weights {str(origin['weights_sha256'])[:16]}, which "
+            f"are not those of {clip.name} in this run ({weights_hash[:16]}). {_WAY_OUT}"
+        )
+    learner: PromptLearner
+    dead = checkpoints.dead_in_kgcoop(state)
+    if "meta_net.linear1.weight" in state and not dead:
+        learner = ConditionalPromptLearner(clip, classnames, n_ctx=len(context))
+    else:
+        position = _setting(origin, "CLASS_TOKEN_POSITION", "end")
+        learner = PromptLearner(clip, classnames, n_ctx=len(context), position=position)
+    for note in checkpoints.load_into(learner, state, str(path), dead):
+        print(f"Note: {note}")
+    print(f'Prompt of {clip.name} from "{path}"')
+    return learner.requires_grad_(False)
+
+
+def _setting(origin: Mapping[str, Any], key: str, default: str) -> str:
+    """Return a setting of the trainer that a checkpoint comes from."""
+    settings = origin.get("settings") or {}
+    return next((str(value) for name, value in settings.items() if name.endswith(f".{key}")), default)

@@ -1,0 +1,32 @@
+"""Random numbers that depend on what they are drawn for, and on nothing that ran before."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+
+
+def derive_seed(*parts: object) -> int:
+    """Return a 32-bit seed that depends on every part, and is the same on every machine."""
+    text = "\x1f".join(str(part) for part in parts)
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "little")
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Seed Python's, numpy's and torch's generators for a moment and put them back."""
+    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.default_generator.manual_seed(seed)  # not torch.manual_seed, which would reach for CUDA in a worker
+    try:
+        yield
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])
+        torch.set_rng_state(states[2])

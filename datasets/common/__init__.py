@@ -1,0 +1,1 @@
+"""What the datasets share."""

@@ -1,0 +1,216 @@
+"""What CoOp's datasets share: a folder of pictures, a split file, the few-shot draw, the base and new halves."""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from dassl.data.datasets import DatasetBase
+from yacs.config import CfgNode
+
+from cocoamix.choices import SUBSETS
+from cocoamix.errors import UserError, check_choice
+from cocoamix.registry import plain_name
+
+from .items import Items, paths_of, refuse_missing, relabel, rerooted
+from .kept_draws import draw_file, fitting, validation_shots
+from .pickles import read_items, write_items
+from .splits import SPLITS, Three, read_split, write_split
+
+__all__ = ["SPLITS", "FewShotDataset", "Items", "SplitDataset", "Three", "read_split", "relabel"]
+
+OWN_KEYS = ("FOLDER", "CLASSNAMES", "CSV")  # of DATASET, and empty by default
+
+
+class FewShotDataset(DatasetBase):
+    """Items of train, val and test, cut down to few shots and to half of the classes as the config asks."""
+
+    folder = ""  # name of the dataset's folder, below DATASET.ROOT
+    drawn: tuple[str, ...] = ("train", "val")  # what a few-shot draw is made of; the rest stays whole
+
+    own_keys: tuple[str, ...] = ()  # of OWN_KEYS, those that this dataset reads
+
+    def __init__(self, cfg: CfgNode) -> None:
+        self.cfg = cfg
+        self._refuse_other_keys()
+        with self._seeded():
+            train, val, test = self.read_items()
+            self._check_labels(train, val, test)
+            if cfg.DATASET.NUM_SHOTS >= 1:
+                train, val = self.few_shot(train, val)
+        train, val, test = self.subsample_classes(train, val, test, subsample=cfg.DATASET.SUBSAMPLE_CLASSES)
+        super().__init__(train_x=train, val=val, test=test)
+
+    def read_items(self) -> Three:
+        """Return the full train, val and test items; set `dataset_dir` if they are in a folder."""
+        raise NotImplementedError(f"{type(self).__name__} defines no read_items")
+
+    def _refuse_other_keys(self) -> None:
+        """Refuse keys of one's own pictures that would have no effect here."""
+        for key in OWN_KEYS:
+            if self.cfg.DATASET.get(key) and key not in self.own_keys:
+                raise UserError(
+                    f"DATASET.{key} is {self.cfg.DATASET[key]!r}, but {plain_name(type(self).__name__)} does not read "
+                    "it: it is for one's own pictures. Leave it empty."
+                )
+
+    @contextmanager
+    def _seeded(self) -> Iterator[None]:
+        """Draw as CoOp does, right after seeding: what is drawn must not depend on what came before, nor change it.
+
+        A split that is made because there is no split file comes first, and the few shots after it.
+        """
+        state = random.getstate()
+        if self.cfg.SEED >= 0:
+            random.seed(self.cfg.SEED)
+        try:
+            yield
+        finally:
+            if self.cfg.SEED >= 0:
+                random.setstate(state)
+
+    def _check_labels(self, train: Items, val: Items, test: Items) -> None:
+        """Refuse labels with holes: class names, and the halves, would silently shift."""
+        name = type(self).__name__
+        if not train:
+            raise UserError(f"The dataset {name} has no training images.")
+        labels = {item.label for item in train}
+        for item in [*val, *test]:
+            if item.label not in labels:
+                raise UserError(
+                    f"The class {item.label} ({item.classname}) of {name} has no training image, but others such as "
+                    f"{item.impath}. Every class needs at least one; check the split file."
+                )
+        if labels != set(range(len(labels))):
+            missing = sorted(set(range(len(labels))) - labels)
+            raise UserError(
+                f"The labels of {name} do not run from 0 to {len(labels) - 1}: no training image has {missing[0]}. "
+                "Every class needs at least one; check the split file."
+            )
+
+    def find_folder(self, *needed: str) -> Path:
+        """Return the dataset's folder, and set `dataset_dir`, once it is sure that what it needs is there."""
+        root = self.find_root()
+        folder = root / self.folder
+        if not folder.is_dir():
+            raise UserError(
+                f"The dataset {type(self).__name__} is not in {root}: there is no folder {self.folder}/ in it. "
+                + self._way_out()
+            )
+        for part in needed:
+            if part and not (folder / part).exists():
+                raise UserError(
+                    f"The dataset {type(self).__name__} is incomplete: {folder / part} is missing. {self._way_out()}"
+                )
+        self.dataset_dir = str(folder)
+        return folder
+
+    def _way_out(self) -> str:
+        name = plain_name(type(self).__name__)
+        return f"`python -m cocoamix.data check {name} --root {self.cfg.DATASET.ROOT}` says what belongs there."
+
+    def find_root(self) -> Path:
+        """Return the folder of all datasets."""
+        if not self.cfg.DATASET.ROOT:
+            name = type(self).__name__
+            raise UserError(f"The dataset {name} needs a data folder: give --root DIR, where DIR/{self.folder} is.")
+        root = Path(os.path.abspath(os.path.expanduser(self.cfg.DATASET.ROOT)))
+        if not root.is_dir():
+            raise UserError(f"The data folder {root} does not exist. --root is the folder that holds {self.folder}/.")
+        return root
+
+    # ------------------------------------------------------------------ few shots
+
+    def few_shot(self, train: Items, val: Items) -> tuple[Items, Items]:
+        """Return CoOp's draw for this seed, from its cache where there is one."""
+        shots, seed = self.cfg.DATASET.NUM_SHOTS, self.cfg.SEED
+        if not self.cfg.DATASET.FEWER_SHOTS:
+            _refuse_short_classes(train, shots)
+        # Without a folder there is nowhere to keep the draw, and without a seed it is not to be kept.
+        cache = draw_file(self.dataset_dir, shots, seed) if self.dataset_dir and seed >= 0 else None
+        if cache is not None and cache.is_file():
+            return self._kept_draw(cache, train, val)
+        found = {"train": self.generate_fewshot_dataset(train, num_shots=shots)}
+        if "val" in self.drawn:
+            found["val"] = self.generate_fewshot_dataset(val, num_shots=validation_shots(shots))
+        if cache is not None:
+            write_items(cache, found, "preprocessed few-shot data")
+        return found["train"], found.get("val", val)
+
+    def _kept_draw(self, cache: Path, train: Items, val: Items) -> tuple[Items, Items]:
+        print(f"Loading preprocessed few-shot data from {cache}")
+        kept = read_items(cache, self.drawn, "a few-shot draw of CoOp's")
+        shots = self.cfg.DATASET.NUM_SHOTS
+        today, most = {"train": train, "val": val}, {"train": shots, "val": validation_shots(shots)}
+        for split, items in zip(self.drawn, kept, strict=True):
+            today[split] = fitting(self.locate(items, str(cache)), today[split], most[split], split, cache)
+        return today["train"], today["val"]
+
+    def locate(self, items: Items, origin: str) -> Items:
+        """Turn the absolute paths of kept items into those of this data folder; refuse missing files."""
+        for item, path in zip(items, rerooted(paths_of(items), self.dataset_dir), strict=True):
+            item._impath = path
+        refuse_missing(paths_of(items), origin, "Restore them, or delete that file to have others drawn.")
+        return items
+
+    # ------------------------------------------------------------------ base and new
+
+    @staticmethod
+    def subsample_classes(*splits: Items, subsample: str = "all") -> Sequence[Items]:
+        """Keep the first half of the labels (base, rounded up) or the rest (new), renumbered from 0."""
+        check_choice("DATASET.SUBSAMPLE_CLASSES", subsample, SUBSETS)
+        if subsample == "all":
+            return splits
+        labels = sorted({item.label for item in splits[0]})
+        half = math.ceil(len(labels) / 2)
+        chosen = labels[:half] if subsample == "base" else labels[half:]
+        if not chosen:
+            raise UserError(f"DATASET.SUBSAMPLE_CLASSES {subsample} leaves no class of {len(labels)}.")
+        renumbered = {label: index for index, label in enumerate(chosen)}
+        return [
+            [relabel(item, renumbered[item.label]) for item in items if item.label in renumbered] for items in splits
+        ]
+
+
+class SplitDataset(FewShotDataset):
+    """A dataset in CoOp's layout: `$ROOT/<folder>/`, with a split file of train, val and test lists."""
+
+    image_folder = ""  # below `folder`
+    split_file = ""  # below `folder`
+
+    def read_items(self) -> Three:
+        folder = self.find_folder(self.image_folder)
+        split, images = folder / self.split_file, folder / self.image_folder
+        if split.exists():
+            return read_split(split, images)
+        splits = self.make_split(folder, images)
+        refuse_missing(paths_of(*splits), type(self).__name__)
+        how = f"with seed {self.cfg.SEED}" if self.cfg.SEED >= 0 else "without a seed"
+        print(
+            f"There is no split file {split}, so a split was drawn {how}, as CoOp does. "
+            "Results on it do not compare with results on the split that CoOp publishes."
+        )
+        write_split(split, images, splits)
+        return splits
+
+    def make_split(self, folder: Path, images: Path) -> Three:
+        """Make the split that CoOp makes where there is no split file, with its random draws in its order."""
+        name = type(self).__name__
+        raise UserError(f"The dataset {name} is incomplete: {folder / self.split_file} is missing.")
+
+
+def _refuse_short_classes(items: Items, shots: int) -> None:
+    counts = Counter(item.label for item in items)
+    short = {label: count for label, count in counts.items() if count < shots}
+    if short:
+        names = {item.label: item.classname for item in items}
+        shown = ", ".join(f"{names[label]} ({count})" for label, count in list(short.items())[:5])
+        raise UserError(
+            f"DATASET.NUM_SHOTS is {shots}, but {len(short)} classes have fewer training images: {shown}. "
+            "Use fewer shots, or set DATASET.FEWER_SHOTS True to take what there is."
+        )

@@ -1,0 +1,1 @@
+"""Datasets of your own: a folder of images, or a table."""

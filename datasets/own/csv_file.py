@@ -1,0 +1,211 @@
+"""Pictures that a table names: a CSV file with a path, a label or a class name, and optionally a split."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dassl.data.datasets import DATASET_REGISTRY
+
+from cocoamix.errors import UserError, nearest
+from cocoamix.registry import register
+
+from .base import SPLIT_NAMES, OwnDataset, Picture
+from .class_names import tidy
+
+COLUMNS = {  # what a header may call them, in small letters
+    "path": ("path", "image", "image_path", "impath", "file", "filename", "file_name", "filepath"),
+    "label": ("label", "target"),
+    "name": ("classname", "class_name", "class name", "class", "name"),
+    "split": ("split", "subset", "set"),
+}
+DELIMITERS = (",", ";", "\t")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of the table."""
+
+    line: int
+    path: str
+    label: str
+    name: str
+    split: str
+
+
+@register(DATASET_REGISTRY)
+class CSVDataset(OwnDataset):
+    """DATASET.CSV, whose paths are below DATASET.ROOT or DATASET.FOLDER."""
+
+    category = "class"
+    own_keys = ("FOLDER", "CLASSNAMES", "CSV")
+
+    def find_pictures(self, folder: Path) -> list[Picture]:
+        table = self._table(folder)
+        print(f"Reading the pictures from {table}")
+        rows = read_table(table)
+        self._names, self._labels = _classes(table, rows)
+        pictures, missing = [], []
+        seen: dict[str, int] = {}
+        for row in rows:
+            path = _locate(folder, row.path)
+            if not os.path.isfile(path):
+                missing.append(f"{path} (line {row.line})")
+                continue
+            real = os.path.realpath(path)
+            if real in seen:
+                raise UserError(f"{table}: line {row.line} names {row.path}, which line {seen[real]} has already.")
+            seen[real] = row.line
+            key = Path(os.path.relpath(path, folder)).as_posix()
+            if key.startswith("../"):
+                raise UserError(
+                    f"{table}: line {row.line} names {row.path}, which is outside of {folder}. Name a folder above all "
+                    "pictures: --root, or DATASET.FOLDER."
+                )
+            pictures.append(Picture(path, key, category=row.name or row.label, split=row.split))
+        if missing:
+            raise UserError(
+                f"{len(missing)} of {len(rows)} images of {table} are missing, the first is {missing[0]}. "
+                f"Paths are below {folder}."
+            )
+        return pictures
+
+    def plain_names(self, categories: Sequence[str]) -> dict[str, str]:
+        if not self._names:
+            raise UserError(
+                "The table has numbers for classes, and prompts need names. Add a column `classname`, or name a file "
+                "that has lines of a label, a comma and a class name: DATASET.CLASSNAMES."
+            )
+        return {category: tidy(category) for category in categories}
+
+    def order(self, categories: Sequence[str]) -> list[str]:
+        if not self._labels:
+            return sorted(categories)
+        ordered = sorted(categories, key=lambda one: self._labels[one])
+        if [self._labels[one] for one in ordered] != list(range(len(ordered))):
+            print(
+                f"The labels run from {self._labels[ordered[0]]} to {self._labels[ordered[-1]]}; they become 0, 1, ..."
+            )
+        return ordered
+
+    def _table(self, folder: Path) -> Path:
+        given = self.cfg.DATASET.CSV
+        if given:
+            beside = folder / Path(given).expanduser()
+            table = beside if beside.is_file() else Path(given).expanduser()
+            if not table.is_file():
+                raise UserError(f"DATASET.CSV names {given}, which is neither in {folder} nor in the current folder.")
+            return table
+        found = sorted(path for path in folder.iterdir() if path.suffix.lower() in (".csv", ".tsv") and path.is_file())
+        if len(found) != 1:
+            listed = ", ".join(path.name for path in found[:5]) or "none"
+            raise UserError(f"Name the table: DATASET.CSV FILE. {folder} has {len(found)} (.csv or .tsv): {listed}.")
+        return found[0]
+
+
+def read_table(table: Path) -> list[Row]:
+    """Read the lines of a CSV file that is separated by commas, semicolons or tabs."""
+    raw = table.read_bytes()
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        kind = " (it looks like UTF-16)" if raw[:2] in (b"\xff\xfe", b"\xfe\xff") else ""
+        line = raw[: error.start].count(b"\n") + 1
+        raise UserError(f"{table} is not UTF-8{kind}: see line {line}. Save it as UTF-8.") from error
+    header = next((line for line in text.splitlines() if line.strip()), "")
+    delimiter = max(DELIMITERS, key=lambda one: (len(_columns(_cells(header, one))), header.count(one)))
+    columns = _columns(_cells(header, delimiter))
+    if "path" not in columns or not {"label", "name"} & set(columns):
+        raise UserError(
+            f"{table} needs a first line that names the columns: `path`, and `label` or `classname`, and if there are "
+            f"splits `split`, separated by commas, semicolons or tabs. Its first line is {header.strip()[:100]!r}."
+        )
+    rows: list[Row] = []
+    width = 0  # of the header, once it is read
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    line = 1
+    try:
+        for cells in reader:
+            if any(cell.strip() for cell in cells):
+                if width:
+                    rows.append(_row(table, line, cells, width, columns))
+                width = width or len(cells)
+            line = reader.line_num + 1  # of the next row; a quoted cell may hold several lines
+    except csv.Error as error:
+        raise UserError(f"{table}, line {reader.line_num}: {error}.") from error
+    if not rows:
+        raise UserError(f"{table} names the columns, but no pictures.")
+    return rows
+
+
+def _cells(line: str, delimiter: str) -> list[str]:
+    return next(csv.reader([line], delimiter=delimiter), [])
+
+
+def _columns(header: Sequence[str]) -> dict[str, int]:
+    """Return where the columns that we know are."""
+    names = [name.strip().lower() for name in header]
+    found: dict[str, int] = {}
+    for column, known in COLUMNS.items():
+        for name in known:
+            if name in names:
+                found[column] = names.index(name)
+                break
+    return found
+
+
+def _row(table: Path, line: int, cells: Sequence[str], width: int, columns: dict[str, int]) -> Row:
+    where = f"{table}, line {line}"
+    if len(cells) != width:
+        raise UserError(f"{where}: {len(cells)} cells, but the first line has {width}. Quote cells with separators.")
+    values = {column: cells[place].strip() for column, place in columns.items()}
+    for column, value in values.items():
+        if not value:
+            raise UserError(f"{where}: the {column} is empty.")
+    split = values.get("split", "")
+    if split:
+        if split.lower() not in SPLIT_NAMES:
+            hint = nearest(split, SPLIT_NAMES)
+            raise UserError(f"{where}: the split is {split!r}.{hint} It must be train, val or test.")
+        split = SPLIT_NAMES[split.lower()]
+    return Row(line, values["path"], values.get("label", ""), values.get("name", ""), split)
+
+
+def _classes(table: Path, rows: Sequence[Row]) -> tuple[bool, dict[str, int]]:
+    """Return whether classes have names, and the number of each class if the table has numbers."""
+    has_names, has_labels = bool(rows[0].name), bool(rows[0].label)
+    numeric = [row for row in rows if row.label.isdecimal()]
+    if has_labels and len(numeric) < len(rows):
+        other = next(row for row in rows if not row.label.isdecimal())
+        if numeric or has_names:
+            raise UserError(f"{table}, line {other.line}: the label is {other.label!r}, which is not a whole number.")
+        return True, {}  # a column `label` that holds class names
+    if not has_labels:
+        return True, {}
+    labels: dict[str, tuple[int, int]] = {}
+    owners: dict[int, tuple[str, int]] = {}
+    for row in rows:
+        category, label = row.name or row.label, int(row.label)
+        known, line = labels.setdefault(category, (label, row.line))
+        if known != label:
+            raise UserError(
+                f"{table}, line {row.line}: the class {category!r} has the label {label}, but {known} in line {line}."
+            )
+        owner, line = owners.setdefault(label, (category, row.line))
+        if owner != category:
+            raise UserError(
+                f"{table}, line {row.line}: the label {label} is {category!r}, but {owner!r} in line {line}."
+            )
+    return has_names, {category: label for category, (label, _) in labels.items()}
+
+
+def _locate(folder: Path, path: str) -> str:
+    """Return where a picture is; a table from Windows has backslashes."""
+    here = os.path.join(folder, os.path.expanduser(path))
+    if not os.path.isfile(here) and "\\" in path:
+        return os.path.join(folder, *path.split("\\"))
+    return here

@@ -1,0 +1,137 @@
+"""Folds, and what is fitted to held-out similarities, against a search on a grid and closed forms."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cocoamix.coa.heldout import LEAST_SHARE, count_folds, deal_into_folds, fit, fit_weight
+
+SCALE = 100.0
+
+
+def draw(seed: int, better: float, rows: int = 40, classes: int = 6) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return similarities of two prompts with independent noise, the second with so much more signal, and labels."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.randint(classes, (rows,), generator=generator)
+    noise = 0.02 * torch.randn(2, rows, classes, generator=generator)
+    right = torch.nn.functional.one_hot(labels, classes)
+    return noise[0] + 0.02 * right, noise[1] + 0.02 * better * right, labels
+
+
+def nll(general: torch.Tensor, special: torch.Tensor, labels: torch.Tensor, pi: float, scale: float = SCALE) -> float:
+    """By numpy, without a softmax of ours."""
+    z = scale * ((1 - pi) * general.double().numpy() + pi * special.double().numpy())
+    top = z.max(axis=1, keepdims=True)
+    total = np.log(np.exp(z - top).sum(axis=1)) + top[:, 0]
+    return float((total - z[np.arange(len(z)), labels.numpy()]).mean())
+
+
+@pytest.mark.parametrize(("counts", "wanted"), [([4, 4], 4), ([16, 16], 4), ([2, 9], 2), ([3, 5], 3), ([1, 4], 0)])
+def test_number_of_folds(counts: list[int], wanted: int) -> None:
+    labels = [label for label, count in enumerate(counts) for _ in range(count)]
+    assert count_folds(labels) == wanted
+
+
+@given(counts=st.lists(st.integers(2, 9), min_size=1, max_size=6), seed=st.integers(0, 1000))
+@settings(max_examples=60, deadline=None)
+def test_folds_are_stratified(counts: list[int], seed: int) -> None:
+    """Every class is spread as evenly as can be, so that none is left out as a whole; and so are all images."""
+    labels = [label for label, count in enumerate(counts) for _ in range(count)]
+    folds = count_folds(labels)
+    found = deal_into_folds(labels, folds, seed)
+    assert found == deal_into_folds(labels, folds, seed)
+    for label, count in enumerate(counts):
+        sizes = Counter(fold for fold, other in zip(found, labels, strict=True) if other == label)
+        assert max(sizes.values()) <= math.ceil(count / folds) < count
+    sizes = Counter(found)
+    assert max(sizes.values()) - min(sizes[fold] for fold in range(folds)) <= 1
+
+
+def test_a_class_begins_where_the_one_before_it_ended() -> None:
+    """The draw itself, so that runs of other versions leave out the same images."""
+    generator = random.Random(7)
+    first, second = [0, 2, 4, 6, 7], [1, 3, 5]
+    generator.shuffle(first)
+    generator.shuffle(second)
+    found = deal_into_folds([0, 1, 0, 1, 0, 1, 0, 0], 3, 7)
+    assert [found[index] for index in first + second] == [0, 1, 2, 0, 1, 2, 0, 1]
+
+
+def test_no_images_make_no_folds() -> None:
+    assert count_folds([]) == 0
+
+
+def test_folds_depend_on_the_seed() -> None:
+    labels = [label for label in range(10) for _ in range(4)]
+    assert deal_into_folds(labels, 4, 1) != deal_into_folds(labels, 4, 2)
+
+
+@given(seed=st.integers(0, 10**6), better=st.floats(0.0, 3.0))
+@settings(max_examples=40, deadline=None)
+def test_fitted_weight_is_the_lowest_on_a_grid(seed: int, better: float) -> None:
+    general, special, labels = draw(seed, better)
+    found = fit(general, special, labels, SCALE)
+    grid = np.linspace(LEAST_SHARE, 1 - LEAST_SHARE, 201)
+    values = [nll(general, special, labels, pi) for pi in grid]
+    assert found.nll == pytest.approx(nll(general, special, labels, found.pi_in), abs=1e-9)
+    assert found.nll <= min(values) + 1e-12
+    assert abs(found.pi_in - grid[int(np.argmin(values))]) <= 1 / 200  # a step of the grid: the function is convex
+    scales = SCALE * np.exp(np.linspace(math.log(0.05), math.log(20), 201))
+    calibrated = min(nll(general, special, labels, found.pi_in, scale) for scale in scales)
+    assert found.calibrated_nll <= calibrated + 1e-12
+    assert found.calibrated_nll <= found.nll + 1e-12
+    at = nll(general, special, labels, found.pi_in, 1 / found.temperature)
+    assert found.calibrated_nll == pytest.approx(at, abs=1e-9)
+    assert found.images == 40
+    assert [pi for pi, _ in found.curve] == [number / 20 for number in range(21)]
+    assert found.plain() == {field: getattr(found, field) for field in found.__dataclass_fields__}
+    for pi, value in found.curve:
+        assert value == pytest.approx(nll(general, special, labels, pi), abs=1e-9)
+
+
+@given(seed=st.integers(0, 10**6), better=st.floats(0.0, 3.0))
+@settings(max_examples=40, deadline=None)
+def test_weight_at_the_one_stage_scale_is_the_lowest_on_a_grid(seed: int, better: float) -> None:
+    general, special, labels = (one.double() if one.is_floating_point() else one for one in draw(seed, better))
+    found = fit_weight(general, special, labels, SCALE, one_stage=True)
+    grid = np.linspace(0, 0.99, 100)
+    values = [nll(general, special, labels, pi, SCALE / (1 - pi)) for pi in grid]
+    at = nll(general, special, labels, found, SCALE / (1 - found))
+    assert at <= min(values) + 1e-4  # the grid has 0, and the fit stays 1e-6 away
+    assert abs(found - grid[int(np.argmin(values))]) <= 0.01 + 1e-6 or found > 0.98
+
+
+def test_a_useless_prompt_gets_no_weight_and_a_perfect_one_all() -> None:
+    general, special, labels = (one.double() if one.is_floating_point() else one for one in draw(1, 1.0))
+    right = torch.nn.functional.one_hot(labels, 6).double()
+    assert fit_weight(right, special, labels, SCALE) == LEAST_SHARE
+    assert fit_weight(general, right, labels, SCALE) == 1 - LEAST_SHARE
+    assert fit_weight(general, general, labels, SCALE) == pytest.approx(0.5)
+
+
+def test_temperature_in_closed_form() -> None:
+    """Two classes a distance of 1 apart, right in three of four cases: p = 3/4 at the temperature 1 / log 3."""
+    mixed = torch.tensor([[1.0, 0.0]] * 4, dtype=torch.float64)
+    found = fit(mixed, mixed, torch.tensor([0, 0, 0, 1]), 2.0)
+    assert found.temperature == pytest.approx(1 / math.log(3), rel=1e-9)
+
+
+@pytest.mark.parametrize(("sure", "wanted"), [(1.0, 0.05), (1000.0, 1.0)])
+def test_temperature_of_images_that_are_all_right_is_bounded(sure: float, wanted: float) -> None:
+    """By the lower bound; where the softmax underflows at all temperatures, none is better than CLIP's."""
+    mixed = sure * torch.tensor([[1.0, 0.0]] * 4, dtype=torch.float64)
+    found = fit(mixed, mixed, torch.zeros(4, dtype=torch.long), SCALE)
+    assert found.temperature == pytest.approx(wanted / SCALE, rel=1e-12)
+
+
+def test_temperature_that_changes_nothing_is_clips() -> None:
+    flat = torch.full((4, 3), 0.2, dtype=torch.float64)
+    assert fit(flat, flat, torch.tensor([0, 1, 2, 0]), SCALE).temperature == pytest.approx(1 / SCALE)

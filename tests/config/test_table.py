@@ -1,0 +1,64 @@
+"""The table of keys, and the defaults and the page that are made from it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from dassl.config import get_cfg_default
+
+from cocoamix.config import document, extend_cfg
+from cocoamix.config.key import Key
+from cocoamix.config.settings import flatten
+from cocoamix.config.table import KEYS
+
+OURS = [key for key in KEYS if key.ours]
+
+
+def test_every_key_is_declared_once() -> None:
+    names = [key.name for key in KEYS]
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("key", OURS, ids=lambda key: key.name)
+def test_keys_of_ours_are_explained_and_allow_their_default(key: Key) -> None:
+    assert key.comment.endswith(".")
+    assert not key.is_pattern
+    key.check(key.default)
+
+
+def test_keys_of_dassl_are_dassls() -> None:
+    """A name that Dassl does not declare would never be checked."""
+    dassls = flatten(get_cfg_default())
+    named = [key.name for key in KEYS if not key.ours and not key.is_pattern]
+    assert [name for name in named if name not in dassls] == []
+
+
+def test_a_configuration_does_not_reach_into_the_table() -> None:
+    one, two = get_cfg_default(), get_cfg_default()
+    for cfg in (one, two):
+        for name in ("BACKBONES", "PROMPTS"):
+            cfg.TRAINER.get("ENLEARN", {}).pop(name, None)
+        extend_cfg(cfg)
+    one.TRAINER.ENLEARN.BACKBONES.append("ViT-L/14")
+    assert len(two.TRAINER.ENLEARN.BACKBONES) == 4
+    assert next(len(key.default) for key in KEYS if key.name == "TRAINER.ENLEARN.BACKBONES") == 4
+
+
+def test_the_page_is_up_to_date() -> None:
+    assert document.PAGE.read_text(encoding="utf-8") == document.page(), (
+        "docs/KEYS.md is stale: run `python -m cocoamix.config.document`"
+    )
+
+
+def test_the_page_has_every_key() -> None:
+    page = document.page()
+    for key in OURS:
+        assert f"| `{key.name}` |" in page
+
+
+def test_the_page_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert document.main([str(tmp_path / "KEYS.md")]) == 0
+    assert (tmp_path / "KEYS.md").read_text(encoding="utf-8") == document.page()
+    assert document.main([str(tmp_path / "nowhere" / "KEYS.md")]) == 2
+    assert "nowhere" in capsys.readouterr().err

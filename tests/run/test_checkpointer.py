@@ -1,0 +1,98 @@
+"""The files of a run's models: what is written is read back, and nothing half."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from cocoamix.errors import UserError
+from cocoamix.io import checkpoints
+from cocoamix.run.checkpointer import Checkpointer, checkpoint_path, newest, read_state
+
+
+def make(seed: int) -> Checkpointer:
+    """Two models, of which one is trained by Adam on a schedule."""
+    torch.manual_seed(seed)
+    models: dict[str, nn.Module] = {"one": nn.Linear(2, 2), "two": nn.Linear(2, 1)}
+    optimizer = torch.optim.Adam(models["one"].parameters(), lr=0.1)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, step_size=2)
+    return Checkpointer(models, {"one": optimizer, "two": None}, {"one": schedule, "two": None})
+
+
+def step(kept: Checkpointer) -> None:
+    kept.optimizers["one"].zero_grad()
+    kept.models["one"](torch.ones(1, 2)).square().sum().backward()
+    kept.optimizers["one"].step()
+    kept.schedules["one"].step()
+
+
+def parameters(kept: Checkpointer) -> list[torch.Tensor]:
+    return [parameter for model in kept.models.values() for parameter in model.parameters()]
+
+
+def test_a_restored_run_takes_the_same_steps() -> None:
+    whole, resumed = make(1), make(2)
+    for _ in range(3):
+        step(whole)
+    resumed.restore(copy.deepcopy(whole.state()), Path("resume.pth"))
+    for kept in (whole, resumed):
+        step(kept)
+    for mine, theirs in zip(parameters(resumed), parameters(whole), strict=True):
+        assert torch.equal(mine, theirs)
+    assert resumed.schedules["one"].get_last_lr() == whole.schedules["one"].get_last_lr()
+
+
+def test_a_state_of_other_models_is_refused() -> None:
+    state = make(1).state()
+    state["models"]["three"] = state["models"].pop("two")
+    with pytest.raises(UserError, match="holds the models one, three, not one, two"):
+        make(2).restore(state, Path("resume.pth"))
+
+
+@pytest.mark.parametrize("key", ["epoch", "schedules", "protocol"])
+def test_a_state_that_lacks_a_part_is_refused(tmp_path: Path, key: str) -> None:
+    rest = dict.fromkeys(("epoch", "scaler", "seed", "best_result", "settings", "protocol", "unreadable"), 0)
+    state: dict[str, Any] = {**make(1).state(), **rest}
+    checkpoints.save(tmp_path / "resume.pth", state)
+    assert set(read_state(tmp_path / "resume.pth")) == set(state)
+    del state[key]
+    checkpoints.save(tmp_path / "resume.pth", state)
+    with pytest.raises(UserError, match=f"it has no {key}"):
+        read_state(tmp_path / "resume.pth")
+
+
+def test_files_in_the_layout_of_coop(tmp_path: Path) -> None:
+    kept = make(1)
+    kept.save(str(tmp_path), ["one", "two"], 5, {"trainer": "X"}, val_result=71.5, is_best=True)
+    assert newest(tmp_path / "one").name == "model.pth.tar-5"
+    content = checkpoints.load(tmp_path / "one" / "model.pth.tar-5")
+    assert (content["epoch"], content["val_result"], content["cocoamix"]) == (5, 71.5, {"trainer": "X"})
+    assert torch.equal(content["state_dict"]["weight"], kept.models["one"].weight)  # type: ignore[arg-type]
+    assert kept.best_result(tmp_path) == 71.5
+    assert kept.can_resume(tmp_path)
+    assert checkpoint_path(tmp_path / "one", None).name == "model-best.pth.tar"
+    assert checkpoint_path(tmp_path / "one", -1).name == "model.pth.tar-5"
+    with pytest.raises(UserError, match=r"no model.pth.tar-4 .* It holds: model-best.pth.tar, model.pth.tar-5"):
+        checkpoint_path(tmp_path / "one", 4)
+
+
+def test_models_of_different_epochs_are_refused(tmp_path: Path) -> None:
+    kept = make(1)
+    kept.save(str(tmp_path), ["one"], 5, {})
+    kept.save(str(tmp_path), ["two"], 4, {})
+    with pytest.raises(UserError, match=r"different epochs \(\[4, 5\]\)"):
+        kept.newest_files(tmp_path)
+
+
+def test_what_is_not_finite_is_named() -> None:
+    kept = make(1)
+    kept.refuse_non_finite(3, 0.1)
+    with torch.no_grad():
+        kept.models["two"].bias[0] = float("nan")  # type: ignore[index, operator]
+    with pytest.raises(UserError, match=r"two\.bias is not finite after epoch 3.*now 0\.1"):
+        kept.refuse_non_finite(3, 0.1)

@@ -1,0 +1,1 @@
+"""Class-incremental trainers: the loop over sessions, and its methods."""

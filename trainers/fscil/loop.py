@@ -1,0 +1,420 @@
+"""The loop of class-incremental learning: session after session, each on its own images alone.
+
+A method defines what it builds for a session (`build_prompts`, with `classnames` those of the session) and, for the
+evaluation, `classifier`. What a session learned is kept in `sessions/session-<n>.pth`; of the images of an earlier
+session nothing is read again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from dassl.evaluation import build_evaluator
+from dassl.utils import set_random_seed
+from torch import Tensor
+from torch.utils.data import DataLoader
+from yacs.config import CfgNode
+
+from cocoamix.config import keys
+from cocoamix.errors import UserError
+from cocoamix.fscil import metrics
+from cocoamix.fscil.files import (
+    FOLDER,
+    Kept,
+    Models,
+    copy_session,
+    count_sessions,
+    read_session,
+    read_sessions,
+    save_session,
+    session_file,
+)
+from cocoamix.fscil.split import Cut, Session, choose_split, cut_into_sessions
+from cocoamix.io import checkpoints
+from cocoamix.registry import plain_name
+from cocoamix.run import protocol
+from cocoamix.run.checkpointer import RESUME, epochs_in, trained
+from cocoamix.run.evaluation import Evaluation
+from cocoamix.run.loaders import loader_over
+from cocoamix.run.results import RESULTS, Results, ResultsError
+
+from ..base import CLIPTrainer
+
+
+class SessionTrainer(CLIPTrainer):
+    """A trainer that goes through sessions. Its training images and classes are those of the present one."""
+
+    session = 0
+    last_session: int  # of this run
+    kept: list[Models]  # what each finished session learned
+    origins: list[dict[str, Any]]  # and tells about itself: see `provenance`
+
+    def title(self) -> str:
+        """Return the method's name in tables and plots."""
+        return type(self).__name__
+
+    def classifier(self, session: int) -> Tensor:
+        """Return (C, embedding) vectors of all classes seen up to `session`, by what was learned up to it.
+
+        Their products with image features, times CLIP's scale, are the logits.
+        """
+        raise NotImplementedError(f"{type(self).__name__} defines no classifier")
+
+    def check_cfg(self, cfg: CfgNode) -> None:
+        super().check_cfg(cfg)
+        keys.check_sessions(cfg)
+
+    # ------------------------------------------------------------------ the classes and images of a session
+
+    def choose_seed(self) -> int:
+        """A run without a seed goes on with that of its first session."""
+        for folder in (self.output_dir, self.cfg.RESUME):
+            path = session_file(folder, 0)
+            if self.cfg.SEED < 0 and folder and path.is_file():
+                seed = int(read_session(path, 0).origin["seed"])
+                print(f"No seed is given; this run draws from {seed}, as its first session did")
+                set_random_seed(seed)
+                return seed
+        return super().choose_seed()
+
+    def build_data_loader(self) -> None:
+        """Cut the dataset into sessions and show the first."""
+        super().build_data_loader()
+        # Loaders of sessions are made after those of all items, which are only lists: nothing is read for them.
+        self._all_train, self._all_test = self.train_loader_x, self.test_loader
+        self._cut_sessions()
+
+    def _cut_sessions(self) -> None:
+        """Cut the dataset as FSCIL.* says, and show the present session."""
+        data, cut = self.dm.dataset, self.cfg.FSCIL
+        items = data.val if self.cfg.TEST.SPLIT == "val" else data.test
+        if not items:
+            raise UserError(f"The dataset {self.cfg.DATASET.NAME} has no {self.cfg.TEST.SPLIT} images.")
+        how = Cut(cut.BASE, cut.WAY, cut.SHOTS, cut.SPLIT, self.seed, self.cfg.DATASET.FEWER_SHOTS)
+        self.sessions = cut_into_sessions(data, items, how)
+        self.split = choose_split(data, cut.SPLIT)
+        if len(self.sessions) <= cut.LAST_SESSION:
+            raise UserError(
+                f"FSCIL.LAST_SESSION is {cut.LAST_SESSION}, but {self.cfg.DATASET.NAME} has the sessions 0 to "
+                f"{len(self.sessions) - 1}."
+            )
+        self.last_session = cut.LAST_SESSION if cut.LAST_SESSION >= 0 else len(self.sessions) - 1
+        first = self.sessions[0]
+        print(
+            f"Sessions: {len(first.classnames)} base classes with {len(first.train):,} images, then "
+            f"{len(self.sessions) - 1} x {cut.WAY} classes with {cut.SHOTS} images each "
+            f"({'the published ones' if self.split == 'cec' else f'drawn with seed {self.seed}'})"
+        )
+        self._tests = [self._loader_over(session.test, train=False) for session in self.sessions]
+        self._show_session()
+
+    def _loader_over(self, items: Sequence[Any], train: bool) -> DataLoader[Any]:
+        """Return a loader like that of all items, over some of them."""
+        return loader_over(self.cfg, self._all_train if train else self._all_test, items, train, self.seed)
+
+    def _show_session(self) -> None:
+        """Train on the present session's images from now on; those of the one before are let go, features and all."""
+        self.train_loader_x = self._loader_over(self.sessions[self.session].train, train=True)
+
+    @property
+    def classnames(self) -> list[str]:
+        """The classes that the present session trains on."""
+        return self.classnames_of(self.session)
+
+    def classnames_of(self, session: int) -> list[str]:
+        """Return the classes that a session trains on."""
+        return self.sessions[session].classnames
+
+    @property
+    def first_label(self) -> int:
+        """The label, among all classes, of the first of `classnames`."""
+        return self.sessions[self.session].labels.start
+
+    def parse_batch_train(self, batch: Any) -> tuple[Tensor, Tensor]:
+        inputs, labels = super().parse_batch_train(batch)
+        return inputs, labels - self.first_label
+
+    def store_part(self, split: str) -> str:
+        """Later sessions never look through the files of a session."""
+        return super().store_part(split) + (f"/session{self.session}" if split == "train" else "")
+
+    def describe_protocol(self) -> dict[str, Any]:
+        cut, told = self.cfg.FSCIL, super().describe_protocol()
+        shown = [item for session in self.sessions for item in session.train]
+        told["splits"]["train"] = protocol.items_hash(shown)
+        told["views"] = protocol.views(self.cfg, self.longest())
+        told["fscil"] = {"base": cut.BASE, "way": cut.WAY, "shots": cut.SHOTS, "split": self.split}
+        return told
+
+    # ------------------------------------------------------------------ training
+
+    def build_model(self) -> None:
+        self.kept, self.origins = [], []
+        self.rows: list[metrics.Row] = []  # their evaluations
+        super().build_model()
+
+    def build_session(self) -> None:
+        """Build what the present session trains, anew."""
+        self.forget()
+        self.start_epoch = self.epoch = self.trained_epochs = 0
+        self.max_epoch = self.cfg.OPTIM.MAX_EPOCH
+        self.trained_classes = self.classnames
+        self.is_training = False  # optimizers and scaler are those of one session, so that a resume needs no other
+        self.build_prompts()
+
+    def begin(self, number: int) -> None:
+        """Make session `number` the present one. The first is built with the trainer."""
+        shown = self.sessions[number]
+        print(
+            f"** Session {number} of {len(self.sessions) - 1}: {len(shown.classnames)} classes, {len(shown.train):,} "
+            f"images **"
+        )
+        if number != self.session:
+            self.session = number
+            self._show_session()
+            self.build_session()
+
+    def train(self) -> None:  # type: ignore[override]
+        """Go through the sessions that are not finished."""
+        self._began = time.time()
+        self.kept = self._finished()
+        if not self._models or len(self.kept) > self.last_session:
+            self.session = self.last_session
+            if self._models:
+                print(f"All sessions up to {self.last_session} are finished")
+            self._finish()
+            return
+        for number in range(len(self.kept), self.last_session + 1):
+            self.begin(number)
+            super().train()
+
+    def after_train(self) -> None:
+        found = {name: trained(model) for name, model in self._models.items()}
+        self.kept.append({name: {key: value.clone() for key, value in one.items()} for name, one in found.items()})
+        self.origins.append(self.provenance())
+        if self.session == self.last_session:
+            self._finish()
+        elif not self.cfg.TEST.NO_TEST:
+            self.test()
+
+    def _finish(self) -> None:
+        self.time_start = self._began  # of all sessions
+        super().after_train()
+
+    def write_scalar(self, tag: str, scalar_value: float, global_step: int | None = None) -> None:
+        super().write_scalar(f"session{self.session}/{tag}", scalar_value, global_step)
+
+    # ------------------------------------------------------------------ saving and resuming, session by session
+
+    def save_model(
+        self,
+        epoch: int,
+        directory: str,
+        is_best: bool = False,
+        val_result: float | None = None,
+        model_name: str = "",
+    ) -> None:
+        """Keep what the session learned, once it is finished."""
+        if epoch + 1 < self.max_epoch:
+            return  # the resume file is enough
+        models = {name: trained(model) for name, model in self._models.items()}
+        save_session(directory, self.session, epoch + 1, models, self.provenance(), self.unreadable)
+
+    def resume_state(self, epochs: int) -> dict[str, Any]:
+        return {**super().resume_state(epochs), "session": self.session}
+
+    def resume_model_if_exist(self, directory: str) -> int:
+        """Resume within the present session where a resume file of it is; return the number of epochs already done."""
+        for folder in dict.fromkeys((Path(self.output_dir), Path(directory))):
+            path = folder / RESUME
+            if epochs_in(path) and checkpoints.load(path).get("session") == self.session:
+                self.trained_epochs = self.resume_file(path)
+                print(
+                    f"Resuming from {folder}: in session {self.session}, "
+                    f"{self.trained_epochs} of {self.max_epoch} epochs are done"
+                )
+                if self.trained_epochs >= self.max_epoch:  # no epoch is left that would keep it
+                    self.save_model(self.trained_epochs - 1, self.output_dir)
+                return self.trained_epochs
+        return 0
+
+    def _finished(self) -> list[Models]:
+        """Return what the finished sessions up to the last one learned, of the run or of that which --resume names."""
+        if not self._models:
+            return []
+        folders = [self.output_dir, *([self.cfg.RESUME] if self.cfg.RESUME else [])]
+        for folder in folders:
+            found = self._read_sessions(folder)
+            if found or epochs_in(Path(folder, RESUME)):
+                if found:
+                    print(f"Going on from {folder}: {len(found)} of {len(self.sessions)} sessions are finished")
+                for one in found:
+                    self.check_settings(one.path, one.origin["settings"], one.origin["protocol"])
+                    if folder != self.output_dir:
+                        copy_session(one, self.output_dir)
+                return self._take(found[: self.last_session + 1])
+        if self.cfg.RESUME:
+            raise UserError(f"--resume names {self.cfg.RESUME}, which holds neither {RESUME} nor finished sessions.")
+        return []
+
+    def _read_sessions(self, folder: str) -> list[Kept]:
+        now = self.provenance()
+        expected = [{**now, "classnames": self.classnames_of(number)} for number in range(len(self.sessions))]
+        return read_sessions(folder, expected)
+
+    def _take(self, found: list[Kept]) -> list[Models]:
+        """Resume with, or evaluate, what sessions keep."""
+        for one in found:
+            self.unreadable.update(one.unreadable)
+            self.trained_epochs = one.epoch
+        self.origins = [one.origin for one in found]
+        return [one.models for one in found]
+
+    def load_model(self, directory: str, epoch: int | None = None) -> None:
+        """Load the sessions of a run up to FSCIL.LAST_SESSION, or all that are finished."""
+        if epoch is not None:
+            raise UserError(
+                "Sessions are evaluated after their last epoch: use FSCIL.LAST_SESSION N, not --load-epoch."
+            )
+        self.session = self.last_session
+        if not self._models:
+            return
+        if not directory:
+            raise UserError("--eval-only needs --model-dir, the output folder of a run in sessions.")
+        if count_sessions(directory):
+            self._follow_training(read_session(session_file(directory, 0), 0))
+        found = self._read_sessions(directory)
+        if not found or len(found) <= self.cfg.FSCIL.LAST_SESSION:
+            raise UserError(
+                f"{Path(directory, FOLDER)} holds {len(found)} finished sessions"
+                + (f", but FSCIL.LAST_SESSION is {self.cfg.FSCIL.LAST_SESSION}." if found else ": nothing to evaluate.")
+            )
+        self.session = self.last_session = min(self.last_session, len(found) - 1)
+        self.kept = self._take(found[: self.session + 1])
+        print(f"Loaded sessions 0 to {self.session} from {directory}")
+
+    def _follow_training(self, first: Kept) -> None:
+        """Take what concerns training from the run that is evaluated: results must tell of that one.
+
+        Which classes there are, the mixture (ENSEMBLE), the test images and how they are encoded stay as configured.
+        """
+        told, cfg = first.origin["settings"], self.cfg.clone()
+        cfg.defrost()
+        for key, now in protocol.training_settings(self.cfg, self.section).items():
+            if not protocol.of_training_alone(key) or told.get(key, now) == now:
+                continue
+            print(f"{key} is {told[key]!r} as in training; the configuration's {now!r} is not used")
+            *path, leaf = key.split(".")
+            node = cfg
+            for name in path:
+                node = node[name]
+            node[leaf] = told[key]
+        cfg.freeze()
+        if cfg != self.cfg or first.origin["seed"] != self.seed:
+            self.cfg = cfg
+            self.take_seed(first.origin["seed"])
+            last, self.session = self.session, 0
+            self._cut_sessions()
+            self.hand_crafted = self.make_hand_crafted()
+            self.build_session()
+            self.protocol = self.describe_protocol()
+            self.session = last
+        splits = first.origin["protocol"].get("splits")
+        if isinstance(splits, dict):  # the images that are here now may be others
+            self.protocol["splits"]["train"] = splits.get("train")
+
+    # ------------------------------------------------------------------ evaluation
+
+    @torch.no_grad()
+    def test(self, split: str | None = None) -> float:
+        """Evaluate the sessions that are not evaluated yet, each on all classes seen up to it, in one pass."""
+        name = split or self.cfg.TEST.SPLIT
+        due = range(len(self.rows), self.session + 1)
+        print(f"Evaluate on the *{name}* set after session{'s' if len(due) > 1 else ''} {_listed(due)}")
+        self.set_model_mode("eval")
+        start = time.monotonic()
+        classifiers = {number: self.classifier(number) for number in due}
+        evaluations = {
+            number: Evaluation(build_evaluator(self.cfg, lab2cname=self.lab2cname), f"after session {number}")
+            for number in due
+        }
+        hits = {number: [0] * (number + 1) for number in due}
+        for block, loader in enumerate(self._tests[: self.session + 1]):
+            for inputs, labels in self.batches_of(loader, name):
+                features = self.encode(inputs)
+                for number in due[max(0, block - due.start) :]:
+                    logits = self.logits(features, classifiers[number])
+                    hits[number][block] += evaluations[number].add(logits, labels)
+        images_of = [self._readable(session) for session in self.sessions]
+        found: dict[str, float] = {}
+        for number in due:
+            seen = self.sessions[number].seen
+            print(f"After session {number}, {seen} classes:")
+            found = evaluations[number].accuracies()
+            confidence = evaluations[number].confidence()
+            found.update(confidence)
+            images_so_far = tuple(images_of[: number + 1])
+            self.rows.append(metrics.Row(seen, tuple(hits[number]), images_so_far, confidence))
+            for key, value in {"accuracy": self.rows[-1].accuracy, **confidence}.items():
+                super().write_scalar(f"{name}/{key}", value, number)
+        dataset = plain_name(self.cfg.DATASET.NAME)
+        print(f"\n{self.title()} on {dataset}, accuracy (%)\n\n{metrics.text_table(self.rows)}")
+        if self.session == self.last_session and not self._is_shorter():
+            self.num_classes = self.sessions[self.session].seen
+            self._write_results(name, {**found, **self._last_metrics()}, time.monotonic() - start)
+        return self.rows[-1].accuracy
+
+    def _readable(self, session: Session) -> int:
+        return sum(item.impath not in self.unreadable for item in session.test)
+
+    def _last_metrics(self) -> dict[str, float]:
+        last, told = self.rows[-1], metrics.summary(self.rows)
+        found = {
+            "accuracy": last.accuracy,
+            "mean_accuracy": told["mean"],
+            "pd": told["pd"],
+            "base_accuracy": last.blocks[0],
+            "new_accuracy": last.novel,
+            "harmonic_mean": last.harmonic_mean,
+            "mean_forgetting": told["sessions"][-1]["mean_forgetting"],
+        }
+        return {key: value for key, value in found.items() if value is not None}
+
+    @property
+    def finished(self) -> bool:
+        """Whether all sessions of the cut are evaluated, not only those up to FSCIL.LAST_SESSION."""
+        return len(self.rows) == len(self.sessions)
+
+    def _is_shorter(self) -> bool:
+        """Say whether the folder has results of the same run over more sessions, which then stay."""
+        try:
+            there = Results.read(Path(self.output_dir, RESULTS))
+        except ResultsError:
+            return False
+        count = len(there.sessions or ())
+        own = (self.title(), self.seed, protocol.fingerprint(self.evaluated_protocol()), self._settings_in(self.cfg))
+        same = own == (there.method, there.seed, there.fingerprint, self._settings_in(there.config))
+        if same and count > len(self.rows):
+            print(f"The results in {self.output_dir} are of {count} sessions of this run; they stay as they are")
+        return same and count > len(self.rows)
+
+    def _settings_in(self, cfg: Mapping[str, Any]) -> dict[str, Any]:
+        return protocol.training_settings(cfg, self.section)
+
+    def evaluated_items(self, split: str) -> Sequence[Any]:
+        return [item for session in self.sessions[: self.session + 1] for item in session.test]
+
+    def count_training_images(self) -> int:
+        return sum(len(session.train) for session in self.sessions[: self.session + 1])
+
+    def more_results(self) -> dict[str, Any]:
+        told = {"method": self.title(), "finished": self.finished, **metrics.summary(self.rows)}
+        return {**super().more_results(), **told}
+
+
+def _listed(numbers: range) -> str:
+    return str(numbers.start) if len(numbers) == 1 else f"{numbers.start} to {numbers.stop - 1}"

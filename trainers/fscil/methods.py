@@ -1,0 +1,215 @@
+"""Few-shot class-incremental learning: CoCoA-Mix with a prompt for each session, and what it is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import torch
+from dassl.engine import TRAINER_REGISTRY
+from torch import Tensor
+from yacs.config import CfgNode
+
+from cocoamix.coa.mixture import mix_text, share_one_pi, weights_of_kind
+from cocoamix.coa.weights import CoAWeights
+from cocoamix.config.keys import context_words
+from cocoamix.errors import UserError
+from cocoamix.fscil.files import Models
+from cocoamix.fscil.mixture import SessionWeights, session_owners
+from cocoamix.io import checkpoints
+from cocoamix.prompts.context import PromptLearner, as_one
+from cocoamix.registry import register
+from cocoamix.seeding import derive_seed
+
+from ..cocoamix import CoCoAMix
+from ..coop import CoOp
+from ..zeroshot_clip import ZeroshotCLIP
+from .loop import SessionTrainer
+
+
+@register(TRAINER_REGISTRY)
+class ZeroshotCLIPFSCIL(SessionTrainer, ZeroshotCLIP):
+    """The paper's CLIP-ZSL: the dataset's template for every class; nothing is trained."""
+
+    def title(self) -> str:
+        return "CLIP-ZSL"
+
+    def classifier(self, session: int) -> Tensor:
+        names = [name for one in self.sessions[: session + 1] for name in one.classnames]
+        return self.clip.encode_classes(names, self.templates())
+
+
+@register(TRAINER_REGISTRY)
+class CoOpFSCIL(SessionTrainer, CoOp):
+    """The paper's CoOp-FSCIL: one context, tuned on by cross-entropy through the sessions."""
+
+    def title(self) -> str:
+        return "CoOp-FSCIL"
+
+    def check_cfg(self, cfg: CfgNode) -> None:
+        super().check_cfg(cfg)
+        if cfg.TRAINER.COOP.ENSEMBLE != "none":
+            raise UserError(
+                f"TRAINER.COOP.ENSEMBLE is {cfg.TRAINER.COOP.ENSEMBLE}, but CoOp-FSCIL is one context alone: use none, "
+                "or CoCoAMixFSCIL with TRAINER.COCOAMIX.ENSEMBLE uniform."
+            )
+        if cfg.TRAINER.COOP.CSC:
+            raise UserError(
+                "TRAINER.COOP.CSC is True, but class-specific contexts cannot be tuned on with classes that come later."
+            )
+
+    def classnames_of(self, session: int) -> list[str]:
+        if self.cfg.FSCIL.TUNED_CLASSES == "session":
+            return super().classnames_of(session)
+        return [name for one in self.sessions[: session + 1] for name in one.classnames]
+
+    @property
+    def first_label(self) -> int:
+        return super().first_label if self.cfg.FSCIL.TUNED_CLASSES == "session" else 0
+
+    def build_prompts(self) -> None:
+        super().build_prompts()
+        if self.session:
+            checkpoints.load_into(self.prompt_learner, self.kept[-1]["prompt_learner"], "the session before")
+
+    def classifier(self, session: int) -> Tensor:
+        settings = self.settings
+        learner = PromptLearner(
+            self.clip,
+            [name for one in self.sessions[: session + 1] for name in one.classnames],
+            n_ctx=settings.N_CTX,
+            ctx_init=context_words(settings.CTX_INIT),
+            position=settings.CLASS_TOKEN_POSITION,
+        )
+        checkpoints.load_into(learner, self.kept[session]["prompt_learner"], f"session {session}")
+        return self.clip.encode_prompts(learner())
+
+
+@register(TRAINER_REGISTRY)
+class CoCoAMixFSCIL(SessionTrainer, CoCoAMix):
+    """A prompt and its two weights for each session, learned in two stages, kept, and mixed with all others."""
+
+    def check_cfg(self, cfg: CfgNode) -> None:
+        super().check_cfg(cfg)
+        mix = cfg.TRAINER.COCOAMIX
+        if mix.ENSEMBLE == "coa" and mix.STAGE != "two":
+            raise UserError(
+                f"TRAINER.COCOAMIX.STAGE is {mix.STAGE}, but the weights of sessions are learned after their prompts, "
+                "under one temperature: use STAGE two."
+            )
+        for key, value in (("WEIGHT_FIT", "train"), ("CALIBRATED", False)):
+            if mix[key] != value:
+                raise UserError(f"TRAINER.COCOAMIX.{key} is {mix[key]}, but sessions have no folds: use {value}.")
+        if mix.DOMAIN != "auto":
+            raise UserError(f"TRAINER.COCOAMIX.DOMAIN is {mix.DOMAIN}, but sessions tell whose a class is: use auto.")
+
+    def title(self) -> str:
+        kind = self.settings.ENSEMBLE
+        return "CoCoA-Mix" + {"coa": "", "uniform": " (uniform)", "none": " (own prompt alone)"}[kind]
+
+    # ------------------------------------------------------------------ a session's prompt and weights
+
+    def make_weights(self) -> CoAWeights:
+        earlier = [_weights_of(models) for models in self.kept] if self.settings.ENSEMBLE == "coa" else []
+        return SessionWeights(self.clip.logit_scale, earlier, tied=self.settings.OUT_CLASSES == "none")
+
+    @property
+    def weight_epochs(self) -> int:
+        return int(self.cfg.FSCIL.WEIGHT_EPOCHS if self.session else self.cfg.FSCIL.BASE_WEIGHT_EPOCHS)
+
+    def more_results(self) -> dict[str, Any]:
+        """Add how the second stage of each session ended, if there were any."""
+        told = {key: value for key, value in super().more_results().items() if key not in ("second_stage", "weights")}
+        ended = [origin.get("second_stage") for origin in self.origins]
+        return {**told, **({"second_stages": ended} if any(ended) else {})}
+
+    def longest(self) -> int:
+        keys = self.cfg.FSCIL
+        second = max(keys.WEIGHT_EPOCHS, keys.BASE_WEIGHT_EPOCHS) if self.settings.ENSEMBLE == "coa" else 0
+        return int(self.cfg.OPTIM.MAX_EPOCH + second)
+
+    @property
+    def context_seed(self) -> int:
+        return derive_seed(self.seed, "context", self.session)
+
+    def choose_outclasses(self) -> list[str]:
+        """Made-up names in session 0, the classes of all earlier sessions after it."""
+        if self.session == 0 or self.settings.OUT_CLASSES == "none":
+            return super().choose_outclasses()
+        names = [name for one in self.sessions[: self.session] for name in one.classnames]
+        print(f"Out-classes: the {len(names)} classes of earlier sessions")
+        return names
+
+    def other_prompts(self) -> list[Tensor]:
+        """The hand-crafted prompt and those of earlier sessions, on the session's own classes."""
+        return [self.block_features(prompt, self.session) for prompt in range(self.session + 1)]
+
+    # ------------------------------------------------------------------ evaluation
+
+    def evaluated_protocol(self) -> dict[str, Any]:
+        """Say that similarities are centred where they were, in any of the sessions.
+
+        The protocol of training does not say it, so that all sessions of a run keep the same.
+        """
+        return {**super().evaluated_protocol(), **({"centred": True} if self._any_centred else {})}
+
+    def build_model(self) -> None:
+        self._any_centred = False
+        self._blocks: dict[tuple[int, int], Tensor] = {}
+        super().build_model()
+
+    @torch.no_grad()
+    def block_features(self, prompt: int, session: int) -> Tensor:
+        """Return the (C, embedding) text features of a prompt on the classes of a session.
+
+        prompt: 0 for the hand-crafted one, i + 1 for that of session i. Each pair is encoded by itself and once, so
+        that a run that is resumed computes the very same numbers.
+        """
+        key = prompt, session
+        if key not in self._blocks:
+            names = self.sessions[session].classnames
+            if prompt == 0:
+                self._blocks[key] = self.clip.encode_classes(names, self.templates())
+            else:
+                self._blocks[key] = self.encode_learners(self._learners_of(prompt - 1, names))
+        return self._blocks[key]
+
+    def _learners_of(self, session: int, names: Sequence[str]) -> list[PromptLearner]:
+        """Return a finished session's prompt before other names."""
+        learners = [self.make_learner(clip, names) for clip in self.clip.each()]
+        checkpoints.load_into(as_one(learners), self.kept[session]["prompt_learner"], f"session {session}")
+        return learners
+
+    def classifier(self, session: int) -> Tensor:
+        blocks = range(session + 1)
+        text = torch.stack(
+            [torch.cat([self.block_features(prompt, block) for block in blocks]) for prompt in range(session + 2)]
+        )
+        weights = self.mixture_weights(session)
+        centred = bool(self.settings.CENTRE) and not share_one_pi(weights)
+        self._any_centred |= centred
+        return mix_text(text, weights, centred)
+
+    def mixture_weights(self, session: int) -> Tensor:
+        """Return the (K + 1, C) weights of the prompts up to `session` for each class seen up to it."""
+        owner = session_owners([len(one.classnames) for one in self.sessions[: session + 1]]).to(self.device)
+        inside, outside = torch.zeros(2, session + 1, device=self.device)
+        if self.settings.ENSEMBLE == "coa":
+            pairs = [_weights_of(models) for models in self.kept[: session + 1]]
+            inside, outside = (torch.cat(side).to(self.device) for side in zip(*pairs, strict=True))
+        return weights_of_kind(self.settings.ENSEMBLE, inside, outside, owner)
+
+
+def _weights_of(models: Models) -> tuple[Tensor, Tensor]:
+    """Return the two log-weights of a finished session."""
+    weights = models.get("coa_weights")
+    if weights is None:
+        raise UserError(
+            "A session has no weights, since it was trained with another TRAINER.COCOAMIX.ENSEMBLE than coa. "
+            "Evaluate it with that, or train with coa."
+        )
+    # Without out-classes there is one weight: other classes take what own classes take.
+    pair = weights.get("inside"), weights.get("outside", weights.get("inside"))
+    if not all(side is not None and side.shape == (1,) for side in pair):
+        raise UserError("The weights of a session are not two numbers: its file was altered. Restore it.")
+    return cast(tuple[Tensor, Tensor], pair)
