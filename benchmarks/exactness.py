@@ -20,6 +20,7 @@ import torch
 from benchmarks.measure import class_names
 from benchmarks.plain import PlainPrompts
 from cocoamix.clip import FrozenCLIP, load_clip
+from cocoamix.clip.class_names import class_words
 from cocoamix.prompts.context import PromptLearner
 
 MOST_NAMES = 60  # evenly spread; the plain path takes long
@@ -33,7 +34,7 @@ def collect_names(splits: Path | None) -> dict[str, list[str]]:
         if path and path.is_file():
             names = sorted({row[2] for row in json.loads(path.read_text())["test"]})
             step = max(1, len(names) // MOST_NAMES)
-            found[name] = [one.replace("_", " ") for one in names[::step]][:MOST_NAMES]
+            found[name] = [class_words(one) for one in names[::step]][:MOST_NAMES]
     return found
 
 

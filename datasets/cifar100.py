@@ -12,6 +12,7 @@ import numpy as np
 from dassl.data.datasets import DATASET_REGISTRY, Datum
 from PIL import Image
 
+from cocoamix.clip.class_names import class_words
 from cocoamix.errors import UserError
 from cocoamix.features.images import file_identity
 from cocoamix.registry import register
@@ -161,7 +162,7 @@ def read_names(archive: Path) -> list[str]:
     texts = [name.decode() if isinstance(name, bytes) else name for name in names]
     if not texts or not all(isinstance(text, str) for text in texts):
         raise _not_official(path, "its fine_label_names are not names")
-    return [text.replace("_", " ") for text in texts]
+    return [class_words(text) for text in texts]
 
 
 def read_pictures(path: Path, names: list[str]) -> Items:

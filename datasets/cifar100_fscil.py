@@ -16,6 +16,7 @@ from typing import Any
 
 from dassl.data.datasets import DATASET_REGISTRY
 
+from cocoamix.clip.class_names import class_words
 from cocoamix.errors import UserError
 from cocoamix.fscil.split import Cut, label_ranges
 from cocoamix.registry import register
@@ -80,7 +81,7 @@ def read_lists(path: Path = LISTS) -> list[list[int]]:
 
 def official_names(path: Path = LISTS) -> list[str]:
     """Return the names of the hundred classes in the order of their labels, with spaces."""
-    return [str(name).replace("_", " ") for name in _published(path, "classes")]
+    return [class_words(str(name)) for name in _published(path, "classes")]
 
 
 def _published(path: Path, key: str) -> list[Any]:

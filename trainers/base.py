@@ -216,7 +216,7 @@ class CLIPTrainer(TrainerX):
 
     # ------------------------------------------------------------------ training
 
-    def train(self) -> None:  # type: ignore[override]
+    def train(self) -> None:
         """Go through the epochs by Dassl's hooks. Unlike in Dassl's own loop, a hook may change `max_epoch`."""
         self.begin_training()
         self.before_train()

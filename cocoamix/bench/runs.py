@@ -11,12 +11,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from cocoamix import dataset_table
 from cocoamix.errors import UserError
-from cocoamix.shapes import DATASETS
 
 from .plan import Dataset, Method, Plan, models_in
 
-DRAWN = frozenset(one.folder for one in DATASETS.values())  # drawn by the package: they need no data root
+# Drawn by the package: they need no data root.
+DRAWN = frozenset(one.config for one in dataset_table.of_kind(dataset_table.DRAWN))
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,31 @@
-"""Which of the classes that a model was trained on a class is."""
+"""Spellings of class names, in prompts and in comparisons, and which of the known classes a class is.
+
+Class names are normalised here and nowhere else.
+"""
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 from typing import Any
 
 
+def class_words(name: str) -> str:
+    """Return a class name as prompts have it, with spaces for underscores, as in CoOp."""
+    return name.replace("_", " ")
+
+
+def tidy_class(name: str) -> str:
+    """Return the class name that a folder or a table gives: its words, single spaces, composed letters."""
+    return " ".join(class_words(unicodedata.normalize("NFC", name)).split())
+
+
 def plain_class(name: str) -> str:
-    """Return a class name without what differs between spellings of it."""
-    return name.replace("_", " ").strip().lower()
+    """Return what two spellings of one class name share. It is for comparisons, never for prompts."""
+    return class_words(name).strip().lower()
 
 
 def synsets_of(items: Iterable[Any], classes: int) -> list[str]:

@@ -18,6 +18,7 @@ from cocoamix.errors import UserError, check_choice
 
 from . import precision as prec
 from .backbones import Sizes, fetch_weights, find_backbone
+from .class_names import class_words
 from .packing import Layout, Prompts
 from .text_encoder import TextEncoder
 from .tokens import tokenize
@@ -108,7 +109,7 @@ class FrozenCLIP(nn.Module):
 
     def encode_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> Tensor:
         """Return one (C, embedding) unit vector per class: the re-normalised mean over the templates."""
-        names = [name.replace("_", " ") for name in classnames]
+        names = [class_words(name) for name in classnames]
         per_template = [self.encode_texts([template.format(name) for name in names]) for template in templates]
         if len(per_template) == 1:
             return per_template[0]

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from cocoamix.choices import OUT_CLASSES
+from cocoamix.clip.class_names import plain_class
 from cocoamix.errors import UserError, check_choice
 
 _LETTERS = (4, 10)  # shortest and longest random string
@@ -22,7 +23,7 @@ def make_outclasses(kind: str, count: int, avoid: Iterable[str], seed: int) -> l
     if kind == "none":
         return []
     generator = random.Random(seed)
-    taken = {name.replace("_", " ").lower() for name in avoid}
+    taken = set(map(plain_class, avoid))
     words = {"word": count, "string": 0, "both": count - count // 2}[kind]
     names = _words(words, taken, generator)
     taken.update(names)
@@ -52,7 +53,7 @@ def _words(count: int, taken: set[str], generator: random.Random) -> list[str]:
         raise UserError(
             "OUT_CLASSES word needs the package wonderwords: `pip install wonderwords`, or use OUT_CLASSES string."
         ) from error
-    free = [noun for noun in nouns if noun.lower() not in taken]
+    free = [noun for noun in nouns if plain_class(noun) not in taken]
     if len(free) < count:
         raise UserError(f"OUT_CLASSES word offers {len(free)} nouns, but {count} are needed. Use `both` or `string`.")
     return generator.sample(free, count)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import yaml
 
+from cocoamix.config import shipped
+from cocoamix.dataset_table import DATASETS, OWN
 from cocoamix.errors import UserError, nearest
 from cocoamix.registry import PREFIX, plain_name
 
-from .sources import OWN, SOURCES, Source
+from .sources import SOURCES, Source
 
 
 class NoLoaderError(UserError):
@@ -24,11 +25,10 @@ def resolve_name(given: str) -> str:
     """Return the registry name of a dataset that is named by it, by its configuration file, or in other capitals."""
     if given.endswith((".yaml", ".yml")):
         return given
-    known = {**{s.config.lower(): s.name for s in SOURCES.values()}, **OWN}
-    known.update({name.lower(): name for name in (*SOURCES, *OWN.values())})
+    known = {spelling.lower(): one.name for one in DATASETS.values() for spelling in (one.config, one.name)}
     name = known.get(plain_name(given).lower())
     if name is None:
-        choices = [*SOURCES, *OWN]
+        choices = [one.config if one.kind == OWN else one.name for one in DATASETS.values()]
         raise UserError(f"There is no dataset {given!r}.{nearest(given, choices)} Known: {', '.join(choices)}.")
     return name
 
@@ -38,7 +38,7 @@ def name_in(given: str) -> str:
     if not given.endswith((".yaml", ".yml")):
         return given
     with contextlib.suppress(OSError, yaml.YAMLError, UnicodeDecodeError, AttributeError, TypeError, KeyError):
-        return plain_name(str(yaml.safe_load(Path(given).read_text(encoding="utf-8"))["DATASET"]["NAME"]))
+        return plain_name(str(yaml.safe_load(shipped.locate(given).read_text(encoding="utf-8"))["DATASET"]["NAME"]))
     return ""  # making the configuration says what is wrong with the file
 
 

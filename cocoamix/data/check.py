@@ -12,7 +12,9 @@ from typing import Any
 
 from PIL import Image, UnidentifiedImageError
 
+from cocoamix.clip.class_names import class_words
 from cocoamix.clip.templates import dataset_template
+from cocoamix.dataset_table import OWN, of_kind
 from cocoamix.errors import UserError
 from cocoamix.io.progress import progress
 from cocoamix.registry import plain_name
@@ -51,8 +53,8 @@ def list_datasets(root: Path | None) -> None:
     rows = [("dataset", "configs/datasets/", "folder", f"in {root}" if root else "")]
     for source in SOURCES.values():
         rows.append((source.name, f"{source.config}.yaml", f"{source.folder}/", state(source, root) if root else ""))
-    rows.append(("ImageFolderDataset", "folder.yaml", "any", "your own pictures: docs/OWN_IMAGES.md"))
-    rows.append(("CSVDataset", "csv.yaml", "any", "your own pictures: docs/OWN_IMAGES.md"))
+    for own in of_kind(OWN):
+        rows.append((own.name, f"{own.config}.yaml", "any", f"your own images: {own.homepage}"))
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     for row in rows:
         print("  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[3]]).rstrip())
@@ -139,7 +141,7 @@ def _print_classes(dataset: Any, template: str, every_class: bool) -> None:
     shown = len(dataset.classnames) if every_class or len(dataset.classnames) <= SHOWN else SHOWN // 2
     print(f"{'label':>6}{'train':>8}{'val':>8}{'test':>8}  prompt")
     for label, name in list(enumerate(dataset.classnames))[:shown]:
-        prompt = template.format(name.replace("_", " "))
+        prompt = template.format(class_words(name))
         print(f"{label:>6}" + "".join(f"{count[label]:>8}" for count in counts) + f"  {prompt}")
     if shown < len(dataset.classnames):
         print(f"   ... {len(dataset.classnames) - shown} more; --all shows them")

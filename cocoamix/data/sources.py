@@ -1,15 +1,16 @@
-"""The one table of where datasets come from: home, licence, folder below the data root, files, checksums.
+"""What a dataset's folder holds and where its files come from: parts, addresses, checksums.
 
-Folders and the ids of the files on Google Drive are those of CoOp's DATASETS.md. A licence is given as the source
-states it, or "not stated". A checksum is given where the source, or torchvision's loader, publishes one.
+Names, folders, home pages and licences are in `cocoamix.dataset_table`. The ids of the files on Google Drive are those
+of CoOp's DATASETS.md. A checksum is given where the source, or torchvision's loader, publishes one.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from cocoamix.shapes import DATASETS
+from cocoamix.dataset_table import DATASETS, DRAWN, VGG, of_kind
 
 COOP = "https://github.com/KaiyangZhou/CoOp/blob/main/DATASETS.md"
 
@@ -96,7 +97,27 @@ def _class_names() -> tuple[Part, Remote]:
     )
 
 
-_IMAGENET_TERMS = "ImageNet's terms of access: non-commercial research and education"
+def _source(name: str, **more: Any) -> Source:
+    """Return a source with what the table of datasets tells of it."""
+    known = DATASETS[name]
+    return Source(name, known.title, known.config, known.folder, known.homepage, known.licence, **more)
+
+
+def _cifar() -> dict[str, Any]:
+    """Return the parts and the archive of CIFAR-100."""
+    return {
+        "parts": (Part("train", "training images"), Part("test", "test images"), Part("meta", "class names")),
+        "files": (
+            Remote(
+                "cifar-100-python.tar.gz",
+                ("train", "test", "meta"),
+                url="https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz",
+                md5="eb9058c3a382ffc7106e4002c42a8d85",
+                take="cifar-100-python",
+            ),
+        ),
+        "other_folder": "cifar100/cifar-100-python",
+    }
 
 
 def _table() -> tuple[Source, ...]:
@@ -110,29 +131,18 @@ def _table() -> tuple[Source, ...]:
     dtd_split, dtd_file = _split("DescribableTextures", "1u3_QfB467jqHgNXC00UIzbLZRQCg2S7x")
     eurosat_split, eurosat_file = _split("EuroSAT", "1Ip7yaCWFi0eaOFUGga0lUdVi_DDQth1o")
     ucf_split, ucf_file = _split("UCF101", "1I0S0q91hJfsV9Gf4xDIjgDq4AqBNJb1y")
-    vgg = "https://www.robots.ox.ac.uk/~vgg/data"
     cars_gone = "The official address has been reported dead since 2023."
     return (
-        Source(
+        _source(
             "ImageNet",
-            "ImageNet (ILSVRC 2012)",
-            "imagenet",
-            "imagenet",
-            "https://image-net.org/download.php",
-            _IMAGENET_TERMS,
             parts=(Part("images/train", "training images"), Part("images/val", "validation images"), names_part),
             files=(names_file,),
             by_hand="Make an account at image-net.org, accept the terms, and download ILSVRC2012_img_train.tar (MD5 "
             "1d675b47d978889d74fa0da5fadfb00e) and ILSVRC2012_img_val.tar (MD5 29b22e2961454d5413ddabcf34fc5622). "
             "Unpack them so that images/train and images/val each hold 1,000 folders such as n01440764.",
         ),
-        Source(
+        _source(
             "Caltech101",
-            "Caltech-101",
-            "caltech101",
-            "caltech-101",
-            "https://data.caltech.edu/records/mzrjq-6wc02",
-            "CC BY 4.0",
             parts=(Part("101_ObjectCategories", "images"), caltech_split),
             files=(
                 Remote(
@@ -147,13 +157,8 @@ def _table() -> tuple[Source, ...]:
                 caltech_file,
             ),
         ),
-        Source(
+        _source(
             "OxfordPets",
-            "Oxford-IIIT Pets",
-            "oxford_pets",
-            "oxford_pets",
-            f"{vgg}/pets/",
-            "CC BY-SA 4.0; the copyright of the images stays with their owners",
             parts=(
                 Part("images", "images"),
                 Part("annotations", "labels", required=False, instead="CoOp's split is needed, which has the labels"),
@@ -163,25 +168,20 @@ def _table() -> tuple[Source, ...]:
                 Remote(
                     "images.tar.gz",
                     ("images",),
-                    url=f"{vgg}/pets/data/images.tar.gz",
+                    url=f"{VGG}/pets/data/images.tar.gz",
                     md5="5c4f3ee8e5d25df40f4fd59a7f44e54c",
                 ),
                 Remote(
                     "annotations.tar.gz",
                     ("annotations",),
-                    url=f"{vgg}/pets/data/annotations.tar.gz",
+                    url=f"{VGG}/pets/data/annotations.tar.gz",
                     md5="95a8c909bbe2e81eed6a22bccdf3f68f",
                 ),
                 pets_file,
             ),
         ),
-        Source(
+        _source(
             "StanfordCars",
-            "Stanford Cars",
-            "stanford_cars",
-            "stanford_cars",
-            "https://ai.stanford.edu/~jkrause/cars/car_dataset.html",
-            "not stated",
             parts=(
                 Part("cars_train", "training images"),
                 Part("cars_test", "test images"),
@@ -223,13 +223,8 @@ def _table() -> tuple[Source, ...]:
                 cars_file,
             ),
         ),
-        Source(
+        _source(
             "OxfordFlowers",
-            "Oxford Flowers 102",
-            "oxford_flowers",
-            "oxford_flowers",
-            f"{vgg}/flowers/102/",
-            "not stated",
             parts=(
                 Part("jpg", "images"),
                 Part(
@@ -250,13 +245,13 @@ def _table() -> tuple[Source, ...]:
                 Remote(
                     "102flowers.tgz",
                     ("jpg",),
-                    url=f"{vgg}/flowers/102/102flowers.tgz",
+                    url=f"{VGG}/flowers/102/102flowers.tgz",
                     md5="52808999861908f626f3c1f4e79d11fa",
                 ),
                 Remote(
                     "imagelabels.mat",
                     ("imagelabels.mat",),
-                    url=f"{vgg}/flowers/102/imagelabels.mat",
+                    url=f"{VGG}/flowers/102/imagelabels.mat",
                     md5="e0620be6f572b9609742df49c70aed4d",
                     unpack=False,
                 ),
@@ -269,13 +264,8 @@ def _table() -> tuple[Source, ...]:
                 flowers_file,
             ),
         ),
-        Source(
+        _source(
             "Food101",
-            "Food-101",
-            "food101",
-            "food-101",
-            "https://data.vision.ee.ethz.ch/cvl/datasets_extra/food-101/",
-            "images of Foodspotting: use beyond scientific fair use must be negotiated with their owners",
             parts=(Part("images", "images"), food_split),
             files=(
                 Remote(
@@ -288,13 +278,8 @@ def _table() -> tuple[Source, ...]:
                 food_file,
             ),
         ),
-        Source(
+        _source(
             "FGVCAircraft",
-            "FGVC-Aircraft",
-            "fgvc_aircraft",
-            "fgvc_aircraft",
-            f"{vgg}/fgvc-aircraft/",
-            "non-commercial research only",
             parts=(
                 Part("images", "images"),
                 Part("variants.txt", "class names"),
@@ -312,19 +297,14 @@ def _table() -> tuple[Source, ...]:
                         "images_variant_val.txt",
                         "images_variant_test.txt",
                     ),
-                    url=f"{vgg}/fgvc-aircraft/archives/fgvc-aircraft-2013b.tar.gz",
+                    url=f"{VGG}/fgvc-aircraft/archives/fgvc-aircraft-2013b.tar.gz",
                     size=2_750_000_000,
                     take="fgvc-aircraft-2013b/data",
                 ),
             ),
         ),
-        Source(
+        _source(
             "SUN397",
-            "SUN397",
-            "sun397",
-            "sun397",
-            "https://vision.princeton.edu/projects/2010/SUN/",
-            "not stated",
             parts=(
                 Part("SUN397", "images"),
                 Part(
@@ -352,32 +332,22 @@ def _table() -> tuple[Source, ...]:
                 sun_file,
             ),
         ),
-        Source(
+        _source(
             "DescribableTextures",
-            "Describable Textures (DTD)",
-            "dtd",
-            "dtd",
-            f"{vgg}/dtd/",
-            "for research purposes",
             parts=(Part("images", "images"), dtd_split),
             files=(
                 Remote(
                     "dtd-r1.0.1.tar.gz",
                     ("images",),
-                    url=f"{vgg}/dtd/download/dtd-r1.0.1.tar.gz",
+                    url=f"{VGG}/dtd/download/dtd-r1.0.1.tar.gz",
                     md5="fff73e5086ae6bdbea199a49dfb8a4c1",
                     take="dtd",
                 ),
                 dtd_file,
             ),
         ),
-        Source(
+        _source(
             "EuroSAT",
-            "EuroSAT (RGB)",
-            "eurosat",
-            "eurosat",
-            "https://github.com/phelber/EuroSAT",
-            "MIT",
             parts=(Part("2750", "images"), eurosat_split),
             files=(
                 Remote(
@@ -392,26 +362,16 @@ def _table() -> tuple[Source, ...]:
                 eurosat_file,
             ),
         ),
-        Source(
+        _source(
             "UCF101",
-            "UCF101 (middle frames)",
-            "ucf101",
-            "ucf101",
-            "https://www.crcv.ucf.edu/data/UCF101.php",
-            "not stated",
             parts=(Part("UCF-101-midframes", "middle frames of the videos"), ucf_split),
             files=(
                 Remote("UCF-101-midframes.zip", ("UCF-101-midframes",), drive="10Jqome3vtUA2keJkNanAiFpgbyC9Hc2O"),
                 ucf_file,
             ),
         ),
-        Source(
+        _source(
             "ImageNetV2",
-            "ImageNetV2 (matched frequency)",
-            "imagenetv2",
-            "imagenetv2",
-            "https://github.com/modestyachts/ImageNetV2",
-            "images of Flickr, to be used as ImageNet's",
             parts=(Part("imagenetv2-matched-frequency-format-val", "images"), names_part),
             files=(
                 Remote(
@@ -423,13 +383,8 @@ def _table() -> tuple[Source, ...]:
                 names_file,
             ),
         ),
-        Source(
+        _source(
             "ImageNetSketch",
-            "ImageNet-Sketch",
-            "imagenet_sketch",
-            "imagenet-sketch",
-            "https://github.com/HaohanWang/ImageNet-Sketch",
-            "MIT (of the repository)",
             parts=(Part("images", "images"), names_part),
             files=(
                 Remote(
@@ -443,13 +398,8 @@ def _table() -> tuple[Source, ...]:
                 names_file,
             ),
         ),
-        Source(
+        _source(
             "ImageNetA",
-            "ImageNet-A",
-            "imagenet_a",
-            "imagenet-adversarial",
-            "https://github.com/hendrycks/natural-adv-examples",
-            "MIT (of the repository)",
             parts=(Part("imagenet-a", "images"), names_part),
             files=(
                 Remote(
@@ -460,13 +410,8 @@ def _table() -> tuple[Source, ...]:
                 names_file,
             ),
         ),
-        Source(
+        _source(
             "ImageNetR",
-            "ImageNet-R",
-            "imagenet_r",
-            "imagenet-rendition",
-            "https://github.com/hendrycks/imagenet-r",
-            "not stated",
             parts=(Part("imagenet-r", "images"), names_part),
             files=(
                 Remote(
@@ -477,41 +422,9 @@ def _table() -> tuple[Source, ...]:
                 names_file,
             ),
         ),
-        Source(
-            "CIFAR100",
-            "CIFAR-100",
-            "cifar100",
-            "cifar-100-python",
-            "https://www.cs.toronto.edu/~kriz/cifar.html",
-            "not stated",
-            parts=(Part("train", "training images"), Part("test", "test images"), Part("meta", "class names")),
-            files=(
-                Remote(
-                    "cifar-100-python.tar.gz",
-                    ("train", "test", "meta"),
-                    url="https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz",
-                    md5="eb9058c3a382ffc7106e4002c42a8d85",
-                    take="cifar-100-python",
-                ),
-            ),
-            other_folder="cifar100/cifar-100-python",
-        ),
-        *(
-            Source(
-                one.name,
-                f"{one.name} (drawn)",
-                one.folder,
-                one.folder,
-                "docs/TINY.md",
-                "MIT, as this project",
-                drawn=True,
-            )
-            for one in DATASETS.values()
-        ),
+        *(_source(name, **_cifar()) for name in ("CIFAR100", "CIFAR100FSCIL")),
+        *(_source(one.name, drawn=True) for one in of_kind(DRAWN)),
     )
 
 
 SOURCES: dict[str, Source] = {source.name: source for source in _table()}
-
-# One's own pictures, by what they are called on the command line.
-OWN: dict[str, str] = {"folder": "ImageFolderDataset", "csv": "CSVDataset"}

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from cocoamix.choices import POSITIONS
 from cocoamix.clip import FrozenCLIP, Layout, Prompts, tokenize
+from cocoamix.clip.class_names import class_words
 from cocoamix.clip.tokens import encode
 from cocoamix.errors import UserError, check_choice
 
@@ -43,7 +44,7 @@ class PromptLearner(nn.Module):
         """pad_to: zero vectors are put before fewer words of `ctx_init` than this."""
         super().__init__()
         check_choice("CLASS_TOKEN_POSITION", position, POSITIONS)
-        names = [name.replace("_", " ") for name in classnames]
+        names = [class_words(name) for name in classnames]
         words = ctx_init.replace("_", " ").strip()
         context_tokens = encode(words) if words else ()
         padding = max(0, pad_to - len(context_tokens)) if words else 0

@@ -5,25 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-# In the order of the papers' tables. Each line: the name that tables show, then other spellings.
-_DATASETS = (
-    ("ImageNet",),
-    ("Caltech101",),
-    ("OxfordPets",),
-    ("StanfordCars",),
-    ("Flowers102", "OxfordFlowers"),
-    ("Food101",),
-    ("FGVCAircraft",),
-    ("SUN397",),
-    ("DTD", "DescribableTextures"),
-    ("EuroSAT",),
-    ("UCF101",),
-    ("ImageNetV2",),
-    ("ImageNet-Sketch",),
-    ("ImageNet-A",),
-    ("ImageNet-R",),
-    ("CIFAR100", "CIFAR100FSCIL"),
-)
+from cocoamix.dataset_table import PUBLISHED, of_kind
 
 _TRAINERS = {
     "zeroshotclip": "CLIP",
@@ -44,8 +26,9 @@ def simplify(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
-_SHOWN = {simplify(spelling): line[0] for line in _DATASETS for spelling in line}
-_ORDER = {line[0]: place for place, line in enumerate(_DATASETS)}
+_PUBLISHED = of_kind(PUBLISHED)
+_SHOWN = {simplify(spelling): one.table_name for one in _PUBLISHED for spelling in (one.table_name, one.name)}
+_ORDER = {name: place for place, name in enumerate(dict.fromkeys(one.table_name for one in _PUBLISHED))}
 
 
 def dataset_name(spelling: str) -> str:

@@ -17,6 +17,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from cocoamix.dataset_table import DATASETS as KNOWN
+
 from .drawing import Pixels, draw
 from .world import COLOURS, SHAPES, TEXTURES, Composition, compositions
 
@@ -38,7 +40,6 @@ class DrawnDataset:
     """A dataset: its classes in label order, how its images are drawn, and how many each class has."""
 
     name: str
-    folder: str  # where CoOp's layout keeps it, below the data root
     domain: str
     severity: float
     seed: int
@@ -49,6 +50,11 @@ class DrawnDataset:
     train: int = 24
     val: int = 8
     test: int = 30
+
+    @property
+    def folder(self) -> str:
+        """Where CoOp's layout keeps it, below the data root."""
+        return KNOWN[self.name].folder
 
     @property
     def classes(self) -> tuple[Composition, ...]:
@@ -79,7 +85,6 @@ _SOLID, _PATTERNED = ("plain", "hollow"), ("striped", "checkered", "dotted")
 FAMILY: tuple[DrawnDataset, ...] = (
     DrawnDataset(
         "ColourShape",
-        "colour_shape",
         domain="underwater",
         severity=0.7,
         seed=9002,
@@ -88,7 +93,6 @@ FAMILY: tuple[DrawnDataset, ...] = (
     ),
     DrawnDataset(
         "WarmCool",
-        "warm_cool",
         domain="sunset",
         severity=0.8,
         seed=9013,
@@ -97,7 +101,6 @@ FAMILY: tuple[DrawnDataset, ...] = (
     ),
     DrawnDataset(
         "RoundAngular",
-        "round_angular",
         domain="evening",
         severity=0.75,
         seed=9005,
@@ -106,7 +109,6 @@ FAMILY: tuple[DrawnDataset, ...] = (
     ),
     DrawnDataset(
         "PlainPattern",
-        "plain_pattern",
         domain="sketch",
         severity=3.8,
         seed=9100,
@@ -115,7 +117,6 @@ FAMILY: tuple[DrawnDataset, ...] = (
     ),
     DrawnDataset(
         "TextureColour",
-        "texture_colour",
         domain="sunset",
         severity=0.8,
         seed=9014,
@@ -123,7 +124,7 @@ FAMILY: tuple[DrawnDataset, ...] = (
         new_kind=Kind(colours=_without(COLOURS, _TWO_COLOURS), textures=_SOLID),
     ),
 )
-SHAPES_DATASET = DrawnDataset("Shapes", "shapes", "street", severity=1.0, seed=9001, base=60, new=60)
+SHAPES_DATASET = DrawnDataset("Shapes", "street", severity=1.0, seed=9001, base=60, new=60)
 DATASETS: dict[str, DrawnDataset] = {one.name: one for one in (*FAMILY, SHAPES_DATASET)}
 
 

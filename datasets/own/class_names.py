@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import unicodedata
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from cocoamix.clip.class_names import plain_class, tidy_class
 from cocoamix.errors import UserError, nearest
 
 _NUMBERED = re.compile(r"(\d+)[._ ]+(?=[^\W\d_])")  # "001.Albatross", "12_cat": a number, a separator, a letter
-
-
-def tidy(name: str) -> str:
-    """Return a name as a prompt should have it: underscores as spaces, no doubled spaces, composed letters."""
-    return " ".join(unicodedata.normalize("NFC", name).replace("_", " ").split())
 
 
 def names_of_folders(folders: Sequence[str]) -> dict[str, str]:
@@ -29,7 +24,7 @@ def names_of_folders(folders: Sequence[str]) -> dict[str, str]:
     distinct = {int(found[1]) for found in numbers if found}
     numbered = len(folders) > 1 and len(distinct) == len(folders)
     return {
-        folder: tidy(folder[found.end() :] if numbered and found else folder)
+        folder: tidy_class(folder[found.end() :] if numbered and found else folder)
         for folder, found in zip(folders, numbers, strict=True)
     }
 
@@ -55,7 +50,7 @@ def read_names(path: Path, classes: Sequence[str], what: str) -> dict[str, str]:
             f"{path} gives no class name for {len(missing)} of {len(classes)} {what}s, the first is {missing[0]!r}."
             f"{hint} Write a line for each: the {what}, a tab or a comma, and the class name."
         )
-    names = {one: tidy(given[one]) for one in classes}
+    names = {one: tidy_class(given[one]) for one in classes}
     for one, name in names.items():
         if not name:
             raise UserError(f"{path} gives the {what} {one!r} an empty class name.")
@@ -99,7 +94,7 @@ def refuse_same_names(names: Mapping[str, str], what: str) -> None:
     for one, name in names.items():
         if not name:
             raise UserError(f"The {what} {one!r} gives no class name. Name it in a file: DATASET.CLASSNAMES.")
-        other = seen.setdefault(name.lower(), one)
+        other = seen.setdefault(plain_class(name), one)
         if other != one:
             raise UserError(
                 f"The {what}s {other!r} and {one!r} have the same class name, {name!r}, and so the same prompt. "

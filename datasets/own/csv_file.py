@@ -11,11 +11,11 @@ from pathlib import Path
 
 from dassl.data.datasets import DATASET_REGISTRY
 
+from cocoamix.clip.class_names import tidy_class
 from cocoamix.errors import UserError, nearest
 from cocoamix.registry import register
 
 from .base import SPLIT_NAMES, OwnDataset, Picture
-from .class_names import tidy
 
 COLUMNS = {  # what a header may call them, in small letters
     "path": ("path", "image", "image_path", "impath", "file", "filename", "file_name", "filepath"),
@@ -80,7 +80,7 @@ class CSVDataset(OwnDataset):
                 "The table has numbers for classes, and prompts need names. Add a column `classname`, or name a file "
                 "that has lines of a label, a comma and a class name: DATASET.CLASSNAMES."
             )
-        return {category: tidy(category) for category in categories}
+        return {category: tidy_class(category) for category in categories}
 
     def order(self, categories: Sequence[str]) -> list[str]:
         if not self._labels:

@@ -1,10 +1,43 @@
-"""Finding the classes of an evaluation among those of the training."""
+"""Spellings of class names, and finding the classes of an evaluation among those of the training."""
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 
-from cocoamix.clip.class_names import find_rows, synsets_of
+import pytest
+
+from cocoamix.clip.class_names import class_words, find_rows, plain_class, synsets_of, tidy_class
+from tests.conftest import ROOT
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "tidy", "plain"),
+    [
+        ("sea lion", "sea lion", "sea lion", "sea lion"),
+        ("Apply_Eye_Makeup", "Apply Eye Makeup", "Apply Eye Makeup", "apply eye makeup"),
+        (" _T-shirt__red ", "  T-shirt  red ", "T-shirt red", "t-shirt  red"),
+        ("McLaren MP4-12C", "McLaren MP4-12C", "McLaren MP4-12C", "mclaren mp4-12c"),
+        ("cafe\u0301\tbar", "cafe\u0301\tbar", "caf\u00e9 bar", "cafe\u0301\tbar"),
+        ("", "", "", ""),
+    ],
+)
+def test_spellings(name: str, words: str, tidy: str, plain: str) -> None:
+    assert (class_words(name), tidy_class(name), plain_class(name)) == (words, tidy, plain)
+
+
+def test_names_are_normalised_in_one_place() -> None:
+    """A second place would sooner or later call two spellings of a class two classes."""
+    own = {"cocoamix/clip/class_names.py"}
+    # The words of CTX_INIT are a context's, not a class's.
+    pattern = re.compile(r"""(?<!ctx_init)\.replace\("_", " "\)""")
+    found = {
+        path.relative_to(ROOT).as_posix()
+        for folder in ("cocoamix", "datasets", "trainers", "benchmarks")
+        for path in (ROOT / folder).rglob("*.py")
+        if pattern.search(path.read_text(encoding="utf-8"))
+    }
+    assert found == own
 
 
 def test_by_name() -> None:

@@ -1,16 +1,19 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+from typing import Any
 
 import pytest
-from dassl.config import clean_cfg, get_cfg_default
+from dassl.config import get_cfg_default
 from yacs.config import CfgNode
 
+from cocoamix.errors import UserError
 from tests.conftest import ROOT
 
-from .engine import REFERENCE
+from .engine import REFERENCE, only_ours
 
 
 def flat(node: CfgNode, prefix: str = "") -> dict[str, str]:
@@ -50,9 +53,55 @@ def test_lists_and_unknown_keys() -> None:
         cfg.merge_from_list(["OPTIM.MAX_EPOCHS", "3"])
 
 
-def test_clean_cfg_keeps_one_trainer() -> None:
+# What Dassl has and the fallback has not. Each key with a value that is not its default.
+REFUSED: dict[str, Any] = {
+    "INPUT.NO_TRANSFORM": True,
+    "INPUT.CUTOUT_N": 2,
+    "INPUT.CUTOUT_LEN": 8,
+    "INPUT.GN_MEAN": 0.5,
+    "INPUT.GN_STD": 0.5,
+    "INPUT.RANDAUGMENT_N": 3,
+    "INPUT.RANDAUGMENT_M": 3,
+    "DATALOADER.K_TRANSFORMS": 2,
+    "DATALOADER.RETURN_IMG0": True,
+    "DATALOADER.TRAIN_X.N_DOMAIN": 2,
+    "DATALOADER.TRAIN_U.SAME_AS_X": False,
+    "DATALOADER.TRAIN_U.SAMPLER": "SequentialSampler",
+    "DATALOADER.TRAIN_U.BATCH_SIZE": 8,
+    "DATALOADER.TRAIN_U.N_DOMAIN": 2,
+    "DATALOADER.TRAIN_U.N_INS": 2,
+    "OPTIM.STAGED_LR": True,
+    "OPTIM.NEW_LAYERS": ("head",),
+    "OPTIM.BASE_LR_MULT": 0.5,
+    "TRAIN.COUNT_ITER": "train_u",
+}
+
+
+@only_ours
+@pytest.mark.parametrize("key", REFUSED)
+def test_a_key_without_its_feature_is_refused_before_anything_is_built(cfg: CfgNode, key: str) -> None:
+    from dassl.engine import TrainerX
+
+    class Unbuilt(TrainerX):
+        def build_data_loader(self) -> None:
+            raise AssertionError("too late")
+
+    cfg.merge_from_list([key, REFUSED[key]])
+    with pytest.raises(UserError, match=rf"{key} is {re.escape(repr(REFUSED[key]))}.*install Dassl"):
+        Unbuilt(cfg)
+
+
+@only_ours
+def test_every_unsupported_key_is_tested() -> None:
+    from dassl.config.unsupported import UNSUPPORTED  # type: ignore[import-not-found, unused-ignore]
+
+    assert set(UNSUPPORTED) == set(REFUSED)
+
+
+@only_ours
+def test_a_default_may_be_given_as_a_list() -> None:
+    from dassl.config import refuse_unsupported
+
     cfg = get_cfg_default()
-    cfg.TRAINER.COOP = CfgNode({"N_CTX": 4})
-    cfg.TRAINER.OTHER = CfgNode({"W": 1.0})
-    clean_cfg(cfg, "CoOp")
-    assert set(cfg.TRAINER) == {"NAME", "COOP"}
+    cfg.OPTIM.NEW_LAYERS = []
+    refuse_unsupported(cfg)

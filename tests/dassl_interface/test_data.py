@@ -61,12 +61,10 @@ def test_few_shot_draw_is_dassls(case: dict[str, Any], items: Items) -> None:
     assert [place[id(item)] for item in val] == case["val"]
 
 
-def test_few_shot_draw_of_several_lists(items: Items) -> None:
-    one, two = items([0, 1, 0, 1]), items([1, 1, 1])
-    assert Bare().generate_fewshot_dataset(one) is one
-    assert list(Bare().generate_fewshot_dataset(one, two)) == [one, two]
-    drawn = Bare().generate_fewshot_dataset(one, two, num_shots=1)
-    assert [[item.label for item in part] for part in drawn] == [[0, 1], [1]]
+def test_without_shots_all_items_are_drawn(items: Items) -> None:
+    pool = items([0, 1, 0, 1])
+    assert Bare().generate_fewshot_dataset(pool) is pool
+    assert [item.label for item in Bare().generate_fewshot_dataset(pool, num_shots=1)] == [0, 1]
 
 
 def test_classes_come_from_the_training_items(items: Items) -> None:
@@ -77,8 +75,6 @@ def test_classes_come_from_the_training_items(items: Items) -> None:
     assert data.val is None
     assert data.train_u is None
     assert len(data.train_x) == 3
-    assert {label: len(part) for label, part in data.split_dataset_by_label(data.train_x).items()} == {2: 2, 0: 1}
-    assert {domain: len(part) for domain, part in data.split_dataset_by_domain(data.train_x).items()} == {0: 2, 1: 1}
 
 
 def test_empty_training_set_is_refused() -> None:
@@ -100,16 +96,6 @@ def test_unknown_dataset_suggests_the_nearest(cfg: CfgNode) -> None:
         build_dataset(cfg)
 
 
-def test_domains_are_checked() -> None:
-    class Domains(Bare):
-        domains = ["photo", "sketch"]  # noqa: RUF012
-
-    Domains().check_input_domains(["photo"], ["sketch"])
-    for source, target in (([], ["sketch"]), (["photo"], []), (["foto"], ["sketch"])):
-        with pytest.raises(REFUSALS):
-            Domains().check_input_domains(source, target)
-
-
 # Loaders
 
 
@@ -129,18 +115,25 @@ def test_data_manager(cfg: CfgNode) -> None:
     assert batch["img"][0, :, 0, 0].tolist() == pytest.approx([200 / 255, 30 / 255, 30 / 255], abs=1e-6)
 
 
-def test_unlabelled_items_get_a_loader(cfg: CfgNode, items: Items) -> None:
+@only_ours
+def test_unlabelled_items_are_refused(cfg: CfgNode, items: Items) -> None:
     class WithUnlabelled(DatasetBase):
         def __init__(self, cfg: CfgNode) -> None:
             super().__init__(train_x=items([0, 1] * 3), train_u=items([0] * 9), test=items([0, 1]))
 
     DATASET_REGISTRY.register(WithUnlabelled, force=True)
     cfg.DATASET.NAME = "WithUnlabelled"
-    cfg.DATALOADER.TRAIN_X.BATCH_SIZE = 3
-    cfg.DATALOADER.TRAIN_U.BATCH_SIZE = 2
-    assert len(DataManager(cfg).train_loader_u) == 3
-    cfg.DATALOADER.TRAIN_U.SAME_AS_X = False
-    assert len(DataManager(cfg).train_loader_u) == 4
+    with pytest.raises(REFUSALS, match=r"WithUnlabelled has unlabelled.*install"):
+        DataManager(cfg)
+
+
+def test_there_may_be_no_validation_items(cfg: CfgNode, items: Items) -> None:
+    class WithoutVal(DatasetBase):
+        def __init__(self, cfg: CfgNode) -> None:
+            super().__init__(train_x=items([0, 1] * 3), test=items([0, 1]))
+
+    DATASET_REGISTRY.register(WithoutVal, force=True)
+    cfg.DATASET.NAME = "WithoutVal"
     assert DataManager(cfg).val_loader is None
 
 
@@ -178,29 +171,24 @@ def test_custom_transforms_and_wrapper(cfg: CfgNode) -> None:
     dm = DataManager(
         cfg,
         custom_tfm_train=lambda image: torch.ones(1),
-        custom_tfm_test=[lambda image: torch.zeros(1), lambda image: torch.zeros(2)],
+        custom_tfm_test=lambda image: torch.zeros(2),
         dataset_wrapper=Marked,
     )
     train, test = next(iter(dm.train_loader_x)), next(iter(dm.test_loader))
     assert train["img"].tolist() == [[1.0]] * 5
-    assert (test["img"].shape, test["img2"].shape) == ((4, 1), (4, 2))
+    assert test["img"].tolist() == [[0.0, 0.0]] * 4
     assert (train["mark"][0].item(), test["mark"][0].item()) == (1, 0)
 
 
-def test_several_versions_and_the_plain_image(cfg: CfgNode, items: Items) -> None:
-    cfg.DATALOADER.K_TRANSFORMS = 2
+@only_ours
+def test_the_wrapper_refuses_what_it_does_not_do(cfg: CfgNode, items: Items) -> None:
+    """Scripts of CoOp's use it without a trainer."""
     cfg.DATALOADER.RETURN_IMG0 = True
-    cfg.INPUT.TRANSFORMS = ("normalize",)
-    numbers = iter(range(9))
-    item = DatasetWrapper(cfg, items([1]), transform=lambda image: next(numbers), is_train=True)[0]
-    assert item["img"] == [0, 1]
-    expected = [(200 / 255 - 0.485) / 0.229, (30 / 255 - 0.456) / 0.224, (30 / 255 - 0.406) / 0.225]
-    assert item["img0"].shape == (3, 8, 8)
-    assert item["img0"][:, 4, 4].tolist() == pytest.approx(expected, abs=1e-5)
-    assert DatasetWrapper(cfg, items([1]), transform=lambda image: next(numbers))[0]["img"] == 2
-    with pytest.raises(REFUSALS):
-        DatasetWrapper(cfg, items([1]), transform=None, is_train=True)
-    cfg.DATALOADER.K_TRANSFORMS = 1
+    with pytest.raises(REFUSALS, match=r"DATALOADER\.RETURN_IMG0"):
+        DatasetWrapper(cfg, items([1]))
+
+
+def test_without_a_transform_items_are_images(cfg: CfgNode, items: Items) -> None:
     assert isinstance(DatasetWrapper(cfg, items([1]), transform=None, is_train=True)[0]["img"], Image.Image)
 
 
@@ -233,6 +221,12 @@ def test_class_sampler_fills_batches_class_by_class(items: Items) -> None:
 
 
 @only_ours
+def test_sampling_by_domain_is_refused(items: Items) -> None:
+    with pytest.raises(REFUSALS, match=r"RandomDomainSampler.*RandomClassSampler"):
+        build_sampler("RandomDomainSampler", data_source=items([0, 1]), batch_size=2)
+
+
+@only_ours
 def test_class_sampler_knows_the_length_of_its_next_draw(items: Items) -> None:
     sampler = build_sampler("RandomClassSampler", data_source=items([0] * 8 + [1] * 2 + [2] * 2), batch_size=4, n_ins=2)
     lengths = set()
@@ -242,22 +236,6 @@ def test_class_sampler_knows_the_length_of_its_next_draw(items: Items) -> None:
         assert len(list(sampler)) == expected
         lengths.add(expected)
     assert len(lengths) > 1
-
-
-@pytest.mark.parametrize(("n_domain", "domains"), [(0, 3), (2, 2)])
-def test_domain_sampler_shares_batches_equally(images: Path, n_domain: int, domains: int) -> None:
-    path = str(images / "train-red-0.png")
-    source = [Datum(path, 0, domain) for domain in [0, 1, 2, 2, 1, 0, 0, 1, 2, 0, 1, 2]]
-    set_random_seed(1)
-    sampler = build_sampler("RandomDomainSampler", data_source=source, batch_size=6, n_domain=n_domain)
-    drawn = list(sampler)
-    assert len(drawn) == len(set(drawn))
-    assert len(drawn) >= 6
-    for start in range(0, len(drawn), 6):
-        counts = Counter(source[index].domain for index in drawn[start : start + 6])
-        assert list(counts.values()) == [6 // domains] * domains
-    with pytest.raises(REFUSALS):
-        build_sampler("RandomDomainSampler", data_source=source, batch_size=7, n_domain=2)
 
 
 # Transforms
@@ -289,12 +267,8 @@ def test_test_images_are_resized_and_cropped(cfg: CfgNode, picture: Image.Image)
 
 def test_training_steps_come_in_a_fixed_order(cfg: CfgNode, picture: Image.Image) -> None:
     cfg.INPUT.GB_K = 3
-    cfg.INPUT.CUTOUT_LEN = 2
     cfg.INPUT.TRANSFORMS = (
-        "instance_norm",
-        "gaussian_noise",
         "normalize",
-        "cutout",
         "gaussian_blur",
         "randomgrayscale",
         "colorjitter",
@@ -310,17 +284,15 @@ def test_training_steps_come_in_a_fixed_order(cfg: CfgNode, picture: Image.Image
         "RandomGrayscale",
         "RandomApply",
         "ToTensor",
-        "Cutout",
         "Normalize",
-        "GaussianNoise",
-        "InstanceNormalization",
     ]
     crop = transform.transforms[0]
     assert (tuple(crop.size), tuple(crop.scale)) == ((8, 8), (0.08, 1.0))
     assert crop.interpolation is INTERPOLATION_MODES["bicubic"]
-    output = transform(picture)
-    assert output.mean(dim=(1, 2)).tolist() == pytest.approx([0, 0, 0], abs=1e-4)
-    assert output.std(dim=(1, 2)).tolist() == pytest.approx([1, 1, 1], abs=1e-3)
+    jitter, grey, blur = transform.transforms[2:5]
+    assert [tuple(jitter.brightness), tuple(jitter.hue)] == [(0.6, 1.4), (-0.1, 0.1)]
+    assert (grey.p, blur.p, tuple(blur.transforms[0].kernel_size)) == (0.2, 0.5, (3, 3))
+    assert transform(picture).shape == (3, 8, 8)
 
 
 def test_training_without_a_crop_resizes(cfg: CfgNode, picture: Image.Image) -> None:
@@ -329,33 +301,6 @@ def test_training_without_a_crop_resizes(cfg: CfgNode, picture: Image.Image) -> 
     crop = build_transform(cfg, is_train=True, choices=["random_crop"])
     assert named(crop) == ["RandomCrop", "ToTensor"]
     assert crop(picture).shape == (3, 8, 8)
-
-
-def test_random_translation_crops_a_larger_image(cfg: CfgNode, picture: Image.Image) -> None:
-    set_random_seed(0)
-    transform = build_transform(cfg, is_train=True, choices=["random_translation"])
-    seen = [transform(picture) for _ in range(30)]
-    assert {tuple(image.shape) for image in seen} == {(3, 8, 8)}
-    assert len({tuple(image.flatten().tolist()) for image in seen}) > 1
-
-
-def test_cutout_and_noise_change_what_they_should(cfg: CfgNode) -> None:
-    white = Image.new("RGB", (8, 8), (255, 255, 255))
-    cfg.INPUT.CUTOUT_LEN = 4
-    set_random_seed(3)
-    cut = build_transform(cfg, is_train=True, choices=["cutout"])
-    blanks = [(cut(white)[0] == 0).sum().item() for _ in range(40)]
-    assert max(blanks) == 16  # a whole square
-    assert min(blanks) < 16  # one that sticks out
-    noisy = build_transform(cfg, is_train=True, choices=["gaussian_noise"])
-    deviations = [noisy(white).std().item() for _ in range(40)]
-    assert min(deviations) == 0
-    assert max(deviations) == pytest.approx(0.15, abs=0.05)
-
-
-def test_no_transform(cfg: CfgNode) -> None:
-    cfg.INPUT.NO_TRANSFORM = True
-    assert build_transform(cfg) is None
 
 
 def test_unknown_transform_is_refused(cfg: CfgNode) -> None:
@@ -367,7 +312,7 @@ def test_unknown_transform_is_refused(cfg: CfgNode) -> None:
 
 
 @only_ours
-@pytest.mark.parametrize("choice", ["imagenet_policy", "randaugment", "randaugment_fixmatch", "svhn_policy"])
-def test_augmentation_policies_are_refused_with_what_is_allowed(cfg: CfgNode, choice: str) -> None:
-    with pytest.raises(REFUSALS, match=rf"INPUT.TRANSFORMS is '{choice}'.*random_resized_crop.*instance_norm"):
+@pytest.mark.parametrize("choice", ["randaugment", "cutout", "gaussian_noise", "instance_norm", "random_translation"])
+def test_transforms_that_are_not_here_are_refused_with_what_is(cfg: CfgNode, choice: str) -> None:
+    with pytest.raises(REFUSALS, match=rf"INPUT.TRANSFORMS is '{choice}'.*random_resized_crop.*normalize"):
         build_transform(cfg, choices=[choice])

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from dassl.evaluation import EVALUATOR_REGISTRY, Classification, EvaluatorBase, build_evaluator
+from dassl.evaluation import Classification, build_evaluator
 from dassl.metrics import compute_accuracy
 from torch.nn import functional as F
 from yacs.config import CfgNode
@@ -28,7 +28,7 @@ def evaluated(cfg: CfgNode) -> Classification:
 
 def test_results(cfg: CfgNode, capsys: pytest.CaptureFixture[str]) -> None:
     evaluator = evaluated(cfg)
-    assert isinstance(evaluator, EvaluatorBase)
+    assert isinstance(evaluator, Classification)
     capsys.readouterr()
     results = evaluator.evaluate()
     f1 = [2 * 2 / (3 + 3), 2 * 1 / (2 + 2), 2 * 1 / (2 + 1)]  # over the classes that occur
@@ -84,14 +84,7 @@ def test_an_evaluation_without_images_says_so(cfg: CfgNode) -> None:
         build_evaluator(cfg, lab2cname={}).evaluate()
 
 
-def test_other_evaluators_register(cfg: CfgNode) -> None:
-    @EVALUATOR_REGISTRY.register(force=True)
-    class Silent(EvaluatorBase):
-        def __init__(self, cfg: CfgNode, lab2cname: object = None) -> None:
-            super().__init__(cfg)
-
-    cfg.TEST.EVALUATOR = "Silent"
-    assert isinstance(build_evaluator(cfg, lab2cname={}), Silent)
+def test_an_unknown_evaluator_suggests_the_nearest(cfg: CfgNode) -> None:
     cfg.TEST.EVALUATOR = "Clasification"
     with pytest.raises(ValueError, match="Classification"):
         build_evaluator(cfg)
@@ -103,11 +96,3 @@ def test_accuracy_of_a_batch() -> None:
     (top1,) = compute_accuracy(logits, target)
     assert top1.shape == (1,)
     assert top1.item() == pytest.approx(200 / 3)
-    assert compute_accuracy((logits, None), target)[0].item() == pytest.approx(200 / 3)
-
-
-@only_ours
-def test_accuracy_of_several_ranks() -> None:
-    logits = torch.tensor([[0.1, 0.9, 0.0], [0.8, 0.05, 0.1], [0.3, 0.1, 0.2]])
-    found = compute_accuracy(logits, torch.tensor([0, 1, 2]), topk=(1, 2, 3))
-    assert [value.item() for value in found] == pytest.approx([0, 200 / 3, 100])

@@ -12,6 +12,7 @@ import pytest
 from cocoamix.data.__main__ import main
 from cocoamix.data.check import missing_parts, state, why_unreadable
 from cocoamix.data.sources import SOURCES
+from cocoamix.dataset_table import DATASETS
 from tests.conftest import ROOT, SHARED, write_dataset
 from tests.datasets import layouts
 from tests.datasets.own import classes, picture
@@ -205,6 +206,7 @@ def test_a_dataset_without_a_loader(tmp_path: Path, check: Any, monkeypatch: pyt
     from dataclasses import replace
 
     shutil.move(write_dataset(tmp_path / "made") / "eurosat", tmp_path / "eurosat")
+    monkeypatch.setitem(DATASETS, "Unknown", replace(DATASETS["EuroSAT"], name="Unknown", config="unknown"))
     monkeypatch.setitem(SOURCES, "Unknown", replace(SOURCES["EuroSAT"], name="Unknown", config="unknown"))
     status, said = check("unknown", tmp_path)
     assert status == 1

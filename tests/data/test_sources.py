@@ -7,7 +7,7 @@ import re
 import pytest
 
 from cocoamix.data.building import resolve_name
-from cocoamix.data.sources import OWN, SOURCES, Source
+from cocoamix.data.sources import SOURCES, Source
 from cocoamix.registry import PREFIX
 from tests.conftest import ROOT
 
@@ -16,9 +16,9 @@ ALL = pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES)
 
 
 def test_coops_fifteen_and_more() -> None:
-    assert len(SOURCES) == 15 + 1 + 6
+    assert len(SOURCES) == 15 + 2 + 6
     assert len({source.config for source in SOURCES.values()}) == len(SOURCES)
-    assert len({source.folder for source in SOURCES.values()}) == len(SOURCES)
+    assert len({source.folder for source in SOURCES.values()}) == len(SOURCES) - 1  # CIFAR-100 in two ways
 
 
 @ALL
@@ -41,7 +41,7 @@ def test_entry(source: Source) -> None:
 def test_every_name_is_understood(source: Source) -> None:
     for given in (source.name, source.name.lower(), source.config, source.config.upper()):
         assert resolve_name(given) == source.name
-    assert resolve_name("FOLDER") == OWN["folder"]
+    assert resolve_name("FOLDER") == resolve_name("imagefolderdataset") == "ImageFolderDataset"
 
 
 @ALL

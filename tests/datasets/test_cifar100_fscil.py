@@ -96,6 +96,15 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
+def test_the_check_that_the_loader_recommends(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from cocoamix.data.__main__ import main
+
+    assert main(["check", "CIFAR100FSCIL", "--root", str(root)]) == 0
+    said = capsys.readouterr().out
+    assert "100 classes; images: 50,000 train, 0 val, 10,000 test" in said
+    assert "CIFAR100FSCIL can train." in said
+
+
 @pytest.fixture(scope="module")
 def data(root: Path) -> Any:
     return load(root)

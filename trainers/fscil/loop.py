@@ -178,7 +178,7 @@ class SessionTrainer(CLIPTrainer):
             self._show_session()
             self.build_session()
 
-    def train(self) -> None:  # type: ignore[override]
+    def train(self) -> None:
         """Go through the sessions that are not finished."""
         self._began = time.time()
         self.kept = self._finished()

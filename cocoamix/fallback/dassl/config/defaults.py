@@ -1,4 +1,7 @@
-"""Every general key and its default. Trainers add their own node under TRAINER."""
+"""Every general key and its default. Trainers add their own node under TRAINER.
+
+All of Dassl's keys are here, so that its configurations load; those in `unsupported.py` must keep their default.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +19,16 @@ cfg_default = CfgNode(
             "SIZE": (224, 224),  # height, width
             "INTERPOLATION": "bilinear",  # bilinear, bicubic or nearest
             "TRANSFORMS": (),  # names listed in dassl.data.transforms.AVAI_CHOICES
-            "NO_TRANSFORM": False,  # hand out PIL images as they are read
+            "NO_TRANSFORM": False,
             "PIXEL_MEAN": [0.485, 0.456, 0.406],  # of ImageNet; CLIP's differ
             "PIXEL_STD": [0.229, 0.224, 0.225],
             "CROP_PADDING": 4,  # random_crop: border added before cropping
             "RRCROP_SCALE": (0.08, 1.0),  # random_resized_crop: share of the area that is kept
-            "CUTOUT_N": 1,  # cutout: squares per image
-            "CUTOUT_LEN": 16,  # cutout: side of a square in pixels
-            "GN_MEAN": 0.0,  # gaussian_noise
+            "CUTOUT_N": 1,
+            "CUTOUT_LEN": 16,
+            "GN_MEAN": 0.0,
             "GN_STD": 0.15,
-            "RANDAUGMENT_N": 2,  # kept so that configs with these keys load
+            "RANDAUGMENT_N": 2,
             "RANDAUGMENT_M": 10,
             "COLORJITTER_B": 0.4,  # brightness
             "COLORJITTER_C": 0.4,  # contrast
@@ -38,28 +41,28 @@ cfg_default = CfgNode(
         "DATASET": {
             "ROOT": "",  # folder that holds all datasets
             "NAME": "",
-            "SOURCE_DOMAINS": (),  # for datasets with domains
+            "SOURCE_DOMAINS": (),  # this and the rest but NUM_SHOTS: for a dataset of your own that reads them
             "TARGET_DOMAINS": (),
-            "NUM_LABELED": -1,  # labelled images altogether (semi-supervised datasets)
+            "NUM_LABELED": -1,
             "NUM_SHOTS": -1,  # images per class; below 1: all of them
-            "VAL_PERCENT": 0.1,  # share held out for validation (semi-supervised datasets)
+            "VAL_PERCENT": 0.1,
             "STL10_FOLD": -1,
             "CIFAR_C_TYPE": "",
             "CIFAR_C_LEVEL": 1,
-            "ALL_AS_UNLABELED": False,  # also use the labelled images as unlabelled ones
+            "ALL_AS_UNLABELED": False,
         },
         "DATALOADER": {
             "NUM_WORKERS": 4,
-            "K_TRANSFORMS": 1,  # transformed versions of each training image
-            "RETURN_IMG0": False,  # also return the image without augmentation, as img0
+            "K_TRANSFORMS": 1,
+            "RETURN_IMG0": False,
             "TRAIN_X": {  # labelled training images
                 "SAMPLER": "RandomSampler",
                 "BATCH_SIZE": 32,
-                "N_DOMAIN": 0,  # RandomDomainSampler: domains per batch; below 1: all
+                "N_DOMAIN": 0,
                 "N_INS": 16,  # RandomClassSampler: images per class and batch
             },
-            "TRAIN_U": {  # unlabelled training images
-                "SAME_AS_X": True,  # use the settings of TRAIN_X and ignore those below
+            "TRAIN_U": {
+                "SAME_AS_X": True,
                 "SAMPLER": "RandomSampler",
                 "BATCH_SIZE": 32,
                 "N_DOMAIN": 0,
@@ -82,9 +85,9 @@ cfg_default = CfgNode(
             "RMSPROP_ALPHA": 0.99,
             "ADAM_BETA1": 0.9,  # all of the Adam family
             "ADAM_BETA2": 0.999,
-            "STAGED_LR": False,  # a smaller rate for all but NEW_LAYERS
-            "NEW_LAYERS": (),  # direct children of the model that get the full rate
-            "BASE_LR_MULT": 0.1,  # factor for the other layers
+            "STAGED_LR": False,
+            "NEW_LAYERS": (),
+            "BASE_LR_MULT": 0.1,
             "LR_SCHEDULER": "single_step",  # single_step, multi_step or cosine
             "STEPSIZE": (-1,),  # epochs; single_step: the last entry, below 1 means MAX_EPOCH
             "GAMMA": 0.1,  # factor at each step
@@ -98,7 +101,7 @@ cfg_default = CfgNode(
         "TRAIN": {
             "CHECKPOINT_FREQ": 0,  # epochs between checkpoints; 0: only the last epoch
             "PRINT_FREQ": 10,  # batches between log lines
-            "COUNT_ITER": "train_x",  # which loader sets an epoch's length
+            "COUNT_ITER": "train_x",
         },
         "TEST": {
             "EVALUATOR": "Classification",

@@ -1,6 +1,6 @@
 """Trainers."""
 
 from .build import TRAINER_REGISTRY, build_trainer
-from .trainer import SimpleTrainer, TrainerBase, TrainerX
+from .trainer import TrainerX
 
-__all__ = ["TRAINER_REGISTRY", "SimpleTrainer", "TrainerBase", "TrainerX", "build_trainer"]
+__all__ = ["TRAINER_REGISTRY", "TrainerX", "build_trainer"]

@@ -1,6 +1,6 @@
 """Evaluators: from logits and labels to the results of a run."""
 
-from .build import EVALUATOR_REGISTRY, build_evaluator
-from .evaluator import Classification, EvaluatorBase
+from .build import build_evaluator
+from .evaluator import Classification
 
-__all__ = ["EVALUATOR_REGISTRY", "Classification", "EvaluatorBase", "build_evaluator"]
+__all__ = ["Classification", "build_evaluator"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import torch
@@ -14,31 +13,12 @@ from yacs.config import CfgNode
 from cocoamix.errors import UserError
 from cocoamix.io.files import write_atomically
 
-from .build import EVALUATOR_REGISTRY
 
-
-class EvaluatorBase:
-    """What a trainer asks of an evaluator."""
-
-    def __init__(self, cfg: CfgNode) -> None:
-        self.cfg = cfg
-
-    def reset(self) -> None:
-        raise NotImplementedError
-
-    def process(self, mo: torch.Tensor, gt: torch.Tensor) -> None:
-        raise NotImplementedError
-
-    def evaluate(self) -> OrderedDict[str, float]:
-        raise NotImplementedError
-
-
-@EVALUATOR_REGISTRY.register()
-class Classification(EvaluatorBase):
+class Classification:
     """One label per image; the class with the highest logit is the prediction."""
 
-    def __init__(self, cfg: CfgNode, lab2cname: Mapping[int, str] | None = None, **kwargs: Any) -> None:
-        super().__init__(cfg)
+    def __init__(self, cfg: CfgNode, lab2cname: Mapping[int, str] | None = None) -> None:
+        self.cfg = cfg
         if cfg.TEST.PER_CLASS_RESULT and lab2cname is None:
             raise ValueError("TEST.PER_CLASS_RESULT needs the class names (lab2cname)")
         self._lab2cname = lab2cname or {}

@@ -1,20 +1,14 @@
-"""Top-k accuracy."""
+"""Accuracy."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 import torch
 
 
-def compute_accuracy(
-    output: torch.Tensor | Sequence[torch.Tensor], target: torch.Tensor, topk: Sequence[int] = (1,)
-) -> list[torch.Tensor]:
-    """Return the top-k accuracy in percent for each k, each of shape [1].
+def compute_accuracy(output: torch.Tensor, target: torch.Tensor) -> list[torch.Tensor]:
+    """Return a list of one tensor of shape [1]: how many percent of the batch have their highest logit at their label.
 
-    `output`: logits [batch, classes], or a tuple that starts with them; `target`: labels [batch].
+    `output`: logits [batch, classes]; `target`: labels [batch]. A list, as in Dassl, which takes several ranks.
     """
-    logits = output if isinstance(output, torch.Tensor) else output[0]
-    ranked = logits.topk(max(topk), dim=1).indices
-    hits = (ranked == target.reshape(-1, 1)).float()
-    return [100.0 * hits[:, :k].sum(dim=1).mean().reshape(1) for k in topk]
+    best = output.topk(1, dim=1).indices[:, 0]
+    return [100.0 * (best == target).float().mean().reshape(1)]

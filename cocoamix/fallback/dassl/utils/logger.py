@@ -6,8 +6,7 @@ import os
 import sys
 import time
 from itertools import count
-from types import TracebackType
-from typing import Any, TextIO
+from typing import Any
 
 from .tools import mkdir_if_missing
 
@@ -15,40 +14,22 @@ from .tools import mkdir_if_missing
 class Logger:
     """Stands in for `sys.stdout`: prints, and writes the same to the file `fpath`."""
 
-    def __init__(self, fpath: str | None = None) -> None:
-        self.console: TextIO = sys.stdout
-        self.file: TextIO | None = None
-        if fpath is not None:
-            mkdir_if_missing(os.path.dirname(fpath))
-            self.file = open(fpath, "w", encoding="utf-8")  # noqa: SIM115 (open as long as the run)
+    def __init__(self, fpath: str) -> None:
+        self.console = sys.stdout
+        self.file = open(fpath, "w", encoding="utf-8")  # noqa: SIM115 (open as long as the run)
 
     def write(self, msg: str) -> int:
-        if self.file is not None:
+        if not self.file.closed:
             self.file.write(msg)
             self.file.flush()  # a killed process must leave its log behind
         return self.console.write(msg)
 
-    def flush(self) -> None:
-        if self.file is not None:
-            self.file.flush()
-        self.console.flush()
-
     def close(self) -> None:
         """Close the file only: the console is not ours, and others still print to it."""
-        if self.file is not None:
-            self.file.close()
-            self.file = None
-
-    def __enter__(self) -> Logger:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+        self.file.close()
 
     def __getattr__(self, name: str) -> Any:
-        # isatty, encoding, fileno, ...: what a caller may ask of a stream
+        # flush, isatty, encoding, fileno, ...: what a caller may ask of a stream
         if name == "console":
             raise AttributeError(name)
         return getattr(self.console, name)

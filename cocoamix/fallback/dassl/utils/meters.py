@@ -9,37 +9,31 @@ import torch
 
 
 class AverageMeter:
-    """The newest value and the average so far; with `ema`, an exponential moving average."""
+    """The newest value and the average so far."""
 
-    def __init__(self, ema: bool = False) -> None:
-        self.ema = ema
-        self.reset()
-
-    def reset(self) -> None:
-        self.val = self.avg = self.sum = 0.0
-        self.count = 0
+    val = avg = sum = 0.0
+    count = 0
 
     def update(self, val: float | torch.Tensor, n: int = 1) -> None:
+        """Take in a value that stands for `n`."""
         self.val = float(val)
-        self.sum += self.val * n
         self.count += n
-        self.avg = 0.9 * self.avg + 0.1 * self.val if self.ema else self.sum / self.count
+        self.sum += self.val * n
+        self.avg = self.sum / self.count
 
 
 class MetricMeter:
     """One `AverageMeter` for each name it is given."""
 
-    def __init__(self, delimiter: str = " ") -> None:
+    def __init__(self) -> None:
         self.meters: dict[str, AverageMeter] = defaultdict(AverageMeter)
-        self.delimiter = delimiter
 
     def update(self, input_dict: Mapping[str, float | torch.Tensor] | None) -> None:
-        if input_dict is None:  # a batch with nothing to record
-            return
-        if not isinstance(input_dict, Mapping):
+        """Take in a value for each name; None is a batch with nothing to record."""
+        if not isinstance(input_dict, Mapping | None):
             raise TypeError(f"expected a dictionary of metrics, got {type(input_dict).__name__}")
-        for name, value in input_dict.items():
+        for name, value in (input_dict or {}).items():
             self.meters[name].update(value)
 
     def __str__(self) -> str:
-        return self.delimiter.join(f"{name} {m.val:.4f} ({m.avg:.4f})" for name, m in self.meters.items())
+        return " ".join(f"{name} {m.val:.4f} ({m.avg:.4f})" for name, m in self.meters.items())

@@ -7,8 +7,7 @@ import os
 import platform
 import random
 import warnings
-from collections.abc import Iterable, Sequence
-from difflib import SequenceMatcher
+from collections.abc import Sequence
 from importlib import metadata
 from typing import Any
 
@@ -50,10 +49,8 @@ def write_json(obj: Any, fpath: str) -> None:
 
 def set_random_seed(seed: int) -> None:
     """Seed Python, NumPy and torch (all devices)."""
-    random.seed(seed)
-    np.random.seed(seed)
-    torch.manual_seed(seed)
-    torch.cuda.manual_seed_all(seed)
+    for generator in (random.seed, np.random.seed, torch.manual_seed, torch.cuda.manual_seed_all):
+        generator(seed)
 
 
 def read_image(path: str) -> Image.Image:
@@ -89,11 +86,6 @@ def listdir_nohidden(path: str, sort: bool = False) -> list[str]:
     return sorted(names) if sort else names
 
 
-def get_most_similar_str_to_a_from_b(a: str, b: Iterable[str]) -> str | None:
-    """Return the string of `b` that resembles `a` most, or None if `b` is empty."""
-    return max(b, key=lambda candidate: SequenceMatcher(None, a, candidate).ratio(), default=None)
-
-
 def check_availability(requested: str, available: Sequence[str], key: str = "") -> None:
     """Refuse a name that is not in `available`. `key` is the config key it was read from."""
     if requested in available:
@@ -102,7 +94,3 @@ def check_availability(requested: str, available: Sequence[str], key: str = "") 
     listed = ", ".join(available) or "nothing"
     hint = nearest(str(requested), available)
     raise UnknownNameError(f"{what} is not available.{hint} Available: {listed}.")
-
-
-def tolist_if_not(x: Any) -> list[Any]:
-    return x if isinstance(x, list) else [x]

@@ -1,12 +1,11 @@
-"""Checkpoints, and what of a model is trained."""
+"""Checkpoints."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import warnings
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -24,28 +23,17 @@ def _without_module(weights: Mapping[str, Any]) -> OrderedDict[str, Any]:
     return OrderedDict((key.removeprefix("module."), value) for key, value in weights.items())
 
 
-def save_checkpoint(
-    state: dict[str, Any],
-    save_dir: str,
-    is_best: bool = False,
-    remove_module_from_keys: bool = True,
-    model_name: str = "",
-) -> None:
+def save_checkpoint(state: dict[str, Any], save_dir: str, model_name: str = "") -> None:
     """Save `state` (with keys state_dict and epoch) and make the file `checkpoint` name it.
 
     The pointer moves last, so that it never names a file that is not whole.
     """
     mkdir_if_missing(save_dir)
-    if remove_module_from_keys:
-        state = {**state, "state_dict": _without_module(state["state_dict"])}
     name = model_name or f"model.pth.tar-{state['epoch']}"
     path = os.path.join(save_dir, name)
+    state = {**state, "state_dict": _without_module(state["state_dict"])}
     write_atomically(path, lambda file: torch.save(state, file))
     print(f"Saved checkpoint {path}")
-    if is_best:
-        with open(path, "rb") as source:
-            best = os.path.join(save_dir, "model-best.pth.tar")
-            write_atomically(best, lambda file: shutil.copyfileobj(source, file))
     write_atomically(os.path.join(save_dir, "checkpoint"), lambda file: file.write(f"{name}\n".encode()))
 
 
@@ -88,36 +76,3 @@ def load_pretrained_weights(model: nn.Module, weight_path: str) -> None:
     left_out = [key for key in weights if key not in fitting]
     if left_out:
         print(f"Left out, because their name or shape does not fit: {', '.join(left_out)}")
-
-
-def count_num_param(model: nn.Module | None = None, params: Iterable[Any] | None = None) -> int:
-    """Count the numbers in a model's parameters, or in `params` (tensors, or parameter groups)."""
-    if model is not None:
-        return sum(p.numel() for p in model.parameters())
-    if params is None:
-        raise ValueError("give a model or its parameters")
-    total = 0
-    for entry in params:
-        tensors = entry["params"] if isinstance(entry, dict) else entry
-        total += sum(p.numel() for p in ([tensors] if isinstance(tensors, torch.Tensor) else tensors))
-    return total
-
-
-def open_all_layers(model: nn.Module) -> None:
-    """Train all of the model."""
-    model.train()
-    model.requires_grad_(True)
-
-
-def open_specified_layers(model: nn.Module, open_layers: str | Iterable[str]) -> None:
-    """Train the named direct children of the model and freeze the others."""
-    if isinstance(model, nn.DataParallel):
-        model = model.module
-    chosen = {open_layers} if isinstance(open_layers, str) else set(open_layers)
-    children = dict(model.named_children())
-    if chosen - set(children):
-        wrong = ", ".join(sorted(chosen - set(children)))
-        raise UnknownNameError(f"The model has no layer {wrong}. Its layers: {', '.join(children)}.")
-    for name, layer in children.items():
-        layer.train(name in chosen)
-        layer.requires_grad_(name in chosen)

@@ -1,0 +1,177 @@
+"""The one table of datasets: their names, configurations, folders, home pages and licences.
+
+What is downloaded is in `cocoamix.data.sources`, how a dataset is read in `datasets/`. This module imports nothing
+heavy, because the report and the data command need no torch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+VGG = "https://www.robots.ox.ac.uk/~vgg/data"
+PUBLISHED, DRAWN, OWN = "published", "drawn", "own"
+
+
+@dataclass(frozen=True)
+class KnownDataset:
+    """What is known of a dataset apart from its images."""
+
+    name: str  # in Dassl's registry, and DATASET.NAME
+    config: str  # configs/datasets/<config>.yaml
+    folder: str  # below the data root, as in CoOp; empty where any folder will do
+    title: str  # for people
+    homepage: str
+    licence: str  # as the source states it, or "not stated"
+    shown: str = ""  # name in tables of results, if not `name`
+    kind: str = PUBLISHED
+
+    @property
+    def table_name(self) -> str:
+        """The name that tables of results show."""
+        return self.shown or self.name
+
+
+def _drawn(name: str, folder: str) -> KnownDataset:
+    return KnownDataset(name, folder, folder, f"{name} (drawn)", "docs/TINY.md", "MIT, as this project", kind=DRAWN)
+
+
+def _own(name: str, config: str, title: str) -> KnownDataset:
+    return KnownDataset(name, config, "", title, "docs/OWN_IMAGES.md", "your own", kind=OWN)
+
+
+_CIFAR = ("cifar-100-python", "CIFAR-100", "https://www.cs.toronto.edu/~kriz/cifar.html", "not stated")
+
+# The published ones in the order of the papers' tables.
+_ALL = (
+    KnownDataset(
+        "ImageNet",
+        "imagenet",
+        "imagenet",
+        "ImageNet (ILSVRC 2012)",
+        "https://image-net.org/download.php",
+        "ImageNet's terms of access: non-commercial research and education",
+    ),
+    KnownDataset(
+        "Caltech101",
+        "caltech101",
+        "caltech-101",
+        "Caltech-101",
+        "https://data.caltech.edu/records/mzrjq-6wc02",
+        "CC BY 4.0",
+    ),
+    KnownDataset(
+        "OxfordPets",
+        "oxford_pets",
+        "oxford_pets",
+        "Oxford-IIIT Pets",
+        f"{VGG}/pets/",
+        "CC BY-SA 4.0; the copyright of the images stays with their owners",
+    ),
+    KnownDataset(
+        "StanfordCars",
+        "stanford_cars",
+        "stanford_cars",
+        "Stanford Cars",
+        "https://ai.stanford.edu/~jkrause/cars/car_dataset.html",
+        "not stated",
+    ),
+    KnownDataset(
+        "OxfordFlowers",
+        "oxford_flowers",
+        "oxford_flowers",
+        "Oxford Flowers 102",
+        f"{VGG}/flowers/102/",
+        "not stated",
+        shown="Flowers102",
+    ),
+    KnownDataset(
+        "Food101",
+        "food101",
+        "food-101",
+        "Food-101",
+        "https://data.vision.ee.ethz.ch/cvl/datasets_extra/food-101/",
+        "images of Foodspotting: use beyond scientific fair use must be negotiated with their owners",
+    ),
+    KnownDataset(
+        "FGVCAircraft",
+        "fgvc_aircraft",
+        "fgvc_aircraft",
+        "FGVC-Aircraft",
+        f"{VGG}/fgvc-aircraft/",
+        "non-commercial research only",
+    ),
+    KnownDataset(
+        "SUN397", "sun397", "sun397", "SUN397", "https://vision.princeton.edu/projects/2010/SUN/", "not stated"
+    ),
+    KnownDataset(
+        "DescribableTextures",
+        "dtd",
+        "dtd",
+        "Describable Textures (DTD)",
+        f"{VGG}/dtd/",
+        "for research purposes",
+        shown="DTD",
+    ),
+    KnownDataset("EuroSAT", "eurosat", "eurosat", "EuroSAT (RGB)", "https://github.com/phelber/EuroSAT", "MIT"),
+    KnownDataset(
+        "UCF101",
+        "ucf101",
+        "ucf101",
+        "UCF101 (middle frames)",
+        "https://www.crcv.ucf.edu/data/UCF101.php",
+        "not stated",
+    ),
+    KnownDataset(
+        "ImageNetV2",
+        "imagenetv2",
+        "imagenetv2",
+        "ImageNetV2 (matched frequency)",
+        "https://github.com/modestyachts/ImageNetV2",
+        "images of Flickr, to be used as ImageNet's",
+    ),
+    KnownDataset(
+        "ImageNetSketch",
+        "imagenet_sketch",
+        "imagenet-sketch",
+        "ImageNet-Sketch",
+        "https://github.com/HaohanWang/ImageNet-Sketch",
+        "MIT (of the repository)",
+        shown="ImageNet-Sketch",
+    ),
+    KnownDataset(
+        "ImageNetA",
+        "imagenet_a",
+        "imagenet-adversarial",
+        "ImageNet-A",
+        "https://github.com/hendrycks/natural-adv-examples",
+        "MIT (of the repository)",
+        shown="ImageNet-A",
+    ),
+    KnownDataset(
+        "ImageNetR",
+        "imagenet_r",
+        "imagenet-rendition",
+        "ImageNet-R",
+        "https://github.com/hendrycks/imagenet-r",
+        "not stated",
+        shown="ImageNet-R",
+    ),
+    KnownDataset("CIFAR100", "cifar100", *_CIFAR),
+    # The same archive, cut into sessions of classes; its results are CIFAR100's.
+    KnownDataset("CIFAR100FSCIL", "cifar100_fscil", *_CIFAR, shown="CIFAR100"),
+    _drawn("ColourShape", "colour_shape"),
+    _drawn("WarmCool", "warm_cool"),
+    _drawn("RoundAngular", "round_angular"),
+    _drawn("PlainPattern", "plain_pattern"),
+    _drawn("TextureColour", "texture_colour"),
+    _drawn("Shapes", "shapes"),
+    _own("ImageFolderDataset", "folder", "A folder of images"),
+    _own("CSVDataset", "csv", "Images that a table lists"),
+)
+
+DATASETS: dict[str, KnownDataset] = {one.name: one for one in _ALL}
+
+
+def of_kind(kind: str) -> list[KnownDataset]:
+    """Return the datasets that are PUBLISHED, DRAWN or one's OWN, in the table's order."""
+    return [one for one in DATASETS.values() if one.kind == kind]

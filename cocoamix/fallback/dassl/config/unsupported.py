@@ -1,0 +1,57 @@
+"""Keys of Dassl whose feature is not here: they keep their default, because ignoring them would change a result."""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import getitem
+from typing import Any
+
+from yacs.config import CfgNode
+
+from cocoamix.errors import UserError
+
+from .defaults import cfg_default
+
+# Which feature a key belongs to. Keys of DATASET and MODEL are not listed: datasets and trainers may read them.
+UNSUPPORTED = {
+    "INPUT.NO_TRANSFORM": "untransformed images",
+    "INPUT.CUTOUT_N": "the transform cutout",
+    "INPUT.CUTOUT_LEN": "the transform cutout",
+    "INPUT.GN_MEAN": "the transform gaussian_noise",
+    "INPUT.GN_STD": "the transform gaussian_noise",
+    "INPUT.RANDAUGMENT_N": "the transform randaugment",
+    "INPUT.RANDAUGMENT_M": "the transform randaugment",
+    "DATALOADER.K_TRANSFORMS": "several transforms of one image",
+    "DATALOADER.RETURN_IMG0": "the image without augmentation (img0)",
+    "DATALOADER.TRAIN_X.N_DOMAIN": "sampling by domain",
+    "DATALOADER.TRAIN_U.SAME_AS_X": "training on unlabelled images",
+    "DATALOADER.TRAIN_U.SAMPLER": "training on unlabelled images",
+    "DATALOADER.TRAIN_U.BATCH_SIZE": "training on unlabelled images",
+    "DATALOADER.TRAIN_U.N_DOMAIN": "training on unlabelled images",
+    "DATALOADER.TRAIN_U.N_INS": "training on unlabelled images",
+    "OPTIM.STAGED_LR": "staged learning rates",
+    "OPTIM.NEW_LAYERS": "staged learning rates",
+    "OPTIM.BASE_LR_MULT": "staged learning rates",
+    "TRAIN.COUNT_ITER": "training on unlabelled images",
+}
+
+
+def refuse_unsupported(node: CfgNode, path: str = "") -> None:
+    """Refuse a key of UNSUPPORTED that is not at its default.
+
+    path: the node's place in the configuration, such as "OPTIM."; empty for a whole configuration.
+    """
+    for key, feature in UNSUPPORTED.items():
+        if not key.startswith(path):
+            continue
+        value, default = _value(node, key.removeprefix(path)), _value(cfg_default, key)
+        if value != default:
+            raise UserError(
+                f"{key} is {value!r}, but Dassl is not installed, and the small version of it that is used instead "
+                f"does not have {feature}. Leave the key at {default!r}, or install Dassl."
+            )
+
+
+def _value(node: CfgNode, key: str) -> Any:
+    value = reduce(getitem, key.split("."), node)
+    return tuple(value) if isinstance(value, list) else value  # () and [] are the same setting
