@@ -1,15 +1,115 @@
-"""`python -m cocoamix.train`: one run with CoOp's flags, for an installed package. A source tree has train.py."""
+"""One run: train and evaluate, or evaluate only, with CoOp's flags.
+
+`python train.py` of a source tree and `python -m cocoamix.train` of an installed package are this.
+"""
 
 from __future__ import annotations
 
+import argparse
 import sys
+from collections.abc import Sequence
+from functools import partial
+
+# First, because this checks torch and makes Dassl and torchvision importable.
+import cocoamix.trainers
+
+# isort: split
+import cocoamix.datasets  # noqa: F401  (as the trainers, it registers what can be named)
+
+# isort: split
+import torch
+from dassl.config import get_cfg_default
+from dassl.data.datasets import DATASET_REGISTRY
+from dassl.engine import TRAINER_REGISTRY, build_trainer
+from dassl.utils import collect_env_info, set_random_seed, setup_logger
+from yacs.config import CfgNode
+
+from cocoamix.config import keys
+from cocoamix.errors import check_choice, run_command
+from cocoamix.io.files import check_writable
 
 
-def main() -> int:
-    """Do the run that the command line describes; return the exit status."""
-    from .trainers.command import main as run  # here, because the library imports no trainers by itself
+def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """Read CoOp's flags."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--root", default="", help="folder that holds the datasets' folders")
+    parser.add_argument("--output-dir", default="", help="folder of the run: log, checkpoints, results.json")
+    parser.add_argument("--resume", default="", help="folder of a run to go on from (default: the output folder)")
+    parser.add_argument("--seed", type=int, help="0 or larger fixes everything that is drawn; -1 draws a seed")
+    parser.add_argument("--source-domains", nargs="+", help="source domains, for datasets that have domains")
+    parser.add_argument("--target-domains", nargs="+", help="target domains, for datasets that have domains")
+    parser.add_argument("--transforms", nargs="+", help="augmentations of training images")
+    parser.add_argument("--config-file", default="", help="configuration of the trainer")
+    parser.add_argument("--dataset-config-file", default="", help="configuration of the dataset")
+    parser.add_argument("--trainer", default="", help="name of the trainer, such as CoOp")
+    parser.add_argument("--backbone", default="", help="name of the CLIP model, such as ViT-B/16")
+    parser.add_argument("--head", default="", help="taken for compatibility with CoOp's scripts; not used")
+    parser.add_argument("--eval-only", action="store_true", help="evaluate without training")
+    parser.add_argument("--model-dir", default="", help="with --eval-only: output folder of the training run")
+    parser.add_argument("--load-epoch", type=int, help="with --eval-only: epoch to load (default: best or newest)")
+    parser.add_argument("--no-train", action="store_true", help="build everything and stop")
+    parser.add_argument("opts", nargs=argparse.REMAINDER, help="KEY VALUE pairs that change the configuration")
+    return parser.parse_args(argv)
 
-    return run()
+
+def setup_cfg(args: argparse.Namespace) -> CfgNode:
+    """Merge defaults, dataset file, trainer file, flags and trailing options, in CoOp's order."""
+    cfg = get_cfg_default()
+    keys.extend_cfg(cfg)
+    for path in (args.dataset_config_file, args.config_file):
+        if path:
+            keys.merge_file(cfg, path)
+    flags = {
+        "DATASET.ROOT": args.root,
+        "OUTPUT_DIR": args.output_dir,
+        "RESUME": args.resume,
+        "SEED": args.seed,
+        "DATASET.SOURCE_DOMAINS": args.source_domains,
+        "DATASET.TARGET_DOMAINS": args.target_domains,
+        "INPUT.TRANSFORMS": args.transforms,
+        "TRAINER.NAME": args.trainer,
+        "MODEL.BACKBONE.NAME": args.backbone,
+        "MODEL.HEAD.NAME": args.head,
+    }
+    for key, value in flags.items():
+        if value is not None and value != "":
+            keys.merge_value(cfg, key, value)
+    keys.merge_options(cfg, args.opts)
+    check_choice("The trainer (--trainer)", cfg.TRAINER.NAME, TRAINER_REGISTRY.registered_names())
+    check_choice("The dataset (DATASET.NAME)", cfg.DATASET.NAME, DATASET_REGISTRY.registered_names())
+    keys.check_common(keys.complete(cfg))
+    cfg.freeze()
+    return cfg
+
+
+def run(args: argparse.Namespace) -> None:
+    """Do the run that the arguments describe."""
+    cfg = setup_cfg(args)
+    check_writable(cfg.OUTPUT_DIR)
+    if cfg.SEED >= 0:
+        print(f"Setting fixed seed: {cfg.SEED}")
+        set_random_seed(cfg.SEED)
+    setup_logger(cfg.OUTPUT_DIR)
+    if torch.cuda.is_available() and cfg.USE_CUDA:
+        torch.backends.cudnn.benchmark = True
+    print("** Arguments **")
+    for key, value in sorted(vars(args).items()):
+        print(f"{key}: {value}")
+    print("** Config **")
+    print(cfg)
+    print(f"** System info **\n{collect_env_info()}\n")
+    trainer = build_trainer(cfg)
+    if args.eval_only:
+        trainer.load_model(args.model_dir, epoch=args.load_epoch)
+        trainer.test()
+    elif not args.no_train:
+        trainer.train()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run, and turn what a person can mend into one sentence and exit status 2."""
+    stopped = "Stopped. The same command goes on from the last whole epoch."
+    return run_command(partial(run, parse_arguments(argv)), stopped)
 
 
 if __name__ == "__main__":

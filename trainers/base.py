@@ -18,7 +18,6 @@ from typing import Any, cast
 
 import torch
 from dassl.engine import TrainerX
-from dassl.optim import build_optimizer
 from dassl.utils import set_random_seed
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
@@ -41,8 +40,8 @@ from cocoamix.run.backbone import load_one
 from cocoamix.run.checkpointer import RESUME, Checkpointer, checkpoint_path, epochs_in, read_state, seed_of_run
 from cocoamix.run.evaluation import Evaluation, among_all
 from cocoamix.run.loaders import build_manager, loader_over
+from cocoamix.run.optimisation import diverged, make_optimizer, step
 from cocoamix.run.results import Results
-from cocoamix.run.schedules import build_schedule
 from cocoamix.seeding import derive_seed
 
 
@@ -197,14 +196,7 @@ class CLIPTrainer(TrainerX):
                 registered.pop(name, None)
 
     def _build_optimizer(self, name: str) -> None:
-        optim = self._optim_cfgs[name]
-        try:
-            self._optims[name] = build_optimizer(self._models[name], optim)
-        except UserError:
-            raise
-        except (TypeError, ValueError) as error:
-            raise UserError(f"The optimizer {optim.NAME} cannot be built from OPTIM.*: {error}.") from error
-        self._scheds[name] = build_schedule(self._optims[name], optim)
+        self._optims[name], self._scheds[name] = make_optimizer(self._models[name], self._optim_cfgs[name])
 
     def trained_parameters(self) -> int:
         return sum(p.numel() for model in self._models.values() for p in model.parameters() if p.requires_grad)
@@ -270,20 +262,21 @@ class CLIPTrainer(TrainerX):
         terms, logits = self.compute_loss(self.encode(inputs), labels)
         self.model_zero_grad()
         self.backward(terms)
-        optimizers = [optimizer for optimizer in self._optims.values() if optimizer is not None]
-        if self.scaler is None:
-            for optimizer in optimizers:
-                optimizer.step()
-        else:
-            for optimizer in optimizers:
-                if any(p.grad is not None for group in optimizer.param_groups for p in group["params"]):
-                    self.scaler.step(optimizer)  # which refuses an optimizer without gradients
-            self.scaler.update()
+        step([optimizer for optimizer in self._optims.values() if optimizer is not None], self.scaler)
         accuracy = (logits.detach().argmax(dim=1) == labels).float().mean() * 100
         values = torch.stack([value.detach().float() for value in (*terms.values(), accuracy)]).tolist()
         summary = dict(zip((*terms, "acc"), values, strict=True))
-        self._check_finite(summary)
+        if not all(map(math.isfinite, summary.values())):
+            raise self._diverged(summary)
         return summary
+
+    def _diverged(self, summary: dict[str, float]) -> UserError:
+        return diverged(
+            summary,
+            f"epoch {self.epoch + 1}, batch {self.batch_idx + 1} of {self.num_batches} "
+            f"(learning rate {self.get_current_lr():.2e})",
+            f"a smaller OPTIM.LR, or TRAINER.{self.section}.PREC fp32 (now {self.clip.precision})",
+        )
 
     def backward(self, terms: dict[str, Tensor]) -> None:
         """Leave the gradients of a step in the parameters. A method that edits gradients overrides this."""
@@ -292,18 +285,6 @@ class CLIPTrainer(TrainerX):
     def scaled(self, loss: Tensor) -> Tensor:
         """Return a loss as it goes into the backward pass."""
         return loss if self.scaler is None else self.scaler.scale(loss)
-
-    def _check_finite(self, summary: dict[str, float]) -> None:
-        bad = [name for name, value in summary.items() if not math.isfinite(value)]
-        if bad:
-            # The total is infinite whenever a term is: name the term.
-            term = next((name for name in bad if name != "loss"), "loss")
-            raise UserError(
-                f"The loss is not finite: {term} is {summary[term]} at epoch {self.epoch + 1}, "
-                f"batch {self.batch_idx + 1} of {self.num_batches} (learning rate {self.get_current_lr():.2e}). "
-                f"Nothing was saved since the last whole epoch. Try a smaller OPTIM.LR, or "
-                f"TRAINER.{self.section}.PREC fp32 (now {self.clip.precision})."
-            )
 
     # ------------------------------------------------------------------ images
 

@@ -16,7 +16,7 @@ from cocoamix.registry import register
 from cocoamix.seeding import derive_seed
 
 from .coop import CoOp
-from .kgcoop import KgCoOp
+from .kgcoop import guided_terms
 
 HEAD = "channel_head"
 
@@ -46,11 +46,15 @@ class DePT(CoOp):
 
     def compute_loss(self, image_features: Tensor, labels: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         weight = self.settings.WEIGHT
-        terms, logits = super().compute_loss(F.normalize(image_features, dim=-1), labels)
+        terms, logits = self.base_loss(F.normalize(image_features, dim=-1), labels)
         both = self.head.of_pairs(self._raw_texts[labels], image_features)
         terms["base"], terms["head"] = terms["loss"], F.cross_entropy(both, labels.repeat(2))
         terms["loss"] = (1 - weight) * terms["base"] + weight * terms["head"]
         return terms, self.fuse(logits, both[len(labels) :])
+
+    def base_loss(self, image_features: Tensor, labels: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+        """Return the loss of the method below, on unit image features, and its logits."""
+        return super().compute_loss(image_features, labels)
 
     def fuse(self, logits: Tensor, head_logits: Tensor) -> Tensor:
         """Return the logits of classes that the head knows."""
@@ -101,5 +105,13 @@ class DePT(CoOp):
 
 
 @register(TRAINER_REGISTRY)
-class DePTKgCoOp(DePT, KgCoOp):
+class DePTKgCoOp(DePT):
     """On KgCoOp, whose loss takes the place of CoOp's."""
+
+    templates_of = "KgCoOp"
+    trains_with_template = True
+
+    def base_loss(self, image_features: Tensor, labels: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+        text = self.text_features()
+        logits = self.logits(image_features, text)
+        return guided_terms(logits, labels, text, self.general_features(), self.settings.W), logits

@@ -11,6 +11,13 @@ from cocoamix.registry import register
 from .coop import CoOp
 
 
+def guided_terms(logits: Tensor, labels: Tensor, text: Tensor, general: Tensor, weight: float) -> dict[str, Tensor]:
+    """Return cross-entropy + weight (1 - mean cosine of learned and hand-crafted text features), and its terms."""
+    fit = F.cross_entropy(logits, labels)
+    distance = 1 - (text * general).sum(dim=-1).mean()
+    return {"loss": fit + weight * distance, "ce": fit, "kg": distance}
+
+
 @register(TRAINER_REGISTRY)
 class KgCoOp(CoOp):
     """Cross-entropy + W (1 - mean cosine of the learned and the hand-crafted text features)."""
@@ -21,6 +28,4 @@ class KgCoOp(CoOp):
     def compute_loss(self, image_features: Tensor, labels: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         text = self.text_features()
         logits = self.logits(image_features, text)
-        fit = F.cross_entropy(logits, labels)
-        distance = 1 - (text * self.general_features()).sum(dim=-1).mean()
-        return {"loss": fit + self.settings.W * distance, "ce": fit, "kg": distance}, logits
+        return guided_terms(logits, labels, text, self.general_features(), self.settings.W), logits

@@ -139,7 +139,7 @@ class Ledger:
 def plan_settings() -> Callable[[Run], Settings]:
     """Return the function that tells the configuration of a run. Imports the trainers, which takes seconds."""
     from cocoamix.run.protocol import settings_of
-    from cocoamix.trainers.command import parse_arguments, setup_cfg
+    from cocoamix.train import parse_arguments, setup_cfg
 
     def tell(run: Run) -> Settings:
         try:

@@ -80,7 +80,7 @@ def test_variants_are_not_laid_beside_the_papers_method(tmp_path: Path) -> None:
 def test_papers_settings_are_those_of_the_configurations() -> None:
     """Each key that is compared exists, and the configurations that are named after the paper's have its value."""
     from cocoamix.run.protocol import settings_of
-    from cocoamix.trainers.command import parse_arguments, setup_cfg
+    from cocoamix.train import parse_arguments, setup_cfg
 
     names = {"CoA-loss": "CoCoAMix/vit_b16_ep50_uniform", "CoCoA-Mix": "CoCoAMix/vit_b16_ep50"}
     for method, stated in figures()["base_to_new"]["settings"].items():

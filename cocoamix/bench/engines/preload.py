@@ -2,7 +2,7 @@
 
 from contextlib import suppress
 
-import cocoamix.trainers.command  # noqa: F401
+import cocoamix.train  # noqa: F401
 from cocoamix.clip.tokens import encode
 from cocoamix.errors import UserError
 

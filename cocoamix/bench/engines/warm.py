@@ -55,7 +55,7 @@ def _run(arguments: Sequence[str], console: connection.Connection, environment: 
     os.environ.update(environment)
     import torch
 
-    from cocoamix.trainers.command import main
+    from cocoamix.train import main
 
     if environment.get("OMP_NUM_THREADS", "").isdigit():  # read by OpenMP when it was loaded, before this process
         torch.set_num_threads(int(environment["OMP_NUM_THREADS"]))
