@@ -425,3 +425,20 @@ def test_two_stages_of_before_the_later_keys(run: Runner, tmp_path: Path, monkey
     resume.write_bytes(before)
     as_of_before(resume, "WEIGHT_EPOCHS", "WEIGHT_TOLERANCE", "WEIGHT_MAX_STEPS")
     assert "2 of 6 epochs are done" in run(*settings, **MIX).output
+
+
+def test_an_evaluation_builds_nothing_that_only_training_needs(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither optimizers nor out-classes nor the loss, for any trainer that has them."""
+    from cocoamix.run import optimisation
+    from cocoamix.trainers import cocoamix as module
+
+    def unwanted(*_: object) -> None:
+        raise AssertionError("built for an evaluation")
+
+    done = run(*BASE, "OPTIM.MAX_EPOCH", "1", name="trained", **MIX)
+    for place, name in ((optimisation, "build_optimizer"), (module, "make_outclasses"), (module, "make_loss")):
+        monkeypatch.setattr(place, name, unwanted)
+    again = run("--eval-only", "--model-dir", str(done.folder), *BASE, name="again", **MIX)
+    assert again.results["metrics"] == done.results["metrics"]
+    with pytest.raises(AssertionError, match="built for an evaluation"):  # the names are those that a training calls
+        run(*BASE, "OPTIM.MAX_EPOCH", "1", name="another", **MIX)

@@ -1,0 +1,34 @@
+"""The rules of the tree that the import contract does not cover."""
+
+from __future__ import annotations
+
+import cocoamix.trainers
+
+# isort: split
+from dassl.engine import TRAINER_REGISTRY
+
+from cocoamix.registry import PREFIX
+from tests.conftest import ROOT
+
+PACKAGE = cocoamix.trainers.__name__
+
+
+def test_no_trainer_has_more_than_three_ancestors() -> None:
+    names = [name for name in TRAINER_REGISTRY.registered_names() if not name.startswith(PREFIX)]
+    ours = [TRAINER_REGISTRY.get(name) for name in names]
+    ours = [trainer for trainer in ours if trainer.__module__.startswith(PACKAGE)]
+    assert len(ours) > 10
+    for trainer in ours:
+        ancestors = [one.__name__ for one in trainer.__mro__[1:] if one.__module__.startswith(PACKAGE)]
+        assert len(ancestors) <= 3, f"{trainer.__name__}: {ancestors}"
+
+
+def test_no_class_of_the_trainers_exists_for_a_single_child() -> None:
+    """A class that is not registered itself has several children, or it is the base of all."""
+    names = TRAINER_REGISTRY.registered_names()
+    for file in (ROOT / "trainers").rglob("*.py"):
+        module = ".".join((PACKAGE, *file.relative_to(ROOT / "trainers").with_suffix("").parts))
+        for one in vars(__import__(module, fromlist=["x"])).values():
+            if isinstance(one, type) and one.__module__ == module and one.__name__ not in names:
+                children = [child for child in one.__subclasses__() if not child.__name__.startswith(PREFIX)]
+                assert len(children) > 1, f"{one.__name__} has {len(children)} child"
