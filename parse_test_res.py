@@ -1,4 +1,4 @@
-"""Mean and deviation over seeds from logs, with CoOp's arguments. `python -m cocoamix.report` does more."""
+"""Mean and deviation over seeds from logs, with CoOp's arguments. `cocoamix report` does more."""
 
 import sys
 

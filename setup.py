@@ -43,6 +43,7 @@ setup(
         "cocoamix.report": ["paper.json", "render/page.css", "render/page.js"],
         "cocoamix.bench": ["plans/*.yaml"],
     },
+    entry_points={"console_scripts": ["cocoamix = cocoamix.cli:main"]},
     # Nothing here depends on torch, and neither torch, torchvision, Dassl nor a clip package is named: installing into
     # somebody's environment must not replace the builds that work there. `cocoamix[torch]` names torch; the oldest that
     # serves is checked when the trainers are imported (cocoamix/compat.py).

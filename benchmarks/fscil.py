@@ -121,13 +121,14 @@ def main() -> None:
         trainer = build(folder, args.quick)
         stored = store_time(trainer, folder)
         trainer.set_model_mode("train")
-        whole = trainer._encode
+        trainer.begin_training()
+        whole = trainer.encode_learners
         stand_in = noise(BASE, 768)
-        trainer._encode = lambda learners: stand_in + 0 * learners[0].ctx.sum()
+        trainer.encode_learners = lambda learners: stand_in + 0 * learners[0].ctx.sum()
         reading, rest, steps = go_through(trainer, 0)
         if not trainer._optims["prompt_learner"].state:
             raise RuntimeError("the steps without the text encoder updated nothing")
-        trainer._encode = whole
+        trainer.encode_learners = whole
         _, stepping, some = go_through(trainer, args.steps)
     per_step = stepping / some
     text = max(0.0, per_step - rest / steps)

@@ -58,7 +58,9 @@ def build(name: str, folder: str, quick: bool = False, **settings: str) -> Any:
         section.N_CTX = min(4, section.N_CTX)
     cfg.freeze()
     with contextlib.redirect_stdout(io.StringIO()):
-        return build_trainer(cfg)
+        trainer = build_trainer(cfg)
+        trainer.begin_training()
+    return trainer
 
 
 def configuration(name: str, quick: bool = False) -> Path:
@@ -77,7 +79,7 @@ def batch_for(trainer: Any, size: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Return inputs as the loader gives them to this trainer, and labels."""
     draw = torch.Generator().manual_seed(0)
     side = trainer.clip.sizes.resolution
-    width = sum(clip.sizes.embedding for clip in getattr(trainer, "backbones", [trainer.clip]))
+    width = sum(clip.sizes.embedding for clip in trainer.clip.each())
     labels = torch.randint(trainer.num_classes, (size,), generator=draw)
     if trainer.frozen_images:
         return F.normalize(torch.randn(size, width, generator=draw), dim=-1), labels

@@ -1,7 +1,9 @@
 """Our trainers inside somebody's CoOp or KgCoOp tree, without an edit of it.
 
-    python -m cocoamix.plugin train.py --trainer CoCoAMix --config-file cocoamix:CoCoAMix/vit_b16_ep50.yaml ...
-    python -m cocoamix.plugin --configs DIR [TRAINER ...]
+    cocoamix plugin train.py --trainer CoCoAMix --config-file cocoamix:CoCoAMix/vit_b16_ep50.yaml ...
+    cocoamix plugin --configs DIR [TRAINER ...]
+
+`python -m cocoamix.plugin` is the same, for scripts that begin with `python`.
 
 The first runs that tree's own train.py as `python train.py ...` would, after registering our trainers, our datasets and
 the defaults of our configuration keys. `cocoamix:` names a configuration inside the package. The second copies the
@@ -16,10 +18,12 @@ import os
 import runpy
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from .config.shipped import PREFIX, copy_out, locate
-from .errors import UserError, report
+from .errors import UserError, run_command
+from .parser import Parser
 
 FLAGS = ("--config-file", "--dataset-config-file")
 
@@ -72,14 +76,8 @@ def write_configurations(target: str, trainers: Sequence[str]) -> None:
     print(f"{len(written)} configuration(s) written below {target}")
 
 
-def parse_options(argv: Sequence[str]) -> argparse.Namespace:
-    """Read the plugin's own options, for a command line without a script."""
-    parser = argparse.ArgumentParser(
-        prog="python -m cocoamix.plugin",
-        usage="%(prog)s train.py ...\n       %(prog)s --configs DIR [TRAINER ...]",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the plugin's own options, for a command line without a script."""
     parser.add_argument(
         "--configs",
         nargs="+",
@@ -87,21 +85,18 @@ def parse_options(argv: Sequence[str]) -> argparse.Namespace:
         required=True,
         help="copy the configurations to DIR; of the named trainers only, if any is named",
     )
-    return parser.parse_args(argv)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a script or copy configurations; a mistake of the user gives one sentence and exit status 2."""
+    """Run a script or copy configurations; return the exit status."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    try:
-        if arguments and not arguments[0].startswith("-"):
-            run_script(arguments[0], arguments[1:])
-        else:
-            target, *trainers = parse_options(arguments).configs
-            write_configurations(target, trainers)
-    except UserError as error:
-        return report(error)
-    return 0
+    if arguments and not arguments[0].startswith("-"):
+        return run_command(partial(run_script, arguments[0], arguments[1:]), "Stopped.", foreign=True)
+    usage = "%(prog)s train.py ...\n       %(prog)s --configs DIR [TRAINER ...]"
+    parser = Parser(prog="cocoamix plugin", usage=usage, description=__doc__)
+    add_arguments(parser)
+    target, *trainers = parser.parse_args(arguments).configs
+    return run_command(partial(write_configurations, target, trainers), "Stopped.")
 
 
 if __name__ == "__main__":

@@ -1,12 +1,11 @@
 """One run: train and evaluate, or evaluate only, with CoOp's flags.
 
-`python train.py` of a source tree and `python -m cocoamix.train` of an installed package are this.
+`python train.py` of a source tree and `cocoamix train` are this. The flags are in cocoamix/run/arguments.py.
 """
 
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from functools import partial
 
@@ -27,29 +26,9 @@ from yacs.config import CfgNode
 from cocoamix.config import keys
 from cocoamix.errors import check_choice, run_command
 from cocoamix.io.files import check_writable
+from cocoamix.run.arguments import STOPPED, parse_arguments
 
-
-def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """Read CoOp's flags."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--root", default="", help="folder that holds the datasets' folders")
-    parser.add_argument("--output-dir", default="", help="folder of the run: log, checkpoints, results.json")
-    parser.add_argument("--resume", default="", help="folder of a run to go on from (default: the output folder)")
-    parser.add_argument("--seed", type=int, help="0 or larger fixes everything that is drawn; -1 draws a seed")
-    parser.add_argument("--source-domains", nargs="+", help="source domains, for datasets that have domains")
-    parser.add_argument("--target-domains", nargs="+", help="target domains, for datasets that have domains")
-    parser.add_argument("--transforms", nargs="+", help="augmentations of training images")
-    parser.add_argument("--config-file", default="", help="configuration of the trainer")
-    parser.add_argument("--dataset-config-file", default="", help="configuration of the dataset")
-    parser.add_argument("--trainer", default="", help="name of the trainer, such as CoOp")
-    parser.add_argument("--backbone", default="", help="name of the CLIP model, such as ViT-B/16")
-    parser.add_argument("--head", default="", help="taken for compatibility with CoOp's scripts; not used")
-    parser.add_argument("--eval-only", action="store_true", help="evaluate without training")
-    parser.add_argument("--model-dir", default="", help="with --eval-only: output folder of the training run")
-    parser.add_argument("--load-epoch", type=int, help="with --eval-only: epoch to load (default: best or newest)")
-    parser.add_argument("--no-train", action="store_true", help="build everything and stop")
-    parser.add_argument("opts", nargs=argparse.REMAINDER, help="KEY VALUE pairs that change the configuration")
-    return parser.parse_args(argv)
+__all__ = ["main", "parse_arguments", "run", "setup_cfg"]
 
 
 def setup_cfg(args: argparse.Namespace) -> CfgNode:
@@ -108,9 +87,4 @@ def run(args: argparse.Namespace) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run, and turn what a person can mend into one sentence and exit status 2."""
-    stopped = "Stopped. The same command goes on from the last whole epoch."
-    return run_command(partial(run, parse_arguments(argv)), stopped)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return run_command(partial(run, parse_arguments(argv)), STOPPED)

@@ -1,7 +1,7 @@
 """The drawn datasets: a family of five, each with a theme, and `Shapes`, which has none.
 
 They need no data folder: an image is drawn when it is read. Where DATASET.ROOT holds the files that
-`python -m cocoamix.shapes write` makes, those are read instead; they are the same images.
+`cocoamix shapes write` makes, those are read instead; they are the same images.
 """
 
 from __future__ import annotations

@@ -2,4 +2,4 @@
 # Make the environment (once), train and evaluate on the drawn datasets, and print a table.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
-exec "$PYTHON" scripts/quickstart.py "$@"
+exec "$PYTHON" -m cocoamix bench run quick "$@"

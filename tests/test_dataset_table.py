@@ -13,8 +13,8 @@ from cocoamix import shapes
 from cocoamix.bench.runs import DRAWN as NO_ROOT
 from cocoamix.clip.templates import PER_DATASET, VARIANTS
 from cocoamix.data import download
-from cocoamix.data.__main__ import main
 from cocoamix.data.building import source_of
+from cocoamix.data.command import main
 from cocoamix.data.sources import SOURCES
 from cocoamix.dataset_table import DATASETS, DRAWN, OWN, PUBLISHED, of_kind
 from cocoamix.registry import plain_name

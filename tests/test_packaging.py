@@ -28,13 +28,19 @@ def test_wheel_has_everything_under_one_name(wheel: zipfile.ZipFile) -> None:
         "cocoamix/fallback/dassl/engine/trainer.py",
         "cocoamix/clip/text_encoder.py",
         "cocoamix/plugin.py",
-        "cocoamix/train.py",
+        "cocoamix/cli.py",
+        "cocoamix/__main__.py",
         "cocoamix/bench/plans/quick.yaml",
         "cocoamix/assets/tiny.safetensors",
         "cocoamix/configs/trainers/CoCoAMix/vit_b16_ep50.yaml",
     ):
         assert name in names
     assert {name.split("/")[0].split("-")[0] for name in names} == {"cocoamix"}
+
+
+def test_wheel_brings_one_command(wheel: zipfile.ZipFile) -> None:
+    name = next(name for name in wheel.namelist() if name.endswith("entry_points.txt"))
+    assert wheel.read(name).decode().split() == ["[console_scripts]", "cocoamix", "=", "cocoamix.cli:main"]
 
 
 def test_installing_replaces_nothing(wheel: zipfile.ZipFile) -> None:
@@ -109,7 +115,6 @@ def test_pages_have_no_gaps() -> None:
 @pytest.mark.parametrize(
     "script",
     [
-        "scripts/quickstart.py",
         "scripts/pretrain_tiny.py",
         "benchmarks/tiny_zeroshot.py",
         "benchmarks/rules.py",

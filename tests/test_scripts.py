@@ -1,102 +1,137 @@
-"""The scripts start train.py with each paper's own settings. A stand-in for the interpreter prints its arguments."""
+"""The scripts start train.py as docs/BASELINES.md says, with each paper's own settings.
+
+A stand-in for the interpreter prints its arguments.
+"""
 
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from cocoamix.run.arguments import parse_arguments
 from tests.conftest import ROOT
 
+PAGE = (ROOT / "docs" / "BASELINES.md").read_text(encoding="utf-8")
+OURS = ("CFG", "SHOTS", "TRAINER", "SOURCE", "CONFIGS", "SUB", "DATA", "DATASET", "DATASETS", "SEEDS", "TAG")
 
-def started(tmp_path: Path, script: str, *arguments: str, **environment: str) -> list[str]:
-    """Return the arguments of the first train.py that a script starts."""
+# The configuration of each method's own paper: base to new, the same on ImageNet, and trained to be transferred.
+PAPERS = {
+    "CoOp": ("vit_b16_ctxv1", "vit_b16_ep50_ctxv1", "vit_b16_ep50_ctxv1"),
+    "CoCoOp": ("vit_b16_c4_ep10_batch1_ctxv1", "", "vit_b16_c4_ep10_batch1_ctxv1"),
+    "KgCoOp": ("vit_b16_ep100_ctxv1", "vit_b16_ep50_ctxv1", "vit_b16_ep50_ctxv1"),
+    "ProGrad": ("rn50_ep100", "rn50_ep50", "rn50_ep50"),
+    "MaPLe": ("vit_b16_c2_ep5_batch4_2ctx", "", "vit_b16_c2_ep5_batch4_2ctx_cross_datasets"),
+    "DePT": ("vit_b16_ep10_batch4", "", "vit_b16_ep10_batch4"),
+    "DePTKgCoOp": ("vit_b16_ep10_batch4", "", ""),
+    "TuneEn": ("En_ep5_batch128", "", "En_ep5_batch128"),
+}
+
+
+def start(tmp_path: Path, line: str, **environment: str) -> list[list[str]]:
+    """Run a shell command; return the arguments of each train.py that it starts."""
     stand_in = tmp_path / "python"
-    stand_in.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    stand_in.write_text('#!/bin/sh\nprintf "%s\\037" "$@"\nprintf "\\n"\n')
     stand_in.chmod(0o755)
-    clean = {key: value for key, value in os.environ.items() if key not in ("CFG", "SHOTS", "TRAINER", "SOURCE")}
+    clean = {key: value for key, value in os.environ.items() if key not in OURS}
     done = subprocess.run(
-        ["bash", str(ROOT / "scripts" / script), *arguments],
-        env={**clean, "PYTHON": str(stand_in), "SEEDS": "1", **environment},
+        ["bash", "-c", line],
+        cwd=ROOT,
+        env={**clean, "PYTHON": str(stand_in), **environment},
         capture_output=True,
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
+    return [one.split("\x1f")[:-1] for one in done.stdout.splitlines()]
 
 
-def config(arguments: list[str]) -> str:
-    path = arguments[arguments.index("--config-file") + 1]
-    assert (ROOT / path).is_file(), path
-    return path.removeprefix("configs/trainers/").removesuffix(".yaml")
+def blocks() -> list[list[str]]:
+    """Return the commands of the page, by block."""
+    return [found.splitlines() for found in re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL)]
 
 
-def model_dir(arguments: list[str]) -> str:
-    return arguments[arguments.index("--model-dir") + 1]
+def commands(*words: str) -> list[str]:
+    """Return the commands that have all of the words, each behind the exports of its block."""
+    found = []
+    for block in blocks():
+        exports = [line for line in block if line.startswith("export ")]
+        found += [" && ".join([*exports, line]) for line in block if line not in exports]
+    return [line for line in found if all(word in line for word in words)]
 
 
-@pytest.mark.parametrize(
-    ("method", "elsewhere", "on_imagenet"),
-    [
-        ("coop", "CoOp/vit_b16_ctxv1", "CoOp/vit_b16_ep50_ctxv1"),
-        ("kgcoop", "KgCoOp/vit_b16_ep100_ctxv1", "KgCoOp/vit_b16_ep50_ctxv1"),
-        ("prograd", "ProGrad/rn50_ep100", "ProGrad/rn50_ep50"),
-        ("cocoop", "CoCoOp/vit_b16_c4_ep10_batch1_ctxv1", "CoCoOp/vit_b16_c4_ep10_batch1_ctxv1"),
-        ("dept", "DePT/vit_b16_ep10_batch4", "DePT/vit_b16_ep10_batch4"),
-    ],
-)
-def test_configurations_by_dataset(tmp_path: Path, method: str, elsewhere: str, on_imagenet: str) -> None:
-    assert config(started(tmp_path, f"{method}/base2new_train.sh", "dtd", "1")) == elsewhere
-    assert config(started(tmp_path, f"{method}/base2new_train.sh", "imagenet", "1")) == on_imagenet
-    assert config(started(tmp_path, f"{method}/base2new_test.sh", "imagenet", "1")) == on_imagenet
-    # What is evaluated on another dataset was trained on ImageNet, unless SOURCE says otherwise.
-    trained = started(tmp_path, f"{method}/xd_train.sh", "1")
-    tested = started(tmp_path, f"{method}/xd_test.sh", "dtd", "1")
-    assert config(trained) == config(tested) == on_imagenet
-    assert trained[trained.index("--output-dir") + 1] == model_dir(tested)
-    assert config(started(tmp_path, f"{method}/xd_train.sh", "1", SOURCE="dtd")) == elsewhere
-    given = started(tmp_path, f"{method}/base2new_train.sh", "imagenet", "1", CFG="tiny")
-    assert config(given) == f"{on_imagenet.split('/')[0]}/tiny"
+@pytest.mark.parametrize("line", [line for line in commands() if " bash " in line])
+def test_commands_of_the_page_start_what_they_say(tmp_path: Path, line: str) -> None:
+    wanted = dict(re.findall(r"\b(TRAINER|CFG|SHOTS)=(\S+)", line))
+    runs = start(tmp_path, line)
+    assert runs
+    for script, *rest in runs:
+        args = parse_arguments(rest)
+        assert script == "train.py"
+        assert args.trainer == wanted["TRAINER"]
+        assert (ROOT / args.config_file).is_file(), args.config_file
+        assert (ROOT / args.dataset_config_file).is_file()
+        assert "CFG" not in wanted or Path(args.config_file).stem == wanted["CFG"]
+        given = dict(zip(args.opts[::2], args.opts[1::2], strict=True))
+        assert "DATASET.NUM_SHOTS" not in given or given["DATASET.NUM_SHOTS"] == wanted.get("SHOTS", "4")
 
 
-def test_maple_by_script(tmp_path: Path) -> None:
-    folder = tmp_path / "xd_trees"  # a name that must not matter
-    (folder / "scripts").mkdir(parents=True)
-    for name in ("maple", "cocoamix"):
-        (folder / "scripts" / name).symlink_to(ROOT / "scripts" / name)
-    path = os.path.relpath(folder / "scripts" / "maple", ROOT / "scripts")
-    own = "MaPLe/vit_b16_c2_ep5_batch4_2ctx"
-    assert config(started(tmp_path, f"{path}/base2new_train.sh", "dtd", "1")) == own
-    assert config(started(tmp_path, f"{path}/xd_train.sh", "imagenet", "1")) == f"{own}_cross_datasets"
+def test_command_without_a_script_is_a_run() -> None:
+    (line,) = commands("cocoamix train")
+    args = parse_arguments(shlex.split(line)[2:])
+    assert (args.trainer, args.eval_only) == ("ZeroshotCLIP", True)
+    assert (ROOT / args.config_file).is_file()
+    assert (ROOT / args.dataset_config_file).is_file()
 
 
-@pytest.mark.parametrize(
-    ("dataset", "shots", "strength"),
-    [
-        ("dtd", "16", "0.8"),
-        ("oxford_flowers", "8", "0.8"),
-        ("eurosat", "16", "0.8"),
-        ("dtd", "4", ""),
-        ("ucf101", "16", ""),
-    ],
-)
-def test_strength_of_prograd(tmp_path: Path, dataset: str, shots: str, strength: str) -> None:
-    few = [dataset, "rn50", "end", "16", shots, "False"]
-    for arguments in (
-        started(tmp_path, "prograd/base2new_train.sh", dataset, "1", SHOTS=shots),
-        started(tmp_path, "prograd/xd_train.sh", "1", SOURCE=dataset, SHOTS=shots),
-        started(tmp_path, "prograd/main.sh", *few),
-    ):
-        assert ("LOSS.LAMBDA" in arguments) == bool(strength)
-        assert not strength or arguments[arguments.index("LOSS.LAMBDA") + 1] == strength
-        assert arguments[arguments.index("DATASET.NUM_SHOTS") + 1] == shots
-    given = started(tmp_path, "prograd/main.sh", *few, "LOSS.LAMBDA", "0.5")
-    assert given[-2:] == ["LOSS.LAMBDA", "0.5"]
+@pytest.mark.parametrize("method", PAPERS)
+def test_page_has_each_papers_settings(tmp_path: Path, method: str) -> None:
+    elsewhere, on_imagenet, transferred = PAPERS[method]
+    shots = "4" if method == "ProGrad" else "16"
+    name = f"TRAINER={method} "
+    (first, *_) = commands(name, "eurosat dtd", "base2new.sh", "SHOTS")
+    assert f"CFG={elsewhere} SHOTS={shots} " in first
+    others = commands(name, "DATASETS=imagenet")
+    assert [f"CFG={on_imagenet} SHOTS={shots} " in line for line in others] == [True] * bool(on_imagenet)
+    both = commands(name, "xd_", f"CFG={transferred} SHOTS={shots} ") if transferred else []
+    assert len(both) == 2 * bool(transferred)
+    if both:  # what is evaluated is what was trained
+        (trained,), (tested,) = (start(tmp_path, line) for line in both)
+        assert parse_arguments(trained[1:]).output_dir == parse_arguments(tested[1:]).model_dir
 
 
-@pytest.mark.parametrize("script", ["base2new_train.sh", "xd_train.sh", "main.sh"])
+def test_strength_of_prograd_is_passed_on(tmp_path: Path) -> None:
+    for line in commands("TRAINER=ProGrad", "LOSS.LAMBDA"):
+        for run in start(tmp_path, line):
+            assert run[run.index("LOSS.LAMBDA") + 1] == "0.8"
+            assert run[run.index("DATASET.NUM_SHOTS") + 1] == "16"
+
+
+def test_scripts_are_of_cocoamix_unless_told(tmp_path: Path) -> None:
+    train, test = start(tmp_path, "bash scripts/cocoamix/base2new.sh OPTIM.LR 0.1", DATASETS="dtd", SEEDS="2")
+    for run in (train, test):
+        args = parse_arguments(run[1:])
+        assert args.config_file == "configs/trainers/CoCoAMix/vit_b16_ep50.yaml"
+        assert (args.trainer, args.seed, args.opts[-2:]) == ("CoCoAMix", 2, ["OPTIM.LR", "0.1"])
+    assert parse_arguments(test[1:]).model_dir == parse_arguments(train[1:]).output_dir
+    (transfer,) = start(tmp_path, "bash scripts/cocoamix/xd_train.sh 1")
+    assert parse_arguments(transfer[1:]).config_file == "configs/trainers/CoCoAMix/vit_b16_ep50_xd.yaml"
+
+
+def test_comparison_ends_with_a_report(tmp_path: Path) -> None:
+    """With the arguments that the report's command takes."""
+    line = "bash scripts/cocoamix/fscil_compare.sh"
+    *runs, last = start(tmp_path, line, DATASET="warm_cool", CFG="tiny", SEEDS="1")
+    assert [parse_arguments(run[1:]).trainer for run in runs] == [
+        *("ZeroshotCLIPFSCIL", "CoOpFSCIL", "CoCoAMixFSCIL", "CoCoAMixFSCIL"),
+    ]
+    assert last[:4] == ["-m", "cocoamix", "report", "output/fscil/warm_cool"]
+
+
+@pytest.mark.parametrize("script", ["base2new_train.sh", "base2new_test.sh", "xd_train.sh", "xd_test.sh", "fscil.sh"])
 def test_usage(script: str) -> None:
-    done = subprocess.run(["bash", str(ROOT / "scripts" / "prograd" / script)], capture_output=True, text=True)
+    done = subprocess.run(["bash", str(ROOT / "scripts" / "cocoamix" / script)], capture_output=True, text=True)
     assert (done.returncode, f"usage: {script}" in done.stderr) == (2, True)

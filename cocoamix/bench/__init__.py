@@ -1,9 +1,9 @@
 """Whole benchmarks in one command: datasets x methods x seeds from a plan, in CoOp's output layout.
 
-    python -m cocoamix.bench list                       the plans that are shipped
-    python -m cocoamix.bench run quick                  a shipped plan
-    python -m cocoamix.bench run my.yaml --root DATA    your own
-    python -m cocoamix.bench run base2new --dry-run     print the commands
+    cocoamix bench list                       the plans that are shipped
+    cocoamix bench run quick                  a shipped plan
+    cocoamix bench run my.yaml --root DATA    your own
+    cocoamix bench run base2new --dry-run     print the commands
 
-What is finished is not repeated, what was broken off goes on, and what fails is listed at the end with the reason.
+What is finished is not repeated, what was broken off resumes, and what fails is listed at the end with the reason.
 """

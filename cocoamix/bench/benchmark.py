@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import glob
-import importlib.util
 import shlex
+import shutil
 import sys
 import time
 from dataclasses import dataclass, field
 
 from cocoamix.errors import check_choice
 
+from .engines import ENGINES
 from .engines.local import find_slots, run_local
 from .engines.process import CONSOLE, DONE, FAILED, Outcome
-from .ledger import DUE, FINISHED, IN_THE_WAY, Ledger, load_results, plan_settings, read_results, read_stamp
+from .ledger import DUE, FINISHED, IN_THE_WAY, Ledger, load_results, plan_settings, read_stamp
 from .plan import Plan
 from .runs import Run, expand, select, train_command
 from .view import Pace, View, duration
-
-ENGINES = ("local", "slurm")
 
 
 @dataclass(frozen=True)
@@ -31,6 +29,7 @@ class How:
     slurm: tuple[str, ...] = ()  # KEY=VALUE options of the cluster
     train: tuple[str, ...] = ()  # command that does one run; empty is this project's train.py
     only: tuple[str, ...] = ()  # patterns of names
+    fresh: bool = False  # what is finished is deleted and done again
 
 
 @dataclass
@@ -89,6 +88,10 @@ def run_plan(plan: Plan, how: How | None = None) -> Summary:
     how = how or How()
     check_choice("--engine", how.engine, ENGINES)
     judged = _judge(plan, how)
+    if how.fresh:  # after a look at the whole plan, so that a mistake in it deletes nothing
+        for run in judged.runs:
+            shutil.rmtree(run.folder, ignore_errors=True)
+        judged = _judge(plan, how)
     summary = Summary(judged.runs, judged.finished, judged.blocked)
     slots = find_slots(how.jobs, how.gpus)
     if judged.due:
@@ -147,26 +150,3 @@ def list_missing(summary: Summary) -> None:
         if outcome.status == FAILED and (outcome.run.folder / CONSOLE).is_file():
             print(f"    {outcome.run.folder / CONSOLE}", file=sys.stderr)
     sys.stderr.flush()
-
-
-def report(plan: Plan, summary: Summary) -> None:
-    """Print the tables of the report on the runs of a plan, if there are any."""
-    if importlib.util.find_spec("cocoamix.report") is None:
-        return
-    folders = [str(run.folder) for run in summary.runs if read_results(run.folder) is not None]
-    if not folders:
-        return
-    module = importlib.import_module("cocoamix.report.__main__")
-    print(flush=True)
-    names = [text for pattern, name in report_names(plan) for text in ("--name", f"{pattern}={name}")]
-    module.main([*folders, *names])
-    page = [str(plan.output), *names, "--html", "report.html"]
-    print(f"\nA page with figures: python -m cocoamix.report {shlex.join(page)}")
-
-
-def report_names(plan: Plan) -> tuple[tuple[str, str], ...]:
-    """Return what the report calls the methods, as pairs of a pattern and the plan's name."""
-    # An equals sign would end the pattern on the report's command line.
-    return tuple(
-        (glob.escape(f"{method.trainer}/{method.label}").replace("=", "?"), method.name) for method in plan.methods
-    )

@@ -157,12 +157,16 @@ def _stopped_early(run: Run, results: Results) -> bool:
     return not results.complete and str(wanted) != str(reached)
 
 
+# Parts of the package that no result depends on.
+_ASIDE = ("bench", "report", "cli.py", "__main__.py", "parser.py", "plugin.py", "train_command.py")
+
+
 def hash_code() -> str:
     """Hash the code that results depend on."""
     package = Path(__file__).resolve().parents[1]
     tree = shipped.folder().parent  # of the source tree, or the package itself
     files = [path for folder in ("trainers", "datasets") for path in (tree / folder).rglob("*.py")]
-    files += [path for path in package.rglob("*.py") if path.relative_to(package).parts[0] not in ("bench", "report")]
+    files += [path for path in package.rglob("*.py") if path.relative_to(package).parts[0] not in _ASIDE]
     files += [package / "assets" / "tiny.safetensors", tree / "train.py", tree / "requirements.txt"]
     digest = hashlib.sha256()
     for path in sorted(set(files)):

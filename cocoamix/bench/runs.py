@@ -74,7 +74,7 @@ def train_command(given: Sequence[str] = ()) -> list[str]:
     if given:
         return list(given)
     script = Path(__file__).resolve().parents[2] / "train.py"
-    return [sys.executable, shorten(script)] if script.is_file() else [sys.executable, "-m", "cocoamix.train"]
+    return [sys.executable, shorten(script)] if script.is_file() else [sys.executable, "-m", "cocoamix", "train"]
 
 
 def shorten(path: Path) -> str:

@@ -38,7 +38,7 @@ def locate(path: str) -> Path:
     short = [one.removeprefix("trainers/") for one in known]
     raise UserError(
         f"There is no configuration {path} in the package.{nearest(name, short)} "
-        "`python -m cocoamix.plugin --configs DIR` copies all of them to DIR."
+        "`cocoamix plugin --configs DIR` copies all of them to DIR."
     )
 
 

@@ -1,4 +1,4 @@
 """Datasets on this machine: what is there, what is missing, how to get it, and which images a few-shot run uses.
 
-`python -m cocoamix.data list|check|download|export|import`. Nothing is downloaded by importing anything.
+`cocoamix data list|check|download|export|import`. Nothing is downloaded by importing anything.
 """

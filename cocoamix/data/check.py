@@ -112,7 +112,7 @@ def _parts_are_there(source: Source, root: Path) -> bool:
     """Print which of the parts are in the data root; return whether those that nothing can replace are."""
     source = source.at(root)
     if source.drawn:
-        print(f"  folder   {state(source, root)}; `python -m cocoamix.shapes write DIR` writes it as files")
+        print(f"  folder   {state(source, root)}; `cocoamix shapes write DIR` writes it as files")
         return True
     folder = root / source.folder
     print(f"  folder   {folder}{'' if folder.is_dir() else ' (missing)'}")
@@ -128,7 +128,7 @@ def _parts_are_there(source: Source, root: Path) -> bool:
     if missing and source.by_hand and any(not source.providers(part.path) for part in missing):
         print(f"  by hand: {source.by_hand}")
     if any(source.providers(part.path) for part in missing):
-        print(f"  to download: python -m cocoamix.data download {source.name} --root {root}")
+        print(f"  to download: cocoamix data download {source.name} --root {root}")
     if lacking:
         print(f"\n{source.name} cannot train yet: {', '.join(part.path for part in lacking)} missing.")
     return not lacking

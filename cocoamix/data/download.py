@@ -42,13 +42,13 @@ def download(source: Source, root: Path, agreed: bool = False) -> bool:
             where = error.filename or root / source.folder
             raise UserError(
                 f"{file.name} cannot be kept in {where}: {error.strerror or error}. What has come is kept, and the "
-                "same command goes on from there."
+                "same command resumes from there."
             ) from error
     lacking = [part.path for part in missing_parts(source, root)]
     if lacking:
         print(f"{source.name}: still missing: {', '.join(lacking)}.")
     else:
-        print(f"{source.name} is complete. Next: python -m cocoamix.data check {source.name} --root {root}")
+        print(f"{source.name} is complete. Next: cocoamix data check {source.name} --root {root}")
     return not lacking
 
 

@@ -79,7 +79,7 @@ def fetch(url: str, target: Path, md5: str = "") -> None:
         if failures == TRIES:
             raise UserError(
                 f"{url} cannot be downloaded: {reason}. {_size(part):,} bytes are kept in {part}; "
-                "the same command goes on from there."
+                "the same command resumes from there."
             )
         if failures:
             time.sleep(WAIT * 2 ** (failures - 1))

@@ -99,7 +99,7 @@ def _cfg(name: str, root: Path, options: Sequence[str], shots: int = -1, seed: i
         raise UserError(
             f"{root / source.folder / lacking[0].path} is missing, so the images would be divided at random, and no "
             f"other lab would have the same: {'; '.join(how_to_get(source, lacking[0], root))}. "
-            f"Or: python -m cocoamix.data download {source.name} --root {root}"
+            f"Or: cocoamix data download {source.name} --root {root}"
         )
     return cfg
 

@@ -1,8 +1,5 @@
 """The store of frozen image features: encoded once, for every method, subset and start that sees the same picture.
 
-    python -m cocoamix.features.store info [DIR]             what is stored, for which model
-    python -m cocoamix.features.store clear [DIR] [--yes]    delete it
-
 A feature is found by what it depends on. The weights, the package and precision that run them, and the transform name a
 folder; picture (path, size, time of change) and augmentation name a row. Rows are in files that are written whole under
 a name of their own and never changed: several runs may write at once, and a run that is killed leaves nothing that
@@ -12,11 +9,9 @@ Every file carries a checksum; a damaged one is deleted and its pictures are enc
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import os
-import re
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -28,7 +23,6 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from cocoamix.errors import UserError, run_command
 from cocoamix.io.files import write_atomically, write_json
 
 ABOUT = "about.json"
@@ -120,99 +114,3 @@ def _read_file(path: Path) -> tuple[list[bytes], Tensor]:
             raise ValueError("its checksum is wrong")
     raw = keys.numpy().tobytes()
     return [raw[start : start + KEY_BYTES] for start in range(0, len(raw), KEY_BYTES)], features
-
-
-# ---------------------------------------------------------------------- the command
-
-
-def _stores(folder: Path) -> list[Path]:
-    """Return the stores below a folder: what is described by an about.json whose hash is in its name."""
-    found = []
-    for path in sorted(folder.glob(f"*/{ABOUT}")):
-        try:
-            about = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            continue
-        if isinstance(about, dict) and FeatureStore(folder, about).folder.name == path.parent.name:
-            found.append(path.parent)
-    return found
-
-
-_OURS = re.compile(r"[0-9a-f]{32}\.safetensors|\.[0-9a-f]{32}\.safetensors\.[0-9a-f]{8}\.part")
-
-
-def _files(store: Path) -> list[Path]:
-    """Return every file of ours in a store, with what a killed writer left."""
-    return [path for path in store.rglob("*") if _OURS.fullmatch(path.name) or path == store / ABOUT]
-
-
-def _rows(path: Path) -> int:
-    try:
-        with safe_open(path, framework="pt") as file:
-            return int(file.get_slice("keys").get_shape()[0])
-    except (OSError, SafetensorError):
-        return 0
-
-
-def info(folder: Path) -> None:
-    """Print what is stored."""
-    stores = _stores(folder)
-    if not stores:
-        print(f"No features are stored in {folder}.")
-    for store in stores:
-        about = json.loads((store / ABOUT).read_text(encoding="utf-8"))
-        files = _files(store)
-        size = sum(path.stat().st_size for path in files) / 1e6
-        print(f"{store.name}: {size:,.1f} MB")
-        for key, value in about.items():
-            print(f"  {key}: {' '.join(str(value).split())}")
-        parts: dict[str, int] = {}
-        for path in files:
-            if path.suffix == ".safetensors":
-                dataset = path.relative_to(store).parts[0]
-                parts[dataset] = parts.get(dataset, 0) + _rows(path)
-        for dataset, count in sorted(parts.items()):
-            print(f"  {dataset}: {count:,} features")
-
-
-def clear(folder: Path, sure: bool) -> None:
-    """Delete all stores below `folder`, and nothing that is not ours."""
-    stores = _stores(folder)
-    if not stores:
-        print(f"No features are stored in {folder}.")
-        return
-    size = sum(path.stat().st_size for store in stores for path in _files(store)) / 1e6
-    if not sure and not _agreed(f"Delete {len(stores)} stores ({size:,.1f} MB) in {folder}? [y/N] "):
-        print("Nothing was deleted.")
-        return
-    for store in stores:
-        for path in sorted(_files(store), key=lambda one: one.name == ABOUT):
-            path.unlink(missing_ok=True)
-        for path in sorted((one for one in [store, *store.rglob("*")] if one.is_dir()), reverse=True):
-            with suppress(OSError):  # there is something else in it
-                path.rmdir()
-    print(f"Deleted {len(stores)} stores ({size:,.1f} MB).")
-
-
-def _agreed(question: str) -> bool:
-    try:
-        return input(question).strip().lower() == "y"
-    except EOFError:
-        raise UserError("There is nobody to ask. Add --yes to delete without asking.") from None
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command."""
-    parser = argparse.ArgumentParser(prog="python -m cocoamix.features", description="The store of image features.")
-    parser.add_argument("action", choices=("info", "clear"))
-    parser.add_argument("folder", nargs="?", help="CACHE.DIR of the runs; by default where runs keep it by default")
-    parser.add_argument("--yes", action="store_true", help="clear without asking")
-    args = parser.parse_args(arguments)
-    folder = Path(args.folder).expanduser() if args.folder else default_folder()
-
-    def act() -> None:
-        if args.folder and not folder.is_dir():
-            raise UserError(f"The folder {folder} does not exist.")
-        info(folder) if args.action == "info" else clear(folder, args.yes)
-
-    return run_command(act, "Stopped.")

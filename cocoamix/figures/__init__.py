@@ -1,1 +1,1 @@
-"""Figures of single runs, drawn from their checkpoints: `python -m cocoamix.figures`."""
+"""Figures of single runs, drawn from their checkpoints: `cocoamix figures`."""

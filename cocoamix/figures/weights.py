@@ -7,7 +7,6 @@ import csv
 import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,7 +15,7 @@ from torch import Tensor
 from cocoamix.coa.calibration import Point, curve_over_pi
 from cocoamix.coa.heldout import fit_weight
 from cocoamix.errors import UserError
-from cocoamix.io.files import write_text
+from cocoamix.io.files import check_writable, write_text
 from cocoamix.registry import plain_name
 
 from .runs import find_run, open_run
@@ -60,23 +59,9 @@ class Weights:
 # ---------------------------------------------------------------------------------------- the command
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Describe the sub-command."""
-    parser.description = (
-        "Accuracy, cross-entropy and expected calibration error of the mixture over the weight pi of the learned "
-        "prompt, on training images and on test images of the trained classes."
-    )
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folder of a training, or of its evaluation")
-    parser.add_argument("--output", required=True, type=Path, metavar="FOLDER", help="where the files go")
-    parser.add_argument("--root", default="", help="folder that holds the datasets' folders (default: the run's)")
-    parser.set_defaults(draw=draw)
-
-
 def draw(args: argparse.Namespace) -> None:
     """Draw the runs that the arguments name, at most four in a figure, and say what is seen."""
     runs = [find_run(folder) for folder in args.runs]  # all of them before the first takes its time
-    from cocoamix.io.files import check_writable
-
     from .draw_weights import write_figure  # also first: it needs matplotlib
 
     check_writable(str(args.output))

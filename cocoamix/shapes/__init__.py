@@ -3,9 +3,9 @@
 They stand in for photographs where none can be downloaded. An image is a function of
 (seed, item, composition, domain, severity) and of nothing else.
 
-    python -m cocoamix.shapes sheet FILE.png     a contact sheet of every domain
-    python -m cocoamix.shapes write DIR          every dataset as PNG files, in CoOp's layout
-    python -m cocoamix.shapes speed              how fast it draws
+    cocoamix shapes sheet FILE.png     a contact sheet of every domain
+    cocoamix shapes write DIR          every dataset as PNG files, in CoOp's layout
+    cocoamix shapes speed              how fast it draws
 """
 
 from .drawing import draw

@@ -112,7 +112,7 @@ class FewShotDataset(DatasetBase):
 
     def _way_out(self) -> str:
         name = plain_name(type(self).__name__)
-        return f"`python -m cocoamix.data check {name} --root {self.cfg.DATASET.ROOT}` says what belongs there."
+        return f"`cocoamix data check {name} --root {self.cfg.DATASET.ROOT}` says what belongs there."
 
     def find_root(self) -> Path:
         """Return the folder of all datasets."""

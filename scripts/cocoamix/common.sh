@@ -1,8 +1,8 @@
-# Sourced by the scripts of this folder and of its siblings. From the environment:
-#   DATA     the data folder (not needed for the drawn datasets)
+# Sourced by the scripts of this folder, which serve every method. From the environment:
+#   TRAINER  trainer (CoCoAMix); docs/BASELINES.md has the settings of the others
+#   CFG      configuration below configs/trainers/$TRAINER (vit_b16_ep50), or below configs/trainers/$CONFIGS
 #   SHOTS    images per class (4)
-#   CFG      configuration below configs/trainers/$TRAINER (vit_b16_ep50), or below $CONFIGS
-#   TRAINER  trainer (CoCoAMix)
+#   DATA     the data folder (not needed for the drawn datasets)
 #   PYTHON   interpreter (python)
 # and of fscil.sh: DATASET (cifar100_fscil), TAG (added to the output folder's name)
 set -euo pipefail

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from cocoamix.bench.__main__ import main
+from cocoamix.bench.command import main
 from cocoamix.bench.plan import load_plan
 from cocoamix.bench.runs import expand
 from cocoamix.bench.view import View
-from cocoamix.report.__main__ import main as report
+from cocoamix.report.command import main as report
 from tests.conftest import ROOT
 from tests.report.trees import write_results
 
@@ -28,6 +28,7 @@ from .conftest import Writer, held
 Diary = Callable[[str], list[str]]
 BASE = "output/base2new/train_base/shapes/shots_4/CoOp/two/seed1"
 NAMES = (("my method, W 1", "w=1"), ("other [x]", "[x]"))  # of methods, and tags
+PAGE = "A page with all tables and figures: "
 NEW = "output/base2new/test_new/shapes/shots_4/CoOp/two/seed1"
 
 
@@ -175,10 +176,10 @@ def test_results_of_other_arguments_are_in_the_way(
 
 
 def start(plan: Path, fake: str, *extra: str) -> subprocess.Popen[str]:
-    line = [sys.executable, "-m", "cocoamix.bench", "run", str(plan), "--train", fake, "--gpus", "none", "--no-report"]
+    line = [sys.executable, "-m", "cocoamix", "bench", "run", str(plan), "--train", fake, "--gpus", "none"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.Popen(
-        [*line, *extra], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        [*line, "--no-report", *extra], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
 
 
@@ -216,7 +217,7 @@ def test_stopped_and_gone_on(write_plan: Writer, fake: str, diary: Diary, how: s
     assert not Path(BASE, "results.json").exists()
     if how != signal.SIGKILL:
         assert process.returncode == 130
-        assert "the same command goes on" in output
+        assert "the same command resumes" in output
     assert bench(plan, fake, "--only", "CoOp*") == 0
     assert json.loads(Path(BASE, "results.json").read_text())["begun"] == 2
     assert diary("start") == [BASE, BASE, NEW]
@@ -284,10 +285,10 @@ def test_the_page_that_is_offered_has_the_names_of_the_table(
         write_results(run.folder, 70.0 if run.subset == "base" else 60.0, subset=run.subset, dataset="Shapes")
     assert main(["run", str(plan), "--train", fake, "--gpus", "none"]) == 0
     shown = capsys.readouterr().out
-    (command,) = (line for line in shown.splitlines() if line.startswith("A page with figures: "))
-    words = shlex.split(command.removeprefix("A page with figures: "))
-    assert words[:3] == ["python", "-m", "cocoamix.report"]
-    assert report([*words[3:], "--markdown", "page.md"]) == 0
+    (command,) = (line for line in shown.splitlines() if line.startswith(PAGE))
+    words = shlex.split(command.removeprefix(PAGE))
+    assert words[:2] == ["cocoamix", "report"]
+    assert report([*words[2:], "--markdown", "page.md"]) == 0
     page = Path("page.md").read_text()
     for name, _ in NAMES:
         assert f"\n{name} " in shown

@@ -15,7 +15,7 @@ import pytest
 import torch
 import yaml
 
-from cocoamix.bench.__main__ import main
+from cocoamix.bench.command import main
 from cocoamix.bench.engines.process import CONSOLE
 from cocoamix.bench.engines.warm import can_fork
 
@@ -75,7 +75,7 @@ def test_forked_runs_are_those_of_fresh_processes(tmp_path: Path, monkeypatch: p
 @pytest.mark.skipif(not can_fork(()), reason="runs are not forked on this system")
 def test_forked_runs_end_with_a_runner_that_is_killed(tmp_path: Path) -> None:
     (tmp_path / "plan.yaml").write_text(yaml.safe_dump({**PLAN, "set": {"OPTIM.MAX_EPOCH": 500}}))
-    command = [sys.executable, "-m", "cocoamix.bench", "run", "plan.yaml", "--gpus", "none"]
+    command = [sys.executable, "-m", "cocoamix", "bench", "run", "plan.yaml", "--gpus", "none"]
     runner = subprocess.Popen(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)})
     console = tmp_path / "output/base2new/train_base/shapes/shots_1/CoOp/tiny/seed1" / CONSOLE
     try:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cocoamix.bench.__main__ import main
+from cocoamix.bench.command import main
 from cocoamix.bench.engines.slurm import Chain, _last_words, _parameters, chains, read_options
 from cocoamix.bench.ledger import Ledger
 from cocoamix.bench.plan import load_plan

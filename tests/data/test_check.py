@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from cocoamix.data.__main__ import main
 from cocoamix.data.check import missing_parts, state, why_unreadable
+from cocoamix.data.command import main
 from cocoamix.data.sources import SOURCES
 from cocoamix.dataset_table import DATASETS
 from tests.conftest import ROOT, SHARED, write_dataset

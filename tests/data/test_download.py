@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from cocoamix.data import fetching
-from cocoamix.data.__main__ import main
+from cocoamix.data.command import main
 from cocoamix.data.sources import SOURCES
 from tests.conftest import ROOT, write_dataset
 from tests.data.server import Server, serve
@@ -157,7 +157,7 @@ def test_importing_reaches_for_no_network(tmp_path: Path) -> None:
         "import socket\n"
         "def refuse(*args, **kwargs): raise SystemExit('a connection was tried')\n"
         "socket.socket.connect = socket.getaddrinfo = refuse\n"
-        "import cocoamix.data, cocoamix.data.__main__, cocoamix.datasets\n"
+        "import cocoamix.data, cocoamix.data.command, cocoamix.datasets\n"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

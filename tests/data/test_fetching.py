@@ -51,7 +51,7 @@ def test_a_cut_connection_is_taken_up_in_the_same_run(tmp_path: Path) -> None:
 
 def test_a_cut_connection_is_taken_up_in_the_next_run(tmp_path: Path) -> None:
     with serve({"/a": CONTENT}, cuts=[1_000_000] + [0] * fetching.TRIES) as server:
-        with pytest.raises(UserError, match=r"1,000,000 bytes are kept.*goes on from there"):
+        with pytest.raises(UserError, match=r"1,000,000 bytes are kept.*resumes from there"):
             fetch(f"{server.address}/a", tmp_path / "a", MD5)
         assert not (tmp_path / "a").exists()
         server.asked.clear()

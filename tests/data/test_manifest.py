@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cocoamix.data.__main__ import main
+from cocoamix.data.command import main
 from tests.conftest import write_dataset
 from tests.datasets.own import classes
 from tests.datasets.test_base import eurosat, rows
@@ -185,7 +185,7 @@ def test_a_missing_split_file_is_never_drawn(two_labs: tuple[Path, Path, Path], 
         said = capsys.readouterr().err
         assert "split_zhou_EuroSAT.json is missing" in said
         assert "gdown 1Ip7yaCWFi0eaOFUGga0lUdVi_DDQth1o" in said
-        assert f"cocoamix.data download EuroSAT --root {there}" in said
+        assert f"cocoamix data download EuroSAT --root {there}" in said
     assert sorted(there.rglob("*")) == before
     assert not other.exists()
 

@@ -70,7 +70,7 @@ def test_page(source: Source) -> None:
     """Each dataset has a section with its home, licence, folder, files and check command."""
     section = next((one for one in PAGE.split("\n## ")[1:] if f"`{source.name}`" in one.split("\n\n")[1]), None)
     assert section is not None, f"no section for {source.name}"
-    assert f"python -m cocoamix.data check {source.name} --root $DATA" in section
+    assert f"cocoamix data check {source.name} --root $DATA" in section
     for fact in (source.homepage, source.licence, source.folder, *(part.path for part in source.parts)):
         assert fact in section
     for file in source.files:

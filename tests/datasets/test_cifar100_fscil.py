@@ -97,7 +97,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def test_the_check_that_the_loader_recommends(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from cocoamix.data.__main__ import main
+    from cocoamix.data.command import main
 
     assert main(["check", "CIFAR100FSCIL", "--root", str(root)]) == 0
     said = capsys.readouterr().out

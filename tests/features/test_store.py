@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from cocoamix.features import store as features
+from cocoamix.features.command import main
 from cocoamix.features.store import FeatureStore, make_key
 
 ABOUT = {"model": "ViT-B/16", "weights": "abc"}
@@ -145,19 +146,19 @@ def test_info_and_clear(tmp_path: Path, capsys: pytest.CaptureFixture[str], monk
     other.mkdir()
     (other / "about.json").write_text('{"title": "not a store"}')
     (other / "model.safetensors").write_bytes(b"weights")
-    assert features.main(["info", str(tmp_path)]) == 0
+    assert main(["info", str(tmp_path)]) == 0
     shown = capsys.readouterr().out
     assert "Pets: 5 features" in shown
     assert "model: ViT-B/16" in shown
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
-    assert features.main(["clear", str(tmp_path)]) == 2
+    assert main(["clear", str(tmp_path)]) == 2
     assert "--yes" in capsys.readouterr().err
     monkeypatch.setattr("builtins.input", lambda question: "n")
-    assert features.main(["clear", str(tmp_path)]) == 0
+    assert main(["clear", str(tmp_path)]) == 0
     assert file.is_file()
-    assert features.main(["clear", str(tmp_path), "--yes"]) == 0
+    assert main(["clear", str(tmp_path), "--yes"]) == 0
     assert sorted(tmp_path.rglob("*")) == [left, other, other / "about.json", other / "model.safetensors"]
-    assert features.main(["info", str(tmp_path / "nowhere")]) == 2
+    assert main(["info", str(tmp_path / "nowhere")]) == 2
     assert "does not exist" in capsys.readouterr().err
 
 

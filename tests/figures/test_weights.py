@@ -1,4 +1,4 @@
-"""`python -m cocoamix.figures weights`: its numbers by hand from features, its files, and what it says of bad input."""
+"""`cocoamix figures weights`: its numbers by hand from features, its files, and what it says of bad input."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from cocoamix.clip import FrozenCLIP, load_clip
 from cocoamix.clip.backbones import BACKBONES
-from cocoamix.figures.__main__ import main
+from cocoamix.figures.command import main
 from cocoamix.figures.weights import COLUMNS, GRID, STEM
 from cocoamix.io import checkpoints
 from tests.clip.test_model import original
@@ -271,12 +271,13 @@ def test_folders_without_such_a_run(tmp_path: Path, capfd: pytest.CaptureFixture
     folder.mkdir(parents=True)
     assert f"There is no run in {folder}. Give the folder" in refused(capfd, str(folder), *out)
     (folder / "results.json").write_text("{")
-    assert f"{folder / 'results.json'} cannot be read" in refused(capfd, str(folder), *out)
+    assert f"{folder / 'results.json'} cannot be used" in refused(capfd, str(folder), *out)
     assert f"below it: {folder}." in refused(capfd, str(folder.parent), *out)
 
     def told(trainer: str, **settings: str) -> None:
         config = {"TRAINER": {"COCOAMIX": settings}}
-        (folder / "results.json").write_text(json.dumps({"trainer": trainer, "config": config}))
+        told = {"trainer": trainer, "config": config, "metrics": {"accuracy": 50.0}}
+        (folder / "results.json").write_text(json.dumps(told))
 
     told("CoOp")
     assert f"The run in {folder} is one of CoOp. Give" in refused(capfd, str(folder), *out)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cocoamix.report.__main__ import main
+from cocoamix.report.command import main
 from tests.conftest import ROOT
 from tests.report.trees import head, result, training, write_log, write_pair, write_results
 
@@ -223,7 +223,7 @@ def test_bad_name_is_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str
 def test_report_needs_neither_torch_nor_matplotlib(tmp_path: Path) -> None:
     write_pair(tmp_path, 80.0, 60.0)
     code = (
-        "import sys; from cocoamix.report.__main__ import main; status = main(sys.argv[1:]); "
+        "import sys; from cocoamix.report.command import main; status = main(sys.argv[1:]); "
         "print([name for name in ('torch', 'matplotlib', 'numpy', 'yaml') if name in sys.modules]); sys.exit(status)"
     )
     done = subprocess.run(
@@ -235,7 +235,7 @@ def test_report_needs_neither_torch_nor_matplotlib(tmp_path: Path) -> None:
 def test_page_without_matplotlib_is_explained(tmp_path: Path) -> None:
     write_pair(tmp_path, 80.0, 60.0)
     code = (
-        "import sys; sys.modules['matplotlib'] = None; from cocoamix.report.__main__ import main; "
+        "import sys; sys.modules['matplotlib'] = None; from cocoamix.report.command import main; "
         "sys.exit(main(sys.argv[1:]))"
     )
     page = tmp_path / "page.html"

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from cocoamix.report.__main__ import main
 from cocoamix.report.build import Options, build
+from cocoamix.report.command import main
 from cocoamix.report.model.tables import Table, Value
 from tests.report.trees import head, result, training, write_log, write_results
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cocoamix.report.__main__ import main
+from cocoamix.report.command import main
 from cocoamix.report.render.latex import escape
 from tests.report.trees import write_pair, write_results
 

@@ -298,7 +298,7 @@ def test_images_that_are_mended_or_lost_on_the_way(
     general, special, labels = fitted[-1]
     assert labels.tolist() == [items[index].label for index in there]
     assert done.results["heldout"]["images"] == 19
-    contexts = [trainer._fold_states[trainer._fold_of[index]]["ctx"] for index in there]
+    contexts = [trainer.folds.states[trainer.folds.fold_of[index]]["ctx"] for index in there]
     assert_judged(trainer, [items[index].impath for index in there], contexts, general, special)
 
 

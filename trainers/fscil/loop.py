@@ -396,8 +396,13 @@ class SessionTrainer(CLIPTrainer):
         except ResultsError:
             return False
         count = len(there.sessions or ())
-        own = (self.title(), self.seed, protocol.fingerprint(self.evaluated_protocol()), self._settings_in(self.cfg))
-        same = own == (there.method, there.seed, there.fingerprint, self._settings_in(there.config))
+        # Whether similarities were centred in any session may differ with their number.
+        told = {key: value for key, value in there.protocol.items() if key != "centred"}
+        own = (self.title(), self.seed, protocol.fingerprint(self.protocol), self._settings_in(self.cfg))
+        same = "splits" in told and own == (
+            *(there.method, there.seed, protocol.fingerprint(told)),
+            self._settings_in(there.config),
+        )
         if same and count > len(self.rows):
             print(f"The results in {self.output_dir} are of {count} sessions of this run; they stay as they are")
         return same and count > len(self.rows)

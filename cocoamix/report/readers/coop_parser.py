@@ -11,9 +11,11 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
-from cocoamix.errors import UserError, report
+from cocoamix.errors import UserError, run_command
+from cocoamix.parser import Parser
 from cocoamix.report.model.stats import deviation, mean
 
 from .logs import FINISHED, RESULT, list_logs
@@ -21,7 +23,7 @@ from .logs import FINISHED, RESULT, list_logs
 
 def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Read CoOp's arguments."""
-    parser = argparse.ArgumentParser(description="Mean and deviation over the seeds of an experiment, from their logs")
+    parser = Parser(description="Mean and deviation over the seeds of an experiment, from their logs")
     parser.add_argument("directory", help="folder whose sub-folders are seeds")
     parser.add_argument("--ci95", action="store_true", help="95%% confidence interval instead of the deviation")
     parser.add_argument("--test-log", action="store_true", help="logs of evaluations (--eval-only)")
@@ -76,18 +78,18 @@ def _folders(directory: Path) -> list[Path]:
     return sorted(path for path in directory.iterdir() if path.is_dir() and not path.name.startswith("."))
 
 
+def run(args: argparse.Namespace) -> None:
+    """Print what CoOp's parse_test_res.py prints."""
+    if not args.multi_exp:
+        summarise_folder(Path(args.directory), args)
+        return
+    means = [summarise_folder(folder, args) for folder in _folders(Path(args.directory))]
+    if not means:
+        raise UserError(f"{args.directory} has no sub-folders, which --multi-exp takes for experiments.")
+    print("Average performance")
+    print(f"* {args.keyword}: {mean(means):.2f}%")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run as CoOp's parse_test_res.py does."""
-    args = parse_arguments(argv)
-    try:
-        if args.multi_exp:
-            means = [summarise_folder(folder, args) for folder in _folders(Path(args.directory))]
-            if not means:
-                raise UserError(f"{args.directory} has no sub-folders, which --multi-exp takes for experiments.")
-            print("Average performance")
-            print(f"* {args.keyword}: {mean(means):.2f}%")
-        else:
-            summarise_folder(Path(args.directory), args)
-    except UserError as error:
-        return report(error)
-    return 0
+    return run_command(partial(run, parse_arguments(argv)), "Stopped.")

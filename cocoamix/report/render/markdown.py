@@ -20,7 +20,7 @@ def render(report: Report) -> str:
     for section in report.sections:
         parts.append(f"## {escape(section.title)}")
         for table in section.tables:
-            parts += [f"### {escape(table.title)}", _table(table)]
+            parts += [f"### {escape(table.title)}", render_table(table)]
             parts += [escape(table.caption)] if table.caption else []
         parts += [escape(note) for note in section.notes]
     parts.append(f"{LEGEND}.")
@@ -31,7 +31,8 @@ def render(report: Report) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _table(table: Table) -> str:
+def render_table(table: Table) -> str:
+    """Return a table without its title; the best of a column is bold."""
     lines = [[escape(text) for text in (table.first, *(column.title for column in table.columns))]]
     for line in table.lines:
         cells = [escape(plain(value, column)) for value, column in zip(line.values, table.columns, strict=True)]

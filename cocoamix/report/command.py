@@ -1,7 +1,7 @@
 """Tables and figures from any tree of results: ours (results.json) or logs of CoOp and its descendants.
 
-    python -m cocoamix.report output
-    python -m cocoamix.report output --baseline CoOp --paper --html report.html
+    cocoamix report output
+    cocoamix report output --baseline CoOp --paper --html report.html
 
 Exit status: 0 when every run that was found is in the report, 1 when some were left out (they are listed on the
 error stream), 2 when there is nothing to report or an argument is wrong.
@@ -14,11 +14,12 @@ import os
 import shutil
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
-from cocoamix.errors import UserError
-from cocoamix.errors import report as report_error
+from cocoamix.errors import UserError, run_command
 from cocoamix.io.files import write_json, write_text
+from cocoamix.parser import Parser
 
 from .build import Options, Report, build
 from .render import latex, markdown
@@ -26,11 +27,8 @@ from .render import text as render_text
 from .render.data import render_csv, render_json
 
 
-def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m cocoamix.report", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what the command takes."""
     parser.add_argument("directories", nargs="+", metavar="DIR", help="folder of a run, or any folder above runs")
     parser.add_argument("--baseline", default="", metavar="METHOD", help="show differences to it, with a paired test")
     parser.add_argument("--paper", action="store_true", help="lay the paper's printed figures beside ours")
@@ -49,7 +47,6 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
         "--plots", metavar="FOLDER", help="write the figures to FOLDER: SVG and PNG in light and dark, PDF"
     )
     parser.add_argument("--quiet", action="store_true", help="print no tables")
-    return parser.parse_args(argv)
 
 
 def read_names(texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
@@ -82,34 +79,33 @@ def write_files(report: Report, args: argparse.Namespace) -> None:
             plots.write(report, Path(args.plots))
 
 
+def print_tables(report: Report) -> None:
+    """Print the tables, as wide as the terminal."""
+    colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    width = shutil.get_terminal_size((100, 24)).columns if sys.stdout.isatty() else 160
+    print(render_text.render(report, width, colour), end="")
+
+
+def print_problems(report: Report) -> None:
+    """List on the error stream what was left out."""
+    if report.problems:
+        sys.stdout.flush()
+        print(render_text.problems(report), file=sys.stderr)
+
+
 def run(args: argparse.Namespace) -> int:
     """Make the report that the arguments describe."""
     options = Options(args.baseline, args.paper, args.common, read_names(args.name), args.confidence)
     report = build(args.directories, options)
     if not args.quiet:
-        colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-        width = shutil.get_terminal_size((100, 24)).columns if sys.stdout.isatty() else 160
-        print(render_text.render(report, width, colour), end="")
+        print_tables(report)
     write_files(report, args)
-    if report.problems:
-        sys.stdout.flush()
-        print(render_text.problems(report), file=sys.stderr)
+    print_problems(report)
     return 0 if report.complete else 1
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run, and turn what a person can mend into one sentence and exit status 2."""
-    args = parse_arguments(argv)
-    try:
-        return run(args)
-    except BrokenPipeError:  # as by `| head`: who stops reading has what they wanted
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except UserError as error:
-        return report_error(error)
-    except OSError as error:
-        return report_error(UserError(str(error)))
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    """Run the command and return its exit status."""
+    parser = Parser(prog="cocoamix report", description=__doc__)
+    add_arguments(parser)
+    return run_command(partial(run, parser.parse_args(argv)), "Stopped.")

@@ -1,12 +1,15 @@
-"""The command line of the drawn images."""
+"""`cocoamix shapes`: the command line of the drawn images."""
 
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+
+from cocoamix.errors import UserError, run_command
+from cocoamix.parser import Parser
 
 from . import __doc__ as about
 from .drawing import draw
@@ -25,10 +28,9 @@ def speed(count: int = 600) -> None:
         print(f"{domain:10} {count / (time.process_time() - start):6.0f} images a second")
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line."""
-    parser = argparse.ArgumentParser(prog="python -m cocoamix.shapes", description=(about or "").split("\n")[0])
-    commands = parser.add_subparsers(dest="command", required=True)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the sub-commands and what they take."""
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     sheet = commands.add_parser("sheet", help="draw a contact sheet of every domain, or of the classes of a dataset")
     sheet.add_argument("file", type=Path)
     sheet.add_argument("--dataset", choices=DATASETS, help="draw the classes of this dataset instead")
@@ -36,18 +38,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
     writer.add_argument("folder", type=Path)
     writer.add_argument("--dataset", choices=DATASETS, action="append", help="only this one; may be repeated")
     commands.add_parser("speed", help="time the drawing of each domain")
-    chosen = parser.parse_args(arguments)
+
+
+def run(chosen: argparse.Namespace) -> None:
+    """Do what the command line asks for."""
     if chosen.command == "speed":
         speed()
     elif chosen.command == "sheet":
         image = class_sheet(chosen.dataset) if chosen.dataset else domain_sheet()
-        image.save(chosen.file)
+        try:
+            image.save(chosen.file)
+        except ValueError as error:  # Pillow goes by the end of the name
+            raise UserError(f"{chosen.file} is no kind of image file that is known. Name it .png.") from error
     else:
         write(chosen.folder, chosen.dataset or tuple(DATASETS))
 
 
-if __name__ == "__main__":
-    try:
-        main()
-    except (OSError, ValueError) as error:  # a folder that is not there, an unknown kind of image file
-        sys.exit(f"error: {error}")
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit status."""
+    parser = Parser(prog="cocoamix shapes", description=about)
+    add_arguments(parser)
+    return run_command(partial(run, parser.parse_args(argv)), "Stopped.")

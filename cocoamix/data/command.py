@@ -1,28 +1,23 @@
-"""The command line of the datasets."""
+"""`cocoamix data`: the command line of the datasets."""
 
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 from cocoamix.errors import UserError, run_command
+from cocoamix.parser import Parser
 
 from . import __doc__ as about
-from .building import resolve_name, source_of
-from .check import check, list_datasets
-from .download import download
-from .manifest import export_manifest, import_manifest
 
 PAIRS = "KEY VALUE pairs at the end change the configuration, as with train.py."
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line."""
-    described = argparse.ArgumentParser(prog="python -m cocoamix.data", description=(about or "").split("\n")[0])
-    commands = described.add_subparsers(dest="command", required=True)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the sub-commands and what they take."""
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
 
     listing = commands.add_parser("list", help="list the datasets, and what of them is in a data root")
     listing.add_argument("--root", type=Path, help="folder that holds the datasets' folders")
@@ -54,16 +49,16 @@ def parser() -> argparse.ArgumentParser:
         command.add_argument("name", help="a dataset, such as EuroSAT, `folder`, `csv`, or a file of configs/datasets")
     for command in (checking, loading, writing, reading):
         command.add_argument("--root", type=Path, required=True, help="folder that holds the datasets' folders")
-    return described
 
 
-def run(arguments: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit status."""
-    described = parser()
-    chosen, options = described.parse_known_args(arguments)
-    flags = [option for option in options if option.startswith("--")]
-    if flags or (options and chosen.command in ("list", "download")):
-        described.error(f"unrecognized arguments: {' '.join(flags or options)}")
+def run(chosen: argparse.Namespace, options: Sequence[str]) -> int:
+    """Do what the command line asks for. options: KEY VALUE pairs."""
+    # Here, because they import the datasets, and torch with them.
+    from .building import resolve_name, source_of
+    from .check import check, list_datasets
+    from .download import download
+    from .manifest import export_manifest, import_manifest
+
     root = chosen.root.expanduser() if chosen.root else None
     if chosen.command == "list":
         list_datasets(root)
@@ -83,10 +78,12 @@ def run(arguments: Sequence[str] | None = None) -> int:
     return 0 if download(source, root, chosen.yes) else 1
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run, and turn what a person can mend into one sentence and exit status 2."""
-    return run_command(partial(run, arguments), "Stopped. The same command goes on from where it was.")
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit status."""
+    parser = Parser(prog="cocoamix data", description=about)
+    add_arguments(parser)
+    chosen, options = parser.parse_known_args(argv)
+    flags = [option for option in options if option.startswith("--")]
+    if flags or (options and chosen.command in ("list", "download")):
+        parser.error(f"unrecognized arguments: {' '.join(flags or options)}")
+    return run_command(partial(run, chosen, options), "Stopped. The same command resumes.")

@@ -1,36 +1,37 @@
-"""The command line of benchmarks."""
+"""`cocoamix bench`: the command line of benchmarks. What takes long to import is imported once it is needed."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import shlex
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cocoamix.errors import run_command
+from cocoamix.parser import Parser
 
 from . import __doc__ as about
-from .benchmark import ENGINES, How, print_commands, report, run_plan, tell
+from .engines import ENGINES
 from .plan import Plan, describe, load_plan, override, shipped
 
+if TYPE_CHECKING:
+    from .benchmark import How
 
-def parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line."""
-    described = argparse.ArgumentParser(
-        prog="python -m cocoamix.bench", description=about, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    commands = described.add_subparsers(dest="command", required=True)
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the sub-commands and what they take."""
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     commands.add_parser("list", help="list the plans that are shipped")
     run = commands.add_parser(
         "run",
         help="do a plan, or go on with it",
         description="Exit status: 0 all runs are finished, 1 some are missing (listed with the reason), 2 wrong use, "
-        "130 stopped by Ctrl-C. The same command goes on.",
+        "130 stopped by Ctrl-C. The same command resumes.",
     )
     run.add_argument("plan", help="name of a shipped plan, or a .yaml file")
     run.add_argument("--root", help="folder that holds the datasets' folders (default: the plan's, else $DATA)")
@@ -57,8 +58,8 @@ def parser() -> argparse.ArgumentParser:
     )
     run.add_argument("--train", metavar="COMMAND", help="command that does one run (default: this project's train.py)")
     run.add_argument("--dry-run", action="store_true", help="print the commands of the runs that are due")
-    run.add_argument("--no-report", action="store_true", help="print no tables at the end")
-    return described
+    run.add_argument("--fresh", action="store_true", help="delete the results of these runs, and do them again")
+    run.add_argument("--no-report", action="store_true", help="neither print nor write tables and figures at the end")
 
 
 def read_plan(args: argparse.Namespace) -> Plan:
@@ -72,11 +73,13 @@ def read_plan(args: argparse.Namespace) -> Plan:
 
 def read_how(args: argparse.Namespace) -> How:
     """Return how the arguments want a plan done."""
+    from .benchmark import How
+
     gpus = None
     if args.gpus is not None:
         gpus = () if args.gpus == "none" else tuple(one.strip() for one in args.gpus.split(",") if one.strip())
     train = tuple(shlex.split(args.train)) if args.train else ()
-    return How(args.jobs, gpus, args.engine, tuple(args.slurm), train, tuple(args.only))
+    return How(args.jobs, gpus, args.engine, tuple(args.slurm), train, tuple(args.only), args.fresh)
 
 
 def list_plans() -> None:
@@ -85,28 +88,31 @@ def list_plans() -> None:
         print(f"{name:12} {describe(name)}")
 
 
-def run(arguments: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit status."""
-    args = parser().parse_args(arguments)
+def run(args: argparse.Namespace) -> int:
+    """Do what the command line asks for."""
     if args.command == "list":
         list_plans()
         return 0
+    from . import tables
+    from .benchmark import print_commands, run_plan, tell
+
     plan, how = read_plan(args), read_how(args)
     if args.dry_run:
         print_commands(plan, how)
         return 0
     start = time.monotonic()
+    tables.clear(plan)
     summary = run_plan(plan, how)
     tell(plan, summary, time.monotonic() - start)
     if not args.no_report:
-        report(plan, summary)
+        tables.show(plan, summary)
     return 1 if summary.failures else 0
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run, and turn what a person can mend into one sentence and exit status 2."""
-    return run_command(partial(run, arguments), "\nStopped. What is done is kept; the same command goes on.")
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit status."""
+    parser = Parser(prog="cocoamix bench", description=about)
+    add_arguments(parser)
+    return run_command(
+        partial(run, parser.parse_args(argv)), "\nStopped. What is done is kept; the same command resumes."
+    )

@@ -1,0 +1,8 @@
+"""`python -m cocoamix`: the command `cocoamix`, also where the package is not installed."""
+
+import sys
+
+from .cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,98 @@
+"""What a plan shows at the end: the tables and figures of its runs, printed and in files beside them."""
+
+from __future__ import annotations
+
+import glob
+import importlib.util
+import shlex
+import sys
+from pathlib import Path
+
+from cocoamix.errors import UserError
+from cocoamix.errors import report as report_error
+from cocoamix.io.files import write_json, write_text
+from cocoamix.report.build import Options, Report, build
+from cocoamix.report.command import print_problems, print_tables
+from cocoamix.report.render import brief, markdown
+from cocoamix.report.render.data import render_json
+
+from .benchmark import Summary
+from .ledger import read_results
+from .plan import Plan
+
+_FIGURES = (".svg", ".png", ".pdf")
+
+
+def places(plan: Plan) -> tuple[Path, Path, Path]:
+    """Return the files of the tables, as Markdown and JSON, and the folder of the figures."""
+    # By the name of the plan, since plans may share an output folder.
+    folder = plan.output / "tables"
+    return folder / f"{plan.name}.md", folder / f"{plan.name}.json", plan.output / "figures" / plan.name
+
+
+def clear(plan: Plan) -> None:
+    """Delete the tables and figures of an earlier start, which may not be of the runs that are there at the end."""
+    table, data, figures = places(plan)
+    for path in (table, data, *(one for one in figures.glob("*") if one.suffix in _FIGURES)):
+        path.unlink(missing_ok=True)
+
+
+def show(plan: Plan, summary: Summary) -> None:
+    """Print and write the tables and figures of the runs of a plan that have results."""
+    folders = [run.folder for run in summary.runs if read_results(run.folder) is not None]
+    if not folders:
+        return
+    try:
+        report = build(folders, Options(names=report_names(plan)))
+    except UserError as error:  # the runs are done whatever the report can make of them
+        report_error(error)
+        return
+    table, data, figures = places(plan)
+    text = summarise(plan, report)
+    print(f"\n{text}" if text else "", flush=True)
+    if not text:
+        print_tables(report)
+    write_text(table, text or markdown.render(report))
+    write_json(data, render_json(report))
+    print_problems(report)
+    print(f"\nThe tables are in {table} and {data.name}", end="", flush=True)
+    print(f", the figures in {figures}." if draw(report, figures) else ".")
+    names = [word for pattern, name in report_names(plan) for word in ("--name", f"{pattern}={name}")]
+    page = [str(plan.output), *names, "--html", "report.html"]
+    print(f"A page with all tables and figures: cocoamix report {shlex.join(page)}")
+
+
+def summarise(plan: Plan, report: Report) -> str:
+    """Return base to new in short, averages first; nothing where there is no average over datasets."""
+    if plan.task != "base2new" or len(report.sections) != 1:
+        return ""
+    (section,) = report.sections
+    backbones = {str(run.protocol.get("backbone") or "") for run in report.runs}
+    backbone = backbones.pop() if len(backbones) == 1 else ""
+    model = "the tiny CLIP" if backbone == "tiny" else backbone
+    return brief.render(
+        section,
+        what=f"Accuracy (%) with {model}" if model else "Accuracy (%)",
+        setting=f"{plan.shots[0]} shots; mean ± deviation over {len(plan.seeds)} seeds",
+    )
+
+
+def draw(report: Report, folder: Path) -> bool:
+    """Draw the figures, if there are any; say whether they were drawn. They are no reason to fail."""
+    if not any(section.charts for section in report.sections):
+        return False
+    if importlib.util.find_spec("matplotlib") is None:
+        print("\nNo figures were drawn: matplotlib is not installed (pip install matplotlib)", file=sys.stderr)
+        return False
+    from cocoamix.report.render import plots  # matplotlib takes a second to import
+
+    plots.write(report, folder)
+    return True
+
+
+def report_names(plan: Plan) -> tuple[tuple[str, str], ...]:
+    """Return what the report calls the methods, as pairs of a pattern and the plan's name."""
+    # An equals sign would end the pattern on the report's command line.
+    return tuple(
+        (glob.escape(f"{method.trainer}/{method.label}").replace("=", "?"), method.name) for method in plan.methods
+    )

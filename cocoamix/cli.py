@@ -1,0 +1,54 @@
+"""The command `cocoamix`: finds the sub-command and hands it the rest of the line.
+
+A sub-command is a module with `add_arguments(parser)` and `main(argv)`, which returns the exit status. It is imported
+once it is named, so that help and a typo do not wait for torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from functools import partial
+
+from . import __version__
+from .errors import UserError, nearest, run_command
+
+# By name: the module, and what the command does.
+COMMANDS = {
+    "train": ("cocoamix.train_command", "train and evaluate one model, with CoOp's flags"),
+    "bench": ("cocoamix.bench.command", "methods x datasets x seeds from a plan, with tables and figures"),
+    "report": ("cocoamix.report.command", "tables and figures from any tree of results"),
+    "figures": ("cocoamix.figures.command", "figures from checkpoints"),
+    "data": ("cocoamix.data.command", "list, check and download datasets; export and import few-shot draws"),
+    "features": ("cocoamix.features.command", "show or clear the store of image features"),
+    "shapes": ("cocoamix.shapes.command", "the drawn datasets: contact sheets, files"),
+    "plugin": ("cocoamix.plugin", "our trainers inside a CoOp tree: its own train.py, or the configurations"),
+}
+
+
+def describe() -> str:
+    """Return the help on all commands."""
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:{width}}  {about}" for name, (_, about) in COMMANDS.items()]
+    return "\n".join(["usage: cocoamix COMMAND ...", "", *lines, "", "`cocoamix COMMAND --help` tells more."])
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit status."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    return run_command(partial(_dispatch, arguments), "Stopped.")
+
+
+def _dispatch(arguments: Sequence[str]) -> int:
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(describe())
+        return 0
+    if arguments[0] == "--version":
+        print(f"cocoamix {__version__}")
+        return 0
+    name, *rest = arguments
+    if name not in COMMANDS:
+        raise UserError(f"There is no command {name!r}.{nearest(name, COMMANDS)} Known: {', '.join(COMMANDS)}.")
+    status: int = importlib.import_module(COMMANDS[name][0]).main(rest)
+    return status

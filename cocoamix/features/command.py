@@ -1,0 +1,43 @@
+"""`cocoamix features`: look at the store of image features, or clear it.
+
+cocoamix features info [DIR]             what is stored, for which model
+cocoamix features clear [DIR] [--yes]    delete it
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from cocoamix.errors import UserError, run_command
+from cocoamix.parser import Parser
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what the command takes."""
+    parser.add_argument("action", choices=("info", "clear"))
+    parser.add_argument("folder", nargs="?", help="CACHE.DIR of the runs; by default where runs keep it by default")
+    parser.add_argument("--yes", action="store_true", help="clear without asking")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Do what the command line asks for."""
+    from .store import default_folder  # here, because it imports torch
+    from .stored import clear, info
+
+    folder = Path(args.folder).expanduser() if args.folder else default_folder()
+    if args.folder and not folder.is_dir():
+        raise UserError(f"The folder {folder} does not exist.")
+    if args.action == "info":
+        info(folder)
+    else:
+        clear(folder, args.yes)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit status."""
+    parser = Parser(prog="cocoamix features", description=__doc__)
+    add_arguments(parser)
+    return run_command(partial(run, parser.parse_args(argv)), "Stopped.")

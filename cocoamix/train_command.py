@@ -1,0 +1,23 @@
+"""`cocoamix train`: one run, with CoOp's flags. A source tree's train.py is the same."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from functools import partial
+
+from .errors import run_command
+from .run.arguments import STOPPED, add_arguments, parse_arguments
+
+__all__ = ["add_arguments", "main"]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Do the run that the command line describes; return the exit status."""
+    return run_command(partial(_run, parse_arguments(argv, "cocoamix train")), STOPPED)
+
+
+def _run(args: argparse.Namespace) -> None:
+    from .train import run  # here, because it imports torch
+
+    run(args)

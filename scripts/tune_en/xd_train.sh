@@ -1,5 +1,0 @@
-#!/usr/bin/env bash
-# Train T_En on all classes of ImageNet (or SOURCE=...).
-# usage: xd_train.sh SEED [KEY VALUE ...]
-source "$(dirname "${BASH_SOURCE[0]}")/settings.sh"
-exec bash "$SHARED/xd_train.sh" "$@"

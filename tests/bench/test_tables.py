@@ -1,0 +1,166 @@
+"""What a plan shows at the end: the tables are the report's, in the shape that README.md shows."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cocoamix.bench import benchmark, tables
+from cocoamix.bench.benchmark import How, Summary, run_plan
+from cocoamix.bench.command import main
+from cocoamix.bench.plan import Plan, load_plan
+from cocoamix.bench.runs import Run, expand
+from cocoamix.report.build import Options, build
+from cocoamix.report.render import brief
+from tests.conftest import ROOT
+from tests.report.trees import write_pair, write_results
+
+README = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+DATASETS = {one: "".join(part.capitalize() for part in one.split("_")) for one in ("colour_shape", "warm_cool")}
+
+
+def cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.split("|")[1:-1]]
+
+
+def make_tree(root: Path) -> None:
+    """CLIP once and CoOp with two seeds, on two datasets."""
+    for dataset, shift in (("ColourShape", 0.0), ("WarmCool", 10.0)):
+        write_pair(root, 70.0 + shift, 80.0, dataset=dataset, trainer="ZeroshotCLIP")
+        for seed in (1, 2):
+            write_pair(root, 80.0 + shift + seed, 70.0, dataset=dataset, seed=seed)
+
+
+def render(root: Path) -> list[str]:
+    (section,) = build([root], Options()).sections
+    return brief.render(section, "Accuracy (%)", "4 shots").splitlines()
+
+
+def test_tables_are_the_readmes(tmp_path: Path) -> None:
+    make_tree(tmp_path)
+    title, _, head, _, *lines = render(tmp_path)
+    assert title == "Accuracy (%), average over 2 datasets, 4 shots"
+    assert cells(head) == ["method", "base", "new", "H"]
+    assert any(cells(line) == cells(head) for line in README)
+    clip, coop = map(cells, lines[:2])
+    h = (2 * 70 * 80 / 150 + 80) / 2  # the mean of H, not H of the means
+    assert clip == ["CLIP", "75.00", "80.00", f"{h:.2f}"]
+    assert coop[:3] == ["CoOp", "86.50 ± 0.50", "70.00 ± 0.00"]
+    assert lines[2:5] == ["", "Each dataset:", ""]
+    assert cells(lines[5]) == ["base / new", "ColourShape", "WarmCool"]
+    assert cells(lines[8]) == ["CoOp", "81.5 / 70.0", "91.5 / 70.0"]
+
+
+def test_a_missing_method_shifts_no_other(tmp_path: Path) -> None:
+    write_pair(tmp_path, 70.0, 80.0, dataset="ColourShape", trainer="ZeroshotCLIP")
+    for dataset in ("ColourShape", "WarmCool"):
+        write_pair(tmp_path, 81.0, 71.0, dataset=dataset)
+    lines = [cells(line) for line in render(tmp_path)]
+    assert ["CLIP", "70.0 / 80.0", "\N{EN DASH}"] in lines
+    assert ["CoOp", "81.0 / 71.0", "81.0 / 71.0"] in lines
+
+
+def test_one_dataset_has_no_average(tmp_path: Path) -> None:
+    write_pair(tmp_path, 81.0, 71.0, dataset="WarmCool")
+    assert render(tmp_path) == []
+
+
+def test_other_tables_follow_and_confidence_does_not(tmp_path: Path) -> None:
+    make_tree(tmp_path)
+    for dataset in ("ColourShape", "WarmCool"):
+        folder = tmp_path / f"base2new/test_all/{dataset.lower()}/shots_4/CoOp/vit_b16/seed1"
+        write_results(folder, 64.25, subset="all", dataset=dataset, metrics={"accuracy": 64.25, "ece": 3.0, "nll": 1.0})
+    text = "\n".join(render(tmp_path))
+    assert "Base and new classes in one label space" in text
+    assert "64.25" in text
+    (section,) = build([tmp_path], Options()).sections
+    assert any("-confidence" in table.key for table in section.tables)
+    assert "ECE" not in text
+
+
+@pytest.fixture
+def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
+    monkeypatch.chdir(tmp_path)
+    return load_plan("quick", datasets=list(DATASETS), methods=["CLIP", "CoOp"])
+
+
+def finish(run: Run) -> None:
+    """Write results as of a run."""
+    config: dict[str, Any] = {"MODEL": {"BACKBONE": {"NAME": "tiny"}}}
+    trainer = "ZeroshotCLIP" if run.method == "CLIP" else "CoOp"
+    told = {"subset": run.subset, "dataset": DATASETS[run.dataset], "seed": run.seed, "config": config}
+    write_results(run.folder, 70.0 + run.seed, trainer=trainer, protocol={"backbone": "tiny"}, **told)
+
+
+def test_a_plan_prints_and_writes_them(plan: Plan, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("matplotlib")
+    runs = expand(plan)
+    for run in runs:
+        finish(run)
+    tables.show(plan, Summary(runs, finished=runs))
+    printed = capsys.readouterr().out
+    written = Path("output/quickstart/tables/quick.md").read_text()
+    assert written.startswith(
+        "Accuracy (%) with the tiny CLIP, average over 2 datasets, 4 shots; mean ± deviation over 3 seeds\n"
+    )
+    assert f"\n{written}" in printed
+    assert "| CoOp   | 72.00 ± 0.82 |" in written
+    content = json.loads(Path("output/quickstart/tables/quick.json").read_text())
+    assert content["sections"][0]["tables"][0]["title"] == "Average over 2 datasets"
+    assert Path("output/quickstart/figures/quick/base2new-4-tradeoff.svg").is_file()
+    assert "cocoamix report output/quickstart --name" in printed
+
+
+def test_without_matplotlib_there_are_tables(
+    plan: Plan, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = expand(plan)
+    for run in runs:
+        finish(run)
+    monkeypatch.setattr(tables.importlib.util, "find_spec", lambda name: None)
+    tables.show(plan, Summary(runs, finished=runs))
+    told = capsys.readouterr()
+    assert "72.00 ± 0.82" in told.out
+    assert "matplotlib is not installed" in told.err
+    assert not Path("output/quickstart/figures").exists()
+
+
+def test_a_start_leaves_no_table_of_another_and_keeps_other_files(plan: Plan) -> None:
+    table, data, figures = tables.places(plan)
+    others = (figures / "notes.txt", table.with_name("methods.md"), plan.output / "fscil" / "results.json")
+    for path in (table, data, figures / "a.svg", *others):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    tables.clear(plan)
+    assert sorted(path for path in plan.output.rglob("*") if path.is_file()) == sorted(others)
+
+
+def test_fresh_runs_delete_their_own_folders_alone(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(benchmark, "_engine", lambda plan, how, judged, view: [])
+    runs = expand(plan)
+    other = plan.output / "fscil" / "warm_cool"
+    other.mkdir(parents=True)
+    for run in runs:
+        finish(run)
+        (run.folder / "checkpoint").touch()
+    run_plan(plan, How(only=("CLIP *",), fresh=True))
+    left = {run.folder for run in runs if (run.folder / "checkpoint").exists()}
+    assert left == {run.folder for run in runs if run.method == "CoOp"}
+    assert other.is_dir()
+
+
+def test_a_mistake_deletes_nothing(plan: Plan, capsys: pytest.CaptureFixture[str]) -> None:
+    plan_file = Path("mine.yaml")
+    shutil.copy(ROOT / "cocoamix/bench/plans/quick.yaml", plan_file)
+    plan_file.write_text(plan_file.read_text().replace("disposable: true", "disposable: false"))
+    run = expand(plan)[0]
+    finish(run)
+    assert main(["run", "mine.yaml", "--fresh", "--set", "OPTIM.LRR", "1"]) == 2
+    assert "OPTIM.LRR" in capsys.readouterr().err
+    assert (run.folder / "results.json").is_file()

@@ -1,0 +1,185 @@
+"""One command: what it finds, how it ends, and that help does not wait for torch."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from cocoamix import cli
+from cocoamix.errors import UserError, run_command
+from tests.conftest import ROOT
+from tests.report.trees import write_pair
+
+# Runs the command lines of a JSON list; prints whether torch is imported after each, and the status.
+EACH = """
+import contextlib, io, json, sys
+from cocoamix.cli import main
+told = []
+for arguments in json.loads(sys.argv[1]):
+    error = io.StringIO()
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(error):
+        try:
+            status = main(arguments)
+        except SystemExit as end:
+            status = end.code
+    told.append(["torch" in sys.modules, status, error.getvalue()])
+print(json.dumps(told))
+"""
+
+
+def start(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "cocoamix", *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, **options)  # type: ignore[call-overload]
+
+
+def test_help_and_mistakes_do_not_wait_for_torch() -> None:
+    right = [[], ["--help"], ["--version"], ["bench", "list"], *([name, "--help"] for name in cli.COMMANDS)]
+    wrong = [["rport"], ["bench", "rn"], ["data", "chek"], *([name, "--nonsense"] for name in cli.COMMANDS)]
+    lines = [*right, *wrong]
+    done = subprocess.run(
+        [sys.executable, "-c", EACH, json.dumps(lines)], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    for arguments, (has_torch, status, error) in zip(lines, json.loads(done.stdout), strict=True):
+        assert (has_torch, status) == (False, 2 * (arguments in wrong)), (arguments, error)
+        assert error.count("\n") == (status == 2), error
+        assert error.startswith("error: ") or not error
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [(["rport"], "Did you mean report?"), (["zzz"], "Known: train, bench, report"), (["bnch", "run"], "mean bench?")],
+)
+def test_a_typo_is_told_in_one_sentence(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(arguments) == 2
+    told = capsys.readouterr()
+    assert words in told.err
+    assert told.err.count("\n") == 1
+    assert not told.out
+
+
+def test_a_typo_in_a_sub_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        cli.main(["bench", "rnu", "quick"])
+    assert end.value.code == 2
+    told = capsys.readouterr().err
+    assert "Did you mean run?" in told
+    assert told.endswith("See `cocoamix bench --help`.\n")
+
+
+def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--help"]) == cli.main([]) == 0
+    shown = capsys.readouterr().out
+    assert all(f"\n  {name} " in shown for name in cli.COMMANDS)
+
+
+def test_commands_of_the_docs_exist() -> None:
+    """Every `cocoamix NAME` in a code block or between backquotes is a command."""
+    found = set()
+    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *ROOT.glob("docs/*.md")]:
+        text = page.read_text(encoding="utf-8")
+        found |= set(re.findall(r"(?:^|`)(?:python -m )?cocoamix ([a-z]+)", text, re.M))
+    assert {"train", "bench", "report", "data", "features", "shapes"} <= found <= set(cli.COMMANDS)
+
+
+@pytest.mark.parametrize("name", ["bench", "report", "data", "shapes", "features"])
+def test_there_is_one_form_alone(name: str) -> None:
+    done = subprocess.run([sys.executable, "-m", f"cocoamix.{name}"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "No module named" in done.stderr
+
+
+def test_train_takes_the_flags_of_train_py(tmp_path: Path) -> None:
+    done = start("train", "--trainer", "coop", "--output-dir", str(tmp_path / "run"), cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith("error: The trainer (--trainer) is 'coop'")
+    script = [sys.executable, "train.py", "--trainer", "coop", "--output-dir", str(tmp_path / "run")]
+    assert subprocess.run(script, cwd=ROOT, capture_output=True, text=True).stderr == done.stderr
+
+
+# ---------------------------------------------------------------------- endings
+
+
+def test_a_mistake_is_one_sentence(tmp_path: Path) -> None:
+    done = start("report", "nowhere", cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert done.stderr.startswith("error: ")
+
+
+def test_what_the_system_refuses_is_one_sentence(tmp_path: Path) -> None:
+    write_pair(tmp_path / "tree", 80.0, 60.0)
+    (tmp_path / "file").touch()
+    done = start("report", "tree", "--quiet", "--csv", "file/out.csv", cwd=tmp_path)
+    assert done.returncode == 2
+    assert re.fullmatch(r"error: (Not a directory|File exists): file\S*\.\n", done.stderr)
+    done = start("shapes", "sheet", "nowhere/sheet.png", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (2, "error: No such file or directory: nowhere/sheet.png.\n")
+    done = start("shapes", "sheet", "sheet.unknown", cwd=tmp_path)
+    assert (done.returncode, "Name it .png" in done.stderr, done.stderr.count("\n")) == (2, True, 1)
+
+
+@pytest.mark.parametrize("buffering", ["", "1"])
+def test_a_reader_that_has_gone_is_no_mistake(tmp_path: Path, buffering: str) -> None:
+    write_pair(tmp_path, 80.0, 60.0)
+    command = [sys.executable, "-m", "cocoamix", "report", str(tmp_path)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": buffering}
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(command, env=environment, stdout=writer, stderr=subprocess.PIPE, text=True)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_another_broken_pipe_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """As of a process that a command talks to: its reader is not who reads the command."""
+
+    def fail() -> None:
+        raise BrokenPipeError(32, "Broken pipe")
+
+    assert run_command(fail, "Stopped.") == 2
+    assert capsys.readouterr().err == "error: Broken pipe.\n"
+
+
+def test_endings_of_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+    def mistake() -> None:
+        raise UserError("There is no plan.")
+
+    def stop() -> None:
+        raise KeyboardInterrupt
+
+    def refused() -> None:
+        open("/nowhere/at/all")  # noqa: SIM115
+
+    assert run_command(lambda: 1, "") == 1
+    assert run_command(lambda: None, "") == 0
+    assert run_command(mistake, "") == 2
+    assert run_command(stop, "Stopped. Again?") == 130
+    assert run_command(refused, "") == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "error: There is no plan.",
+        "Stopped. Again?",
+        "error: No such file or directory: /nowhere/at/all.",
+    ]
+    with pytest.raises(FileNotFoundError):  # somebody else's code: the traceback is theirs
+        run_command(refused, "", foreign=True)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sends a signal")
+def test_ctrl_c_is_a_sentence_and_130(tmp_path: Path) -> None:
+    command = [sys.executable, "-u", "-m", "cocoamix", "shapes", "speed"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen(command, env=environment, text=True, **pipes)  # type: ignore[call-overload]
+    assert process.stdout.readline()  # the first domain is drawn
+    time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate()
+    assert (process.returncode, told) == (130, "Stopped.\n")
