@@ -46,6 +46,9 @@ if options.get("FAKE.CRASH"):
     raise ValueError("this is a bug")
 if options.get("FAKE.SILENT"):
     sys.exit(0)
+if options.get("FAKE.RESULTS"):
+    (folder / "results.json").write_text(options["FAKE.RESULTS"])
+    sys.exit(0)
 if not args.eval_only:
     (folder / "model").write_text("1")
 (folder / "results.json").write_text(json.dumps({"metrics": {"accuracy": 50 + int(args.seed)}, "begun": done}))

@@ -73,6 +73,7 @@ def test_failures_are_listed_and_survived(
     methods = [{"trainer": "CoOp", "config": "two.yaml", "set": {"FAKE.FAIL": "2"}}]
     methods += [{"name": "bug", "trainer": "CoOp", "config": "one.yaml", "set": {"FAKE.CRASH": 1}}]
     methods += [{"name": "quiet", "trainer": "CoOp", "config": "one.yaml", "tag": "q", "set": {"FAKE.SILENT": 1}}]
+    methods += [{"name": "odd", "trainer": "CoOp", "config": "one.yaml", "tag": "o", "set": {"FAKE.RESULTS": "[]"}}]
     plan = write_plan(methods=methods, seeds=[1, 2])
     assert bench(plan, fake) == 1
     told = capsys.readouterr().err
@@ -81,6 +82,8 @@ def test_failures_are_listed_and_survived(
     assert "CoOp shapes seed 2 new (left out): it needs CoOp shapes seed 2 base" in told
     assert "bug shapes seed 1 base (failed): ValueError: this is a bug" in told
     assert "quiet shapes seed 1 base (failed): it ended without an error, but wrote no results.json" in told
+    assert "odd shapes seed 1 base (failed): it ended without an error, but output/" in told
+    assert "results.json cannot be used: it is not an object." in told
     assert diary("end") == [BASE, NEW]
     assert bench(plan, fake) == 1  # and tried again
 

@@ -78,6 +78,7 @@ def test_what_is_needed_counts(runs: list[Run]) -> None:
         "",
         "[]",
         '{"metrics": null}',
+        '{"metrics": {}}',
         '{"metrics": [1]}',
         '{"metrics": {"accuracy": "high"}}',
         '{"metrics": {"accuracy": true}}',

@@ -57,6 +57,8 @@ def test_defaults_pass(check: Check) -> None:
         (checks.check_common, "MODEL.BACKBONE.TEXT_CHUNK", "few", "Known: auto, a number of prompts."),
         (checks.check_common, "MODEL.BACKBONE.TEXT_CHUNK", 0, "TEXT_CHUNK is 0; it must be at least 1"),
         (checks.check_common, "INPUT.PIXEL_MEAN", [0.5, -0.5, 0.5], "INPUT.PIXEL_MEAN is [0.5, -0.5, 0.5]"),
+        (checks.check_common, "INPUT.PIXEL_STD", [0.5, 0.0, 0.5], "images cannot be divided by 0."),
+        (checks.check_common, "INPUT.RRCROP_SCALE", (0.9, 0.1), "the smaller share comes first."),
         (checks.check_common, "DATALOADER.RETURN_IMG0", True, "RETURN_IMG0 is True, but no trainer here"),
         (of_section("COOP"), "TRAINER.COOP.W", -1.0, "TRAINER.COOP.W is -1.0; it must be at least 0."),
         (of_section("COOP"), "TRAINER.COOP.TEMPLATE", "a photo", "'a photo', which needs one {} for the class name"),

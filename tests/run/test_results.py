@@ -75,6 +75,7 @@ def test_keys_of_a_method() -> None:
     assert more.weights is not None
     assert (more.weights.pi_in, more.extra) == (1.0, {"mine": 3})
     assert more.with_more({"other": 4}).extra == {"mine": 3, "other": 4}
+    assert SOME.with_more({"extra": 5}).keys()["extra"] == 5  # the field is no key
     with pytest.raises(ValueError, match=r"^its weights has no 'pi_out'$"):
         SOME.with_more({"weights": {"pi_in": 1}})
 

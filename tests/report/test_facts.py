@@ -1,0 +1,65 @@
+"""Facts of a protocol: in which of them the runs of a row may differ, and which forbid a comparison."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cocoamix.report.model.rows import Row, make_rows, not_comparable
+from cocoamix.report.readers.runs import Inventory, Run
+
+
+def run(seed: int, dataset: str = "EuroSAT", **protocol: Any) -> Run:
+    place = {"folder": f"{dataset}/{seed}", "dataset": dataset, "subset": "all", "task": "few-shot", "shots": 4}
+    name = {"trainer": "CoOp", "config": "", "variant": "", "origin": 0}
+    told = {key.replace("__", "."): value for key, value in protocol.items()}
+    return Run(**place, **name, seed=seed, metrics={"accuracy": 80.0}, protocol=told)  # type: ignore[arg-type]
+
+
+def rows_of(*runs: Run) -> tuple[list[Row], list[str]]:
+    inventory = Inventory()
+    return make_rows(runs, (), inventory), inventory.notes
+
+
+@pytest.mark.parametrize("fact", ["dataset", "subset", "shots", "splits__train", "splits__folds"])
+def test_what_differs_by_design(fact: str) -> None:
+    rows, notes = rows_of(run(1, **{fact: "one"}), run(2, **{fact: "two"}))
+    assert len(rows) == 1
+    assert not notes
+
+
+@pytest.mark.parametrize("fact", ["templates", "splits__test"])
+def test_what_differs_among_datasets_alone(fact: str) -> None:
+    rows, notes = rows_of(run(1, **{fact: "one"}), run(1, "DTD", **{fact: "two"}))
+    assert (len(rows), notes) == (1, [])
+    rows, notes = rows_of(run(1, **{fact: "one"}), run(2, **{fact: "two"}))
+    assert len(rows) == 2
+    assert fact.replace("__", ".") in notes[0]
+
+
+@pytest.mark.parametrize("fact", ["evaluated_on", "backbone", "model_selection", "views", "centred"])
+def test_what_all_runs_of_a_row_share(fact: str) -> None:
+    rows, notes = rows_of(run(1, **{fact: "one"}), run(1, "DTD", **{fact: "two"}))
+    assert len(rows) == 2
+    assert fact in notes[0]
+
+
+@pytest.mark.parametrize(("fact", "missed"), [("centred", False), ("calibrated", False), ("views", True)])
+def test_what_is_stated_only_where_it_takes_effect(fact: str, missed: bool) -> None:
+    """A run in which all classes have the same weights says nothing of centring, and need not."""
+    _, notes = rows_of(run(1, **{fact: True}), run(2))
+    assert any("protocol not said" in note for note in notes) is missed
+
+
+@pytest.mark.parametrize(
+    ("fact", "forbids"),
+    [
+        *((fact, True) for fact in ("splits__test", "evaluated_on", "backbone", "weights_sha256", "activation")),
+        *((f"transforms__{key}", True) for key in ("SIZE", "INTERPOLATION", "PIXEL_MEAN", "PIXEL_STD")),
+        *((fact, False) for fact in ("transforms__TRANSFORMS", "templates", "precision", "source", "splits__train")),
+    ],
+)
+def test_what_forbids_a_comparison(fact: str, forbids: bool) -> None:
+    found = not_comparable(run(1, **{fact: "one"}), run(1, **{fact: "two"}))
+    assert found == ([(fact.replace("__", "."), "one", "two")] if forbids else [])
