@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks import weights
 from benchmarks.weights import Done
+from cocoamix.bench.plan import load_plan
 from cocoamix.run.results import Results
 from tests.report.trees import session_entries
 
@@ -40,6 +41,18 @@ def test_the_rule_needs_all_three() -> None:
     assert not judged(-0.1, 5.0, 5.0)
     assert not judged(5.0, 0.0, 5.0)
     assert not judged(5.0, 5.0, -0.1)
+
+
+def test_a_missing_run_is_no_verdict() -> None:
+    found = {("one stage", "d", "all", 1): run_of(harmonic_mean=70.0)}
+    with pytest.raises(KeyError, match="one stage, centred"):
+        weights.judge(found, {})
+
+
+def test_the_plans_have_what_is_judged() -> None:
+    planned = {method.name for method in load_plan("quick_weights").methods}
+    assert planned >= {*weights.JUDGED, *weights.SHOWN, *(f"{name}, centred" for name in weights.JUDGED)}
+    assert {method.name for method in load_plan("quick_fscil").methods} >= {"CoCoA-Mix", "CoCoA-Mix, centred"}
 
 
 def test_figures_of_a_row() -> None:

@@ -242,7 +242,9 @@ class CoCoAMix(CLIPTrainer):
     def learned_pi(self) -> list[float]:
         """Return the weight of the learned prompt, of several the last, for its own classes and for others."""
         count = len(self.weights.relative()[0])
-        pi = self.weights.pi(torch.tensor([count, 0], device=self.device))[-1]
+        # Without out-classes every class takes pi^in.
+        other = count if self.settings.OUT_CLASSES == "none" else 0
+        pi = self.weights.pi(torch.tensor([count, other], device=self.device))[-1]
         return [float(share) for share in pi]
 
     def compute_loss(self, image_features: Tensor, labels: Tensor) -> tuple[dict[str, Tensor], Tensor]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cocoamix.config.settings import flatten
 from cocoamix.errors import UserError
 from cocoamix.io import checkpoints
 from cocoamix.registry import plain_name
@@ -43,7 +44,7 @@ def find_run(folder: Path) -> Run:
     trainer = plain_name(told.trainer)
     if trainer != TRAINER:
         raise UserError(f"The run in {folder} is one of {trainer}. {_NEEDED}")
-    ensemble = told.config.get("TRAINER", {}).get("COCOAMIX", {}).get("ENSEMBLE", "coa")
+    ensemble = flatten(told.config).get("TRAINER.COCOAMIX.ENSEMBLE", "coa")
     if ensemble != "coa":
         raise UserError(
             f"The run in {folder} has no learned weights: its TRAINER.COCOAMIX.ENSEMBLE is {ensemble}. Give the folder "

@@ -174,8 +174,8 @@ def _other_averages(places: Sequence[Place], datasets: Sequence[str]) -> list[st
     titles = dict.fromkeys(_title(place) for place in places)
     counts = dict.fromkeys(str(_entries()[place]["datasets"]) for place in places)
     return [
-        f"Rows of the paper's tables of {', '.join(titles)} are averages over {' or '.join(counts)} datasets alone: "
-        f"averages over {len(datasets)} are not laid beside them."
+        f"The paper prints only averages over {' or '.join(counts)} datasets in its tables of {', '.join(titles)}; "
+        f"yours are over {len(datasets)}, so they are not compared."
     ]
 
 

@@ -14,4 +14,4 @@ for SEED in ${SEEDS:-1 2 3}; do
     TRAINER=CoCoAMixFSCIL TAG=uniform bash "$HERE/fscil.sh" "$SEED" \
         --eval-only --model-dir "$ALL/CoCoAMixFSCIL/$CFG/seed$SEED" TRAINER.COCOAMIX.ENSEMBLE uniform "$@"
 done
-"$PYTHON" -m cocoamix.report "$ALL" --paper --markdown "$ALL/report.md" --csv "$ALL/report.csv" --plots "$ALL/figures"
+"$PYTHON" -m cocoamix report "$ALL" --paper --markdown "$ALL/report.md" --csv "$ALL/report.csv" --plots "$ALL/figures"

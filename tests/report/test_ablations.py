@@ -244,7 +244,7 @@ def test_ten_datasets_stand_beside_the_rows_of_ten_alone(tmp_path: Path) -> None
     ]
     assert line(table, "CoCoA-Mix (four backbones)")["new_gap"] is None
     assert line(table, "CoCoA-Mix")["new_paper"] == near(75.1)
-    words = "Rows of the paper's tables of ensembles are averages over 11 datasets alone: averages over 10 are not laid"
+    words = "The paper prints only averages over 11 datasets in its tables of ensembles; yours are over 10, so"
     assert any(note.startswith(words) for note in report.sections[0].notes)
 
 
@@ -252,9 +252,9 @@ def test_fewer_datasets_have_no_such_table(tmp_path: Path) -> None:
     write_plan(tmp_path, "weights", ELEVEN[:2])
     report = build([tmp_path], Options(paper=True))
     assert not tables_of(report)
-    (note,) = (note for note in report.sections[0].notes if "averages over 11 datasets alone" in note)
-    assert "tables of weights, stages, kinds of out-classes are" in note
-    assert note.endswith("averages over 2 are not laid beside them.")
+    (note,) = (note for note in report.sections[0].notes if "only averages over 11 datasets" in note)
+    assert "tables of weights, stages, kinds of out-classes;" in note
+    assert note.endswith("yours are over 2, so they are not compared.")
     # The rows stand nowhere, so why is said as for any variant.
     assert any("OUT_CLASSES is none here, word in the paper" in note for note in report.sections[0].notes)
 

@@ -243,5 +243,5 @@ def test_page_without_matplotlib_is_explained(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 2
     assert "80.00" in done.stdout
-    assert "The figures need matplotlib" in done.stderr
+    assert "Figures need matplotlib" in done.stderr
     assert not page.exists()

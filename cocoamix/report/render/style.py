@@ -15,8 +15,8 @@ try:
     from matplotlib.figure import Figure
 except ImportError as error:
     raise UserError(
-        "The figures need matplotlib, which is not installed. Install it (pip install matplotlib); tables, without "
-        "--html and --plots, need nothing."
+        "Figures need matplotlib, which is not installed: pip install matplotlib. Tables, without --html and --plots, "
+        "work without it."
     ) from error
 
 
