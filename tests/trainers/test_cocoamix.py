@@ -12,7 +12,7 @@ import torch
 
 from cocoamix.io import checkpoints
 from tests.conftest import Runner
-from tests.trainers.test_resume import Killed
+from tests.trainers.test_resume import Killed, kill_before_epoch
 
 BASE = ["DATASET.NUM_SHOTS", "4", "DATASET.SUBSAMPLE_CLASSES", "base", "OPTIM.NAME", "adam", "OPTIM.LR", "0.002"]
 MIX = {"trainer": "CoCoAMix"}
@@ -180,18 +180,8 @@ def test_killed_in_a_second_stage_of_unknown_length(run: Runner, monkeypatch: py
     last = whole.results["epoch"]
     assert stage["ended"] == "converged"
     assert stage["epochs"] >= 100
-    before_epoch = CoCoAMix.before_epoch
     for stop in (1, 2, 20, 60, last - 1):
-
-        def stopping(self: CoCoAMix, stop: int = stop) -> None:
-            if self.epoch == stop:
-                raise Killed
-            before_epoch(self)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(CoCoAMix, "before_epoch", stopping)
-            with pytest.raises(Killed):
-                run(*settings, name="killed", **MIX)
+        kill_before_epoch(stop, monkeypatch, lambda: run(*settings, name="killed", **MIX))
     for hook in ("after_train", "test"):
 
         def killing(self: CoCoAMix, *_: Any) -> None:

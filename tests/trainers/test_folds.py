@@ -17,7 +17,7 @@ from cocoamix.io import checkpoints
 from cocoamix.prompts.context import PromptLearner
 from tests.conftest import CLASSES, Run, Runner
 from tests.trainers.test_cocoamix import BASE, MIX, keys, saved, subset
-from tests.trainers.test_resume import Killed
+from tests.trainers.test_resume import Killed, kill_before_epoch
 
 # Two epochs of the prompt and of each of four folds, and at most four of the weights: twelve or fourteen in all.
 HELD = [*BASE, *keys(STAGE="two", WEIGHT_FIT="heldout", WEIGHT_EPOCHS=2, N_CTX=2), "OPTIM.MAX_EPOCH", "2"]
@@ -175,19 +175,9 @@ def test_killed_in_folds_before_weights_that_stand_still(run: Runner, monkeypatc
     assert stage["ended"] == "converged"
     assert stage["epochs"] >= 20  # two rounds
     assert last == 2 * 3 + stage["epochs"]
-    before_epoch = CoCoAMix.before_epoch
     # The folds have the epochs 2 to 5, the weights those from 6 on, in rounds of 10.
     for stop in (3, 4, 6, 9, 18, last - 1):
-
-        def stopping(self: CoCoAMix, stop: int = stop) -> None:
-            if self.epoch == stop:
-                raise Killed
-            before_epoch(self)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(CoCoAMix, "before_epoch", stopping)
-            with pytest.raises(Killed):
-                run(*STILL, name="killed", **MIX)
+        kill_before_epoch(stop, monkeypatch, lambda: run(*STILL, name="killed", **MIX))
 
     def killing(self: CoCoAMix) -> None:
         raise Killed

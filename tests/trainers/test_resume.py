@@ -125,6 +125,23 @@ class Killed(BaseException):
     """Stands for a kill: nothing catches it."""
 
 
+def kill_before_epoch(stop: int, monkeypatch: pytest.MonkeyPatch, start: Callable[[], object]) -> None:
+    """Start a run of CoCoA-Mix and kill it before an epoch."""
+    from cocoamix.trainers.cocoamix import CoCoAMix
+
+    before_epoch = CoCoAMix.before_epoch
+
+    def stopping(self: CoCoAMix) -> None:
+        if self.epoch == stop:
+            raise Killed
+        before_epoch(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CoCoAMix, "before_epoch", stopping)
+        with pytest.raises(Killed):
+            start()
+
+
 class TestBetweenAnyTwoFiles:
     """A run with two models, killed before or after every single file that it writes."""
 

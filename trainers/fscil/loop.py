@@ -210,15 +210,8 @@ class SessionTrainer(CLIPTrainer):
 
     # ------------------------------------------------------------------ saving and resuming, session by session
 
-    def save_model(
-        self,
-        epoch: int,
-        directory: str,
-        is_best: bool = False,
-        val_result: float | None = None,
-        model_name: str = "",
-    ) -> None:
-        """Keep what the session learned, once it is finished."""
+    def save_model(self, epoch: int, directory: str, *_: Any, **__: Any) -> None:
+        """Keep what the session learned, once it is finished. There is one file for a session, and no best one."""
         if epoch + 1 < self.max_epoch:
             return  # the resume file is enough
         models = {name: trained(model) for name, model in self._models.items()}
