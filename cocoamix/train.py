@@ -81,7 +81,9 @@ def run(args: argparse.Namespace) -> None:
     if args.eval_only:
         trainer.load_model(args.model_dir, epoch=args.load_epoch)
         trainer.test()
-    elif not args.no_train:
+    elif args.no_train:
+        trainer.begin_training()
+    else:
         trainer.train()
 
 

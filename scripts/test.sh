@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Run all tests on the machine's cores, in the environment of scripts/environment.sh. Arguments go to pytest instead:
-#   bash scripts/test.sh tests/test_prompts.py -k middle
+#   bash scripts/test.sh tests/prompts/test_context.py -k middle
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 # At most eight, since each holds models in memory.

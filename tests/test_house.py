@@ -32,3 +32,8 @@ def test_no_class_of_the_trainers_exists_for_a_single_child() -> None:
             if isinstance(one, type) and one.__module__ == module and one.__name__ not in names:
                 children = [child for child in one.__subclasses__() if not child.__name__.startswith(PREFIX)]
                 assert len(children) > 1, f"{one.__name__} has {len(children)} child"
+
+
+def test_every_name_that_the_trainers_offer_is_there() -> None:
+    for name in cocoamix.trainers.__all__:
+        assert hasattr(cocoamix.trainers, name), name

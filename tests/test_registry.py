@@ -33,8 +33,8 @@ assert TRAINER_REGISTRY.get("CoOp") is CoOp
 assert issubclass(TRAINER_REGISTRY.get("cocoamix.CoOp"), cocoamix.trainers.coop.CoOp)
 assert DATASET_REGISTRY.get("Shapes") is Shapes
 assert issubclass(DATASET_REGISTRY.get("cocoamix.Shapes"), cocoamix.datasets.shapes.Drawn)
-assert TRAINER_REGISTRY.get("ZeroshotCLIP") is cocoamix.trainers.zeroshot_clip.ZeroshotCLIP
-assert issubclass(TRAINER_REGISTRY.get("cocoamix.ZeroshotCLIP"), cocoamix.trainers.zeroshot_clip.ZeroshotCLIP)
+assert TRAINER_REGISTRY.get("ZeroshotCLIP") is cocoamix.trainers.zsclip.ZeroshotCLIP
+assert issubclass(TRAINER_REGISTRY.get("cocoamix.ZeroshotCLIP"), cocoamix.trainers.zsclip.ZeroshotCLIP)
 cfg = get_cfg_default()
 assert len(DATASET_REGISTRY.get("cocoamix.Shapes")(cfg).classnames) == 120
 try:

@@ -13,7 +13,7 @@ from dassl.config import cfg_default
 
 from cocoamix.config.keys import extend_cfg
 
-from . import cocoamix, cocoop, coop, dept, kgcoop, maple, prograd, tune_en, zeroshot_clip  # noqa: F401
+from . import cocoamix, cocoop, coop, dept, kgcoop, maple, prograd, tune_en, zsclip
 from .fscil import methods  # noqa: F401
 
 # In place, because a train.py may have taken hold of `get_cfg_default` before.

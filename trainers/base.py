@@ -116,7 +116,7 @@ class CLIPTrainer(TrainerX):
         keys.check_common(cfg)
         keys.check_prompt(self.section, cfg.TRAINER[self.section])
         if self.ensembles:
-            keys.check_handmade(self.section, cfg.TRAINER[self.section], self.ensembles)
+            keys.check_ensemble(self.section, cfg.TRAINER[self.section], self.ensembles)
 
     def build_data_loader(self) -> None:
         """Build the loaders."""
@@ -226,7 +226,9 @@ class CLIPTrainer(TrainerX):
         self.is_training = True
         self.scaler = make_scaler(self.clip.precision, self.device)
         self.prepare_training()
-        for name in self._models:
+        if self.trains_with_template:
+            self.general_features()  # now, so that the first step takes as long as the others
+        for name in self._optim_cfgs:  # a method may have registered models with optimizers of its own
             self._build_optimizer(name)
 
     def before_train(self) -> None:
@@ -344,6 +346,7 @@ class CLIPTrainer(TrainerX):
         """Yield the inputs and labels of the readable images of `val` or `test`."""
         yield from self.batches_of(self._loader(split), split)
 
+    @torch.no_grad()
     def training_features(self, most_views: int) -> tuple[Tensor, Tensor]:
         """Return features and labels of the training images in the last views that a training shows of them."""
         whole = cast(ImageItems, self.train_loader_x.dataset)
@@ -354,8 +357,8 @@ class CLIPTrainer(TrainerX):
         parts: list[tuple[Tensor, Tensor]] = []
         for view in range(max(0, end - most_views), end):
             items.view, items.features = view, None
-            batches = self.batches_of(loader, self.store_part("train"))
-            parts += [(self.encode(inputs), labels) for inputs, labels in batches]
+            batches = self.images.batches(loader, self.store_part("train"), self.device, self.encoded_together())
+            parts += [(self.encode(inputs), labels) for inputs, labels, _ in batches]
         features, labels = (torch.cat(side) for side in zip(*parts, strict=True))
         return features, labels
 
@@ -393,6 +396,8 @@ class CLIPTrainer(TrainerX):
     def before_test(self) -> None:
         """Compute what an evaluation uses for every batch."""
         self._evaluated_features = self.text_features()
+        if self.ensembles and self.settings.ENSEMBLE != "none":
+            self.general_features()
 
     def model_inference(self, inputs: Tensor) -> Tensor:
         """Return the (B, C) logits of images or their features, by the text features of the running evaluation."""

@@ -13,6 +13,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from .mixture import mix_two
+
 BINS = 15
 BOUNDS = 0.05, 20.0  # of a temperature
 _ROWS = 4096  # that are taken at once where logits of a whole dataset come in
@@ -146,8 +148,6 @@ def curve_over_pi(
 
 def _point(general: Tensor, special: Tensor, labels: Tensor, scale: float, pi: float) -> Point:
     batches = zip(general.split(_ROWS), special.split(_ROWS), labels.split(_ROWS), strict=True)
-    found = join(
-        predict(scale * ((1 - pi) * one.double() + pi * other.double()), theirs) for one, other, theirs in batches
-    )
+    found = join(predict(scale * mix_two(one.double(), other.double(), pi), theirs) for one, other, theirs in batches)
     metrics = confidence_metrics(found)
     return Point(pi, 100 * float(found.correct.double().mean()), metrics["nll"], metrics["ece"])

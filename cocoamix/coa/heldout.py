@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .calibration import curve_over_pi, fit_temperature
+from .mixture import mix_two
 
 FOLDS = 4
 LEAST_SHARE = 1e-6  # of either prompt, so that its log-odds are finite
@@ -68,7 +69,7 @@ def fit(general: Tensor, special: Tensor, labels: Tensor, logit_scale: float) ->
     """Fit the weight, then the temperature, to (N, C) similarities of the hand-crafted and of the learned prompts."""
     general, special, labels = general.double().cpu(), special.double().cpu(), labels.cpu()
     pi = fit_weight(general, special, labels, logit_scale)
-    mixed = (1 - pi) * general + pi * special
+    mixed = mix_two(general, special, pi)
     scale = logit_scale / fit_temperature(logit_scale * mixed, labels)
     points = [number / (_CURVE_POINTS - 1) for number in range(_CURVE_POINTS)]
     curve = curve_over_pi(general, special, labels, logit_scale, points)

@@ -68,6 +68,11 @@ def centre(similarities: Tensor) -> Tensor:
     return similarities - similarities.mean(dim=-1, keepdim=True)
 
 
+def mix_two(general: Tensor, special: Tensor, pi: float) -> Tensor:
+    """Return the mixture of the similarities of two prompts by one weight, in their own precision."""
+    return (1 - pi) * general + pi * special
+
+
 def mix(similarities: Tensor, weights: Tensor) -> Tensor:
     """Return the (B, C) weighted sum of (K + 1, B, C) similarities by (K + 1, C) weights."""
     return torch.einsum("kbc,kc->bc", similarities.float(), weights.float())

@@ -50,7 +50,7 @@ def context_words(ctx_init: str | bool) -> str:
     return ctx_init
 
 
-def check_handmade(section: str, node: CfgNode, ensembles: Sequence[str]) -> None:
+def check_ensemble(section: str, node: CfgNode, ensembles: Sequence[str]) -> None:
     """Refuse a mixture with the hand-crafted prompt that a trainer cannot do. ensembles: those that it can."""
     check_choice(f"TRAINER.{section}.ENSEMBLE", node.ENSEMBLE, ensembles)
 

@@ -44,7 +44,7 @@ After the role may stand:
 - `checkpoint`: an evaluation uses the value that the checkpoint was trained with, and prints a line where its own
   differs.
 - `checkpoint with template`: the same, for methods that train with the hand-crafted prompt (KgCoOp, ProGrad,
-  DePTKgCoOp).
+  DePTKgCoOp, CoCoAMix).
 
 To resume, a run needs the same values of all keys that are not `hidden`; sections of other trainers do not matter.
 """

@@ -70,7 +70,7 @@ def read_session(path: Path, number: int) -> Kept:
     if not isinstance(models, dict) or "prompt_learner" not in models or not all(map(_is_state, models.values())):
         raise _not_a_session(path, "it holds no prompt")
     if not isinstance(unreadable, dict):
-        raise _not_a_session(path, "its list of unreadable images is none")
+        raise _not_a_session(path, "its list of unreadable images is not a mapping")
     return Kept(path, content["epoch"], models, origin, unreadable)
 
 
@@ -151,4 +151,4 @@ def _is_state(value: object) -> bool:
 
 
 def _not_a_session(path: Path, reason: str) -> UserError:
-    return UserError(f"{path} is not what a session keeps: {reason}. Restore it, or delete {path.parent}.")
+    return UserError(f"{path} is not a session file: {reason}. Restore it, or delete {path.parent}.")

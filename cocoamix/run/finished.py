@@ -32,8 +32,10 @@ def is_finished(folder: Path) -> bool:
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command."""
-    (folder,) = arguments
-    return run_command(lambda: 0 if is_finished(Path(folder)) else 1, "Stopped.")
+    if len(arguments) != 1:
+        print("usage: python -m cocoamix.run.finished FOLDER", file=sys.stderr)
+        return 2
+    return run_command(lambda: 0 if is_finished(Path(arguments[0])) else 1, "Stopped.")
 
 
 if __name__ == "__main__":

@@ -65,8 +65,9 @@ class SecondStage:
     moved: float | None = field(
         metadata=_about("how far a weight moved in the last round of steps; null where no round was completed")
     )
-    pi_in: float = field(metadata=_about("π^in at its end"))
-    pi_out: float = field(metadata=_about("π^out at its end"))
+    # Files that early versions wrote do not have the two.
+    pi_in: float | None = field(default=None, metadata=_about("π^in at its end"))
+    pi_out: float | None = field(default=None, metadata=_about("π^out at its end"))
 
 
 @dataclass(frozen=True)
@@ -225,8 +226,17 @@ class Results:
     # ------------------------------------------------------------------ writing
 
     def with_more(self, keys: Mapping[str, Any]) -> Results:
-        """Return the results with further keys, given as plain values."""
-        return Results(**_read_keys({**self.keys(), **keys}))
+        """Return the results with further keys, given as plain values.
+
+        A key whose value does not fit its field is left out with a printed note: what was measured must not be lost.
+        """
+        found = self
+        for key, value in keys.items():
+            try:
+                found = Results(**_read_keys({**found.keys(), key: value}))
+            except plain.MismatchError as error:
+                print(f"Note: {key} is left out of {RESULTS}: {error}.")
+        return found
 
     def keys(self) -> dict[str, Any]:
         """Return what the file holds, as plain values."""

@@ -176,3 +176,21 @@ def test_results_of_another_evaluation_are_kept(run: Runner) -> None:
     run("--eval-only", "--model-dir", str(trained.folder), *NEW)
     kept = [json.loads(path.read_text())["subset"] for path in sorted(trained.folder.glob("results.json*"))]
     assert kept == ["new", "base"]
+
+
+def test_a_trainer_may_register_with_an_optimizer_of_its_own(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As trainers of CoOp's kind do, by Dassl's own method."""
+    from dassl.optim import build_optimizer
+
+    from cocoamix.run.schedules import build_schedule
+    from cocoamix.trainers.coop import CoOp
+
+    def register(self: CoOp, name: str, model: torch.nn.Module, optim: object) -> None:
+        optimizer = build_optimizer(model, optim)
+        self.register_model(name, model, optimizer, build_schedule(optimizer, optim))
+
+    whole = run(*BASE)
+    monkeypatch.setattr(CoOp, "register", register)
+    own = run(*BASE, name="own")
+    assert own.status == 0
+    assert torch.equal(context(own.folder), context(whole.folder))

@@ -741,7 +741,7 @@ def test_refuses_altered_files(run: Runner) -> None:
         ({"models": {"coa_weights": state["coa_weights"]}}, "it holds no prompt"),
         ({"models": {**state, "prompt_learner": {"ctx": [1.0]}}}, "it holds no prompt"),
         ({"models": {**state, "coa_weights": {"inside": torch.zeros(2)}}}, "are not two numbers"),
-        ({"unreadable": ["a"]}, "its list of unreadable images is none"),
+        ({"unreadable": ["a"]}, "its list of unreadable images is not a mapping"),
         ({"cocoamix": None}, "it does not tell which run it is of"),
         ({"cocoamix": {k: v for k, v in origin.items() if k != "settings"}}, "does not tell the settings of its run"),
         ({"cocoamix": {**origin, "classnames": None}}, "does not tell the classnames of its run"),
@@ -766,4 +766,4 @@ def test_refuses_altered_files(run: Runner) -> None:
     checkpoints.save(first, {**checkpoints.load(first), "cocoamix": {}})
     unseeded = run(*SHORT, seed="-1", **MIX)
     assert unseeded.status == 2
-    assert "session-0.pth is not what a session keeps" in unseeded.output
+    assert "session-0.pth is not a session file" in unseeded.output

@@ -23,7 +23,7 @@ from cocoamix.seeding import derive_seed
 
 from ..cocoamix import CoCoAMix
 from ..coop import CoOp
-from ..zeroshot_clip import ZeroshotCLIP
+from ..zsclip import ZeroshotCLIP
 from .loop import SessionTrainer
 
 
