@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from cocoamix.config import shipped as configurations
+from cocoamix.config.allowed import kind
 from cocoamix.errors import UserError, check_choice, nearest
 
 PLANS = Path(__file__).resolve().parent / "plans"
@@ -143,10 +144,10 @@ class _Mapping:
 
     def __init__(self, content: Any, where: str) -> None:
         if not isinstance(content, Mapping):
-            raise UserError(f"{where} should be keys with values, but is {_kind(content)}.")
+            raise UserError(f"{where} should be keys with values, but is {kind(content)}.")
         for key in content:
             if not isinstance(key, str):
-                raise UserError(f"{where} has the key {key!r}, which is {_kind(key)}; a text is expected.")
+                raise UserError(f"{where} has the key {key!r}, which is {kind(key)}; a text is expected.")
         self.keys, self.where = dict(content), where
 
     def check_keys(self, known: Sequence[str], needed: Sequence[str]) -> None:
@@ -165,9 +166,7 @@ class _Mapping:
         if value is None:
             raise UserError(f"{self.where} does not say its {key}.")
         if not isinstance(value, str):
-            raise UserError(
-                f"{key} of {_inside(self.where)} is {value!r}, which is {_kind(value)}; a text is expected."
-            )
+            raise UserError(f"{key} of {_inside(self.where)} is {value!r}, which is {kind(value)}; a text is expected.")
         return value
 
     def flag(self, key: str, default: bool) -> bool:
@@ -196,11 +195,6 @@ def _read(path: Path) -> Any:
 def _inside(where: str) -> str:
     """Return the name of a place for the middle of a sentence."""
     return where[0].lower() + where[1:]
-
-
-def _kind(value: Any) -> str:
-    names = {bool: "a truth value", int: "a whole number", float: "a number", str: "a text", list: "a list"}
-    return "empty" if value is None else names.get(type(value), "a set of keys")
 
 
 # ---------------------------------------------------------------------- methods

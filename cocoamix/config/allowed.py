@@ -159,5 +159,14 @@ def show(value: Any) -> str:
 
 def kind(value: Any) -> str:
     """Name the type of a value as a person would."""
-    kinds = {bool: "a truth value", int: "a whole number", float: "a number", str: "a text"}
-    return kinds.get(type(value), "a list")
+    if value is None:
+        return "empty"
+    kinds = {
+        bool: "a boolean",
+        int: "a whole number",
+        float: "a number",
+        str: "a text",
+        list: "a list",
+        tuple: "a list",
+    }
+    return "a list" if isinstance(value, (list, tuple)) else kinds.get(type(value), "a set of keys")

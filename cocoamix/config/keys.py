@@ -18,7 +18,7 @@ from .checks import (
     context_words,
 )
 from .defaults import complete, extend_cfg
-from .merge import merge_file, merge_options, merge_told, merge_value
+from .merge import merge_file, merge_options, merge_recorded, merge_value
 
 __all__ = [
     "check_below",
@@ -35,6 +35,6 @@ __all__ = [
     "extend_cfg",
     "merge_file",
     "merge_options",
-    "merge_told",
+    "merge_recorded",
     "merge_value",
 ]

@@ -32,10 +32,10 @@ def merge_file(cfg: CfgNode, path: str) -> None:
         _set(cfg, key, value, path)
 
 
-def merge_told(cfg: CfgNode, told: Mapping[str, Any], origin: str) -> None:
-    """Merge what a run of any version tells of its settings, as nested or dotted keys; others than today's are left."""
+def merge_recorded(cfg: CfgNode, recorded: Mapping[str, Any], origin: str) -> None:
+    """Merge the settings that a run of any version recorded, as nested or dotted keys; others than today's are left."""
     known = flatten(cfg)
-    for key, value in flatten(told).items():
+    for key, value in flatten(recorded).items():
         if key in known:
             _set(cfg, key, value, origin)
 

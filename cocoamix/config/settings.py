@@ -11,7 +11,7 @@ from typing import Any
 
 
 def literal(text: str) -> Any:
-    """Return the number, truth value, list or the like that a text writes, or the text itself. Nothing in it is run."""
+    """Return the number, boolean, list or the like that a text writes, or the text itself. Nothing in it is run."""
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):  # "{{}}" is a TypeError

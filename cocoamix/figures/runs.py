@@ -156,8 +156,8 @@ def _configuration(run: Run, settings: Mapping[str, Any], root: str) -> Any:
 
     cfg = get_cfg_default()
     keys.extend_cfg(cfg)
-    keys.merge_told(cfg, run.config, str(run.folder / RESULTS))
-    keys.merge_told(cfg, settings, f"the checkpoint of {run.trained}")
+    keys.merge_recorded(cfg, run.config, str(run.folder / RESULTS))
+    keys.merge_recorded(cfg, settings, f"the checkpoint of {run.trained}")
     cfg.OUTPUT_DIR, cfg.RESUME = str(run.trained), ""  # where a run without a seed has kept the one that it drew
     cfg.MODEL.INIT_WEIGHTS = ""  # what a training started from is not needed any more
     if root:

@@ -78,7 +78,7 @@ def _read(hint: Any, value: Any, where: str) -> Any:
 
 def _read_scalar(kind: type[Any], value: Any, where: str) -> Any:
     fits = isinstance(value, (int, float) if kind is float else kind)
-    if isinstance(value, bool) and kind is not bool:  # to Python a truth value is an integer
+    if isinstance(value, bool) and kind is not bool:  # to Python a boolean is an integer
         fits = False
     try:
         if fits:

@@ -135,7 +135,7 @@ def test_kinds_of_context(run: Runner, position: str, class_specific: str) -> No
     ("value", "words"), [("True", "a photo of a"), ("False", "X X X X"), ("satellite", "satellite")]
 )
 def test_context_words_and_truth_values(run: Runner, value: str, words: str) -> None:
-    """CTX_INIT is a text in CoOp and a truth value in some of its descendants."""
+    """CTX_INIT is a text in CoOp and a boolean in some of its descendants."""
     assert f'Initial context: "{words}"' in run(*BASE, "TRAINER.COOP.CTX_INIT", value, "OPTIM.MAX_EPOCH", "1").output
 
 

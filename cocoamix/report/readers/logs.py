@@ -155,7 +155,7 @@ def _config(content: bytes) -> dict[str, Any]:
 
 @lru_cache(maxsize=4096)
 def parse_value(text: str) -> Any:
-    """Return the value that a printed configuration shows: a number, a truth value, a list or a word."""
+    """Return the value that a printed configuration shows: a number, a boolean, a list or a word."""
     return canonical(literal(text))
 
 
