@@ -1,0 +1,178 @@
+"""Runs to be disturbed: one of each kind, forked so that each begins at once, and what they must leave behind."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cocoamix.io import checkpoints
+from tests.conftest import command
+
+_FEW = ("DATASET.NUM_SHOTS", "4")
+_BASE = (*_FEW, "DATASET.SUBSAMPLE_CLASSES", "base")
+_MIX = ("TRAINER.COCOAMIX.N_CTX", "2", "TRAINER.COCOAMIX.WEIGHT_EPOCHS", "2")
+_SESSIONS = ("FSCIL.BASE", "4", "FSCIL.WAY", "2", "FSCIL.SHOTS", "2", "OPTIM.NAME", "adam", "OPTIM.MAX_EPOCH", "2")
+_SESSIONS += ("FSCIL.WEIGHT_EPOCHS", "2", "FSCIL.BASE_WEIGHT_EPOCHS", "2")
+_EVERY = ("TRAIN.CHECKPOINT_FREQ", "1")
+
+# Trainer and settings of each kind of run.
+KINDS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "CoOp": ("CoOp", (*_BASE, *_EVERY)),
+    "CoOp, best on val": ("CoOp", (*_BASE, "TEST.FINAL_MODEL", "best_val", "OPTIM.NAME", "adam")),
+    "CoOp, images encoded anew": ("CoOp", (*_BASE, "CACHE.MODE", "off", "OPTIM.MAX_EPOCH", "2")),
+    "CoCoOp": ("CoCoOp", (*_BASE, "TRAINER.COCOOP.N_CTX", "2", "OPTIM.MAX_EPOCH", "2")),
+    "KgCoOp": ("KgCoOp", _BASE),
+    "ProGrad": ("ProGrad", _BASE),
+    "DePT": ("DePT", _BASE),
+    "MaPLe": ("MaPLe", (*_BASE, "TRAINER.MAPLE.PROMPT_DEPTH", "2", "OPTIM.MAX_EPOCH", "2")),
+    "TuneEn": (
+        "TuneEn",
+        (*_BASE, "TRAINER.ENLEARN.BACKBONES", "['tiny', 'tiny']", "TRAINER.ENLEARN.BACKBONE_WEIGHTS", "['', 'random']"),
+    ),
+    "CoCoAMix": ("CoCoAMix", (*_BASE, *_MIX, *_EVERY)),
+    "CoCoAMix, two stages": ("CoCoAMix", (*_BASE, *_MIX, "TRAINER.COCOAMIX.STAGE", "two")),
+    "CoCoAMix, folds": (
+        "CoCoAMix",
+        (*_BASE, *_MIX, "TRAINER.COCOAMIX.STAGE", "two", "TRAINER.COCOAMIX.WEIGHT_FIT", "heldout")
+        + ("OPTIM.MAX_EPOCH", "2"),
+    ),
+    "CoOp, sessions": ("CoOpFSCIL", _SESSIONS),
+    "CoCoAMix, sessions": ("CoCoAMixFSCIL", (*_SESSIONS, *_MIX[:2], "TRAINER.COCOAMIX.STAGE", "two")),
+}
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where runs find their data and leave their results."""
+
+    folder: Path
+    data: Path
+    config: Path
+
+    def arguments(self, kind: str, folder: Path, *extra: str) -> list[str]:
+        """Return the arguments of train.py for a kind of run."""
+        trainer, settings = KINDS[kind]
+        return command(self.data, folder, self.config, *settings, *extra, trainer=trainer)
+
+    def fresh(self, name: str) -> Path:
+        """Return an empty folder below this one."""
+        folder = self.folder / name
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        return folder
+
+
+class Child:
+    """train.py in a forked process, which saves the seconds that importing torch takes."""
+
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        log: Path,
+        prepare: Callable[[], None] = lambda: None,
+        main: Callable[[Sequence[str]], int] | None = None,
+    ) -> None:
+        """arguments: those of train.py. log: gets all that it prints. prepare: called in the new process first."""
+        import cocoamix.train
+
+        self.log = log
+        sys.stdout.flush()
+        self.pid = os.fork()
+        if self.pid == 0:
+            self._be(arguments, prepare, main or cocoamix.train.main)
+
+    def _be(self, arguments: Sequence[str], prepare: Callable[[], None], main: Callable[[Sequence[str]], int]) -> None:
+        status = 70
+        try:
+            os.setsid()
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            stream = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+            for number in (1, 2):
+                os.dup2(stream, number)
+            sys.stdout = sys.__stdout__ = open(1, "w", closefd=False)  # noqa: SIM115
+            sys.stderr = sys.__stderr__ = open(2, "w", closefd=False, buffering=1)  # noqa: SIM115
+            prepare()
+            status = main(arguments)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            os._exit(status)
+
+    def wait(self, timeout: float = 300) -> int:
+        """Return the exit status, negative for a signal; the child is killed after `timeout` seconds."""
+        end = time.monotonic() + timeout
+        while True:
+            done, status = os.waitpid(self.pid, os.WNOHANG)
+            if done:
+                return os.waitstatus_to_exitcode(status)
+            if time.monotonic() > end:
+                self.kill(signal.SIGKILL)
+                os.waitpid(self.pid, 0)
+                raise AssertionError(f"still running after {timeout} s:\n{self.output()[-1500:]}")
+            time.sleep(0.005)
+
+    def kill(self, how: signal.Signals = signal.SIGKILL) -> None:
+        """Send a signal to the process."""
+        os.kill(self.pid, how)
+
+    def output(self) -> str:
+        """Return what it printed so far."""
+        return self.log.read_text(errors="replace")
+
+
+def finish(arguments: Sequence[str], log: Path) -> Child:
+    """Run to the end, and see that it ends well."""
+    child = Child(arguments, log)
+    status = child.wait()
+    assert status == 0, child.output()[-2500:]
+    return child
+
+
+def outcome(folder: Path) -> dict[str, Any]:
+    """Return what a run must leave behind bit by bit: digests of its checkpoints and its results."""
+    found: dict[str, Any] = {}
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and (path.name.startswith("model") or path.parent.name == "sessions"):
+            found[str(path.relative_to(folder))] = _digest(checkpoints.load(path))
+    results = json.loads((folder / "results.json").read_text())
+    for key in ("metrics", "sessions", "fingerprint", "finished"):
+        found[key] = results.get(key)
+    assert any(key.startswith(("sessions/", "prompt", "coa", "learn")) or "/model" in key for key in found), found
+    return found
+
+
+def _digest(content: Any) -> str:
+    """Return a digest of tensors and plain values, whatever holds them."""
+    digest = hashlib.sha256()
+
+    def add(value: Any) -> None:
+        digest.update(type(value).__name__.encode())
+        if isinstance(value, torch.Tensor):
+            digest.update(f"{value.dtype}{tuple(value.shape)}".encode())
+            digest.update(value.contiguous().view(-1).view(torch.uint8).numpy().tobytes() if value.numel() else b"")
+        elif isinstance(value, Mapping):
+            for key in value:
+                if key != "seconds":  # how long something took
+                    digest.update(repr(key).encode())
+                    add(value[key])
+        elif isinstance(value, (list, tuple)):
+            for one in value:
+                add(one)
+        else:
+            digest.update(repr(value).encode())
+
+    add(content)
+    return digest.hexdigest()
