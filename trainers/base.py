@@ -68,6 +68,9 @@ class CLIPTrainer(TrainerX):
     trained_classes: list[str]  # and the classes they were trained on
     loaded_from: Mapping[str, Any] = MappingProxyType({})  # what a loaded checkpoint tells of its origin
     followed: CfgNode | None = None  # the settings of the run that a loaded checkpoint comes from
+    recorded: CfgNode | None = None  # the configuration that results state, if not `cfg`
+    overridden: Mapping[str, Any] = MappingProxyType({})  # what `cfg` says of training where a checkpoint differs
+    training_facts: Mapping[str, Any] = MappingProxyType({})  # of the protocol, as a loaded checkpoint tells them
 
     def __init__(self, cfg: CfgNode) -> None:
         self._optim_cfgs: dict[str, CfgNode] = {}
@@ -423,17 +426,17 @@ class CLIPTrainer(TrainerX):
 
     def evaluated_protocol(self) -> dict[str, Any]:
         """Return the protocol of the running evaluation. For methods that add to it what holds there alone."""
-        return self.protocol
+        return {**self.protocol, **self.training_facts}
 
     def _write_results(self, split: str, metrics: dict[str, float], seconds: float) -> None:
-        items = self.evaluated_items(split)
+        items, cfg = self.evaluated_items(split), self.recorded or self.cfg
         results = Results(
             trainer=self.cfg.TRAINER.NAME,
             dataset=plain_name(self.cfg.DATASET.NAME),
             subset=self.cfg.DATASET.SUBSAMPLE_CLASSES,
             split=split,
             seed=self.seed,
-            shots=self.cfg.DATASET.NUM_SHOTS,
+            shots=cfg.DATASET.NUM_SHOTS,
             metrics={key: float(value) for key, value in metrics.items()},
             classes=self.num_classes,
             train_images=self.count_training_images(),
@@ -444,8 +447,9 @@ class CLIPTrainer(TrainerX):
             evaluation_seconds=round(seconds, 3),
             fingerprint=protocol.fingerprint(self.evaluated_protocol()),
             protocol=self.evaluated_protocol(),
-            config=protocol.plain(self.cfg),
+            config=protocol.plain(cfg),
             versions=protocol.versions(self.clip.source),
+            overridden=dict(self.overridden) or None,
         )
         path = results.with_more(self.more_results()).write(self.output_dir)
         print(f"Results written to {path}")
@@ -454,8 +458,11 @@ class CLIPTrainer(TrainerX):
         """Return the items that an evaluation goes through."""
         return self.dm.dataset.val if split == "val" else self.dm.dataset.test
 
-    def count_training_images(self) -> int:
-        """Return how many images the method was given to train on."""
+    def count_training_images(self) -> int | None:
+        """Return how many images the method was given to train on; None where a loaded checkpoint does not tell."""
+        if self.loaded_from:
+            told = self.loaded_from.get("train_images")
+            return told if isinstance(told, int) else None
         return len(self.dm.dataset.train_x)
 
     def more_results(self) -> dict[str, Any]:
@@ -475,6 +482,7 @@ class CLIPTrainer(TrainerX):
             "seed": self.seed,
             "settings": self.training_settings(),
             "protocol": self.protocol,
+            "train_images": self.count_training_images(),
         }
 
     def training_settings(self) -> dict[str, Any]:
@@ -607,6 +615,7 @@ class CLIPTrainer(TrainerX):
         if not directory:
             print("No --model-dir is given, so nothing is loaded")
             return
+        is_best = True
         for name in self.get_model_names():
             path = checkpoint_path(Path(directory, name), epoch)
             content = checkpoints.load(path)
@@ -615,7 +624,43 @@ class CLIPTrainer(TrainerX):
             self.trained_classes = list(told.get("classnames") or self.trained_classes)
             self.follow(told.get("settings") or {})
             self.trained_epochs = checkpoints.epochs_of(content)
+            is_best &= path.name == checkpoints.BEST
             print(f'Loading weights to {name} from "{path}" (epoch = {self.trained_epochs})')
+            if not told.get("settings") and not self.is_training:
+                print(
+                    f"Note: {path} does not tell how it was trained: the results state the training settings of this "
+                    "configuration."
+                )
+        if self.loaded_from:
+            self._state_training(is_best)
+
+    def _state_training(self, is_best: bool) -> None:
+        """Let results state the settings that the loaded checkpoint was trained with, not those of this run.
+
+        is_best: whether it is the best on validation.
+        """
+        told = self.loaded_from
+        settings = dict(told.get("settings") or {})
+        if not is_best:
+            settings["TEST.FINAL_MODEL"] = "last_step"
+        self.recorded, self.overridden = origin.follow_training(
+            self.cfg, settings, self.section, self.chosen_in_evaluation()
+        )
+        if self.overridden:
+            then = protocol.settings_of(self.recorded)
+            shown = ", ".join(f"{key} {then[key]} (not {now})" for key, now in self.overridden.items())
+            print(f"The results state the checkpoint's training settings, not this configuration's: {shown}")
+        self.take_seed(told.get("seed", self.seed))
+        self.training_facts = {
+            **origin.training_facts(told.get("protocol") or {}, self.protocol),
+            "model_selection": self.recorded.TEST.FINAL_MODEL,
+        }
+
+    def chosen_in_evaluation(self) -> set[str]:
+        """Return the keys of training whose own value an evaluation uses."""
+        # A template that took no part in training: that of the uniform ensemble.
+        chosen = self.hand_crafted is not None and not self.trains_with_template
+        return {f"TRAINER.{self.section}.TEMPLATE"} if chosen else set()
 
     def follow(self, settings: Mapping[str, Any]) -> None:
         """Evaluate with the settings that the checkpoint was trained with, where they matter."""

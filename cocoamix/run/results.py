@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from cocoamix.config.settings import flatten
 from cocoamix.errors import UserError
 from cocoamix.io import plain
 from cocoamix.io.files import write_json
@@ -147,9 +148,21 @@ class Results:
     protocol: Mapping[str, Any] = field(
         default_factory=dict, metadata=_about("what has to agree before two results may be compared")
     )
-    config: Mapping[str, Any] = field(default_factory=dict, metadata=_about("the whole configuration, nested"))
+    config: Mapping[str, Any] = field(
+        default_factory=dict,
+        metadata=_about(
+            "the whole configuration, nested; of an evaluation, with the training settings of the checkpoint"
+        ),
+    )
     versions: Mapping[str, str] = field(
         default_factory=dict, metadata=_about("versions of the packages that a number may depend on")
+    )
+    overridden: Mapping[str, Any] | None = field(
+        default=None,
+        metadata=_about(
+            "of an evaluation: by dotted key, what its own configuration said of training where the checkpoint tells "
+            "otherwise; it had no effect, and `config` has what the model was trained with"
+        ),
     )
     weights: Weights | None = field(
         default=None, metadata=_about("learned weights of CoCoA-Mix (`ENSEMBLE coa`), outside sessions")
@@ -191,6 +204,10 @@ class Results:
     def complete(self) -> bool:
         """Whether there is nothing left to evaluate: False for a run that was to stop before its last session."""
         return self.finished is not False
+
+    def given_settings(self) -> dict[str, Any]:
+        """Return the dotted settings that the run was given, also those whose place the checkpoint's took."""
+        return {**flatten(self.config), **(self.overridden or {})}
 
     def is_of_the_same_evaluation(self, other: Results) -> bool:
         """Say whether two results may stand for each other, the later for the earlier."""
