@@ -612,9 +612,11 @@ class CLIPTrainer(TrainerX):
 
         epoch: that checkpoint; -1 the newest; None the best on validation, or the newest where none was chosen.
         """
-        if not directory:
-            print("No --model-dir is given, so nothing is loaded")
-            return
+        if self._models and not directory:
+            raise UserError(
+                f"--eval-only of {type(self).__name__} needs --model-dir, the output folder of a training run: "
+                "untrained, it has no result."
+            )
         is_best = True
         for name in self.get_model_names():
             path = checkpoint_path(Path(directory, name), epoch)

@@ -121,7 +121,7 @@ class Ledger:
         if self.settings is None:
             stamp = read_stamp(run.folder)
             return "" if not stamp or self.is_stamped(run) else "its arguments or configurations have changed"
-        now, then = self.settings(run), results.given_settings()
+        now, then = self.settings(run), flatten(results.config)
         # A key that one of them lacks is newer than the other's code: it says nothing.
         pairs = [(key, then[key], value) for key, value in now.items() if key in then and then[key] != value]
         shown = [f"{key} was {old!r} and is {new!r}" for key, old, new in pairs[:3]]

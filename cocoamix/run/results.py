@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from cocoamix.config.settings import flatten
 from cocoamix.errors import UserError
 from cocoamix.io import plain
 from cocoamix.io.files import write_json
@@ -204,10 +203,6 @@ class Results:
     def complete(self) -> bool:
         """Whether there is nothing left to evaluate: False for a run that was to stop before its last session."""
         return self.finished is not False
-
-    def given_settings(self) -> dict[str, Any]:
-        """Return the dotted settings that the run was given, also those whose place the checkpoint's took."""
-        return {**flatten(self.config), **(self.overridden or {})}
 
     def is_of_the_same_evaluation(self, other: Results) -> bool:
         """Say whether two results may stand for each other, the later for the earlier."""

@@ -40,15 +40,6 @@ def test_settings_decide(runs: list[Run]) -> None:
     assert "OPTIM.LR was 0.1 and is 0.2" in state.reason
 
 
-def test_what_a_checkpoint_overrode_is_no_other_setting(runs: list[Run]) -> None:
-    """Results of an evaluation state the checkpoint's training settings; the plan states its own, as it did before."""
-    write(runs[0].folder, {"OPTIM": {"MAX_EPOCH": 3}})
-    path = runs[0].folder / "results.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "overridden": {"OPTIM.MAX_EPOCH": 50}}))
-    assert kinds(runs[:1], {"OPTIM.MAX_EPOCH": 50}) == [FINISHED]
-    assert kinds(runs[:1], {"OPTIM.MAX_EPOCH": 3}) == [IN_THE_WAY]
-
-
 def test_sessions_that_ended_early_are_due(runs: list[Run]) -> None:
     path = runs[0].folder / "results.json"
     write(runs[0].folder, {"FSCIL": {"LAST_SESSION": 3}})

@@ -285,3 +285,26 @@ class TestRecord:
         assert "as in training" not in done.output
         assert "does not tell" not in done.output
         assert "overridden" not in done.results
+
+
+class TestNoModel:
+    """The accuracy of what was never trained is no result of a method that trains."""
+
+    @pytest.mark.parametrize(
+        "trainer",
+        ["CoOp", "KgCoOp", "ProGrad", "CoCoOp", "MaPLe", "DePT", "DePTKgCoOp", "CoCoAMix", "TuneEn"],
+    )
+    def test_refused(self, run: Runner, trainer: str) -> None:
+        from tests.trainers.test_tune_en import TWO
+
+        done = run("--eval-only", *BASE, DEEP, "2", *TWO, trainer=trainer)
+        assert done.status == 2
+        assert not (done.folder / "results.json").exists()
+        (said,) = (line for line in done.output.splitlines() if line.startswith("error: "))
+        assert said.startswith(
+            f"error: --eval-only of {trainer} needs --model-dir, the output folder of a training run"
+        )
+
+    def test_nothing_to_train(self, run: Runner) -> None:
+        done = run("--eval-only", *BASE, trainer="ZeroshotCLIP")
+        assert (done.status, done.results["trained_parameters"]) == (0, 0)
