@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from yacs.config import CfgNode
 
+from cocoamix.clip import not_finite
 from cocoamix.clip.interface import AnyCLIP
 from cocoamix.clip.precision import make_scaler
 from cocoamix.coa.mixture import find_owners, mix_equally
@@ -38,7 +39,7 @@ from cocoamix.registry import plain_name
 from cocoamix.run import origin, protocol
 from cocoamix.run.backbone import load_one
 from cocoamix.run.checkpointer import RESUME, Checkpointer, checkpoint_path, epochs_in, read_state, seed_of_run
-from cocoamix.run.evaluation import Evaluation, among_all
+from cocoamix.run.evaluation import Evaluation, NotFiniteError, among_all
 from cocoamix.run.loaders import build_manager, loader_over
 from cocoamix.run.optimisation import diverged, make_optimizer, step
 from cocoamix.run.results import Results
@@ -272,8 +273,19 @@ class CLIPTrainer(TrainerX):
         values = torch.stack([value.detach().float() for value in (*terms.values(), accuracy)]).tolist()
         summary = dict(zip((*terms, "acc"), values, strict=True))
         if not all(map(math.isfinite, summary.values())):
-            raise self._diverged(summary)
+            raise self.cause_in_clip(inputs) or self._diverged(summary)
         return summary
+
+    def cause_in_clip(self, inputs: Tensor) -> UserError | None:
+        """Return what is wrong with the frozen model's own features, where a loss or logits are not finite."""
+        for clip in self.clip.each():
+            # Stored features are finite: see `cocoamix.features`.
+            images = clip.encode_image_raw(inputs) if inputs.dim() == 4 else None
+            fault = None if images is None else not_finite.in_images(clip, images, self.images.files)
+            fault = fault or not_finite.in_text(clip, list(self.dm.dataset.classnames))
+            if fault is not None:
+                return fault
+        return None
 
     def _diverged(self, summary: dict[str, float]) -> UserError:
         return diverged(
@@ -384,7 +396,11 @@ class CLIPTrainer(TrainerX):
         start = time.monotonic()
         evaluation = Evaluation(self.evaluator, f"of the {name} set")
         for inputs, labels in self.test_batches(name):
-            evaluation.add(self.model_inference(inputs), labels)
+            logits = self.model_inference(inputs)
+            try:
+                evaluation.add(logits, labels)
+            except NotFiniteError as error:
+                raise self.cause_in_clip(inputs) or error from None
         if self.unreadable:
             print(f"{len(self.unreadable)} unreadable image(s) were left out so far")
         results = {**evaluation.accuracies(), **evaluation.confidence()}

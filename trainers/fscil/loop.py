@@ -38,7 +38,7 @@ from cocoamix.io import checkpoints
 from cocoamix.registry import plain_name
 from cocoamix.run import origin, protocol
 from cocoamix.run.checkpointer import RESUME, epochs_in, trained
-from cocoamix.run.evaluation import Evaluation
+from cocoamix.run.evaluation import Evaluation, NotFiniteError
 from cocoamix.run.loaders import loader_over
 from cocoamix.run.results import RESULTS, Results, ResultsError
 
@@ -330,7 +330,10 @@ class SessionTrainer(CLIPTrainer):
                 features = self.encode(inputs)
                 for number in due[max(0, block - due.start) :]:
                     logits = self.logits(features, classifiers[number])
-                    hits[number][block] += evaluations[number].add(logits, labels)
+                    try:
+                        hits[number][block] += evaluations[number].add(logits, labels)
+                    except NotFiniteError as error:
+                        raise self.cause_in_clip(inputs) or error from None
         images_of = [self._readable(session) for session in self.sessions]
         found: dict[str, float] = {}
         for number in due:
