@@ -27,6 +27,7 @@ from cocoamix.config import keys
 from cocoamix.errors import check_choice, run_command
 from cocoamix.io.files import check_writable
 from cocoamix.run.arguments import STOPPED, parse_arguments
+from cocoamix.run.lock import FolderLock
 
 __all__ = ["main", "parse_arguments", "run", "setup_cfg"]
 
@@ -65,6 +66,11 @@ def run(args: argparse.Namespace) -> None:
     """Do the run that the arguments describe."""
     cfg = setup_cfg(args)
     check_writable(cfg.OUTPUT_DIR)
+    with FolderLock(cfg.OUTPUT_DIR):
+        _run(args, cfg)
+
+
+def _run(args: argparse.Namespace, cfg: CfgNode) -> None:
     if cfg.SEED >= 0:
         print(f"Setting fixed seed: {cfg.SEED}")
         set_random_seed(cfg.SEED)

@@ -71,6 +71,7 @@ def refused(run: Runner, *extra: str, **options: object) -> str:
         (["DATASET.NUM_SHOTS", "7"], ["DATASET.NUM_SHOTS is 7", "Annual Crop Land (6)", "DATASET.FEWER_SHOTS"]),
         (["--config-file", "configs/nowhere.yaml"], ["configs/nowhere.yaml"]),
         (["--eval-only", "--model-dir", "nowhere"], ["nowhere", "--model-dir"]),
+        (["--eval-only"], ["--eval-only", "CoOp", "--model-dir", "output folder of a training run"]),
     ],
 )
 def test_named_and_explained(run: Runner, extra: list[str], words: list[str]) -> None:

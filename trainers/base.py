@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from yacs.config import CfgNode
 
+from cocoamix.clip import not_finite
 from cocoamix.clip.interface import AnyCLIP
 from cocoamix.clip.precision import make_scaler
 from cocoamix.coa.mixture import find_owners, mix_equally
@@ -38,7 +39,7 @@ from cocoamix.registry import plain_name
 from cocoamix.run import origin, protocol
 from cocoamix.run.backbone import load_one
 from cocoamix.run.checkpointer import RESUME, Checkpointer, checkpoint_path, epochs_in, read_state, seed_of_run
-from cocoamix.run.evaluation import Evaluation, among_all
+from cocoamix.run.evaluation import Evaluation, NotFiniteError, among_all
 from cocoamix.run.loaders import build_manager, loader_over
 from cocoamix.run.optimisation import diverged, make_optimizer, step
 from cocoamix.run.results import Results
@@ -68,6 +69,9 @@ class CLIPTrainer(TrainerX):
     trained_classes: list[str]  # and the classes they were trained on
     loaded_from: Mapping[str, Any] = MappingProxyType({})  # what a loaded checkpoint tells of its origin
     followed: CfgNode | None = None  # the settings of the run that a loaded checkpoint comes from
+    recorded: CfgNode | None = None  # the configuration that results state, if not `cfg`
+    overridden: Mapping[str, Any] = MappingProxyType({})  # what `cfg` says of training where a checkpoint differs
+    training_facts: Mapping[str, Any] = MappingProxyType({})  # of the protocol, as a loaded checkpoint tells them
 
     def __init__(self, cfg: CfgNode) -> None:
         self._optim_cfgs: dict[str, CfgNode] = {}
@@ -269,8 +273,19 @@ class CLIPTrainer(TrainerX):
         values = torch.stack([value.detach().float() for value in (*terms.values(), accuracy)]).tolist()
         summary = dict(zip((*terms, "acc"), values, strict=True))
         if not all(map(math.isfinite, summary.values())):
-            raise self._diverged(summary)
+            raise self.cause_in_clip(inputs) or self._diverged(summary)
         return summary
+
+    def cause_in_clip(self, inputs: Tensor) -> UserError | None:
+        """Return what is wrong with the frozen model's own features, where a loss or logits are not finite."""
+        for clip in self.clip.each():
+            # Stored features are finite: see `cocoamix.features`.
+            images = clip.encode_image_raw(inputs) if inputs.dim() == 4 else None
+            fault = None if images is None else not_finite.in_images(clip, images, self.images.files)
+            fault = fault or not_finite.in_text(clip, list(self.dm.dataset.classnames))
+            if fault is not None:
+                return fault
+        return None
 
     def _diverged(self, summary: dict[str, float]) -> UserError:
         return diverged(
@@ -381,7 +396,11 @@ class CLIPTrainer(TrainerX):
         start = time.monotonic()
         evaluation = Evaluation(self.evaluator, f"of the {name} set")
         for inputs, labels in self.test_batches(name):
-            evaluation.add(self.model_inference(inputs), labels)
+            logits = self.model_inference(inputs)
+            try:
+                evaluation.add(logits, labels)
+            except NotFiniteError as error:
+                raise self.cause_in_clip(inputs) or error from None
         if self.unreadable:
             print(f"{len(self.unreadable)} unreadable image(s) were left out so far")
         results = {**evaluation.accuracies(), **evaluation.confidence()}
@@ -423,17 +442,17 @@ class CLIPTrainer(TrainerX):
 
     def evaluated_protocol(self) -> dict[str, Any]:
         """Return the protocol of the running evaluation. For methods that add to it what holds there alone."""
-        return self.protocol
+        return {**self.protocol, **self.training_facts}
 
     def _write_results(self, split: str, metrics: dict[str, float], seconds: float) -> None:
-        items = self.evaluated_items(split)
+        items, cfg = self.evaluated_items(split), self.recorded or self.cfg
         results = Results(
             trainer=self.cfg.TRAINER.NAME,
             dataset=plain_name(self.cfg.DATASET.NAME),
             subset=self.cfg.DATASET.SUBSAMPLE_CLASSES,
             split=split,
             seed=self.seed,
-            shots=self.cfg.DATASET.NUM_SHOTS,
+            shots=cfg.DATASET.NUM_SHOTS,
             metrics={key: float(value) for key, value in metrics.items()},
             classes=self.num_classes,
             train_images=self.count_training_images(),
@@ -444,8 +463,9 @@ class CLIPTrainer(TrainerX):
             evaluation_seconds=round(seconds, 3),
             fingerprint=protocol.fingerprint(self.evaluated_protocol()),
             protocol=self.evaluated_protocol(),
-            config=protocol.plain(self.cfg),
+            config=protocol.plain(cfg),
             versions=protocol.versions(self.clip.source),
+            overridden=dict(self.overridden) or None,
         )
         path = results.with_more(self.more_results()).write(self.output_dir)
         print(f"Results written to {path}")
@@ -454,8 +474,11 @@ class CLIPTrainer(TrainerX):
         """Return the items that an evaluation goes through."""
         return self.dm.dataset.val if split == "val" else self.dm.dataset.test
 
-    def count_training_images(self) -> int:
-        """Return how many images the method was given to train on."""
+    def count_training_images(self) -> int | None:
+        """Return how many images the method was given to train on; None where a loaded checkpoint does not tell."""
+        if self.loaded_from:
+            told = self.loaded_from.get("train_images")
+            return told if isinstance(told, int) else None
         return len(self.dm.dataset.train_x)
 
     def more_results(self) -> dict[str, Any]:
@@ -475,6 +498,7 @@ class CLIPTrainer(TrainerX):
             "seed": self.seed,
             "settings": self.training_settings(),
             "protocol": self.protocol,
+            "train_images": self.count_training_images(),
         }
 
     def training_settings(self) -> dict[str, Any]:
@@ -604,9 +628,12 @@ class CLIPTrainer(TrainerX):
 
         epoch: that checkpoint; -1 the newest; None the best on validation, or the newest where none was chosen.
         """
-        if not directory:
-            print("No --model-dir is given, so nothing is loaded")
-            return
+        if self._models and not directory:
+            raise UserError(
+                f"--eval-only of {type(self).__name__} needs --model-dir, the output folder of a training run: "
+                "untrained, it has no result."
+            )
+        is_best = True
         for name in self.get_model_names():
             path = checkpoint_path(Path(directory, name), epoch)
             content = checkpoints.load(path)
@@ -615,7 +642,43 @@ class CLIPTrainer(TrainerX):
             self.trained_classes = list(told.get("classnames") or self.trained_classes)
             self.follow(told.get("settings") or {})
             self.trained_epochs = checkpoints.epochs_of(content)
+            is_best &= path.name == checkpoints.BEST
             print(f'Loading weights to {name} from "{path}" (epoch = {self.trained_epochs})')
+            if not told.get("settings") and not self.is_training:
+                print(
+                    f"Note: {path} does not tell how it was trained: the results state the training settings of this "
+                    "configuration."
+                )
+        if self.loaded_from:
+            self._state_training(is_best)
+
+    def _state_training(self, is_best: bool) -> None:
+        """Let results state the settings that the loaded checkpoint was trained with, not those of this run.
+
+        is_best: whether it is the best on validation.
+        """
+        told = self.loaded_from
+        settings = dict(told.get("settings") or {})
+        if not is_best:
+            settings["TEST.FINAL_MODEL"] = "last_step"
+        self.recorded, self.overridden = origin.follow_training(
+            self.cfg, settings, self.section, self.chosen_in_evaluation()
+        )
+        if self.overridden:
+            then = protocol.settings_of(self.recorded)
+            shown = ", ".join(f"{key} {then[key]} (not {now})" for key, now in self.overridden.items())
+            print(f"The results state the checkpoint's training settings, not this configuration's: {shown}")
+        self.take_seed(told.get("seed", self.seed))
+        self.training_facts = {
+            **origin.training_facts(told.get("protocol") or {}, self.protocol),
+            "model_selection": self.recorded.TEST.FINAL_MODEL,
+        }
+
+    def chosen_in_evaluation(self) -> set[str]:
+        """Return the keys of training whose own value an evaluation uses."""
+        # A template that took no part in training: that of the uniform ensemble.
+        chosen = self.hand_crafted is not None and not self.trains_with_template
+        return {f"TRAINER.{self.section}.TEMPLATE"} if chosen else set()
 
     def follow(self, settings: Mapping[str, Any]) -> None:
         """Evaluate with the settings that the checkpoint was trained with, where they matter."""

@@ -99,6 +99,9 @@ class TuneEn(CLIPTrainer):
         if settings and settings.get(_CONTENT, self.prompts_hash if folders else "") != self.prompts_hash:
             print(f"Note: the prompts are not those of training, which were of {folders or 'the template'}")
 
+    def chosen_in_evaluation(self) -> set[str]:
+        return {"TRAINER.ENLEARN.PROMPTS"} if self.settings.PROMPTS else set()
+
     # ------------------------------------------------------------------ the mixture
 
     def mixture(self, features: Tensor) -> Tensor:

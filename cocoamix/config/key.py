@@ -21,7 +21,7 @@ class Role:
     name: str
     meaning: str  # a sentence of docs/KEYS.md
     matters: bool = True  # a result depends on it: it is part of the settings that resume and the runner compare
-    of_training: bool = False  # an evaluation of class-incremental sessions takes it from the run that it evaluates
+    of_training: bool = False  # an evaluation is recorded with that of the run that it evaluates
     in_cell: bool = False  # the report compares it among the runs of one cell of a table, which differ in the seed
     in_model: bool = False  # and among all runs of one model: training and evaluations, base and new classes
 
@@ -48,22 +48,22 @@ MODEL = Role(
 )
 TRAINING = Role(
     "training",
-    "Shapes what is trained. The report combines only runs that agree, and class-incremental evaluations take it from "
-    "the run that they evaluate.",
+    "Shapes what is trained. An evaluation is recorded with the value that the checkpoint was trained with, if the "
+    "checkpoint tells it. The report combines only runs that agree.",
     of_training=True,
     in_cell=True,
     in_model=True,
 )
 TRAINING_ONLY = Role(
     "training only",
-    "As `training`, but an evaluation need not repeat it: the report compares it among runs of one dataset and subset "
-    "alone.",
+    "As `training`, but peers' evaluations do not repeat it: the report compares it among runs of one dataset and "
+    "subset alone.",
     of_training=True,
     in_cell=True,
 )
 TRAINING_PROTOCOL = Role(
     "training protocol",
-    "As `training` in class-incremental evaluations, and as `protocol` in the report.",
+    "As `training` in an evaluation, and as `protocol` in the report.",
     of_training=True,
 )
 ROLES = (HIDDEN, RUN, PROTOCOL, MODEL, TRAINING, TRAINING_ONLY, TRAINING_PROTOCOL)

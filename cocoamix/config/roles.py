@@ -29,7 +29,7 @@ def matters(name: str) -> bool:
 
 
 def of_training(name: str) -> bool:
-    """Say whether an evaluation of sessions takes a key from the run that it evaluates, instead of choosing it."""
+    """Say whether an evaluation is recorded with a key of the run that it evaluates, instead of its own."""
     return find(name).role.of_training
 
 

@@ -20,9 +20,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from cocoamix.clip import not_finite
 from cocoamix.clip.ensemble import join
 from cocoamix.clip.model import FrozenCLIP
-from cocoamix.errors import UserError
 from cocoamix.io.progress import progress
 
 from .images import UNREADABLE, ImageItems, collate
@@ -183,6 +183,7 @@ class _Task:
                     chosen = [self.missing[number] for number in batch["number"].tolist()]
                     for member, clip in enumerate(clips):
                         features = encode_batch(clip, batch["img"], size, raw)
+                        self._refuse_not_finite(clip, features, chosen)
                         for (index, view), feature in zip(chosen, features, strict=True):
                             self.rows[view][member][self.keys[view][index]] = feature
                     waiting += chosen
@@ -190,6 +191,12 @@ class _Task:
                     waiting, written = self._store(waiting), time.monotonic()
         finally:  # what was encoded before an interruption need not be encoded again
             self._store(waiting)
+
+    def _refuse_not_finite(self, clip: FrozenCLIP, features: Tensor, chosen: Sequence[tuple[int, int]]) -> None:
+        items = self.source.items.items
+        fault = not_finite.in_images(clip, features, [items[index].impath for index, _ in chosen])
+        if fault is not None:
+            raise fault
 
     def _store(self, waiting: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
         """Write the rows of pictures and views that wait for it; none is left."""
@@ -220,7 +227,4 @@ def encode_batch(clip: FrozenCLIP, pictures: Tensor, size: int, raw: bool = Fals
     if count < size:
         pictures = torch.cat([pictures, pictures[-1:].expand(size - count, -1, -1, -1)])
     encode = clip.encode_image_raw if raw else clip.encode_image
-    features = encode(pictures)[:count].cpu()
-    if not torch.isfinite(features).all():
-        raise UserError(f"The image features of {clip.name} are not finite in {clip.precision}. Use PREC fp32.")
-    return features
+    return encode(pictures)[:count].cpu()

@@ -43,6 +43,7 @@ class ImageSource:
 
     def __init__(self, clip: AnyCLIP, settings: StoreSettings, unreadable: Unreadable, raw: bool = False) -> None:
         self.clip, self.settings, self.unreadable, self.raw = clip, settings, unreadable, raw
+        self.files: list[str] = []  # the images of the batch that was read last
         self.features: FrozenFeatures | None = None
         if settings.mode != "off":
             folder = Path(settings.folder).expanduser() if settings.folder else default_folder()
@@ -58,6 +59,7 @@ class ImageSource:
     def read(self, batch: Mapping[str, Any], device: torch.device) -> tuple[Tensor, Tensor]:
         """Return the inputs and labels of a batch on a device, and note its unreadable images."""
         self.unreadable.note(dict(batch.get(UNREADABLE, [])))
+        self.files = list(batch.get("impath", []))
         if "img" not in batch:
             return torch.empty(0), batch["label"]
         return batch["img"].to(device, non_blocking=True), batch["label"].to(device, non_blocking=True)

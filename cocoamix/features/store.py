@@ -112,5 +112,7 @@ def _read_file(path: Path) -> tuple[list[bytes], Tensor]:
         keys, features = file.get_tensor("keys"), file.get_tensor("features")
         if (file.metadata() or {}).get(_CHECKSUM) != _checksum(keys, features) or len(keys) != len(features):
             raise ValueError("its checksum is wrong")
+        if not torch.isfinite(features).all():
+            raise ValueError("it holds features that are not finite")
     raw = keys.numpy().tobytes()
     return [raw[start : start + KEY_BYTES] for start in range(0, len(raw), KEY_BYTES)], features

@@ -12,6 +12,10 @@ from cocoamix.coa.calibration import Predictions
 from cocoamix.errors import UserError
 
 
+class NotFiniteError(UserError):
+    """Logits that are not finite, by what a trainer has learned unless it finds another cause."""
+
+
 class Evaluation:
     """Takes in the logits of one label space.
 
@@ -25,7 +29,7 @@ class Evaluation:
     def add(self, logits: Tensor, labels: Tensor) -> int:
         """Take in a batch; return how many of its images are predicted right."""
         if not torch.isfinite(logits).all():
-            raise UserError(f"The logits {self.where} are not finite: the model has diverged.")
+            raise NotFiniteError(f"The logits {self.where} are not finite: the model has diverged.")
         self.evaluator.process(logits, labels)
         self._parts.append(calibration.predict(logits, labels))
         return int(self._parts[-1].correct.sum())

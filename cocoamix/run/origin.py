@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from yacs.config import CfgNode
 
 from cocoamix.errors import UserError
 from cocoamix.registry import plain_name
@@ -88,6 +89,48 @@ def check_settings(
             f"{path} belongs to a run with other settings ({shown}). "
             "Choose another --output-dir, or delete that folder to start anew."
         )
+
+
+def follow_training(
+    cfg: CfgNode, told: Mapping[str, Any], section: str, own: Iterable[str] = ()
+) -> tuple[CfgNode, dict[str, Any]]:
+    """Return a configuration with the training settings of the run that an evaluation is of.
+
+    Which classes there are, the mixture (ENSEMBLE), the test images and how they are encoded stay as configured. The
+    second value is what the configuration said instead, by key, where the two differ.
+
+    told: the settings of that run. section: the trainer's node. own: keys that the evaluation chooses all the same.
+    """
+    now = protocol.training_settings(cfg, section)
+    then = protocol.brought_up(protocol.that_matter(told), now)
+    overridden = {
+        key: value
+        for key, value in now.items()
+        if protocol.of_training_alone(key) and key not in own and then.get(key, value) != value
+    }
+    followed = cfg.clone()
+    followed.defrost()
+    for key in overridden:
+        *path, leaf = key.split(".")
+        node = followed
+        for name in path:
+            node = node[name]
+        node[leaf] = then[key]
+    followed.freeze()
+    return followed, overridden
+
+
+def training_facts(then: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the facts of a protocol that concern training, by the checkpoint that an evaluation is of.
+
+    then: the protocol that the checkpoint tells. now: that of the evaluation, whose training images say nothing.
+    """
+    splits = then.get("splits")
+    train = splits.get("train") if isinstance(splits, Mapping) else None
+    return {
+        **{key: then.get(key, now[key]) for key in ("shots", "views")},
+        "splits": {**now["splits"], "train": train},
+    }
 
 
 def _find(tensors: Mapping[str, Tensor], name: str) -> Tensor | None:

@@ -147,9 +147,21 @@ class Results:
     protocol: Mapping[str, Any] = field(
         default_factory=dict, metadata=_about("what has to agree before two results may be compared")
     )
-    config: Mapping[str, Any] = field(default_factory=dict, metadata=_about("the whole configuration, nested"))
+    config: Mapping[str, Any] = field(
+        default_factory=dict,
+        metadata=_about(
+            "the whole configuration, nested; of an evaluation, with the training settings of the checkpoint"
+        ),
+    )
     versions: Mapping[str, str] = field(
         default_factory=dict, metadata=_about("versions of the packages that a number may depend on")
+    )
+    overridden: Mapping[str, Any] | None = field(
+        default=None,
+        metadata=_about(
+            "of an evaluation: by dotted key, what its own configuration said of training where the checkpoint tells "
+            "otherwise; it had no effect, and `config` has what the model was trained with"
+        ),
     )
     weights: Weights | None = field(
         default=None, metadata=_about("learned weights of CoCoA-Mix (`ENSEMBLE coa`), outside sessions")

@@ -168,3 +168,13 @@ def test_the_default_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     monkeypatch.delenv("COCOAMIX_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     assert features.default_folder() == tmp_path / "xdg" / "cocoamix" / "features"
+
+
+def test_features_that_are_not_finite_are_encoded_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever wrote them: the checksum is right, and the numbers are useless."""
+    store = FeatureStore(tmp_path, ABOUT)
+    store.write("Pets/test", KEYS, torch.where(ROWS == 7, torch.nan, ROWS))
+    path = only_file(tmp_path)
+    assert store.read("Pets/test", KEYS) == {}
+    assert f"{path} is damaged (it holds features that are not finite)" in capsys.readouterr().out
+    assert not path.exists()

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from cocoamix.config.settings import flatten
 from cocoamix.io import checkpoints
 from tests.conftest import Run, Runner
 from tests.trainers.test_coop import BASE, NEW
@@ -187,3 +188,123 @@ class TestAnotherActivation:
         done = run(*evaluated, trainer="CoOpFSCIL", name="evaluated")
         assert done.status == 2
         assert "its activation is 'quick_gelu', and this run's is 'gelu'" in done.output
+
+
+class TestRecord:
+    """Results tell of the training that the checkpoint comes from, whatever the evaluation's configuration says."""
+
+    @pytest.mark.parametrize(
+        ("trainer", "settings", "size"),
+        [
+            ("CoOp", {"TRAINER.COOP.CTX_INIT": "a photo of a"}, "TRAINER.COOP.N_CTX"),
+            ("KgCoOp", {"TRAINER.COOP.W": 2.0}, "TRAINER.COOP.N_CTX"),
+            ("ProGrad", {"LOSS.LAMBDA": 0.5}, "TRAINER.COOP.N_CTX"),
+            ("CoCoOp", {"TRAINER.COCOOP.CTX_INIT": "a photo of a"}, "TRAINER.COCOOP.N_CTX"),
+            ("MaPLe", {"TRAINER.MAPLE.CTX_INIT": "a drawing of the"}, DEEP),
+            ("DePT", {"TRAINER.DEPT.LR_FACTOR": 2.0}, "TRAINER.DEPT.N_CTX"),
+            ("DePTKgCoOp", {"TRAINER.DEPT.W": 3.0}, "TRAINER.DEPT.N_CTX"),
+            (
+                "CoCoAMix",
+                {"TRAINER.COCOAMIX.LOSS": "ce", "TRAINER.COCOAMIX.OUT_CLASSES": "string"},
+                "TRAINER.COCOAMIX.N_CTX",
+            ),
+        ],
+    )
+    def test_every_trainer(self, run: Runner, trainer: str, settings: dict[str, object], size: str) -> None:
+        shape = [size, "2" if size == DEEP else "4"]
+        settings = {**settings, "OPTIM.MAX_EPOCH": 1, "OPTIM.LR": 0.01, "DATALOADER.TRAIN_X.BATCH_SIZE": 4}
+        given = [str(part) for pair in settings.items() for part in pair]
+        trained = run(*BASE, *shape, *given, trainer=trainer, name="base", seed="2")
+        assert trained.status == 0, trained.output[-500:]
+        model = ["--eval-only", "--model-dir", str(trained.folder)]
+        shots = ["DATASET.NUM_SHOTS", "2", "DATASET.SUBSAMPLE_CLASSES"]
+        done = run(*model, *shots, "new", *shape, trainer=trainer, name="new")
+        assert done.status == 0, done.output[-500:]
+        now, then = flatten(done.results["config"]), flatten(trained.results["config"])
+        for key in (*settings, "SEED", "DATASET.NUM_SHOTS"):
+            assert now[key] == then[key], key
+        assert now["DATASET.SUBSAMPLE_CLASSES"] == "new"
+        assert "OPTIM.MAX_EPOCH 1 (not 4)" in done.output
+        for key in ("seed", "shots", "train_images", "epoch"):
+            assert done.results[key] == trained.results[key], key
+        for key in ("shots", "views", "model_selection"):
+            assert done.results["protocol"][key] == trained.results["protocol"][key], key
+        assert done.results["protocol"]["splits"]["train"] == trained.results["protocol"]["splits"]["train"]
+        # On the classes of training the evaluation is the same in all but its time, and what it was told in vain.
+        again = run(*model, *shots, "base", *shape, trainer=trainer, name="again").results
+        kept, other = ({**one, "evaluation_seconds": 0, "config": 0} for one in (trained.results, again))
+        given = {key: value for key, value in other.pop("overridden").items() if key in then}
+        assert (given["SEED"], given["DATASET.NUM_SHOTS"], given["OPTIM.MAX_EPOCH"]) == (1, 2, 4)
+        assert other == kept
+
+    def test_tune_en(self, run: Runner) -> None:
+        """Its prompts may be others in an evaluation; the runs that they come from are then the evaluation's own."""
+        from tests.trainers.test_tune_en import TWO
+
+        trained = run(*SHORT, *TWO, trainer="TuneEn", name="base")
+        assert trained.status == 0, trained.output[-500:]
+        done = evaluate(run, trained, *TWO, trainer="TuneEn")
+        assert flatten(done.results["config"])["OPTIM.MAX_EPOCH"] == 1
+
+    def test_one_row_with_its_mean(self, run: Runner, tmp_path: Path) -> None:
+        """The scripts' test command does not repeat what the train command was told."""
+        from cocoamix.report.build import build
+
+        place = "eurosat/shots_4/CoOp/tiny/seed1"
+        trained = run(*SHORT, name=f"output/base2new/train_base/{place}")
+        done = evaluate(run, trained, trainer="CoOp", name=f"output/base2new/test_new/{place}")
+        assert (trained.status, done.status) == (0, 0), done.output[-500:]
+        report = build([tmp_path / "output"])
+        (line,) = report.sections[0].tables[0].lines
+        base, new = (one.results["metrics"]["accuracy"] for one in (trained, done))
+        assert [value.mean for value in line.values[:3]] == pytest.approx([base, new, 2 * base * new / (base + new)])
+
+    def test_best_on_validation(self, run: Runner) -> None:
+        best = ["TEST.FINAL_MODEL", "best_val"]
+        trained = run(*SHORT, *best)
+        assert trained.status == 0, trained.output[-500:]
+        done = evaluate(run, trained, trainer="CoOp", name="best")
+        assert done.results["protocol"]["model_selection"] == "best_val"
+        assert done.results["config"]["TEST"]["FINAL_MODEL"] == "best_val"
+        # An epoch that is named is not the best one, though it may be the same.
+        last = run("--eval-only", "--model-dir", str(trained.folder), "--load-epoch", "1", *NEW, *best, name="last")
+        assert last.results["protocol"]["model_selection"] == "last_step"
+
+    def test_what_is_not_told(self, run: Runner) -> None:
+        trained = forget(run(*SHORT))
+        done = evaluate(run, trained, "OPTIM.MAX_EPOCH", "9", trainer="CoOp")
+        assert done.status == 0, done.output[-500:]
+        assert done.results["config"]["OPTIM"]["MAX_EPOCH"] == 9
+        assert (
+            "does not tell how it was trained: the results state the training settings of this configu" in done.output
+        )
+
+    def test_no_note_on_what_agrees(self, run: Runner) -> None:
+        trained = run(*SHORT)
+        done = evaluate(run, trained, "OPTIM.MAX_EPOCH", "1", trainer="CoOp")
+        assert "as in training" not in done.output
+        assert "does not tell" not in done.output
+        assert "overridden" not in done.results
+
+
+class TestNoModel:
+    """The accuracy of what was never trained is no result of a method that trains."""
+
+    @pytest.mark.parametrize(
+        "trainer",
+        ["CoOp", "KgCoOp", "ProGrad", "CoCoOp", "MaPLe", "DePT", "DePTKgCoOp", "CoCoAMix", "TuneEn"],
+    )
+    def test_refused(self, run: Runner, trainer: str) -> None:
+        from tests.trainers.test_tune_en import TWO
+
+        done = run("--eval-only", *BASE, DEEP, "2", *TWO, trainer=trainer)
+        assert done.status == 2
+        assert not (done.folder / "results.json").exists()
+        (said,) = (line for line in done.output.splitlines() if line.startswith("error: "))
+        assert said.startswith(
+            f"error: --eval-only of {trainer} needs --model-dir, the output folder of a training run"
+        )
+
+    def test_nothing_to_train(self, run: Runner) -> None:
+        done = run("--eval-only", *BASE, trainer="ZeroshotCLIP")
+        assert (done.status, done.results["trained_parameters"]) == (0, 0)

@@ -36,9 +36,9 @@ from cocoamix.fscil.files import (
 from cocoamix.fscil.split import Cut, Session, choose_split, cut_into_sessions
 from cocoamix.io import checkpoints
 from cocoamix.registry import plain_name
-from cocoamix.run import protocol
+from cocoamix.run import origin, protocol
 from cocoamix.run.checkpointer import RESUME, epochs_in, trained
-from cocoamix.run.evaluation import Evaluation
+from cocoamix.run.evaluation import Evaluation, NotFiniteError
 from cocoamix.run.loaders import loader_over
 from cocoamix.run.results import RESULTS, Results, ResultsError
 
@@ -291,22 +291,11 @@ class SessionTrainer(CLIPTrainer):
         print(f"Loaded sessions 0 to {self.session} from {directory}")
 
     def _follow_training(self, first: Kept) -> None:
-        """Take what concerns training from the run that is evaluated: results must tell of that one.
-
-        Which classes there are, the mixture (ENSEMBLE), the test images and how they are encoded stay as configured.
-        """
-        told, cfg = first.origin["settings"], self.cfg.clone()
-        cfg.defrost()
-        for key, now in protocol.training_settings(self.cfg, self.section).items():
-            if not protocol.of_training_alone(key) or told.get(key, now) == now:
-                continue
-            print(f"{key} is {told[key]!r} as in training; the configuration's {now!r} is not used")
-            *path, leaf = key.split(".")
-            node = cfg
-            for name in path:
-                node = node[name]
-            node[leaf] = told[key]
-        cfg.freeze()
+        """Take what concerns training from the run that is evaluated: results must tell of that one."""
+        cfg, self.overridden = origin.follow_training(self.cfg, first.origin["settings"], self.section)
+        then = protocol.settings_of(cfg)
+        for key, now in self.overridden.items():
+            print(f"{key} is {then[key]!r} as in training; the configuration's {now!r} is not used")
         if cfg != self.cfg or first.origin["seed"] != self.seed:
             self.cfg = cfg
             self.take_seed(first.origin["seed"])
@@ -341,7 +330,10 @@ class SessionTrainer(CLIPTrainer):
                 features = self.encode(inputs)
                 for number in due[max(0, block - due.start) :]:
                     logits = self.logits(features, classifiers[number])
-                    hits[number][block] += evaluations[number].add(logits, labels)
+                    try:
+                        hits[number][block] += evaluations[number].add(logits, labels)
+                    except NotFiniteError as error:
+                        raise self.cause_in_clip(inputs) or error from None
         images_of = [self._readable(session) for session in self.sessions]
         found: dict[str, float] = {}
         for number in due:

@@ -24,7 +24,7 @@ RUN_AND_DATA = (
     Key("SEED", "Differs among the runs that are averaged.", allowed=Range(-1, 2**32 - 1), role=TRAINING_PROTOCOL),
     _hidden("DATASET.ROOT"),
     _protocol("DATASET.NAME"),
-    _protocol("DATASET.NUM_SHOTS"),
+    Key("DATASET.NUM_SHOTS", role=TRAINING_PROTOCOL),
     _protocol("MODEL.BACKBONE.NAME"),
     _hidden("DATALOADER.NUM_WORKERS", allowed=Range(0, 10**4)),
     Key("DATALOADER.K_TRANSFORMS", allowed=Range(1, 1)),
@@ -65,7 +65,7 @@ TRAIN_AND_TEST = (
     _hidden("TEST.PER_CLASS_RESULT"),
     _hidden("TEST.COMPUTE_CMAT"),
     _hidden("TEST.NO_TEST"),
-    _protocol("TEST.FINAL_MODEL", allowed=OneOf(choices.FINAL_MODELS)),
+    Key("TEST.FINAL_MODEL", allowed=OneOf(choices.FINAL_MODELS), role=TRAINING_PROTOCOL),
     _protocol("TEST.SPLIT", allowed=OneOf(choices.TEST_SPLITS)),
     _protocol("TEST.*"),
 )

@@ -1,0 +1,158 @@
+"""One run at a time in a folder: the second is told of the first, and nothing outlives its holder."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cocoamix.errors import UserError
+from cocoamix.run.lock import LOCK, FolderLock
+from tests.conftest import ROOT, Runner
+
+fcntl = pytest.importorskip("fcntl")
+
+SHORT = ["DATASET.NUM_SHOTS", "2", "DATASET.SUBSAMPLE_CLASSES", "base", "OPTIM.MAX_EPOCH", "1"]
+
+# A holder that forks a worker, as a loader does, and is then killed.
+HOLDER = """
+import os, sys, time
+from cocoamix.run.lock import FolderLock
+with FolderLock(sys.argv[1]):
+    worker = os.fork()
+    if worker == 0:
+        os.close(1)
+        time.sleep(60)
+        os._exit(0)
+    print(worker, flush=True)
+    time.sleep(60)
+"""
+
+
+def test_second_is_told_of_the_first(tmp_path: Path) -> None:
+    with FolderLock(tmp_path), pytest.raises(UserError) as refusal, FolderLock(tmp_path):
+        pass
+    said = str(refusal.value)
+    for word in (str(tmp_path), f"process {os.getpid()}", os.uname().nodename, "since", "--output-dir"):
+        assert word in said
+    assert len(said.splitlines()) == 1
+
+
+def test_free_after_the_run(tmp_path: Path) -> None:
+    for _ in range(2):
+        with FolderLock(tmp_path):
+            assert (tmp_path / LOCK).is_file()
+    with pytest.raises(ZeroDivisionError), FolderLock(tmp_path):
+        raise ZeroDivisionError
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_killed_run_left_is_no_obstacle(tmp_path: Path) -> None:
+    (tmp_path / LOCK).write_text("process 1 on nowhere, since long ago: a much longer text than the next holder's" * 9)
+    with FolderLock(tmp_path):
+        assert "nowhere" not in (tmp_path / LOCK).read_text()
+
+
+def test_only_printable_text_of_the_holder_is_shown(tmp_path: Path) -> None:
+    with (tmp_path / LOCK).open("wb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        held.write(b"\x1b[2J\xff\n" + b"x" * 10_000)
+        held.flush()
+        with pytest.raises(UserError) as refusal, FolderLock(tmp_path):
+            pass
+    said = str(refusal.value)
+    assert said.isprintable()
+    assert len(said) < 600 + len(str(tmp_path))
+
+
+def test_lock_removed_while_waiting_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lock on a file that its last holder has removed protects nothing: another is taken."""
+    flock, calls = fcntl.flock, []
+
+    def flock_late(descriptor: int, operation: int) -> None:
+        if not calls:
+            (tmp_path / LOCK).unlink()
+        calls.append(operation)
+        flock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", flock_late)
+    with FolderLock(tmp_path):
+        assert len(calls) == 2
+        with pytest.raises(UserError), FolderLock(tmp_path):
+            pass
+
+
+def test_killed_holder_with_a_living_worker(tmp_path: Path) -> None:
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True, cwd=ROOT
+    )
+    assert holder.stdout is not None
+    worker = int(holder.stdout.readline())
+    try:
+        with pytest.raises(UserError, match=f"process {holder.pid} "), FolderLock(tmp_path):
+            pass
+        holder.kill()
+        holder.wait()
+        os.kill(worker, 0)  # it lives
+        with FolderLock(tmp_path):
+            pass
+    finally:
+        holder.kill()
+        holder.wait()
+        holder.stdout.close()
+        os.kill(worker, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP])
+def test_file_system_without_locks(
+    tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with FolderLock(tmp_path):
+        pass
+    assert capsys.readouterr().out == (
+        f"Note: {tmp_path} cannot be locked ({os.strerror(number)}). Start no other run in it before this one ends.\n"
+    )
+
+
+class TestTraining:
+    @pytest.mark.parametrize("trainer", ["CoOp", "ZeroshotCLIP"])
+    def test_second_run_writes_nothing(self, run: Runner, tmp_path: Path, trainer: str) -> None:
+        folder = tmp_path / "run"
+        folder.mkdir()
+        extra = ["--eval-only"] if trainer == "ZeroshotCLIP" else []
+        with FolderLock(folder):
+            done = run(*extra, *SHORT, trainer=trainer)
+            assert [path.name for path in folder.iterdir()] == [LOCK]
+        assert done.status == 2
+        assert f"process {os.getpid()}" in done.output
+        assert "Traceback" not in done.output
+
+    def test_leaves_no_lock(self, run: Runner) -> None:
+        done = run("--eval-only", *SHORT, trainer="ZeroshotCLIP")
+        assert done.status == 0, done.output[-500:]
+        assert not (done.folder / LOCK).exists()
+
+    def test_held_to_the_end(self, run: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """No other run may begin while the results are written."""
+        from cocoamix.run.results import Results
+
+        write, refused = Results.write, []
+
+        def write_while_another_comes(self: Results, folder: str) -> Path:
+            with pytest.raises(UserError) as refusal, FolderLock(folder):
+                pass
+            refused.append(refusal.value)
+            return write(self, folder)
+
+        monkeypatch.setattr(Results, "write", write_while_another_comes)
+        assert run("--eval-only", *SHORT, trainer="ZeroshotCLIP").status == 0
+        assert len(refused) == 1
