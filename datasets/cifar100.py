@@ -14,7 +14,7 @@ from PIL import Image
 
 from cocoamix.clip.class_names import class_words
 from cocoamix.errors import UserError
-from cocoamix.features.images import file_identity
+from cocoamix.features.reading import file_identity
 from cocoamix.registry import register
 
 from .common.base import FewShotDataset, Items, Three

@@ -10,12 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from PIL import Image, UnidentifiedImageError
-
 from cocoamix.clip.class_names import class_words
 from cocoamix.clip.templates import dataset_template
 from cocoamix.dataset_table import OWN, of_kind
 from cocoamix.errors import UserError
+from cocoamix.features.reading import why_unreadable
 from cocoamix.io.progress import progress
 from cocoamix.registry import plain_name
 
@@ -187,16 +186,3 @@ def _try_all(files: Sequence[str]) -> Iterator[str]:
     with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
         for start in range(0, len(files), BLOCK):  # not all at once: ImageNet has a million
             yield from pool.map(why_unreadable, files[start : start + BLOCK])
-
-
-def why_unreadable(path: str) -> str:
-    """Return why a picture cannot be read, or nothing. Decoding finds what is cut off, which `verify` does not."""
-    try:
-        with Image.open(path) as image:
-            image.verify()
-        with Image.open(path) as image:
-            image.draft("RGB", (32, 32))  # a JPEG is read through, at an eighth of its size
-            image.load()
-    except (OSError, UnidentifiedImageError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        return str(error) or type(error).__name__
-    return ""

@@ -20,7 +20,7 @@ Value = TypeVar("Value")
 # What counts as a picture where a folder is listed. Lists of others (split files, annotations) are taken as they are.
 PICTURE_ENDINGS = (
     *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif"),
-    *(".tif", ".tiff", ".ppm", ".pgm", ".pbm", ".jp2", ".avif"),
+    *(".tif", ".tiff", ".ppm", ".pgm", ".pbm", ".jp2", ".avif", ".heic", ".heif"),
 )
 ENOUGH_TO_LIST = 20  # from so many files of one folder on, listing it is cheaper than asking for each
 

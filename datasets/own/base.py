@@ -38,6 +38,12 @@ class Picture:
     split: str = ""  # train, val, test, or nothing if the user made no split
 
 
+class OwnDatum(Datum):
+    """An item of one's own: its image is turned upright as its EXIF orientation says, as cameras mean it."""
+
+    upright = True
+
+
 class OwnDataset(FewShotDataset):
     """Pictures in a folder of the user's: DATASET.ROOT, or DATASET.FOLDER below it."""
 
@@ -70,7 +76,7 @@ class OwnDataset(FewShotDataset):
         labels = {category: label for label, category in enumerate(categories)}
         train, val, test = (
             [
-                Datum(impath=one.path, label=labels[one.category], classname=names[one.category])
+                OwnDatum(impath=one.path, label=labels[one.category], classname=names[one.category])
                 for one in sorted(splits[split], key=lambda one: (labels[one.category], one.key))
             ]
             for split in ("train", "val", "test")
