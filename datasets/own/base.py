@@ -44,6 +44,13 @@ class OwnDatum(Datum):
     upright = True
 
 
+def _item(path: str, label: int, classname: str) -> OwnDatum:
+    # Without looking for its file, which a list may name although it is missing.
+    item = OwnDatum.__new__(OwnDatum)
+    item._impath, item._label, item._domain, item._classname = path, label, 0, classname
+    return item
+
+
 class OwnDataset(FewShotDataset):
     """Pictures in a folder of the user's: DATASET.ROOT, or DATASET.FOLDER below it."""
 
@@ -76,7 +83,7 @@ class OwnDataset(FewShotDataset):
         labels = {category: label for label, category in enumerate(categories)}
         train, val, test = (
             [
-                OwnDatum(impath=one.path, label=labels[one.category], classname=names[one.category])
+                _item(one.path, labels[one.category], names[one.category])
                 for one in sorted(splits[split], key=lambda one: (labels[one.category], one.key))
             ]
             for split in ("train", "val", "test")
