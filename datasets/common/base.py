@@ -17,6 +17,7 @@ from cocoamix.choices import SUBSETS
 from cocoamix.errors import UserError, check_choice
 from cocoamix.registry import plain_name
 
+from .doubts import check_split
 from .items import Items, paths_of, relabel, rerooted
 from .kept_draws import draw_file, fitting, validation_shots
 from .missing import policy_of, refuse_missing
@@ -189,7 +190,9 @@ class SplitDataset(FewShotDataset):
         folder = self.find_folder(self.image_folder)
         split, images = folder / self.split_file, folder / self.image_folder
         if split.exists():
-            return read_split(split, images, policy_of(self.cfg))
+            found = read_split(split, images, policy_of(self.cfg))
+            check_split(str(split), *found)
+            return found
         splits = self.make_split(folder, images)
         refuse_missing(paths_of(*splits), type(self).__name__, policy_of(self.cfg))
         how = f"with seed {self.cfg.SEED}" if self.cfg.SEED >= 0 else "without a seed"

@@ -15,6 +15,7 @@ from dassl.data.datasets import Datum
 from cocoamix.errors import UserError
 
 from ..common.base import FewShotDataset, Items
+from ..common.doubts import refuse_shared_files
 from .class_names import read_names, refuse_same_names
 
 SPLIT_NAMES = {
@@ -80,6 +81,7 @@ class OwnDataset(FewShotDataset):
         names = self._class_names(folder, categories)
         refuse_same_names(names, self.category)
         splits = self._splits(pictures, categories)
+        refuse_shared_files(str(folder), {split: [one.path for one in listed] for split, listed in splits.items()})
         labels = {category: label for label, category in enumerate(categories)}
         train, val, test = (
             [
