@@ -14,7 +14,7 @@ from PIL import Image
 
 from cocoamix.clip.class_names import class_words
 from cocoamix.errors import UserError
-from cocoamix.features.images import file_identity
+from cocoamix.features.reading import file_identity
 from cocoamix.registry import register
 
 from .common.base import FewShotDataset, Items, Three
@@ -29,9 +29,11 @@ class Pictures:
     """The pixels of one file of the archive, seen where they are on disk.
 
     Every process maps the same pages, and what goes to a loader's worker is a path: the array is never copied.
+    start: where they begin; None for a file that was pickled again in a way that takes them apart. Every process
+    reads those for itself.
     """
 
-    def __init__(self, path: str, start: int) -> None:
+    def __init__(self, path: str, start: int | None) -> None:
         self.path, self.start = path, start
         self._pixels: Any = None
 
@@ -41,10 +43,16 @@ class Pictures:
     def picture(self, number: int) -> Image.Image:
         """Return a picture by its position in the file."""
         if self._pixels is None:
-            self._pixels = np.memmap(self.path, dtype=np.uint8, mode="r")
-        first = self.start + number * ROW
+            self._pixels = self._open()
+        first = (self.start or 0) + number * ROW
         channels = self._pixels[first : first + ROW].reshape(SHAPE)
         return Image.fromarray(np.ascontiguousarray(channels.transpose(1, 2, 0)))
+
+    def _open(self) -> Any:
+        if self.start is not None:
+            return np.memmap(self.path, dtype=np.uint8, mode="r")
+        labels, array = _read(Path(self.path), "fine_labels", "data")
+        return np.frombuffer(_pixels_in(Path(self.path), array, len(labels)), dtype=np.uint8)
 
 
 class StoredDatum(Datum):
@@ -124,19 +132,38 @@ class _Array:
         self.state = state
 
 
-_INERT = {
+class _Bytes:
+    """How Python 3 writes bytes in protocols that are older than it: as a call that encodes a text.
+
+    An object without attributes, because a pickle may set those of what it is given.
+    """
+
+    __slots__ = ()
+
+    def __call__(self, text: str = "", encoding: str = "latin1") -> bytes:
+        if encoding not in ("latin1", "latin-1"):
+            raise pickle.UnpicklingError(f"it asks for the encoding {encoding}"[:100])
+        return text.encode("latin-1")
+
+
+_ARRAYS = {
     ("numpy", "ndarray"),
     ("numpy", "dtype"),
     ("numpy.core.multiarray", "_reconstruct"),
     ("numpy._core.multiarray", "_reconstruct"),
+    ("numpy.core.numeric", "_frombuffer"),  # from protocol 5 on
+    ("numpy._core.numeric", "_frombuffer"),
 }
+_BYTES = {("_codecs", "encode"), ("__builtin__", "bytes"), ("builtins", "bytes")}
 
 
 class _ArchiveUnpickler(pickle.Unpickler):
     """Knows arrays, as inert containers, and what is built into Python; nothing that could run."""
 
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in _INERT:
+        if (module, name) in _BYTES:
+            return _Bytes()
+        if (module, name) not in _ARRAYS:
             raise pickle.UnpicklingError(f"it asks for {module}.{name}")
         return _Array
 
@@ -175,17 +202,25 @@ def read_pictures(path: Path, names: list[str]) -> Items:
     return [StoredDatum(pictures, number, label, names[label]) for number, label in enumerate(labels)]
 
 
-def _find_pixels(path: Path, array: Any, count: int) -> int:
-    """Return where in the file the pixels begin: they are one block in it."""
+def _find_pixels(path: Path, array: Any, count: int) -> int | None:
+    """Return where in the file the pixels begin, if they are one block in it."""
+    raw = _pixels_in(path, array, count)
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        start = content.find(raw[:ROW])
+        return start if start >= 0 and content[start : start + len(raw)] == raw else None
+
+
+def _pixels_in(path: Path, array: Any, count: int) -> bytes:
+    """Return the pixels of an array as it was pickled, of `count` images."""
     try:
-        _version, shape, kind, by_columns, raw = array.state
+        if array.state is None:  # made from a buffer
+            raw, kind, shape, order = array.made_of
+            by_columns = order != "C"
+        else:
+            _version, shape, kind, by_columns, raw = array.state
         bytes_in_rows = kind.made_of[0] in ("u1", b"u1") and tuple(shape) == (count, ROW) and not by_columns
-        if not bytes_in_rows or not isinstance(raw, bytes) or len(raw) != count * ROW or not count:
+        if not bytes_in_rows or not isinstance(raw, (bytes, bytearray)) or len(raw) != count * ROW or not count:
             raise ValueError
     except (AttributeError, IndexError, TypeError, ValueError):
         raise _not_official(path, f"its data is not {count} rows of {ROW} bytes") from None
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        start = content.find(raw[:ROW])
-        if start < 0 or content[start : start + len(raw)] != raw:
-            raise _not_official(path, "its pixels are not one block")
-    return start
+    return bytes(raw)

@@ -10,7 +10,8 @@ from dassl.data.datasets import DATASET_REGISTRY, Datum
 from cocoamix.registry import register
 
 from .common.base import FewShotDataset, Items, Three
-from .common.items import new_item, paths_of, read_lines, refuse_missing
+from .common.items import new_item, paths_of, read_lines
+from .common.missing import policy_of, refuse_missing
 
 
 @register(DATASET_REGISTRY)
@@ -28,7 +29,7 @@ class FGVCAircraft(FewShotDataset):
             _read_list(folder / f"images_variant_{split}.txt", folder / self.image_folder, labels)
             for split in ("train", "val", "test")
         )
-        refuse_missing(paths_of(train, val, test), f"images_variant_*.txt in {folder}")
+        refuse_missing(paths_of(train, val, test), f"images_variant_*.txt in {folder}", policy_of(self.cfg))
         return train, val, test
 
 

@@ -12,7 +12,8 @@ from cocoamix.registry import register
 
 from .common.base import FewShotDataset, Items, Three
 from .common.imagenet_folders import CLASSNAMES, read_classnames, read_folders
-from .common.items import class_folders, paths_of, refuse_missing, rerooted
+from .common.items import class_folders, paths_of, rerooted
+from .common.missing import policy_of, refuse_missing
 from .common.pickles import read_items, write_items
 
 KEPT = "preprocessed.pkl"
@@ -30,7 +31,7 @@ class ImageNet(FewShotDataset):
         super().__init__(cfg)
         # Only what is used: a kept list is trusted for the rest, since looking for a million files takes minutes.
         way_out = f"If the images have changed, delete {KEPT} and split_fewshot/ there."
-        refuse_missing(paths_of(self.train_x, self.test or ()), self.dataset_dir, way_out)
+        refuse_missing(paths_of(self.train_x, self.test or ()), self.dataset_dir, policy_of(cfg), way_out)
 
     def read_items(self) -> Three:
         folder = self.find_folder(self.image_folder)

@@ -98,6 +98,18 @@ def test_missing_images_are_counted(run: Runner, data_root: Path) -> None:
     assert "Forest" in sentence
 
 
+def test_missing_images_skipped_by_choice(run: Runner, data_root: Path) -> None:
+    """A test image and a training image; each is named, and the first is counted where it is evaluated."""
+    for name in ("River_12", "River_0"):
+        next(data_root.rglob(f"River/{name}.png")).unlink()
+    assert "DATASET.BAD_IMAGES skip" in refused(run, "--eval-only", trainer="ZeroshotCLIP")
+    done = run("--eval-only", "DATASET.BAD_IMAGES", "skip", trainer="ZeroshotCLIP", name="skipped")
+    assert done.status == 0, done.output[-500:]
+    assert "2 of 140 images" in done.output
+    assert done.results["unreadable_images"] == 1
+    assert done.results["evaluated_images"] == 39
+
+
 def damage(data_root: Path) -> Path:
     path = next(data_root.rglob("River/River_12.png"))  # a test image
     path.write_bytes(path.read_bytes()[:200])

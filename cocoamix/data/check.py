@@ -5,22 +5,24 @@ from __future__ import annotations
 import os
 import statistics
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
-
-from PIL import Image, UnidentifiedImageError
 
 from cocoamix.clip.class_names import class_words
 from cocoamix.clip.templates import dataset_template
 from cocoamix.dataset_table import OWN, of_kind
 from cocoamix.errors import UserError
+from cocoamix.features.reading import why_unreadable
 from cocoamix.io.progress import progress
 from cocoamix.registry import plain_name
 
 from . import building
+from .fetching import kind_of
+from .other_names import renames
 from .sources import SOURCES, Part, Source
+from .split_origin import about_split
 
 SHOWN = 40  # classes, unless all are asked for
 LISTED = 10  # unreadable images
@@ -75,8 +77,8 @@ def how_to_get(source: Source, part: Part, root: Path) -> list[str]:
             lines.append(f"unpacked{inside} to {end}" + (f", and {file.inner} there" if file.inner else ""))
         elif not file.drive:
             lines.append(f"saved as {end}")
-        if file.md5:
-            lines.append(f"MD5 {file.md5}")
+        if file.checksum:
+            lines.append(f"{kind_of(file.checksum)} {file.checksum}")
         if file.note:
             lines.append(file.note)
     return lines
@@ -94,16 +96,23 @@ def check(name: str, root: Path, options: Sequence[str] = (), fast: bool = False
     except building.NoLoaderError as error:
         print(f"\n{error}")
         return False
+    from cocoamix.datasets.common.missing import gather_missing
+
     plain = plain_name(cfg.DATASET.NAME)
     try:
-        dataset, notes = building.build(cfg)
+        with gather_missing() as missing:
+            dataset, notes = building.build(cfg)
     except UserError as error:
         print(f"\nnot loaded: {error}\n\n{plain} cannot train yet.")
         return False
     building.tell(notes)
     _print_classes(dataset, dataset_template(plain), every_class)
     _point_at_names(dataset, own=source is None)
-    ready = fast or _images_are_readable(dataset, cfg.DATASET.BAD_IMAGES == "skip")
+    ready = _images_are_good(dataset, missing, fast, every_class)
+    if not ready:
+        skipping = cfg.DATASET.BAD_IMAGES == "skip"
+        print(f"  {'DATASET.BAD_IMAGES skip leaves them out.' if skipping else _way_out(own=source is None)}")
+        ready = skipping
     print(f"\n{plain} can train." if ready else f"\n{plain} cannot train yet: see above.")
     return ready
 
@@ -118,7 +127,8 @@ def _parts_are_there(source: Source, root: Path) -> bool:
     print(f"  folder   {folder}{'' if folder.is_dir() else ' (missing)'}")
     missing = missing_parts(source, root)
     for part in source.parts:
-        print(f"  [{'missing' if part in missing else 'found'}] {part.path}: {part.what}")
+        what = about_split(source, folder / part.path) if part.is_split and part not in missing else part.what
+        print(f"  [{'missing' if part in missing else 'found'}] {part.path}: {what}")
         if part in missing:
             if not part.required:
                 print(f"      without it, {part.instead}")
@@ -129,6 +139,10 @@ def _parts_are_there(source: Source, root: Path) -> bool:
         print(f"  by hand: {source.by_hand}")
     if any(source.providers(part.path) for part in missing):
         print(f"  to download: cocoamix data download {source.name} --root {root}")
+    commands = renames(source, missing, root)
+    if commands:
+        print("  It seems to be there under another name. To rename it:")
+        print("\n".join(f"      {command}" for command in commands))
     if lacking:
         print(f"\n{source.name} cannot train yet: {', '.join(part.path for part in lacking)} missing.")
     return not lacking
@@ -165,38 +179,49 @@ def _point_at_names(dataset: Any, own: bool) -> None:
         print(f"note: {len(doubtful)} class names may mean little to CLIP: {shown}.{advice}")
 
 
-def _images_are_readable(dataset: Any, skipping: bool) -> bool:
+def _way_out(own: bool) -> str:
+    """Say what helps. Removing a file would not, where a split or a table lists it."""
+    again = "Copy them again from where they are whole" if own else "Extract the archive again"
+    return f"{again}, or train with DATASET.BAD_IMAGES skip, which leaves them out."
+
+
+def _images_are_good(dataset: Any, missing: Mapping[str, None], fast: bool, every: bool) -> bool:
+    """Name the images that are missing, then those of the others that cannot be read; return whether there are none."""
     items = [item for part in (dataset.train_x, dataset.val, dataset.test) for item in part or ()]
-    files = sorted({item.impath for item in items if not hasattr(item, "draw")})
+    files = sorted({item.impath for item in items if not hasattr(item, "draw")} | set(missing))
     if not files:
         print("images: none of them is a file of its own")
         return True
-    tried = progress(_try_all(files), len(files), "opening images")
-    bad = [(path, reason) for path, reason in zip(files, tried, strict=True) if reason]
-    print(f"images: {len(files) - len(bad):,} of {len(files):,} files can be read")
-    for path, reason in bad[:LISTED]:
+    if missing:
+        print(f"images: {len(missing):,} of {len(files):,} images are missing")
+        _print_missing(missing)
+    present = [path for path in files if path not in missing]
+    if fast:
+        return not missing
+    tried = progress(_try_all(present), max(1, len(present)), "opening images")
+    bad = [(path, reason) for path, reason in zip(present, tried, strict=True) if reason]
+    print(f"images: {len(present) - len(bad):,} of {len(present):,} files can be read")
+    shown = bad if every else bad[:LISTED]
+    for path, reason in shown:
         print(f"  {path}: {reason}")
-    if len(bad) > LISTED:
-        print(f"  ... and {len(bad) - LISTED} more")
-    if bad and not skipping:
-        print("  Mend or remove them, or train with DATASET.BAD_IMAGES skip, which leaves them out.")
-    return not bad or skipping
+    if len(shown) < len(bad):
+        print(f"  ... and {len(bad) - len(shown)} more; --all shows them")
+    return not bad and not missing
+
+
+def _print_missing(missing: Iterable[str]) -> None:
+    """Name every missing image, and a folder that is missing as a whole once."""
+    folders: dict[str, list[str]] = {}
+    for path in sorted(missing):
+        folders.setdefault(os.path.dirname(path), []).append(path)
+    for folder, paths in folders.items():
+        if os.path.isdir(folder):
+            print("\n".join(f"  {path}" for path in paths))
+        else:
+            print(f"  {folder}/: the folder is missing, with {len(paths):,} images")
 
 
 def _try_all(files: Sequence[str]) -> Iterator[str]:
     with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
         for start in range(0, len(files), BLOCK):  # not all at once: ImageNet has a million
             yield from pool.map(why_unreadable, files[start : start + BLOCK])
-
-
-def why_unreadable(path: str) -> str:
-    """Return why a picture cannot be read, or nothing. Decoding finds what is cut off, which `verify` does not."""
-    try:
-        with Image.open(path) as image:
-            image.verify()
-        with Image.open(path) as image:
-            image.draft("RGB", (32, 32))  # a JPEG is read through, at an eighth of its size
-            image.load()
-    except (OSError, UnidentifiedImageError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        return str(error) or type(error).__name__
-    return ""

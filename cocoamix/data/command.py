@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         description=f"Exit status: 0 it can train, 1 it cannot, 2 wrong use. {PAIRS}",
     )
     checking.add_argument("--fast", action="store_true", help="do not open the images")
-    checking.add_argument("--all", action="store_true", help="show every class")
+    checking.add_argument("--all", action="store_true", help="show every class, and every unreadable image")
 
     loading = commands.add_parser("download", help="download what is missing of a dataset, after asking")
     loading.add_argument("--yes", action="store_true", help="do not ask")

@@ -9,7 +9,7 @@ from pathlib import Path
 from cocoamix.errors import UserError
 
 from .check import missing_parts
-from .fetching import check_md5, fetch, fetch_drive, size_of
+from .fetching import fetch, fetch_drive, kind_of, size_of, verify
 from .sources import Remote, Source
 from .unpack import unpack
 
@@ -64,6 +64,10 @@ def _ask(source: Source, files: list[Remote], root: Path, agreed: bool) -> None:
         print(f"  {file.name} ({told}) from {file.url or f'Google Drive, {file.drive}'}")
         if file.note:
             print(f"    {file.note}")
+        if file.checksum:
+            print(f"    verified by its {kind_of(file.checksum)}")
+        else:
+            print("    NOT verified: no checksum is published, so a changed or damaged file would not be noticed")
     where = next(folder for folder in (root, *root.resolve().parents) if folder.is_dir())
     free = shutil.disk_usage(where).free
     if 2 * known > free:  # the archive and what is in it
@@ -81,11 +85,11 @@ def _get(source: Source, file: Remote, root: Path) -> None:
     archive = root / source.folder / file.name
     if not archive.is_file():
         if file.drive:
-            fetch_drive(file.drive, archive, file.md5)
+            fetch_drive(file.drive, archive, file.checksum)
         else:
-            fetch(file.url, archive, file.md5)
+            fetch(file.url, archive, file.checksum)
     elif file.unpack:  # from an earlier run, or from elsewhere
-        check_md5(archive, file.md5, file.name)
+        verify(archive, file.checksum, file.name)
     if file.unpack:
         print(f"Unpacking {archive}")
         unpack(archive, root / source.target(file), file.take, file.inner)

@@ -26,9 +26,14 @@ TIMEOUT = 60.0
 _CUTS = (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError)
 
 
-def md5_of(path: Path) -> str:
-    """Return the MD5 of a file, as sources publish it."""
-    digest = hashlib.md5(usedforsecurity=False)
+def kind_of(checksum: str) -> str:
+    """Return which of the two checksums that sources publish this one is."""
+    return "SHA-256" if len(checksum) == 64 else "MD5"
+
+
+def checksum_of(path: Path, kind: str) -> str:
+    """Return the MD5 or SHA-256 of a file."""
+    digest = hashlib.sha256() if kind == "SHA-256" else hashlib.md5(usedforsecurity=False)
     size = path.stat().st_size
     with path.open("rb") as file:
         chunks = iter(lambda: file.read(CHUNK), b"")
@@ -37,14 +42,15 @@ def md5_of(path: Path) -> str:
     return digest.hexdigest()
 
 
-def check_md5(path: Path, md5: str, name: str) -> None:
+def verify(path: Path, checksum: str, name: str) -> None:
     """Put a file with another checksum aside and refuse it."""
-    found = md5_of(path) if md5 else ""
-    if found != md5:
+    kind = kind_of(checksum)
+    found = checksum_of(path, kind) if checksum else ""
+    if found != checksum:
         aside = path.with_name(f"{name}.wrong")
         os.replace(path, aside)
         raise UserError(
-            f"{name} has the MD5 {found}, but {md5} is published. It is kept as {aside} and not used: "
+            f"{name} has the {kind} {found}, but {checksum} is published. It is kept as {aside} and not used: "
             "delete it, and try again or get the file elsewhere."
         )
 
@@ -58,7 +64,7 @@ def size_of(url: str) -> int:
     return 0
 
 
-def fetch(url: str, target: Path, md5: str = "") -> None:
+def fetch(url: str, target: Path, checksum: str = "") -> None:
     """Download a file. A download that was cut, now or in an earlier run, goes on where it ended."""
     if not url.startswith(("http://", "https://")):
         raise UserError(f"{url} is not an address that can be downloaded.")
@@ -84,7 +90,7 @@ def fetch(url: str, target: Path, md5: str = "") -> None:
         if failures:
             time.sleep(WAIT * 2 ** (failures - 1))
     _marker(part).unlink(missing_ok=True)
-    check_md5(part, md5, target.name)
+    verify(part, checksum, target.name)
     os.replace(part, target)
 
 
@@ -153,7 +159,7 @@ def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def fetch_drive(identity: str, target: Path, md5: str = "") -> None:
+def fetch_drive(identity: str, target: Path, checksum: str = "") -> None:
     """Download a file from Google Drive, through gdown."""
     try:
         gdown = importlib.import_module("gdown")
@@ -170,7 +176,7 @@ def fetch_drive(identity: str, target: Path, md5: str = "") -> None:
         raise UserError(_drive_failed(identity, target, str(error))) from error
     if not done or not part.is_file():
         raise UserError(_drive_failed(identity, target, "see above"))
-    check_md5(part, md5, target.name)
+    verify(part, checksum, target.name)
     os.replace(part, target)
 
 

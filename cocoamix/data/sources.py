@@ -1,7 +1,8 @@
 """What a dataset's folder holds and where its files come from: parts, addresses, checksums.
 
 Names, folders, home pages and licences are in `cocoamix.dataset_table`. The ids of the files on Google Drive are those
-of CoOp's DATASETS.md. A checksum is given where the source, or torchvision's loader, publishes one.
+of CoOp's DATASETS.md. A checksum is given where the source, or a widely used loader of it (torchvision, TensorFlow
+Datasets), publishes one, and for the split files of CoOp's that are known byte for byte.
 """
 
 from __future__ import annotations
@@ -38,12 +39,18 @@ class Remote:
     url: str = ""
     drive: str = ""  # id of a file on Google Drive, which gdown downloads
     md5: str = ""
+    sha256: str = ""  # where that is what is published
     size: int = 0  # bytes, if the source tells
     unpack: bool = True  # an archive; else the file is a part itself
     to: str | None = None  # folder below the data root; by default the dataset's folder
     take: str = ""  # folder of the archive that becomes `to`; by default all of it does
     inner: str = ""  # archive inside the archive, which is unpacked where it lies
     note: str = ""
+
+    @property
+    def checksum(self) -> str:
+        """What the file must have: an MD5 or a SHA-256, or nothing where none is published."""
+        return self.md5 or self.sha256
 
 
 @dataclass(frozen=True)
@@ -79,11 +86,11 @@ class Source:
 _OWN_SPLIT = "training divides the images itself, and its numbers cannot be set beside published ones"
 
 
-def _split(name: str, drive: str) -> tuple[Part, Remote]:
+def _split(name: str, drive: str, md5: str = "") -> tuple[Part, Remote]:
     file = f"split_zhou_{name}.json"
     return (
         Part(file, "CoOp's split", required=False, instead=_OWN_SPLIT),
-        Remote(file, (file,), drive=drive, unpack=False),
+        Remote(file, (file,), drive=drive, md5=md5, unpack=False),
     )
 
 
@@ -122,15 +129,27 @@ def _cifar() -> dict[str, Any]:
 
 def _table() -> tuple[Source, ...]:
     names_part, names_file = _class_names()
-    caltech_split, caltech_file = _split("Caltech101", "1hyarUivQE36mY6jSomru6Fjd-JzwcCzN")
-    pets_split, pets_file = _split("OxfordPets", "1501r8Ber4nNKvmlFVQZ8SeUHTcdTTEqs")
-    cars_split, cars_file = _split("StanfordCars", "1ObCFbaAgVu0I-k_Au-gIUcefirdAuizT")
-    flowers_split, flowers_file = _split("OxfordFlowers", "1Pp0sRXzZFZq15zVOzKjKBu4A9i01nozT")
+    caltech_split, caltech_file = _split(
+        "Caltech101", "1hyarUivQE36mY6jSomru6Fjd-JzwcCzN", "385cabeb25ebeebaa36167d7028ebc52"
+    )
+    pets_split, pets_file = _split(
+        "OxfordPets", "1501r8Ber4nNKvmlFVQZ8SeUHTcdTTEqs", "fadad0caba06c4d0d2baf192015f50b4"
+    )
+    cars_split, cars_file = _split(
+        "StanfordCars", "1ObCFbaAgVu0I-k_Au-gIUcefirdAuizT", "91255fab2e15280e6d9d9d24cc87efdb"
+    )
+    flowers_split, flowers_file = _split(
+        "OxfordFlowers", "1Pp0sRXzZFZq15zVOzKjKBu4A9i01nozT", "cfeaf0508c398ca993bf48ca5f034569"
+    )
     food_split, food_file = _split("Food101", "1QK0tGi096I0Ba6kggatX1ee6dJFIcEJl")
     sun_split, sun_file = _split("SUN397", "1y2RD81BYuiyvebdN-JymPfyWYcd8_MUq")
-    dtd_split, dtd_file = _split("DescribableTextures", "1u3_QfB467jqHgNXC00UIzbLZRQCg2S7x")
-    eurosat_split, eurosat_file = _split("EuroSAT", "1Ip7yaCWFi0eaOFUGga0lUdVi_DDQth1o")
-    ucf_split, ucf_file = _split("UCF101", "1I0S0q91hJfsV9Gf4xDIjgDq4AqBNJb1y")
+    dtd_split, dtd_file = _split(
+        "DescribableTextures", "1u3_QfB467jqHgNXC00UIzbLZRQCg2S7x", "02ff57f1bbd002a43320737a3ecbc113"
+    )
+    eurosat_split, eurosat_file = _split(
+        "EuroSAT", "1Ip7yaCWFi0eaOFUGga0lUdVi_DDQth1o", "989e1eca757dec43cfcee28faf6b28fc"
+    )
+    ucf_split, ucf_file = _split("UCF101", "1I0S0q91hJfsV9Gf4xDIjgDq4AqBNJb1y", "3a70ae2e43036a21111f3692a43fc839")
     cars_gone = "The official address has been reported dead since 2023."
     return (
         _source(
@@ -198,25 +217,29 @@ def _table() -> tuple[Source, ...]:
                 Remote(
                     "cars_train.tgz",
                     ("cars_train",),
-                    url="http://ai.stanford.edu/~jkrause/car196/cars_train.tgz",
+                    url="https://ai.stanford.edu/~jkrause/car196/cars_train.tgz",
+                    md5="065e5b463ae28d29e77c1b4b166cfe61",
                     note=cars_gone,
                 ),
                 Remote(
                     "cars_test.tgz",
                     ("cars_test",),
-                    url="http://ai.stanford.edu/~jkrause/car196/cars_test.tgz",
+                    url="https://ai.stanford.edu/~jkrause/car196/cars_test.tgz",
+                    md5="4ce7ebf6a94d07f1952d94dd34c4d501",
                     note=cars_gone,
                 ),
                 Remote(
                     "car_devkit.tgz",
                     ("devkit",),
                     url="https://ai.stanford.edu/~jkrause/cars/car_devkit.tgz",
+                    md5="c3b158d763b6e2245038c8ad08e45376",
                     note=cars_gone,
                 ),
                 Remote(
                     "cars_test_annos_withlabels.mat",
                     ("cars_test_annos_withlabels.mat",),
-                    url="http://ai.stanford.edu/~jkrause/car196/cars_test_annos_withlabels.mat",
+                    url="https://ai.stanford.edu/~jkrause/car196/cars_test_annos_withlabels.mat",
+                    md5="b0a2b23655a3edd16d84508592a98d10",
                     unpack=False,
                     note=cars_gone,
                 ),
@@ -271,7 +294,7 @@ def _table() -> tuple[Source, ...]:
                 Remote(
                     "food-101.tar.gz",
                     ("images",),
-                    url="http://data.vision.ee.ethz.ch/cvl/food-101.tar.gz",
+                    url="https://data.vision.ee.ethz.ch/cvl/food-101.tar.gz",
                     md5="85eeb15f3717b99a5da872d97d918f87",
                     take="food-101",
                 ),
@@ -298,6 +321,7 @@ def _table() -> tuple[Source, ...]:
                         "images_variant_test.txt",
                     ),
                     url=f"{VGG}/fgvc-aircraft/archives/fgvc-aircraft-2013b.tar.gz",
+                    sha256="d5f68b1b81d6d7831eb9d5c5517074176b5dfbce6bcb43dc14ed1c66a87b8d75",
                     size=2_750_000_000,
                     take="fgvc-aircraft-2013b/data",
                 ),
@@ -319,7 +343,7 @@ def _table() -> tuple[Source, ...]:
                 Remote(
                     "SUN397.tar.gz",
                     ("SUN397",),
-                    url="http://vision.princeton.edu/projects/2010/SUN/SUN397.tar.gz",
+                    url="https://vision.princeton.edu/projects/2010/SUN/SUN397.tar.gz",
                     md5="8ca2778205c41d23104230ba66911c7a",
                     note="The official address has been reported dead since 2025.",
                 ),
@@ -327,6 +351,7 @@ def _table() -> tuple[Source, ...]:
                     "Partitions.zip",
                     ("ClassName.txt",),
                     url="https://vision.princeton.edu/projects/2010/SUN/download/Partitions.zip",
+                    sha256="e3311ea5f812d4cc6faef194688343d1111f6cd6f70f2c62f393c2b8d6ba1ec9",
                     note="The official address has been reported dead since 2025.",
                 ),
                 sun_file,
@@ -379,6 +404,8 @@ def _table() -> tuple[Source, ...]:
                     ("imagenetv2-matched-frequency-format-val",),
                     url="https://huggingface.co/datasets/vaishaal/ImageNetV2/resolve/main/"
                     "imagenetv2-matched-frequency.tar.gz",
+                    sha256="f0c37fdf925916b19ea1323cd9a2208cdb6959ba2c32eef2a7fc393835c9ca7c",
+                    size=1_264_079_360,
                 ),
                 names_file,
             ),
@@ -406,6 +433,7 @@ def _table() -> tuple[Source, ...]:
                     "imagenet-a.tar",
                     ("imagenet-a",),
                     url="https://people.eecs.berkeley.edu/~hendrycks/imagenet-a.tar",
+                    md5="c3e55429088dc681f30d81f4726b6595",
                 ),
                 names_file,
             ),
@@ -418,6 +446,7 @@ def _table() -> tuple[Source, ...]:
                     "imagenet-r.tar",
                     ("imagenet-r",),
                     url="https://people.eecs.berkeley.edu/~hendrycks/imagenet-r.tar",
+                    md5="a61312130a589d0ca1a8fca1f2bd3337",
                 ),
                 names_file,
             ),

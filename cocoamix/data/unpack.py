@@ -17,6 +17,11 @@ from typing import IO
 
 from cocoamix.errors import UserError
 
+# Images hardly shrink in an archive, and lists in text shrink to a tenth. One far beyond that was made to fill a disk.
+MOST_TIMES = 20  # what is in an archive, by its own size ...
+MORE_BYTES = 1_000_000_000  # ... and so much beside, for small ones
+MOST_MEMBERS = 3_000_000  # ImageNet has 1.3 million
+
 
 @dataclass(frozen=True)
 class Member:
@@ -24,6 +29,7 @@ class Member:
 
     name: str
     open: Callable[[], IO[bytes]] | None
+    size: int = 0  # as the archive tells it, which is also the most that can be read
 
 
 def unpack(archive: Path, target: Path, take: str = "", inner: str = "") -> None:
@@ -63,8 +69,12 @@ def _move_in(source: Path, target: Path) -> None:
 
 
 def _write_members(archive: Path, target: Path) -> None:
+    most, unpacked = MOST_TIMES * archive.stat().st_size + MORE_BYTES, 0
     try:
-        for member in _members(archive):
+        for number, member in enumerate(_members(archive), start=1):
+            unpacked += member.size
+            if unpacked > most or number > MOST_MEMBERS:
+                raise _too_large(archive, most)
             path = _inside(target, member.name, archive)
             if member.open is None:
                 path.mkdir(parents=True, exist_ok=True)
@@ -112,7 +122,10 @@ def _zip_members(archive: Path) -> Iterator[Member]:
                 raise _refused(archive, info.filename, "is a link or a device")
             if info.flag_bits & 1:
                 raise _refused(archive, info.filename, "is encrypted")
-            yield Member(info.filename, None if info.is_dir() else lambda info=info: content.open(info))  # type: ignore[misc]
+            if info.is_dir():
+                yield Member(info.filename, None)
+            else:
+                yield Member(info.filename, lambda info=info: content.open(info), info.file_size)  # type: ignore[misc]
 
 
 def _tar_members(archive: Path) -> Iterator[Member]:
@@ -120,10 +133,16 @@ def _tar_members(archive: Path) -> Iterator[Member]:
         for info in content:
             if not (info.isreg() or info.isdir()):
                 raise _refused(archive, info.name, "is a link or a device")
-            yield Member(info.name, None if info.isdir() else lambda info=info: _opened(content, info, archive))  # type: ignore[misc]
+            if info.isdir():
+                yield Member(info.name, None)
+            else:
+                yield Member(info.name, lambda info=info: _opened(content, info, archive), info.size)  # type: ignore[misc]
         # The checksum of a compressed archive is at its very end, which reading the members does not reach.
-        while content.fileobj is not None and content.fileobj.read(1 << 20):
-            pass
+        rest, most = 0, MOST_TIMES * archive.stat().st_size + MORE_BYTES
+        while content.fileobj is not None and (block := content.fileobj.read(1 << 20)):
+            rest += len(block)
+            if rest > most:
+                raise _too_large(archive, most)
 
 
 def _opened(content: tarfile.TarFile, info: tarfile.TarInfo, archive: Path) -> IO[bytes]:
@@ -150,6 +169,13 @@ def _inside(target: Path, name: str, archive: Path) -> Path:
     if not path.resolve().is_relative_to(target.resolve()):
         raise _refused(archive, name, "would be written outside the target")
     return path
+
+
+def _too_large(archive: Path, most: int) -> UserError:
+    return UserError(
+        f"{archive} is refused: it would unpack to more than {most / 1e9:,.1f} GB or {MOST_MEMBERS:,} files, far more "
+        "than an archive of its size holds. Nothing of it was kept. If you trust it, unpack it by hand."
+    )
 
 
 def _refused(archive: Path, name: str, why: str) -> UserError:

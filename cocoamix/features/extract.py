@@ -25,7 +25,7 @@ from cocoamix.clip.ensemble import join
 from cocoamix.clip.model import FrozenCLIP
 from cocoamix.io.progress import progress
 
-from .images import UNREADABLE, ImageItems, collate
+from .images import IDENTITY, UNREADABLE, ImageItems, collate
 from .store import FeatureStore, make_key
 
 Rows = dict[bytes, Tensor]  # features by the keys of their pictures
@@ -186,7 +186,9 @@ class _Task:
                         self._refuse_not_finite(clip, features, chosen)
                         for (index, view), feature in zip(chosen, features, strict=True):
                             self.rows[view][member][self.keys[view][index]] = feature
-                    waiting += chosen
+                    unchanged = batch["unchanged"].tolist()
+                    waiting += [one for one, is_same in zip(chosen, unchanged, strict=True) if is_same]
+                    self._tell_changed([one for one, is_same in zip(chosen, unchanged, strict=True) if not is_same])
                 if time.monotonic() - written > _SECONDS_BETWEEN_FILES:
                     waiting, written = self._store(waiting), time.monotonic()
         finally:  # what was encoded before an interruption need not be encoded again
@@ -197,6 +199,14 @@ class _Task:
         fault = not_finite.in_images(clip, features, [items[index].impath for index, _ in chosen])
         if fault is not None:
             raise fault
+
+    def _tell_changed(self, chosen: Sequence[tuple[int, int]]) -> None:
+        if chosen:
+            first = self.source.items.items[chosen[0][0]].impath
+            print(
+                f"{len(chosen)} images changed after this run had listed them, the first is {first}: "
+                "they are used as they are now, and their features are not stored"
+            )
 
     def _store(self, waiting: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
         """Write the rows of pictures and views that wait for it; none is left."""
@@ -217,8 +227,12 @@ class _Pictures(Dataset[dict[str, Any]]):
         return len(self.chosen)
 
     def __getitem__(self, number: int) -> dict[str, Any]:
-        found = self.items.picture(*self.chosen[number])
-        return found if UNREADABLE in found else {"img": found["img"], "number": number}
+        index, view = self.chosen[number]
+        found = self.items.picture(index, view)
+        if UNREADABLE in found:
+            return found
+        # A feature must not be stored under what the image was before.
+        return {"img": found["img"], "number": number, "unchanged": found[IDENTITY] == self.items.identity(index)}
 
 
 def encode_batch(clip: FrozenCLIP, pictures: Tensor, size: int, raw: bool = False) -> Tensor:

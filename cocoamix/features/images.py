@@ -6,18 +6,20 @@ of loader workers, not on the order of the batches, not on what ran before.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from pathlib import PurePath
 from typing import Any
 
 import torch
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 from torch.utils.data import Dataset, default_collate
 
 from cocoamix.seeding import derive_seed, seeded
 
+from .reading import image_identity, read_identified
+
 UNREADABLE = "unreadable"  # key of a batch: files left out of it, with the reason
+IDENTITY = "identity"  # key of a picture: what it was when it was read
 
 
 def image_name(impath: str) -> str:
@@ -25,10 +27,9 @@ def image_name(impath: str) -> str:
     return "/".join(PurePath(impath).parts[-2:])
 
 
-def read_image(impath: str) -> Image.Image:
-    """Read a picture as RGB."""
-    with Image.open(impath) as image:
-        return image.convert("RGB")
+def is_upright(item: object) -> bool:
+    """Say whether an item's image is turned as its EXIF orientation says. CoOp turns none, so its datasets do not."""
+    return bool(getattr(item, "upright", False))
 
 
 class ImageItems(Dataset[dict[str, Any]]):
@@ -60,7 +61,9 @@ class ImageItems(Dataset[dict[str, Any]]):
         item = self.items[index]
         output = {"label": item.label, "domain": item.domain, "impath": item.impath, "index": index}
         if self.features is None:
-            return {**output, **self.picture(index, self.view)}
+            shown = {**output, **self.picture(index, self.view)}
+            shown.pop(IDENTITY, None)
+            return shown
         if item.impath in self.unreadable:
             return {UNREADABLE: (item.impath, self.unreadable[item.impath])}
         return {**output, "img": self.features[index]}
@@ -69,14 +72,18 @@ class ImageItems(Dataset[dict[str, Any]]):
         """Return the tensor of a picture in a view, or why it cannot be read."""
         item = self.items[index]
         try:
-            # An item may draw its picture instead of having a file.
-            image = item.draw() if hasattr(item, "draw") else read_image(item.impath)
-        except (OSError, UnidentifiedImageError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+            image, identity = self._read(item)
+        except (OSError, ValueError) as error:
             return {UNREADABLE: (item.impath, str(error))}
         if self.transform is None:
-            return {"img": image}
+            return {"img": image, IDENTITY: identity}
         with seeded(self._seed(index, view)):
-            return {"img": self.transform(image)}
+            return {"img": self.transform(image), IDENTITY: identity}
+
+    def _read(self, item: Any) -> tuple[Image.Image, str]:
+        # An item may draw its image instead of having a file.
+        image, identity = (item.draw(), "") if hasattr(item, "draw") else read_identified(item.impath, is_upright(item))
+        return image, str(item.identity) if hasattr(item, "identity") else identity
 
     def _seed(self, index: int, view: int) -> int:
         return derive_seed(self.seed, image_name(self.items[index].impath), view if self.is_random else 0)
@@ -89,18 +96,10 @@ class ImageItems(Dataset[dict[str, Any]]):
         """Return what changes when the picture does: path, size and time of a file."""
         if index not in self._identities:
             item = self.items[index]
-            self._identities[index] = str(item.identity) if hasattr(item, "identity") else file_identity(item.impath)
+            self._identities[index] = (
+                str(item.identity) if hasattr(item, "identity") else image_identity(item.impath, is_upright(item))
+            )
         return self._identities[index]
-
-
-def file_identity(impath: str) -> str:
-    """Return what changes when a file does: path, size and time."""
-    path = os.path.abspath(impath)
-    try:
-        status = os.stat(path)
-    except OSError:  # reading it will say what is wrong
-        return path
-    return f"{path}|{status.st_size}|{status.st_mtime_ns}"
 
 
 def collate(items: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ class Unreadable(dict[str, str]):
             shown = "; ".join(f"{path} ({reason})" for path, reason in list(fresh.items())[:3])
             raise UserError(
                 f"{len(fresh)} unreadable image(s): {shown}. "
-                "Repair or remove them, or set DATASET.BAD_IMAGES skip to go on without."
+                "Restore them from where they are whole, or set DATASET.BAD_IMAGES skip to go on without."
             )
         for path, reason in fresh.items():
             print(f"Skipping unreadable image {path} ({reason})")

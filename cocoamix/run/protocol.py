@@ -21,7 +21,7 @@ from cocoamix import __version__
 from cocoamix.clip.interface import AnyCLIP
 from cocoamix.config import roles
 from cocoamix.config.settings import flatten
-from cocoamix.features.images import image_name
+from cocoamix.features.images import image_name, is_upright
 from cocoamix.registry import plain_name
 
 # Keys of CoCoA-Mix that older runs do not have, with the values that do what was done before there were any.
@@ -97,7 +97,7 @@ def views(cfg: CfgNode, epochs: int = 0) -> int:
 
 def describe_protocol(cfg: CfgNode, clip: AnyCLIP, dataset: Any, templates: Iterable[str]) -> dict[str, Any]:
     """Return what has to agree before two results may be averaged or compared."""
-    return {
+    told = {
         "dataset": plain_name(cfg.DATASET.NAME),
         "subset": cfg.DATASET.SUBSAMPLE_CLASSES,
         "shots": cfg.DATASET.NUM_SHOTS,
@@ -116,6 +116,9 @@ def describe_protocol(cfg: CfgNode, clip: AnyCLIP, dataset: Any, templates: Iter
         "views": views(cfg),
         "templates": list(templates),
     }
+    # Of one's own images alone: CoOp's datasets are read as CoOp reads them, and their fingerprints stay.
+    upright = any(is_upright(item) for items in (dataset.train_x, dataset.test) for item in items or ())
+    return {**told, "images": "upright by EXIF, more than 8 bits scaled"} if upright else told
 
 
 def fingerprint(protocol: Mapping[str, Any]) -> str:

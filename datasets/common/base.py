@@ -17,8 +17,10 @@ from cocoamix.choices import SUBSETS
 from cocoamix.errors import UserError, check_choice
 from cocoamix.registry import plain_name
 
-from .items import Items, paths_of, refuse_missing, relabel, rerooted
+from .doubts import check_split
+from .items import Items, paths_of, relabel, rerooted
 from .kept_draws import draw_file, fitting, validation_shots
+from .missing import policy_of, refuse_missing
 from .pickles import read_items, write_items
 from .splits import SPLITS, Three, read_split, write_split
 
@@ -155,7 +157,8 @@ class FewShotDataset(DatasetBase):
         """Turn the absolute paths of kept items into those of this data folder; refuse missing files."""
         for item, path in zip(items, rerooted(paths_of(items), self.dataset_dir), strict=True):
             item._impath = path
-        refuse_missing(paths_of(items), origin, "Restore them, or delete that file to have others drawn.")
+        way_out = "Restore them, delete that file to have others drawn, or set DATASET.BAD_IMAGES skip."
+        refuse_missing(paths_of(items), origin, policy_of(self.cfg), way_out)
         return items
 
     # ------------------------------------------------------------------ base and new
@@ -187,9 +190,11 @@ class SplitDataset(FewShotDataset):
         folder = self.find_folder(self.image_folder)
         split, images = folder / self.split_file, folder / self.image_folder
         if split.exists():
-            return read_split(split, images)
+            found = read_split(split, images, policy_of(self.cfg))
+            check_split(str(split), *found)
+            return found
         splits = self.make_split(folder, images)
-        refuse_missing(paths_of(*splits), type(self).__name__)
+        refuse_missing(paths_of(*splits), type(self).__name__, policy_of(self.cfg))
         how = f"with seed {self.cfg.SEED}" if self.cfg.SEED >= 0 else "without a seed"
         print(
             f"There is no split file {split}, so a split was drawn {how}, as CoOp does. "

@@ -20,13 +20,13 @@ Value = TypeVar("Value")
 # What counts as a picture where a folder is listed. Lists of others (split files, annotations) are taken as they are.
 PICTURE_ENDINGS = (
     *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif"),
-    *(".tif", ".tiff", ".ppm", ".pgm", ".pbm", ".jp2", ".avif"),
+    *(".tif", ".tiff", ".ppm", ".pgm", ".pbm", ".jp2", ".avif", ".heic", ".heif"),
 )
 ENOUGH_TO_LIST = 20  # from so many files of one folder on, listing it is cheaper than asking for each
 
 
 def new_item(path: str, label: int, classname: str, domain: int = 0) -> Datum:
-    """Make an item without looking for its file: `refuse_missing` does that for whole folders at once."""
+    """Make an item without looking for its file: `missing_files` does that for whole folders at once."""
     item = Datum.__new__(Datum)
     item._impath, item._label, item._domain, item._classname = path, label, domain, classname
     return item
@@ -75,14 +75,6 @@ def _names(folder: str) -> frozenset[str]:
             return frozenset(entry.name for entry in entries if entry.is_file(follow_symlinks=False))
     except OSError:
         return frozenset()
-
-
-def refuse_missing(paths: Sequence[str], origin: str, way_out: str = "") -> None:
-    """Name the first file that is not there, and say how many are not."""
-    missing = missing_files(paths)
-    if missing:
-        sentence = f"{len(missing)} of {len(paths)} images of {origin} are missing, the first is {missing[0]}."
-        raise UserError(f"{sentence} {way_out}".rstrip())
 
 
 def rerooted(paths: Sequence[str], folder: str) -> list[str]:

@@ -15,15 +15,19 @@ from dassl.data.datasets import Datum
 from cocoamix.errors import UserError
 from cocoamix.io.files import write_text
 
-from .items import Items, class_folders, list_pictures, new_item, paths_of, refuse_missing, tell_left_out
+from .items import Items, class_folders, list_pictures, new_item, paths_of, tell_left_out
+from .missing import refuse_missing
 from .writing import keeps
 
 SPLITS = ("train", "val", "test")
 Three = tuple[Items, Items, Items]
 
 
-def read_split(path: str | os.PathLike[str], image_dir: str | os.PathLike[str]) -> Three:
-    """Read a CoOp split file: {"train"|"val"|"test": [[path, label, class name], ...]}."""
+def read_split(path: str | os.PathLike[str], image_dir: str | os.PathLike[str], bad_images: str = "stop") -> Three:
+    """Read a CoOp split file: {"train"|"val"|"test": [[path, label, class name], ...]}.
+
+    bad_images: DATASET.BAD_IMAGES, which says what to do about images that are missing.
+    """
     print(f"Reading split from {path}")
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8-sig"))
@@ -35,7 +39,7 @@ def read_split(path: str | os.PathLike[str], image_dir: str | os.PathLike[str]) 
         ) from error
     except OSError as error:
         raise UserError(f"The split file {path} cannot be read: {error.strerror}.") from error
-    refuse_missing(paths_of(train, val, test), str(path))
+    refuse_missing(paths_of(train, val, test), str(path), bad_images)
     return train, val, test
 
 

@@ -15,6 +15,7 @@ from dassl.data.datasets import Datum
 from cocoamix.errors import UserError
 
 from ..common.base import FewShotDataset, Items
+from ..common.doubts import refuse_shared_files
 from .class_names import read_names, refuse_same_names
 
 SPLIT_NAMES = {
@@ -36,6 +37,19 @@ class Picture:
     key: str  # identifies it whatever the data root is: the path below the dataset's folder
     category: str
     split: str = ""  # train, val, test, or nothing if the user made no split
+
+
+class OwnDatum(Datum):
+    """An item of one's own: its image is turned upright as its EXIF orientation says, as cameras mean it."""
+
+    upright = True
+
+
+def _item(path: str, label: int, classname: str) -> OwnDatum:
+    # Without looking for its file, which a list may name although it is missing.
+    item = OwnDatum.__new__(OwnDatum)
+    item._impath, item._label, item._domain, item._classname = path, label, 0, classname
+    return item
 
 
 class OwnDataset(FewShotDataset):
@@ -67,10 +81,11 @@ class OwnDataset(FewShotDataset):
         names = self._class_names(folder, categories)
         refuse_same_names(names, self.category)
         splits = self._splits(pictures, categories)
+        refuse_shared_files(str(folder), {split: [one.path for one in listed] for split, listed in splits.items()})
         labels = {category: label for label, category in enumerate(categories)}
         train, val, test = (
             [
-                Datum(impath=one.path, label=labels[one.category], classname=names[one.category])
+                _item(one.path, labels[one.category], names[one.category])
                 for one in sorted(splits[split], key=lambda one: (labels[one.category], one.key))
             ]
             for split in ("train", "val", "test")

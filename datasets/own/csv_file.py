@@ -15,6 +15,7 @@ from cocoamix.clip.class_names import tidy_class
 from cocoamix.errors import UserError, nearest
 from cocoamix.registry import register
 
+from ..common.missing import policy_of, refuse
 from .base import SPLIT_NAMES, OwnDataset, Picture
 
 COLUMNS = {  # what a header may call them, in small letters
@@ -49,13 +50,13 @@ class CSVDataset(OwnDataset):
         print(f"Reading the pictures from {table}")
         rows = read_table(table)
         self._names, self._labels = _classes(table, rows)
-        pictures, missing = [], []
+        pictures: list[Picture] = []
+        missing: dict[str, int] = {}  # path -> line
         seen: dict[str, int] = {}
         for row in rows:
             path = _locate(folder, row.path)
             if not os.path.isfile(path):
-                missing.append(f"{path} (line {row.line})")
-                continue
+                missing.setdefault(path, row.line)
             real = os.path.realpath(path)
             if real in seen:
                 raise UserError(f"{table}: line {row.line} names {row.path}, which line {seen[real]} has already.")
@@ -67,11 +68,9 @@ class CSVDataset(OwnDataset):
                     "pictures: --root, or DATASET.FOLDER."
                 )
             pictures.append(Picture(path, key, category=row.name or row.label, split=row.split))
-        if missing:
-            raise UserError(
-                f"{len(missing)} of {len(rows)} images of {table} are missing, the first is {missing[0]}. "
-                f"Paths are below {folder}."
-            )
+        way_out = f"Paths are below {folder}. DATASET.BAD_IMAGES skip goes on without what is missing."
+        first_is = f" (line {next(iter(missing.values()))})" if missing else ""
+        refuse(list(missing), len(rows), str(table), policy_of(self.cfg), way_out, first_is)
         return pictures
 
     def plain_names(self, categories: Sequence[str]) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from cocoamix.data.check import missing_parts, state, why_unreadable
 from cocoamix.data.command import main
 from cocoamix.data.sources import SOURCES
+from cocoamix.data.split_origin import PUBLISHED, about_split
 from cocoamix.dataset_table import DATASETS
 from tests.conftest import ROOT, SHARED, write_dataset
 from tests.datasets import layouts
@@ -68,7 +70,7 @@ def test_nothing_there(tmp_path: Path, check: Any, name: str) -> None:
         assert f"[missing] {part.path}" in said
     for file in source.files:
         assert (file.drive or file.url) in said
-        assert file.md5 in said
+        assert file.checksum in said
     assert "cannot train yet" in said
     assert list(tmp_path.iterdir()) == []
 
@@ -79,6 +81,117 @@ def test_a_missing_image(data_root: Path, check: Any) -> None:
     assert status == 1
     assert "1 of 140 images" in said
     assert "Forest" in said
+
+
+def test_all_missing_images_and_then_the_unreadable_ones(data_root: Path, check: Any) -> None:
+    images = data_root / "eurosat" / "2750"
+    gone = sorted((images / "Forest").iterdir())[:12]
+    for path in gone:
+        path.unlink()
+    shutil.rmtree(images / "HighwayorRoad")
+    broken = sorted((images / "River").iterdir())[0]
+    broken.write_bytes(b"not an image")
+    status, said = check("eurosat", data_root)
+    assert status == 1
+    assert "26 of 140 images are missing" in said
+    assert all(f"  {path}\n" in said for path in gone)
+    assert f"{images / 'HighwayorRoad'}/: the folder is missing, with 14 images" in said
+    assert "HighwayorRoad_1" not in said
+    assert "113 of 114 files can be read" in said
+    assert f"{broken}: it is not an image" in said
+    assert "remove" not in said.lower(), "a file that the split lists would be missing then"
+    assert "Extract the archive again, or train with DATASET.BAD_IMAGES skip" in said
+    assert check("eurosat", data_root, "--fast")[0] == 1
+    status, said = check("eurosat", data_root, "DATASET.BAD_IMAGES", "skip")
+    assert status == 0
+    assert "26 of 140 images are missing" in said
+    assert "can train" in said
+
+
+def test_missing_images_of_a_table(tmp_path: Path, check: Any) -> None:
+    classes(tmp_path, "cat", "dog", count=4)
+    rows = [f"{name}/{number}.png,{name}" for name in ("cat", "dog") for number in range(6)]
+    (tmp_path / "list.csv").write_text("\n".join(["path,classname", *rows]))
+    status, said = check("csv", tmp_path)
+    assert status == 1
+    assert "4 of 12 images are missing" in said
+    assert str(tmp_path / "dog" / "5.png") in said
+    assert check("csv", tmp_path, "DATASET.BAD_IMAGES", "skip")[0] == 0
+
+
+@pytest.mark.skipif(not (SHARED / "data" / "splits").is_dir(), reason="CoOp's split files are not here")
+@pytest.mark.parametrize("name", layouts.PUBLISHED)
+def test_coops_split_is_told_from_others(tmp_path: Path, name: str) -> None:
+    published = SHARED / "data" / "splits" / f"split_zhou_{name}.json"
+    assert about_split(SOURCES[name], published) == PUBLISHED
+    content = json.loads(published.read_text())
+    copy = tmp_path / published.name
+    copy.write_text(json.dumps(content))  # other white space
+    assert about_split(SOURCES[name], copy) == PUBLISHED
+    content["train"].reverse()
+    copy.write_text(json.dumps(content))
+    assert "NOT the split that CoOp publishes" in about_split(SOURCES[name], copy)
+
+
+def test_a_split_that_was_drawn_here_is_not_called_coops(tmp_path: Path, check: Any) -> None:
+    from tests.datasets.test_base import eurosat
+
+    layouts.eurosat(tmp_path)
+    eurosat(tmp_path)  # a run draws the split and keeps it
+    _, said = check("eurosat", tmp_path, "--fast")
+    assert "[found] split_zhou_EuroSAT.json: NOT the split that CoOp publishes" in said
+    drawn = tmp_path / "split_zhou_Food101.json"
+    drawn.write_text(json.dumps({"train": [["apple_pie/1.jpg", 0, "apple_pie"]], "val": [], "test": []}))
+    assert "NOT the split" in about_split(SOURCES["Food101"], drawn)
+    first = ["apple_pie/3113710.jpg", "apple_pie/2485958.jpg", "apple_pie/1350394.jpg"]
+    drawn.write_text(json.dumps({"train": [[path, 0, "apple_pie"] for path in first], "val": [], "test": []}))
+    assert about_split(SOURCES["Food101"], drawn) == PUBLISHED
+    assert "not known" in about_split(SOURCES["SUN397"], drawn)
+
+
+@pytest.mark.parametrize(
+    ("name", "there", "command"),
+    [
+        ("Caltech101", ["caltech101/101_ObjectCategories"], "mv {root}/caltech101 {root}/caltech-101"),
+        (
+            "Caltech101",
+            ["caltech-101/caltech-101/101_ObjectCategories"],
+            "mv {root}/caltech-101/caltech-101/101_ObjectCategories {root}/caltech-101/101_ObjectCategories",
+        ),
+        ("DescribableTextures", ["dtd/dtd/images"], "mv {root}/dtd/dtd/images {root}/dtd/images"),
+        ("OxfordPets", ["oxford-iiit-pet/images"], "mv {root}/oxford-iiit-pet {root}/oxford_pets"),
+        ("OxfordFlowers", ["flowers-102/jpg"], "mv {root}/flowers-102 {root}/oxford_flowers"),
+        ("EuroSAT", ["EuroSAT_RGB/2750"], "mv {root}/EuroSAT_RGB {root}/eurosat"),
+        ("EuroSAT", ["eurosat/EuroSAT_RGB"], "mv {root}/eurosat/EuroSAT_RGB {root}/eurosat/2750"),
+        (
+            "FGVCAircraft",
+            [
+                f"fgvc-aircraft-2013b/data/{part}"
+                for part in ("images", "variants.txt", *(f"images_variant_{s}.txt" for s in ("train", "val", "test")))
+            ],
+            "mv {root}/fgvc-aircraft-2013b/data {root}/fgvc_aircraft",
+        ),
+        (
+            "ImageNetA",
+            ["imagenet-a"],
+            "mkdir -p {root}/imagenet-adversarial && mv {root}/imagenet-a {root}/imagenet-adversarial/imagenet-a",
+        ),
+        (
+            "ImageNet",
+            ["imagenet/train"],
+            "mkdir -p {root}/imagenet/images && mv {root}/imagenet/train {root}/imagenet/images/train",
+        ),
+    ],
+)
+def test_another_well_known_name(tmp_path: Path, check: Any, name: str, there: list[str], command: str) -> None:
+    for path in there:
+        (tmp_path / path).mkdir(parents=True)
+    status, said = check(name, tmp_path)
+    assert status == 1
+    assert f"      {command.format(root=tmp_path)}\n" in said
+    for path in there:
+        shutil.rmtree(tmp_path / path)
+    assert "another name" not in check(name, tmp_path)[1]
 
 
 def test_a_missing_split_is_never_made_by_a_check(data_root: Path, check: Any) -> None:

@@ -16,6 +16,7 @@ import pytest
 from cocoamix.data import fetching
 from cocoamix.data.command import main
 from cocoamix.data.sources import SOURCES
+from cocoamix.errors import UserError
 from tests.conftest import ROOT, write_dataset
 from tests.data.server import Server, serve
 from tests.data.test_fetching import fake_gdown
@@ -45,7 +46,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
             md5=hashlib.md5(archive).hexdigest(),
             size=0,
         )
-        monkeypatch.setitem(SOURCES, "EuroSAT", replace(real, files=(images, real.files[1])))
+        monkeypatch.setitem(SOURCES, "EuroSAT", replace(real, files=(images, replace(real.files[1], md5=""))))
         yield running
 
 
@@ -70,6 +71,24 @@ def test_from_nothing_to_a_dataset_that_can_train(
     asked = len(server.asked)
     assert main(["download", "eurosat", "--root", str(root), "--yes"]) == 0  # nothing is missing
     assert len(server.asked) == asked
+
+
+def test_the_question_says_what_is_verified(server: Server, tmp_path: Path, capsys: Any) -> None:
+    """A file without a checksum could be any: that is said before the yes."""
+    assert main(["download", "eurosat", "--root", str(tmp_path / "data")]) == 2
+    lines = capsys.readouterr().out.splitlines()
+    after = {line.split()[0]: lines[number + 1].strip() for number, line in enumerate(lines) if " from " in line}
+    assert after["EuroSAT_RGB.zip"] == "verified by its MD5"
+    assert after["split_zhou_EuroSAT.json"].startswith("NOT verified: no checksum is published")
+
+
+def test_a_file_with_another_sha256_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.tar"
+    path.write_bytes(b"content")
+    fetching.verify(path, hashlib.sha256(b"content").hexdigest(), "a.tar")
+    with pytest.raises(UserError, match=r"a\.tar has the SHA-256 .*is published"):
+        fetching.verify(path, "0" * 64, "a.tar")
+    assert [one.name for one in tmp_path.iterdir()] == ["a.tar.wrong"]
 
 
 def test_asks_first(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:

@@ -33,7 +33,9 @@ def test_entry(source: Source) -> None:
         assert bool(file.url) != bool(file.drive)
         assert set(file.gives) <= set(paths)
         assert not file.md5 or re.fullmatch(r"[0-9a-f]{32}", file.md5)
-        assert re.match(r"https?://", file.url) or file.drive
+        assert file.url.startswith("https://") or file.drive
+        assert not (file.md5 and file.sha256)
+        assert not file.sha256 or re.fullmatch(r"[0-9a-f]{64}", file.sha256)
         assert file.unpack or file.gives == (file.name,)
 
 
@@ -75,3 +77,4 @@ def test_page(source: Source) -> None:
         assert fact in section
     for file in source.files:
         assert (file.drive or file.url) in section
+        assert (file.checksum or "no checksum is published") in section

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import stat
 import tarfile
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from cocoamix.data import unpack as unpacking
 from cocoamix.data.unpack import unpack
 from cocoamix.errors import UserError
 
@@ -159,4 +161,46 @@ def test_an_unknown_method_of_a_zip(tmp_path: Path) -> None:
         content[content.index(start) + offset] = 97
     archive.write_bytes(content)
     with pytest.raises(UserError, match="Unpack it by hand"):
+        unpack(archive, tmp_path / "data")
+
+
+@pytest.mark.parametrize("kind", ["zip", "tar.gz"])
+@pytest.mark.parametrize("many", [False, True])
+def test_bombs_are_refused_by_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, many: bool) -> None:
+    """One large member or many, whose sum is what counts; nothing is left behind."""
+    monkeypatch.setattr(unpacking, "MORE_BYTES", 1_000)
+    files = {f"top/{number}": bytes(5_000_000 // (10 if many else 1)) for number in range(10 if many else 1)}
+    archive = tmp_path / f"x.{kind}"
+    if kind == "zip":
+        with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as content:
+            for name, raw in files.items():
+                content.writestr(name, raw)
+    else:
+        make_tar(archive, files)
+    with pytest.raises(UserError, match=r"would unpack to more than .* Nothing of it was kept"):
+        unpack(archive, tmp_path / "data" / "here")
+    assert list((tmp_path / "data").iterdir()) == []
+    monkeypatch.setattr(unpacking, "MORE_BYTES", 5_000_000)
+    unpack(archive, tmp_path / "data" / "here")
+    assert tree(tmp_path / "data" / "here") == files
+
+
+def test_bombs_after_the_end_and_inside_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unpacking, "MORE_BYTES", 1_000)
+    tail = tmp_path / "tail.tar.gz"
+    plain = make_tar(tmp_path / "plain.tar", {"a": b"a"}, mode="w").read_bytes()
+    tail.write_bytes(gzip.compress(plain + bytes(5_000_000)))
+    with pytest.raises(UserError, match="would unpack to more than"):
+        unpack(tail, tmp_path / "data")
+    bomb = make_tar(tmp_path / "bomb.tar.gz", {"b": bytes(5_000_000)})
+    outer = make_zip(tmp_path / "outer.zip", {"top/bomb.tar.gz": bomb.read_bytes()})
+    with pytest.raises(UserError, match="would unpack to more than"):
+        unpack(outer, tmp_path / "data", "top", "bomb.tar.gz")
+    assert not (tmp_path / "data").exists()
+
+
+def test_too_many_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unpacking, "MOST_MEMBERS", 3)
+    archive = make_zip(tmp_path / "x.zip", {str(number): b"" for number in range(4)})
+    with pytest.raises(UserError, match="or 3 files"):
         unpack(archive, tmp_path / "data")

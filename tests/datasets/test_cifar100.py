@@ -85,6 +85,43 @@ def test_archive_right_below_the_root(tmp_path: Path) -> None:
     assert (tmp_path / "cifar-100-python" / "split_fewshot" / "shot_1-seed_1.pkl").is_file()
 
 
+@pytest.mark.parametrize("protocol", range(6))
+@pytest.mark.parametrize("encoding", ["bytes", "latin1"])
+def test_an_archive_that_was_pickled_again(tmp_path: Path, protocol: int, encoding: str) -> None:
+    """By Python 3, which writes bytes and arrays otherwise: in old protocols not as one block."""
+    layouts.cifar100(tmp_path / FOLDER)
+    before = cifar(tmp_path)
+    drawn = [item.draw().tobytes() for item in before.test]
+    for name in ("meta", "train", "test"):
+        path = tmp_path / FOLDER / name
+        content = pickle.loads(path.read_bytes(), encoding=encoding)
+        content["batch_label"] = b""  # which old protocols write in a way of its own
+        path.write_bytes(pickle.dumps(content, protocol=protocol))
+    again = cifar(tmp_path)
+    assert again.classnames == before.classnames
+    assert keys(again.train_x) == keys(before.train_x)
+    assert [item.draw().tobytes() for item in again.test] == drawn
+    sent = pickle.dumps(again.test)
+    assert len(sent) < 200 * len(again.test)
+    assert [item.draw().tobytes() for item in pickle.loads(sent)] == drawn
+
+
+@pytest.mark.parametrize("asked", [("_codecs", "decode"), ("builtins", "bytearray"), ("codecs", "encode")])
+def test_no_other_function_is_known(tmp_path: Path, asked: tuple[str, str]) -> None:
+    layouts.cifar100(tmp_path / FOLDER)
+    module, name = asked
+    (tmp_path / FOLDER / "meta").write_bytes(f"c{module}\n{name}\n(tR.".encode())
+    with pytest.raises(UserError, match=f"it asks for {module}.{name}"):
+        cifar(tmp_path)
+
+
+def test_an_encoding_of_its_own_is_refused(tmp_path: Path) -> None:
+    layouts.cifar100(tmp_path / FOLDER)
+    (tmp_path / FOLDER / "meta").write_bytes(b"c_codecs\nencode\n(Va\nVrot13\ntR.")
+    with pytest.raises(UserError, match="it asks for the encoding rot13"):
+        cifar(tmp_path)
+
+
 def test_items_go_to_workers_without_their_pixels(tmp_path: Path) -> None:
     layouts.cifar100(tmp_path / FOLDER)
     items = cifar(tmp_path).test

@@ -13,6 +13,7 @@ import torch
 
 from cocoamix.coa import heldout
 from cocoamix.features import images
+from cocoamix.features.reading import read_image
 from cocoamix.io import checkpoints
 from cocoamix.prompts.context import PromptLearner
 from tests.conftest import CLASSES, Run, Runner
@@ -105,7 +106,7 @@ def assert_judged(
     clip, transform = trainer.clip.each()[0], trainer.test_loader.dataset.transform
     assert len(general) == len(special) == len(paths)
     for row, (path, context) in enumerate(zip(paths, contexts, strict=True)):
-        feature = clip.encode_image(transform(images.read_image(path))[None])[0]
+        feature = clip.encode_image(transform(read_image(path))[None])[0]
         learner = PromptLearner(clip, CLASSES[:5], n_ctx=2)
         learner.ctx.data.copy_(context)
         wanted = feature @ clip.encode_prompts(learner()).detach().t()

@@ -299,7 +299,7 @@ def test_images_of_earlier_sessions_are_never_read_again(run: Runner, monkeypatc
 
     forbidden: set[str] = set()
     gone: list[Any] = []
-    read, begin = images.read_image, CoCoAMixFSCIL.begin
+    read, begin = images.read_identified, CoCoAMixFSCIL.begin
 
     def strict_begin(self: Any, number: int) -> None:
         for earlier in self.sessions[:number]:
@@ -309,13 +309,13 @@ def test_images_of_earlier_sessions_are_never_read_again(run: Runner, monkeypatc
         gc.collect()
         gone.append(last() is None)
 
-    def strict_read(impath: str) -> Any:
+    def strict_read(impath: str, upright: bool) -> Any:
         if impath in forbidden:
             raise OSError("an image of an earlier session")
-        return read(impath)
+        return read(impath, upright)
 
     monkeypatch.setattr(CoCoAMixFSCIL, "begin", strict_begin)
-    monkeypatch.setattr(images, "read_image", strict_read)
+    monkeypatch.setattr(images, "read_identified", strict_read)
     for mode in ("off", "all"):
         forbidden.clear()
         done = run(*SETTINGS, "CACHE.MODE", mode, name=mode, **MIX)

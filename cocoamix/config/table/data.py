@@ -19,7 +19,7 @@ DATASET = (
     Key("DATASET.FEWER_SHOTS", "Take what there is where a class has fewer than `NUM_SHOTS` images.", default=False),
     Key(
         "DATASET.BAD_IMAGES",
-        "Stop at an unreadable image, or `skip` it and count it in results.json.",
+        "Stop at an image that is missing or unreadable, or `skip` it and count it in results.json.",
         default="stop",
         allowed=OneOf(choices.BAD_IMAGES),
     ),

@@ -115,7 +115,7 @@ class DatasetWrapper(Dataset[Any]):
 
     def __getitem__(self, idx: int) -> dict[str, Any]:
         item = self.data_source[idx]
-        image = read_image(item.impath)
+        image = read_image(item.impath, upright=bool(getattr(item, "upright", False)))
         known = {key: getattr(item, key) for key in ("label", "domain", "impath")}
         return {**known, "index": idx, "img": image if self.transform is None else self.transform(image)}
 

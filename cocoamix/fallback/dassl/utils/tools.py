@@ -16,6 +16,8 @@ import torch
 from PIL import Image
 
 from cocoamix.errors import UserError, nearest
+from cocoamix.features.reading import UnreadableError
+from cocoamix.features.reading import read_image as read
 from cocoamix.io.files import write_atomically
 
 from .errors import UnknownNameError
@@ -53,14 +55,12 @@ def set_random_seed(seed: int) -> None:
         generator(seed)
 
 
-def read_image(path: str) -> Image.Image:
-    """Read an image as RGB."""
+def read_image(path: str, upright: bool = False) -> Image.Image:
+    """Read an image as RGB, as our own trainers do. upright: turn it as its EXIF orientation says."""
     try:
-        with Image.open(path) as image:
-            return image.convert("RGB")
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        reason = f"{type(error).__name__}: {error}"
-        raise UserError(f"Cannot read the image {path} ({reason}). Restore that file from its dataset.") from error
+        return read(path, upright)
+    except UnreadableError as error:
+        raise UserError(f"Cannot read the image {path} ({error}). Restore that file from its dataset.") from error
 
 
 def collect_env_info() -> str:

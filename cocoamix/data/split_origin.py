@@ -1,0 +1,50 @@
+"""Is a split file the one that CoOp publishes, or was it drawn on this machine? Both have the same name and form."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from .sources import Source
+
+# Where no checksum of the published file is known: the first training images, whose order is drawn.
+_FIRST = {
+    "Food101": ("apple_pie/3113710.jpg", "apple_pie/2485958.jpg", "apple_pie/1350394.jpg"),
+}
+PUBLISHED = "CoOp's split, as published"
+OTHER = (
+    "NOT the split that CoOp publishes, but one that was drawn here or changed; results on it do not compare with "
+    "published ones. To get CoOp's, move this file away and run `cocoamix data download {name}`"
+)
+UNKNOWN = "CoOp's split, or one that was drawn here: what CoOp's begins with is not known to this program"
+
+
+def about_split(source: Source, path: Path) -> str:
+    """Return what a split file that is there is, as far as its content tells."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError, RecursionError):
+        return "unreadable"  # loading it says what is wrong
+    md5 = next((file.md5 for file in source.files if file.name == path.name), "")
+    if md5:
+        is_published = _md5(content) == md5
+    elif source.name in _FIRST:
+        is_published = _first_images(content) == _FIRST[source.name]
+    else:
+        return UNKNOWN
+    return PUBLISHED if is_published else OTHER.format(name=source.name)
+
+
+def _md5(content: Any) -> str:
+    # As CoOp writes it, so that a copy with other white space is still the same split.
+    text = json.dumps(content, indent=4, separators=(",", ": "))
+    return hashlib.md5(text.encode("utf-8", "surrogatepass"), usedforsecurity=False).hexdigest()
+
+
+def _first_images(content: Any) -> tuple[Any, ...]:
+    try:
+        return tuple(row[0] for row in content["train"][:3])
+    except (KeyError, TypeError, IndexError):
+        return ()

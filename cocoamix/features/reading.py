@@ -1,0 +1,189 @@
+"""From an image file to RGB: its bytes read once, its depth scaled by its range, and every failure a reason.
+
+Images of 8 bits come out as Pillow converts them. Deeper ones would be clipped there, so that they come out white.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from typing import Any
+
+import numpy as np
+from PIL import Image, UnidentifiedImageError
+
+MOST_PIXELS = 178_956_970  # Pillow's own limit, which a program may have lifted: a small file can hold far more
+_TRIES = 3  # for a file that is being written
+_LONGEST_REASON = 200
+
+_ORIENTATION = 0x0112  # the EXIF tag
+_TURNS = {  # what puts an image upright, by its EXIF orientation
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+_MAY_BE_DEEP = (".png", ".tif", ".tiff", ".pgm", ".pnm", ".ppm", ".jp2", ".j2k")
+_HEIC_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
+
+
+class UnreadableError(ValueError):
+    """An image that cannot be read. Its text is the reason."""
+
+
+# ---------------------------------------------------------------------- files
+
+
+def file_identity(path: str, status: os.stat_result | None = None) -> str:
+    """Return what changes when a file does: path, size and time. status: of the open file, instead of asking again."""
+    path = os.path.abspath(path)
+    try:
+        status = status or os.stat(path)
+    except OSError:  # reading it will say what is wrong
+        return path
+    return f"{path}|{status.st_size}|{status.st_mtime_ns}"
+
+
+def image_identity(path: str, upright: bool, status: os.stat_result | None = None) -> str:
+    """Return what changes when the pixels do that are read from a file: the file, and the way it is read.
+
+    Until deep images were scaled and one's own turned upright, the file alone was named. Where the pixels cannot
+    have changed since, it still is.
+    """
+    deep = "|scaled" if path.lower().endswith(_MAY_BE_DEEP) else ""
+    return file_identity(path, status) + deep + ("|upright" if upright else "")
+
+
+def read_file(path: str) -> tuple[bytes, os.stat_result]:
+    """Return the bytes of a file and its status while they were read; a file that changes meanwhile is read again."""
+    for _ in range(_TRIES):
+        with open(path, "rb") as file:
+            before = os.fstat(file.fileno())
+            content = file.read()
+            after = os.fstat(file.fileno())
+        if (before.st_size, before.st_mtime_ns) == (after.st_size, after.st_mtime_ns):
+            return content, after
+    raise UnreadableError("it changes while it is read")
+
+
+# ---------------------------------------------------------------------- images
+
+
+def read_image(path: str, upright: bool = False) -> Image.Image:
+    """Read an image as RGB, or raise UnreadableError. upright: turn it as its EXIF orientation says."""
+    return read_identified(path, upright)[0]
+
+
+def read_identified(path: str, upright: bool = False) -> tuple[Image.Image, str]:
+    """Read an image as RGB, and return it with its identity in that moment."""
+    try:
+        content, status = read_file(path)
+    except OSError as error:
+        raise UnreadableError(error.strerror or str(error)) from error
+    return decode(content, upright), image_identity(path, upright, status)
+
+
+def why_unreadable(path: str) -> str:
+    """Return why an image cannot be read, or nothing.
+
+    A JPEG is decoded at an eighth of its size, which reads it through and takes a fraction of the time.
+    """
+    try:
+        decode(read_file(path)[0], small=True)
+    except OSError as error:
+        return error.strerror or str(error)
+    except UnreadableError as error:
+        return str(error)
+    return ""
+
+
+def decode(content: bytes, upright: bool = False, small: bool = False) -> Image.Image:
+    """Return the image in the bytes of a file as RGB, or raise UnreadableError."""
+    _prepare(content)
+    try:
+        with Image.open(io.BytesIO(content)) as image:
+            _refuse_bombs(image)
+            if small:
+                image.draft("RGB", (32, 32))
+            image.load()
+            found = _to_rgb(image)
+            turn = _TURNS.get(_orientation(image)) if upright else None
+    except UnreadableError:
+        raise
+    except UnidentifiedImageError as error:
+        raise UnreadableError(_unidentified(content)) from error
+    except Image.DecompressionBombError as error:
+        raise UnreadableError(f"it has more than {MOST_PIXELS:,} pixels; make it smaller") from error
+    except Exception as error:  # decoders raise whatever a damaged file leads them to
+        reason = " ".join(str(error).split()) or type(error).__name__
+        kind = "" if isinstance(error, (OSError, SyntaxError, ValueError)) else f"{type(error).__name__}: "
+        raise UnreadableError((kind + reason)[:_LONGEST_REASON]) from error
+    return found if turn is None else found.transpose(turn)
+
+
+def _refuse_bombs(image: Image.Image) -> None:
+    pixels = image.width * image.height
+    if pixels > MOST_PIXELS:
+        raise UnreadableError(f"it has {pixels:,} pixels, more than {MOST_PIXELS:,}; make it smaller")
+
+
+def _orientation(image: Image.Image) -> int:
+    try:
+        return int(image.getexif().get(_ORIENTATION, 1))
+    except Exception:  # damaged EXIF data tell no orientation, and viewers show such an image as it is
+        return 1
+
+
+def _to_rgb(image: Image.Image) -> Image.Image:
+    if image.mode.startswith("I;16"):
+        return _scaled(image, 0, 65535)
+    if image.mode == "P" and image.format == "PNG" and image.palette is None:
+        raise UnreadableError("its palette is missing")  # Pillow would make it black
+    if image.mode not in ("I", "F"):
+        return image.convert("RGB")
+    # Modes of 32 bits, whose range the file does not tell, unless it is one of 16 bits that Pillow widened.
+    values = np.asarray(image)
+    if not np.isfinite(values).all():
+        raise UnreadableError("some of its values are not finite")
+    low, high = float(values.min()), float(values.max())
+    if image.mode == "I" and image.format in ("PNG", "PPM"):
+        return _scaled(image, 0, 65535)
+    for most in (1, 255) if image.mode == "F" else (255, 65535):
+        if low >= 0 and high <= most:
+            return image.convert("RGB") if most == 255 else _scaled(image, 0, most)
+    return _scaled(image, low, high)
+
+
+def _scaled(image: Image.Image, low: float, high: float) -> Image.Image:
+    """Map values from `low` to `high` to 0 to 255."""
+    values = np.asarray(image).astype(np.float64)
+    share = (values - low) / (high - low) if high > low else np.zeros_like(values)
+    return Image.fromarray(np.rint(share * 255).astype(np.uint8)).convert("RGB")
+
+
+# ---------------------------------------------------------------------- formats that Pillow does not know by itself
+
+
+def _is_heic(content: bytes) -> bool:
+    return content[4:8] == b"ftyp" and content[8:12] in _HEIC_BRANDS
+
+
+def _prepare(content: bytes) -> None:
+    """Let Pillow read HEIC where the package for it is installed."""
+    if _is_heic(content):
+        try:
+            heif: Any = __import__("pillow_heif")
+        except ImportError:
+            return
+        heif.register_heif_opener()
+
+
+def _unidentified(content: bytes) -> str:
+    if not content:
+        return "the file is empty"
+    if _is_heic(content):
+        return "it is a HEIC image: pip install pillow-heif"
+    return "it is not an image, or of a format that Pillow does not know"

@@ -1,0 +1,70 @@
+"""What is wrong with a split although it can be read: one image on two sides, one class name for two labels."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+
+from cocoamix.clip.class_names import plain_class
+from cocoamix.errors import UserError
+
+from .items import Items
+
+NAMES = ("train", "val", "test")
+
+
+def check_split(origin: str, train: Items, val: Items, test: Items) -> None:
+    """Refuse a label of two class names, and name what makes results doubtful. CoOp's own splits have none of it."""
+    names: dict[int, str] = {}
+    for item in (*train, *val, *test):
+        known = names.setdefault(item.label, item.classname)
+        if known != item.classname:
+            raise UserError(
+                f"{origin}: the label {item.label} is {known!r}, but {item.classname!r} for {item.impath}. "
+                "Give every label one class name."
+            )
+    _tell_same_names(origin, names)
+    _tell_shared(
+        origin, dict(zip(NAMES, ([item.impath for item in items] for items in (train, val, test)), strict=True))
+    )
+
+
+def _tell_same_names(origin: str, names: Mapping[int, str]) -> None:
+    labels: dict[str, list[int]] = {}
+    for label, name in sorted(names.items()):
+        labels.setdefault(plain_class(name), []).append(label)
+    twice = [numbers for numbers in labels.values() if len(numbers) > 1]
+    if twice:
+        shown = " and ".join(map(str, twice[0]))
+        print(
+            f"WARNING: {origin}: {len(twice)} class names have several labels, the first is {names[twice[0][0]]!r} "
+            f"({shown}). Their prompts are the same, so that no method can tell them apart by name."
+        )
+
+
+def _tell_shared(origin: str, paths: Mapping[str, Sequence[str]]) -> None:
+    for one, other in (("train", "test"), ("val", "test"), ("train", "val")):
+        here = set(paths[one])
+        shared = [path for path in paths[other] if path in here]
+        if shared:
+            print(
+                f"WARNING: {origin}: {len(shared)} images are in both {one} and {other}, the first is {shared[0]}. "
+                "Results on them look better than they are."
+            )
+
+
+def refuse_shared_files(origin: str, paths: Mapping[str, Sequence[str]]) -> None:
+    """Refuse a file that is in two splits, be it by links: with one's own images that is a mistake."""
+    seen: dict[tuple[int, int], tuple[str, str]] = {}
+    for split, listed in paths.items():
+        for path in listed:
+            try:
+                status = os.stat(path)
+            except OSError:  # missing, which is said elsewhere
+                continue
+            first, other = seen.setdefault((status.st_dev, status.st_ino), (split, path))
+            if first != split and status.st_ino:  # some file systems have no numbers for files
+                raise UserError(
+                    f"{origin}: {path} ({split}) and {other} ({first}) are the same file. A result on images that were "
+                    "trained on looks better than it is: keep each image in one split."
+                )

@@ -1,0 +1,84 @@
+"""One's own images are read the way up that the camera meant; CoOp's datasets are read as CoOp reads them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from dassl.data.data_manager import DatasetWrapper
+from PIL import Image
+
+from cocoamix.features.images import UNREADABLE, ImageItems
+from cocoamix.run.protocol import describe_protocol, fingerprint
+from tests.conftest import write_dataset
+from tests.dassl_interface.engine import OURS
+from tests.datasets.own import classes, folder, table
+from tests.datasets.test_base import config, eurosat
+from tests.features.test_reading import HEIC
+
+
+def turn_all(root: Path) -> None:
+    """Give every image an EXIF orientation that turns it by a quarter."""
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    for path in root.rglob("*.png"):
+        Image.new("RGB", (16, 8), "red").save(path, exif=exif)
+
+
+def listed(root: Path) -> Any:
+    rows = [f"{path.relative_to(root)},{path.parent.name}" for path in sorted(root.rglob("*.png"))]
+    (root / "list.csv").write_text("\n".join(["path,classname", *rows]))
+    return table(root, subsample_classes="all")
+
+
+@pytest.mark.parametrize("kind", ["folder", "few", "csv", "coop"])
+def test_who_is_turned(tmp_path: Path, kind: str) -> None:
+    root = write_dataset(tmp_path) if kind == "coop" else classes(tmp_path, "cat", "dog", "emu")
+    turn_all(root)
+    if kind == "csv":
+        data = listed(root)
+    elif kind == "coop":
+        data = eurosat(root)
+    else:
+        few = {"num_shots": 2, "subsample_classes": "new"} if kind == "few" else {}
+        folder(root, **few)
+        data = folder(root, **few)  # the second reads the draw that the first has kept
+    wanted = (16, 8) if kind == "coop" else (8, 16)
+    for part in (data.train_x, data.val, data.test):
+        assert ImageItems(None, part)[0]["img"].size == wanted
+    if OURS:
+        assert DatasetWrapper(config(root), data.test)[0]["img"].size == wanted
+
+
+def protocol(data: Any) -> dict[str, Any]:
+    clip: Any = SimpleNamespace(name="tiny", weights_hash="0", source="clip", precision="fp32", activation="gelu")
+    return describe_protocol(data.cfg, clip, data, [])
+
+
+def test_the_fingerprint_of_ones_own_images_tells_it(tmp_path: Path) -> None:
+    own = protocol(folder(classes(tmp_path / "own", "cat", "dog")))
+    assert own["images"] == "upright by EXIF, more than 8 bits scaled"
+    before = {key: value for key, value in own.items() if key != "images"}
+    assert fingerprint(own) != fingerprint(before)
+    assert "images" not in protocol(eurosat(write_dataset(tmp_path / "coop")))
+
+
+def test_deep_images_are_not_white(tmp_path: Path) -> None:
+    root = classes(tmp_path, "cat", "dog")
+    for path in root.rglob("*.png"):
+        Image.fromarray(np.full((4, 4), 32896, dtype=np.uint16)).save(path)
+    assert ImageItems(None, folder(root).test)[0]["img"].getpixel((0, 0)) == (128, 128, 128)
+
+
+def test_heic_is_an_image(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is not left out, and the way to read it is told."""
+    root = classes(tmp_path, "cat", "dog")
+    (root / "cat" / "IMG_1.HEIC").write_bytes(HEIC)
+    data = folder(root)
+    assert "left out" not in capsys.readouterr().out
+    items = [*data.train_x, *data.val, *data.test]
+    place = next(number for number, item in enumerate(items) if item.impath.endswith(".HEIC"))
+    assert "pip install pillow-heif" in ImageItems(None, items)[place][UNREADABLE][1]

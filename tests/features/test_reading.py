@@ -1,0 +1,247 @@
+"""Images as RGB: the depth that they have, the way up that they are meant, and a reason where they cannot be read."""
+
+from __future__ import annotations
+
+import io
+import os
+import struct
+import sys
+import zlib
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image, features
+
+from cocoamix.clip import FrozenCLIP
+from cocoamix.features import reading
+from cocoamix.features.extract import FrozenFeatures, Source
+from cocoamix.features.images import UNREADABLE, ImageItems
+from cocoamix.features.reading import UnreadableError, image_identity, read_image, why_unreadable
+
+RAMP = np.linspace(0, 65535, 64).round()
+EIGHT_BITS = np.rint(RAMP / 257).astype(np.uint8)
+HEIC = b"\0\0\0\x18ftypheic\0\0\0\0mif1heic"
+
+
+def shades(path: Path, **how: Any) -> list[int]:
+    pixels = np.asarray(read_image(str(path), **how))
+    assert pixels.dtype == np.uint8
+    assert (pixels == pixels[..., :1]).all()
+    return [int(shade) for shade in pixels[..., 0].ravel()]
+
+
+# ---------------------------------------------------------------------- depth
+
+
+@pytest.mark.parametrize("name", ["a.png", "a.tif", "big.tif", "a.pgm", "a.jp2"])
+def test_sixteen_bits_are_scaled_by_their_range(tmp_path: Path, name: str) -> None:
+    values = RAMP.reshape(8, 8).astype(np.uint16)
+    if name.endswith(".pgm"):
+        (tmp_path / name).write_bytes(b"P5 8 8 65535\n" + values.astype(">u2").tobytes())
+    else:
+        mode = "I;16B" if name == "big.tif" else "I;16"
+        raw = values.astype(">u2" if name == "big.tif" else "<u2").tobytes()
+        Image.frombytes(mode, (8, 8), raw).save(tmp_path / name)
+    assert shades(tmp_path / name) == EIGHT_BITS.tolist()
+
+
+@pytest.mark.parametrize(
+    ("mode", "values", "wanted"),
+    [
+        ("I", [0, 100, 255], [0, 100, 255]),  # 8 bits in a file of 32
+        ("I", [0, 257, 65535], [0, 1, 255]),
+        ("I", [-1000, 0, 1000], [0, 128, 255]),  # no range that is known: its own
+        ("I", [0, 1_000_000, 2_000_000], [0, 128, 255]),
+        ("F", [0.0, 0.5, 1.0], [0, 128, 255]),
+        ("F", [0.0, 7.0, 255.0], [0, 7, 255]),
+        ("F", [-3.0, 0.0, 3.0], [0, 128, 255]),
+        ("F", [300.0, 300.0, 300.0], [0, 0, 0]),
+    ],
+)
+def test_thirty_two_bits(tmp_path: Path, mode: str, values: list[float], wanted: list[int]) -> None:
+    kind = np.int32 if mode == "I" else np.float32
+    Image.fromarray(np.array([values], dtype=kind)).save(tmp_path / "a.tif")
+    assert shades(tmp_path / "a.tif") == wanted
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "YCbCr"])
+def test_eight_bits_are_what_pillow_makes_of_them(tmp_path: Path, mode: str) -> None:
+    noise = Image.fromarray(np.random.default_rng(0).integers(0, 255, (9, 7, 3), dtype=np.uint8))
+    path = tmp_path / ("a.tif" if mode in ("CMYK", "YCbCr") else "a.png")
+    noise.convert(mode).save(path)
+    with Image.open(path) as image:
+        wanted = np.asarray(image.convert("RGB"))
+    for upright in (False, True):
+        assert (np.asarray(read_image(str(path), upright)) == wanted).all()
+
+
+# ---------------------------------------------------------------------- the way up
+
+
+@pytest.mark.parametrize("ending", ["jpg", "png", "webp", "tif"])
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_upright(tmp_path: Path, ending: str, orientation: int) -> None:
+    """Pillow's own function is the judge."""
+    from PIL import ImageOps
+
+    pixels = np.zeros((16, 32, 3), dtype=np.uint8)
+    pixels[:8, :8] = 255
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    path = tmp_path / f"a.{ending}"
+    Image.fromarray(pixels).save(path, exif=exif)
+    with Image.open(path) as image:
+        as_stored, turned = image.convert("RGB"), ImageOps.exif_transpose(image).convert("RGB")
+    assert (np.asarray(read_image(str(path), upright=True)) == np.asarray(turned)).all()
+    assert (np.asarray(read_image(str(path))) == np.asarray(as_stored)).all()
+
+
+def test_damaged_exif_data_turn_nothing(tmp_path: Path) -> None:
+    Image.new("RGB", (4, 2), (200, 10, 10)).save(tmp_path / "a.jpg", exif=b"Exif\0\0II*\0\xff\xff\xff\xff")
+    assert read_image(str(tmp_path / "a.jpg"), upright=True).size == (4, 2)
+
+
+# ---------------------------------------------------------------------- what cannot be read
+
+
+def chunk(name: bytes, content: bytes) -> bytes:
+    return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
+
+
+def png(kind: int, width: int, *chunks: bytes) -> bytes:
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, width, 8, kind, 0, 0, 0))
+    rows = chunk(b"IDAT", zlib.compress(bytes(min(width, 4) * (min(width, 4) + 1))))
+    return b"".join([b"\x89PNG\r\n\x1a\n", header, *chunks, rows, chunk(b"IEND", b"")])
+
+
+def avif_without_its_image() -> bytes:
+    if not features.check("avif"):
+        return b"AVIF"
+    file = io.BytesIO()
+    Image.new("RGB", (16, 16)).save(file, "AVIF")
+    return file.getvalue().replace(b"pitm\0\0\0\0\0\x01", b"pitm\0\0\0\0\0\x07")
+
+
+BAD = {
+    "palette.png": (png(3, 4), "its palette is missing"),
+    "clear.png": (png(3, 4, chunk(b"tRNS", b"\0")), "its palette is missing"),
+    "texture.jpg": (b"DDS " + struct.pack("<I", 124) + bytes(120), "NotImplementedError: Unknown pixel format"),
+    "broken.avif": (avif_without_its_image(), "Failed to decode"),
+    "phone.heic": (HEIC, "it is a HEIC image: pip install pillow-heif"),
+    "phone.jpg": (HEIC, "it is a HEIC image: pip install pillow-heif"),
+    "empty.png": (b"", "the file is empty"),
+    "text.png": (b"hello", "it is not an image, or of a format that Pillow does not know"),
+    "bomb.png": (png(0, 20_000), "it has more than 178,956,970 pixels"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_reason_in_a_check_as_in_training(tmp_path: Path, name: str) -> None:
+    if name == "broken.avif" and not features.check("avif"):
+        pytest.skip("this Pillow does not read AVIF")
+    content, reason = BAD[name]
+    path = tmp_path / name
+    path.write_bytes(content)
+    assert reason in why_unreadable(str(path))
+    items = ImageItems(None, [SimpleNamespace(impath=str(path), label=0, domain=0)])
+    where, told = items[0][UNREADABLE]
+    assert (where, reason in told) == (str(path), True)
+    assert "\n" not in told
+    assert "BytesIO" not in told
+
+
+def test_bombs_are_refused_where_a_program_has_lifted_pillows_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", None)
+    (tmp_path / "bomb.png").write_bytes(png(0, 20_000))
+    assert "it has 400,000,000 pixels, more than 178,956,970" in why_unreadable(str(tmp_path / "bomb.png"))
+
+
+def test_values_that_are_not_finite(tmp_path: Path) -> None:
+    Image.fromarray(np.array([[0.0, np.nan]], dtype=np.float32)).save(tmp_path / "a.tif")
+    assert why_unreadable(str(tmp_path / "a.tif")) == "some of its values are not finite"
+
+
+def test_the_package_for_heic_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    called = []
+    stand_in = SimpleNamespace(register_heif_opener=lambda: called.append(True))
+    monkeypatch.setitem(sys.modules, "pillow_heif", stand_in)
+    (tmp_path / "a.heic").write_bytes(HEIC)
+    with pytest.raises(UnreadableError):  # the stand-in reads nothing
+        read_image(str(tmp_path / "a.heic"))
+    assert called
+
+
+# ---------------------------------------------------------------------- files that change
+
+
+def test_identities_name_the_way_of_reading_where_it_changed(tmp_path: Path) -> None:
+    """Features of images whose pixels are read as ever stay in the store."""
+    jpeg, deep = str(tmp_path / "a.jpg"), str(tmp_path / "a.png")
+    for path in (jpeg, deep):
+        Image.new("RGB", (2, 2)).save(path)
+    status = os.stat(jpeg)
+    assert image_identity(jpeg, upright=False) == f"{jpeg}|{status.st_size}|{status.st_mtime_ns}"
+    assert len({image_identity(path, upright) for path in (jpeg, deep) for upright in (False, True)}) == 4
+    assert image_identity(deep, upright=False) != reading.file_identity(deep)
+
+
+def mean(image: Image.Image) -> torch.Tensor:
+    return torch.full((3, 32, 32), float(np.asarray(image).mean()) / 255)
+
+
+def test_an_image_that_changes_is_not_stored_as_what_it_was(
+    tmp_path: Path, tiny_clip: FrozenCLIP, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is listed while it is black, and replaced by a white one before it is read; then the black one is back."""
+    path = tmp_path / "a.jpg"
+    Image.new("RGB", (8, 8)).save(path)
+    black, time = path.read_bytes(), os.stat(path).st_mtime_ns
+
+    def load() -> torch.Tensor:
+        items = ImageItems(None, [SimpleNamespace(impath=str(path), label=0, domain=0)], transform=mean)
+        FrozenFeatures([tiny_clip], tmp_path / "store").load(Source(items, "Set/split", 1, 0), 0, 0)
+        assert items.features is not None
+        return items.features
+
+    listed = Source.keys
+
+    def replaced_afterwards(self: Source, view: int) -> list[bytes]:
+        keys = listed(self, view)
+        Image.new("RGB", (8, 8), "white").save(path)
+        return keys
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Source, "keys", replaced_afterwards)
+        white = load()
+    assert "1 images changed after this run had listed them" in capsys.readouterr().out
+    path.write_bytes(black)
+    os.utime(path, ns=(time, time))
+    first = load()
+    assert not torch.equal(first, white)
+    assert torch.equal(load(), first)
+    assert "changed" not in capsys.readouterr().out
+
+
+def test_a_file_that_is_being_written_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.png"
+    Image.new("L", (2, 2), 9).save(path)
+    real, calls = os.fstat, []
+
+    def changing(descriptor: int) -> Any:
+        calls.append(descriptor)
+        status = real(descriptor)
+        late = len(calls) <= limit
+        return SimpleNamespace(st_size=len(calls) if late else status.st_size, st_mtime_ns=status.st_mtime_ns)
+
+    monkeypatch.setattr(reading.os, "fstat", changing)
+    limit = 2
+    assert read_image(str(path)).getpixel((0, 0)) == (9, 9, 9)
+    assert len(calls) == 4
+    limit = 1000
+    assert why_unreadable(str(path)) == "it changes while it is read"
