@@ -120,7 +120,7 @@ def write_weights(backbone: str, path: Path) -> None:
     import torch
 
     from cocoamix.clip.backbones import BACKBONES
-    from cocoamix.clip.model import build_openai
+    from cocoamix.clip.openai import build_openai
     from cocoamix.clip.precision import convert_weights
 
     torch.manual_seed(0)

@@ -57,7 +57,13 @@ def run_script(script: str, arguments: Sequence[str]) -> None:
     for package in ("cocoamix.trainers", "cocoamix.datasets"):
         importlib.import_module(package)
     sys.argv = [script, *named]
-    runpy.run_path(script, run_name="__main__")
+    try:
+        runpy.run_path(script, run_name="__main__")
+    except Exception as error:
+        # DePT's train.py raises a plain Exception in place of every other.
+        if type(error) is Exception and isinstance(error.__context__, UserError):
+            raise error.__context__ from None
+        raise
 
 
 def _search_first(folder: Path) -> None:

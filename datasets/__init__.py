@@ -1,10 +1,17 @@
-"""The datasets, registered in Dassl's dataset registry by being imported."""
+"""The datasets, registered in Dassl's dataset registry by being imported.
+
+Importing also adds the configuration keys that they read to Dassl's defaults.
+"""
 
 from cocoamix.compat import ensure_torchvision
 
 ensure_torchvision()  # real Dassl imports it
 
 # isort: split
+from dassl.config import cfg_default
+
+from cocoamix.config.defaults import extend_cfg
+
 from . import (
     caltech101,
     cifar100,
@@ -26,6 +33,8 @@ from . import (
     ucf101,
 )
 from .own import csv_file, folder
+
+extend_cfg(cfg_default, "DATASET.")  # a tree's own trainers may use our datasets without our trainers
 
 __all__ = [
     "caltech101",

@@ -35,7 +35,7 @@ from torch import Tensor, nn
 
 from cocoamix.clip import Layout, Prompts, tiny
 from cocoamix.clip.backbones import BACKBONES, VOCABULARY
-from cocoamix.clip.model import build_openai
+from cocoamix.clip.openai import build_openai
 from cocoamix.clip.text_encoder import TextEncoder
 from cocoamix.clip.tokens import EOT, SOS, encode
 from cocoamix.io.files import write_atomically

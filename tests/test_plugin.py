@@ -159,6 +159,46 @@ def test_a_script_is_run_as_python_would(
     assert "" not in sys.path  # the script's folder took the place of the current one
 
 
+@pytest.mark.parametrize(("raised", "known"), [("UserError('LR is wrong.')", True), ("ValueError('LR')", False)])
+def test_a_mistake_behind_a_scripts_own_exception_is_told(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    raised: str,
+    known: bool,
+) -> None:
+    """DePT's train.py puts an exception of its own in the place of every other."""
+    (tmp_path / "script.py").write_text(
+        "from cocoamix.errors import UserError\n"
+        f"try:\n    raise {raised}\n"
+        "except:\n    raise Exception('Training task does not run successfully!')\n"
+    )
+    monkeypatch.setattr(sys, "path", ["", *sys.path])
+    monkeypatch.setattr(sys, "argv", [])
+    if not known:
+        with pytest.raises(Exception, match="does not run successfully"):
+            plugin.main([str(tmp_path / "script.py")])
+        return
+    assert plugin.main([str(tmp_path / "script.py")]) == 2
+    assert capsys.readouterr().err == "error: LR is wrong.\n"
+
+
+def test_our_datasets_without_our_trainers(data_root: Path) -> None:
+    """`import cocoamix.datasets` alone: the loaders work with the defaults that Dassl then has."""
+    code = (
+        "import sys, cocoamix.datasets\n"
+        "from dassl.config import get_cfg_default\n"
+        "from dassl.data.datasets import build_dataset\n"
+        "cfg = get_cfg_default()\n"
+        f"cfg.DATASET.NAME, cfg.DATASET.ROOT, cfg.DATASET.NUM_SHOTS = 'EuroSAT', {str(data_root)!r}, 2\n"
+        "assert len(build_dataset(cfg).train_x) == 20\n"
+        "assert 'COCOAMIX' not in cfg.TRAINER and 'cocoamix.trainers' not in sys.modules\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def test_scripts_that_are_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert plugin.main(["nothing.py"]) == 2
     assert "There is no script nothing.py" in capsys.readouterr().err

@@ -9,8 +9,10 @@ check_torch()
 ensure_torchvision()  # real Dassl imports it
 
 # isort: split
+import dassl.config
 from dassl.config import cfg_default
 
+from cocoamix.config.cleaning import keep_our_sections
 from cocoamix.config.keys import extend_cfg
 
 from . import cocoamix, cocoop, coop, dept, kgcoop, maple, prograd, tune_en, zsclip
@@ -18,6 +20,7 @@ from .fscil import methods  # noqa: F401
 
 # In place, because a train.py may have taken hold of `get_cfg_default` before.
 extend_cfg(cfg_default)
+keep_our_sections(dassl.config)
 
 __all__ = [
     "cocoamix",

@@ -41,7 +41,9 @@ from cocoamix.run.backbone import load_one
 from cocoamix.run.checkpointer import RESUME, Checkpointer, checkpoint_path, epochs_in, read_state, seed_of_run
 from cocoamix.run.evaluation import Evaluation, NotFiniteError, among_all
 from cocoamix.run.loaders import build_manager, loader_over
+from cocoamix.run.movement import FirstMoves
 from cocoamix.run.optimisation import diverged, make_optimizer, step
+from cocoamix.run.parameter_groups import refuse_left_out
 from cocoamix.run.results import Results
 from cocoamix.seeding import derive_seed
 
@@ -165,6 +167,8 @@ class CLIPTrainer(TrainerX):
         self.protocol = self.describe_protocol()
         self.images = ImageSource(self.clip, self._store_settings(), self.unreadable, self.raw_images)
         self.build_prompts()
+        if self._models and self.cfg.OPTIM.STAGED_LR:
+            self.protocol["staged_lr"] = protocol.staged_rates(self.cfg.OPTIM)
         print(f"Trained parameters: {self.trained_parameters():,}")
         print(f"Protocol fingerprint: {protocol.fingerprint(self.protocol)}")
 
@@ -200,7 +204,8 @@ class CLIPTrainer(TrainerX):
                 registered.pop(name, None)
 
     def _build_optimizer(self, name: str) -> None:
-        self._optims[name], self._scheds[name] = make_optimizer(self._models[name], self._optim_cfgs[name])
+        self._optims[name], self._scheds[name] = make_optimizer(name, self._models[name], self._optim_cfgs[name])
+        refuse_left_out(name, self._models[name], self._optims[name])
 
     def trained_parameters(self) -> int:
         return sum(p.numel() for model in self._models.values() for p in model.parameters() if p.requires_grad)
@@ -234,6 +239,9 @@ class CLIPTrainer(TrainerX):
             self.general_features()  # now, so that the first step takes as long as the others
         for name in self._optim_cfgs:  # a method may have registered models with optimizers of its own
             self._build_optimizer(name)
+        for name, model in self._models.items():
+            refuse_left_out(name, model, self._optims[name])
+        self._moves = FirstMoves()
 
     def before_train(self) -> None:
         super().before_train()
@@ -253,6 +261,8 @@ class CLIPTrainer(TrainerX):
     def after_epoch(self) -> None:
         self.trained_epochs = self.epoch + 1
         self.checkpointer.refuse_non_finite(self.trained_epochs, self.cfg.OPTIM.LR)  # before anything is reported
+        if self.start_epoch == 0:  # at the end of a resumed run steps may be too small to move anything
+            self._moves.refuse_stuck(self.trained_epochs)
         super().after_epoch()
         self._save_resume(self.trained_epochs)
 
@@ -268,7 +278,9 @@ class CLIPTrainer(TrainerX):
         terms, logits = self.compute_loss(self.encode(inputs), labels)
         self.model_zero_grad()
         self.backward(terms)
+        self._moves.before_step(self._models, self._optims)
         step([optimizer for optimizer in self._optims.values() if optimizer is not None], self.scaler)
+        self._moves.after_step(self._models, self._optims)
         accuracy = (logits.detach().argmax(dim=1) == labels).float().mean() * 100
         values = torch.stack([value.detach().float() for value in (*terms.values(), accuracy)]).tolist()
         summary = dict(zip((*terms, "acc"), values, strict=True))
@@ -641,6 +653,7 @@ class CLIPTrainer(TrainerX):
             self.loaded_from = told = self._load_weights(name, content, path)
             self.trained_classes = list(told.get("classnames") or self.trained_classes)
             self.follow(told.get("settings") or {})
+            protocol.take_rates(self.protocol, told.get("protocol") or {})
             self.trained_epochs = checkpoints.epochs_of(content)
             is_best &= path.name == checkpoints.BEST
             print(f'Loading weights to {name} from "{path}" (epoch = {self.trained_epochs})')
@@ -709,6 +722,7 @@ class CLIPTrainer(TrainerX):
     def _load_weights(self, name: str, content: dict[str, Any], path: Path) -> dict[str, Any]:
         """Load a checkpoint into a model; return what the checkpoint tells of its origin, if it is ours."""
         state, told = checkpoints.weights_of(content, path), origin.origin_of(content)
+        origin.refuse_untrained(told, path)
         origin.check_weights(told, self.provenance(), state, self._models[name], self.classnames, path)
         self.make_room(name, state)
         for note in checkpoints.load_into(self._models[name], state, str(path), self.dead_keys(state)):

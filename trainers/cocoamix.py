@@ -146,6 +146,7 @@ class CoCoAMix(CLIPTrainer):
         optim = self.cfg.OPTIM.clone()
         optim.defrost()
         optim.NAME, optim.LR = self.settings.WEIGHT_OPTIM, self.settings.WEIGHT_LR
+        optim.STAGED_LR = False  # WEIGHT_LR is the rate of all of them
         if self.settings.STAGE == "two":
             # A warm-up spares a random prompt; weights alone would only lose the epoch.
             optim.MAX_EPOCH, optim.WARMUP_EPOCH = self.most_weight_epochs(), 0

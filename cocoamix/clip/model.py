@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +20,7 @@ from cocoamix.errors import UserError, check_choice
 from . import precision as prec
 from .backbones import Sizes, fetch_weights, find_backbone
 from .class_names import class_words
+from .openai import build_openai
 from .packing import Layout, Prompts
 from .text_encoder import TextEncoder
 from .tokens import tokenize
@@ -187,28 +189,11 @@ def _build(sizes: Sizes, source: str, dtype: torch.dtype, activation: str) -> tu
             return _build_open_clip(sizes, dtype, activation), package
         except ImportError as error:
             reasons.append(f"{package}: {error}")
+    # A `clip` that is there and is not OpenAI's, such as a tree's own folder, hides one that would be installed.
+    openai = "" if source == "open_clip" or "clip" in sys.modules else "`pip install clip-anytorch` or "
+    aside = " and set MODEL.BACKBONE.SOURCE auto" if source == "clip" and not openai else ""
     raise UserError(
-        f"No CLIP package can be used ({'; '.join(reasons)}). "
-        "`pip install clip-anytorch` or `pip install open_clip_torch`."
-    )
-
-
-def build_openai(sizes: Sizes) -> Any:
-    """Return OpenAI's own model class of these sizes, with random weights."""
-    compat.import_openai_clip()
-    from clip.model import CLIP
-
-    return CLIP(
-        embed_dim=sizes.embedding,
-        image_resolution=sizes.resolution,
-        vision_layers=sizes.vision_layers,
-        vision_width=sizes.vision_width,
-        vision_patch_size=sizes.patch,
-        context_length=sizes.context_length,
-        vocab_size=sizes.vocabulary,
-        transformer_width=sizes.text_width,
-        transformer_heads=sizes.text_heads,
-        transformer_layers=sizes.text_layers,
+        f"No CLIP package can be used ({'; '.join(reasons)}). {openai}`pip install open_clip_torch`{aside}."
     )
 
 

@@ -11,10 +11,13 @@ from .key import Key
 from .table import KEYS
 
 
-def extend_cfg(cfg: CfgNode) -> None:
-    """Add our keys to Dassl's defaults. A key that is there already, from another code base, stays as it is."""
+def extend_cfg(cfg: CfgNode, below: str = "") -> None:
+    """Add our keys to Dassl's defaults. A key that is there already, from another code base, stays as it is.
+
+    below: a section such as "DATASET."; without it, all of them.
+    """
     for key in KEYS:
-        if key.ours:
+        if key.ours and key.name.startswith(below):
             _add(cfg, key, key.default)
 
 

@@ -12,18 +12,31 @@ from yacs.config import CfgNode
 
 from cocoamix.errors import UserError
 
+from .parameter_groups import parameter_groups
 from .schedules import build_schedule
 
 
-def make_optimizer(model: nn.Module, optim: CfgNode) -> tuple[Any, Any]:
-    """Return the optimizer of a model and its schedule, by a node like OPTIM."""
+def make_optimizer(name: str, model: nn.Module, optim: CfgNode) -> tuple[Any, Any]:
+    """Return the optimizer of a model and its schedule, by a node like OPTIM. name: what it is registered under."""
     try:
-        optimizer = build_optimizer(model, optim)
+        optimizer = _build_staged(name, model, optim) if optim.STAGED_LR else build_optimizer(model, optim)
     except UserError:
         raise
     except (TypeError, ValueError) as error:
         raise UserError(f"The optimizer {optim.NAME} cannot be built from OPTIM.*: {error}.") from error
     return optimizer, build_schedule(optimizer, optim)
+
+
+def _build_staged(name: str, model: nn.Module, optim: CfgNode) -> Any:
+    """Build the optimizer of OPTIM.STAGED_LR from groups of our own, and say the rates."""
+    groups = parameter_groups(model, optim, name)
+    for group in groups:
+        count = sum(parameter.numel() for parameter in group["params"])
+        print(f"OPTIM.STAGED_LR is True: {count:,} parameters of {name} learn at {group['lr']:g}")
+    plain = optim.clone()
+    plain.defrost()
+    plain.STAGED_LR = False  # else Dassl makes groups of its own
+    return build_optimizer(groups, plain)
 
 
 def step(optimizers: Iterable[Any], scaler: Any | None) -> None:

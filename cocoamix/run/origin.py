@@ -30,6 +30,16 @@ def check_trainer(origin: Mapping[str, Any], trainer: str, path: Path) -> None:
         raise UserError(f"{path} was trained by {then}, but this run's trainer is {now}. Use --trainer {then}.")
 
 
+def refuse_untrained(origin: Mapping[str, Any], path: Path) -> None:
+    """Refuse a checkpoint from before OPTIM.STAGED_LR trained every parameter: it may hold what the run began with."""
+    staged = (origin.get("settings") or {}).get("OPTIM.STAGED_LR")
+    if staged and "staged_lr" not in (origin.get("protocol") or {}):
+        raise UserError(
+            f"{path} was trained with OPTIM.STAGED_LR True by an earlier version, which left parameters out of the "
+            "optimizer. Train it again."
+        )
+
+
 def check_weights(
     origin: Mapping[str, Any],
     now: Mapping[str, Any],

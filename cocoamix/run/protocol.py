@@ -121,6 +121,20 @@ def describe_protocol(cfg: CfgNode, clip: AnyCLIP, dataset: Any, templates: Iter
     return {**told, "images": "upright by EXIF, more than 8 bits scaled"} if upright else told
 
 
+def staged_rates(optim: CfgNode) -> dict[str, Any]:
+    """Return what OPTIM.STAGED_LR makes of the learning rates.
+
+    In the protocol it tells runs that trained with them from those of earlier versions, which left parameters out.
+    """
+    return {"new_layers": plain(optim.NEW_LAYERS), "base_lr_mult": optim.BASE_LR_MULT}
+
+
+def take_rates(protocol: dict[str, Any], then: Mapping[str, Any]) -> None:
+    """Let a protocol tell the learning rates of the run that a checkpoint is of. then: that run's protocol."""
+    protocol.pop("staged_lr", None)
+    protocol.update({key: value for key, value in then.items() if key == "staged_lr"})
+
+
 def fingerprint(protocol: Mapping[str, Any]) -> str:
     """Hash a protocol without what differs from seed to seed by design."""
     return digest({**protocol, "splits": {"test": protocol["splits"]["test"]}})

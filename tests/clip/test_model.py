@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from cocoamix import compat
 from cocoamix.clip import load_clip, templates, tokenize
 from cocoamix.clip.backbones import BACKBONES, Sizes, fetch_weights
-from cocoamix.clip.model import build_openai
+from cocoamix.clip.openai import build_openai
 from cocoamix.errors import UserError
 
 TEXTS = ["a photo of a cat.", "a centered satellite photo of Herbaceous Vegetation Land.", "dog", "naïve café №5"]

@@ -17,7 +17,8 @@ import torch.nn.functional as F
 from cocoamix import shapes
 from cocoamix.clip import load_clip, tiny, tokenize
 from cocoamix.clip.backbones import ASSETS, BACKBONES
-from cocoamix.clip.model import _build_open_clip, build_openai
+from cocoamix.clip.model import _build_open_clip
+from cocoamix.clip.openai import build_openai
 from cocoamix.clip.weights import read_weights
 from cocoamix.coa.out_classes import make_outclasses
 from tests.conftest import ROOT

@@ -67,10 +67,22 @@ def test_every_group_keeps_its_rate(keys: dict[str, Any]) -> None:
     assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([0.0002, 0.002])
 
 
+class Learner(nn.Module):
+    """A module with a parameter of its own beside those of its children."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.context, self.body, self.head = nn.Parameter(torch.zeros(3)), nn.Linear(2, 2), nn.Linear(2, 1)
+
+
 @only_ours
-def test_staged_rates_are_refused() -> None:
-    with pytest.raises(REFUSALS, match=r"OPTIM\.STAGED_LR is True.*staged learning rates"):
-        build_optimizer(nn.Linear(2, 1), settings(STAGED_LR=True))
+def test_staged_rates_are_of_all_parameters() -> None:
+    """Dassl's own groups lack what is not in a child."""
+    model = Learner()
+    base, new = build_optimizer(model, settings(STAGED_LR=True, NEW_LAYERS=["head"])).param_groups
+    assert (base["lr"], new["lr"]) == (pytest.approx(0.0002), 0.002)
+    assert [p.shape for p in base["params"]] == [p.shape for p in (model.context, *model.body.parameters())]
+    assert all(one is other for one, other in zip(new["params"], model.head.parameters(), strict=True))
 
 
 @pytest.mark.parametrize(

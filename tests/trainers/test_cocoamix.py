@@ -274,7 +274,7 @@ def test_kinds_of_out_classes(run: Runner, kind: str) -> None:
 def test_several_backbones(run: Runner, tmp_path: Path) -> None:
     """Two models have a context each, and two weights in all."""
     from cocoamix.clip.backbones import BACKBONES
-    from cocoamix.clip.model import build_openai
+    from cocoamix.clip.openai import build_openai
 
     torch.manual_seed(7)
     torch.save(build_openai(BACKBONES["tiny"].sizes).state_dict(), tmp_path / "other.pt")

@@ -194,3 +194,59 @@ def test_a_trainer_may_register_with_an_optimizer_of_its_own(run: Runner, monkey
     own = run(*BASE, name="own")
     assert own.status == 0
     assert torch.equal(context(own.folder), context(whole.folder))
+
+
+STAGED = ["OPTIM.STAGED_LR", "True", "OPTIM.NEW_LAYERS", "['linear_probe','film']", "OPTIM.BASE_LR_MULT"]
+
+
+def test_staged_rates_train_the_context(run: Runner) -> None:
+    """As DePT's train.py sets them, where all of Dassl's own groups are empty."""
+    plain, staged = run(*BASE), run(*BASE, *STAGED, "1.0", name="staged")
+    assert staged.status == 0
+    assert "OPTIM.STAGED_LR is True: 512 parameters of prompt_learner learn at 0.02" in staged.output
+    assert torch.equal(context(staged.folder), context(plain.folder))
+    assert staged.results["fingerprint"] != plain.results["fingerprint"]
+    slower = run(*BASE, *STAGED, "0.5", name="slower")
+    assert not torch.equal(context(slower.folder), context(plain.folder))
+    assert slower.results["fingerprint"] != staged.results["fingerprint"]
+    # An evaluation tells the rates that the checkpoint was trained with.
+    again = run("--eval-only", "--model-dir", str(staged.folder), *BASE, name="again")
+    assert again.results["fingerprint"] == staged.results["fingerprint"]
+    other = run("--eval-only", "--model-dir", str(plain.folder), *BASE, *STAGED, "0.5", name="other")
+    assert other.results["fingerprint"] == plain.results["fingerprint"]
+
+
+def test_a_checkpoint_of_empty_groups_is_refused(run: Runner) -> None:
+    """What an earlier version wrote under Dassl: the setting, and no word of the rates in the protocol."""
+    trained = run(*BASE, *STAGED, "1.0")
+    path = trained.folder / "prompt_learner" / "model.pth.tar-4"
+    content = checkpoints.load(path)
+    del content["cocoamix"]["protocol"]["staged_lr"]
+    checkpoints.save(path, content)
+    loaded = run("--eval-only", "--model-dir", str(trained.folder), *BASE, *STAGED, "1.0", name="again")
+    assert loaded.status == 2
+    assert "trained with OPTIM.STAGED_LR True by an earlier version" in loaded.output
+
+
+@pytest.mark.parametrize("fault", ["left out", "idle"])
+def test_a_training_that_trains_nothing_is_refused(run: Runner, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
+    from cocoamix.run import optimisation
+
+    class Idle(torch.optim.SGD):
+        def step(self, *_: object) -> None:  # type: ignore[override]
+            pass
+
+    def build(model: torch.nn.Module, optim: object) -> torch.optim.Optimizer:
+        if fault == "left out":
+            return torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.02)
+        return Idle(model.parameters(), lr=0.02)
+
+    monkeypatch.setattr(optimisation, "build_optimizer", build)
+    done = run(*BASE)
+    assert done.status == 2
+    wanted = (
+        "prompt_learner.ctx would not be trained" if fault == "left out" else "prompt_learner is after epoch 1 what"
+    )
+    assert wanted in done.output
+    assert not (done.folder / "results.json").exists()
+    assert not list(done.folder.glob("prompt_learner/model*"))

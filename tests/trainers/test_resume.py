@@ -226,7 +226,7 @@ def test_class_sampler_resumes_too(run: Runner, monkeypatch: pytest.MonkeyPatch)
 
 def test_same_weights_elsewhere_are_the_same_run(run: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from cocoamix.clip.backbones import BACKBONES
-    from cocoamix.clip.model import build_openai
+    from cocoamix.clip.openai import build_openai
 
     torch.save(build_openai(BACKBONES["tiny"].sizes).state_dict(), tmp_path / "a.pt")
     (tmp_path / "b.pt").write_bytes((tmp_path / "a.pt").read_bytes())

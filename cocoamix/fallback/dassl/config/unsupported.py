@@ -29,9 +29,6 @@ UNSUPPORTED = {
     "DATALOADER.TRAIN_U.BATCH_SIZE": "training on unlabelled images",
     "DATALOADER.TRAIN_U.N_DOMAIN": "training on unlabelled images",
     "DATALOADER.TRAIN_U.N_INS": "training on unlabelled images",
-    "OPTIM.STAGED_LR": "staged learning rates",
-    "OPTIM.NEW_LAYERS": "staged learning rates",
-    "OPTIM.BASE_LR_MULT": "staged learning rates",
     "TRAIN.COUNT_ITER": "training on unlabelled images",
 }
 
@@ -39,7 +36,7 @@ UNSUPPORTED = {
 def refuse_unsupported(node: CfgNode, path: str = "") -> None:
     """Refuse a key of UNSUPPORTED that is not at its default.
 
-    path: the node's place in the configuration, such as "OPTIM."; empty for a whole configuration.
+    path: the node's place in the configuration, such as "INPUT."; empty for a whole configuration.
     """
     for key, feature in UNSUPPORTED.items():
         if not key.startswith(path):
@@ -53,5 +50,4 @@ def refuse_unsupported(node: CfgNode, path: str = "") -> None:
 
 
 def _value(node: CfgNode, key: str) -> Any:
-    value = reduce(getitem, key.split("."), node)
-    return tuple(value) if isinstance(value, list) else value  # () and [] are the same setting
+    return reduce(getitem, key.split("."), node)

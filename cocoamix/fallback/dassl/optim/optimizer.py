@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from dassl.config import refuse_unsupported
 from dassl.utils import check_availability
 from torch import nn
 from yacs.config import CfgNode
+
+from cocoamix.run.parameter_groups import parameter_groups
 
 AVAI_OPTIMS = ["adam", "amsgrad", "sgd", "rmsprop", "radam", "adamw"]
 
@@ -17,8 +18,11 @@ AVAI_OPTIMS = ["adam", "amsgrad", "sgd", "rmsprop", "radam", "adamw"]
 def build_optimizer(model: nn.Module | Iterable[Any], optim_cfg: CfgNode) -> torch.optim.Optimizer:
     """Build the optimizer of a model, or of an iterable of parameters."""
     check_availability(optim_cfg.NAME, AVAI_OPTIMS, "OPTIM.NAME")
-    refuse_unsupported(optim_cfg, "OPTIM.")
-    params = model.parameters() if isinstance(model, nn.Module) else model
+    params: Iterable[Any]
+    if not isinstance(model, nn.Module):
+        params = model
+    else:
+        params = parameter_groups(model, optim_cfg) if optim_cfg.STAGED_LR else model.parameters()
     common = {"lr": optim_cfg.LR, "weight_decay": optim_cfg.WEIGHT_DECAY}
     betas = (optim_cfg.ADAM_BETA1, optim_cfg.ADAM_BETA2)
     if optim_cfg.NAME == "sgd":

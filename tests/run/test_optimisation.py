@@ -1,0 +1,134 @@
+"""Optimizers that have every parameter, at the rate that the configuration says, and steps that must move something."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from dassl.config import get_cfg_default
+from torch import Tensor, nn
+from yacs.config import CfgNode
+
+from cocoamix.errors import UserError
+from cocoamix.run.movement import FirstMoves
+from cocoamix.run.optimisation import make_optimizer
+from cocoamix.run.parameter_groups import refuse_left_out
+
+
+class Learner(nn.Module):
+    """Like a prompt learner: a parameter of its own, and a child."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ctx = nn.Parameter(torch.ones(4, 3))
+        self.meta_net = nn.Linear(3, 3)
+
+
+def settings(**keys: Any) -> CfgNode:
+    optim = get_cfg_default().OPTIM
+    for key, value in {"NAME": "sgd", "LR": 0.002, "MAX_EPOCH": 4, **keys}.items():
+        optim[key] = value
+    return optim
+
+
+@pytest.mark.parametrize(
+    ("keys", "rates"),
+    [
+        ({"STAGED_LR": False}, {"ctx": 0.002, "meta_net": 0.002}),
+        ({"NEW_LAYERS": ("linear_probe", "film"), "BASE_LR_MULT": 1.0}, {"ctx": 0.002, "meta_net": 0.002}),  # DePT's
+        ({"NEW_LAYERS": ("meta_net",)}, {"ctx": 0.0002, "meta_net": 0.002}),
+        ({"NEW_LAYERS": ("prompt_learner",)}, {"ctx": 0.002, "meta_net": 0.002}),
+        ({}, {"ctx": 0.0002, "meta_net": 0.0002}),
+    ],
+)
+@pytest.mark.parametrize("name", ["sgd", "adam", "amsgrad", "rmsprop", "radam", "adamw"])
+def test_staged_rates_are_of_every_parameter(keys: dict[str, Any], rates: dict[str, float], name: str) -> None:
+    model = Learner()
+    optimizer, schedule = make_optimizer("prompt_learner", model, settings(**{"STAGED_LR": True, **keys, "NAME": name}))
+    found = {id(p): group["lr"] for group in optimizer.param_groups for p in group["params"]}
+    for key, parameter in model.named_parameters():
+        assert found.pop(id(parameter)) == pytest.approx(rates[key.partition(".")[0]])
+    assert not found
+    assert all(group["params"] for group in optimizer.param_groups)
+    optimizer.step()
+    schedule.step()
+
+
+def test_a_parameter_in_no_group_is_refused() -> None:
+    model = Learner()
+    optimizer = torch.optim.SGD(model.meta_net.parameters(), lr=0.1)
+    for engine in (optimizer, None):
+        with pytest.raises(UserError, match=r"^prompt_learner\.ctx would not be trained"):
+            refuse_left_out("prompt_learner", model, engine)
+    model.ctx.requires_grad_(False)
+    refuse_left_out("prompt_learner", model, optimizer)
+    model.requires_grad_(False)
+    refuse_left_out("prompt_learner", model, None)
+
+
+class Idle(torch.optim.SGD):
+    """An optimizer whose steps do nothing."""
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        pass
+
+
+def take_steps(
+    model: Learner, optimizer: torch.optim.Optimizer, gradient: Tensor | None, moves: FirstMoves | None = None
+) -> FirstMoves:
+    """Take two steps of an epoch with a gradient of the context alone."""
+    moves = moves or FirstMoves()
+    for _ in range(2):
+        optimizer.zero_grad()
+        model.ctx.grad = None if gradient is None else gradient.clone()
+        moves.before_step({"prompt_learner": model}, {"prompt_learner": optimizer})
+        optimizer.step()
+        moves.after_step({"prompt_learner": model}, {"prompt_learner": optimizer})
+    return moves
+
+
+GRADIENT = torch.full((4, 3), 0.01)
+
+
+def test_an_epoch_that_moves_nothing_is_refused() -> None:
+    model = Learner()
+    moves = take_steps(model, Idle(model.parameters(), lr=0.002), GRADIENT)
+    with pytest.raises(UserError, match=r"prompt_learner is after epoch 1 what it was .* learning rate of 0\.002"):
+        moves.refuse_stuck(1)
+
+
+@pytest.mark.parametrize("name", ["sgd", "adam", "amsgrad", "rmsprop", "radam", "adamw"])
+@pytest.mark.parametrize("rate", [0.002, 1e-5])  # 1e-5 is the usual warm-up
+@pytest.mark.parametrize("size", [1e-6, 0.01, 1e4])
+def test_steps_that_move_pass(name: str, rate: float, size: float) -> None:
+    model = Learner()
+    with torch.no_grad():
+        model.ctx.mul_(0.02)
+    optimizer, _ = make_optimizer("prompt_learner", model, settings(NAME=name, LR=rate, WEIGHT_DECAY=0.0))
+    take_steps(model, optimizer, GRADIENT / 0.01 * size).refuse_stuck(1)
+
+
+@pytest.mark.parametrize(
+    ("rate", "gradient"),
+    [
+        (0.0, GRADIENT),  # a rate of 0 by choice, or in a linear warm-up
+        (0.002, torch.zeros(4, 3)),  # a loss of 0
+        (0.002, torch.full((4, 3), torch.inf)),  # a loss scaler leaves the step out
+        (1e-5, torch.full((4, 3), 1e-12)),  # too small a change for the parameter's precision
+        (0.002, None),  # a model that another stage trains
+    ],
+)
+def test_an_epoch_without_a_reason_to_move_passes(rate: float, gradient: Tensor | None) -> None:
+    model = Learner()
+    take_steps(model, Idle(model.parameters(), lr=rate), gradient).refuse_stuck(1)
+
+
+def test_a_step_that_is_left_out_is_made_up_for_later() -> None:
+    model = Learner()
+    optimizer = Idle(model.parameters(), lr=0.002)
+    moves = take_steps(model, optimizer, GRADIENT)
+    start = copy.deepcopy(model.state_dict())
+    take_steps(model, torch.optim.SGD(model.parameters(), lr=0.002), GRADIENT, moves).refuse_stuck(1)
+    assert not torch.equal(start["ctx"], model.ctx)
