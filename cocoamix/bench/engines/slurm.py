@@ -19,12 +19,13 @@ from typing import Any
 
 from tqdm import tqdm
 
-from cocoamix.bench.ledger import Ledger, read_results, read_stamp
+from cocoamix.bench.comparison import Settings
+from cocoamix.bench.ledger import FINISHED, Ledger
 from cocoamix.bench.runs import Run
 from cocoamix.bench.view import View
 from cocoamix.errors import UserError
 
-from .process import DONE, FAILED, LEFT_OUT, Outcome, Process
+from .process import DONE, FAILED, LEFT_OUT, Outcome, Process, begin, finished
 from .signals import interrupted_by_signals
 from .slurm_queue import UNKNOWN, Watch, ask, cancel
 
@@ -68,10 +69,7 @@ class Chain:
 
     def done_before(self, run: Run) -> Outcome | None:
         """Return the outcome of a run that this job finished before it was requeued."""
-        results, seconds = read_results(run.folder), read_stamp(run.folder).get("seconds")
-        if results is None or not isinstance(seconds, (int, float)) or not self.ledger.is_stamped(run):
-            return None
-        return Outcome(run, DONE, seconds=seconds, accuracy=results.metrics["accuracy"])
+        return finished(run) if self.ledger.state(run).kind == FINISHED else None
 
     def _do(self, run: Run, lost: dict[Path, str]) -> Outcome:
         needed = [lost[folder] for folder in run.needs if folder in lost]
@@ -81,8 +79,11 @@ class Chain:
             self._leave()
         print(f"{run.name}: {run.folder}", flush=True)
         try:
-            self._process = Process(run, self.command, self.ledger, {"OMP_NUM_THREADS": str(self.threads)})
-            outcome = self._process.wait()
+            begun = begin(run, self.command, self.ledger, {"OMP_NUM_THREADS": str(self.threads)})
+            if isinstance(begun, Outcome):
+                return begun
+            self._process = begun
+            outcome = begun.wait()
             if outcome.status != DONE:
                 time.sleep(_SETTLE)
                 if self._ending:
@@ -160,7 +161,7 @@ def run_slurm(
     """
     cluster = options.get("cluster", "slurm")
     executor = _executor(options, folder)
-    bare = Ledger(ledger.disposable)  # a node need not compare settings, and functions do not travel
+    bare = Ledger(ledger.disposable, _compared_before, ledger.fresh)
     work = _still_queued(runs, folder.parent) if cluster == "slurm" else []
     taken = {run.folder for _, chain in work for run in chain.runs}
     left = [run for run in runs if run.folder not in taken]
@@ -175,6 +176,11 @@ def run_slurm(
             work += list(zip(jobs, new, strict=True))
         sys.stdout.flush()
         return _watch(work, {run.folder for run in runs}, view, cluster)
+
+
+def _compared_before(run: Run) -> Settings:
+    """Stand for the settings of a run on a node, where they are not compared again."""
+    return {}
 
 
 def _submit(executor: Any, work: Sequence[Chain]) -> list[Any]:
