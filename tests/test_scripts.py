@@ -162,3 +162,10 @@ def test_results_are_compared_with_what_train_py_would_get(tmp_path: Path, statu
 def test_usage(script: str) -> None:
     done = subprocess.run(["bash", str(ROOT / "scripts" / "cocoamix" / script)], capture_output=True, text=True)
     assert (done.returncode, f"usage: {script}" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("script", sorted((ROOT / "scripts").rglob("*.sh")), ids=lambda path: path.name)
+def test_names_of_temporary_files_cannot_be_foreseen(script: Path) -> None:
+    """Another user of the machine could put a link there."""
+    text = script.read_text(encoding="utf-8")
+    assert not re.search(r"TMPDIR|/tmp\b|\$\$", text)

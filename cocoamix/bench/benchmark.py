@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 import time
+import uuid
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -141,7 +142,7 @@ def _engine(plan: Plan, how: How, judged: Judged, view: View) -> list[Outcome]:
         return run_local(judged.due, command, judged.ledger, slots, view, judged.finished, warm=not how.train)
     from .engines.slurm import run_slurm
 
-    folder = plan.output / "slurm" / f"{plan.name}-{time.strftime('%Y-%m-%d-%H-%M-%S')}"
+    folder = plan.output / "slurm" / f"{plan.name}-{time.strftime('%Y-%m-%d-%H-%M-%S')}-{uuid.uuid4().hex[:6]}"
     return run_slurm(judged.due, command, judged.ledger, _cluster_options(how), folder, view)
 
 
