@@ -68,13 +68,15 @@ use_given_python() {
     [ -n "$missing" ] || return 0
     say "Installing into the environment of $PYTHON what it lacks:" $missing
     # Its torch and torchvision are held where they are.
-    "$PYTHON" scripts/missing_packages.py --hold >"${TMPDIR:-/tmp}/cocoamix-hold.$$"
+    local hold
+    hold=$(mktemp) || fail "no temporary file can be made."
+    "$PYTHON" scripts/missing_packages.py --hold >"$hold"
     # shellcheck disable=SC2086  # a list of names
-    if ! "$PYTHON" -m pip install --quiet --disable-pip-version-check -c "${TMPDIR:-/tmp}/cocoamix-hold.$$" $missing; then
-        rm -f "${TMPDIR:-/tmp}/cocoamix-hold.$$"
+    if ! "$PYTHON" -m pip install --quiet --disable-pip-version-check -c "$hold" $missing; then
+        rm -f "$hold"
         fail "the installation failed, as pip says above."
     fi
-    rm -f "${TMPDIR:-/tmp}/cocoamix-hold.$$"
+    rm -f "$hold"
 }
 
 prepare() {

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -131,7 +132,40 @@ def test_comparison_ends_with_a_report(tmp_path: Path) -> None:
     assert last[:4] == ["-m", "cocoamix", "report", "output/fscil/warm_cool"]
 
 
+@pytest.mark.parametrize(("status", "trains"), [(0, False), (1, True), (2, False)])
+def test_results_are_compared_with_what_train_py_would_get(tmp_path: Path, status: int, trains: bool) -> None:
+    """In a copy of the scripts, so that nothing is written to the tree."""
+    shutil.copytree(ROOT / "scripts" / "cocoamix", tmp_path / "scripts" / "cocoamix")
+    folder = tmp_path / "output/base2new/train_base/dtd/shots_4/CoCoAMix/vit_b16_ep50/seed1"
+    folder.mkdir(parents=True)
+    (folder / "results.json").write_text("{}")
+    stand_in = tmp_path / "python"
+    stand_in.write_text(f'#!/bin/sh\nprintf "%s\\037" "$@"\nprintf "\\n"\n[ "$1" = train.py ] || exit {status}\n')
+    stand_in.chmod(0o755)
+    done = subprocess.run(
+        ["bash", "scripts/cocoamix/base2new_train.sh", "dtd", "1", "OPTIM.LR", "a b"],
+        cwd=tmp_path,
+        env={**{key: value for key, value in os.environ.items() if key not in OURS}, "PYTHON": str(stand_in)},
+        capture_output=True,
+        text=True,
+    )
+    asked, *trained = [line.split("\x1f")[:-1] for line in done.stdout.splitlines() if "\x1f" in line]
+    output = str(folder.relative_to(tmp_path))
+    assert asked[:3] == ["-m", "cocoamix.bench.finished", output]
+    assert parse_arguments(asked[3:]).output_dir == output
+    assert asked[-2:] == ["OPTIM.LR", "a b"]
+    assert trained == ([["train.py", *asked[3:]]] if trains else [])
+    assert done.returncode == (2 if status == 2 else 0)
+
+
 @pytest.mark.parametrize("script", ["base2new_train.sh", "base2new_test.sh", "xd_train.sh", "xd_test.sh", "fscil.sh"])
 def test_usage(script: str) -> None:
     done = subprocess.run(["bash", str(ROOT / "scripts" / "cocoamix" / script)], capture_output=True, text=True)
     assert (done.returncode, f"usage: {script}" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("script", sorted((ROOT / "scripts").rglob("*.sh")), ids=lambda path: path.name)
+def test_names_of_temporary_files_cannot_be_foreseen(script: Path) -> None:
+    """Another user of the machine could put a link there."""
+    text = script.read_text(encoding="utf-8")
+    assert not re.search(r"TMPDIR|/tmp\b|\$\$", text)

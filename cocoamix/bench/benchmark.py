@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import shlex
-import shutil
 import sys
 import time
+import uuid
 from dataclasses import dataclass, field
+from typing import Any
 
 from cocoamix.errors import check_choice
 
+from .data_there import check_data
 from .engines import ENGINES
 from .engines.local import find_slots, run_local
-from .engines.process import CONSOLE, DONE, FAILED, Outcome
-from .ledger import DUE, FINISHED, IN_THE_WAY, Ledger, load_results, plan_settings, read_stamp
+from .engines.process import DONE, ELSEWHERE, FAILED, Outcome
+from .ledger import DUE, FINISHED, IN_THE_WAY, Ledger, load_results, plan_settings
 from .plan import Plan
 from .runs import Run, expand, select, train_command
+from .stamp import CONSOLE, read_stamp, seconds_of
 from .view import Pace, View, duration
 
 
@@ -50,7 +53,9 @@ class Summary:
 
 
 @dataclass
-class _Judged:
+class Judged:
+    """A plan that has been checked: what is finished, what is due, and what cannot be made."""
+
     runs: list[Run]
     ledger: Ledger
     finished: list[Run]
@@ -58,24 +63,24 @@ class _Judged:
     blocked: list[Outcome]
 
 
-def _judge(plan: Plan, how: How) -> _Judged:
-    """Expand a plan, check every configuration that it uses, and find out what is finished."""
+def judge(plan: Plan, how: How) -> Judged:
+    """Expand a plan, check the configuration of every run, and find out what is finished. Nothing is touched."""
+    check_choice("--engine", how.engine, ENGINES)
     runs = select(expand(plan), how.only)
-    # Another tree's train.py may know other keys; what is disposable is compared by its files.
-    settings = None if how.train or plan.disposable else plan_settings()
+    settings = None if how.train else plan_settings()  # another tree's train.py may know other keys
     if settings is not None:
-        for run in {(run.method, run.dataset, run.subset): run for run in reversed(runs)}.values():
+        for run in runs:
             settings(run)  # a mistake is told now, not after hours
-    ledger = Ledger(plan.disposable, settings)
+    ledger = Ledger(plan.disposable, settings, time.time() if how.fresh else None)
     states = ledger.judge(runs)
     by_kind = {kind: [run for run in runs if states[run.folder].kind == kind] for kind in (FINISHED, DUE, IN_THE_WAY)}
     blocked = [Outcome(run, FAILED, states[run.folder].reason) for run in by_kind[IN_THE_WAY]]
-    return _Judged(runs, ledger, by_kind[FINISHED], by_kind[DUE], blocked)
+    return Judged(runs, ledger, by_kind[FINISHED], by_kind[DUE], blocked)
 
 
 def print_commands(plan: Plan, how: How) -> None:
     """Print the command lines of the runs that are due, each after those that it needs."""
-    judged = _judge(plan, how)
+    judged = judge(plan, how)
     print(f"# {plan.name}: {len(judged.due)} of {len(judged.runs)} runs are due, {len(judged.finished)} finished")
     for outcome in judged.blocked:
         print(f"# {outcome.run.name}: {outcome.reason}")
@@ -83,26 +88,38 @@ def print_commands(plan: Plan, how: How) -> None:
         print(f"\n# {run.name}\n{shlex.join([*train_command(how.train), *run.arguments])}")
 
 
-def run_plan(plan: Plan, how: How | None = None) -> Summary:
-    """Do what is due of a plan and return what came of it. KeyboardInterrupt comes after all processes have ended."""
+def check(plan: Plan, how: How) -> Judged:
+    """Judge a plan, and check how it is to be done and that the data of what is due are there. Nothing is touched."""
+    find_slots(how.jobs, how.gpus)
+    if how.engine != "local":
+        _cluster_options(how)
+    judged = judge(plan, how)
+    if not how.train:
+        check_data(judged.due)
+    return judged
+
+
+def run_plan(plan: Plan, how: How | None = None, judged: Judged | None = None) -> Summary:
+    """Do what is due of a plan and return what came of it. KeyboardInterrupt comes after all processes have ended.
+
+    judged: what `check` returned, if it was called before.
+    """
     how = how or How()
-    check_choice("--engine", how.engine, ENGINES)
-    judged = _judge(plan, how)
-    if how.fresh:  # after a look at the whole plan, so that a mistake in it deletes nothing
-        for run in judged.runs:
-            shutil.rmtree(run.folder, ignore_errors=True)
-        judged = _judge(plan, how)
+    judged = judged or check(plan, how)
     summary = Summary(judged.runs, judged.finished, judged.blocked)
     slots = find_slots(how.jobs, how.gpus)
     if judged.due:
         told = f", {slots.describe()}" if how.engine == "local" else ""
         print(f"{plan.name}: {len(judged.due)} of {len(judged.runs)} runs are due{told}", flush=True)
-    for run in judged.due:
-        judged.ledger.prepare(run)
+    again = [why for run in judged.due if (why := judged.ledger.why_deleted(run))]
+    if again:
+        print(
+            f"{len(again)} of them are made again ({again[0]}). Each deletes its own folder when it begins.", flush=True
+        )
     pace = Pace()
     for run in judged.finished:
-        seconds = read_stamp(run.folder).get("seconds")
-        if isinstance(seconds, (int, float)):
+        seconds = seconds_of(read_stamp(run.folder))
+        if seconds is not None:
             pace.record(run, seconds)
     view = View(judged.due, pace, slots.jobs)
     try:
@@ -118,26 +135,33 @@ def run_plan(plan: Plan, how: How | None = None) -> Summary:
     return summary
 
 
-def _engine(plan: Plan, how: How, judged: _Judged, view: View) -> list[Outcome]:
+def _engine(plan: Plan, how: How, judged: Judged, view: View) -> list[Outcome]:
     command = train_command(how.train)
     if how.engine == "local":
         slots = find_slots(how.jobs, how.gpus)
         return run_local(judged.due, command, judged.ledger, slots, view, judged.finished, warm=not how.train)
-    from .engines.slurm import read_options, run_slurm
+    from .engines.slurm import run_slurm
+
+    folder = plan.output / "slurm" / f"{plan.name}-{time.strftime('%Y-%m-%d-%H-%M-%S')}-{uuid.uuid4().hex[:6]}"
+    return run_slurm(judged.due, command, judged.ledger, _cluster_options(how), folder, view)
+
+
+def _cluster_options(how: How) -> dict[str, Any]:
+    from .engines.slurm import read_options
 
     options = read_options(how.slurm)
-    if how.jobs is not None:
-        options["array_parallelism"] = how.jobs
-    folder = plan.output / "slurm" / f"{plan.name}-{time.strftime('%Y-%m-%d-%H-%M-%S')}"
-    return run_slurm(judged.due, command, judged.ledger, options, folder, view)
+    return options if how.jobs is None else {**options, "array_parallelism": how.jobs}
 
 
 def tell(plan: Plan, summary: Summary, seconds: float) -> None:
     """Say what was done, and list what failed with the reason."""
-    done = sum(outcome.status == DONE for outcome in summary.outcomes)
-    before = f", {len(summary.finished)} were finished before" if summary.finished else ""
-    failed = f", {len(summary.failures)} are missing" if summary.failures else ""
-    print(f"\n{plan.name}: {done} runs done in {duration(seconds)}{before}{failed}. They are below {plan.output}.")
+    done = [outcome for outcome in summary.outcomes if outcome.status == DONE]
+    others = sum(outcome.reason == ELSEWHERE for outcome in done)
+    told = f"{len(done) - others} runs done in {duration(seconds)}"
+    told += f", {others} {ELSEWHERE}" if others else ""
+    told += f", {len(summary.finished)} were finished before" if summary.finished else ""
+    told += f", {len(summary.failures)} are missing" if summary.failures else ""
+    print(f"\n{plan.name}: {told}. They are below {plan.output}.")
     list_missing(summary)
 
 

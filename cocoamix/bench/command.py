@@ -17,6 +17,7 @@ from cocoamix.parser import Parser
 
 from . import __doc__ as about
 from .engines import ENGINES
+from .output_folder import folder_for
 from .plan import Plan, describe, load_plan, override, shipped
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar=("KEY", "VALUE"),
-        help="change the configuration of all runs, whatever the plan sets",
+        help="change the configuration of all runs, whatever the plan sets; a shipped plan then has another output",
     )
     run.add_argument("-j", "--jobs", type=int, metavar="N", help="runs at a time (default: one per GPU, or per core)")
     run.add_argument("--gpus", metavar="LIST", help="GPUs to use, such as 0,1; none for cores alone (default: all)")
@@ -58,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     run.add_argument("--train", metavar="COMMAND", help="command that does one run (default: this project's train.py)")
     run.add_argument("--dry-run", action="store_true", help="print the commands of the runs that are due")
-    run.add_argument("--fresh", action="store_true", help="delete the results of these runs, and do them again")
+    run.add_argument("--fresh", action="store_true", help="do these runs again; each deletes its folder when it begins")
     run.add_argument("--no-report", action="store_true", help="neither print nor write tables and figures at the end")
 
 
@@ -66,8 +67,10 @@ def read_plan(args: argparse.Namespace) -> Plan:
     """Return the plan that the arguments name, changed by them."""
     plan = load_plan(args.plan, args.methods, args.datasets, args.seeds)
     root = args.root or plan.root or os.environ.get("DATA", "")
-    output = Path(args.output).expanduser() if args.output else plan.output
     plan = override(plan, tuple((key, value) for key, value in args.set))
+    output = Path(args.output).expanduser() if args.output else plan.output
+    if not args.output and args.plan in shipped():  # whose folder is for the settings that are shipped
+        output = folder_for(plan.output, plan.overrides)
     return replace(plan, root=str(Path(root).expanduser()) if root else "", output=output)
 
 
@@ -94,15 +97,19 @@ def run(args: argparse.Namespace) -> int:
         list_plans()
         return 0
     from . import tables
-    from .benchmark import print_commands, run_plan, tell
+    from .benchmark import check, print_commands, run_plan, tell
 
     plan, how = read_plan(args), read_how(args)
+    if args.set and not args.output:
+        print(f"{'# ' * args.dry_run}The runs go to {plan.output}; --output chooses another folder.", flush=True)
     if args.dry_run:
         print_commands(plan, how)
         return 0
     start = time.monotonic()
-    tables.clear(plan)
-    summary = run_plan(plan, how)
+    judged = check(plan, how)  # all of it, before any file is touched
+    if judged.due:
+        tables.clear(plan)
+    summary = run_plan(plan, how, judged)
     tell(plan, summary, time.monotonic() - start)
     if not args.no_report:
         tables.show(plan, summary)

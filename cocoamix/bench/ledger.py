@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import time
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,15 +13,13 @@ from typing import Any
 from cocoamix.config import shipped
 from cocoamix.config.settings import flatten
 from cocoamix.errors import UserError
-from cocoamix.io.files import write_json
 from cocoamix.run.results import RESULTS, NewerResultsError, Results, ResultsError
 
+from .comparison import Settings, differing, settings_of_arguments
 from .runs import Run
+from .stamp import LOCKED, read_stamp, time_of, write_stamp
 
-STAMP = "bench.json"  # beside it: what the runner started, and how long it took
 FINISHED, DUE, IN_THE_WAY = "finished", "due", "in the way"
-
-Settings = Mapping[str, Any]  # dotted keys of a configuration
 
 
 @dataclass(frozen=True)
@@ -48,45 +46,33 @@ def read_results(folder: Path) -> Results | None:
         return None
 
 
-def read_stamp(folder: Path) -> dict[str, Any]:
-    """Return what the runner noted beside a run's results; nothing if it did not make them."""
-    try:
-        content = json.loads((folder / STAMP).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return content if isinstance(content, dict) else {}
-
-
-def write_stamp(run: Run, inputs: str, seconds: float | None = None) -> None:
-    """Note what a run is started with and, once it has ended well, how long it took."""
-    write_json(run.folder / STAMP, {"inputs": inputs, "arguments": list(run.arguments), "seconds": seconds})
-
-
 class Ledger:
     """Judges the runs of a plan.
 
-    disposable: results count only if they were made with the same arguments, configurations and code.
+    disposable: results count only if they were made by the same code.
     settings: gives the configuration that train.py will use for a run; None where that cannot be known, which is for
     the train.py of another tree: then the arguments are compared.
+    fresh: results count only if they are newer than this time, in seconds since 1970; None: of any time.
     """
 
-    def __init__(self, disposable: bool = False, settings: Callable[[Run], Settings] | None = None) -> None:
+    def __init__(
+        self,
+        disposable: bool = False,
+        settings: Callable[[Run], Settings] | None = None,
+        fresh: float | None = None,
+    ) -> None:
         self.disposable = disposable
         self.settings = settings
+        self.fresh = fresh
         self._code = hash_code() if disposable else ""
 
-    def inputs(self, run: Run) -> str:
-        """Hash what a run depends on: arguments, configurations and, for disposable results, the code."""
-        digest = hashlib.sha256("\0".join([*run.arguments, self._code]).encode())
-        for file in run.files:
-            digest.update(file.read_bytes())
-        return digest.hexdigest()
+    # ------------------------------------------------------------------ judging
 
     def judge(self, runs: Sequence[Run]) -> dict[Path, State]:
         """Return the state of each run by its folder. runs: each after those that it needs."""
         states: dict[Path, State] = {}
         for run in runs:
-            state = self._judge(run)
+            state = self.state(run)
             needed = [states[folder] for folder in run.needs]
             if any(one.kind == IN_THE_WAY for one in needed):
                 state = State(IN_THE_WAY, "a run that it needs cannot be made")
@@ -95,57 +81,125 @@ class Ledger:
             states[run.folder] = state
         return states
 
-    def _judge(self, run: Run) -> State:
+    def state(self, run: Run) -> State:
+        """Return the state of one run, whatever that of the runs that it needs."""
+        stamp = read_stamp(run.folder)
+        if self._is_too_old(stamp):
+            return State(DUE)
         try:
             results = load_results(run.folder)
         except NewerResultsError as error:  # somebody's work, though we cannot read it
             return State(IN_THE_WAY, str(error))
         except ResultsError:
             return State(DUE)
-        if self.disposable:
-            return State(FINISHED if self.is_stamped(run) else DUE)
-        differing = self._differing(run, results)
-        if not differing:
-            return State(DUE if _stopped_early(run, results) else FINISHED)
-        return State(
-            IN_THE_WAY,
-            f"{run.folder} holds results of other settings ({differing}). Move that folder away, or choose "
-            "another --output.",
-        )
+        other = self._differing(run, results, stamp)
+        if other:
+            return State(
+                IN_THE_WAY,
+                f"{run.folder} holds results of other settings ({other}). Choose another --output, move that folder "
+                "away, or delete it and do it again with --fresh.",
+            )
+        due = _stopped_early(run, results) or self._is_of_other_code(run, stamp) or _is_of_other_models(run, stamp)
+        return State(DUE if due else FINISHED)
 
-    def is_stamped(self, run: Run) -> bool:
-        """Say whether the runner began what is in the folder of a run, with the same inputs."""
-        return read_stamp(run.folder).get("inputs") == self.inputs(run)
+    def why_deleted(self, run: Run) -> str:
+        """Say why what is in the folder of a run that is due is deleted when the run begins; nothing if it is kept.
 
-    def _differing(self, run: Run, results: Results) -> str:
-        if self.settings is None:
-            stamp = read_stamp(run.folder)
-            return "" if not stamp or self.is_stamped(run) else "its arguments or configurations have changed"
-        now, then = self.settings(run), flatten(results.config)
-        # A key that one of them lacks is newer than the other's code: it says nothing.
-        pairs = [(key, then[key], value) for key, value in now.items() if key in then and then[key] != value]
-        shown = [f"{key} was {old!r} and is {new!r}" for key, old, new in pairs[:3]]
-        return "; ".join(shown + ["..."] * (len(pairs) > 3))
+        What other settings left unfinished is kept: train.py resumes from it, or refuses and names the settings.
+        """
+        if not what_is_deleted(run.folder):
+            return ""
+        stamp = read_stamp(run.folder)
+        if self._is_too_old(stamp):
+            return "--fresh"
+        finished = read_results(run.folder) is not None
+        if self._is_of_other_code(run, stamp) and (finished or self._has_inputs(run, stamp)):
+            return "made by other code"
+        return ""
 
-    def prepare(self, run: Run) -> None:
-        """Take results out of a folder whose run is to be made again, so that they are not taken for the new ones."""
+    def set_aside(self, run: Run) -> None:
+        """Take results out of a folder whose run begins again, so that they are not taken for the new ones."""
         path = run.folder / RESULTS
-        if path.exists() and self.disposable:
-            path.unlink()
-        elif path.exists():
+        if path.exists():
             path.rename(path.with_name(f"{RESULTS}-{time.strftime('%Y-%m-%d-%H-%M-%S')}-before"))
+
+    def _is_too_old(self, stamp: Mapping[str, Any]) -> bool:
+        return self.fresh is not None and time_of(stamp) < self.fresh
+
+    def _differing(self, run: Run, results: Results, stamp: Mapping[str, Any]) -> str:
+        if self.settings is not None:
+            return differing(self.settings(run), results, run.arguments)
+        return "" if not stamp or self._has_inputs(run, stamp) else "its arguments or configurations have changed"
+
+    # ------------------------------------------------------------------ stamps
+
+    def stamp_begin(self, run: Run) -> None:
+        """Note what a run is started with."""
+        content = {
+            "inputs": self.inputs(run, self._code),
+            "code": self._code,
+            "arguments": list(run.arguments),
+            "id": uuid.uuid4().hex[:12],  # of this start: an evaluation names that of the training that it loads
+            "models": _models(run),
+            "time": time.time(),
+            "seconds": None,
+        }
+        write_stamp(run.folder, content)
+
+    def stamp_end(self, run: Run, seconds: float) -> None:
+        """Note how long a run took that has ended well."""
+        write_stamp(run.folder, {**read_stamp(run.folder), "time": time.time(), "seconds": seconds})
+
+    def inputs(self, run: Run, code: str) -> str:
+        """Hash what a run depends on: arguments, configurations and, for disposable results, the code."""
+        digest = hashlib.sha256("\0".join([*run.arguments, code]).encode())
+        for file in run.files:
+            digest.update(file.read_bytes())
+        return digest.hexdigest()
+
+    def _has_inputs(self, run: Run, stamp: Mapping[str, Any]) -> bool:
+        """Say whether the runner began what is in a folder with the same arguments and configurations."""
+        if stamp.get("inputs") == self.inputs(run, str(stamp.get("code", self._code))):
+            return True
+        # Older stamps do not tell the code that is in their hash.
+        return self.disposable and "code" not in stamp and stamp.get("arguments") == list(run.arguments)
+
+    def _is_of_other_code(self, run: Run, stamp: Mapping[str, Any]) -> bool:
+        if not self.disposable or not stamp:
+            return False
+        if "code" in stamp:
+            return bool(stamp["code"] != self._code)
+        return bool(stamp.get("inputs") != self.inputs(run, self._code))
+
+
+def _models(run: Run) -> list[str | None]:
+    """Return the ids of the runs that a run needs."""
+    return [read_stamp(folder).get("id") for folder in run.needs]
+
+
+def _is_of_other_models(run: Run, stamp: Mapping[str, Any]) -> bool:
+    """Say whether a run that this one needs was started again after it. Stamps of older versions have no ids."""
+    now, then = _models(run), stamp.get("models")
+    before = then if isinstance(then, list) and len(then) == len(now) else [None] * len(now)
+    return any(one is not None and one != other for one, other in zip(now, before, strict=True))
+
+
+def what_is_deleted(folder: Path) -> list[Path]:
+    """Return what a run that is made again deletes in its folder: all but the files that processes lock."""
+    return [path for path in folder.iterdir() if path.name not in LOCKED] if folder.is_dir() else []
 
 
 def plan_settings() -> Callable[[Run], Settings]:
     """Return the function that tells the configuration of a run. Imports the trainers, which takes seconds."""
-    from cocoamix.run.protocol import settings_of
-    from cocoamix.train import parse_arguments, setup_cfg
+    found: dict[Path, Settings] = {}
 
     def tell(run: Run) -> Settings:
-        try:
-            return settings_of(setup_cfg(parse_arguments(run.arguments)))
-        except UserError as error:
-            raise UserError(f"The run {run.name} of the plan cannot be made: {error}") from error
+        if run.folder not in found:
+            try:
+                found[run.folder] = settings_of_arguments(run.arguments)
+            except UserError as error:
+                raise UserError(f"The run {run.name} of the plan cannot be made: {error}") from error
+        return found[run.folder]
 
     return tell
 

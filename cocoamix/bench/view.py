@@ -76,8 +76,9 @@ class View:
         self.outcomes.append(outcome)
         self._waiting = [run for run in self._waiting if run.folder != outcome.run.folder]
         if outcome.status == DONE:
-            self._pace.record(outcome.run, outcome.seconds)
-            told = f"{outcome.accuracy:.2f} % ({duration(outcome.seconds)})"
+            if not outcome.reason:  # else another process did it
+                self._pace.record(outcome.run, outcome.seconds)
+            told = f"{outcome.accuracy:.2f} % ({outcome.reason or duration(outcome.seconds)})"
         else:
             self._failed += 1
             told = f"{outcome.status.upper()}: {outcome.reason}"
@@ -87,6 +88,10 @@ class View:
         number = self._total - len(self._waiting)
         tail = self._eta() if self._bar is None else ""
         line = f"[{number:{len(str(self._total))}}/{self._total}] {outcome.run.name}: {told}{tail}"
+        self.say(line)
+
+    def say(self, line: str) -> None:
+        """Print a line, above the bar if there is one."""
         if self._bar is not None:
             self._bar.write(line, file=sys.stdout)
         else:

@@ -14,13 +14,21 @@ CFG=${CFG:-vit_b16_ep50}
 PYTHON=${PYTHON:-python}
 
 # usage: run DIR DATASET SEED [arguments of train.py ...]; a run whose results are there is skipped, but for one in
-# sessions that has not come to the last.
+# sessions that has not come to the last. Results of other settings are an error.
 run() {
     local dir=$1 dataset=$2 seed=$3 status=1
     shift 3
+    set -- \
+        ${DATA:+--root "$DATA"} \
+        --seed "$seed" \
+        --trainer "$TRAINER" \
+        --dataset-config-file "configs/datasets/$dataset.yaml" \
+        --config-file "configs/trainers/${CONFIGS:-$TRAINER}/$CFG.yaml" \
+        --output-dir "$dir" \
+        "$@"
     if [ -f "$dir/results.json" ]; then
         status=0
-        "$PYTHON" -m cocoamix.run.finished "$dir" || status=$?
+        "$PYTHON" -m cocoamix.bench.finished "$dir" "$@" || status=$?
     fi
     case $status in
         0)
@@ -30,14 +38,7 @@ run() {
         1) ;;
         *) exit "$status" ;; # it has said why
     esac
-    "$PYTHON" train.py \
-        ${DATA:+--root "$DATA"} \
-        --seed "$seed" \
-        --trainer "$TRAINER" \
-        --dataset-config-file "configs/datasets/$dataset.yaml" \
-        --config-file "configs/trainers/${CONFIGS:-$TRAINER}/$CFG.yaml" \
-        --output-dir "$dir" \
-        "$@"
+    "$PYTHON" train.py "$@"
 }
 
 need() { # usage: need NUMBER-OF-ARGUMENTS "$@"

@@ -16,8 +16,8 @@ import torch
 import yaml
 
 from cocoamix.bench.command import main
-from cocoamix.bench.engines.process import CONSOLE
 from cocoamix.bench.engines.warm import can_fork
+from cocoamix.bench.stamp import CONSOLE
 
 ROOT = Path(__file__).resolve().parents[2]
 MODEL = "prompt_learner/model.pth.tar-1"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cocoamix.bench import benchmark, tables
+from cocoamix.bench import tables
 from cocoamix.bench.benchmark import How, Summary, run_plan
 from cocoamix.bench.command import main
 from cocoamix.bench.plan import Plan, load_plan
@@ -139,17 +139,14 @@ def test_a_start_leaves_no_table_of_another_and_keeps_other_files(plan: Plan) ->
     assert sorted(path for path in plan.output.rglob("*") if path.is_file()) == sorted(others)
 
 
-def test_fresh_runs_delete_their_own_folders_alone(
-    plan: Plan, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(benchmark, "_engine", lambda plan, how, judged, view: [])
+def test_fresh_runs_delete_their_own_folders_alone(plan: Plan, fake: str) -> None:
     runs = expand(plan)
     other = plan.output / "fscil" / "warm_cool"
     other.mkdir(parents=True)
     for run in runs:
         finish(run)
         (run.folder / "checkpoint").touch()
-    run_plan(plan, How(only=("CLIP *",), fresh=True))
+    run_plan(plan, How(only=("CLIP *",), fresh=True, train=tuple(fake.split()), gpus=()))
     left = {run.folder for run in runs if (run.folder / "checkpoint").exists()}
     assert left == {run.folder for run in runs if run.method == "CoOp"}
     assert other.is_dir()

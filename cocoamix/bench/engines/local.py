@@ -16,12 +16,13 @@ from cocoamix.bench.runs import Run
 from cocoamix.bench.view import View
 from cocoamix.errors import UserError
 
-from .process import DONE, FAILED, LEFT_OUT, Outcome, Process
+from .process import DONE, FAILED, LEFT_OUT, BusyError, Outcome, Process, begin
 from .signals import interrupted_by_signals
 from .warm import can_fork
 
 _MOST_BY_DEFAULT = 8  # processes on cores; each holds a model in memory
 _POLL = 0.1  # seconds
+_AGAIN = 1.0  # seconds until a run is tried again at which another process is at work
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,8 @@ def run_local(
     done: runs of the plan that were finished before. warm: command is our own train.py, which may be forked.
     A signal to stop ends the processes and raises KeyboardInterrupt.
     """
-    start = partial(Process, command=command, ledger=ledger, warm=warm and can_fork(slots.gpus))
+    forked = warm and can_fork(slots.gpus)
+    start = partial(begin, command=command, ledger=ledger, warm=forked, say=view.say)
     work = _Work(runs, start, slots, view, done)
     with interrupted_by_signals() as stop_hearing:
         try:
@@ -102,7 +104,7 @@ class _Work:
     def __init__(
         self,
         runs: Sequence[Run],
-        start: Callable[..., Process],
+        start: Callable[..., Process | Outcome],
         slots: Slots,
         view: View,
         done: Sequence[Run],
@@ -113,6 +115,7 @@ class _Work:
         self._begin, self._slots, self._view = start, slots, view
         self._warm = {part for run in done for part in run.stored}  # of the feature store
         self._lost: dict[Path, str] = {}  # folders of runs that failed or were left out, and their names
+        self._busy: dict[Path, float] = {}  # folders in which other processes are at work, and when to look again
 
     def step(self) -> None:
         """Take in what has ended and start what can be."""
@@ -139,19 +142,38 @@ class _Work:
         self.running.clear()
 
     def _start(self, slot: int) -> None:
-        ready = self._ready()
-        if not ready:
-            return
-        run = min(ready, key=lambda one: self._fills_twice(one))  # the first of the least
-        self.waiting.remove(run)
-        try:
-            self.running[slot] = self._begin(run, environment=self._slots.environment(slot))
-        except UserError as error:
-            self._take(Outcome(run, FAILED, str(error)))
+        """Start a run, or take in those that another process has done meanwhile until there is one to start."""
+        while slot not in self.running:
+            ready = self._ready()
+            if not ready:
+                return
+            run = min(ready, key=lambda one: self._fills_twice(one))  # the first of the least
+            try:
+                begun = self._begin(run, environment=self._slots.environment(slot))
+            except BusyError:
+                self._wait_for(run)
+                continue
+            except UserError as error:
+                begun = Outcome(run, FAILED, str(error))
+            self.waiting.remove(run)
+            if isinstance(begun, Outcome):
+                self._take(begun)
+            else:
+                self.running[slot] = begun
+
+    def _wait_for(self, run: Run) -> None:
+        if run.folder not in self._busy:
+            self._view.say(f"{run.name}: another process is at work in {run.folder}; it is waited for.")
+        self._busy[run.folder] = time.monotonic() + _AGAIN
 
     def _ready(self) -> list[Run]:
         blocked = {run.folder for run in self.waiting} | {process.run.folder for process in self.running.values()}
-        return [run for run in self.waiting if not blocked.intersection(run.needs)]
+        now = time.monotonic()
+        return [
+            run
+            for run in self.waiting
+            if not blocked.intersection(run.needs) and self._busy.get(run.folder, 0.0) <= now
+        ]
 
     def _fills_twice(self, run: Run) -> int:
         """Return how much of the feature store a run would fill that another one is filling now."""

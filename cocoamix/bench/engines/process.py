@@ -11,22 +11,27 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO
 
-from cocoamix.bench.ledger import Ledger, load_results, write_stamp
+from cocoamix.bench.ledger import FINISHED, IN_THE_WAY, Ledger, load_results, what_is_deleted
 from cocoamix.bench.runs import Run
+from cocoamix.bench.stamp import CONSOLE, read_stamp, seconds_of
 from cocoamix.errors import UserError
 from cocoamix.run.results import RESULTS, ResultsError
 
 from .warm import WarmChild
 
-CONSOLE = "console.txt"  # in a run's folder: what train.py printed, of every start
 DONE, FAILED, LEFT_OUT = "done", "failed", "left out"
+ELSEWHERE = "by another process"  # the reason of a run that is done, but not by this runner
 _PATIENCE = 10.0  # seconds that a process is given to end before it is killed
 _POLL = 0.05  # seconds
 _LONGEST_REASON = 400
+
+
+class BusyError(UserError):
+    """Another process is at work in the folder of a run."""
 
 
 @dataclass(frozen=True)
@@ -40,35 +45,75 @@ class Outcome:
     accuracy: float = 0.0
 
 
-class Process:
-    """A run that goes on.
+def print_line(text: str) -> None:
+    """Print a line at once."""
+    print(text, flush=True)
+
+
+def begin(
+    run: Run,
+    command: Sequence[str],
+    ledger: Ledger,
+    environment: Mapping[str, str],
+    warm: bool = False,
+    say: Callable[[str], None] = print_line,
+) -> Process | Outcome:
+    """Start a run, or return how it stands if there is nothing left to do: another runner may have done it meanwhile.
 
     command: does one run when the run's arguments are appended. warm: that is our own train.py, and it may be forked
-    from a process that has it imported.
+    from a process that has it imported. say: takes a sentence for people.
+    Raises BusyError while another process is at work in the folder.
     """
+    console = _open_console(run)
+    try:
+        state = ledger.state(run)
+        if state.kind == FINISHED:
+            outcome = finished(run)
+        elif state.kind == IN_THE_WAY:
+            outcome = Outcome(run, FAILED, state.reason)
+        else:
+            _make_room(run, ledger, console, say)
+            return Process(run, command, ledger, environment, console, warm)
+    except OSError as error:
+        console.close()
+        raise UserError(f"{run.name} cannot be started: {error}.") from error
+    except BaseException:
+        console.close()
+        raise
+    console.close()
+    return outcome
+
+
+def finished(run: Run) -> Outcome:
+    """Return the outcome of a run that somebody else has finished."""
+    seconds = seconds_of(read_stamp(run.folder)) or 0.0
+    return Outcome(run, DONE, ELSEWHERE, seconds, load_results(run.folder).metrics["accuracy"])
+
+
+class Process:
+    """A run that goes on. console: open and locked."""
 
     def __init__(
-        self, run: Run, command: Sequence[str], ledger: Ledger, environment: Mapping[str, str], warm: bool = False
+        self,
+        run: Run,
+        command: Sequence[str],
+        ledger: Ledger,
+        environment: Mapping[str, str],
+        console: IO[bytes],
+        warm: bool = False,
     ) -> None:
         self.run = run
         self.started = time.monotonic()
-        self._inputs = ledger.inputs(run)
-        self._console = _open_console(run)
-        try:
-            if ledger.disposable and not ledger.is_stamped(run):
-                self._empty_folder()
-            write_stamp(run, self._inputs)
-            line = [*command, *run.arguments]
-            self._console.write(f"$ {shlex.join(line)}\n".encode())
-            self._console.flush()
-            self._begin = self._console.tell()
-            variables = {**os.environ, **environment}
-            self._child: subprocess.Popen[bytes] | WarmChild = (
-                WarmChild(run.arguments, self._console, variables) if warm else _spawn(line, self._console, variables)
-            )
-        except OSError as error:
-            self._console.close()
-            raise UserError(f"{run.name} cannot be started: {error}.") from error
+        self._ledger, self._console = ledger, console
+        ledger.stamp_begin(run)
+        line = [*command, *run.arguments]
+        console.write(f"$ {shlex.join(line)}\n".encode())
+        console.flush()
+        self._begin = console.tell()
+        variables = {**os.environ, **environment}
+        self._child: subprocess.Popen[bytes] | WarmChild = (
+            WarmChild(run.arguments, console, variables) if warm else _spawn(line, console, variables)
+        )
 
     @property
     def seconds(self) -> float:
@@ -88,7 +133,7 @@ class Process:
             written = (self.run.folder / RESULTS).exists()
             told = str(error) if written else f"wrote no {RESULTS}"
             return Outcome(self.run, FAILED, f"it ended without an error, but {told}", self.seconds)
-        write_stamp(self.run, self._inputs, round(self.seconds, 1))
+        self._ledger.stamp_end(self.run, round(self.seconds, 1))
         return Outcome(self.run, DONE, seconds=self.seconds, accuracy=results.metrics["accuracy"])
 
     def wait(self) -> Outcome:
@@ -121,15 +166,6 @@ class Process:
             time.sleep(_POLL)
         return False
 
-    def _empty_folder(self) -> None:
-        """Delete what other settings or other code left, but for the console, which is locked."""
-        for path in self.run.folder.iterdir():
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
-            elif path.name != CONSOLE:
-                path.unlink()
-        self._console.truncate(0)
-
     def _why(self, status: int) -> str:
         if status < 0:
             name = signal.Signals(-status).name
@@ -143,6 +179,22 @@ class Process:
         return reason if len(reason) <= _LONGEST_REASON else f"{reason[:_LONGEST_REASON]}..."
 
 
+def _make_room(run: Run, ledger: Ledger, console: IO[bytes], say: Callable[[str], None]) -> None:
+    """Delete what is made again, and say so before; or take the results aside that are."""
+    why = ledger.why_deleted(run)
+    if not why:
+        ledger.set_aside(run)
+        return
+    _refuse_if_training(run)
+    say(f"{run.name}: what is in {run.folder} is deleted ({why}).")
+    for path in what_is_deleted(run.folder):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    console.truncate(0)
+
+
 def _open_console(run: Run) -> IO[bytes]:
     """Open the console of a run and lock it, for as long as this process or the run itself lives."""
     try:
@@ -150,16 +202,30 @@ def _open_console(run: Run) -> IO[bytes]:
         console = (run.folder / CONSOLE).open("ab")
     except OSError as error:
         raise UserError(f"{run.folder} cannot be written: {error.strerror}.") from error
+    if not _lock(console):
+        console.close()
+        raise BusyError(f"Another process is at work in {run.folder}. Wait for it, or end it.")
+    return console
+
+
+def _refuse_if_training(run: Run) -> None:
+    """Refuse to delete the folder of a train.py that was started without the runner: it holds a lock of its own."""
+    with contextlib.suppress(FileNotFoundError), (run.folder / ".lock").open("ab") as lock:
+        if not _lock(lock):
+            raise BusyError(f"Another process is at work in {run.folder}. Wait for it, or end it.")
+
+
+def _lock(file: IO[bytes]) -> bool:
+    """Lock a file until it is closed; say whether no other process holds it."""
     try:
         import fcntl
 
-        fcntl.flock(console, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        console.close()
-        raise UserError(f"Another process is at work in {run.folder}. Wait for it, or end it.") from None
+        return False
     except (ImportError, OSError):
         pass  # a system or a file system without locks
-    return console
+    return True
 
 
 def _spawn(line: Sequence[str], console: IO[bytes], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:

@@ -19,13 +19,15 @@ from typing import Any
 
 from tqdm import tqdm
 
-from cocoamix.bench.ledger import Ledger, read_results, read_stamp
+from cocoamix.bench.comparison import Settings
+from cocoamix.bench.ledger import FINISHED, Ledger
 from cocoamix.bench.runs import Run
 from cocoamix.bench.view import View
 from cocoamix.errors import UserError
 
-from .process import DONE, FAILED, LEFT_OUT, Outcome, Process
+from .process import DONE, FAILED, LEFT_OUT, Outcome, Process, begin, finished
 from .signals import interrupted_by_signals
+from .slurm_files import plain, read_answer, read_runs, write_error, write_outcomes, write_runs
 from .slurm_queue import UNKNOWN, Watch, ask, cancel
 
 # What submitit calls by the same name on every cluster, and what it adds to sbatch's options.
@@ -37,14 +39,20 @@ _ASK = 15.0  # seconds between two questions to Slurm
 _SETTLE = 1.0  # seconds in which a signal that ended a run reaches its job too
 _GRACE = 3.0  # seconds in which a job that is to end may be told to requeue itself
 _PATIENCE = 60.0  # seconds that cancelled jobs are given to end
+_RUNS = "_runs.json"  # after a job's number: what the job does
 
 
 class Chain:
-    """What a job does. submitit pickles it, calls it on a node, and calls `checkpoint` before a requeue."""
+    """What a job does. submitit pickles it, calls it on a node, and calls `checkpoint` before a requeue.
 
-    def __init__(self, runs: Sequence[Run], command: Sequence[str], ledger: Ledger, threads: int) -> None:
+    answer: the file that tells the runner how the runs ended; None where nobody asks.
+    """
+
+    def __init__(
+        self, runs: Sequence[Run], command: Sequence[str], ledger: Ledger, threads: int, answer: Path | None = None
+    ) -> None:
         self.runs, self.command, self.threads = list(runs), list(command), threads
-        self.ledger = ledger
+        self.ledger, self.answer = ledger, answer
         self._process: Process | None = None
         self._ending = False
 
@@ -52,7 +60,14 @@ class Chain:
         """Do the runs that are not finished; return how each ended."""
         before = signal.signal(signal.SIGTERM, self._told_to_end)
         try:
-            return self._do_all()
+            outcomes = self._do_all()
+            if self.answer is not None:
+                write_outcomes(self.answer, outcomes)
+            return outcomes
+        except Exception as error:
+            if self.answer is not None:
+                write_error(self.answer, error)
+            raise
         finally:
             signal.signal(signal.SIGTERM, before)
 
@@ -68,10 +83,7 @@ class Chain:
 
     def done_before(self, run: Run) -> Outcome | None:
         """Return the outcome of a run that this job finished before it was requeued."""
-        results, seconds = read_results(run.folder), read_stamp(run.folder).get("seconds")
-        if results is None or not isinstance(seconds, (int, float)) or not self.ledger.is_stamped(run):
-            return None
-        return Outcome(run, DONE, seconds=seconds, accuracy=results.metrics["accuracy"])
+        return finished(run) if self.ledger.state(run).kind == FINISHED else None
 
     def _do(self, run: Run, lost: dict[Path, str]) -> Outcome:
         needed = [lost[folder] for folder in run.needs if folder in lost]
@@ -81,8 +93,11 @@ class Chain:
             self._leave()
         print(f"{run.name}: {run.folder}", flush=True)
         try:
-            self._process = Process(run, self.command, self.ledger, {"OMP_NUM_THREADS": str(self.threads)})
-            outcome = self._process.wait()
+            begun = begin(run, self.command, self.ledger, {"OMP_NUM_THREADS": str(self.threads)})
+            if isinstance(begun, Outcome):
+                return begun
+            self._process = begun
+            outcome = begun.wait()
             if outcome.status != DONE:
                 time.sleep(_SETTLE)
                 if self._ending:
@@ -121,7 +136,8 @@ class Chain:
         import submitit
 
         self._stop()
-        return submitit.helpers.DelayedSubmission(Chain(self.runs, self.command, self.ledger, self.threads))
+        again = Chain(self.runs, self.command, self.ledger, self.threads, self.answer)
+        return submitit.helpers.DelayedSubmission(again)
 
 
 def chains(runs: Sequence[Run]) -> list[list[Run]]:
@@ -160,21 +176,34 @@ def run_slurm(
     """
     cluster = options.get("cluster", "slurm")
     executor = _executor(options, folder)
-    bare = Ledger(ledger.disposable)  # a node need not compare settings, and functions do not travel
-    work = _still_queued(runs, folder.parent) if cluster == "slurm" else []
+    bare = Ledger(ledger.disposable, _compared_before, ledger.fresh)
+    threads = int(options["cpus_per_task"])
+    work = _still_queued(runs, folder.parent, command, bare, threads) if cluster == "slurm" else []
     taken = {run.folder for _, chain in work for run in chain.runs}
     left = [run for run in runs if run.folder not in taken]
     if work:
         numbers = ", ".join(job.job_id for job, _ in work)
         print(f"Still in the queue from an earlier start, and waited for: {numbers}")
-    new = [Chain(group, command, bare, int(options["cpus_per_task"])) for group in chains(left)]
+    answers = folder.resolve()  # wherever a job is started
+    new = [
+        Chain(group, command, bare, threads, answers / f"outcomes-{number}.json")
+        for number, group in enumerate(chains(left))
+    ]
     with interrupted_by_signals():
         if new:
             jobs = _submit(executor, new)
+            for job, chain in zip(jobs, new, strict=True):
+                assert chain.answer is not None
+                write_runs(folder / f"{job.job_id}{_RUNS}", chain.runs, chain.answer.name)
             print(f"{len(jobs)} jobs are submitted ({jobs[0].job_id} to {jobs[-1].job_id}); their logs are in {folder}")
             work += list(zip(jobs, new, strict=True))
         sys.stdout.flush()
         return _watch(work, {run.folder for run in runs}, view, cluster)
+
+
+def _compared_before(run: Run) -> Settings:
+    """Stand for the settings of a run on a node, where they are not compared again."""
+    return {}
 
 
 def _submit(executor: Any, work: Sequence[Chain]) -> list[Any]:
@@ -194,7 +223,8 @@ def _executor(options: dict[str, Any], folder: Path) -> Any:
     cluster = options.get("cluster", "slurm")
     if cluster not in _POLL:
         raise UserError(f"--slurm cluster={cluster} is not known; it is slurm or local.")
-    folder.mkdir(parents=True, exist_ok=True)
+    # Nobody else may write where the jobs unpickle what submitit left for them.
+    folder.mkdir(mode=0o755, parents=True)
     try:
         executor = submitit.AutoExecutor(folder=str(folder), cluster=cluster, slurm_max_num_timeout=100)
         executor.update_parameters(**_parameters(options))
@@ -229,7 +259,9 @@ def _let_nodes_find_us() -> None:
 # ---------------------------------------------------------------------- an earlier start
 
 
-def _still_queued(runs: Sequence[Run], folder: Path) -> list[tuple[Any, Chain]]:
+def _still_queued(
+    runs: Sequence[Run], folder: Path, command: Sequence[str], ledger: Ledger, threads: int
+) -> list[tuple[Any, Chain]]:
     """Return the jobs of earlier starts that do some of the runs, now or when their turn comes.
 
     folder: of the earlier starts' folders. The runner may have been killed, or another one may be waiting for them.
@@ -244,25 +276,23 @@ def _still_queued(runs: Sequence[Run], folder: Path) -> list[tuple[Any, Chain]]:
         raise UserError("Slurm does not answer (squeue): jobs of an earlier start may be in the queue. Try again.")
     wanted = {run.folder: run for run in runs}
     found: list[tuple[Any, Chain]] = []
+    taken: dict[Path, str] = {}  # folders, and the jobs that write to them
     for number, path in paths.items():
         entry = entries.get(number)
         # Numbers come again after years: the script tells whether it is ours.
         if entry is None or entry.is_over or entry.script.parent != path.parent.resolve():
             continue
-        try:
-            chain: Any = submitit.helpers.DelayedSubmission.load(path).function
-            other = [one for one in chain.runs if wanted.get(one.folder, one) != one]
-            known = isinstance(chain, Chain)
-        except Exception:  # whatever older code wrote
-            known, other = False, []
-        if not known or other:
+        told = read_runs(path.with_name(f"{number}{_RUNS}"))
+        if told is None or any(at in wanted and plain(wanted[at]) != run for at, run in told.runs.items()):
             raise UserError(
-                f"The job {number} of an earlier start is still in the queue and writes results of other settings to "
-                f"the same folders. Wait for it, or cancel it: scancel {number}"
+                f"The job {number} of an earlier start is still in the queue and may write results of other settings "
+                f"to the same folders. Wait for it, or cancel it: scancel {number}"
             )
-        if any(one.folder in wanted for one in chain.runs):
+        ours = [wanted[at] for at in told.runs if at in wanted]
+        if ours:
+            taken.update(dict.fromkeys(told.runs, number))
+            chain = Chain(ours, command, ledger, threads, path.parent.resolve() / told.answer)
             found.append((submitit.SlurmJob(path.parent, number), chain))
-    taken = {one.folder: job.job_id for job, chain in found for one in chain.runs}
     for run in runs:
         waits = [taken[one] for one in run.needs if one in taken and run.folder not in taken]
         if waits:
@@ -320,11 +350,10 @@ def _look(job: Any, chain: Chain, queue: Watch | None) -> list[Outcome] | None:
     if queue is None and not job.done():
         return None
     if queue is None or _shows_result(job):
-        try:
-            found: list[Outcome] = job.result()
-            return found
-        except Exception as error:  # whatever ended the job
-            return _lost(job, chain, _last_words(str(error)) or job.state)
+        answer = read_answer(chain.answer, chain.runs) if chain.answer is not None else None
+        if isinstance(answer, list):
+            return answer
+        return _lost(job, chain, answer or _last_words(job.stderr() or "") or "it left no answer")
     if not queue.is_over(job.job_id):
         return None
     state = queue.state(job.job_id)

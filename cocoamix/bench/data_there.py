@@ -1,0 +1,43 @@
+"""Whether the datasets of a plan can be read, asked before its first run: each is loaded once, as a run would."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Sequence
+
+from cocoamix.errors import UserError
+
+from .runs import DRAWN, Run
+
+
+def check_data(runs: Sequence[Run]) -> None:
+    """Refuse runs whose datasets are not there, with a line for each dataset. Nothing is written.
+
+    Images are not opened: what is missing is told, what is damaged is not.
+    """
+    first = {run.dataset: run for run in reversed(runs) if run.dataset not in DRAWN}
+    problems = {name: _problem(run) for name, run in reversed(first.items())}
+    missing = [f"  {name}: {problem}" for name, problem in problems.items() if problem]
+    if missing:
+        count = f"{len(missing)} of the {len({run.dataset for run in runs})} datasets"
+        raise UserError("\n".join([f"Nothing was started, for {count} of the plan cannot be read:", *missing]))
+
+
+def _problem(run: Run) -> str:
+    from cocoamix.train import parse_arguments, setup_cfg
+
+    # isort: split
+    from dassl.data.datasets import DATASET_REGISTRY
+
+    from cocoamix.datasets.common.writing import keep_nothing
+
+    cfg = setup_cfg(parse_arguments(run.arguments))
+    try:
+        with keep_nothing(), contextlib.redirect_stdout(io.StringIO()):
+            DATASET_REGISTRY.get(cfg.DATASET.NAME)(cfg)
+    except UserError as error:
+        return " ".join(str(error).split())
+    except OSError as error:
+        return f"{error.strerror or error}: {error.filename}." if error.filename else f"{error}."
+    return ""

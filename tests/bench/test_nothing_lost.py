@@ -1,0 +1,255 @@
+"""What a start may delete: a run's own folder, when that run begins, and nothing before."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cocoamix.bench import benchmark, ledger
+from cocoamix.bench.benchmark import How, run_plan
+from cocoamix.bench.command import main
+from cocoamix.bench.ledger import DUE, FINISHED, IN_THE_WAY, Ledger
+from cocoamix.bench.plan import load_plan
+from cocoamix.bench.runs import expand
+from cocoamix.bench.view import View
+
+from .conftest import Writer, held
+from .test_engine import BASE, NEW, Diary, bench, start, wait_until
+
+QUICK = "output/quickstart"
+FEW = ["--methods", "CLIP", "--datasets", "warm_cool", "--gpus", "none"]
+
+
+def contents(folder: str) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in Path(folder).rglob("*") if path.is_file()}
+
+
+def finish_quick() -> None:
+    """Write a finished plan: results, checkpoints, tables and figures."""
+    for run in expand(load_plan("quick", methods=["CLIP"], datasets=["warm_cool"])):
+        run.folder.mkdir(parents=True)
+        (run.folder / "results.json").write_text(json.dumps({"metrics": {"accuracy": 70.0}}))
+        (run.folder / "checkpoint").touch()
+    for name in ("tables/quick.md", "tables/quick.json", "figures/quick/a.svg"):
+        Path(QUICK, name).parent.mkdir(parents=True, exist_ok=True)
+        Path(QUICK, name).touch()
+
+
+@pytest.mark.parametrize("plan", ["quick", "methods"])
+@pytest.mark.parametrize("extra", [[], ["--fresh"], ["--output", QUICK], ["--output", QUICK, "--fresh"]])
+def test_a_typo_deletes_nothing(place: Path, capsys: pytest.CaptureFixture[str], plan: str, extra: list[str]) -> None:
+    finish_quick()
+    before = contents("output")
+    assert main(["run", plan, *FEW, *extra, "--set", "OPTIM.MAX_EPOC", "3"]) == 2
+    assert "OPTIM.MAX_EPOC" in capsys.readouterr().err
+    assert contents("output") == before
+
+
+def test_a_mistake_in_one_run_alone_is_found(write_plan: Writer, capsys: pytest.CaptureFixture[str]) -> None:
+    """All configurations are built, not one for each method and dataset."""
+    methods = [{"trainer": "CoOp", "config": "CoOp/tiny"}]
+    plan = write_plan(task="few-shot", methods=methods, shots=[1, 2], seeds=[1])
+    real = benchmark.plan_settings()
+    tried: list[int] = []
+
+    def settings(run: Any) -> Any:
+        tried.append(run.shots)
+        return real(run)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(benchmark, "plan_settings", lambda: settings)
+        assert main(["run", str(plan), "--dry-run"]) == 0
+    assert set(tried) == {1, 2}
+
+
+def test_settings_of_a_shipped_plan_go_to_another_folder(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    finish_quick()
+    line = ["run", "quick", *FEW, "--dry-run"]
+    assert main([*line, "--set", "OPTIM.MAX_EPOCH", "3", "--set", "MODEL.BACKBONE.NAME", "ViT-B/16"]) == 0
+    shown = capsys.readouterr().out
+    assert f"{QUICK}-nameViT-B-16_max_epoch3" in shown.splitlines()[0]
+    assert f"--output-dir {QUICK}-nameViT-B-16_max_epoch3/base2new" in shown
+    assert main([*line, "--set", "OPTIM.MAX_EPOCH", "3", "--output", "mine"]) == 0
+    assert "--output-dir mine/base2new" in capsys.readouterr().out
+    assert main([*line, "--set", "DATALOADER.NUM_WORKERS", "3", "--set", "OPTIM.LR", "9" * 300]) == 0
+    folder = capsys.readouterr().out.split("--output-dir ")[1].split("/base2new")[0]
+    assert folder.startswith(f"{QUICK}-lr999")
+    assert len(folder) < 100
+    assert main([*line, "--set", "DATALOADER.NUM_WORKERS", "3"]) == 0  # no result depends on it
+    assert "0 of 2 runs are due, 2 finished" in capsys.readouterr().out
+
+
+def test_results_of_other_settings_are_refused_in_disposable_plans(
+    write_plan: Writer, fake: str, diary: Diary, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench(write_plan(disposable=True, seeds=[1]), fake, "--only", "CoOp*")
+    before = contents("output")
+    capsys.readouterr()
+    plan = write_plan(disposable=True, seeds=[1], set={"OPTIM.LR": 1.0})
+    assert bench(plan, fake, "--only", "CoOp*") == 1
+    told = capsys.readouterr().err
+    assert f"{BASE} holds results of other settings" in told
+    assert "--fresh" in told
+    assert "--output" in told
+    assert contents("output") == before
+    assert bench(plan, fake, "--only", "CoOp*", "--fresh") == 0
+    assert diary("start") == [BASE, NEW, BASE, NEW]
+
+
+def test_settings_decide_in_disposable_plans(write_plan: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the words of the arguments nor who made the results."""
+    run = expand(load_plan(str(write_plan(seeds=[1]))))[0]
+    run.folder.mkdir(parents=True)
+    (run.folder / "results.json").write_text('{"metrics": {"accuracy": 70.0}, "config": {"OPTIM": {"LR": 0.1}}}')
+
+    def kind(rate: float) -> str:
+        return Ledger(True, lambda _: {"OPTIM.LR": rate}).judge([run])[run.folder].kind
+
+    assert (kind(0.1), kind(0.2)) == (FINISHED, IN_THE_WAY)
+    Ledger(True).stamp_begin(run)
+    assert (kind(0.1), kind(0.2)) == (FINISHED, IN_THE_WAY)
+    monkeypatch.setattr(ledger, "hash_code", lambda: "other code")
+    assert (kind(0.1), kind(0.2)) == (DUE, IN_THE_WAY)
+
+
+def test_plans_that_share_a_folder_share_what_is_done(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = {"methods": ["CoOp"], "datasets": ["warm_cool"]}
+    quick, methods = (expand(load_plan(name, **chosen)) for name in ("quick", "methods"))
+    book = Ledger(True, lambda _: {})
+    for run in quick:
+        run.folder.mkdir(parents=True)
+        (run.folder / "results.json").write_text('{"metrics": {"accuracy": 70.0}}')
+        book.stamp_begin(run)
+    assert {state.kind for state in book.judge(methods).values()} == {FINISHED}
+
+
+def stop_after(starts: int, diary: Diary) -> Callable[[View, object], None]:
+    def tick(self: View, running: object) -> None:
+        if len(diary("end")) >= starts:
+            raise KeyboardInterrupt
+
+    return tick
+
+
+@pytest.mark.parametrize("why", ["--fresh", "other code"])
+def test_a_folder_is_deleted_when_its_run_begins(
+    write_plan: Writer,
+    fake: str,
+    diary: Diary,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    why: str,
+) -> None:
+    plan = write_plan(disposable=True)
+    assert bench(plan, fake, "-j", "1") == 0
+    before = contents("output")
+    done = diary("end")
+    capsys.readouterr()
+    if why == "other code":
+        monkeypatch.setattr(ledger, "hash_code", lambda: "other code")
+    extra = ["--fresh"] if why == "--fresh" else []
+    with monkeypatch.context() as patch:
+        patch.setattr(View, "tick", stop_after(len(done) + 1, diary))
+        assert bench(plan, fake, "-j", "1", *extra) == 130
+    began = diary("start")[len(done) :]
+    assert 1 <= len(began) < len(done)
+    shown = capsys.readouterr().out
+    kept = {path: text for path, text in before.items() if not any(path.is_relative_to(one) for one in began)}
+    assert kept
+    assert {path: contents("output").get(path) for path in kept} == kept
+    for folder in done:
+        assert (f"{folder} is deleted" in shown) == (folder in began)
+    assert bench(plan, fake, "-j", "1", *extra) == 0
+
+
+def test_an_evaluation_of_a_model_that_was_trained_again_is_due(
+    write_plan: Writer, fake: str, diary: Diary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even if the runner was stopped between the two, and whoever made the evaluation."""
+    plan = write_plan(seeds=[1])
+    only = ("-j", "1", "--only", "CoOp*")
+    assert bench(plan, fake, *only) == 0
+    Path(NEW, "bench.json").unlink()
+    Path(BASE, "results.json").unlink()
+
+    def stop(self: View, outcome: object, running: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(View, "ended", stop)
+        assert bench(plan, fake, *only) == 130
+    assert diary("start") == [BASE, NEW, BASE]
+    assert Path(NEW, "results.json").is_file()  # its run has not begun
+    assert bench(plan, fake, *only) == 0
+    assert bench(plan, fake, *only) == 0
+    assert diary("start") == [BASE, NEW, BASE, NEW]
+    assert list(Path(NEW).glob("results.json-*-before"))
+
+
+@pytest.mark.parametrize("fresh", [(), ("--fresh",)])
+def test_two_runners_share_the_work(
+    write_plan: Writer, fake: str, diary: Diary, capsys: pytest.CaptureFixture[str], fresh: tuple[str, ...]
+) -> None:
+    plan = write_plan(seeds=[1], set={"FAKE.EPOCHS": 3})
+    with held(BASE) as epoch:
+        first = start(plan, fake, "-j", "1", "--only", "CoOp*")
+        wait_until(lambda: epoch.is_file() and epoch.read_text() == "2")
+        second = start(plan, fake, "-j", "1", "--only", "CoOp*", *fresh)
+        lines: list[str] = []
+        assert second.stdout is not None
+        while not any("another process is at work" in line for line in lines):
+            lines.append(second.stdout.readline())
+            assert lines[-1], lines
+    shown = [first.communicate()[0], "".join(lines) + second.communicate()[0]]
+    assert (first.returncode, second.returncode) == (0, 0), shown
+    assert diary("start") == [BASE, NEW]
+    assert "by another process" in shown[1]
+
+
+def test_a_run_that_another_left_unfinished_is_done(
+    write_plan: Writer, fake: str, diary: Diary, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = write_plan(seeds=[1], set={"FAKE.EPOCHS": 3})
+    with held(BASE) as epoch:
+        first = start(plan, fake, "-j", "1", "--only", "CoOp*")
+        wait_until(lambda: epoch.is_file() and epoch.read_text() == "2")
+        second = start(plan, fake, "-j", "1", "--only", "CoOp*")
+        assert second.stdout is not None
+        while "another process is at work" not in second.stdout.readline():
+            assert second.poll() is None
+        first.kill()
+        first.communicate()
+    assert "2 runs done" in second.communicate()[0]
+    assert second.returncode == 0
+    assert diary("start") == [BASE, BASE, NEW]
+    assert json.loads(Path(BASE, "results.json").read_text())["begun"] == 2
+
+
+def test_nothing_due_keeps_the_tables(write_plan: Writer, fake: str) -> None:
+    plan = write_plan(seeds=[1])
+    assert bench(plan, fake) == 0
+    table = Path("output/tables/my.md")
+    table.parent.mkdir()
+    table.touch()
+    assert bench(plan, fake) == 0
+    assert table.exists()
+    assert bench(plan, fake, "--fresh") == 0
+    assert not table.exists()
+
+
+def test_fresh_begins_after_all_checks(
+    write_plan: Writer, fake: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = load_plan(str(write_plan(seeds=[1])))
+    for run in expand(plan):
+        run.folder.mkdir(parents=True)
+        (run.folder / "results.json").write_text('{"metrics": {"accuracy": 70.0}}')
+    before = contents("output")
+    monkeypatch.setattr(benchmark, "_engine", lambda *_: [])
+    summary = run_plan(plan, How(train=tuple(fake.split()), fresh=True))
+    assert not summary.finished
+    assert contents("output") == before
