@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from cocoamix.config import shipped
 from cocoamix.config.settings import flatten
 from cocoamix.errors import UserError
 from cocoamix.io.files import write_json
+from cocoamix.io.texts import UnreadableError, read_json
 from cocoamix.run.results import RESULTS, NewerResultsError, Results, ResultsError
 
 from .runs import Run
@@ -51,8 +51,8 @@ def read_results(folder: Path) -> Results | None:
 def read_stamp(folder: Path) -> dict[str, Any]:
     """Return what the runner noted beside a run's results; nothing if it did not make them."""
     try:
-        content = json.loads((folder / STAMP).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        content = read_json(folder / STAMP)
+    except UnreadableError:
         return {}
     return content if isinstance(content, dict) else {}
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from dassl.data.datasets import Datum
 
-from cocoamix.errors import UserError
+from cocoamix.errors import UserError, shorten
 
 Items = list[Datum]
 Value = TypeVar("Value")
@@ -81,7 +81,9 @@ def refuse_missing(paths: Sequence[str], origin: str, way_out: str = "") -> None
     """Name the first file that is not there, and say how many are not."""
     missing = missing_files(paths)
     if missing:
-        sentence = f"{len(missing)} of {len(paths)} images of {origin} are missing, the first is {missing[0]}."
+        sentence = (
+            f"{len(missing)} of {len(paths)} images of {origin} are missing, the first is {shorten(missing[0], 300)}."
+        )
         raise UserError(f"{sentence} {way_out}".rstrip())
 
 
