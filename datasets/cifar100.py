@@ -29,9 +29,10 @@ class Pictures:
     """The pixels of one file of the archive, seen where they are on disk.
 
     Every process maps the same pages, and what goes to a loader's worker is a path: the array is never copied.
+    start: where the pixels begin in the file; None if they are not one block in it, so that each process reads its own.
     """
 
-    def __init__(self, path: str, start: int) -> None:
+    def __init__(self, path: str, start: int | None) -> None:
         self.path, self.start = path, start
         self._pixels: Any = None
 
@@ -40,9 +41,12 @@ class Pictures:
 
     def picture(self, number: int) -> Image.Image:
         """Return a picture by its position in the file."""
-        if self._pixels is None:
+        if self._pixels is None and self.start is None:
+            (array,) = _read(Path(self.path), "data")
+            self._pixels = np.frombuffer(_parts(array)[3], dtype=np.uint8)
+        elif self._pixels is None:
             self._pixels = np.memmap(self.path, dtype=np.uint8, mode="r")
-        first = self.start + number * ROW
+        first = (self.start or 0) + number * ROW
         channels = self._pixels[first : first + ROW].reshape(SHAPE)
         return Image.fromarray(np.ascontiguousarray(channels.transpose(1, 2, 0)))
 
@@ -129,13 +133,24 @@ _INERT = {
     ("numpy", "dtype"),
     ("numpy.core.multiarray", "_reconstruct"),
     ("numpy._core.multiarray", "_reconstruct"),
+    ("numpy.core.numeric", "_frombuffer"),
+    ("numpy._core.numeric", "_frombuffer"),
 }
+
+
+def _latin1(text: object, encoding: object) -> bytes:
+    """Return the bytes that Python 3 wrote as a text, which it does up to protocol 2."""
+    if not isinstance(text, str) or encoding != "latin1":
+        raise pickle.UnpicklingError(f"it encodes as {encoding!r}")
+    return text.encode("latin1")
 
 
 class _ArchiveUnpickler(pickle.Unpickler):
     """Knows arrays, as inert containers, and what is built into Python; nothing that could run."""
 
     def find_class(self, module: str, name: str) -> Any:
+        if (module, name) == ("_codecs", "encode"):
+            return _latin1
         if (module, name) not in _INERT:
             raise pickle.UnpicklingError(f"it asks for {module}.{name}")
         return _Array
@@ -176,17 +191,24 @@ def read_pictures(path: Path, names: list[str]) -> Items:
     return [StoredDatum(pictures, number, label, names[label]) for number, label in enumerate(labels)]
 
 
-def _find_pixels(path: Path, array: Any, count: int) -> int:
-    """Return where in the file the pixels begin: they are one block in it."""
+def _parts(array: Any) -> tuple[Any, Any, Any, Any]:
+    """Return shape, type, whether it is by columns, and the bytes of an array, whichever protocol pickled it."""
+    if array.state is None:  # protocol 5
+        raw, kind, shape, order = array.made_of
+        return shape, kind, order not in ("C", b"C"), raw
+    _version, shape, kind, by_columns, raw = array.state
+    return shape, kind, by_columns, raw
+
+
+def _find_pixels(path: Path, array: Any, count: int) -> int | None:
+    """Return where in the file the pixels begin, or None if they are not one block in it, as in protocols 0 to 2."""
     try:
-        _version, shape, kind, by_columns, raw = array.state
+        shape, kind, by_columns, raw = _parts(array)
         bytes_in_rows = kind.made_of[0] in ("u1", b"u1") and tuple(shape) == (count, ROW) and not by_columns
-        if not bytes_in_rows or not isinstance(raw, bytes) or len(raw) != count * ROW or not count:
+        if not bytes_in_rows or not isinstance(raw, (bytes, bytearray)) or len(raw) != count * ROW or not count:
             raise ValueError
     except (AttributeError, IndexError, TypeError, ValueError):
         raise _not_official(path, f"its data is not {count} rows of {ROW} bytes") from None
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         start = content.find(raw[:ROW])
-        if start < 0 or content[start : start + len(raw)] != raw:
-            raise _not_official(path, "its pixels are not one block")
-    return start
+        return None if start < 0 or content[start : start + len(raw)] != raw else start

@@ -199,7 +199,7 @@ def trained(model: nn.Module) -> dict[str, Tensor]:
 def newest(folder: Path) -> Path:
     """Return the checkpoint that a folder's pointer names."""
     pointer = folder / checkpoints.POINTER
-    name = read_bytes(pointer).decode("utf-8", "replace").strip()
+    name = read_bytes(pointer).decode("utf-8", "surrogateescape").strip()
     if not name or printable(name) != name or len(name) > 255 or name != Path(name).name:
         raise UserError(f"{pointer} should name a checkpoint of its folder, but it does not.")
     return folder / name

@@ -130,7 +130,7 @@ def _read_folder(folder: Path, names: list[str], place: Place, origin: int, inve
             try:
                 inventory.runs += _runs_of_log(folder, path, log, place, origin)
             except (OSError, ValueError, TypeError, OverflowError) as error:
-                inventory.problems.append(Problem(str(folder), f"{path.name} cannot be used ({error})", "broken"))
+                inventory.problems.append(Problem(str(folder), str(error), "broken"))
                 return
             if reason:
                 inventory.notes.append(f"{folder}: {reason}; the result of the earlier {path.name} was taken.")
