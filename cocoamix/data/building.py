@@ -9,7 +9,7 @@ from typing import Any
 
 from cocoamix.config import shipped
 from cocoamix.dataset_table import DATASETS, OWN
-from cocoamix.errors import UserError, nearest
+from cocoamix.errors import UserError, nearest, printable
 from cocoamix.io.texts import read_yaml
 from cocoamix.registry import PREFIX, plain_name
 
@@ -89,4 +89,4 @@ def build(cfg: Any) -> tuple[Any, str]:
 def tell(notes: str) -> None:
     """Print what a loader said."""
     for line in notes.splitlines():
-        print(f"  {line}")
+        print(printable(f"  {line}"))

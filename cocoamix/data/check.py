@@ -15,7 +15,7 @@ from PIL import Image, UnidentifiedImageError
 from cocoamix.clip.class_names import class_words
 from cocoamix.clip.templates import dataset_template
 from cocoamix.dataset_table import OWN, of_kind
-from cocoamix.errors import UserError
+from cocoamix.errors import UserError, printable
 from cocoamix.io.progress import progress
 from cocoamix.registry import plain_name
 
@@ -141,7 +141,7 @@ def _print_classes(dataset: Any, template: str, every_class: bool) -> None:
     shown = len(dataset.classnames) if every_class or len(dataset.classnames) <= SHOWN else SHOWN // 2
     print(f"{'label':>6}{'train':>8}{'val':>8}{'test':>8}  prompt")
     for label, name in list(enumerate(dataset.classnames))[:shown]:
-        prompt = template.format(class_words(name))
+        prompt = printable(template.format(class_words(name)))
         print(f"{label:>6}" + "".join(f"{count[label]:>8}" for count in counts) + f"  {prompt}")
     if shown < len(dataset.classnames):
         print(f"   ... {len(dataset.classnames) - shown} more; --all shows them")
@@ -175,7 +175,7 @@ def _images_are_readable(dataset: Any, skipping: bool) -> bool:
     bad = [(path, reason) for path, reason in zip(files, tried, strict=True) if reason]
     print(f"images: {len(files) - len(bad):,} of {len(files):,} files can be read")
     for path, reason in bad[:LISTED]:
-        print(f"  {path}: {reason}")
+        print(printable(f"  {path}: {reason}"))
     if len(bad) > LISTED:
         print(f"  ... and {len(bad) - LISTED} more")
     if bad and not skipping:

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from cocoamix import __version__
-from cocoamix.errors import UserError, brief
+from cocoamix.errors import UserError, brief, printable
 from cocoamix.io.files import write_text
 from cocoamix.io.progress import progress
 from cocoamix.io.texts import read_json
@@ -204,7 +204,7 @@ def import_manifest(file: Path, root: Path, options: Sequence[str] = (), force: 
     if wrong:
         print(f"{len(wrong)} differences between {file} and {full.dataset_dir}:")
         for line in wrong[:SHOWN]:
-            print(f"  {line}")
+            print(printable(f"  {line}"))
         if len(wrong) > SHOWN:
             print(f"  ... and {len(wrong) - SHOWN} more")
         print("Nothing was written.")

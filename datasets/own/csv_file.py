@@ -138,7 +138,10 @@ def read_table(table: Path) -> list[Row]:
 
 
 def _cells(line: str, delimiter: str) -> list[str]:
-    return next(csv.reader([line], delimiter=delimiter), [])
+    try:
+        return next(csv.reader([line], delimiter=delimiter), [])
+    except csv.Error:  # a cell of more letters than it reads: no name of a column
+        return []
 
 
 def _columns(header: Sequence[str]) -> dict[str, int]:
@@ -173,9 +176,9 @@ def _row(table: Path, line: int, cells: Sequence[str], width: int, columns: dict
 def _classes(table: Path, rows: Sequence[Row]) -> tuple[bool, dict[str, int]]:
     """Return whether classes have names, and the number of each class if the table has numbers."""
     has_names, has_labels = bool(rows[0].name), bool(rows[0].label)
-    numeric = [row for row in rows if row.label.isdecimal()]
+    numeric = [row for row in rows if _is_number(row.label)]
     if has_labels and len(numeric) < len(rows):
-        other = next(row for row in rows if not row.label.isdecimal())
+        other = next(row for row in rows if not _is_number(row.label))
         if numeric or has_names:
             label = brief(other.label)
             raise UserError(f"{table}, line {other.line}: the label is {label}, which is not a whole number.")
@@ -197,6 +200,10 @@ def _classes(table: Path, rows: Sequence[Row]) -> tuple[bool, dict[str, int]]:
                 f"{table}, line {row.line}: the label {label} is {category!r}, but {owner!r} in line {line}."
             )
     return has_names, {category: label for category, (label, _) in labels.items()}
+
+
+def _is_number(label: str) -> bool:
+    return label.isdecimal() and len(label) < 20  # of thousands of digits Python makes no number
 
 
 def _locate(folder: Path, path: str) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from cocoamix.errors import UserError, run_command
+from cocoamix.errors import UserError, printable, run_command
 from cocoamix.io.texts import UnreadableError, read_bytes
 from cocoamix.parser import Parser
 from cocoamix.report.model.stats import deviation, mean
@@ -55,11 +55,11 @@ def summarise_folder(directory: Path, args: argparse.Namespace) -> float:
                 print(f"warning: {error}", file=sys.stderr)
                 continue
             if value is not None:
-                print(f"file: {path}. {args.keyword}: {value:.2f}%. ")
+                print(printable(f"file: {path}. {args.keyword}: {value:.2f}%. "))
                 values.append(value)
                 break
         else:
-            print(f"warning: {folder} has no log with a result; it is left out", file=sys.stderr)
+            print(f"warning: {printable(str(folder))} has no log with a result; it is left out", file=sys.stderr)
     if not values:
         mark = "=> result" if args.test_log else "Finish training"
         other = " Logs of evaluations need --test-log." if not args.test_log else ""
