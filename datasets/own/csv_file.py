@@ -180,8 +180,8 @@ def _classes(table: Path, rows: Sequence[Row]) -> tuple[bool, dict[str, int]]:
     if has_labels and len(numeric) < len(rows):
         other = next(row for row in rows if not _is_number(row.label))
         if numeric or has_names:
-            label = brief(other.label)
-            raise UserError(f"{table}, line {other.line}: the label is {label}, which is not a whole number.")
+            shown = brief(other.label)
+            raise UserError(f"{table}, line {other.line}: the label is {shown}, which is not a whole number.")
         return True, {}  # a column `label` that holds class names
     if not has_labels:
         return True, {}

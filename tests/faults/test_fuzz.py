@@ -17,11 +17,11 @@ from .fuzz import Target
 
 def test_a_slice_finds_no_fault() -> None:
     with fuzz.all_targets() as targets:
-        counts, faults = fuzz.fuzz(targets, seed=7, inputs=800)
+        counts, faults = fuzz.fuzz(targets, seed=7, inputs=500)
     assert not faults, "\n".join(faults)
     assert all(counter.total() for counter in counts.values())
     refused = sum(counter["refused"] for counter in counts.values())
-    assert refused > 200, "the inputs are hardly damaged"
+    assert refused > 150, "the inputs are hardly damaged"
 
 
 @pytest.mark.slow

@@ -32,12 +32,12 @@ def find_sweeps(rows: Sequence[Row], datasets: Sequence[str], key: str, notes: l
                 others = tuple(sorted((k, repr(v)) for k, v in found.items() if k != name))
                 groups[(row.trainer, others)].append((found[name], row))
         for identity, group in groups.items():  # a row with `auto` for the number has no place among the numbers
-            others = [(value, row) for value, row in group if not isinstance(value, float)]
-            groups[identity] = [one for one in group if one not in others]
+            groups[identity] = [one for one in group if isinstance(one[0], float)]
             if len({value for value, _ in groups[identity]}) > 1:
                 notes += [
                     f"{row.label} is left out of the sweep of {name}, which is {show(value)} there and not a number."
-                    for value, row in others
+                    for value, row in group
+                    if not isinstance(value, float)
                 ]
         several = [group for group in groups.values() if len({value for value, _ in group}) > 1]
         for number, group in enumerate(several, start=1):
