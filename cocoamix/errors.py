@@ -4,17 +4,72 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
+import reprlib
 import select
 import sys
 from collections.abc import Callable, Iterable
+from typing import Any
+
+# Control characters, which a terminal obeys; those that turn the direction of writing; halves of surrogate pairs.
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_LONG_WORD = re.compile(r"\S{256,}")  # no file name is so long
+_LONGEST = 1000  # letters of a message
 
 
 class UserError(Exception):
-    """Bad input. The message is whole sentences: what is wrong, where, and the way out."""
+    """Bad input. The message is whole sentences: what is wrong, where, and the way out.
+
+    It is safe to print: what a file holds cannot steer the terminal, nor fill it.
+    """
+
+    def __init__(self, message: str) -> None:
+        text = _LONG_WORD.sub(lambda word: shorten(word[0], 120), printable(message))
+        super().__init__(shorten(text, _LONGEST))
+
+
+def printable(text: str) -> str:
+    """Return a text with escapes, such as \\x1b, for what a terminal would obey and for what is no character."""
+    return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def brief(value: Any) -> str:
+    """Return a value as Python writes it, with the middle left out if it is long. For messages."""
+    try:
+        return _BRIEF.repr(value)
+    except ValueError:  # an integer of more digits than Python turns into text
+        return "a number of thousands of digits"
+
+
+def _brief_writer() -> reprlib.Repr:
+    writer = reprlib.Repr()
+    writer.maxstring = writer.maxlong = writer.maxother = 100
+    writer.maxlevel, writer.maxlist, writer.maxtuple, writer.maxdict = 4, 8, 8, 4
+    return writer
+
+
+_BRIEF = _brief_writer()
+
+
+def shorten(text: str, most: int = 150) -> str:
+    """Return a text without its middle if it is longer than so many letters."""
+    return text if len(text) <= most else f"{text[: most - most // 3]}...{text[-(most // 3) :]}"
+
+
+def some_of(names: Iterable[str], letters: int = 300) -> str:
+    """List names, as many as fit into so many letters, and say how many more there are."""
+    shown, rest = "", list(names)
+    while rest and len(shown) + len(rest[0]) <= letters:
+        shown += ", " * bool(shown) + rest.pop(0)
+    if not rest:
+        return shown
+    return f"{shown} and {len(rest)} more" if shown else shorten(rest[0], letters)
 
 
 def nearest(name: str, allowed: Iterable[str]) -> str:
     """Return ' Did you mean X?' for the allowed name closest to `name`, or nothing."""
+    if len(name) > 200:  # no typo, and comparing takes time
+        return ""
     choices = list(allowed)
     lowered = {choice.lower(): choice for choice in reversed(choices)}
     found = difflib.get_close_matches(name.lower(), list(lowered), n=1, cutoff=0.5)
@@ -26,8 +81,10 @@ def check_choice(key: str, value: object, allowed: Iterable[object]) -> None:
     choices = list(allowed)
     if value not in choices:
         names = [str(choice) for choice in choices]
-        listed = ", ".join(names) or "nothing"
-        raise UserError(f"{key} is {value!r}, which is not known.{nearest(str(value), names)} Known: {listed}.")
+        # A name that another code base has, too, is there with a prefix as well: once is enough.
+        listed = some_of(name for name in names if name.rsplit(".", 1)[-1] not in names or "." not in name)
+        meant = nearest(value, names) if isinstance(value, str) else ""
+        raise UserError(f"{key} is {brief(value)}, which is not known.{meant} Known: {listed or 'nothing'}.")
 
 
 def report(error: UserError) -> int:

@@ -6,7 +6,7 @@ import argparse
 import re
 from typing import Any, NoReturn
 
-from .errors import nearest
+from .errors import nearest, printable, shorten
 
 # argparse's words for a value that is not among the choices; some versions of Python quote the choices.
 _CHOICE = re.compile(r"invalid choice: '(?P<value>[^']*)' \(choose from (?P<known>.*)\)")
@@ -27,4 +27,4 @@ class Parser(argparse.ArgumentParser):
         """End with the status of a mistake."""
         found = _CHOICE.search(message)
         meant = nearest(found["value"], found["known"].replace("'", "").split(", ")) if found else ""
-        self.exit(2, f"error: {message}.{meant} See `{self.prog} --help`.\n")
+        self.exit(2, f"error: {shorten(printable(message), 400)}.{meant} See `{self.prog} --help`.\n")

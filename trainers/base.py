@@ -38,7 +38,15 @@ from cocoamix.prompts.hand_crafted import HandCraftedPrompt
 from cocoamix.registry import plain_name
 from cocoamix.run import origin, protocol
 from cocoamix.run.backbone import load_one
-from cocoamix.run.checkpointer import RESUME, Checkpointer, checkpoint_path, epochs_in, read_state, seed_of_run
+from cocoamix.run.checkpointer import (
+    RESUME,
+    Checkpointer,
+    checkpoint_path,
+    damaged,
+    epochs_in,
+    read_state,
+    seed_of_run,
+)
 from cocoamix.run.evaluation import Evaluation, NotFiniteError, among_all
 from cocoamix.run.loaders import build_manager, loader_over
 from cocoamix.run.movement import FirstMoves
@@ -596,14 +604,18 @@ class CLIPTrainer(TrainerX):
         """Resume from a resume file; return the number of epochs already done."""
         state = read_state(path)
         self.check_settings(path, state["settings"], state["protocol"])
-        self.prepare_for(state)
-        self.checkpointer.restore(state, path)
-        if self.scaler is not None and state["scaler"]:
-            self.scaler.load_state_dict(state["scaler"])
-        self.take_seed(state["seed"])
-        self.best_result = state["best_result"]
-        self.unreadable.update(state["unreadable"])
-        self.take_up(state)
+        try:
+            self.prepare_for(state)
+            self.checkpointer.restore(state, path)
+            if self.scaler is not None and state["scaler"]:
+                self.scaler.load_state_dict(state["scaler"])
+            self.take_seed(state["seed"])
+            self.best_result = state["best_result"]
+            self.unreadable.update(state["unreadable"])
+            self.take_up(state)
+        # Whatever an altered file makes of those who take their parts of it, it is the file that is wrong.
+        except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
+            raise damaged(path, f"a part of it does not fit ({type(error).__name__})") from error
         return int(state["epoch"])
 
     def check_settings(self, path: Path, then: Mapping[str, Any], protocol_then: Mapping[str, Any]) -> None:

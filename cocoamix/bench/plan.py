@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
-
 from cocoamix.config import shipped as configurations
 from cocoamix.config.allowed import kind
-from cocoamix.errors import UserError, check_choice, nearest
+from cocoamix.errors import UserError, brief, check_choice, nearest, shorten, some_of
+from cocoamix.io.texts import read_yaml
 
 PLANS = Path(__file__).resolve().parent / "plans"
 TASKS = ("base2new", "xd", "fscil", "few-shot")
@@ -82,22 +82,22 @@ def shipped() -> dict[str, Path]:
 
 def find_plan(name: str) -> Path:
     """Return the file of a shipped plan, or the file that `name` is."""
-    path, known = Path(name).expanduser(), shipped()
+    path, known = Path(os.path.expanduser(name)), shipped()
     if name in known:
         return known[name]
-    if path.suffix in (".yaml", ".yml") or path.is_file():
-        if not path.is_file():
+    if path.suffix in (".yaml", ".yml") or os.path.isfile(path):
+        if not os.path.isfile(path):
             raise UserError(f"There is no plan file {name}.")
         return path
     raise UserError(
-        f"There is no plan {name!r}.{nearest(name, known)} Shipped: {', '.join(known)}. "
+        f"There is no plan {brief(name)}.{nearest(name, known)} Shipped: {', '.join(known)}. "
         "A plan of your own is named by its .yaml file."
     )
 
 
 def describe(name: str) -> str:
     """Return what a plan says about itself."""
-    return _Mapping(_read(find_plan(name)), f"The plan {name}").text("about", "")
+    return _Mapping(read_yaml(find_plan(name)), f"The plan {name}").text("about", "")
 
 
 def load_plan(name: str, methods: Sequence[str] = (), datasets: Sequence[str] = (), seeds: Sequence[int] = ()) -> Plan:
@@ -107,7 +107,7 @@ def load_plan(name: str, methods: Sequence[str] = (), datasets: Sequence[str] = 
     methods, its trainer.
     """
     path = find_plan(name)
-    content = _Mapping(_read(path), f"The plan {path}" if path.parent != PLANS else f"The plan {name}")
+    content = _Mapping(read_yaml(path), f"The plan {path}" if path.parent != PLANS else f"The plan {name}")
     content.check_keys((*_KEYS, _DISPOSABLE), needed=("task", "methods", "datasets", "seeds"))
     task = content.text("task")
     check_choice(f"task of {path.name}", task, TASKS)
@@ -121,7 +121,7 @@ def load_plan(name: str, methods: Sequence[str] = (), datasets: Sequence[str] = 
         seeds=tuple(_seeds(content, seeds)),
         shots=tuple(_shots(content, task)),
         subsets=tuple(_subsets(content, task)),
-        output=Path(content.text("output", DEFAULT_OUTPUT)).expanduser(),
+        output=Path(os.path.expanduser(content.text("output", DEFAULT_OUTPUT))),
         root=content.text("root", ""),
         store=content.text("store", ""),
         options=_options(content, "set"),
@@ -147,14 +147,14 @@ class _Mapping:
             raise UserError(f"{where} should be keys with values, but is {kind(content)}.")
         for key in content:
             if not isinstance(key, str):
-                raise UserError(f"{where} has the key {key!r}, which is {kind(key)}; a text is expected.")
+                raise UserError(f"{where} has the key {brief(key)}, which is {kind(key)}; a text is expected.")
         self.keys, self.where = dict(content), where
 
     def check_keys(self, known: Sequence[str], needed: Sequence[str]) -> None:
         for key in self.keys:
             if key not in known:
                 raise UserError(
-                    f"{self.where} has the key {key!r}, which is not known.{nearest(str(key), known)} "
+                    f"{self.where} has the key {brief(key)}, which is not known.{nearest(str(key), known)} "
                     f"Known: {', '.join(known)}."
                 )
         for key in needed:
@@ -166,13 +166,14 @@ class _Mapping:
         if value is None:
             raise UserError(f"{self.where} does not say its {key}.")
         if not isinstance(value, str):
-            raise UserError(f"{key} of {_inside(self.where)} is {value!r}, which is {kind(value)}; a text is expected.")
+            what = f"{key} of {_inside(self.where)}"
+            raise UserError(f"{what} is {brief(value)}, which is {kind(value)}; a text is expected.")
         return value
 
     def flag(self, key: str, default: bool) -> bool:
         value = self.keys.get(key, default)
         if not isinstance(value, bool):
-            raise UserError(f"{key} of {_inside(self.where)} is {value!r}; true or false is expected.")
+            raise UserError(f"{key} of {_inside(self.where)} is {brief(value)}; true or false is expected.")
         return value
 
     def sequence(self, key: str) -> list[Any]:
@@ -181,15 +182,6 @@ class _Mapping:
         if not listed or value is None:
             raise UserError(f"{key} of {_inside(self.where)} is empty; name at least one.")
         return listed
-
-
-def _read(path: Path) -> Any:
-    try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is not valid YAML: {error}") from error
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}.") from error
 
 
 def _inside(where: str) -> str:
@@ -250,7 +242,8 @@ def _folder_name(entry: _Mapping, key: str, default: str | None = None) -> str:
     """Return a text that becomes the name of a folder, or a part of it; it must not lead out of CoOp's layout."""
     value = entry.text(key, default)
     if "/" in value or "\\" in value or value in (".", ".."):
-        raise UserError(f"{key} of {_inside(entry.where)} is {value!r}; the name of a folder is expected, not a path.")
+        what = f"{key} of {_inside(entry.where)}"
+        raise UserError(f"{what} is {brief(value)}; the name of a folder is expected, not a path.")
     return value
 
 
@@ -274,7 +267,7 @@ def _with_models(drafts: Sequence[_Draft], wanted: list[str], where: str) -> set
             # Of an earlier one, so that no two methods wait for each other.
             if one not in names[: names.index(draft.name)]:
                 raise UserError(
-                    f"The method {draft.name} of {_inside(where)} uses the model of {one!r}, "
+                    f"The method {draft.name} of {_inside(where)} uses the model of {brief(one)}, "
                     f"which is none of the methods before it.{nearest(one, names)}"
                 )
             if one in without:
@@ -320,16 +313,16 @@ def _method(draft: _Draft, here: Path) -> Method:
 def _trainer_file(config: str, trainer: str, here: Path, method: str) -> Path:
     """Return the file that `vit_b16`, `CoOp/vit_b16` or a path ending in .yaml names."""
     if config.endswith((".yaml", ".yml")):
-        path = here / Path(config).expanduser()
-        if not path.is_file():
-            raise UserError(f"The configuration of the method {method}, {path}, does not exist.")
+        path = here / os.path.expanduser(config)
+        if not os.path.isfile(path):
+            raise UserError(f"The configuration of the method {shorten(method)}, {path}, does not exist.")
         return path
     name = config if "/" in config else f"{trainer}/{config}"
     path = configurations.folder() / "trainers" / f"{name}.yaml"
-    if not path.is_file():
+    if not os.path.isfile(path):
         known = [one.removeprefix("trainers/").removesuffix(".yaml") for one in configurations.names()]
         raise UserError(
-            f"There is no configuration {name} for the method {method}.{nearest(name, known)} "
+            f"There is no configuration {shorten(name)} for the method {shorten(method)}.{nearest(name, known)} "
             "Choose other methods with --methods, or name a .yaml file."
         )
     return path
@@ -352,12 +345,12 @@ def _datasets(content: _Mapping, here: Path, wanted: Sequence[str]) -> list[Data
 
 def _dataset(name: str, here: Path, where: str) -> Dataset:
     if name.endswith((".yaml", ".yml")):
-        path = here / Path(name).expanduser()
+        path = here / os.path.expanduser(name)
     else:
         path = configurations.folder() / "datasets" / f"{name}.yaml"
-    if not path.is_file():
+    if not os.path.isfile(path):
         known = [Path(one).stem for one in configurations.names() if one.startswith("datasets/")]
-        raise UserError(f"{where} names the dataset {name}, which has no configuration.{nearest(name, known)}")
+        raise UserError(f"{where} names the dataset {shorten(name)}, which has no configuration.{nearest(name, known)}")
     return Dataset(path.stem, path)
 
 
@@ -397,10 +390,10 @@ def _numbers(content: _Mapping, key: str, least: int) -> list[int]:
     for value in values:
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
             raise UserError(
-                f"{key} of {_inside(content.where)} holds {value!r}; whole numbers from {least} on are expected."
+                f"{key} of {_inside(content.where)} holds {brief(value)}; whole numbers from {least} on are expected."
             )
     if len(set(values)) < len(values):
-        raise UserError(f"{key} of {_inside(content.where)} names a number twice: {values}.")
+        raise UserError(f"{key} of {_inside(content.where)} names a number twice: {brief(values)}.")
     return values
 
 
@@ -415,7 +408,7 @@ def _check_wanted(flag: str, wanted: Sequence[str], there: Sequence[str]) -> Non
     for name in wanted:
         if name not in there:
             raise UserError(
-                f"{flag} names {name}, which is not in the plan.{nearest(name, there)} It has: {', '.join(there)}."
+                f"{flag} names {name}, which is not in the plan.{nearest(name, there)} It has: {some_of(there)}."
             )
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from cocoamix.io.files import write_json
+from cocoamix.io.texts import UnreadableError, read_json
 
 STAMP = "bench.json"
 CONSOLE = "console.txt"  # what train.py printed, of every start
@@ -17,8 +17,8 @@ LOCKED = (CONSOLE, ".lock")  # by the runner, and by train.py
 def read_stamp(folder: Path) -> dict[str, Any]:
     """Return what the runner noted beside a run's results; nothing if it did not make them."""
     try:
-        content = json.loads((folder / STAMP).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        content = read_json(folder / STAMP)
+    except UnreadableError:
         return {}
     return content if isinstance(content, dict) else {}
 

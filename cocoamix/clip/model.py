@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from cocoamix import compat
 from cocoamix.choices import ACTIVATIONS, SOURCES
-from cocoamix.errors import UserError, check_choice
+from cocoamix.errors import UserError, check_choice, some_of
 
 from . import precision as prec
 from .backbones import Sizes, fetch_weights, find_backbone
@@ -147,7 +147,7 @@ def load_clip(
     else:
         path = Path(weights).expanduser() if weights else fetch_weights(name)
         state = read_weights(path)
-        sizes = Sizes.of(state)
+        sizes = _sizes_of(state, path)
         if sizes != backbone.sizes:
             raise UserError(
                 f"{path} holds another model than MODEL.BACKBONE.NAME {name}: {_difference(sizes, backbone.sizes)}."
@@ -158,17 +158,40 @@ def load_clip(
         torch.manual_seed(0)  # random weights are always the same ones, and nothing else's draw moves
         model, used = _build(sizes, source, prec.WEIGHT_DTYPES[resolved], activation)
     if state is not None:
-        missing, unexpected = model.load_state_dict(state, strict=False)
+        missing, unexpected = _load(model, state, str(weights or name))
         # A count that batch norm keeps and evaluation never reads is no difference.
         missing = [key for key in missing if not key.endswith("num_batches_tracked")]
         if missing or unexpected:
-            raise UserError(f"{weights or name} does not fit {name}: missing {missing}, unexpected {unexpected}.")
+            lacking, more = some_of(missing, 150) or "nothing", some_of(unexpected, 150) or "nothing"
+            raise UserError(f"{weights or name} does not fit {name}: missing {lacking}, unexpected {more}.")
     else:
         nn.init.constant_(model.logit_scale, math.log(100))  # what training takes it to
     digest = hash_weights(model.state_dict())
     frozen = FrozenCLIP(model, sizes, name, used, resolved, activation).to(device)
     frozen.weights_hash = digest
     return frozen
+
+
+def _sizes_of(state: Mapping[str, Tensor], path: Path) -> Sizes:
+    try:
+        return Sizes.of(state)
+    except (KeyError, IndexError) as error:
+        what = f"it has no {error.args[0]}" if isinstance(error, KeyError) else "a tensor has another shape"
+        raise UserError(f"{path} is not a CLIP model of OpenAI's architecture: {what}.") from error
+
+
+def _load(model: nn.Module, state: Mapping[str, Tensor], origin: str) -> tuple[list[str], list[str]]:
+    """Load weights; return the keys that they lack and those that the model does not have. Refuse other shapes."""
+    own = model.state_dict()
+    for key, tensor in state.items():
+        if key in own and tensor.shape != own[key].shape:
+            here, there = ("x".join(map(str, one.shape)) or "one number" for one in (own[key], tensor))
+            raise UserError(f"{origin} does not fit: its {key} is {there}, and this model's is {here}.")
+    try:
+        missing, unexpected = model.load_state_dict(state, strict=False)
+    except RuntimeError as error:  # sparse tensors, for one
+        raise UserError(f"{origin} cannot be loaded: its tensors are not plain numbers.") from error
+    return list(missing), list(unexpected)
 
 
 def _difference(found: Sizes, wanted: Sizes) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import datetime
 import math
 import string
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from cocoamix.errors import UserError, check_choice
+from cocoamix.errors import UserError, brief, check_choice
 
 
 class Allowed(Protocol):
@@ -44,7 +45,7 @@ class Range:
     def check(self, name: str, value: Any) -> None:
         if not self.least <= value <= self.most:
             limit = "" if self.most == math.inf else f" and at most {self.most}"
-            raise UserError(f"{name} is {value}; it must be at least {self.least}{limit}.")
+            raise UserError(f"{name} is {brief(value)}; it must be at least {self.least}{limit}.")
 
     def describe(self) -> str:
         if self.least == self.most:
@@ -82,11 +83,11 @@ class Numbers:
 
     def check(self, name: str, value: Any) -> None:
         if len(value) != self.count or not all(isinstance(one, (int, float)) and one >= 0 for one in value):
-            raise UserError(f"{name} is {value}; it must be {self.count} numbers.")
+            raise UserError(f"{name} is {brief(value)}; it must be {self.count} numbers.")
         if self.ascending and list(value) != sorted(value):
-            raise UserError(f"{name} is {value}; the smaller share comes first.")
+            raise UserError(f"{name} is {brief(value)}; the smaller share comes first.")
         if self.divisor and 0 in value:
-            raise UserError(f"{name} is {value}; images cannot be divided by 0.")
+            raise UserError(f"{name} is {brief(value)}; images cannot be divided by 0.")
 
     def describe(self) -> str:
         return f"{self.count} numbers, " + ("above 0" if self.divisor else "at least 0")
@@ -99,7 +100,7 @@ class Texts:
     def check(self, name: str, value: Any) -> None:
         for one in value:
             if not isinstance(one, str):
-                raise UserError(f"{name} holds {one!r}, which is {kind(one)}; texts are expected.")
+                raise UserError(f"{name} holds {brief(one)}, which is {kind(one)}; texts are expected.")
 
     def describe(self) -> str:
         return "list of texts"
@@ -116,7 +117,7 @@ class Template:
         for template in given:
             if template != "dataset" and not _has_one_place(template):
                 raise UserError(
-                    f"{name} holds {template!r}, which needs one {{}} for the class name and no other braces."
+                    f"{name} holds {brief(template)}, which needs one {{}} for the class name and no other braces."
                 )
 
     def describe(self) -> str:
@@ -146,7 +147,7 @@ class Only:
 
     def check(self, name: str, value: Any) -> None:
         if value != self.value:
-            raise UserError(f"{name} is {value!r}, but {self.because}")
+            raise UserError(f"{name} is {brief(value)}, but {self.because}")
 
     def describe(self) -> str:
         return f"only {show(self.value)}"
@@ -169,4 +170,8 @@ def kind(value: Any) -> str:
         list: "a list",
         tuple: "a list",
     }
-    return "a list" if isinstance(value, (list, tuple)) else kinds.get(type(value), "a set of keys")
+    if isinstance(value, (list, tuple)):
+        return "a list"
+    if isinstance(value, datetime.date):  # YAML reads 2024-01-01 as one
+        return "a date"
+    return kinds.get(type(value), "a set of keys")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import yaml
 from yacs.config import CfgNode
 
-from cocoamix.errors import UserError, nearest
+from cocoamix.errors import UserError, brief, nearest
+from cocoamix.io.texts import read_yaml
 
 from .allowed import kind
 from .roles import find
@@ -22,12 +22,9 @@ def merge_file(cfg: CfgNode, path: str) -> None:
     if not file.is_file():
         siblings = [str(other) for other in file.parent.glob("*.yaml")] if file.parent.is_dir() else []
         raise UserError(f"There is no configuration file {path}.{nearest(path, siblings)}")
-    try:
-        content = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is not valid YAML: {error}") from error
+    content = read_yaml(file) or {}
     if not isinstance(content, dict):
-        raise UserError(f"{path} is not a configuration: its top level is {type(content).__name__}, not keys.")
+        raise UserError(f"{path} is not a configuration: its top level is {kind(content)}, not keys.")
     for key, value in flatten(content).items():
         _set(cfg, key, value, path)
 
@@ -46,7 +43,7 @@ def merge_options(cfg: CfgNode, options: Sequence[str]) -> None:
     if flags:
         raise UserError(f"{flags[0]} comes after KEY VALUE pairs, where it is not read. Put it before them.")
     if len(options) % 2:
-        raise UserError(f"The options at the end are KEY VALUE pairs, but {options[-1]!r} has no value.")
+        raise UserError(f"The options at the end are KEY VALUE pairs, but {brief(options[-1])} has no value.")
     for key, text in zip(options[::2], options[1::2], strict=True):
         value = literal(text)
         if isinstance(value, (dict, set)):
@@ -70,7 +67,7 @@ def _set(cfg: CfgNode, key: str, value: Any, origin: str) -> None:
     if leaf in node and isinstance(node[leaf], CfgNode):
         if value is None:  # an empty section of a file
             return
-        raise UserError(f"{origin} sets {key} to {value!r}, but {key} is a section with keys of its own.")
+        raise UserError(f"{origin} sets {key} to {brief(value)}, but {key} is a section with keys of its own.")
     if leaf not in node:
         raise _unknown(cfg, key, origin)
     node[leaf] = _coerce(key, node[leaf], value, origin)
@@ -95,9 +92,13 @@ def _coerce(key: str, default: Any, value: Any, origin: str) -> Any:
     if isinstance(default, (list, tuple)) and isinstance(value, (list, tuple)):
         return type(default)(value)
     if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError as error:
+            raise UserError(f"{origin} sets {key} to {brief(value)}, which is too large.") from error
     if type(value) is not type(default):
         raise UserError(
-            f"{origin} sets {key} to {value!r}, which is {kind(value)}; {kind(default)} like {default!r} is expected."
+            f"{origin} sets {key} to {brief(value)}, which is {kind(value)}; {kind(default)} like {brief(default)} is "
+            "expected."
         )
     return value

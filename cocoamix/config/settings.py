@@ -14,7 +14,7 @@ def literal(text: str) -> Any:
     """Return the number, boolean, list or the like that a text writes, or the text itself. Nothing in it is run."""
     try:
         return ast.literal_eval(text)
-    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):  # "{{}}" is a TypeError
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError, OverflowError):  # "{{}}" is a TypeError
         return text
 
 

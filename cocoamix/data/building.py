@@ -7,11 +7,10 @@ import io
 from collections.abc import Sequence
 from typing import Any
 
-import yaml
-
 from cocoamix.config import shipped
 from cocoamix.dataset_table import DATASETS, OWN
-from cocoamix.errors import UserError, nearest
+from cocoamix.errors import UserError, nearest, printable
+from cocoamix.io.texts import read_yaml
 from cocoamix.registry import PREFIX, plain_name
 
 from .sources import SOURCES, Source
@@ -37,8 +36,8 @@ def name_in(given: str) -> str:
     """Return the name of the dataset, which a configuration file holds."""
     if not given.endswith((".yaml", ".yml")):
         return given
-    with contextlib.suppress(OSError, yaml.YAMLError, UnicodeDecodeError, AttributeError, TypeError, KeyError):
-        return plain_name(str(yaml.safe_load(shipped.locate(given).read_text(encoding="utf-8"))["DATASET"]["NAME"]))
+    with contextlib.suppress(UserError, AttributeError, TypeError, KeyError):
+        return plain_name(str(read_yaml(shipped.locate(given))["DATASET"]["NAME"]))
     return ""  # making the configuration says what is wrong with the file
 
 
@@ -90,4 +89,4 @@ def build(cfg: Any) -> tuple[Any, str]:
 def tell(notes: str) -> None:
     """Print what a loader said."""
     for line in notes.splitlines():
-        print(f"  {line}")
+        print(printable(f"  {line}"))

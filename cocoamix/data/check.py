@@ -13,7 +13,7 @@ from typing import Any
 from cocoamix.clip.class_names import class_words
 from cocoamix.clip.templates import dataset_template
 from cocoamix.dataset_table import OWN, of_kind
-from cocoamix.errors import UserError
+from cocoamix.errors import UserError, printable
 from cocoamix.features.reading import why_unreadable
 from cocoamix.io.progress import progress
 from cocoamix.registry import plain_name
@@ -155,7 +155,7 @@ def _print_classes(dataset: Any, template: str, every_class: bool) -> None:
     shown = len(dataset.classnames) if every_class or len(dataset.classnames) <= SHOWN else SHOWN // 2
     print(f"{'label':>6}{'train':>8}{'val':>8}{'test':>8}  prompt")
     for label, name in list(enumerate(dataset.classnames))[:shown]:
-        prompt = template.format(class_words(name))
+        prompt = printable(template.format(class_words(name)))
         print(f"{label:>6}" + "".join(f"{count[label]:>8}" for count in counts) + f"  {prompt}")
     if shown < len(dataset.classnames):
         print(f"   ... {len(dataset.classnames) - shown} more; --all shows them")
@@ -203,7 +203,7 @@ def _images_are_good(dataset: Any, missing: Mapping[str, None], fast: bool, ever
     print(f"images: {len(present) - len(bad):,} of {len(present):,} files can be read")
     shown = bad if every else bad[:LISTED]
     for path, reason in shown:
-        print(f"  {path}: {reason}")
+        print(printable(f"  {path}: {reason}"))
     if len(shown) < len(bad):
         print(f"  ... and {len(bad) - len(shown)} more; --all shows them")
     return not bad and not missing
@@ -216,9 +216,9 @@ def _print_missing(missing: Iterable[str]) -> None:
         folders.setdefault(os.path.dirname(path), []).append(path)
     for folder, paths in folders.items():
         if os.path.isdir(folder):
-            print("\n".join(f"  {path}" for path in paths))
+            print("\n".join(printable(f"  {path}") for path in paths))
         else:
-            print(f"  {folder}/: the folder is missing, with {len(paths):,} images")
+            print(f"  {printable(folder)}/: the folder is missing, with {len(paths):,} images")
 
 
 def _try_all(files: Sequence[str]) -> Iterator[str]:

@@ -12,9 +12,10 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from cocoamix import __version__
-from cocoamix.errors import UserError
+from cocoamix.errors import UserError, brief, printable
 from cocoamix.io.files import write_text
 from cocoamix.io.progress import progress
+from cocoamix.io.texts import read_json
 from cocoamix.registry import plain_name
 
 from . import building
@@ -128,16 +129,12 @@ def _rows(items: Sequence[Any], folder: str) -> list[Row]:
 
 def read_manifest(file: Path) -> dict[str, Any]:
     """Read a manifest and refuse whatever is not one."""
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise UserError(f"There is no file {file}.") from error
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise UserError(f"{file} cannot be read as JSON: {error}.") from error
+    content = read_json(file)
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise UserError(f"{file} is not a {FORMAT}.")
     if content.get("version") != VERSION:
-        raise UserError(f"{file} has version {content.get('version')}; this cocoamix reads {VERSION}. Use a newer one.")
+        version = brief(content.get("version"))
+        raise UserError(f"{file} has version {version}; this cocoamix reads {VERSION}. Use a newer one.")
     try:
         _validate(content)
     except (KeyError, TypeError, ValueError) as error:
@@ -152,9 +149,9 @@ def _validate(content: dict[str, Any]) -> None:
 
     for key, least in (("shots", 1), ("seed", 0)):
         if type(content[key]) is not int or content[key] < least:
-            raise ValueError(f"its {key} is {content[key]!r}, which is not a whole number from {least} on")
+            raise ValueError(f"its {key} is {brief(content[key])}, which is not a whole number from {least} on")
     if not isinstance(content["dataset"], str):
-        raise ValueError(f"its dataset is {content['dataset']!r}, which is not a name")
+        raise ValueError(f"its dataset is {brief(content['dataset'])}, which is not a name")
     names = content["classnames"]
     if not isinstance(names, list) or not names or not all(isinstance(name, str) and name for name in names):
         raise ValueError("its classnames are not a list of names")
@@ -174,15 +171,15 @@ def _validate(content: dict[str, Any]) -> None:
 def _label(row: Any, classes: int, seen: set[str]) -> int:
     """Return the label of a row, which must be a path that is new, a label and a SHA-256."""
     if not isinstance(row, list) or len(row) != 3 or not isinstance(row[0], str):
-        raise ValueError(f"a row is {row!r}, which is not a path, a label and a SHA-256")
+        raise ValueError(f"a row is {brief(row)}, which is not a path, a label and a SHA-256")
     path, label, digest = row
     pure = PurePosixPath(path)
     if not pure.parts or path.startswith("/") or ".." in pure.parts or "\\" in path or "\0" in path:
-        raise ValueError(f"the path {path!r} is not below a dataset's folder")
+        raise ValueError(f"the path {brief(path)} is not below a dataset's folder")
     if type(label) is not int or not 0 <= label < classes:
-        raise ValueError(f"{path} has the label {label!r}, which is not a whole number below {classes}")
+        raise ValueError(f"{path} has the label {brief(label)}, which is not a whole number below {classes}")
     if not isinstance(digest, str) or not re.fullmatch("[0-9a-f]{64}", digest):
-        raise ValueError(f"{path} has the SHA-256 {digest!r}, which is none")
+        raise ValueError(f"{path} has the SHA-256 {brief(digest)}, which is none")
     if str(pure) in seen:
         raise ValueError(f"{path} is there twice")
     seen.add(str(pure))
@@ -207,7 +204,7 @@ def import_manifest(file: Path, root: Path, options: Sequence[str] = (), force: 
     if wrong:
         print(f"{len(wrong)} differences between {file} and {full.dataset_dir}:")
         for line in wrong[:SHOWN]:
-            print(f"  {line}")
+            print(printable(f"  {line}"))
         if len(wrong) > SHOWN:
             print(f"  ... and {len(wrong) - SHOWN} more")
         print("Nothing was written.")

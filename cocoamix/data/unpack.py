@@ -93,6 +93,8 @@ def _write_members(archive: Path, target: Path) -> None:
 
 
 def _members(archive: Path) -> Iterator[Member]:
+    if not archive.is_file():  # opening a named pipe would wait for a writer
+        raise UserError(f"{archive} is not a file.")
     if zipfile.is_zipfile(archive):
         yield from _zip_members(archive)
     elif _is_tar(archive):
@@ -116,6 +118,8 @@ def _is_tar(archive: Path) -> bool:
 def _zip_members(archive: Path) -> Iterator[Member]:
     with zipfile.ZipFile(archive) as content:
         for info in content.infolist():
+            if not info.filename:
+                raise _refused(archive, "", "has no name")
             mode = info.external_attr >> 16
             # Some writers leave the mode out; what is neither a file nor a folder always has one.
             if mode and stat.S_IFMT(mode) and not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
 
-from cocoamix.errors import UserError
+from cocoamix.errors import UserError, printable
 
 from .store import ABOUT, FeatureStore
 
@@ -54,7 +54,7 @@ def info(folder: Path) -> None:
         size = sum(path.stat().st_size for path in files) / 1e6
         print(f"{store.name}: {size:,.1f} MB")
         for key, value in about.items():
-            print(f"  {key}: {' '.join(str(value).split())}")
+            print(printable(f"  {key}: {' '.join(str(value).split())}"))
         parts: dict[str, int] = {}
         for path in files:
             if path.suffix == ".safetensors":

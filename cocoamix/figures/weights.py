@@ -16,6 +16,7 @@ from cocoamix.coa.calibration import Point, curve_over_pi
 from cocoamix.coa.heldout import fit_weight
 from cocoamix.errors import UserError
 from cocoamix.io.files import check_writable, write_text
+from cocoamix.io.spreadsheets import text_cell
 from cocoamix.registry import plain_name
 
 from .runs import find_run, open_run
@@ -149,7 +150,8 @@ def to_csv(found: Sequence[Weights]) -> str:
     writer = csv.writer(target, lineterminator="\n")
     writer.writerow(COLUMNS)
     for weights in found:
-        about = (weights.folder, weights.dataset, weights.kind, weights.shots, weights.seed, weights.pi_in)
+        texts = map(text_cell, (weights.folder, weights.dataset, weights.kind))
+        about = (*texts, weights.shots, weights.seed, weights.pi_in)
         writer.writerows((*about, *row) for row in _rows(weights))
     return target.getvalue()
 

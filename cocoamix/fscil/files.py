@@ -16,7 +16,7 @@ from cocoamix.io import checkpoints
 from cocoamix.io.files import write_atomically
 from cocoamix.registry import plain_name
 from cocoamix.run import protocol
-from cocoamix.run.checkpointer import copier
+from cocoamix.run.checkpointer import copier, is_state
 
 FOLDER = "sessions"  # below a run's folder
 Models = dict[str, dict[str, Tensor]]  # parameters by the names of models
@@ -67,7 +67,7 @@ def read_session(path: Path, number: int) -> Kept:
         raise _not_a_session(path, f"its epoch is {content.get('epoch')!r}")
     if content.get("session") != number:
         raise _not_a_session(path, f"it is session {content.get('session')!r} by its content")
-    if not isinstance(models, dict) or "prompt_learner" not in models or not all(map(_is_state, models.values())):
+    if not isinstance(models, dict) or "prompt_learner" not in models or not all(map(is_state, models.values())):
         raise _not_a_session(path, "it holds no prompt")
     if not isinstance(unreadable, dict):
         raise _not_a_session(path, "its list of unreadable images is not a mapping")
@@ -144,10 +144,6 @@ def _check_same_run(one: Kept, first: Kept) -> None:
 def _short(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def _is_state(value: object) -> bool:
-    return isinstance(value, Mapping) and bool(value) and all(isinstance(tensor, Tensor) for tensor in value.values())
 
 
 def _not_a_session(path: Path, reason: str) -> UserError:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Any
 
-from cocoamix.errors import UserError
+from cocoamix.errors import UserError, printable
 
 from . import ablations
 from . import paper as printed
@@ -85,7 +86,21 @@ def build(directories: Sequence[str | os.PathLike[str]], options: Options | None
     problems = list(dict.fromkeys(inventory.problems))
     for section in sections:
         section.charts = [chart for chart in section.charts if any(series.x for series in chart.series)]
-    return Report([str(directory) for directory in directories], sections, runs, problems, notes)
+    folders = [str(directory) for directory in directories]
+    # Names of runs come from paths and files of any origin, and go to terminals and pages.
+    folders, sections, problems, notes = (_printable(part) for part in (folders, sections, problems, notes))
+    return Report(folders, sections, runs, problems, notes)
+
+
+def _printable(part: Any) -> Any:
+    """Return a part of a report whose texts are harmless on a terminal."""
+    if isinstance(part, str):
+        return printable(part)
+    if isinstance(part, (list, tuple)):
+        return type(part)(map(_printable, part))
+    if is_dataclass(part) and not isinstance(part, type):
+        return replace(part, **{one.name: _printable(getattr(part, one.name)) for one in fields(part)})
+    return part
 
 
 def _groups(runs: Sequence[Run]) -> list[int | None]:
@@ -183,7 +198,7 @@ def _fill_base_to_new(
         section.notes += further.notes
         others = [row for row in rows if row.label not in further.laid]
         _say_paper(section, "base_to_new", printed_somewhere, others, shots, ", ".join(datasets))
-    for sweep, chart in find_sweeps(rows, averaged or datasets, key):
+    for sweep, chart in find_sweeps(rows, averaged or datasets, key, section.notes):
         section.tables.append(sweep)
         section.charts.append(chart)
     section.charts.append(dots_chart(rows, datasets, f"{key}-dots", "H of each seed"))

@@ -7,6 +7,7 @@ is killed at any moment never leaves them at different epochs.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from pathlib import Path
@@ -15,15 +16,22 @@ from typing import IO, Any
 import torch
 from torch import Tensor, nn
 
-from cocoamix.errors import UserError
+from cocoamix.errors import UserError, brief, printable
 from cocoamix.io import checkpoints
 from cocoamix.io.files import write_atomically
+from cocoamix.io.texts import read_bytes
 
 RESUME = "resume.pth"
 _KEYS = (
     *("epoch", "models", "optimizers", "schedules", "scaler"),
     *("seed", "best_result", "settings", "protocol", "unreadable"),
 )
+_KINDS: dict[str, tuple[type, ...]] = {
+    "epoch": (int,),
+    "seed": (int,),
+    "best_result": (int, float),
+    **dict.fromkeys(("models", "optimizers", "schedules", "settings", "protocol", "unreadable"), (dict,)),
+}
 MODEL_DIR = "--model-dir is the output folder of a training run of the same trainer."
 
 
@@ -99,6 +107,9 @@ class Checkpointer:
 
     def restore(self, state: Mapping[str, Any], path: Path) -> None:
         """Put what `state` returned back. path: the file that it was read from."""
+        for key in ("optimizers", "schedules"):
+            if not alike(state[key], self.state()[key]):
+                raise damaged(path, f"its {key} are not those of such a run")
         if set(state["models"]) != set(self.models):
             raise UserError(f"{path} holds the models {', '.join(state['models'])}, not {', '.join(self.models)}.")
         for name, tensors in state["models"].items():
@@ -148,7 +159,36 @@ def read_state(path: Path) -> dict[str, Any]:
     missing = [key for key in _KEYS if key not in state]
     if missing:
         raise UserError(f"{path} is not a state to resume from: it has no {', '.join(missing)}. Delete it.")
+    for key, kinds in _KINDS.items():
+        if type(state[key]) not in kinds:
+            raise damaged(path, f"its {key} is {brief(state[key])}")
+    if state["epoch"] < 0 or not all(map(is_state, state["models"].values())):
+        raise damaged(path, "its epoch or its models are none")
     return state
+
+
+def damaged(path: Path, why: str) -> UserError:
+    """Return what to say of a resume file that was altered."""
+    return UserError(f"{path} is not a state to resume from: {why}. Restore it, or delete it to start anew.")
+
+
+def is_state(value: object) -> bool:
+    """Say whether a value is tensors by name."""
+    if not isinstance(value, Mapping) or not value:
+        return False
+    return all(isinstance(name, str) and isinstance(tensor, Tensor) for name, tensor in value.items())
+
+
+def alike(one: Any, other: Any) -> bool:
+    """Say whether two states hold the same kinds of values, where both have them."""
+    if isinstance(other, Mapping):
+        return isinstance(one, Mapping) and all(alike(one[key], other[key]) for key in other if key in one)
+    if isinstance(other, (list, tuple)):
+        fits = isinstance(one, (list, tuple)) and len(one) == len(other)
+        return fits and all(map(alike, one, other))
+    if isinstance(other, (int, float)) and not isinstance(other, bool):
+        return isinstance(one, (int, float)) and not isinstance(one, bool) and math.isfinite(one)
+    return other is None or one is None or isinstance(one, type(other))
 
 
 def trained(model: nn.Module) -> dict[str, Tensor]:
@@ -159,11 +199,8 @@ def trained(model: nn.Module) -> dict[str, Tensor]:
 def newest(folder: Path) -> Path:
     """Return the checkpoint that a folder's pointer names."""
     pointer = folder / checkpoints.POINTER
-    try:
-        name = pointer.read_text(encoding="utf-8").strip()
-    except UnicodeDecodeError:
-        name = ""
-    if not name:
+    name = read_bytes(pointer).decode("utf-8", "surrogateescape").strip()
+    if not name or printable(name) != name or len(name) > 255 or name != Path(name).name:
         raise UserError(f"{pointer} should name a checkpoint of its folder, but it does not.")
     return folder / name
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from yacs.config import CfgNode
 
-from cocoamix.errors import UserError
+from cocoamix.errors import UserError, brief
 from cocoamix.registry import plain_name
 
 from . import protocol
@@ -83,16 +83,19 @@ def check_settings(
     protocol_now: Mapping[str, Any],
 ) -> None:
     """Refuse to resume a run of other settings: the result would be of neither."""
+    for side in (then, protocol_then):
+        if not isinstance(side, Mapping) or not all(isinstance(key, str) for key in side):
+            raise UserError(f"{path} does not tell the settings of its run: it is damaged. Restore it, or delete it.")
     then = protocol.brought_up(protocol.that_matter(then), now)
-    differing = [key for key in sorted({*now, *then}) if now.get(key) != then.get(key)]
+    differing = [key for key in sorted({*now, *then}) if _differ(now.get(key), then.get(key))]
     shown = "; ".join(
-        f"{key} was {then[key]!r} and is {now.get(key)!r}"
+        f"{key} was {brief(then[key])} and is {brief(now.get(key))}"
         if key in then
-        else f"{key} is {now[key]!r}, and that run began before there was this key"
+        else f"{key} is {brief(now[key])}, and that run began before there was this key"
         for key in differing[:5]
     )
     if not differing:
-        changed = [key for key in protocol_now if protocol_now[key] != protocol_then.get(key)]
+        changed = [key for key in protocol_now if _differ(protocol_now[key], protocol_then.get(key))]
         shown = ", ".join(f"{key} has changed" for key in changed)
     if shown:
         raise UserError(
@@ -141,6 +144,14 @@ def training_facts(then: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str,
         **{key: then.get(key, now[key]) for key in ("shots", "views")},
         "splits": {**now["splits"], "train": train},
     }
+
+
+def _differ(one: object, other: object) -> bool:
+    """Compare two settings. An array where a setting should be does not compare as one."""
+    try:
+        return bool(one != other)
+    except (RuntimeError, ValueError, TypeError):
+        return True
 
 
 def _find(tensors: Mapping[str, Tensor], name: str) -> Tensor | None:

@@ -5,7 +5,6 @@ docs/RESULTS.md is made from this file. Nothing heavy is imported: the report an
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ from typing import Any
 from cocoamix.errors import UserError
 from cocoamix.io import plain
 from cocoamix.io.files import write_json
+from cocoamix.io.texts import UnreadableError, read_json
 
 RESULTS = "results.json"
 VERSION = 2
@@ -216,12 +216,9 @@ class Results:
         """Read a file of any version up to this one. Raises ResultsError for what cannot be used."""
         path = Path(path)
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-            return cls.parse(content, path)
-        except OSError as error:
-            raise ResultsError(path, error.strerror or str(error)) from error
-        except RecursionError as error:
-            raise ResultsError(path, "it is nested too deeply") from error
+            return cls.parse(read_json(path), path)
+        except UnreadableError as error:
+            raise ResultsError(path, f"it {error.reason}") from error
         except ValueError as error:
             raise ResultsError(path, str(error)) from error
 

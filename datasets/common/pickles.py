@@ -39,6 +39,8 @@ class _ItemUnpickler(pickle.Unpickler):
 def read_items(path: Path, splits: Sequence[str], what: str) -> list[Items]:
     """Return the items of the named splits, as they were written; `what` says what the file should be."""
     try:
+        if not path.is_file():  # opening a named pipe would wait for a writer
+            raise OSError("it is not a file")
         with many_objects(), path.open("rb") as file:
             unpickler = _ItemUnpickler(file)
             content = unpickler.load()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
+import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cocoamix.clip.class_names import plain_class, tidy_class
-from cocoamix.errors import UserError, nearest
+from cocoamix.errors import UserError, brief, nearest
+from cocoamix.io.texts import read_json, read_text
 
 _NUMBERED = re.compile(r"(\d+)[._ ]+(?=[^\W\d_])")  # "001.Albatross", "12_cat": a number, a separator, a letter
 
@@ -36,19 +37,16 @@ def read_names(path: Path, classes: Sequence[str], what: str) -> dict[str, str]:
     what: how a class is told in the file, such as "folder", for messages.
     Lines about other classes are left out, so that one file may serve several datasets.
     """
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise UserError(f"DATASET.CLASSNAMES names {path}, which is not a file.")
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not UTF-8 ({error.reason} at byte {error.start}). Save it as UTF-8.") from error
-    given = _from_json(path, text) if path.suffix.lower() == ".json" else _from_lines(path, text, classes)
+    text = read_text(path)
+    given = _from_json(path) if path.suffix.lower() == ".json" else _from_lines(path, text, classes)
     missing = [one for one in classes if one not in given]
     if missing:
         hint = nearest(missing[0], [line.strip() for line in text.splitlines()]) if given else ""
         raise UserError(
-            f"{path} gives no class name for {len(missing)} of {len(classes)} {what}s, the first is {missing[0]!r}."
-            f"{hint} Write a line for each: the {what}, a tab or a comma, and the class name."
+            f"{path} gives no class name for {len(missing)} of {len(classes)} {what}s, the first is "
+            f"{brief(missing[0])}.{hint} Write a line for each: the {what}, a tab or a comma, and the class name."
         )
     names = {one: tidy_class(given[one]) for one in classes}
     for one, name in names.items():
@@ -57,11 +55,8 @@ def read_names(path: Path, classes: Sequence[str], what: str) -> dict[str, str]:
     return names
 
 
-def _from_json(path: Path, text: str) -> dict[str, str]:
-    try:
-        content = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise UserError(f"{path} is not valid JSON: {error}.") from error
+def _from_json(path: Path) -> dict[str, str]:
+    content = read_json(path)
     if not isinstance(content, dict) or not all(isinstance(name, str) for name in content.values()):
         raise UserError(f'{path} should be a JSON object of texts, such as {{"n01440764": "tench"}}.')
     return content
@@ -81,8 +76,8 @@ def _from_lines(path: Path, text: str, classes: Sequence[str]) -> dict[str, str]
             name = name[1:-1]
         if one in given and given[one][0] != name:
             raise UserError(
-                f"{path} gives {one!r} two class names: {given[one][0]!r} in line {given[one][1]} "
-                f"and {name!r} in line {number}."
+                f"{path} gives {one!r} two class names: {brief(given[one][0])} in line {given[one][1]} "
+                f"and {brief(name)} in line {number}."
             )
         given[one] = name, number
     return {one: name for one, (name, _) in given.items()}

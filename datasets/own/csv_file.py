@@ -12,7 +12,8 @@ from pathlib import Path
 from dassl.data.datasets import DATASET_REGISTRY
 
 from cocoamix.clip.class_names import tidy_class
-from cocoamix.errors import UserError, nearest
+from cocoamix.errors import UserError, brief, nearest
+from cocoamix.io.texts import read_text
 from cocoamix.registry import register
 
 from ..common.missing import policy_of, refuse
@@ -108,13 +109,7 @@ class CSVDataset(OwnDataset):
 
 def read_table(table: Path) -> list[Row]:
     """Read the lines of a CSV file that is separated by commas, semicolons or tabs."""
-    raw = table.read_bytes()
-    try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        kind = " (it looks like UTF-16)" if raw[:2] in (b"\xff\xfe", b"\xfe\xff") else ""
-        line = raw[: error.start].count(b"\n") + 1
-        raise UserError(f"{table} is not UTF-8{kind}: see line {line}. Save it as UTF-8.") from error
+    text = read_text(table)
     header = next((line for line in text.splitlines() if line.strip()), "")
     delimiter = max(DELIMITERS, key=lambda one: (len(_columns(_cells(header, one))), header.count(one)))
     columns = _columns(_cells(header, delimiter))
@@ -142,7 +137,10 @@ def read_table(table: Path) -> list[Row]:
 
 
 def _cells(line: str, delimiter: str) -> list[str]:
-    return next(csv.reader([line], delimiter=delimiter), [])
+    try:
+        return next(csv.reader([line], delimiter=delimiter), [])
+    except csv.Error:  # a cell of more letters than it reads: no name of a column
+        return []
 
 
 def _columns(header: Sequence[str]) -> dict[str, int]:
@@ -169,7 +167,7 @@ def _row(table: Path, line: int, cells: Sequence[str], width: int, columns: dict
     if split:
         if split.lower() not in SPLIT_NAMES:
             hint = nearest(split, SPLIT_NAMES)
-            raise UserError(f"{where}: the split is {split!r}.{hint} It must be train, val or test.")
+            raise UserError(f"{where}: the split is {brief(split)}.{hint} It must be train, val or test.")
         split = SPLIT_NAMES[split.lower()]
     return Row(line, values["path"], values.get("label", ""), values.get("name", ""), split)
 
@@ -177,11 +175,12 @@ def _row(table: Path, line: int, cells: Sequence[str], width: int, columns: dict
 def _classes(table: Path, rows: Sequence[Row]) -> tuple[bool, dict[str, int]]:
     """Return whether classes have names, and the number of each class if the table has numbers."""
     has_names, has_labels = bool(rows[0].name), bool(rows[0].label)
-    numeric = [row for row in rows if row.label.isdecimal()]
+    numeric = [row for row in rows if _is_number(row.label)]
     if has_labels and len(numeric) < len(rows):
-        other = next(row for row in rows if not row.label.isdecimal())
+        other = next(row for row in rows if not _is_number(row.label))
         if numeric or has_names:
-            raise UserError(f"{table}, line {other.line}: the label is {other.label!r}, which is not a whole number.")
+            shown = brief(other.label)
+            raise UserError(f"{table}, line {other.line}: the label is {shown}, which is not a whole number.")
         return True, {}  # a column `label` that holds class names
     if not has_labels:
         return True, {}
@@ -200,6 +199,10 @@ def _classes(table: Path, rows: Sequence[Row]) -> tuple[bool, dict[str, int]]:
                 f"{table}, line {row.line}: the label {label} is {category!r}, but {owner!r} in line {line}."
             )
     return has_names, {category: label for category, (label, _) in labels.items()}
+
+
+def _is_number(label: str) -> bool:
+    return label.isdecimal() and len(label) < 20  # of thousands of digits Python makes no number
 
 
 def _locate(folder: Path, path: str) -> str:

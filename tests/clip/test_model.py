@@ -171,6 +171,32 @@ def test_bad_files(tmp_path: Path, content: object, message: str) -> None:
     assert "weights.pt" in str(error.value)
 
 
+MISSHAPEN = [
+    ("visual.conv1.weight", None, "it has no visual.conv1.weight"),
+    ("visual.positional_embedding", None, "it has no visual.positional_embedding"),
+    ("text_projection", torch.zeros(3), "a tensor has another shape"),
+    ("transformer.resblocks.0.ln_2.bias", torch.zeros(3), "its transformer.resblocks.0.ln_2.bias is 3, and this model"),
+    ("transformer.resblocks.0.ln_2.bias", torch.zeros(128).to_sparse(), "its tensors are not plain numbers"),
+    ("transformer.resblocks.0.ln_2.bias", None, "missing transformer.resblocks.0.ln_2.bias, unexpected nothing"),
+    ("x" * 400, torch.zeros(3), "unexpected xxx"),
+]
+
+
+@pytest.mark.parametrize(("key", "tensor", "message"), MISSHAPEN, ids=range(len(MISSHAPEN)))
+def test_missing_and_misshapen_tensors(
+    tiny: tuple[torch.nn.Module, Path], tmp_path: Path, key: str, tensor: torch.Tensor | None, message: str
+) -> None:
+    state = dict(tiny[0].state_dict())
+    if tensor is None:
+        del state[key]
+    else:
+        state[key] = tensor
+    torch.save(state, tmp_path / "weights.pt")
+    with pytest.raises(UserError, match=message) as error:
+        load_clip("tiny", str(tmp_path / "weights.pt"))
+    assert len(str(error.value)) < 500
+
+
 def test_cut_short(tiny: tuple[torch.nn.Module, Path], tmp_path: Path) -> None:
     whole = tiny[1].read_bytes()
     (tmp_path / "cut.pt").write_bytes(whole[: len(whole) // 2])

@@ -49,6 +49,16 @@ def test_whole_dataset(data_root: Path, check: Any) -> None:
     assert files_below(data_root) == before
 
 
+def test_class_names_do_not_steer_the_terminal(tmp_path: Path, check: Any) -> None:
+    for name in ("cat", "dog\x1b[2J"):
+        for number in range(2):
+            picture(tmp_path / name / f"{number}.png")
+    status, said = check("folder", tmp_path)
+    assert status == 0
+    assert "\x1b" not in said
+    assert "dog\\x1b[2J" in said
+
+
 @pytest.mark.skipif(not (SHARED / "data" / "eurosat").is_dir(), reason="the shared EuroSAT images are not here")
 def test_real_eurosat(check: Any) -> None:
     status, said = check("EuroSAT", SHARED / "data")

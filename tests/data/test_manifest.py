@@ -126,8 +126,8 @@ def test_another_draw_is_not_replaced(two_labs: tuple[Path, Path, Path], capsys:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (None, "There is no file"),
-        ("rubbish", "cannot be read as JSON"),
+        (None, "does not exist"),
+        ("rubbish", "is not valid JSON"),
         ("[1, 2]", "is not a cocoamix few-shot manifest"),
         ({"format": "x"}, "is not a cocoamix few-shot manifest"),
         ({"version": 2}, "version 2"),

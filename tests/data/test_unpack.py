@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
 import stat
 import tarfile
 import zipfile
@@ -135,6 +136,19 @@ def test_a_page_instead_of_an_archive(tmp_path: Path) -> None:
     (tmp_path / "x.zip").write_text("<!DOCTYPE html><title>Sign in")
     with pytest.raises(UserError, match=r"DOCTYPE html.*login"):
         unpack(tmp_path / "x.zip", tmp_path / "data")
+
+
+def test_a_member_without_a_name(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
+        archive.writestr(zipfile.ZipInfo(""), b"x")
+    with pytest.raises(UserError, match="has no name"):
+        unpack(tmp_path / "x.zip", tmp_path / "target")
+
+
+def test_a_named_pipe_for_an_archive(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "x.zip")
+    with pytest.raises(UserError, match="is not a file"):
+        unpack(tmp_path / "x.zip", tmp_path / "target")
 
 
 def test_another_content(tmp_path: Path) -> None:

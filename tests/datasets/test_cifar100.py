@@ -53,6 +53,21 @@ def test_pictures_and_labels(tmp_path: Path) -> None:
             assert np.array_equal(np.asarray(image)[:, :, 1].ravel(), pixels[number][1024:2048])
 
 
+@pytest.mark.parametrize("protocol", range(6))
+def test_an_archive_that_was_pickled_again_loads(tmp_path: Path, protocol: int) -> None:
+    """Python 3 writes bytes and arrays in other ways than Python 2, and in others again by protocol."""
+    made = layouts.cifar100(tmp_path / FOLDER)
+    for name in ("meta", "train", "test"):
+        with (tmp_path / FOLDER / name).open("rb") as file:
+            content = pickle.load(file, encoding="bytes")
+        (tmp_path / FOLDER / name).write_bytes(pickle.dumps(content, protocol=protocol))
+    test = cifar(tmp_path).test
+    pixels, labels = made["test"]
+    assert [item.label for item in test] == labels
+    for number, item in enumerate(pickle.loads(pickle.dumps(test))):  # as a worker of a loader gets them
+        assert np.array_equal(np.asarray(item.draw())[:, :, 1].ravel(), pixels[number][1024:2048])
+
+
 def test_the_last_fifty_of_a_class_are_for_validation(tmp_path: Path) -> None:
     _, labels = layouts.cifar100(tmp_path / FOLDER)["train"]
     whole = cifar(tmp_path, seed=5)

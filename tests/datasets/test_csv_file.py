@@ -110,6 +110,8 @@ def test_folder_of_the_paths(root: Path) -> None:
         ("a/1.png,cat\nb/1.png,dog\n", ["first line that names the columns", "a/1.png,cat"]),
         ("path,weight\na/1.png,3\n", ["first line that names the columns", "path,weight"]),
         ("path,class\n", ["no pictures"]),
+        (f"path,class,{'x' * 200_000}\na/1.png,cat,1\n", ["first line that names the columns"]),
+        (f"path,label,class\na/1.png,0,cat\na/2.png,{'9' * 5000},dog\n", ["line 3", "'999", "whole number"]),
         ("path,class\na/1.png,cat\na/2.png\n", ["line 3", "1 cells", "2"]),
         ("path,class\na/1.png,cat\na/2.png,cat,dog\n", ["line 3", "3 cells"]),
         ("path,class\na/1.png,cat\n\na/2.png,\n", ["line 4", "the name is empty"]),

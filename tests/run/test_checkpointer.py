@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from pathlib import Path
 from typing import Any
 
@@ -54,16 +55,56 @@ def test_a_state_of_other_models_is_refused() -> None:
         make(2).restore(state, Path("resume.pth"))
 
 
+def resume_state() -> dict[str, Any]:
+    """Return what a resume file holds."""
+    rest: dict[str, Any] = {"settings": {}, "protocol": {}, "unreadable": {}, "scaler": None}
+    return {**make(1).state(), **rest, "epoch": 1, "seed": 1, "best_result": 0.5}
+
+
 @pytest.mark.parametrize("key", ["epoch", "schedules", "protocol"])
 def test_a_state_that_lacks_a_part_is_refused(tmp_path: Path, key: str) -> None:
-    rest = dict.fromkeys(("epoch", "scaler", "seed", "best_result", "settings", "protocol", "unreadable"), 0)
-    state: dict[str, Any] = {**make(1).state(), **rest}
+    state = resume_state()
     checkpoints.save(tmp_path / "resume.pth", state)
     assert set(read_state(tmp_path / "resume.pth")) == set(state)
     del state[key]
     checkpoints.save(tmp_path / "resume.pth", state)
     with pytest.raises(UserError, match=f"it has no {key}"):
         read_state(tmp_path / "resume.pth")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("epoch", torch.ones(1)),
+        ("epoch", -1),
+        ("seed", "1"),
+        ("settings", [1]),
+        ("models", {"one": 3}),
+        ("best_result", None),
+    ],
+)
+def test_a_state_of_other_objects_is_refused(tmp_path: Path, key: str, value: object) -> None:
+    """As other code may have saved it again."""
+    checkpoints.save(tmp_path / "resume.pth", {**resume_state(), key: value})
+    with pytest.raises(UserError, match=r"not a state to resume from: its .* Restore it"):
+        read_state(tmp_path / "resume.pth")
+
+
+@pytest.mark.parametrize("part", ["optimizers", "schedules"])
+@pytest.mark.parametrize("odd", ["x", {"param_groups": [], "own": "x"}, {"param_groups": [{"lr": math.nan}], "own": 3}])
+def test_the_state_of_another_optimizer_or_schedule_is_refused(part: str, odd: Any) -> None:
+    """Taken as it is, it would fail in the first step, or step by nonsense."""
+    state = make(1).state()
+    state[part] = {"one": odd}
+    with pytest.raises(UserError, match=f"its {part} are not those of such a run"):
+        make(1).restore(state, Path("resume.pth"))
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\n", b"../../x\n", b"x" * 300, b"a\x1b[2J"])
+def test_a_pointer_that_names_no_checkpoint_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "checkpoint").write_bytes(content)
+    with pytest.raises(UserError, match="should name a checkpoint of its folder"):
+        newest(tmp_path)
 
 
 def test_files_in_the_layout_of_coop(tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def test_newer_versions_are_refused(tmp_path: Path) -> None:
         ('{"metrics": {}, "heldout": {}}', "its heldout has no 'folds'"),
         ('{"metrics": {}, "second_stages": [null, 1]}', "its second_stages[1] is not an object"),
         (100_000 * "[", "it is nested too deeply"),
-        ("\udcff", "codec can't decode"),
+        ("\udcff", "it is not UTF-8: see line 1"),
     ],
 )
 def test_damaged_files(tmp_path: Path, content: str, reason: str) -> None:

@@ -351,7 +351,7 @@ def _model(run: Run) -> tuple[str, str, str, int | None]:
 
 def show(value: Any) -> str:
     """Return a value of a configuration as a person would write it."""
-    if isinstance(value, float) and value == int(value) and abs(value) < 1e15:
+    if isinstance(value, float) and abs(value) < 1e15 and value == int(value):
         return str(int(value))
     if isinstance(value, tuple):
         return "(" + ", ".join(show(item) for item in value) + ")"

@@ -12,8 +12,11 @@ from .rows import Row, show
 from .tables import METRICS, Chart, Column, Line, Series, Table, average, measure
 
 
-def find_sweeps(rows: Sequence[Row], datasets: Sequence[str], key: str) -> list[tuple[Table, Chart]]:
-    """Return a table and a figure for each number of a trainer's settings in which rows differ, all else equal."""
+def find_sweeps(rows: Sequence[Row], datasets: Sequence[str], key: str, notes: list[str]) -> list[tuple[Table, Chart]]:
+    """Return a table and a figure for each number of a trainer's settings in which rows differ, all else equal.
+
+    notes: takes what was left out of a sweep, and why.
+    """
     settings = {id(row): found for row in rows if (found := _settings(row, datasets))}
     candidates: dict[str, None] = {}
     for found in settings.values():
@@ -28,6 +31,14 @@ def find_sweeps(rows: Sequence[Row], datasets: Sequence[str], key: str) -> list[
             if name in found:
                 others = tuple(sorted((k, repr(v)) for k, v in found.items() if k != name))
                 groups[(row.trainer, others)].append((found[name], row))
+        for identity, group in groups.items():  # a row with `auto` for the number has no place among the numbers
+            groups[identity] = [one for one in group if isinstance(one[0], float)]
+            if len({value for value, _ in groups[identity]}) > 1:
+                notes += [
+                    f"{row.label} is left out of the sweep of {name}, which is {show(value)} there and not a number."
+                    for value, row in group
+                    if not isinstance(value, float)
+                ]
         several = [group for group in groups.values() if len({value for value, _ in group}) > 1]
         for number, group in enumerate(several, start=1):
             tail = f"-{number}" if len(several) > 1 else ""

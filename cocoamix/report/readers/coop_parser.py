@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from cocoamix.errors import UserError, run_command
+from cocoamix.errors import UserError, printable, run_command
+from cocoamix.io.texts import UnreadableError, read_bytes
 from cocoamix.parser import Parser
 from cocoamix.report.model.stats import deviation, mean
 
@@ -34,7 +35,7 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 def read_last(path: Path, keyword: str, test_log: bool) -> float | None:
     """Return the last value of a result after the mark from which results count, as it is printed."""
-    content = path.read_bytes()
+    content = read_bytes(path)
     mark = (RESULT if test_log else FINISHED).search(content)
     if mark is None:
         return None
@@ -48,13 +49,17 @@ def summarise_folder(directory: Path, args: argparse.Namespace) -> float:
     values = []
     for folder in _folders(directory):
         for path in reversed(list_logs(folder, os.listdir(folder))):  # the newest that has a result
-            value = read_last(path, args.keyword, args.test_log)
+            try:
+                value = read_last(path, args.keyword, args.test_log)
+            except UnreadableError as error:
+                print(f"warning: {error}", file=sys.stderr)
+                continue
             if value is not None:
-                print(f"file: {path}. {args.keyword}: {value:.2f}%. ")
+                print(printable(f"file: {path}. {args.keyword}: {value:.2f}%. "))
                 values.append(value)
                 break
         else:
-            print(f"warning: {folder} has no log with a result; it is left out", file=sys.stderr)
+            print(f"warning: {printable(str(folder))} has no log with a result; it is left out", file=sys.stderr)
     if not values:
         mark = "=> result" if args.test_log else "Finish training"
         other = " Logs of evaluations need --test-log." if not args.test_log else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cocoamix.config.settings import literal
+from cocoamix.io.texts import read_bytes
 
 FINISHED = re.compile(rb"^[^\S\n]*Finish(?:ed)? training[^\S\n]*\r?$", re.MULTILINE)
 RESULT = re.compile(rb"^[^\S\n]*=> result", re.MULTILINE)
@@ -47,7 +49,7 @@ def list_logs(folder: Path, names: list[str]) -> list[Path]:
 
 def read_log(path: Path) -> Log:
     """Read a log. The last results after the end of training count, as in CoOp's parser."""
-    content = path.read_bytes()
+    content = read_bytes(path)
     log = Log(_arguments(content), _config(content))
     likely = content.find(b"Finish")  # far quicker than a pattern on a log of some megabytes
     finished = FINISHED.search(content, likely) if likely >= 0 else None
@@ -168,5 +170,8 @@ def canonical(value: Any) -> Any:
     if isinstance(value, Mapping):
         return tuple(sorted((str(key), canonical(item)) for key, item in value.items()))
     if isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:
+            return math.inf  # of hundreds of digits: no setting, as `refuse_damaged` says
     return value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,10 +12,12 @@ from typing import Any
 
 from cocoamix.config import roles
 from cocoamix.config.settings import flatten
-from cocoamix.errors import UserError
+from cocoamix.errors import UserError, brief
+from cocoamix.io.texts import UnreadableError
 from cocoamix.report.names import dataset_name, is_zero_shot, simplify
 from cocoamix.run.results import RESULTS, Results, ResultsError
 
+from .damage import refuse_damaged, refuse_odd_name, refuse_texts_for_numbers
 from .logs import Log, canonical, list_logs, read_log
 from .paths import Place, read_path
 
@@ -108,8 +111,8 @@ def _walk(root: Path, seen: set[str]) -> Iterator[tuple[Path, list[str]]]:
 def _read_folder(folder: Path, names: list[str], place: Place, origin: int, inventory: Inventory) -> None:
     if RESULTS in names:
         try:
-            inventory.runs.append(_read_results(folder, names, place, origin))
-        except (ResultsError, OSError, ValueError, TypeError, OverflowError, RecursionError) as error:
+            inventory.runs.append(_read_results(folder, names, place, origin, inventory))
+        except (UserError, OSError, ValueError, TypeError, OverflowError, RecursionError) as error:
             why = error.reason if isinstance(error, ResultsError) else str(error)
             inventory.problems.append(Problem(str(folder), f"{RESULTS} cannot be used ({why})", "broken"))
         return
@@ -120,13 +123,13 @@ def _read_folder(folder: Path, names: list[str], place: Place, origin: int, inve
     for path in reversed(logs):  # the newest that has a result
         try:
             log = read_log(path)
-        except OSError as error:
-            inventory.problems.append(Problem(str(folder), f"{path.name} cannot be read ({error})", "broken"))
+        except UnreadableError as error:
+            inventory.problems.append(Problem(str(folder), f"{path.name} {error.reason}", "broken"))
             return
         if log.metrics:
             try:
                 inventory.runs += _runs_of_log(folder, path, log, place, origin)
-            except ValueError as error:
+            except (OSError, ValueError, TypeError, OverflowError) as error:
                 inventory.problems.append(Problem(str(folder), str(error), "broken"))
                 return
             if reason:
@@ -149,17 +152,24 @@ def _drop_logs_above_runs(inventory: Inventory) -> None:
 # ---------------------------------------------------------------------------------------- results.json
 
 
-def _read_results(folder: Path, names: list[str], place: Place, origin: int) -> Run:
+def _read_results(folder: Path, names: list[str], place: Place, origin: int, inventory: Inventory) -> Run:
     path = folder / RESULTS
     results = Results.read(path)
     for key in ("trainer", "dataset"):
         if not getattr(results, key):
             raise ValueError(f"it has no {key!r}")
+        refuse_odd_name(getattr(results, key), key)
     sessions = tuple(session.accuracy for session in results.sessions or ())
     metrics = dict(results.metrics)
     if sessions:
         metrics.setdefault("accuracy", sessions[-1])
     protocol, config = _flatten(results.protocol), _flatten(results.config)
+    refuse_damaged(protocol, "protocol")
+    refuse_damaged(config, "config")
+    refuse_texts_for_numbers(config)
+    refuse_odd_name(results.subset, "subset")
+    refuse_odd_name(results.fingerprint, "fingerprint")
+    refuse_odd_name(results.method or "", "method")
     run = Run(
         folder=str(folder),
         origin=origin,
@@ -184,6 +194,7 @@ def _read_results(folder: Path, names: list[str], place: Place, origin: int) -> 
         prompts=_prompts(config.get("TRAINER.ENLEARN.PROMPTS")),
     )
     _check_range(run)
+    run = _without_odd_metrics(run, inventory)
     if not place.task or not place.config:
         logs = list_logs(folder, names)
         if logs:  # only the command line has the name of the configuration and the model that was loaded
@@ -228,6 +239,17 @@ def _check_range(run: Run) -> None:
             raise ValueError(f"it has no {name!r}")
         if not 0 <= value <= 100:
             raise ValueError(f"its accuracy is {value}, which is not between 0 and 100")
+    for name, number in (("seed", run.seed), ("shots", run.shots), ("epoch", run.epoch)):
+        if number is not None and number >= 2**64:
+            raise ValueError(f"its {name} is {brief(number)}, which is none")
+
+
+def _without_odd_metrics(run: Run, inventory: Inventory) -> Run:
+    """Leave out metrics beside the accuracy that are not finite, such as the NLL of a model that is sure and wrong."""
+    odd = [name for name, value in run.metrics.items() if not math.isfinite(value)]
+    if odd:
+        inventory.notes.append(f"{run.folder}: {', '.join(odd)} of its {RESULTS} is not finite and left out.")
+    return replace(run, metrics={name: value for name, value in run.metrics.items() if name not in odd})
 
 
 # ---------------------------------------------------------------------------------------- logs
@@ -245,6 +267,9 @@ def _runs_of_log(folder: Path, path: Path, log: Log, place: Place, origin: int) 
     shots = place.shots
     if isinstance(printed_shots, float) and printed_shots > 0:
         shots = int(printed_shots)
+    refuse_damaged(config, "configuration")
+    refuse_odd_name(trainer, "trainer")
+    refuse_odd_name(dataset, "dataset")
     protocol = _protocol_of_log(config, trainer)
     loaded = arguments.get("load_epoch", "")
     epochs = (int(loaded) if loaded.isdigit() else None) if log.evaluates_only else config.get("OPTIM.MAX_EPOCH")

@@ -6,6 +6,8 @@ import csv
 import io
 from typing import Any
 
+from cocoamix.errors import printable
+from cocoamix.io.spreadsheets import text_cell
 from cocoamix.report.build import Report
 from cocoamix.report.model.tables import Value
 
@@ -20,8 +22,9 @@ def render_csv(report: Report) -> str:
             for line in table.lines:
                 for value, column in zip(line.values, table.columns, strict=True):
                     numbers = ["" if x is None else repr(round(x, 6)) for x in (value.mean, value.std)]
-                    row = [section.title, table.title, line.label, line.kind, column.title, *numbers]
-                    writer.writerow([*row, value.n or "", value.text, int(value.best)])
+                    texts = (section.title, table.title, line.label, line.kind, column.title)
+                    row = [*map(text_cell, texts), *numbers]
+                    writer.writerow([*row, value.n or "", text_cell(value.text), int(value.best)])
     return file.getvalue()
 
 
@@ -62,12 +65,12 @@ def render_json(report: Report) -> dict[str, Any]:
         ],
         "runs": [
             {
-                "folder": run.folder,
+                "folder": printable(run.folder),
                 "read_from": run.read_from,
                 "task": run.task,
                 "trainer": run.trainer,
-                "config": run.config,
-                "variant": run.variant,
+                "config": printable(run.config),
+                "variant": printable(run.variant),
                 "dataset": run.dataset,
                 "subset": run.subset,
                 "shots": run.shots,

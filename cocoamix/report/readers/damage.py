@@ -1,0 +1,47 @@
+"""What no run writes: a file that holds it is damaged, and its other numbers cannot be trusted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from cocoamix.config import roles
+from cocoamix.errors import brief, printable
+
+_LONGEST_NAME = 100  # letters; it becomes a label of tables and a part of file names
+
+
+def refuse_damaged(settings: Mapping[str, Any], what: str) -> None:
+    """Refuse dotted settings that no run has. what: where they are, such as `config`."""
+    for key, value in settings.items():
+        if not _is_sound(value):
+            raise ValueError(f"its {what} has {key[:100]} {brief(value)}, which no run has")
+
+
+def _is_sound(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return all(map(_is_sound, value))
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return not isinstance(value, str) or _is_unicode(value)
+
+
+def _is_unicode(text: str) -> bool:
+    """Say whether a text has no half of a surrogate pair, which no file can hold as UTF-8."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
+def refuse_texts_for_numbers(config: Mapping[str, Any]) -> None:
+    """Refuse a text as the value of a key of ours that takes numbers alone. config: of our own results."""
+    for key, value in config.items():
+        declared = roles.find(key)
+        numeric = isinstance(declared.default, (int, float)) and not isinstance(declared.default, bool)
+        if numeric and isinstance(value, str) and str not in declared.also:
+            raise ValueError(f"its config has {key} {brief(value)}, which is a text and not a number")
+
+
+def refuse_odd_name(name: str, what: str) -> None:
+    """Refuse what is no name of a trainer or a dataset."""
+    if len(name) > _LONGEST_NAME or printable(name) != name:
+        raise ValueError(f"its {what} is {brief(name)}, which is no name")

@@ -1,0 +1,107 @@
+"""Forms of files: how a valid sample becomes the bytes of a damaged file."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+from random import Random
+from typing import Any
+
+import numpy as np
+import torch
+import yaml
+from safetensors.torch import save
+
+from .mutators import VALUES, damage_bytes, damage_text, damage_value
+
+
+class Form:
+    """A form whose samples are bytes."""
+
+    odd: tuple[Any, ...] = VALUES
+
+    def write(self, value: Any) -> bytes:
+        """Return the file of a sample."""
+        return bytes(value)
+
+    def damage(self, random: Random, sample: Any) -> bytes:
+        """Return a damaged file."""
+        return damage_bytes(random, self.write(sample))
+
+
+class Text(Form):
+    """Samples are texts."""
+
+    def write(self, value: Any) -> bytes:
+        return str(value).encode("utf-8", "surrogatepass")
+
+    def damage(self, random: Random, sample: Any) -> bytes:
+        whole = self.write(sample)
+        return damage_bytes(random, whole) if random.random() < 0.4 else damage_text(random, whole.decode())
+
+
+class _Structured(Form):
+    """Samples are nested values."""
+
+    def damage(self, random: Random, sample: Any) -> bytes:
+        way = random.random()
+        if way < 0.7:
+            try:
+                return self.write(damage_value(random, sample, self.odd))
+            except Exception:  # a value that the form cannot hold
+                pass
+        return self.damage_file(random, self.write(sample))
+
+    def damage_file(self, random: Random, content: bytes) -> bytes:
+        return damage_bytes(random, content)
+
+
+class Json(_Structured):
+    def write(self, value: Any) -> bytes:
+        return json.dumps(value, indent=1).encode()
+
+    def damage_file(self, random: Random, content: bytes) -> bytes:
+        return damage_text(random, content.decode()) if random.random() < 0.6 else damage_bytes(random, content)
+
+
+class Yaml(Json):
+    def write(self, value: Any) -> bytes:
+        written: bytes = yaml.safe_dump(value, allow_unicode=True, encoding="utf-8")
+        return written
+
+
+class Pickle(_Structured):
+    def write(self, value: Any) -> bytes:
+        return pickle.dumps(value, protocol=4)
+
+
+_TENSORS = (
+    *(torch.zeros(0), torch.zeros(()), torch.zeros(3, 2), torch.zeros(1, 2, 3, 4, 5), torch.ones(4, dtype=torch.int8)),
+    *(torch.full((4,), float("nan")), torch.zeros(2, dtype=torch.complex64), torch.zeros(2, dtype=torch.bool)),
+    *(torch.zeros(3).to_sparse(), torch.zeros(1).expand(1000), torch.zeros(4, dtype=torch.float64)),
+    *(torch.zeros(4, dtype=torch.bfloat16), torch.nn.Parameter(torch.zeros(2))),
+)
+
+
+class Torch(_Structured):
+    """Checkpoints. Objects of other classes are what a file that was saved again by other code may hold."""
+
+    odd = (
+        *(*VALUES, *_TENSORS, *_TENSORS),
+        *(np.zeros(3), np.float64(1), range(3), {1, 2}, b"bytes", complex(1), torch.Size([1])),
+    )
+
+    def write(self, value: Any) -> bytes:
+        file = io.BytesIO()
+        torch.save(value, file)
+        return file.getvalue()
+
+
+class Safetensors(_Structured):
+    """Samples are tensors by name."""
+
+    odd = _TENSORS
+
+    def write(self, value: Any) -> bytes:
+        return bytes(save(value))

@@ -1,0 +1,377 @@
+"""Texts that the project reads: configurations, plans, lists, tables, results, logs; and command lines."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import re
+import tarfile
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import yaml
+
+import cocoamix.trainers  # noqa: F401  (before dassl is used)
+
+# isort: split
+from cocoamix.bench import ledger
+from cocoamix.bench.plan import load_plan, override
+from cocoamix.data import manifest
+from cocoamix.data.building import name_in
+from cocoamix.data.unpack import unpack
+from cocoamix.datasets.common.splits import read_split
+from cocoamix.datasets.own.class_names import read_names
+from cocoamix.datasets.own.csv_file import _classes, read_table
+from cocoamix.errors import UserError
+from cocoamix.report.build import build
+from cocoamix.report.readers.coop_parser import main as parse_test_res
+from cocoamix.report.render import html, latex, markdown, text
+from cocoamix.report.render.data import render_csv, render_json
+from cocoamix.run.arguments import parse_arguments
+from cocoamix.run.checkpointer import newest
+from cocoamix.run.results import Results
+from cocoamix.train import setup_cfg
+from tests.conftest import ROOT
+from tests.report import trees
+
+from .forms import Form, Json, Text, Yaml
+from .fuzz import Target
+from .mutators import FRAGMENTS, TEXTS
+
+EUROSAT = str(ROOT / "configs" / "datasets" / "eurosat.yaml")
+
+
+class TrainerConfig(Target):
+    name, file, form = "trainer config", "trainer.yaml", Yaml()
+    chosen = "trainers/*/tiny.yaml"
+
+    def samples(self) -> Sequence[Any]:
+        if not hasattr(self, "_samples"):
+            self._samples = [yaml.safe_load(path.read_text()) for path in sorted((ROOT / "configs").glob(self.chosen))]
+        return self._samples
+
+    def read(self, path: Path) -> object:
+        return setup_cfg(
+            parse_arguments(["--dataset-config-file", EUROSAT, "--config-file", str(path), "--trainer", "CoCoAMix"])
+        )
+
+
+class TrainerText(TrainerConfig):
+    name, form = "trainer config text", Text()
+
+    def samples(self) -> Sequence[Any]:
+        return [yaml.safe_dump(one) for one in super().samples()]
+
+
+class DatasetConfig(TrainerConfig):
+    name, file, chosen = "dataset config", "dataset.yaml", "datasets/*.yaml"
+
+    def read(self, path: Path) -> object:
+        name_in(str(path))
+        return setup_cfg(parse_arguments(["--dataset-config-file", str(path), "--trainer", "CoCoAMix"]))
+
+
+class PlanFile(TrainerConfig):
+    name, file = "plan", "plan.yaml"
+
+    def samples(self) -> Sequence[Any]:
+        if not hasattr(self, "_samples"):
+            plans = sorted((ROOT / "cocoamix" / "bench" / "plans").glob("*.yaml"))
+            self._samples = [yaml.safe_load(path.read_text()) for path in plans]
+        return self._samples
+
+    def read(self, path: Path) -> object:
+        return override(load_plan(str(path)), (("OPTIM.MAX_EPOCH", 3),))
+
+
+class PlanText(PlanFile):
+    name, form = "plan text", Text()
+
+    def samples(self) -> Sequence[Any]:
+        return [yaml.safe_dump(one) for one in super().samples()]
+
+
+class Manifest(Target):
+    name, file, form = "manifest", "draw.json", Json()
+
+    def samples(self) -> Sequence[Any]:
+        head = {"format": manifest.FORMAT, "version": 1, "dataset": "EuroSAT", "shots": 2, "seed": 1}
+        rows = [[f"a/{number}.png", number % 2, "0" * 64] for number in range(4)]
+        return [{**head, "classnames": ["one", "two"], "train": rows, "val": [["b/1.png", 0, "f" * 64]]}]
+
+    def read(self, path: Path) -> object:
+        return manifest.read_manifest(path)
+
+
+class ClassNames(Target):
+    name, file = "class names", "names.txt"
+    classes = ("n01440764", "cat", "a b", "3")
+
+    def samples(self) -> Sequence[Any]:
+        return ['n01440764\ttench\ncat, house cat\na b; "x, y"\n3 three\n']
+
+    def read(self, path: Path) -> object:
+        return read_names(path, self.classes, "folder")
+
+
+class ClassNamesJson(ClassNames):
+    name, file, form = "class names JSON", "names.json", Json()
+
+    def samples(self) -> Sequence[Any]:
+        return [{"n01440764": "tench", "cat": "house cat", "a b": "x", "3": "three"}]
+
+
+class Table(Target):
+    name, file = "CSV table", "table.csv"
+
+    def samples(self) -> Sequence[Any]:
+        return [
+            "path,label,classname,split\na.png,0,cat,train\nb.png,1,dog,test\n",
+            "path;label\na.png;3\nb.png;10\n",
+            'file\tclass\n"a, b.png"\tcat\nc.png\t"dog\nbig"\n',
+        ]
+
+    def read(self, path: Path) -> object:
+        return _classes(path, read_table(path))
+
+
+class Split(Target):
+    name, file, form = "split file", "split.json", Json()
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        (folder / "a").mkdir()
+        for number in range(6):
+            (folder / "a" / f"{number}.png").touch()
+
+    def samples(self) -> Sequence[Any]:
+        rows = [[f"a/{number}.png", number % 2, ("one", "two")[number % 2]] for number in range(6)]
+        return [{"train": rows[:2], "val": rows[2:4], "test": rows[4:]}]
+
+    def read(self, path: Path) -> object:
+        return read_split(path, self.folder)
+
+
+class Pointer(Target):
+    name, file = "checkpoint pointer", "checkpoint"
+
+    def samples(self) -> Sequence[Any]:
+        return ["model.pth.tar-50\n"]
+
+    def read(self, path: Path) -> object:
+        found = newest(path.parent)
+        if not found.is_file():
+            raise UserError("There is no such file.")
+        return found
+
+
+# ---------------------------------------------------------------------- archives
+
+
+class _Members(Form):
+    """Samples are lists of (name, content); names are replaced by odd ones, or the archive's bytes are damaged."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    def write(self, value: Any) -> bytes:
+        file = io.BytesIO()
+        if self.kind == "zip":
+            with zipfile.ZipFile(file, "w") as archive:
+                for name, content in value:
+                    archive.writestr(zipfile.ZipInfo(name), content)
+        else:
+            with tarfile.open(fileobj=file, mode="w:gz" if self.kind == "tgz" else "w") as packed:
+                for name, content in value:
+                    info = tarfile.TarInfo(name)
+                    info.size = len(content)
+                    packed.addfile(info, io.BytesIO(content))
+        return file.getvalue()
+
+    def damage(self, random: Random, sample: Any) -> bytes:
+        if random.random() < 0.5:
+            return super().damage(random, sample)
+        renamed = list(sample)
+        place = random.randrange(len(renamed))
+        odd = random.choice((*TEXTS, *FRAGMENTS, ".", "./", "a/", "data", "data/a.png/x", "//", "C:x", "con"))
+        with contextlib.suppress(Exception):  # a name that no archive can have
+            return self.write([*renamed[:place], (odd, renamed[place][1]), *renamed[place + 1 :]])
+        return super().damage(random, sample)
+
+
+class Zip(Target):
+    name, file, form = "zip archive", "images.zip", _Members("zip")
+
+    def samples(self) -> Sequence[Any]:
+        return [[("data/a.png", b"a" * 200), ("data/b/c.png", b"c" * 99), ("data/d.txt", b"")]]
+
+    def read(self, path: Path) -> object:
+        return unpack(path, path.parent / "target", take="data")
+
+
+class Tar(Zip):
+    name, file, form = "tar archive", "images.tar", _Members("tar")
+
+
+class Tgz(Zip):
+    name, file, form = "tar.gz archive", "images.tgz", _Members("tgz")
+
+
+# ---------------------------------------------------------------------- results and the report
+
+
+def valid_results() -> list[Any]:
+    """Return results of several kinds."""
+    stored = sorted((ROOT / "tests" / "run" / "results_v1").glob("*.json"))
+    return [json.loads(path.read_text()) for path in stored]
+
+
+class ResultsFile(Target):
+    name, file, form = "results.json", "results.json", Json()
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._samples = valid_results()
+
+    def samples(self) -> Sequence[Any]:
+        return self._samples
+
+    def read(self, path: Path) -> object:
+        return Results.read(path)
+
+
+class Stamp(Target):
+    name, file, form = "runner's stamp", ledger.STAMP, Json()
+
+    def samples(self) -> Sequence[Any]:
+        return [{"inputs": "0" * 64, "arguments": ["--seed", "1"], "seconds": 3.5}]
+
+    def read(self, path: Path) -> object:
+        return ledger.read_stamp(path.parent)
+
+
+class Report(Target):
+    """A damaged run beside good ones: the report must have the good ones whatever the other is."""
+
+    name, file, form, share = "run in a report", "results.json", Json(), 2.0
+    page = False
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        trees.write_pair(folder / "good", 90.0, 70.0, config={"TRAINER": {"NAME": "CoOp", "COOP": {"W": 1.0}}})
+        trees.write_pair(folder / "good", 91.0, 71.0, seed=2, config={"TRAINER": {"NAME": "CoOp", "COOP": {"W": 2.0}}})
+        trees.write_results(folder / "good" / "fscil/cifar100/CoOpFSCIL/x/seed1", 50.0, sessions=[60.0, 50.0])
+        self._samples = [*self._written(folder), *valid_results()]
+
+    def _written(self, folder: Path) -> list[Any]:
+        return [json.loads(path.read_text()) for path in sorted((folder / "good").rglob("results.json"))]
+
+    def samples(self) -> Sequence[Any]:
+        return self._samples
+
+    def place(self, random: Random, path: Path, sample: Any) -> None:
+        # Where CoOp's layout would have it, so that it is in the same tables.
+        run = path.parent / "base2new/train_base/eurosat/shots_4/CoOp/vit_b16/seed3"
+        run.mkdir(parents=True)
+        super().place(random, run / self.file, sample)
+
+    def read(self, path: Path) -> object:
+        report = build([self.folder / "good", path.parent])
+        good = [run for run in report.runs if "good" in Path(run.folder).parts]
+        if len(good) != 5:
+            raise AssertionError(f"{len(good)} of 5 good runs are in the report")
+        there = any(not one.is_dir() for one in path.parent.rglob(f"{self.file}*"))
+        if there and len(good) == len(report.runs) and not report.problems:
+            raise AssertionError("a run is left out without a reason")
+        for rendered in (text.render(report), markdown.render(report), latex.render(report), render_csv(report)):
+            rendered.encode()
+        if re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", text.render(report) + text.problems(report)):
+            raise AssertionError("control characters are printed")
+        json.dumps(render_json(report)).encode()
+        if self.page:
+            html.render(report).encode()
+        return report
+
+
+class ReportLog(Report):
+    name, file, form, share = "log in a report", "log.txt", Text(), 1.0
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        start = trees.head("CoOp", "EuroSAT", subset="base", seed=3, shots=4)
+        self._samples = [start + trees.training() + trees.result(857)]
+
+
+class ReportPage(Report):
+    name, share, page = "run on a page", 0.05, True
+
+
+class PeerLog(Target):
+    name, file = "log for parse_test_res", "log.txt"
+
+    def samples(self) -> Sequence[Any]:
+        return [trees.head("CoOp", "EuroSAT") + trees.training() + trees.result(857)]
+
+    def place(self, random: Random, path: Path, sample: Any) -> None:
+        run = path.parent / "seed1"
+        run.mkdir()
+        super().place(random, run / self.file, sample)
+
+    def read(self, path: Path) -> object:
+        if parse_test_res([str(path.parent)]):
+            raise UserError("It is refused.")
+        return None
+
+
+# ---------------------------------------------------------------------- command lines
+
+
+class _Words(Form):
+    """Samples are lists of words."""
+
+    def write(self, value: Any) -> bytes:
+        return json.dumps(value).encode()
+
+    def damage(self, random: Random, sample: Any) -> bytes:
+        words = list(sample)
+        for _ in range(random.choice((1, 1, 2))):
+            place = random.randrange(len(words))
+            way = random.randrange(4)
+            if way < 2:
+                words[place] = random.choice((*TEXTS, *FRAGMENTS))
+            elif way == 2:
+                del words[place]
+            else:
+                words.insert(place, random.choice((*TEXTS, *FRAGMENTS, *sample)))
+            words = words or [""]
+        return self.write(words)
+
+
+class Options(Target):
+    name, form = "command line", _Words()
+
+    def samples(self) -> Sequence[Any]:
+        flags = ["--root", "data", "--trainer", "CoCoAMix", "--seed", "1", "--backbone", "tiny"]
+        pairs = ["OPTIM.LR", "0.002", "DATASET.NUM_SHOTS", "16", "TRAINER.COCOAMIX.N_CTX", "4"]
+        return [["--dataset-config-file", EUROSAT, *flags, *pairs, "INPUT.SIZE", "(32, 32)"]]
+
+    def read(self, path: Path) -> object:
+        if not path.is_file():
+            return None
+        told = io.StringIO()
+        try:
+            with contextlib.redirect_stderr(told):
+                arguments = parse_arguments(json.loads(path.read_bytes()))
+        except SystemExit:  # how argparse refuses
+            raise UserError(told.getvalue().strip()) from None
+        return setup_cfg(arguments)
+
+
+TARGETS = (
+    *(TrainerConfig, TrainerText, DatasetConfig, PlanFile, PlanText, Manifest, ClassNames, ClassNamesJson, Table),
+    *(Split, Pointer, Zip, Tar, Tgz, ResultsFile, Stamp, Report, ReportLog, ReportPage, PeerLog, Options),
+)

@@ -1,0 +1,78 @@
+"""The fuzzer: a slice of it with a fixed seed, the whole (marked slow), and that it can fail."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from cocoamix.errors import UserError
+
+from . import fuzz
+from .fuzz import Target
+
+
+def test_a_slice_finds_no_fault() -> None:
+    with fuzz.all_targets() as targets:
+        counts, faults = fuzz.fuzz(targets, seed=7, inputs=500)
+    assert not faults, "\n".join(faults)
+    assert all(counter.total() for counter in counts.values())
+    refused = sum(counter["refused"] for counter in counts.values())
+    assert refused > 150, "the inputs are hardly damaged"
+
+
+@pytest.mark.slow
+def test_the_whole_finds_no_fault() -> None:
+    with fuzz.all_targets() as targets:
+        counts, faults = fuzz.fuzz(targets, seed=0, inputs=20_000)
+    print(fuzz.table(counts))
+    assert not faults, "\n".join(faults)
+
+
+class Odd(Target):
+    """A reader that does what a test tells it to."""
+
+    name = "odd"
+    does: Any = None
+
+    def samples(self) -> list[str]:
+        return ["text"]
+
+    def read(self, path: Path) -> object:
+        return type(self).does()
+
+
+def _raise(error: BaseException) -> Any:
+    def act() -> None:
+        raise error
+
+    return act
+
+
+@pytest.mark.parametrize(
+    ("does", "kind", "words"),
+    [
+        (lambda: None, "accepted", ""),
+        (_raise(UserError("It is wrong.")), "refused", ""),
+        (_raise(KeyError("x")), "fault", "KeyError"),
+        (_raise(UserError("word " * 150)), "fault", "letters"),
+        (lambda: time.sleep(9), "fault", "no end"),
+    ],
+)
+def test_what_is_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, does: Any, kind: str, words: str) -> None:
+    monkeypatch.setattr(fuzz, "SECONDS", 0.2)
+    monkeypatch.setattr(Odd, "does", staticmethod(does))
+    found, told = fuzz.run_input(Odd(tmp_path), 0, 0)
+    assert found == kind
+    assert words in told
+
+
+def test_an_input_is_the_same_each_time(tmp_path: Path) -> None:
+    target = Odd(tmp_path)
+    files = [tmp_path / "one", tmp_path / "two"]
+    for file in files:
+        target.place(Random("0:odd:3"), file, "some text of a file 1 2 3\n" * 20)
+    assert files[0].read_bytes() == files[1].read_bytes()

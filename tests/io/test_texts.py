@@ -1,0 +1,85 @@
+"""Reading what people wrote: whatever is wrong with a file is one short sentence."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from cocoamix.errors import UserError
+from cocoamix.io.spreadsheets import text_cell
+from cocoamix.io.texts import read_json, read_text, read_yaml
+
+ALIASES = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 40))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("day: 2024-13-99", "a date or a number that is none"),
+        ("when: 2024-01-01 99:99:99", "a date or a number that is none"),
+        ("n: !!float x", "a date or a number that is none"),
+        ("n: " + "9" * 5000, "a date or a number that is none"),
+        ("[" * 5000, "is nested too deeply"),
+        ("{a: " * 60 + "1" + "}" * 60, "is nested too deeply"),
+        ("a: &a [*a]", "is nested too deeply"),
+        (ALIASES, "far more values"),
+        ("a: [1\nb: 2", "is not valid YAML: expected ',' or ']', but got ':' (line 2, column 2)"),
+        ("a: \x00", "is not valid YAML"),
+        ("!!python/object:os.system x", "is not valid YAML"),
+        ("\udcff", "is not UTF-8: see line 1"),
+    ],
+)
+def test_yaml_that_cannot_be_read(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "file.yaml"
+    path.write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(UserError) as told:
+        read_yaml(path)
+    assert words in str(told.value)
+    assert str(told.value).startswith(str(path))
+    assert len(str(told.value)) < 300
+    assert "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("[" * 100_000, "nested too deeply"), ("9" * 5000, "too many digits"), ("{", "is not valid JSON")],
+)
+def test_json_that_cannot_be_read(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "file.json"
+    path.write_text(text)
+    with pytest.raises(UserError, match=words):
+        read_json(path)
+
+
+@pytest.mark.parametrize("kind", ["missing", "folder", "pipe", "loop", "long", "zero"])
+def test_what_is_not_a_file(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / ("x" * 300 if kind == "long" else "a\0b" if kind == "zero" else "file")
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "loop":
+        path.symlink_to(path)
+    with pytest.raises(UserError) as told:
+        read_text(path)
+    assert len(str(told.value)) < 400
+
+
+@pytest.mark.parametrize(
+    ("text", "cell"),
+    [
+        ("=1+1", "'=1+1"),
+        ("@SUM(A1)", "'@SUM(A1)"),
+        (" =1", "' =1"),
+        ("-x", "'-x"),
+        ("-1.5", "-1.5"),
+        ("+3", "+3"),
+        ("CoOp", "CoOp"),
+        ("\t=1", "\\t=1"),
+        ("", ""),
+    ],
+)
+def test_cells(text: str, cell: str) -> None:
+    assert text_cell(text) == cell

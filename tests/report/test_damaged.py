@@ -1,0 +1,142 @@
+"""A damaged run costs the report that run alone, with the reason; and what it holds is harmless where it is shown."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cocoamix.report.build import build
+from cocoamix.report.command import main
+from cocoamix.report.render.data import render_csv
+
+from .trees import head, result, training, write_log, write_pair, write_results
+
+ESCAPE = "\x1b]0;title\x07"
+BAD = Path("base2new/train_base/eurosat/shots_4/CoOp/vit_b16/seed3")
+
+
+def config(value: Any) -> dict[str, Any]:
+    return {"TRAINER": {"NAME": "CoCoAMix", "COCOAMIX": {"MINE": value}}}
+
+
+def good(root: Path) -> None:
+    """Write a sweep of two points."""
+    for number, value in enumerate((0.5, 1.0), 1):
+        write_pair(root, 80.0 + number, 60.0, trainer="CoCoAMix", config=config(value), config_name=f"w{value}", seed=1)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"config": {"OPTIM": {"LR": float("nan")}}}, "OPTIM.LR nan, which no run has"),
+        ({"config": {"OPTIM": {"LR": float("inf")}}}, "OPTIM.LR inf, which no run has"),
+        ({"config": {"OPTIM": {"STEPSIZE": [1, float("-inf")]}}}, "OPTIM.STEPSIZE"),
+        ({"config": {"OPTIM": {"LR": 10**399}}}, "which no run has"),
+        ({"protocol": {"backbone": "\ud800"}}, "backbone '\\ud800', which no run has"),
+        ({"dataset": "Euro\ud800SAT"}, "its dataset is"),
+        ({"trainer": ESCAPE}, "its trainer is"),
+        ({"trainer": "x" * 300}, "its trainer is"),
+        ({"seed": 10**399, "config": {"SEED": 3}}, "its seed is"),
+        ({"config": {"OPTIM": {"LR": 0.1}, "TRAINER": {"COCOAMIX": {"N_CTX": "four"}}}}, "a text and not a number"),
+    ],
+)
+def test_a_damaged_run_is_left_out_with_its_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], change: dict[str, Any], reason: str
+) -> None:
+    good(tmp_path)
+    write_results(tmp_path / BAD, 70.0, **change)
+    files = {kind: str(tmp_path / f"report.{kind}") for kind in ("markdown", "latex", "csv", "json", "html")}
+    assert main([str(tmp_path), *(word for kind, file in files.items() for word in (f"--{kind}", file))]) == 1
+    told = capsys.readouterr()
+    assert f"{tmp_path / BAD}: results.json cannot be used" in told.err
+    assert reason in told.err
+    assert len(told.err) < 600
+    assert "81.00" in told.out
+    (left,) = json.loads(Path(files["json"]).read_text())["left_out"]
+    assert reason in left["reason"]
+    assert "cannot be used" in Path(files["html"]).read_text()
+
+
+@pytest.mark.parametrize("name", ["results.json", "log.txt"])
+def test_a_named_pipe_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    """Reading it would wait for ever."""
+    good(tmp_path)
+    (tmp_path / BAD).mkdir(parents=True)
+    os.mkfifo(tmp_path / BAD / name)
+    assert main([str(tmp_path)]) == 1
+    told = capsys.readouterr()
+    assert "is not a file" in told.err
+    assert "81.00" in told.out
+
+
+def test_a_log_of_a_setting_that_is_no_number_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good(tmp_path)
+    start = head("CoOp", "EuroSAT", "base", 3).replace("LR: 0.002", "LR: 1e999")
+    write_log(tmp_path / BAD, start, training(), result(800))
+    assert main([str(tmp_path)]) == 1
+    assert "OPTIM.LR inf, which no run has" in capsys.readouterr().err
+
+
+def test_a_text_among_the_numbers_of_a_sweep(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a key that is not ours, which may take `auto`: the run has its row, and the sweep goes without."""
+    good(tmp_path)
+    write_pair(tmp_path, 88.0, 60.0, trainer="CoCoAMix", config=config("auto"), config_name="auto", seed=1)
+    assert main([str(tmp_path)]) == 0
+    told = capsys.readouterr().out
+    assert "88.00" in told
+    assert "is left out of the sweep of TRAINER.COCOAMIX.MINE, which is auto there and not a number" in told
+
+
+def test_a_metric_that_is_not_finite_is_left_out_with_a_note(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_results(tmp_path / BAD, 70.0, metrics={"accuracy": 70.0, "nll": float("inf")})
+    assert main([str(tmp_path)]) == 0
+    told = capsys.readouterr().out
+    assert "nll of its results.json is not finite and left out" in told
+    assert "70.00" in told
+
+
+# ---------------------------------------------------------------------- what is shown
+
+
+def test_escapes_do_not_reach_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Names of folders become labels, and broken runs are named."""
+    for name in ("one", f"two{ESCAPE}"):
+        write_pair(tmp_path, 80.0, 60.0, config_name=name)
+    write_log(tmp_path / f"broken{ESCAPE}" / "seed1", "")
+    assert main([str(tmp_path)]) == 1
+    told = capsys.readouterr()
+    assert "\x1b" not in told.out + told.err
+    assert "two\\x1b]0;title\\x07" in told.out
+    assert "broken\\x1b" in told.err
+
+
+def test_folders_that_are_not_utf8_are_shown(tmp_path: Path) -> None:
+    for name in (b"one", b"two\xff"):
+        write_pair(tmp_path, 80.0, 60.0, config_name=os.fsdecode(name))
+    files = {kind: str(tmp_path / f"report.{kind}") for kind in ("markdown", "latex", "csv", "json", "html")}
+    assert main([str(tmp_path), *(word for kind, file in files.items() for word in (f"--{kind}", file))]) == 0
+    for file in files.values():
+        assert "two" in Path(file).read_text(encoding="utf-8")
+
+
+def test_no_cell_of_the_csv_is_a_formula(tmp_path: Path) -> None:
+    for name in ("one", "=HYPERLINK(1)", "@SUM(1)", "+1+1"):
+        write_pair(tmp_path, 80.0, 60.0, method=name, trainer="CoOp", config_name=name.strip("=@+"))
+    write_pair(tmp_path, 79.0, 60.0, method="two", config_name="two")
+    from cocoamix.report.build import Options
+
+    rows = list(csv.DictReader(io.StringIO(render_csv(build([tmp_path], Options(baseline="one"))))))
+    labels = {row["line"] for row in rows}
+    assert {"'=HYPERLINK(1)", "'@SUM(1)", "'+1+1"} <= {label.split(" (")[0] for label in labels} | labels
+    texts = [value for row in rows for value in row.values()]
+    assert not [text for text in texts if text.startswith(("=", "@", "+"))]
+    # A difference below 0 stays the number that it is.
+    assert [row for row in rows if row["mean"].startswith("-") and float(row["mean"]) < 0]

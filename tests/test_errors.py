@@ -1,0 +1,88 @@
+"""Messages: short and harmless, whatever the bad value is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cocoamix.errors import UserError, brief, check_choice, nearest, printable, some_of
+
+
+def test_a_message_cannot_steer_the_terminal() -> None:
+    told = str(UserError("The file a\x1b[2Jb\u202ec\ud800 is wrong.\n"))
+    assert told == "The file a\\x1b[2Jb\\u202ec\\ud800 is wrong.\\n"
+    assert printable("Köln, 北京 and \N{NO-BREAK SPACE}") == "Köln, 北京 and \N{NO-BREAK SPACE}"
+
+
+def test_a_long_word_loses_its_middle() -> None:
+    told = str(UserError(f"It is {'x' * 5000}, which is wrong. Delete it."))
+    assert len(told) < 200
+    assert told.endswith(", which is wrong. Delete it.")
+    path = "/".join(["folder"] * 30)
+    assert path in str(UserError(f"There is no {path}."))
+
+
+def test_values_are_brief() -> None:
+    for value in (10**399, 10**5000, "x" * 300, list(range(1000)), {"a": "y" * 999}):
+        assert len(brief(value)) < 200
+
+
+def test_a_value_that_contains_itself_is_brief() -> None:
+    value: list[Any] = []
+    for _ in range(60):
+        value = [value, value]
+    assert len(brief(value)) < 200
+
+
+def test_choices() -> None:
+    with pytest.raises(UserError, match=r"K is 10000.*, which is not known. Known: a, b\.$") as told:
+        check_choice("K", 10**399, ("a", "b"))
+    assert len(str(told.value)) < 200
+    with pytest.raises(UserError, match=r"Did you mean CoOp\? Known: CoOp, KgCoOp\."):
+        check_choice("K", "coop", ("cocoamix.CoOp", "CoOp", "KgCoOp"))
+    assert nearest("x" * 300, ["x" * 299]) == ""
+
+
+def test_long_lists_say_how_many_more() -> None:
+    assert some_of(["a", "b"]) == "a, b"
+    listed = some_of([f"name{number}" for number in range(1000)], 50)
+    assert len(listed) < 80
+    assert listed.endswith(" more")
+
+
+def options(*words: str) -> list[str]:
+    return ["--trainer", "CoOp", "DATASET.NAME", "EuroSAT", *words]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--seed", "9" * 400],
+        ["--seed", "9" * 5000],
+        ["--trainer", "x" * 300],
+        ["--backbone", "\x1b[31m"],
+        options("OPTIM.LR", "9" * 400),
+        options("OPTIM.LR", "x" * 300),
+        options("OPTIM.MAX_EPOCH", "1e999"),
+        options("DATASET.NUM_SHOTS", "[" * 300),
+        options("x" * 300, "1"),
+        options("\ud800", "1"),
+        ["--config-file", "x" * 300],
+        ["--config-file", "a\0b"],
+    ],
+    ids=range(12),
+)
+def test_options_of_hundreds_of_letters(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    from cocoamix.train_command import main
+
+    try:
+        status = main(words)
+    except SystemExit as end:
+        status = int(str(end.code))
+    told = capsys.readouterr().err
+    assert status == 2
+    assert told.startswith("error: ")
+    assert len(told) < 700
+    assert told.count("\n") == 1
+    assert "\x1b" not in told
