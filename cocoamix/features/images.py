@@ -19,7 +19,7 @@ from cocoamix.seeding import derive_seed, seeded
 from .reading import image_identity, read_identified
 
 UNREADABLE = "unreadable"  # key of a batch: files left out of it, with the reason
-IDENTITY = "identity"  # key of a picture: what it was when it was read
+IDENTITY = "identity"  # key of an image: what it was when it was read
 
 
 def image_name(impath: str) -> str:

@@ -5,9 +5,9 @@ Images of 8 bits come out as Pillow converts them. Deeper ones would be clipped 
 
 from __future__ import annotations
 
+import importlib
 import io
 import os
-from typing import Any
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
@@ -175,10 +175,9 @@ def _prepare(content: bytes) -> None:
     """Let Pillow read HEIC where the package for it is installed."""
     if _is_heic(content):
         try:
-            heif: Any = __import__("pillow_heif")
+            importlib.import_module("pillow_heif").register_heif_opener()
         except ImportError:
             return
-        heif.register_heif_opener()
 
 
 def _unidentified(content: bytes) -> str:

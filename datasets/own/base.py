@@ -45,7 +45,7 @@ class OwnDatum(Datum):
     upright = True
 
 
-def _item(path: str, label: int, classname: str) -> OwnDatum:
+def _item(path: str, label: int, classname: str) -> Datum:
     # Without looking for its file, which a list may name although it is missing.
     item = OwnDatum.__new__(OwnDatum)
     item._impath, item._label, item._domain, item._classname = path, label, 0, classname
