@@ -8,7 +8,7 @@ from contextvars import ContextVar
 
 from yacs.config import CfgNode
 
-from cocoamix.errors import UserError
+from cocoamix.errors import UserError, shorten
 
 from .items import missing_files
 
@@ -45,7 +45,7 @@ def refuse(missing: Sequence[str], count: int, origin: str, policy: str, way_out
     if gathered is not None:
         gathered.update(dict.fromkeys(missing))
     elif missing:
-        sentence = f"{len(missing)} of {count} images of {origin} are missing, the first is {missing[0]}{first_is}."
+        sentence = f"{len(missing)} of {count} images of {origin} are missing, the first is {shorten(missing[0], 300)}{first_is}."
         if policy != "skip":
             otherwise = "Restore them, or set DATASET.BAD_IMAGES skip to go on without."
             raise UserError(f"{sentence} {way_out or otherwise}")

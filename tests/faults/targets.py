@@ -18,7 +18,7 @@ import yaml
 import cocoamix.trainers  # noqa: F401  (before dassl is used)
 
 # isort: split
-from cocoamix.bench import ledger
+from cocoamix.bench import stamp
 from cocoamix.bench.plan import load_plan, override
 from cocoamix.data import manifest
 from cocoamix.data.building import name_in
@@ -245,13 +245,13 @@ class ResultsFile(Target):
 
 
 class Stamp(Target):
-    name, file, form = "runner's stamp", ledger.STAMP, Json()
+    name, file, form = "runner's stamp", stamp.STAMP, Json()
 
     def samples(self) -> Sequence[Any]:
         return [{"inputs": "0" * 64, "arguments": ["--seed", "1"], "seconds": 3.5}]
 
     def read(self, path: Path) -> object:
-        return ledger.read_stamp(path.parent)
+        return stamp.read_stamp(path.parent)
 
 
 class Report(Target):
