@@ -11,7 +11,8 @@ from cocoamix.io.texts import UnreadableError, read_json
 
 STAMP = "bench.json"
 CONSOLE = "console.txt"  # what train.py printed, of every start
-LOCKED = (CONSOLE, ".lock")  # by the runner, and by train.py
+TRAIN_LOCK = ".lock"  # of a train.py that was started without the runner
+LOCKED = (CONSOLE, TRAIN_LOCK)  # while a run goes on
 
 
 def read_stamp(folder: Path) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from cocoamix.bench import benchmark, ledger
 from cocoamix.bench.benchmark import How, run_plan
 from cocoamix.bench.command import main
+from cocoamix.bench.engines.process import DONE, BusyError, Process, begin
 from cocoamix.bench.ledger import DUE, FINISHED, IN_THE_WAY, Ledger
 from cocoamix.bench.plan import load_plan
 from cocoamix.bench.runs import expand
@@ -253,3 +255,29 @@ def test_fresh_begins_after_all_checks(
     summary = run_plan(plan, How(train=tuple(fake.split()), fresh=True))
     assert not summary.finished
     assert contents("output") == before
+
+
+@pytest.mark.parametrize("wrong", [["-j", "0"], ["--engine", "slurm", "--slurm", "gpu"], ["--only", "nothing"]])
+def test_wrong_use_keeps_the_tables(write_plan: Writer, fake: str, wrong: list[str]) -> None:
+    table = Path("output/tables/my.md")
+    table.parent.mkdir(parents=True)
+    table.touch()
+    assert bench(write_plan(), fake, *wrong) == 2
+    assert table.exists()
+
+
+def test_a_folder_in_which_train_py_is_at_work_is_not_deleted(write_plan: Writer, fake: str) -> None:
+    """It holds a lock of its own if it was started without the runner."""
+    fcntl = pytest.importorskip("fcntl")
+    run = expand(load_plan(str(write_plan(seeds=[1]))))[0]
+    run.folder.mkdir(parents=True)
+    (run.folder / "results.json").write_text('{"metrics": {"accuracy": 70.0}}')
+    before = contents("output")
+    with (run.folder / ".lock").open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(BusyError, match="at work"):
+            begin(run, fake.split(), Ledger(fresh=time.time()), {})
+        assert {path: text for path, text in contents("output").items() if path in before} == before
+    begun = begin(run, fake.split(), Ledger(fresh=time.time()), {})
+    assert isinstance(begun, Process)
+    assert begun.wait().status == DONE

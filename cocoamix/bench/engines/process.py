@@ -17,7 +17,7 @@ from typing import IO
 
 from cocoamix.bench.ledger import FINISHED, IN_THE_WAY, Ledger, load_results, what_is_deleted
 from cocoamix.bench.runs import Run
-from cocoamix.bench.stamp import CONSOLE, read_stamp, seconds_of
+from cocoamix.bench.stamp import CONSOLE, TRAIN_LOCK, read_stamp, seconds_of
 from cocoamix.errors import UserError
 from cocoamix.run.results import RESULTS, ResultsError
 
@@ -124,7 +124,12 @@ class Process:
         status = self._child.poll()
         if status is None:
             return None
-        self._console.close()
+        try:
+            return self._outcome(status)
+        finally:
+            self._console.close()  # the lock, which another runner may wait for, is let go last
+
+    def _outcome(self, status: int) -> Outcome:
         if status != 0:
             return Outcome(self.run, FAILED, self._why(status), self.seconds)
         try:
@@ -210,7 +215,7 @@ def _open_console(run: Run) -> IO[bytes]:
 
 def _refuse_if_training(run: Run) -> None:
     """Refuse to delete the folder of a train.py that was started without the runner: it holds a lock of its own."""
-    with contextlib.suppress(FileNotFoundError), (run.folder / ".lock").open("ab") as lock:
+    with contextlib.suppress(FileNotFoundError), (run.folder / TRAIN_LOCK).open("r+b") as lock:
         if not _lock(lock):
             raise BusyError(f"Another process is at work in {run.folder}. Wait for it, or end it.")
 
