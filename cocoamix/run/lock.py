@@ -14,6 +14,7 @@ from cocoamix.errors import UserError
 
 LOCK = ".lock"
 _LONGEST = 300  # characters shown of what the holder says of itself
+_PATIENCE = 1.0  # seconds that a worker of a killed run may take to let go, where it was only just forked
 
 _held: set[int] = set()  # descriptors of this process
 
@@ -41,8 +42,7 @@ class FolderLock:
 
     def __enter__(self) -> FolderLock:
         try:
-            while self._descriptor is None:
-                self._descriptor = self._take()
+            self._descriptor = self._take_in_time()
         except BlockingIOError:
             raise UserError(
                 f"Another run is at work in {self.folder}: {self._holder()}. "
@@ -63,6 +63,19 @@ class FolderLock:
             _held.remove(self._descriptor)
             os.close(self._descriptor)
         self._descriptor = None
+
+    def _take_in_time(self) -> int:
+        end = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                descriptor = self._take()
+            except BlockingIOError:
+                if time.monotonic() >= end:
+                    raise
+                time.sleep(0.05)
+            else:
+                if descriptor is not None:
+                    return descriptor
 
     def _take(self) -> int | None:
         """Return the descriptor of the locked file; None if its last holder has removed it meanwhile."""

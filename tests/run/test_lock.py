@@ -7,11 +7,13 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 from cocoamix.errors import UserError
+from cocoamix.run import lock
 from cocoamix.run.lock import LOCK, FolderLock
 from tests.conftest import ROOT, Runner
 
@@ -32,6 +34,11 @@ with FolderLock(sys.argv[1]):
     print(worker, flush=True)
     time.sleep(60)
 """
+
+
+@pytest.fixture(autouse=True)
+def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lock, "_PATIENCE", 0.0)
 
 
 def test_second_is_told_of_the_first(tmp_path: Path) -> None:
@@ -87,15 +94,15 @@ def test_lock_removed_while_waiting_for_it(tmp_path: Path, monkeypatch: pytest.M
             pass
 
 
-def test_killed_holder_with_a_living_worker(tmp_path: Path) -> None:
+def test_killed_holder_with_a_living_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lock, "_PATIENCE", 20.0)
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True, cwd=ROOT
     )
     assert holder.stdout is not None
     worker = int(holder.stdout.readline())
     try:
-        with pytest.raises(UserError, match=f"process {holder.pid} "), FolderLock(tmp_path):
-            pass
+        assert f"process {holder.pid} " in (tmp_path / LOCK).read_text()
         holder.kill()
         holder.wait()
         os.kill(worker, 0)  # it lives
@@ -106,6 +113,17 @@ def test_killed_holder_with_a_living_worker(tmp_path: Path) -> None:
         holder.wait()
         holder.stdout.close()
         os.kill(worker, signal.SIGKILL)
+
+
+def test_waits_for_what_lets_go_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that a killed run has only just forked has yet to close its copy."""
+    monkeypatch.setattr(lock, "_PATIENCE", 20.0)
+    held = (tmp_path / LOCK).open("wb")
+    fcntl.flock(held, fcntl.LOCK_EX)
+    threading.Timer(0.2, held.close).start()
+    with FolderLock(tmp_path):
+        pass
+    assert held.closed
 
 
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP])
