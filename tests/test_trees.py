@@ -1,14 +1,16 @@
-"""Inside a real CoOp or KgCoOp tree on its own Dassl, named by two environment variables; skipped without them.
+"""Inside the real trees of CoOp, KgCoOp, MaPLe, PromptSRC and DePT, named by environment variables; skipped without.
 
-    COOP_TREE=KgCoOp/KgCoOp DASSL_TREE=KgCoOp/Dassl.ProGrad.pytorch pytest tests/test_trees.py
+    DASSL_TREE=Dassl.pytorch COOP_TREE=CoOp MAPLE_TREE=multimodal-prompt-learning pytest tests/test_trees.py
 
-COOP_TREE is the folder of train.py, DASSL_TREE the folder that holds `dassl/` (set but empty: our fallback). Both are
-copied and never written to. The runs are of a tiny random CLIP on generated images, so they say nothing of accuracy.
+Each variable of TREES is a folder with a train.py. DASSL_TREE is the folder that holds `dassl/` (set but empty: our
+fallback); KgCoOp takes the fork beside it. All are copied and never written to. The runs are of a tiny random CLIP on
+generated images, so they say nothing of accuracy.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -24,17 +26,20 @@ import torch
 from cocoamix.io import checkpoints
 from tests.conftest import ROOT, TINY, write_dataset
 
+TREES = ("COOP_TREE", "KGCOOP_TREE", "MAPLE_TREE", "PROMPTSRC_TREE", "DEPT_TREE")
+NAMED = [name for name in TREES if os.environ.get(name)]
 pytestmark = pytest.mark.skipif(
-    not os.environ.get("COOP_TREE") or "DASSL_TREE" not in os.environ,
-    reason="COOP_TREE and DASSL_TREE name no trees",
+    not NAMED or "DASSL_TREE" not in os.environ, reason="DASSL_TREE and the variables of TREES name no trees"
 )
 CONFIG = TINY.replace("MAX_EPOCH: 4", "MAX_EPOCH: 2")
 PLUGIN = ("-m", "cocoamix.plugin", "train.py")
 LINE = "import cocoamix.trainers\n"
 
-# Dassl imports `wilds` for datasets that nothing here uses; a torchvision for CUDA does not import beside a CPU torch.
+# Dassl imports `wilds` for datasets, and DePT `plotnine` for plots, that nothing here uses; a torchvision for CUDA does
+# not import beside a CPU torch.
 STUBS = {
     "wilds": "get_dataset = None\n",
+    "plotnine": "",
     "torchvision": "from cocoamix.compat import ensure_torchvision\nensure_torchvision()\n",
 }
 
@@ -56,6 +61,9 @@ def contents(folder: Path) -> dict[str, str]:
 class Place:
     """A copy of the tree, with an environment in which cocoamix is installed."""
 
+    name: str  # of the environment variable
+    given: Path
+    has_dassl: bool
     tree: Path
     scratch: Path
     environment: dict[str, str]
@@ -86,15 +94,20 @@ def subset_of(subset: str) -> list[str]:
     return ["DATASET.NUM_SHOTS", "4", "DATASET.SUBSAMPLE_CLASSES", subset]
 
 
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory, wheel: zipfile.ZipFile) -> Place:
+@pytest.fixture(scope="module", params=NAMED or TREES[:1])
+def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, wheel: zipfile.ZipFile) -> Place:
+    given, dassl = Path(os.environ[request.param]), os.environ["DASSL_TREE"]
+    if request.param == "KGCOOP_TREE" and (given.parent / "Dassl.ProGrad.pytorch").is_dir():
+        dassl = str(given.parent / "Dassl.ProGrad.pytorch")
+    if request.param == "DEPT_TREE" and not dassl:
+        pytest.skip("DePT's trainers use parts of Dassl that our small version does not have")
     scratch = tmp_path_factory.mktemp("trees")
     ignored = shutil.ignore_patterns(".git", "__pycache__", "output")
-    shutil.copytree(os.environ["COOP_TREE"], scratch / "tree", ignore=ignored)
+    shutil.copytree(given, scratch / "tree", ignore=ignored)
     wheel.extractall(scratch / "site")
     searched = [scratch / "site"]
-    if os.environ["DASSL_TREE"]:
-        shutil.copytree(Path(os.environ["DASSL_TREE"], "dassl"), scratch / "engine" / "dassl", ignore=ignored)
+    if dassl:
+        shutil.copytree(Path(dassl, "dassl"), scratch / "engine" / "dassl", ignore=ignored)
         searched.append(scratch / "engine")
     for module, text in STUBS.items():
         if not imports(module):
@@ -105,7 +118,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, wheel: zipfile.ZipFile) -> P
     (scratch / "tiny.yaml").write_text(CONFIG)
     write_dataset(scratch / "data")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, searched)), "PYTHONDONTWRITEBYTECODE": "1"}
-    return Place(scratch / "tree", scratch, environment)
+    return Place(request.param, given, bool(dassl), scratch / "tree", scratch, environment)
 
 
 @pytest.fixture(scope="module")
@@ -124,16 +137,29 @@ def parsed(place: Place, folder: Path, *extra: str) -> float:
     return float(re.findall(r"\* accuracy: ([\d.]+)% \+-", told)[-1])
 
 
+def check_parser(place: Place, trained: Path, tested: Path) -> None:
+    """Compare the accuracies that the tree's parser finds with those in the logs."""
+    parser = place.tree / "parse_test_res.py"
+    if not parser.is_file():  # DePT
+        return
+    assert parsed(place, tested, "--test-log") == logged(tested)
+    # MaPLe's and PromptSRC's parsers look for a line that the Dassl of their instructions does not write.
+    end = re.findall(r'end_signal = "(Finish.*)"', parser.read_text())[-1]
+    if end in (trained / "log.txt").read_text():
+        assert parsed(place, trained) == logged(trained)
+    else:
+        assert place.name in ("MAPLE_TREE", "PROMPTSRC_TREE")
+
+
 def logged(folder: Path) -> float:
     return float(re.findall(r"\* accuracy: ([\d.]+)%", (folder / "log.txt").read_text())[-1])
 
 
 def test_their_parser_reads_our_logs_and_the_tree_stays_as_it_was(place: Place, trained: Path) -> None:
-    given = contents(Path(os.environ["COOP_TREE"]))
+    given = contents(place.given)
     loaded = ("--eval-only", "--model-dir", str(trained), "--load-epoch", "2")
     tested = place.run(*PLUGIN, name="plugin", subset="new", extra=loaded)
-    assert parsed(place, trained) == logged(trained)
-    assert parsed(place, tested, "--test-log") == logged(tested)
+    check_parser(place, trained, tested)
     for name, digest in contents(place.tree).items():
         assert given[name] == digest, name
 
@@ -141,10 +167,10 @@ def test_their_parser_reads_our_logs_and_the_tree_stays_as_it_was(place: Place, 
 @pytest.mark.parametrize("first", [True, False])
 def test_one_line_gives_the_same_run(place: Place, trained: Path, first: bool) -> None:
     """The line before all of their imports, or after them. Without an installed Dassl only the first can work."""
-    if not first and not os.environ["DASSL_TREE"]:
+    if not first and not place.has_dassl:
         pytest.skip("their imports need an installed Dassl")
     text = (place.tree / "train.py").read_text()
-    last = re.findall(r"^import trainers\.\w+\n", text, re.M)[-1]
+    last = re.findall(r"^import trainers(?:\.\w+)?\n", text, re.M)[-1]
     script = place.tree / "train_with_line.py"
     script.write_text(LINE + text if first else text.replace(last, last + LINE))
     try:
@@ -182,6 +208,40 @@ def test_names_that_both_have(place: Place) -> None:
     assert context(folder).shape[0] == 4
 
 
+def test_keys_of_ours_can_be_set(place: Place) -> None:
+    """Also where train.py removes the sections of other trainers before it sets any key, as DePT's does."""
+    folder = place.scratch / "keys"
+    named = flags(place.scratch / "data", place.scratch / "tiny.yaml", folder)
+    place.python(*PLUGIN, *named, "TRAINER.COCOAMIX.W", "5.0", *subset_of("base"))
+    assert json.loads((folder / "results.json").read_text())["config"]["TRAINER"]["COCOAMIX"]["W"] == 5.0
+    told = place.python(*PLUGIN, *named, "TRAINER.COCOAMIX.LOSS", "nonsense", *subset_of("base"), status=2)
+    assert "error: TRAINER.COCOAMIX.LOSS is 'nonsense'" in told
+    assert "Traceback" not in told
+
+
+def test_prompts_beside_patches(place: Place) -> None:
+    """Our MaPLe, which reads the layers of the image tower that the tree's own `clip` folder builds."""
+    folder = place.scratch / "maple"
+    named = flags(place.scratch / "data", place.scratch / "tiny.yaml", folder, trainer="cocoamix.MaPLe")
+    place.python(*PLUGIN, *named, "TRAINER.MAPLE.PREC", "fp32", "TRAINER.MAPLE.PROMPT_DEPTH", "2", *subset_of("base"))
+    versions = json.loads((folder / "results.json").read_text())["versions"]
+    assert versions["clip"] == "folder"
+
+
+def test_our_datasets_without_our_trainers(place: Place) -> None:
+    place.python(
+        "-c",
+        "import sys, cocoamix.datasets\n"
+        "from dassl.config import get_cfg_default\n"
+        "from dassl.data.datasets import build_dataset\n"
+        "cfg = get_cfg_default()\n"
+        f"cfg.DATASET.NAME, cfg.DATASET.ROOT = 'cocoamix.EuroSAT', {str(place.scratch / 'data')!r}\n"
+        "cfg.DATASET.NUM_SHOTS, cfg.SEED = 3, 1\n"
+        "assert len(build_dataset(cfg).train_x) == 30\n"
+        "assert 'cocoamix.trainers' not in sys.modules\n",
+    )
+
+
 def test_their_scripts(place: Place) -> None:
     """Their base2new scripts with another TRAINER, by the substitutions that docs/DROP_IN.md shows."""
     found = sorted(place.tree.glob("scripts/**/base2new_train.sh"))
@@ -200,14 +260,14 @@ def test_their_scripts(place: Place) -> None:
         (made / f"cocoamix_{name}").write_text(text)
         environment = {**place.environment, "PYTHON": sys.executable}
         second = "8.0" if "WEIGHT=$2" in text else "1"  # KgCoOp's weight, or the seed
-        done = subprocess.run(
-            ["bash", f"cocoamix_{name}", "eurosat", second], cwd=made, env=environment, capture_output=True, text=True
-        )
+        # Some change to the top of the tree themselves; the others are started there.
+        start = made if re.search(r"^cd \.\.", text, re.M) else place.tree
+        command = ["bash", str(made / f"cocoamix_{name}"), "eurosat", second]
+        done = subprocess.run(command, cwd=start, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr[-3000:]
     results = sorted(path.parent for path in place.tree.glob("output/base2new/*/eurosat/*/CoCoAMix/tiny/seed1/log.txt"))
     assert [path.relative_to(place.tree / "output" / "base2new").parts[0] for path in results] == [
         "test_new",
         "train_base",
     ]
-    assert parsed(place, results[0], "--test-log") == logged(results[0])
-    assert parsed(place, results[1]) == logged(results[1])
+    check_parser(place, results[1], results[0])
