@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from . import __version__
-from .errors import UserError, nearest, run_command
+from .errors import UserError, brief, nearest, run_command
 
 # By name: the module, and what the command does.
 COMMANDS = {
@@ -49,6 +49,6 @@ def _dispatch(arguments: Sequence[str]) -> int:
         return 0
     name, *rest = arguments
     if name not in COMMANDS:
-        raise UserError(f"There is no command {name!r}.{nearest(name, COMMANDS)} Known: {', '.join(COMMANDS)}.")
+        raise UserError(f"There is no command {brief(name)}.{nearest(name, COMMANDS)} Known: {', '.join(COMMANDS)}.")
     status: int = importlib.import_module(COMMANDS[name][0]).main(rest)
     return status

@@ -126,7 +126,7 @@ def _in_words(error: OSError) -> str:
     """Return a refusal of the system as a sentence that names the file, if it has one."""
     if error.strerror is None:
         return str(error)
-    names = [str(name) for name in (error.filename, error.filename2) if name is not None]
+    names = [shorten(str(name), 300) for name in (error.filename, error.filename2) if name is not None]
     return f"{error.strerror}: {' -> '.join(names)}." if names else f"{error.strerror}."
 
 

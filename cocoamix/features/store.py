@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import stat
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -70,7 +71,7 @@ class FeatureStore:
             except OSError as error:
                 print(f"{path} cannot be read ({error}): its pictures are encoded again")
                 continue
-            except (ValueError, KeyError, SafetensorError) as error:
+            except (ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:  # also of odd dtypes
                 print(f"{path} is damaged ({error}): it is deleted, and its pictures are encoded again")
                 with suppress(OSError):
                     path.unlink()
@@ -108,6 +109,8 @@ def _to_bytes(keys: Sequence[bytes], features: Tensor) -> bytes:
 
 
 def _read_file(path: Path) -> tuple[list[bytes], Tensor]:
+    if not stat.S_ISREG(path.stat().st_mode):  # opening a named pipe would wait for a writer
+        raise OSError("it is not a file")
     with safe_open(path, framework="pt") as file:
         keys, features = file.get_tensor("keys"), file.get_tensor("features")
         if (file.metadata() or {}).get(_CHECKSUM) != _checksum(keys, features) or len(keys) != len(features):

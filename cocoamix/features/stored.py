@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from contextlib import suppress
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 from safetensors import SafetensorError, safe_open
 
 from cocoamix.errors import UserError, printable
+from cocoamix.io.texts import UnreadableError, read_json
 
 from .store import ABOUT, FeatureStore
 
@@ -19,8 +19,8 @@ def _stores(folder: Path) -> list[Path]:
     found = []
     for path in sorted(folder.glob(f"*/{ABOUT}")):
         try:
-            about = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+            about = read_json(path)
+        except UnreadableError:
             continue
         if isinstance(about, dict) and FeatureStore(folder, about).folder.name == path.parent.name:
             found.append(path.parent)
@@ -37,6 +37,8 @@ def _files(store: Path) -> list[Path]:
 
 def _rows(path: Path) -> int:
     try:
+        if not path.is_file():
+            return 0
         with safe_open(path, framework="pt") as file:
             return int(file.get_slice("keys").get_shape()[0])
     except (OSError, SafetensorError):
@@ -49,7 +51,7 @@ def info(folder: Path) -> None:
     if not stores:
         print(f"No features are stored in {folder}.")
     for store in stores:
-        about = json.loads((store / ABOUT).read_text(encoding="utf-8"))
+        about = read_json(store / ABOUT)
         files = _files(store)
         size = sum(path.stat().st_size for path in files) / 1e6
         print(f"{store.name}: {size:,.1f} MB")

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from cocoamix.errors import UserError, run_command
+from cocoamix.errors import UserError, run_command, shorten
 from cocoamix.io.files import write_json, write_text
 from cocoamix.parser import Parser
 
@@ -55,7 +55,7 @@ def read_names(texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
     for text in texts:
         pattern, equals, name = text.partition("=")
         if not (pattern and equals and name):
-            raise UserError(f"--name {text}: write PATTERN=NAME, such as 'CoOp/vit_b16_ep50*=CoOp'.")
+            raise UserError(f"--name {shorten(text)}: write PATTERN=NAME, such as 'CoOp/vit_b16_ep50*=CoOp'.")
         pairs.append((pattern, name))
     return tuple(pairs)
 

@@ -7,12 +7,12 @@ import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TypeVar
 
 from dassl.data.datasets import Datum
 
-from cocoamix.errors import UserError
+from cocoamix.errors import UserError, brief
+from cocoamix.io.texts import UnreadableError, read_text
 
 Items = list[Datum]
 Value = TypeVar("Value")
@@ -168,10 +168,9 @@ def _kind(entry: os.DirEntry[str]) -> str:
 def read_lines(path: str | os.PathLike[str], parse: Callable[[str], Value], form: str) -> list[Value]:
     """Return `parse(line)` for the lines of a text file; a line that is not of that form is named."""
     try:
-        lines = Path(path).read_text(encoding="utf-8-sig").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise UserError(f"{path} cannot be read: {reason}.") from error
+        lines = read_text(path).split("\n")
+    except UnreadableError as error:
+        raise UserError(f"{path} cannot be read: it {error.reason}.") from error
     values = []
     for number, line in enumerate(lines, start=1):
         if not line.strip():
@@ -179,7 +178,7 @@ def read_lines(path: str | os.PathLike[str], parse: Callable[[str], Value], form
         try:
             values.append(parse(line.strip()))
         except (ValueError, KeyError, IndexError) as error:
-            raise UserError(f"Line {number} of {path} is {line.strip()!r}, which is not {form}.") from error
+            raise UserError(f"Line {number} of {path} is {brief(line.strip())}, which is not {form}.") from error
     if not values:
         raise UserError(f"{path} is empty; its lines should be {form}.")
     return values

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import json
 import pickle
@@ -13,7 +14,7 @@ import torch
 import yaml
 from safetensors.torch import save
 
-from .mutators import VALUES, damage_bytes, damage_text, damage_value
+from .mutators import VALUES, damage_bytes, damage_text, damage_value, places_of
 
 
 class Form:
@@ -84,7 +85,35 @@ _TENSORS = (
 )
 
 
-class Torch(_Structured):
+_DTYPES = (
+    *(torch.float16, torch.bfloat16, torch.float64, torch.int8, torch.int64, torch.uint8, torch.bool, torch.complex64),
+    *(torch.uint16, torch.float8_e4m3fn),
+)
+
+
+class _Tensors(_Structured):
+    """Samples hold tensors, which may be of another type or shape."""
+
+    def damage(self, random: Random, sample: Any) -> bytes:
+        if random.random() < 0.25:
+            try:
+                return self.write(self._alter(random, sample))
+            except Exception:  # a type that the form cannot hold
+                pass
+        return super().damage(random, sample)
+
+    def _alter(self, random: Random, sample: Any) -> Any:
+        """Return a sample with one of its tensors cast, cut, turned or flattened."""
+        altered = copy.deepcopy(sample)
+        places = [(one, key) for one, key in places_of(altered) if isinstance(one[key], torch.Tensor)]
+        container, key = random.choice(places)
+        tensor = container[key].detach()
+        ways = (tensor.to(random.choice(_DTYPES)), tensor[:0], tensor[:1], tensor.T, tensor.reshape(-1), tensor[None])
+        container[key] = random.choice((ways[0], ways[0], *ways)).contiguous()
+        return altered
+
+
+class Torch(_Tensors):
     """Checkpoints. Objects of other classes are what a file that was saved again by other code may hold."""
 
     odd = (
@@ -98,7 +127,7 @@ class Torch(_Structured):
         return file.getvalue()
 
 
-class Safetensors(_Structured):
+class Safetensors(_Tensors):
     """Samples are tensors by name."""
 
     odd = _TENSORS

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import faulthandler
 import io
 import os
 import re
@@ -43,6 +44,7 @@ class Target:
     file = "input"  # its name, of which readers may make something
     form: Form = Text()
     share = 1.0  # of the inputs, beside other targets
+    patience = 1.0  # how much longer than others it may take
 
     def __init__(self, folder: Path) -> None:
         """Prepare what all inputs share. folder: it is there as long as the target."""
@@ -85,9 +87,12 @@ def limit(seconds: float) -> Iterator[None]:
 
     before = signal.signal(signal.SIGALRM, ring)
     signal.setitimer(signal.ITIMER_REAL, seconds)
+    # Code that is not Python's hears no signal: then all ends here, with the place.
+    faulthandler.dump_traceback_later(3 * seconds, exit=True, file=sys.__stderr__ or sys.stderr)
     try:
         yield
     finally:
+        faulthandler.cancel_dump_traceback_later()
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
 
@@ -106,7 +111,7 @@ def run_input(target: Target, seed: int, number: int, tell: bool = False) -> tup
             quiet.enter_context(contextlib.redirect_stderr(io.StringIO()))
             quiet.enter_context(warnings.catch_warnings())
             warnings.simplefilter("ignore")
-        with quiet, limit(SECONDS):
+        with quiet, limit(SECONDS * target.patience):
             target.read(path)
         return "accepted", ""
     except UserError as error:

@@ -112,7 +112,7 @@ def damage_value(random: Random, value: Any, odd: Sequence[Any] = VALUES) -> Any
 
 
 def _damage_once(random: Random, value: Any, odd: Sequence[Any]) -> Any:
-    places = list(_places(value))
+    places = list(places_of(value))
     if not places or random.random() < 0.03:
         return random.choice(odd)
     container, key = random.choice(places)
@@ -133,11 +133,11 @@ def _damage_once(random: Random, value: Any, odd: Sequence[Any]) -> Any:
     return value
 
 
-def _places(value: Any, depth: int = 0) -> Any:
+def places_of(value: Any, depth: int = 0) -> Any:
     """Yield every (container, key) below a value."""
     if depth > 12:
         return
     pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, item in list(pairs):
         yield value, key
-        yield from _places(item, depth + 1)
+        yield from places_of(item, depth + 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import re
 import tarfile
 import zipfile
@@ -18,15 +19,19 @@ import yaml
 import cocoamix.trainers  # noqa: F401  (before dassl is used)
 
 # isort: split
+from cocoamix import cli
 from cocoamix.bench import stamp
 from cocoamix.bench.plan import load_plan, override
 from cocoamix.data import manifest
 from cocoamix.data.building import name_in
 from cocoamix.data.unpack import unpack
+from cocoamix.datasets.common.imagenet_folders import read_classnames
 from cocoamix.datasets.common.splits import read_split
 from cocoamix.datasets.own.class_names import read_names
 from cocoamix.datasets.own.csv_file import _classes, read_table
 from cocoamix.errors import UserError
+from cocoamix.features.store import FeatureStore
+from cocoamix.features.stored import info
 from cocoamix.report.build import build
 from cocoamix.report.readers.coop_parser import main as parse_test_res
 from cocoamix.report.render import html, latex, markdown, text
@@ -308,6 +313,7 @@ class ReportLog(Report):
 
 class ReportPage(Report):
     name, share, page = "run on a page", 0.05, True
+    patience = 6.0  # figures take a second or more
 
 
 class PeerLog(Target):
@@ -337,16 +343,16 @@ class _Words(Form):
         return json.dumps(value).encode()
 
     def damage(self, random: Random, sample: Any) -> bytes:
-        words = list(sample)
+        words, odd = list(sample), [one for one in (*TEXTS, *FRAGMENTS) if one not in ("/", "..")]  # all of the disk
         for _ in range(random.choice((1, 1, 2))):
             place = random.randrange(len(words))
             way = random.randrange(4)
             if way < 2:
-                words[place] = random.choice((*TEXTS, *FRAGMENTS))
+                words[place] = random.choice(odd)
             elif way == 2:
                 del words[place]
             else:
-                words.insert(place, random.choice((*TEXTS, *FRAGMENTS, *sample)))
+                words.insert(place, random.choice((*odd, *sample)))
             words = words or [""]
         return self.write(words)
 
@@ -371,7 +377,74 @@ class Options(Target):
         return setup_cfg(arguments)
 
 
+class Commands(Options):
+    """Command lines of the other commands, run in a folder of their own. None of them trains or downloads."""
+
+    name, share = "other command lines", 0.4
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        method = {"trainer": "CoOp", "config": "tiny"}
+        plan = {"task": "base2new", "methods": [method], "datasets": ["eurosat"], "seeds": [1], "shots": 4}
+        (folder / "plan.yaml").write_text(yaml.safe_dump(plan))
+
+    def samples(self) -> Sequence[Any]:
+        return [
+            ["data", "check", "EuroSAT", "--root", "data", "--fast", "DATASET.NUM_SHOTS", "4"],
+            ["data", "export", "EuroSAT", "--root", "data", "--shots", "2", "--seed", "1", "--out", "draw.json"],
+            ["data", "import", "draw.json", "--root", "data", "--force"],
+            ["report", "runs", "--baseline", "CoOp", "--name", "CoOp=x"],
+            ["bench", "run", str(self.folder / "plan.yaml"), "--seeds", "1", "-j", "2", "--set", "OPTIM.LR", "0.1"],
+            ["figures", "weights", "run", "--output", "figures"],
+        ]
+
+    def read(self, path: Path) -> object:
+        if not path.is_file():
+            return None
+        words = json.loads(path.read_bytes())
+        told, before = io.StringIO(), Path.cwd()
+        os.chdir(path.parent)
+        try:
+            with contextlib.redirect_stderr(told):
+                status = cli.main([*words, "--dry-run"] if "bench" in words else words)
+        except SystemExit as end:  # how argparse refuses
+            status = int(end.code or 0)
+        finally:
+            os.chdir(before)
+        if status == 2:
+            raise UserError(told.getvalue().strip())
+        if status not in (0, 1):
+            raise AssertionError(f"the exit status is {status}")
+        return None
+
+
+class Lines(Target):
+    name, file = "ImageNet's class names", "classnames.txt"
+
+    def samples(self) -> Sequence[Any]:
+        return ["n01440764 tench\nn01443537 goldfish\n"]
+
+    def read(self, path: Path) -> object:
+        return read_classnames(path)
+
+
+class StoreAbout(Target):
+    name, file, form = "about.json of a store", "about.json", Json()
+
+    def samples(self) -> Sequence[Any]:
+        return [{"model": "tiny", "weights": "0" * 64, "transform": "Resize(32)"}]
+
+    def place(self, random: Random, path: Path, sample: Any) -> None:
+        store = FeatureStore(path.parent, sample).folder
+        store.mkdir()
+        super().place(random, store / self.file, sample)
+
+    def read(self, path: Path) -> object:
+        return info(path.parent)
+
+
 TARGETS = (
     *(TrainerConfig, TrainerText, DatasetConfig, PlanFile, PlanText, Manifest, ClassNames, ClassNamesJson, Table),
     *(Split, Pointer, Zip, Tar, Tgz, ResultsFile, Stamp, Report, ReportLog, ReportPage, PeerLog, Options),
+    *(Commands, Lines, StoreAbout),
 )

@@ -6,10 +6,12 @@ import errno
 import io
 import json
 import multiprocessing
+import os
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save
 
 from cocoamix.features import store as features
 from cocoamix.features.command import main
@@ -74,7 +76,13 @@ def empty(path: Path) -> None:
     path.write_bytes(b"")
 
 
-@pytest.mark.parametrize("damage", [cut, alter_feature, alter_key, reshape, retype, empty])
+def half(path: Path) -> None:
+    """Store features of a type that numpy does not have."""
+    table = torch.zeros(5, 16, dtype=torch.uint8)
+    path.write_bytes(save({"keys": table, "features": torch.zeros(5, 4, dtype=torch.bfloat16)}))
+
+
+@pytest.mark.parametrize("damage", [cut, alter_feature, alter_key, reshape, retype, empty, half])
 def test_a_damaged_file_is_named_once_and_given_up(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: object
 ) -> None:
@@ -117,6 +125,14 @@ def test_a_file_that_cannot_be_read_now_is_kept(
         assert store.read("Pets/test", KEYS) == {}
     assert "Too many open files" in capsys.readouterr().out
     assert len(store.read("Pets/test", KEYS)) == 5
+
+
+def test_a_named_pipe_in_the_store_is_passed_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Opening it would wait for ever, and the reader in Rust hears no Ctrl-C."""
+    store = stored(tmp_path)
+    os.mkfifo(only_file(tmp_path).with_name("0.safetensors"))
+    assert len(store.read("Pets/test", KEYS)) == 5
+    assert "it is not a file" in capsys.readouterr().out
 
 
 def _write_many(folder: Path, start: int) -> None:

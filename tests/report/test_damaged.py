@@ -51,7 +51,7 @@ def test_a_damaged_run_is_left_out_with_its_reason(
 ) -> None:
     good(tmp_path)
     write_results(tmp_path / BAD, 70.0, **change)
-    files = {kind: str(tmp_path / f"report.{kind}") for kind in ("markdown", "latex", "csv", "json", "html")}
+    files = {kind: str(tmp_path / f"report.{kind}") for kind in ("markdown", "latex", "csv", "json")}
     assert main([str(tmp_path), *(word for kind, file in files.items() for word in (f"--{kind}", file))]) == 1
     told = capsys.readouterr()
     assert f"{tmp_path / BAD}: results.json cannot be used" in told.err
@@ -60,7 +60,14 @@ def test_a_damaged_run_is_left_out_with_its_reason(
     assert "81.00" in told.out
     (left,) = json.loads(Path(files["json"]).read_text())["left_out"]
     assert reason in left["reason"]
-    assert "cannot be used" in Path(files["html"]).read_text()
+    assert "cannot be used" in Path(files["markdown"]).read_text()
+
+
+def test_the_reason_is_on_the_page(tmp_path: Path) -> None:
+    good(tmp_path)
+    write_results(tmp_path / BAD, 70.0, protocol={"backbone": "\ud800"})
+    assert main([str(tmp_path), "--quiet", "--html", str(tmp_path / "report.html")]) == 1
+    assert "backbone &#x27;\\ud800&#x27;, which no run has" in (tmp_path / "report.html").read_text()
 
 
 @pytest.mark.parametrize("name", ["results.json", "log.txt"])

@@ -12,7 +12,7 @@ from typing import Any
 
 from cocoamix.config import roles
 from cocoamix.config.settings import flatten
-from cocoamix.errors import UserError, brief
+from cocoamix.errors import UserError, brief, shorten
 from cocoamix.io.texts import UnreadableError
 from cocoamix.report.names import dataset_name, is_zero_shot, simplify
 from cocoamix.run.results import RESULTS, Results, ResultsError
@@ -78,9 +78,11 @@ def find_runs(directories: Sequence[str | os.PathLike[str]]) -> Inventory:
     seen: set[str] = set()
     for origin, directory in enumerate(directories):
         root = Path(directory)
-        if not root.is_dir():
-            what = "is a file" if root.exists() else "does not exist"
-            raise UserError(f"{root} {what}. Give the folder of a run or any folder above it, such as output/.")
+        if not os.path.isdir(root):
+            what = "is a file" if os.path.exists(root) else "does not exist"
+            raise UserError(
+                f"{shorten(str(root), 300)} {what}. Give the folder of a run or any folder above it, such as output/."
+            )
         start = root.resolve().parts
         for folder, names in _walk(root, seen):
             place = read_path(start + folder.relative_to(root).parts)
