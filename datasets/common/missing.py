@@ -45,7 +45,8 @@ def refuse(missing: Sequence[str], count: int, origin: str, policy: str, way_out
     if gathered is not None:
         gathered.update(dict.fromkeys(missing))
     elif missing:
-        sentence = f"{len(missing)} of {count} images of {origin} are missing, the first is {shorten(missing[0], 300)}{first_is}."
+        first = shorten(missing[0], 300)
+        sentence = f"{len(missing)} of {count} images of {origin} are missing, the first is {first}{first_is}."
         if policy != "skip":
             otherwise = "Restore them, or set DATASET.BAD_IMAGES skip to go on without."
             raise UserError(f"{sentence} {way_out or otherwise}")
