@@ -24,6 +24,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from cocoamix.io.files import write_atomically, write_json
+from cocoamix.io.parts import sweep_once
 
 ABOUT = "about.json"
 KEY_BYTES = 16
@@ -62,6 +63,7 @@ class FeatureStore:
     def read(self, bucket: str, keys: Sequence[bytes]) -> dict[bytes, Tensor]:
         """Return the features of `keys` that are stored. bucket: part of the store that they are in, such as `test`."""
         wanted, found = set(keys), {}
+        sweep_once(self.folder / bucket)
         for path in sorted(self.folder.joinpath(bucket).glob("*.safetensors")):
             try:
                 names, features = _read_file(path)

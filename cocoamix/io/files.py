@@ -5,20 +5,22 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
 from cocoamix.errors import UserError
 
+from .parts import part_name, sweep, sweep_once
+
 
 def write_atomically(path: str | os.PathLike[str], write: Callable[[IO[bytes]], object]) -> None:
     """Call `write(file)` on a temporary file beside `path` and move it into place once it is on disk."""
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
+    sweep_once(target.parent)
     # Not `tempfile`: its files are private to the user, which would carry over to `path`.
-    temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.part")
+    temporary = target.with_name(part_name(target.name))
     try:
         with temporary.open("xb") as file:
             write(file)
@@ -41,10 +43,11 @@ def write_json(path: str | os.PathLike[str], content: Any) -> None:
 
 
 def check_writable(directory: str) -> None:
-    """Refuse an output folder that cannot be written before any work is done."""
+    """Refuse an output folder that cannot be written before any work is done; clean up after killed writers."""
     try:
         os.makedirs(directory, exist_ok=True)
         with tempfile.TemporaryFile(dir=directory):
             pass
+        sweep(directory)
     except OSError as error:
         raise UserError(f"The output folder {directory} cannot be written: {error.strerror}.") from error
