@@ -34,6 +34,7 @@ from cocoamix.features.images import ImageItems
 from cocoamix.features.source import ImageSource, StoreSettings
 from cocoamix.features.unreadable import Unreadable
 from cocoamix.io import checkpoints
+from cocoamix.io.files import check_still_there
 from cocoamix.prompts.hand_crafted import HandCraftedPrompt
 from cocoamix.registry import plain_name
 from cocoamix.run import origin, protocol
@@ -271,6 +272,7 @@ class CLIPTrainer(TrainerX):
         self.checkpointer.refuse_non_finite(self.trained_epochs, self.cfg.OPTIM.LR)  # before anything is reported
         if self.start_epoch == 0:  # at the end of a resumed run steps may be too small to move anything
             self._moves.refuse_stuck(self.trained_epochs)
+        check_still_there(self.output_dir)
         super().after_epoch()
         self._save_resume(self.trained_epochs)
 

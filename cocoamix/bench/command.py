@@ -9,10 +9,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cocoamix.errors import run_command
+from cocoamix.io.paths import expand_home
 from cocoamix.parser import Parser
 
 from . import __doc__ as about
@@ -68,10 +68,10 @@ def read_plan(args: argparse.Namespace) -> Plan:
     plan = load_plan(args.plan, args.methods, args.datasets, args.seeds)
     root = args.root or plan.root or os.environ.get("DATA", "")
     plan = override(plan, tuple((key, value) for key, value in args.set))
-    output = Path(args.output).expanduser() if args.output else plan.output
+    output = expand_home(args.output) if args.output else plan.output
     if not args.output and args.plan in shipped():  # whose folder is for the settings that are shipped
         output = folder_for(plan.output, plan.overrides)
-    return replace(plan, root=str(Path(root).expanduser()) if root else "", output=output)
+    return replace(plan, root=str(expand_home(root)) if root else "", output=output)
 
 
 def read_how(args: argparse.Namespace) -> How:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from cocoamix.config import shipped as configurations
 from cocoamix.config.allowed import kind
 from cocoamix.errors import UserError, brief, check_choice, nearest, shorten, some_of
+from cocoamix.io.paths import expand_home
 from cocoamix.io.texts import read_yaml
 
 PLANS = Path(__file__).resolve().parent / "plans"
@@ -82,7 +83,7 @@ def shipped() -> dict[str, Path]:
 
 def find_plan(name: str) -> Path:
     """Return the file of a shipped plan, or the file that `name` is."""
-    path, known = Path(os.path.expanduser(name)), shipped()
+    path, known = expand_home(name), shipped()
     if name in known:
         return known[name]
     if path.suffix in (".yaml", ".yml") or os.path.isfile(path):
@@ -121,7 +122,7 @@ def load_plan(name: str, methods: Sequence[str] = (), datasets: Sequence[str] = 
         seeds=tuple(_seeds(content, seeds)),
         shots=tuple(_shots(content, task)),
         subsets=tuple(_subsets(content, task)),
-        output=Path(os.path.expanduser(content.text("output", DEFAULT_OUTPUT))),
+        output=expand_home(content.text("output", DEFAULT_OUTPUT)),
         root=content.text("root", ""),
         store=content.text("store", ""),
         options=_options(content, "set"),
@@ -313,7 +314,7 @@ def _method(draft: _Draft, here: Path) -> Method:
 def _trainer_file(config: str, trainer: str, here: Path, method: str) -> Path:
     """Return the file that `vit_b16`, `CoOp/vit_b16` or a path ending in .yaml names."""
     if config.endswith((".yaml", ".yml")):
-        path = here / os.path.expanduser(config)
+        path = here / expand_home(config)
         if not os.path.isfile(path):
             raise UserError(f"The configuration of the method {shorten(method)}, {path}, does not exist.")
         return path
@@ -345,7 +346,7 @@ def _datasets(content: _Mapping, here: Path, wanted: Sequence[str]) -> list[Data
 
 def _dataset(name: str, here: Path, where: str) -> Dataset:
     if name.endswith((".yaml", ".yml")):
-        path = here / os.path.expanduser(name)
+        path = here / expand_home(name)
     else:
         path = configurations.folder() / "datasets" / f"{name}.yaml"
     if not os.path.isfile(path):

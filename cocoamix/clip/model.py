@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from cocoamix import compat
 from cocoamix.choices import ACTIVATIONS, SOURCES
 from cocoamix.errors import UserError, check_choice, some_of
+from cocoamix.io.paths import expand_home
 
 from . import precision as prec
 from .backbones import Sizes, fetch_weights, find_backbone
@@ -145,7 +146,7 @@ def load_clip(
     if weights == "random":
         sizes, state = backbone.sizes, None
     else:
-        path = Path(weights).expanduser() if weights else fetch_weights(name)
+        path = expand_home(weights) if weights else fetch_weights(name)
         state = read_weights(path)
         sizes = _sizes_of(state, path)
         if sizes != backbone.sizes:

@@ -9,6 +9,7 @@ from pathlib import Path
 from safetensors import SafetensorError, safe_open
 
 from cocoamix.errors import UserError, printable
+from cocoamix.io.parts import target_of
 from cocoamix.io.texts import UnreadableError, read_json
 
 from .store import ABOUT, FeatureStore
@@ -27,12 +28,13 @@ def _stores(folder: Path) -> list[Path]:
     return found
 
 
-_OURS = re.compile(r"[0-9a-f]{32}\.safetensors|\.[0-9a-f]{32}\.safetensors\.[0-9a-f]{8}\.part")
+_ROWS = re.compile(r"[0-9a-f]{32}\.safetensors")
 
 
 def _files(store: Path) -> list[Path]:
     """Return every file of ours in a store, with what a killed writer left."""
-    return [path for path in store.rglob("*") if _OURS.fullmatch(path.name) or path == store / ABOUT]
+    targets = ((path, target_of(path.name) or path.name) for path in store.rglob("*"))
+    return [path for path, name in targets if _ROWS.fullmatch(name) or path.with_name(name) == store / ABOUT]
 
 
 def _rows(path: Path) -> int:

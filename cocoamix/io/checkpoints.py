@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
 from collections.abc import Mapping, Sequence
@@ -13,8 +14,9 @@ from torch import Tensor, nn
 
 from cocoamix.errors import UserError
 
+from .archives import damaged_part
 from .files import write_atomically, write_text
-from .safe_pickle import inert_pickle, is_torchscript
+from .safe_pickle import inert_pickle, is_plain, is_torchscript
 
 BEST = "model-best.pth.tar"
 POINTER = "checkpoint"  # text file that names the newest checkpoint of a folder
@@ -27,7 +29,15 @@ def epoch_file(epoch: int) -> str:
 
 def save(path: str | os.PathLike[str], content: Mapping[str, Any]) -> None:
     """Write a checkpoint atomically."""
-    write_atomically(path, lambda file: torch.save(dict(content), file))
+    packed = to_bytes(dict(content))
+    write_atomically(path, lambda file: file.write(packed))
+
+
+def to_bytes(content: Any) -> bytes:
+    """Return what torch.save writes. Given a file, it hides the reason, such as a full disk, when writing fails."""
+    packed = io.BytesIO()
+    torch.save(content, packed)
+    return packed.getvalue()
 
 
 def point_to(path: Path) -> None:
@@ -40,23 +50,38 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
 
     Dassl's own checkpoints pickle a live scheduler, which safe loading refuses. Of those the tensors and plain
     containers are read, and every other object is replaced by an inert blank; nothing in the file is executed.
+    The checksums of the file are compared first, where it has them.
     """
     if not Path(path).is_file():
         raise UserError(f"There is no checkpoint at {path}.")
     try:
         if is_torchscript(path):
             raise pickle.UnpicklingError("a TorchScript archive")
-        try:
-            content = torch.load(path, map_location="cpu", weights_only=True)
-        except pickle.UnpicklingError:
-            content = torch.load(path, map_location="cpu", pickle_module=inert_pickle)
+        damaged = damaged_part(path)
+        if damaged is None:
+            content = _unpickle(path)
     except Exception as error:  # whatever a damaged file makes of the reader, it is the file that is wrong
         raise UserError(
             f"{path} cannot be read as a checkpoint: it is cut short, altered or of another kind."
         ) from error
+    if damaged is not None:
+        raise UserError(
+            f"{path} is damaged: {damaged} in it does not match its checksum. Restore the file or delete it."
+        )
     if not isinstance(content, dict):
         raise UserError(f"{path} is not a checkpoint: it holds {type(content).__name__}, not names and tensors.")
     return content
+
+
+def _unpickle(path: str | os.PathLike[str]) -> Any:
+    """Read the tensors and plain containers of a file; what else it holds is blank."""
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+        if is_plain(content):  # safe loading also lets functions and classes of torch through
+            return content
+    except pickle.UnpicklingError:
+        pass
+    return torch.load(path, map_location="cpu", pickle_module=inert_pickle)
 
 
 def weights_of(content: Mapping[str, Any], path: str | os.PathLike[str]) -> dict[str, Tensor]:

@@ -5,28 +5,35 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
 from cocoamix.errors import UserError
+from cocoamix.refusals import shorten
+
+from .parts import part_name, sweep, sweep_once
 
 
 def write_atomically(path: str | os.PathLike[str], write: Callable[[IO[bytes]], object]) -> None:
     """Call `write(file)` on a temporary file beside `path` and move it into place once it is on disk."""
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
+    sweep_once(target.parent)
     # Not `tempfile`: its files are private to the user, which would carry over to `path`.
-    temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.part")
+    temporary = target.with_name(part_name(target.name))
     try:
         with temporary.open("xb") as file:
             write(file)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
+    except BaseException as error:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno and error.filename in (None, str(temporary)):
+            raise OSError(error.errno, error.strerror, str(target)) from error  # the name that a person knows
         raise
 
 
@@ -41,10 +48,24 @@ def write_json(path: str | os.PathLike[str], content: Any) -> None:
 
 
 def check_writable(directory: str) -> None:
-    """Refuse an output folder that cannot be written before any work is done."""
+    """Refuse an output folder that cannot be written before any work is done; clean up after killed writers."""
+    if directory.startswith("~"):
+        raise UserError(
+            f"The output folder {shorten(directory)} begins with ~, which the shell has not replaced. Give it in full, "
+            "or as ./~... if it is meant so."
+        )
+    if not directory.isascii():
+        directory.encode()  # what is not UTF-8 could not stand in a log or in results
     try:
         os.makedirs(directory, exist_ok=True)
         with tempfile.TemporaryFile(dir=directory):
             pass
+        sweep(directory)
     except OSError as error:
-        raise UserError(f"The output folder {directory} cannot be written: {error.strerror}.") from error
+        raise UserError(f"The output folder {shorten(directory)} cannot be written: {error.strerror}.") from error
+
+
+def check_still_there(directory: str) -> None:
+    """Refuse to write to an output folder that was deleted since its run began: it would lack what came before."""
+    if directory and not os.path.isdir(directory):
+        raise UserError(f"The output folder {shorten(directory)} was deleted during its run. Start the run again.")

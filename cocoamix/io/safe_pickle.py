@@ -5,11 +5,13 @@ Tensors and plain containers are read; an object of any other class becomes an i
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
 import types
 import zipfile
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -19,8 +21,10 @@ from torch import Tensor
 class Blank:
     """What an object of an unknown class becomes. It keeps the state it is given, and does nothing with it."""
 
+    state: Any = None  # of the class, since a pickle may make one without calling __init__
+
     def __init__(self, *args: object, **kwargs: object) -> None:
-        self.state: Any = None
+        pass
 
     def __call__(self, *args: object, **kwargs: object) -> Blank:
         return Blank()
@@ -38,27 +42,64 @@ class Blank:
         pass
 
 
-_TENSOR_PARTS = {
-    ("collections", "OrderedDict"): OrderedDict,
-    ("torch", "Size"): torch.Size,
-    ("torch._utils", "_rebuild_tensor_v2"): torch._utils._rebuild_tensor_v2,
-    ("torch._utils", "_rebuild_parameter"): torch._utils._rebuild_parameter,
-}
+class _Rebuild:
+    """Stands for a function of torch that a pickle names.
+
+    A pickle can set attributes of what it is handed, so it never gets the function, or a class, of torch itself.
+    """
+
+    __slots__ = ("_call",)
+
+    def __init__(self, call: Callable[..., Any]) -> None:
+        self._call = call
+
+    def __call__(self, *args: Any) -> Any:
+        return self._call(*args)
+
+    def __setstate__(self, state: object) -> None:
+        raise pickle.UnpicklingError("it sets the state of a function")
+
+
+def _tensor(storage: Any, offset: int, size: tuple[int, ...], stride: tuple[int, ...], *rest: object) -> Tensor:
+    """Rebuild a tensor, without the hooks and attributes that a pickle may give it."""
+    rebuilt: Tensor = torch._utils._rebuild_tensor(storage, offset, size, stride)
+    return rebuilt
+
+
+def _parameter(tensor: Tensor, *rest: object) -> Tensor:
+    return tensor
 
 
 class InertUnpickler(pickle.Unpickler):
     """Knows how tensors are rebuilt, and nothing else."""
 
     def find_class(self, module: str, name: str) -> Any:
-        if module == "torch" and (name.endswith("Storage") or isinstance(getattr(torch, name, None), torch.dtype)):
-            return getattr(torch, name, Blank)
-        return _TENSOR_PARTS.get((module, name), Blank)
+        if (module, name) == ("torch._utils", "_rebuild_tensor_v2"):
+            return _Rebuild(_tensor)
+        if (module, name) == ("torch._utils", "_rebuild_parameter"):
+            return _Rebuild(_parameter)
+        if (module, name) == ("torch", "Size"):
+            return tuple
+        if module == "torch" and isinstance(getattr(torch, name, None), torch.dtype):
+            return getattr(torch, name)
+        return OrderedDict if (module, name) == ("collections", "OrderedDict") else Blank
 
 
-# torch.load takes its unpickler from a module.
+# torch.load takes its unpickler from a module. Storages it makes and names itself, by descriptions of their dtype.
 inert_pickle: Any = types.ModuleType("inert_pickle")
 inert_pickle.Unpickler = InertUnpickler
 inert_pickle.load = lambda file, **options: InertUnpickler(file, **options).load()
+
+_PLAIN = (str, bytes, int, float, complex, type(None), torch.dtype, torch.device)
+
+
+def is_plain(value: Any) -> bool:
+    """Tell whether a value is of tensors, plain containers and plain values alone, all the way down."""
+    if isinstance(value, dict):
+        return all(is_plain(key) and is_plain(item) for key, item in value.items())
+    if isinstance(value, (list, tuple, set)):
+        return all(map(is_plain, value))
+    return isinstance(value, (Tensor, *_PLAIN))
 
 
 def is_torchscript(path: str | os.PathLike[str]) -> bool:
@@ -87,14 +128,15 @@ class _ArchiveUnpickler(pickle.Unpickler):
     """Reads the objects of a TorchScript archive: modules as blanks with their attributes, tensors as tensors."""
 
     def __init__(self, archive: zipfile.ZipFile, root: str) -> None:
-        super().__init__(archive.open(f"{root}/data.pkl"))
+        # Read whole, because that is when its checksum is compared.
+        super().__init__(io.BytesIO(archive.read(f"{root}/data.pkl")))
         self._archive, self._root = archive, root
 
     def find_class(self, module: str, name: str) -> Any:
         if module == "torch" and name in _DTYPES:
             return _DTYPES[name]
         if (module, name) == ("torch._utils", "_rebuild_tensor_v2"):
-            return _view
+            return _Rebuild(_view)
         return OrderedDict if (module, name) == ("collections", "OrderedDict") else Blank
 
     def persistent_load(self, identity: Any) -> Tensor:

@@ -1,0 +1,77 @@
+"""Temporary files of `write_atomically`: their names, and the deletion of those that killed writers left.
+
+A name tells machine and process of the writer, because runs on several machines may write to one folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import socket
+import sys
+import time
+import uuid
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+_NAME = re.compile(r"\.(?P<target>.+?)\.(?:(?P<machine>[0-9a-f]{8})-(?P<process>\d{1,10})-)?[0-9a-f]{8}\.part")
+_SECONDS_OF_A_WRITE = 3600.0  # no file of ours takes nearly as long
+_swept: set[Path] = set()  # by this process
+
+
+def part_name(target: str) -> str:
+    """Return a new name for the temporary file of `target`."""
+    return f".{target}.{this_machine()}-{os.getpid()}-{uuid.uuid4().hex[:8]}.part"
+
+
+def target_of(name: str) -> str | None:
+    """Return the name that a temporary file was to get; None for any other file."""
+    found = _NAME.fullmatch(name)
+    return found["target"] if found else None
+
+
+@cache
+def this_machine() -> str:
+    """Return what tells this machine, since its start, from others; and one container from the next."""
+    about = [socket.gethostname()]
+    with suppress(OSError):  # not on Linux
+        about.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii"))
+        about.append(os.readlink("/proc/self/ns/pid"))
+    return hashlib.blake2b("\n".join(about).encode("utf-8", "surrogateescape"), digest_size=4).hexdigest()
+
+
+def sweep(folder: str | os.PathLike[str]) -> None:
+    """Delete the temporary files in a folder whose writers are dead."""
+    _swept.add(Path(folder))
+    with suppress(OSError):  # it does not exist, or it is not ours to clean
+        for path in [Path(entry.path) for entry in os.scandir(folder) if entry.name.endswith(".part")]:
+            if _is_dead(path):
+                path.unlink(missing_ok=True)
+
+
+def sweep_once(folder: str | os.PathLike[str]) -> None:
+    """Do that on the first call for a folder in a process."""
+    if Path(folder) not in _swept:
+        sweep(folder)
+
+
+def _is_dead(path: Path) -> bool:
+    """Tell whether nobody writes to a file any more. Of another machine's writer only its last write can tell."""
+    found = _NAME.fullmatch(path.name)
+    if found is None:
+        return False
+    if found["machine"] == this_machine() and sys.platform != "win32":
+        return not _is_running(int(found["process"]))
+    return time.time() - path.stat().st_mtime > _SECONDS_OF_A_WRITE
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:  # somebody else's
+        return True
+    return True
