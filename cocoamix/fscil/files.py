@@ -17,6 +17,7 @@ from cocoamix.io.files import write_atomically
 from cocoamix.registry import plain_name
 from cocoamix.run import protocol
 from cocoamix.run.checkpointer import copier, is_state
+from cocoamix.run.origin import differ
 
 FOLDER = "sessions"  # below a run's folder
 Models = dict[str, dict[str, Tensor]]  # parameters by the names of models
@@ -115,7 +116,7 @@ def _check_kind(found: Kept, now: Mapping[str, Any]) -> None:
         theirs, ours = found.origin[key], now[key]
         if key == "trainer":
             theirs, ours = plain_name(theirs), plain_name(ours)
-        if theirs != ours:
+        if differ(theirs, ours):
             raise UserError(
                 f"{found.path} belongs to another run: its {key} is {_short(theirs)}, and this run's is {_short(ours)}."
             )
@@ -131,10 +132,10 @@ def _check_same_run(one: Kept, first: Kept) -> None:
             theirs, ours = protocol.brought_up(theirs, ours), protocol.brought_up(ours, theirs)
             for side in (theirs, ours):
                 side.pop("centred", None)  # which older files tell, though it is a fact of an evaluation
-            differing = [name for name in sorted({*theirs, *ours}) if theirs.get(name) != ours.get(name)]
+            differing = [name for name in sorted({*theirs, *ours}) if differ(theirs.get(name), ours.get(name))]
             if differing:
                 key, theirs, ours = differing[0], theirs.get(differing[0]), ours.get(differing[0])
-        if theirs != ours:
+        if differ(theirs, ours):
             raise UserError(
                 f"{one.path} is of another run than {first.path.name}: its {key} is {_short(theirs)}, "
                 f"and that one's is {_short(ours)}. Restore it."

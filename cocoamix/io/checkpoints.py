@@ -153,6 +153,8 @@ def load_into(module: nn.Module, state: Mapping[str, Tensor], origin: str, dead:
                 f"{origin} does not fit: {name} is {_shape(offered[name])} there and {_shape(parameter)} here. "
                 "It was trained on another backbone, another N_CTX or CTX_INIT, or with class-specific contexts (CSC)."
             )
+        if not offered[name].is_floating_point() or offered[name].layout != torch.strided:
+            raise UserError(f"{origin} does not fit: {name} is not plain real numbers, but {offered[name].dtype}.")
     others = sorted(set(offered) - wanted)
     unused = [key for key in others if key.startswith(tuple(dead))]
     unknown = [key for key in others if key not in unused]

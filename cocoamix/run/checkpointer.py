@@ -7,7 +7,6 @@ is killed at any moment never leaves them at different epochs.
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from pathlib import Path
@@ -187,7 +186,7 @@ def alike(one: Any, other: Any) -> bool:
         fits = isinstance(one, (list, tuple)) and len(one) == len(other)
         return fits and all(map(alike, one, other))
     if isinstance(other, (int, float)) and not isinstance(other, bool):
-        return isinstance(one, (int, float)) and not isinstance(one, bool) and math.isfinite(one)
+        return isinstance(one, (int, float)) and not isinstance(one, bool) and -1e300 < one < 1e300
     return other is None or one is None or isinstance(one, type(other))
 
 

@@ -108,7 +108,14 @@ class _Tensors(_Structured):
         places = [(one, key) for one, key in places_of(altered) if isinstance(one[key], torch.Tensor)]
         container, key = random.choice(places)
         tensor = container[key].detach()
-        ways = (tensor.to(random.choice(_DTYPES)), tensor[:0], tensor[:1], tensor.T, tensor.reshape(-1), tensor[None])
+        ways = (
+            tensor.to(random.choice(_DTYPES)),
+            tensor[:0],
+            tensor[:1],
+            tensor[..., :1],
+            tensor.reshape(-1),
+            tensor[None],
+        )
         container[key] = random.choice((ways[0], ways[0], *ways)).contiguous()
         return altered
 

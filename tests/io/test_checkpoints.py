@@ -141,6 +141,13 @@ def test_loading_says_what_does_not_fit() -> None:
     assert torch.equal(model.weight, torch.ones(2, 3))  # a refusal changes nothing
 
 
+@pytest.mark.parametrize("tensor", [torch.ones(2, 2, dtype=torch.int8), torch.ones(2, 2).to_sparse()])
+def test_tensors_that_are_not_real_numbers_are_refused(tensor: torch.Tensor) -> None:
+    """Integers would be taken for the weights that they were cut from."""
+    with pytest.raises(UserError, match="weight is not plain real numbers"):
+        checkpoints.load_into(torch.nn.Linear(2, 2, bias=False), {"weight": tensor}, "file")
+
+
 def test_what_is_dead_in_kgcoops_files_is_alive_in_cocoops() -> None:
     network = {"meta_net.linear1.weight": torch.ones(1)}
     assert checkpoints.dead_in_kgcoop({"ctx": torch.ones(1), **network}) == ()
