@@ -13,7 +13,7 @@ from dassl.data.datasets import DATASET_REGISTRY, Datum
 from PIL import Image
 
 from cocoamix.clip.class_names import class_words
-from cocoamix.errors import UserError
+from cocoamix.errors import UserError, printable
 from cocoamix.features.reading import file_identity
 from cocoamix.registry import register
 
@@ -186,8 +186,9 @@ def read_names(archive: Path) -> list[str]:
     """Return the class names in the order of their labels, with spaces."""
     path = archive / "meta"
     (names,) = _read(path, "fine_label_names")
-    texts = [name.decode() if isinstance(name, bytes) else name for name in names]
-    if not texts or not all(isinstance(text, str) for text in texts):
+    listed = names if isinstance(names, list) else []
+    texts = [name.decode("utf-8", "replace") if isinstance(name, bytes) else name for name in listed]
+    if not texts or not all(isinstance(text, str) and text.strip() and printable(text) == text for text in texts):
         raise _not_official(path, "its fine_label_names are not names")
     return [class_words(text) for text in texts]
 

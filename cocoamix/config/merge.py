@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from yacs.config import CfgNode
 
-from cocoamix.errors import UserError, brief, nearest
+from cocoamix.errors import UserError, brief, nearest, shorten
 from cocoamix.io.texts import read_yaml
 
 from .allowed import kind
@@ -19,9 +20,9 @@ from .shipped import locate
 def merge_file(cfg: CfgNode, path: str) -> None:
     """Merge a YAML file, refusing unknown keys and values of the wrong type by name."""
     file = locate(path)
-    if not file.is_file():
-        siblings = [str(other) for other in file.parent.glob("*.yaml")] if file.parent.is_dir() else []
-        raise UserError(f"There is no configuration file {path}.{nearest(path, siblings)}")
+    if not os.path.isfile(file):  # unlike Path's, it takes a name that is too long for one that is not there
+        siblings = [str(other) for other in file.parent.glob("*.yaml")] if os.path.isdir(file.parent) else []
+        raise UserError(f"There is no configuration file {shorten(path)}.{nearest(path, siblings)}")
     content = read_yaml(file) or {}
     if not isinstance(content, dict):
         raise UserError(f"{path} is not a configuration: its top level is {kind(content)}, not keys.")

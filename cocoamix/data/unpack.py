@@ -69,8 +69,8 @@ def _move_in(source: Path, target: Path) -> None:
 
 
 def _write_members(archive: Path, target: Path) -> None:
-    most, unpacked = MOST_TIMES * archive.stat().st_size + MORE_BYTES, 0
     try:
+        most, unpacked = MOST_TIMES * archive.stat().st_size + MORE_BYTES, 0
         for number, member in enumerate(_members(archive), start=1):
             unpacked += member.size
             if unpacked > most or number > MOST_MEMBERS:
