@@ -663,7 +663,7 @@ class CLIPTrainer(TrainerX):
         for name in self.get_model_names():
             path = checkpoint_path(Path(directory, name), epoch)
             content = checkpoints.load(path)
-            origin.check_trainer(origin.origin_of(content), type(self).__name__, path)
+            origin.check_trainer(origin.origin_of(content, path), type(self).__name__, path)
             self.loaded_from = told = self._load_weights(name, content, path)
             self.trained_classes = list(told.get("classnames") or self.trained_classes)
             self.follow(told.get("settings") or {})
@@ -735,7 +735,7 @@ class CLIPTrainer(TrainerX):
 
     def _load_weights(self, name: str, content: dict[str, Any], path: Path) -> dict[str, Any]:
         """Load a checkpoint into a model; return what the checkpoint tells of its origin, if it is ours."""
-        state, told = checkpoints.weights_of(content, path), origin.origin_of(content)
+        state, told = checkpoints.weights_of(content, path), origin.origin_of(content, path)
         origin.refuse_untrained(told, path)
         origin.check_weights(told, self.provenance(), state, self._models[name], self.classnames, path)
         self.make_room(name, state)

@@ -15,11 +15,21 @@ from cocoamix.registry import plain_name
 
 from . import protocol
 
+# What results state of a run is taken from these.
+_KINDS = {"settings": dict, "protocol": dict, "seed": int, "classnames": list}
 
-def origin_of(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a checkpoint tells of its origin; nothing if it is not ours."""
+
+def origin_of(content: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """Return what a checkpoint tells of its origin; nothing if it is not ours. path: of the checkpoint."""
     told = content.get("cocoamix")
-    return told if isinstance(told, dict) else {}
+    if not isinstance(told, dict):
+        return {}
+    for key, kind in _KINDS.items():
+        if key in told and not isinstance(told[key], kind):
+            raise UserError(
+                f"{path} does not tell the {key} of its run as a checkpoint does: it was altered. Restore it."
+            )
+    return told
 
 
 def check_trainer(origin: Mapping[str, Any], trainer: str, path: Path) -> None:

@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 from cocoamix.config.settings import flatten
+from cocoamix.errors import UserError
 from cocoamix.io import checkpoints
+from cocoamix.run.origin import origin_of
 from tests.conftest import Run, Runner
 from tests.trainers.test_coop import BASE, NEW
 
@@ -308,3 +310,13 @@ class TestNoModel:
     def test_nothing_to_train(self, run: Runner) -> None:
         done = run("--eval-only", *BASE, trainer="ZeroshotCLIP")
         assert (done.status, done.results["trained_parameters"]) == (0, 0)
+
+
+@pytest.mark.parametrize("key", ["settings", "protocol", "seed", "classnames"])
+def test_altered_origin(key: str) -> None:
+    """What results state of the training must not come from something else."""
+    path = Path("model.pth.tar-1")
+    assert origin_of({"state_dict": {}}, path) == {}
+    assert origin_of({"cocoamix": {}}, path) == {}
+    with pytest.raises(UserError, match=f"model.pth.tar-1 does not tell the {key} of its run"):
+        origin_of({"cocoamix": {key: "x"}}, path)
