@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import sys
 
-from cocoamix.train import main, parse_arguments, run, setup_cfg
+from cocoamix.errors import hearing_ctrl_c
+
+with hearing_ctrl_c("Stopped."):  # importing torch takes seconds
+    from cocoamix.train import main, parse_arguments, run, setup_cfg
 
 __all__ = ["main", "parse_arguments", "run", "setup_cfg"]
 

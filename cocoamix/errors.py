@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import os
 import select
+import signal
 import sys
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from types import FrameType
+from typing import Any, TextIO
+
+from .refusals import in_words
 
 
 class UserError(Exception):
@@ -35,42 +42,99 @@ def report(error: UserError) -> int:
     message = f"error: {error}"
     log = getattr(sys.stdout, "file", None)  # Dassl's logger keeps the log's file there
     if log is not None:
-        print(message, file=log, flush=True)
-    print(message, file=sys.stderr)
+        _print(message.encode("utf-8", "backslashreplace").decode(), log)
+    _print(message, sys.stderr)
+    _print("", sys.stdout, end="")
     return 2
 
 
-def run_command(command: Callable[[], int | None], stopped: str, foreign: bool = False) -> int:
+def run_command(command: Callable[[], int | None], stopped: str, foreign: bool = False, work: bool = False) -> int:
     """Run a command and return its exit status; every command of the package ends through here.
 
     A mistake of the user, or what the system refuses, is a sentence and 2; Ctrl-C is the sentence `stopped` and 130; a
     reader that has gone, as of `| head`, is nothing to tell: 0.
     foreign: the code is another tree's; what the system refuses there keeps its traceback.
+    work: the command does more than print. A reader that goes stops it half-way, and its status is that of a signal.
     """
+    with hearing_ctrl_c(stopped), _refusals_in_threads() as in_threads:
+        try:
+            try:
+                status = command() or 0
+            except SystemExit:  # as after a help
+                _flush()
+                raise
+            _flush()
+            return report(UserError(in_threads[0])) if in_threads and not status else status
+        except UserError as error:
+            return report(error)
+        except KeyboardInterrupt:
+            _print(stopped, sys.stderr)
+            _print("", sys.stdout, end="")
+            return 130
+        except Exception as error:
+            if isinstance(error, BrokenPipeError) and _reader_has_gone():
+                discard(sys.__stdout__)
+                return 128 + 13 if work else 0
+            sentence = None if foreign else in_words(error)
+            if sentence is None:
+                raise
+            return report(UserError(sentence))
+
+
+@contextlib.contextmanager
+def hearing_ctrl_c(stopped: str) -> Iterator[None]:
+    """Let Ctrl-C raise KeyboardInterrupt, and end the process at once while a module is imported.
+
+    Packages swallow what is raised while they are imported, or make another error of it. Nothing is lost then: a run
+    that is killed at any moment resumes.
+    """
+    if (
+        threading.current_thread() is not threading.main_thread()
+        or signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+    ):
+        yield  # somebody else hears it
+        return
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        if not _imports(frame):
+            raise KeyboardInterrupt
+        _print(stopped, sys.stderr)
+        os._exit(130)
+
+    signal.signal(signal.SIGINT, interrupt)
     try:
-        status = command() or 0
-        sys.stdout.flush()  # a reader that has gone shows here, not when the interpreter ends
-        return status
-    except UserError as error:
-        return report(error)
-    except KeyboardInterrupt:
-        print(stopped, file=sys.stderr)
-        return 130
-    except OSError as error:
-        if isinstance(error, BrokenPipeError) and _reader_has_gone():
-            _print_to_nobody()
-            return 0
-        if foreign:
-            raise
-        return report(UserError(_in_words(error)))
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def _in_words(error: OSError) -> str:
-    """Return a refusal of the system as a sentence that names the file, if it has one."""
-    if error.strerror is None:
-        return str(error)
-    names = [str(name) for name in (error.filename, error.filename2) if name is not None]
-    return f"{error.strerror}: {' -> '.join(names)}." if names else f"{error.strerror}."
+def _imports(frame: FrameType | None) -> bool:
+    """Say whether a frame is of an import, or was called by one."""
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False
+
+
+@contextlib.contextmanager
+def _refusals_in_threads() -> Iterator[list[str]]:
+    """Collect what the system refuses to threads, such as TensorBoard's, which would print a traceback each."""
+    found: list[str] = []
+    before = threading.excepthook
+
+    def note(failed: threading.ExceptHookArgs) -> None:
+        sentence = in_words(failed.exc_value) if failed.exc_value is not None else None
+        if sentence is None:
+            before(failed)
+        else:
+            found.append(sentence)
+
+    threading.excepthook = note
+    try:
+        yield found
+    finally:
+        threading.excepthook = before
 
 
 def _reader_has_gone() -> bool:
@@ -85,7 +149,23 @@ def _reader_has_gone() -> bool:
     return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
 
 
-def _print_to_nobody() -> None:
-    """Let what is left to print go nowhere, so that the interpreter does not complain at its end."""
-    if sys.__stdout__ is not None:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno())
+def _flush() -> None:
+    """Write what was printed. A reader that has gone, or a full disk, shows here, not when the interpreter ends."""
+    if sys.stdout is not None:
+        sys.stdout.flush()
+
+
+def _print(message: str, stream: TextIO | Any, end: str = "\n") -> None:
+    """Print to a stream that may be closed, on a full disk, or without a reader; then it goes nowhere."""
+    try:
+        print(message, file=stream, end=end, flush=True)
+    except (OSError, ValueError):
+        discard(stream)
+
+
+def discard(stream: TextIO | Any) -> None:
+    """Let what is left to write to a stream go nowhere, so that the interpreter does not complain at its end."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # it has no file, or it is closed
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)

@@ -89,4 +89,4 @@ def run(args: argparse.Namespace) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run, and turn what a person can mend into one sentence and exit status 2."""
-    return run_command(partial(run, parse_arguments(argv)), STOPPED)
+    return run_command(partial(run, parse_arguments(argv)), STOPPED, work=True)

@@ -14,7 +14,7 @@ __all__ = ["add_arguments", "main"]
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Do the run that the command line describes; return the exit status."""
-    return run_command(partial(_run, parse_arguments(argv, "cocoamix train")), STOPPED)
+    return run_command(partial(_run, parse_arguments(argv, "cocoamix train")), STOPPED, work=True)
 
 
 def _run(args: argparse.Namespace) -> None:

@@ -7,11 +7,11 @@ They need no data folder: an image is drawn when it is read. Where DATASET.ROOT 
 from __future__ import annotations
 
 from functools import lru_cache
-from pathlib import Path
 
 from dassl.data.datasets import DATASET_REGISTRY, Datum
 from PIL import Image
 
+from cocoamix.io.paths import expand_home
 from cocoamix.registry import PREFIX, register
 from cocoamix.shapes import DATASETS, DrawnDataset
 from cocoamix.shapes.drawing import Pixels, drawing_hash
@@ -54,7 +54,7 @@ class Drawn(SplitDataset):
     def read_items(self) -> tuple[Items, Items, Items]:
         dataset = DATASETS[type(self).__name__.removeprefix(PREFIX)]
         self.folder, self.split_file = dataset.folder, f"split_zhou_{dataset.name}.json"
-        if self.cfg.DATASET.ROOT and Path(self.cfg.DATASET.ROOT).expanduser().joinpath(self.folder).is_dir():
+        if self.cfg.DATASET.ROOT and expand_home(self.cfg.DATASET.ROOT).joinpath(self.folder).is_dir():
             return super().read_items()
         train, val, test = (
             [DrawnDatum(dataset, label, number) for label, number in dataset.items(split)]

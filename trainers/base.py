@@ -33,6 +33,7 @@ from cocoamix.features.images import ImageItems
 from cocoamix.features.source import ImageSource, StoreSettings
 from cocoamix.features.unreadable import Unreadable
 from cocoamix.io import checkpoints
+from cocoamix.io.files import check_still_there
 from cocoamix.prompts.hand_crafted import HandCraftedPrompt
 from cocoamix.registry import plain_name
 from cocoamix.run import origin, protocol
@@ -249,6 +250,7 @@ class CLIPTrainer(TrainerX):
     def after_epoch(self) -> None:
         self.trained_epochs = self.epoch + 1
         self.checkpointer.refuse_non_finite(self.trained_epochs, self.cfg.OPTIM.LR)  # before anything is reported
+        check_still_there(self.output_dir)
         super().after_epoch()
         self._save_resume(self.trained_epochs)
 

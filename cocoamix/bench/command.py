@@ -9,10 +9,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cocoamix.errors import run_command
+from cocoamix.io.paths import expand_home
 from cocoamix.parser import Parser
 
 from . import __doc__ as about
@@ -66,9 +66,9 @@ def read_plan(args: argparse.Namespace) -> Plan:
     """Return the plan that the arguments name, changed by them."""
     plan = load_plan(args.plan, args.methods, args.datasets, args.seeds)
     root = args.root or plan.root or os.environ.get("DATA", "")
-    output = Path(args.output).expanduser() if args.output else plan.output
+    output = expand_home(args.output) if args.output else plan.output
     plan = override(plan, tuple((key, value) for key, value in args.set))
-    return replace(plan, root=str(Path(root).expanduser()) if root else "", output=output)
+    return replace(plan, root=str(expand_home(root)) if root else "", output=output)
 
 
 def read_how(args: argparse.Namespace) -> How:

@@ -13,6 +13,7 @@ import yaml
 from cocoamix.config import shipped as configurations
 from cocoamix.config.allowed import kind
 from cocoamix.errors import UserError, check_choice, nearest
+from cocoamix.io.paths import expand_home
 
 PLANS = Path(__file__).resolve().parent / "plans"
 TASKS = ("base2new", "xd", "fscil", "few-shot")
@@ -82,7 +83,7 @@ def shipped() -> dict[str, Path]:
 
 def find_plan(name: str) -> Path:
     """Return the file of a shipped plan, or the file that `name` is."""
-    path, known = Path(name).expanduser(), shipped()
+    path, known = expand_home(name), shipped()
     if name in known:
         return known[name]
     if path.suffix in (".yaml", ".yml") or path.is_file():
@@ -121,7 +122,7 @@ def load_plan(name: str, methods: Sequence[str] = (), datasets: Sequence[str] = 
         seeds=tuple(_seeds(content, seeds)),
         shots=tuple(_shots(content, task)),
         subsets=tuple(_subsets(content, task)),
-        output=Path(content.text("output", DEFAULT_OUTPUT)).expanduser(),
+        output=expand_home(content.text("output", DEFAULT_OUTPUT)),
         root=content.text("root", ""),
         store=content.text("store", ""),
         options=_options(content, "set"),
@@ -320,7 +321,7 @@ def _method(draft: _Draft, here: Path) -> Method:
 def _trainer_file(config: str, trainer: str, here: Path, method: str) -> Path:
     """Return the file that `vit_b16`, `CoOp/vit_b16` or a path ending in .yaml names."""
     if config.endswith((".yaml", ".yml")):
-        path = here / Path(config).expanduser()
+        path = here / expand_home(config)
         if not path.is_file():
             raise UserError(f"The configuration of the method {method}, {path}, does not exist.")
         return path
@@ -352,7 +353,7 @@ def _datasets(content: _Mapping, here: Path, wanted: Sequence[str]) -> list[Data
 
 def _dataset(name: str, here: Path, where: str) -> Dataset:
     if name.endswith((".yaml", ".yml")):
-        path = here / Path(name).expanduser()
+        path = here / expand_home(name)
     else:
         path = configurations.folder() / "datasets" / f"{name}.yaml"
     if not path.is_file():

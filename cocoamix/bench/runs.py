@@ -13,6 +13,7 @@ from typing import Any
 
 from cocoamix import dataset_table
 from cocoamix.errors import UserError
+from cocoamix.io.paths import expand_home
 
 from .plan import Dataset, Method, Plan, models_in
 
@@ -176,7 +177,7 @@ def _make(plan: Plan, place: _Place) -> Run:
         options["DATASET.SUBSAMPLE_CLASSES"] = place.subset
     options.update([*plan.options, *method.options, *plan.overrides])
     if plan.store:
-        options["CACHE.DIR"] = plan.output / Path(plan.store).expanduser()
+        options["CACHE.DIR"] = plan.output / expand_home(plan.store)
     others = {}  # the runs that values name as {run:METHOD}: where that method was trained
     for name in models_in(method.options):
         other = replace(place, method=plan.method(name))

@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 
 from cocoamix.errors import UserError, nearest
+from cocoamix.io.paths import expand_home
 
 CONTEXT_LENGTH = 77
 VOCABULARY = 49408
@@ -126,7 +127,7 @@ def find_backbone(name: str) -> Backbone:
 
 def cache_folder() -> Path:
     """Where OpenAI's files are kept: the folder that OpenAI's own package uses."""
-    return Path(os.environ.get("COCOAMIX_CLIP_CACHE", "~/.cache/clip")).expanduser()
+    return expand_home(os.environ.get("COCOAMIX_CLIP_CACHE", "~/.cache/clip"), "Set HOME or COCOAMIX_CLIP_CACHE.")
 
 
 def fetch_weights(name: str) -> Path:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,6 +14,7 @@ from torch import Tensor, nn
 from cocoamix import compat
 from cocoamix.choices import ACTIVATIONS, SOURCES
 from cocoamix.errors import UserError, check_choice
+from cocoamix.io.paths import expand_home
 
 from . import precision as prec
 from .backbones import Sizes, fetch_weights, find_backbone
@@ -143,7 +143,7 @@ def load_clip(
     if weights == "random":
         sizes, state = backbone.sizes, None
     else:
-        path = Path(weights).expanduser() if weights else fetch_weights(name)
+        path = expand_home(weights) if weights else fetch_weights(name)
         state = read_weights(path)
         sizes = Sizes.of(state)
         if sizes != backbone.sizes:

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from cocoamix.errors import UserError, run_command
+from cocoamix.io.paths import expand_home
 from cocoamix.parser import Parser
 
 from . import __doc__ as about
@@ -59,7 +60,7 @@ def run(chosen: argparse.Namespace, options: Sequence[str]) -> int:
     from .download import download
     from .manifest import export_manifest, import_manifest
 
-    root = chosen.root.expanduser() if chosen.root else None
+    root = expand_home(chosen.root) if chosen.root else None
     if chosen.command == "list":
         list_datasets(root)
         return 0

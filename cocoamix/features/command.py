@@ -9,9 +9,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 
 from cocoamix.errors import UserError, run_command
+from cocoamix.io.paths import expand_home
 from cocoamix.parser import Parser
 
 
@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> None:
     from .store import default_folder  # here, because it imports torch
     from .stored import clear, info
 
-    folder = Path(args.folder).expanduser() if args.folder else default_folder()
+    folder = expand_home(args.folder) if args.folder else default_folder()
     if args.folder and not folder.is_dir():
         raise UserError(f"The folder {folder} does not exist.")
     if args.action == "info":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -12,6 +11,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from cocoamix.clip.interface import AnyCLIP
+from cocoamix.io.paths import expand_home
 from cocoamix.io.progress import progress
 
 from .extract import FrozenFeatures, Source
@@ -45,7 +45,7 @@ class ImageSource:
         self.clip, self.settings, self.unreadable, self.raw = clip, settings, unreadable, raw
         self.features: FrozenFeatures | None = None
         if settings.mode != "off":
-            folder = Path(settings.folder).expanduser() if settings.folder else default_folder()
+            folder = expand_home(settings.folder) if settings.folder else default_folder()
             self.features = FrozenFeatures(clip.each(), folder, raw)
             print(f"Image features are kept in {folder} (CACHE.MODE {settings.mode})")
 

@@ -25,6 +25,7 @@ from torch import Tensor
 
 from cocoamix.io.files import write_atomically, write_json
 from cocoamix.io.parts import sweep_once
+from cocoamix.io.paths import expand_home
 
 ABOUT = "about.json"
 KEY_BYTES = 16
@@ -35,9 +36,9 @@ def default_folder() -> Path:
     """Return where features are kept unless CACHE.DIR says otherwise."""
     given = os.environ.get("COCOAMIX_CACHE")
     if given:
-        return Path(given).expanduser() / "features"
+        return expand_home(given) / "features"
     caches = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(caches).expanduser() / "cocoamix" / "features"
+    return expand_home(caches, "Set HOME, COCOAMIX_CACHE or CACHE.DIR.") / "cocoamix" / "features"
 
 
 def make_key(*parts: object) -> bytes:
@@ -57,7 +58,7 @@ class FeatureStore:
         self.about = dict(about)
         digest = hashlib.sha256(json.dumps(self.about, sort_keys=True).encode()).hexdigest()[:12]
         name = str(self.about.get("model", "model")).replace("/", "-").replace("@", "-")
-        self.folder = Path(folder).expanduser() / f"{name}-{digest}"
+        self.folder = expand_home(folder) / f"{name}-{digest}"
         self._broken = False
 
     def read(self, bucket: str, keys: Sequence[bytes]) -> dict[bytes, Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
 from collections.abc import Mapping, Sequence
@@ -28,7 +29,15 @@ def epoch_file(epoch: int) -> str:
 
 def save(path: str | os.PathLike[str], content: Mapping[str, Any]) -> None:
     """Write a checkpoint atomically."""
-    write_atomically(path, lambda file: torch.save(dict(content), file))
+    packed = to_bytes(dict(content))
+    write_atomically(path, lambda file: file.write(packed))
+
+
+def to_bytes(content: Any) -> bytes:
+    """Return what torch.save writes. Given a file, it hides the reason, such as a full disk, when writing fails."""
+    packed = io.BytesIO()
+    torch.save(content, packed)
+    return packed.getvalue()
 
 
 def point_to(path: Path) -> None:

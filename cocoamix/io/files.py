@@ -6,10 +6,12 @@ import json
 import os
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
 from cocoamix.errors import UserError
+from cocoamix.refusals import shorten
 
 from .parts import part_name, sweep, sweep_once
 
@@ -27,8 +29,11 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[IO[bytes]], 
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
+    except BaseException as error:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno and error.filename in (None, str(temporary)):
+            raise OSError(error.errno, error.strerror, str(target)) from error  # the name that a person knows
         raise
 
 
@@ -44,10 +49,23 @@ def write_json(path: str | os.PathLike[str], content: Any) -> None:
 
 def check_writable(directory: str) -> None:
     """Refuse an output folder that cannot be written before any work is done; clean up after killed writers."""
+    if directory.startswith("~"):
+        raise UserError(
+            f"The output folder {shorten(directory)} begins with ~, which the shell has not replaced. Give it in full, "
+            "or as ./~... if it is meant so."
+        )
+    if not directory.isascii():
+        directory.encode()  # what is not UTF-8 could not stand in a log or in results
     try:
         os.makedirs(directory, exist_ok=True)
         with tempfile.TemporaryFile(dir=directory):
             pass
         sweep(directory)
     except OSError as error:
-        raise UserError(f"The output folder {directory} cannot be written: {error.strerror}.") from error
+        raise UserError(f"The output folder {shorten(directory)} cannot be written: {error.strerror}.") from error
+
+
+def check_still_there(directory: str) -> None:
+    """Refuse to write to an output folder that was deleted since its run began: it would lack what came before."""
+    if directory and not os.path.isdir(directory):
+        raise UserError(f"The output folder {shorten(directory)} was deleted during its run. Start the run again.")

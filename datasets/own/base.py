@@ -13,6 +13,7 @@ from pathlib import Path
 from dassl.data.datasets import Datum
 
 from cocoamix.errors import UserError
+from cocoamix.io.paths import expand_home
 
 from ..common.base import FewShotDataset, Items
 from .class_names import read_names, refuse_same_names
@@ -82,7 +83,7 @@ class OwnDataset(FewShotDataset):
         settings, name = self.cfg.DATASET, type(self).__name__
         if not settings.ROOT and not os.path.isabs(settings.FOLDER):
             raise UserError(f"{name} needs a folder of pictures: give --root DIR.")
-        folder = Path(settings.ROOT).expanduser().resolve() / Path(settings.FOLDER).expanduser()
+        folder = expand_home(settings.ROOT).resolve() / expand_home(settings.FOLDER)
         if not folder.is_dir():
             key = "DATASET.FOLDER, below --root" if settings.FOLDER else "--root"
             raise UserError(f"There is no folder {folder} ({key}).")
@@ -92,8 +93,8 @@ class OwnDataset(FewShotDataset):
         given = self.cfg.DATASET.CLASSNAMES
         if not given:
             return self.plain_names(categories)
-        beside = folder / Path(given).expanduser()
-        return read_names(beside if beside.is_file() else Path(given).expanduser(), categories, self.category)
+        beside = folder / expand_home(given)
+        return read_names(beside if beside.is_file() else expand_home(given), categories, self.category)
 
     # ------------------------------------------------------------------ splits
 

@@ -13,6 +13,7 @@ from dassl.data.datasets import DATASET_REGISTRY
 
 from cocoamix.clip.class_names import tidy_class
 from cocoamix.errors import UserError, nearest
+from cocoamix.io.paths import expand_home
 from cocoamix.registry import register
 
 from .base import SPLIT_NAMES, OwnDataset, Picture
@@ -95,8 +96,8 @@ class CSVDataset(OwnDataset):
     def _table(self, folder: Path) -> Path:
         given = self.cfg.DATASET.CSV
         if given:
-            beside = folder / Path(given).expanduser()
-            table = beside if beside.is_file() else Path(given).expanduser()
+            beside = folder / expand_home(given)
+            table = beside if beside.is_file() else expand_home(given)
             if not table.is_file():
                 raise UserError(f"DATASET.CSV names {given}, which is neither in {folder} nor in the current folder.")
             return table

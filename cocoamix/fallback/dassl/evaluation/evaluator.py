@@ -11,6 +11,7 @@ import torch
 from yacs.config import CfgNode
 
 from cocoamix.errors import UserError
+from cocoamix.io import checkpoints
 from cocoamix.io.files import write_atomically
 
 
@@ -53,8 +54,8 @@ class Classification:
             results["perclass_accuracy"] = self._per_class(true, hit)
         if self.cfg.TEST.COMPUTE_CMAT:
             path = os.path.join(self.cfg.OUTPUT_DIR, "cmat.pt")
-            matrix = torch.from_numpy(_confusion_matrix(true, pred))
-            write_atomically(path, lambda file: torch.save(matrix, file))
+            matrix = checkpoints.to_bytes(torch.from_numpy(_confusion_matrix(true, pred)))
+            write_atomically(path, lambda file: file.write(matrix))
             print(f"Saved the confusion matrix as {path}")
         return OrderedDict((name, float(value)) for name, value in results.items())
 

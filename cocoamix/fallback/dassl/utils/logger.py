@@ -8,6 +8,8 @@ import time
 from itertools import count
 from typing import Any
 
+from cocoamix.errors import discard
+
 from .tools import mkdir_if_missing
 
 
@@ -20,8 +22,13 @@ class Logger:
 
     def write(self, msg: str) -> int:
         if not self.file.closed:
-            self.file.write(msg)
-            self.file.flush()  # a killed process must leave its log behind
+            try:
+                self.file.write(msg)
+                self.file.flush()  # a killed process must leave its log behind
+            except OSError as error:
+                discard(self.file)
+                error.filename = self.file.name
+                raise
         return self.console.write(msg)
 
     def close(self) -> None:

@@ -8,7 +8,6 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
-import torch
 from torch import nn
 
 from cocoamix.io import checkpoints
@@ -32,7 +31,7 @@ def save_checkpoint(state: dict[str, Any], save_dir: str, model_name: str = "") 
     name = model_name or f"model.pth.tar-{state['epoch']}"
     path = os.path.join(save_dir, name)
     state = {**state, "state_dict": _without_module(state["state_dict"])}
-    write_atomically(path, lambda file: torch.save(state, file))
+    checkpoints.save(path, state)
     print(f"Saved checkpoint {path}")
     write_atomically(os.path.join(save_dir, "checkpoint"), lambda file: file.write(f"{name}\n".encode()))
 

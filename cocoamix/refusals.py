@@ -1,0 +1,63 @@
+"""What the system refuses, in a sentence: a full disk, full shared memory, a name that cannot be a file's."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from typing import Any
+
+_LONGEST = 120  # letters of a name in a sentence
+
+# torch's words, from the process that loads images or from the one that waits for it.
+_SHARED_MEMORY = re.compile(r"shared memory|Bus error|</torch_\w+>")
+_WORKER = re.compile(r"DataLoader worker \(pid.*\) (is killed|exited unexpectedly)")
+
+
+def in_words(error: BaseException) -> str | None:
+    """Return what the system refused as a sentence with the way out; None for an error of another kind."""
+    if isinstance(error, OSError):
+        return _of_file(error)
+    if isinstance(error, UnicodeEncodeError):
+        return _of_letters(error)
+    if not isinstance(error, RuntimeError):
+        return None
+    if _SHARED_MEMORY.search(str(error)):
+        return (
+            "Shared memory (/dev/shm) is full, through which images come from loader processes. "
+            "Set DATALOADER.NUM_WORKERS 0, or enlarge it (docker run --shm-size=2g)."
+        )
+    if _WORKER.search(str(error)):
+        return (
+            "A loader process was ended by the system, as happens when memory runs out. Lower DATALOADER.NUM_WORKERS."
+        )
+    return None
+
+
+def shorten(text: str) -> str:
+    """Return a name as it can stand in a sentence: of a long one the beginning and the end."""
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]}...{text[-_LONGEST // 3 :]}"
+
+
+def _of_file(error: OSError) -> str:
+    if error.strerror is None:  # a process that loads images sends its whole traceback; what happened is at its end
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        return shorten(lines[-1])
+    names = " -> ".join(shorten(_text(name)) for name in (error.filename, error.filename2) if name is not None)
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        what = f"{names} cannot be written: the disk is full" if names else "The disk is full"
+        return f"{what} ({error.strerror}). Free some space and start again."
+    return f"{error.strerror}: {names}." if names else f"{error.strerror}."
+
+
+def _text(name: Any) -> str:
+    return os.fsdecode(name) if isinstance(name, (str, bytes)) else str(name)
+
+
+def _of_letters(error: UnicodeEncodeError) -> str | None:
+    """Name the word that cannot be written. Letters that no text has stand for bytes of a file's name."""
+    if not re.search(r"[\ud800-\udfff]", error.object[error.start : error.end]):
+        return f"The output takes no letters beyond {error.encoding}. Set PYTHONIOENCODING=utf-8."
+    before, after = error.object[: error.start], error.object[error.start :]
+    word = re.split(r"[\s'\"]", before)[-1] + re.split(r"[\s'\"]", after)[0]
+    return f"The name {shorten(ascii(word))} is not UTF-8. Rename the file or folder."
