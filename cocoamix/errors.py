@@ -78,7 +78,15 @@ def run_command(command: Callable[[], int | None], stopped: str, foreign: bool =
             sentence = None if foreign else in_words(error)
             if sentence is None:
                 raise
+            _let_go(error)
             return report(UserError(sentence))
+
+
+def _let_go(error: BaseException) -> None:
+    """Delete what an error has left half-made, such as loaders, without Python's notes on how they end."""
+    before, sys.unraisablehook = sys.unraisablehook, lambda unraisable: None
+    error.__traceback__ = error.__context__ = error.__cause__ = None
+    sys.unraisablehook = before
 
 
 @contextlib.contextmanager

@@ -22,14 +22,10 @@ def in_words(error: BaseException) -> str | None:
         return _of_letters(error)
     if not isinstance(error, RuntimeError):
         return None
-    if _SHARED_MEMORY.search(str(error)):
+    if _SHARED_MEMORY.search(str(error)) or _WORKER.search(str(error)):
         return (
-            "Shared memory (/dev/shm) is full, through which images come from loader processes. "
-            "Set DATALOADER.NUM_WORKERS 0, or enlarge it (docker run --shm-size=2g)."
-        )
-    if _WORKER.search(str(error)):
-        return (
-            "A loader process was ended by the system, as happens when memory runs out. Lower DATALOADER.NUM_WORKERS."
+            "A process that loads images was ended, as happens when memory or shared memory (/dev/shm) is full. Lower "
+            "DATALOADER.NUM_WORKERS, or enlarge the shared memory (docker run --shm-size=2g)."
         )
     return None
 
@@ -45,7 +41,7 @@ def _of_file(error: OSError) -> str:
         return shorten(lines[-1])
     names = " -> ".join(shorten(_text(name)) for name in (error.filename, error.filename2) if name is not None)
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        what = f"{names} cannot be written: the disk is full" if names else "The disk is full"
+        what = f"{names} cannot be written: the disk is full" if names else "The disk or the shared memory is full"
         return f"{what} ({error.strerror}). Free some space and start again."
     return f"{error.strerror}: {names}." if names else f"{error.strerror}."
 

@@ -17,6 +17,8 @@ from torch.utils.data import Dataset, default_collate
 
 from cocoamix.seeding import derive_seed, seeded
 
+from .workers import end_if_unheard
+
 UNREADABLE = "unreadable"  # key of a batch: files left out of it, with the reason
 
 
@@ -105,6 +107,7 @@ def file_identity(impath: str) -> str:
 
 def collate(items: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Make a batch of the readable items and list the others under UNREADABLE."""
+    end_if_unheard()
     readable = [item for item in items if UNREADABLE not in item]
     batch: dict[str, Any] = default_collate(readable) if readable else {"label": torch.empty(0, dtype=torch.long)}
     batch[UNREADABLE] = [item[UNREADABLE] for item in items if UNREADABLE in item]
