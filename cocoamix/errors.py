@@ -42,7 +42,7 @@ def printable(text: str) -> str:
 def brief(value: Any) -> str:
     """Return a value as Python writes it, with the middle left out if it is long. For messages."""
     try:
-        return _BRIEF.repr(value)
+        return shorten(_BRIEF.repr(value), 160)
     except ValueError:  # an integer of more digits than Python turns into text
         return "a number of thousands of digits"
 

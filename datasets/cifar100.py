@@ -170,6 +170,8 @@ class _ArchiveUnpickler(pickle.Unpickler):
 
 def _read(path: Path, *keys: str) -> list[Any]:
     try:
+        if not path.is_file():  # opening a named pipe would wait for a writer
+            raise OSError("it is not a file")
         with path.open("rb") as file:
             content = _ArchiveUnpickler(file, encoding="bytes").load()  # Python 2 wrote it
         named = {key.decode() if isinstance(key, bytes) else key: value for key, value in content.items()}

@@ -65,9 +65,9 @@ def read_session(path: Path, number: int) -> Kept:
         if not isinstance(origin.get(key), kind):
             raise _not_a_session(path, f"it does not tell the {key} of its run")
     if type(content.get("epoch")) is not int or content["epoch"] < 1:
-        raise _not_a_session(path, f"its epoch is {content.get('epoch')!r}")
-    if content.get("session") != number:
-        raise _not_a_session(path, f"it is session {content.get('session')!r} by its content")
+        raise _not_a_session(path, f"its epoch is {_short(content.get('epoch'))}")
+    if type(content.get("session")) is not int or content["session"] != number:
+        raise _not_a_session(path, f"it is session {_short(content.get('session'))} by its content")
     if not isinstance(models, dict) or "prompt_learner" not in models or not all(map(is_state, models.values())):
         raise _not_a_session(path, "it holds no prompt")
     if not isinstance(unreadable, dict):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
@@ -30,6 +31,8 @@ def read_split(path: str | os.PathLike[str], image_dir: str | os.PathLike[str], 
     """
     print(f"Reading split from {path}")
     try:
+        if not os.path.isfile(path):  # reading a named pipe would wait for a writer
+            raise OSError(errno.ENOENT, "it is not a file")
         content = json.loads(Path(path).read_text(encoding="utf-8-sig"))
         train, val, test = ([_row(row, image_dir) for row in content[split]] for split in SPLITS)
     except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, ValueError, RecursionError) as error:

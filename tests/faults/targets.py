@@ -366,7 +366,7 @@ class Options(Target):
         return [["--dataset-config-file", EUROSAT, *flags, *pairs, "INPUT.SIZE", "(32, 32)"]]
 
     def read(self, path: Path) -> object:
-        if not path.is_file():
+        if not path.is_file() or not path.stat().st_size:
             return None
         told = io.StringIO()
         try:
@@ -399,7 +399,7 @@ class Commands(Options):
         ]
 
     def read(self, path: Path) -> object:
-        if not path.is_file():
+        if not path.is_file() or not path.stat().st_size:
             return None
         words = json.loads(path.read_bytes())
         told, before = io.StringIO(), Path.cwd()
