@@ -30,8 +30,18 @@ class UserError(Exception):
     """
 
     def __init__(self, message: str) -> None:
-        text = _LONG_WORD.sub(lambda word: shorten(word[0], 120), printable(message))
-        super().__init__(shorten(text, _LONGEST))
+        super().__init__(_harmless(message))
+
+
+class UserErrors(UserError):
+    """Several mistakes, each on a line of its own below a first one that says what they have in common."""
+
+    def __init__(self, message: str, mistakes: Iterable[str]) -> None:
+        Exception.__init__(self, "\n".join([_harmless(message), *(f"  {_harmless(one)}" for one in mistakes)]))
+
+
+def _harmless(message: str) -> str:
+    return shorten(_LONG_WORD.sub(lambda word: shorten(word[0], 120), printable(message)), _LONGEST)
 
 
 def printable(text: str) -> str:

@@ -33,7 +33,7 @@ needs_dev_full = pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linu
         (FULL, "The disk or the shared memory is full (No space left on device). Free some space and start again."),
         (
             OSError(errno.ENAMETOOLONG, "File name too long", "x" * 5000),
-            f"File name too long: {60 * 'x'}...{40 * 'x'}.",
+            f"File name too long: {100 * 'x'}...{50 * 'x'}.",
         ),
         (OSError(errno.ENOENT, "No such file or directory", b"/a/b"), "No such file or directory: /a/b."),
         (OSError("Caught OSError in DataLoader worker process 0.\nTraceback:\n  line 1\nOSError: why"), "OSError: why"),

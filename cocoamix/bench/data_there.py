@@ -6,7 +6,7 @@ import contextlib
 import io
 from collections.abc import Sequence
 
-from cocoamix.errors import UserError
+from cocoamix.errors import UserError, UserErrors
 
 from .runs import DRAWN, Run
 
@@ -18,10 +18,10 @@ def check_data(runs: Sequence[Run]) -> None:
     """
     first = {run.dataset: run for run in reversed(runs) if run.dataset not in DRAWN}
     problems = {name: _problem(run) for name, run in reversed(first.items())}
-    missing = [f"  {name}: {problem}" for name, problem in problems.items() if problem]
+    missing = [f"{name}: {problem}" for name, problem in problems.items() if problem]
     if missing:
         count = f"{len(missing)} of the {len({run.dataset for run in runs})} datasets"
-        raise UserError("\n".join([f"Nothing was started, for {count} of the plan cannot be read:", *missing]))
+        raise UserErrors(f"Nothing was started, for {count} of the plan cannot be read:", missing)
 
 
 def _problem(run: Run) -> str:

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from cocoamix.bench import finished
 from cocoamix.errors import UserError
-from cocoamix.run import finished, results_page
+from cocoamix.run import results_page
 from cocoamix.run.results import NewerResultsError, Results, ResultsError
 from tests.conftest import ROOT
 
@@ -171,9 +172,7 @@ def test_finished(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_reading_needs_no_torch() -> None:
-    code = (
-        "import sys; from cocoamix.run import finished, results; print('torch' in sys.modules, 'numpy' in sys.modules)"
-    )
+    code = "import sys; from cocoamix.run import results; print('torch' in sys.modules, 'numpy' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False False"
 

@@ -508,6 +508,7 @@ def test_script_skips_finished_runs_alone(tmp_path: Path) -> None:
     scripts.mkdir(parents=True)
     for name in ("common.sh", "fscil.sh"):
         shutil.copy(ROOT / "scripts" / "cocoamix" / name, scripts / name)
+    (tmp_path / "configs").symlink_to(ROOT / "configs")
     folder = tmp_path / "output/fscil/shapes/CoCoAMixFSCIL/tiny/seed1"
     folder.mkdir(parents=True)
     stand_in = tmp_path / "python"  # shows the command of a run, but does read results
