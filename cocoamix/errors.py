@@ -33,7 +33,7 @@ class UserError(Exception):
         super().__init__(_harmless(message))
 
 
-class UserErrors(UserError):
+class MistakesError(UserError):
     """Several mistakes, each on a line of its own below a first one that says what they have in common."""
 
     def __init__(self, message: str, mistakes: Iterable[str]) -> None:
