@@ -37,7 +37,7 @@ def fitting(kept: Items, today: Items, shots: int, split: str, origin: Path) -> 
         raise _misfit(
             origin,
             f"{len(strange)} of its {len(kept)} {split} images are not among the {split} images under the same label "
-            f"and class name, the first is {shorten(printable(first.impath))} (label {brief(first.label)}, "
+            f"and class name, the first is {shorten(printable(first.impath), 120)} (label {brief(first.label)}, "
             f"{brief(first.classname)})",
         )
     counts = Counter(item.label for item in kept)
