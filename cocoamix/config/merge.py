@@ -76,7 +76,7 @@ def _set(cfg: CfgNode, key: str, value: Any, origin: str) -> None:
 
 def _unknown(cfg: CfgNode, key: str, origin: str) -> UserError:
     known = list(flatten(cfg))
-    return UserError(f"{origin} sets {key}, which is no configuration key.{nearest(key, known)}")
+    return UserError(f"{origin} sets {shorten(key)}, which is no configuration key.{nearest(key, known)}")
 
 
 def _coerce(key: str, default: Any, value: Any, origin: str) -> Any:

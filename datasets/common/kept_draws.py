@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from pathlib import Path
 
-from cocoamix.errors import UserError
+from cocoamix.errors import UserError, brief, printable, shorten
 
 from .items import Items
 
@@ -37,7 +37,8 @@ def fitting(kept: Items, today: Items, shots: int, split: str, origin: Path) -> 
         raise _misfit(
             origin,
             f"{len(strange)} of its {len(kept)} {split} images are not among the {split} images under the same label "
-            f"and class name, the first is {first.impath} (label {first.label}, {first.classname!r})",
+            f"and class name, the first is {shorten(printable(first.impath), 120)} (label {brief(first.label)}, "
+            f"{brief(first.classname)})",
         )
     counts = Counter(item.label for item in kept)
     names = {item.label: item.classname for item in today}
