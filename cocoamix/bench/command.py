@@ -121,5 +121,5 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = Parser(prog="cocoamix bench", description=about)
     add_arguments(parser)
     return run_command(
-        partial(run, parser.parse_args(argv)), "\nStopped. What is done is kept; the same command resumes."
+        partial(run, parser.parse_args(argv)), "\nStopped. What is done is kept; the same command resumes.", work=True
     )
