@@ -120,6 +120,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status."""
     parser = Parser(prog="cocoamix bench", description=about)
     add_arguments(parser)
-    return run_command(
-        partial(run, parser.parse_args(argv)), "\nStopped. What is done is kept; the same command resumes.", work=True
-    )
+    args = parser.parse_args(argv)
+    stopped = "\nStopped. What is done is kept; the same command resumes."
+    return run_command(partial(run, args), stopped, work=args.command == "run")
