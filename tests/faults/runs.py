@@ -105,11 +105,17 @@ class Child:
             sys.stderr = sys.__stderr__ = open(2, "w", closefd=False, buffering=1)  # noqa: SIM115
             prepare()
             status = main(arguments)
+        except KeyboardInterrupt:
+            status = 130  # it came right after the end
         except BaseException:
             traceback.print_exc()
         finally:
-            sys.stdout.flush()
-            os._exit(status)
+            # Whatever still comes must not unwind into the tests of the process that this one was forked from.
+            try:
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
+                sys.stdout.flush()
+            finally:
+                os._exit(status)
 
     def wait(self, timeout: float = 300) -> int:
         """Return the exit status, negative for a signal; the child is killed after `timeout` seconds."""

@@ -52,7 +52,7 @@ def test_full_disk(kind: str, place: Place, disk: Path, moments: random.Random, 
     wanted = outcome(disk / "run")
     needed = sum(-(-path.stat().st_size // 4096) * 4 for path in disk.rglob("*") if path.is_file())
     refused = 0
-    for number in range(16):
+    for number in range(8):
         empty(disk)
         if number % 2:  # full from the start but for a part of what the run needs
             assert mount(disk, moments.randrange(4, needed, 4), again=True)

@@ -76,7 +76,7 @@ def kill_at_random(
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_random_kills(kind: str, place: Place, undisturbed: Undisturbed, moments: random.Random, tally: Tally) -> None:
-    tally.count("kill -9, random", kill_at_random(place, undisturbed, kind, moments, 4, signal.SIGKILL))
+    tally.count("kill -9, random", kill_at_random(place, undisturbed, kind, moments, 3, signal.SIGKILL))
 
 
 @pytest.mark.slow
@@ -85,7 +85,7 @@ def test_random_kills(kind: str, place: Place, undisturbed: Undisturbed, moments
 def test_signals(
     kind: str, how: signal.Signals, place: Place, undisturbed: Undisturbed, moments: random.Random, tally: Tally
 ) -> None:
-    tally.count(f"{how.name}, random", kill_at_random(place, undisturbed, kind, moments, 3, how))
+    tally.count(f"{how.name}, random", kill_at_random(place, undisturbed, kind, moments, 2, how))
 
 
 def watch_files(below: Path, at_change: Callable[[int], None]) -> None:

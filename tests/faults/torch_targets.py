@@ -59,7 +59,7 @@ class Checkpoint(Target):
 
     def read(self, path: Path) -> object:
         content = checkpoints.load(path)
-        state, told = checkpoints.weights_of(content, path), origin_of(content)
+        state, told = checkpoints.weights_of(content, path), origin_of(content, path)
         module = Prompt()
         check_trainer(told, "CoOp", path)
         check_weights(told, ORIGIN, state, module, ["one", "two"], path)
