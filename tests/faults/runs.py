@@ -61,10 +61,10 @@ class Place:
     data: Path
     config: Path
 
-    def arguments(self, kind: str, folder: Path, *extra: str) -> list[str]:
+    def arguments(self, kind: str, folder: Path, *settings: str, flags: Sequence[str] = ()) -> list[str]:
         """Return the arguments of train.py for a kind of run."""
-        trainer, settings = KINDS[kind]
-        return command(self.data, folder, self.config, *settings, *extra, trainer=trainer)
+        trainer, own = KINDS[kind]
+        return command(self.data, folder, self.config, *flags, *own, *settings, trainer=trainer)
 
     def fresh(self, name: str) -> Path:
         """Return an empty folder below this one."""

@@ -124,9 +124,9 @@ def kill_between_files(
     """Kill a run of a kind, or its evaluation, before each of its changes of files, or before `most` of them."""
     wanted, _, trained = undisturbed(kind)
     read = outcome_of_evaluation if evaluate else outcome
-    extra = ["--eval-only", "--model-dir", str(trained)] if evaluate else []
+    flags = ["--eval-only", "--model-dir", str(trained)] if evaluate else []
     top = place.fresh("between")
-    arguments = place.arguments(kind, top / "run", "CACHE.DIR", str(top / "store"), *extra)
+    arguments = place.arguments(kind, top / "run", "CACHE.DIR", str(top / "store"), flags=flags)
     log = place.folder / "between.txt"
     total = count_changes(arguments, top, log)
     if evaluate:
