@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import errno
 import os
 import re
 import reprlib
@@ -21,6 +22,7 @@ from .refusals import in_words, shorten
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _LONG_WORD = re.compile(r"\S{256,}")  # no file name is so long
 _LONGEST = 1000  # letters of a message
+_REFUSED_WRITES = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ENOENT)
 
 
 class UserError(Exception):
@@ -31,6 +33,17 @@ class UserError(Exception):
 
     def __init__(self, message: str) -> None:
         super().__init__(_harmless(message))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Let every kind of it come whole from another process, whatever its constructor takes."""
+        return _restore, (type(self), self.args, vars(self))
+
+
+def _restore(kind: type[UserError], arguments: tuple[Any, ...], state: dict[str, Any]) -> UserError:
+    error = kind.__new__(kind)
+    error.args = arguments
+    vars(error).update(state)
+    return error
 
 
 class MistakesError(UserError):
@@ -188,15 +201,17 @@ def _imports(frame: FrameType | None) -> bool:
 
 @contextlib.contextmanager
 def _refusals_in_threads() -> Iterator[list[str]]:
-    """Collect what the system refuses to threads, such as TensorBoard's, which would print a traceback each."""
+    """Collect the writes that the system refuses to threads, such as TensorBoard's, and tell each at once."""
     found: list[str] = []
     before = threading.excepthook
 
     def note(failed: threading.ExceptHookArgs) -> None:
-        sentence = in_words(failed.exc_value) if failed.exc_value is not None else None
+        error = failed.exc_value
+        sentence = in_words(error) if isinstance(error, OSError) and error.errno in _REFUSED_WRITES else None
         if sentence is None:
             before(failed)
         else:
+            _print(f"warning: {sentence}", sys.stderr)
             found.append(sentence)
 
     threading.excepthook = note

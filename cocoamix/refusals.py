@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 # torch's words, from the process that loads images or from the one that waits for it.
-_SHARED_MEMORY = re.compile(r"shared memory|Bus error|</torch_\w+>")
+_SHARED_MEMORY = re.compile(r"\(shm\)|Bus error|</torch_\w+>")
 _WORKER = re.compile(r"DataLoader worker \(pid.*\) (is killed|exited unexpectedly)")
 
 

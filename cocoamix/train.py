@@ -25,7 +25,7 @@ from yacs.config import CfgNode
 
 from cocoamix.config import keys
 from cocoamix.errors import check_choice, run_command
-from cocoamix.io.files import check_writable
+from cocoamix.io.files import check_still_there, check_writable
 from cocoamix.run.arguments import STOPPED, parse_arguments
 from cocoamix.run.lock import FolderLock
 
@@ -67,7 +67,11 @@ def run(args: argparse.Namespace) -> None:
     cfg = setup_cfg(args)
     check_writable(cfg.OUTPUT_DIR)
     with FolderLock(cfg.OUTPUT_DIR):
-        _run(args, cfg)
+        try:
+            _run(args, cfg)
+        except FileNotFoundError:
+            check_still_there(cfg.OUTPUT_DIR)
+            raise
 
 
 def _run(args: argparse.Namespace, cfg: CfgNode) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import pickle
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cocoamix.errors import UserError, brief, check_choice, nearest, printable, some_of
+from cocoamix.errors import MistakesError, UserError, brief, check_choice, nearest, printable, some_of
+from cocoamix.io.texts import UnreadableError
+from cocoamix.run.results import ResultsError
 
 
 def test_a_message_cannot_steer_the_terminal() -> None:
@@ -86,3 +90,14 @@ def test_options_of_hundreds_of_letters(words: list[str], capsys: pytest.Capture
     assert len(told) < 700
     assert told.count("\n") == 1
     assert "\x1b" not in told
+
+
+def test_every_kind_comes_whole_from_another_process() -> None:
+    for error in (
+        UserError("one"),
+        MistakesError("several:", ["one", "two"]),
+        UnreadableError("file", "is missing"),
+        ResultsError(Path("results.json"), "it is odd"),
+    ):
+        again = pickle.loads(pickle.dumps(error))
+        assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))

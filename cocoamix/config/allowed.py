@@ -43,7 +43,7 @@ class Range:
     most: float = math.inf
 
     def check(self, name: str, value: Any) -> None:
-        if not self.least <= value <= self.most:
+        if not (self.least <= value <= self.most and math.isfinite(value)):
             limit = "" if self.most == math.inf else f" and at most {self.most}"
             raise UserError(f"{name} is {brief(value)}; it must be at least {self.least}{limit}.")
 
@@ -82,7 +82,7 @@ class Numbers:
     divisor: bool = False
 
     def check(self, name: str, value: Any) -> None:
-        if len(value) != self.count or not all(isinstance(one, (int, float)) and one >= 0 for one in value):
+        if len(value) != self.count or not all(isinstance(one, (int, float)) and 0 <= one < math.inf for one in value):
             raise UserError(f"{name} is {brief(value)}; it must be {self.count} numbers.")
         if self.ascending and list(value) != sorted(value):
             raise UserError(f"{name} is {brief(value)}; the smaller share comes first.")

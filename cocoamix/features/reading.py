@@ -5,14 +5,19 @@ Images of 8 bits come out as Pillow converts them. Deeper ones would be clipped 
 
 from __future__ import annotations
 
+import errno
 import importlib
 import io
 import os
+import stat
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 MOST_PIXELS = 178_956_970  # Pillow's own limit, which a program may have lifted: a small file can hold far more
+MOST_LONG = 500  # times the other side: its shorter side is resized to that of the model's input
+# The image is not at fault: it must not be skipped.
+_OF_THE_MACHINE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.ESTALE)
 _TRIES = 3  # for a file that is being written
 _LONGEST_REASON = 200
 
@@ -59,6 +64,8 @@ def image_identity(path: str, upright: bool, status: os.stat_result | None = Non
 
 def read_file(path: str) -> tuple[bytes, os.stat_result]:
     """Return the bytes of a file and its status while they were read; a file that changes meanwhile is read again."""
+    if not stat.S_ISREG(os.stat(path).st_mode):  # opening a named pipe would wait for a writer
+        raise UnreadableError("it is not a file")
     for _ in range(_TRIES):
         with open(path, "rb") as file:
             before = os.fstat(file.fileno())
@@ -82,6 +89,8 @@ def read_identified(path: str, upright: bool = False) -> tuple[Image.Image, str]
     try:
         content, status = read_file(path)
     except OSError as error:
+        if error.errno in _OF_THE_MACHINE:
+            raise
         raise UnreadableError(error.strerror or str(error)) from error
     return decode(content, upright), image_identity(path, upright, status)
 
@@ -94,6 +103,8 @@ def why_unreadable(path: str) -> str:
     try:
         decode(read_file(path)[0], small=True)
     except OSError as error:
+        if error.errno in _OF_THE_MACHINE:
+            raise
         return error.strerror or str(error)
     except UnreadableError as error:
         return str(error)
@@ -111,7 +122,7 @@ def decode(content: bytes, upright: bool = False, small: bool = False) -> Image.
             image.load()
             found = _to_rgb(image)
             turn = _TURNS.get(_orientation(image)) if upright else None
-    except UnreadableError:
+    except (UnreadableError, MemoryError):
         raise
     except UnidentifiedImageError as error:
         raise UnreadableError(_unidentified(content)) from error
@@ -128,6 +139,8 @@ def _refuse_bombs(image: Image.Image) -> None:
     pixels = image.width * image.height
     if pixels > MOST_PIXELS:
         raise UnreadableError(f"it has {pixels:,} pixels, more than {MOST_PIXELS:,}; make it smaller")
+    if max(image.size) > MOST_LONG * min(image.size):
+        raise UnreadableError(f"it is {image.width} x {image.height} pixels, too long to be resized; cut it")
 
 
 def _orientation(image: Image.Image) -> int:

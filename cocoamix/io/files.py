@@ -52,7 +52,7 @@ def check_writable(directory: str) -> None:
     if directory.startswith("~"):
         raise UserError(
             f"The output folder {shorten(directory)} begins with ~, which the shell has not replaced. Give it in full, "
-            "or as ./~... if it is meant so."
+            "or write ./~... for a folder of that name."
         )
     if not directory.isascii():
         directory.encode()  # what is not UTF-8 could not stand in a log or in results

@@ -162,7 +162,7 @@ def read_state(path: Path) -> dict[str, Any]:
         if type(state[key]) not in kinds:
             raise damaged(path, f"its {key} is {brief(state[key])}")
     if state["epoch"] < 0 or not all(map(is_state, state["models"].values())):
-        raise damaged(path, "its epoch or its models are none")
+        raise damaged(path, "its epoch is no number, or its models are no mapping")
     return state
 
 

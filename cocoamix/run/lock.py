@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from types import TracebackType
 
-from cocoamix.errors import UserError
+from cocoamix.errors import UserError, shorten
 
 LOCK = ".lock"
 _LONGEST = 300  # characters shown of what the holder says of itself
@@ -114,4 +114,4 @@ class FolderLock:
 
 def _describe_this_process() -> str:
     since = time.strftime("%Y-%m-%d %H:%M:%S %Z")
-    return f"process {os.getpid()} on {socket.gethostname()} since {since} ({shlex.join(sys.argv)})\n"
+    return f"process {os.getpid()} on {socket.gethostname()} since {since} ({shorten(shlex.join(sys.argv))})\n"

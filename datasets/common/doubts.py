@@ -44,8 +44,8 @@ def _tell_same_names(origin: str, names: Mapping[int, str]) -> None:
 
 def _tell_shared(origin: str, paths: Mapping[str, Sequence[str]]) -> None:
     for one, other in (("train", "test"), ("val", "test"), ("train", "val")):
-        here = set(paths[one])
-        shared = [path for path in paths[other] if path in here]
+        here = set(map(os.path.normpath, paths[one]))
+        shared = [path for path in paths[other] if os.path.normpath(path) in here]
         if shared:
             print(
                 f"WARNING: {origin}: {len(shared)} images are in both {one} and {other}, the first is {shared[0]}. "
@@ -54,7 +54,7 @@ def _tell_shared(origin: str, paths: Mapping[str, Sequence[str]]) -> None:
 
 
 def refuse_shared_files(origin: str, paths: Mapping[str, Sequence[str]]) -> None:
-    """Refuse a file that is in two splits, be it by links: with one's own images that is a mistake."""
+    """Refuse a file that is in two splits, also by links: with one's own images that is a mistake."""
     seen: dict[tuple[int, int], tuple[str, str]] = {}
     for split, listed in paths.items():
         for path in listed:

@@ -296,7 +296,7 @@ class Report(Target):
             rendered.encode()
         if re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", text.render(report) + text.problems(report)):
             raise AssertionError("control characters are printed")
-        json.dumps(render_json(report)).encode()
+        json.dumps(render_json(report), ensure_ascii=False).encode()
         if self.page:
             html.render(report).encode()
         return report

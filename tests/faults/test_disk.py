@@ -66,12 +66,13 @@ def test_full_disk(kind: str, place: Place, disk: Path, moments: random.Random, 
         assert "Traceback" not in child.output(), child.output()[-2500:]
         if status:
             assert "No space left on device" in child.output(), child.output()[-2500:]
-        refused += 1
+            refused += 1
         (disk / "filler").unlink(missing_ok=True)
         assert mount(disk, 4096, again=True)
         finish(arguments, log)
         assert outcome(disk / "run") == wanted
         assert not list(disk.rglob("*.part"))
+    assert refused
     tally.count("full disk", refused)
 
 

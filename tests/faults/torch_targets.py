@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from dassl.data.datasets import Datum
+from PIL import Image
 from torch import nn
 
 from cocoamix.clip import backbones, load_clip
@@ -18,6 +20,8 @@ from cocoamix.clip.model import build_openai
 from cocoamix.datasets.cifar100 import read_names, read_pictures
 from cocoamix.datasets.common.kept_draws import fitting
 from cocoamix.datasets.common.pickles import read_items
+from cocoamix.errors import UserError
+from cocoamix.features import reading
 from cocoamix.features.store import FeatureStore, make_key
 from cocoamix.fscil.files import read_sessions
 from cocoamix.io import checkpoints
@@ -189,6 +193,33 @@ class Draw(Target):
         return [fitting(items, self.items, 2, "train", path) for items in (train, val)]
 
 
+class Images(Target):
+    """Damaged images are unreadable with a reason, in training and in `data check` alike."""
+
+    name, file, form = "image", "image.png", Form()
+
+    def samples(self) -> Sequence[Any]:
+        pixels = np.random.default_rng(0).integers(0, 256, (12, 9, 3), dtype=np.uint8)
+        found = []
+        for kind in ("PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP", "PPM"):
+            file = io.BytesIO()
+            Image.fromarray(pixels).save(file, kind)
+            found.append(file.getvalue())
+        deep = io.BytesIO()
+        Image.fromarray(pixels[:, :, 0].astype(np.uint16) * 257).save(deep, "PNG")
+        return [*found, deep.getvalue()]
+
+    def read(self, path: Path) -> object:
+        reason = reading.why_unreadable(str(path))
+        try:
+            image = reading.read_image(str(path), upright=True)
+        except reading.UnreadableError as error:
+            raise UserError(str(error)) from error
+        if reason:  # a JPEG may end early where it is read at a part of its size alone
+            raise UserError(reason)
+        return image
+
+
 class CifarMeta(Target):
     name, file, form = "CIFAR meta", "meta", Pickle()
 
@@ -211,4 +242,4 @@ class CifarBatch(Target):
         return [item.draw() for item in read_pictures(path, ["apple", "bear"])]
 
 
-TARGETS = (Checkpoint, Resume, Session, StoreFile, Weights, SafeWeights, Draw, CifarMeta, CifarBatch)
+TARGETS = (Checkpoint, Resume, Session, StoreFile, Weights, SafeWeights, Draw, CifarMeta, CifarBatch, Images)

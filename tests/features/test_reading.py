@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import struct
@@ -245,3 +246,31 @@ def test_a_file_that_is_being_written_is_read_again(tmp_path: Path, monkeypatch:
     assert len(calls) == 4
     limit = 1000
     assert why_unreadable(str(path)) == "it changes while it is read"
+
+
+def test_a_named_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.png")
+    assert why_unreadable(str(tmp_path / "pipe.png")) == "it is not a file"
+
+
+def test_what_the_machine_lacks_is_not_the_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With BAD_IMAGES skip, a healthy image would be left out."""
+    path = str(tmp_path / "a.png")
+    Image.new("RGB", (4, 4)).save(path)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("builtins.open", refuse)
+        for read in (why_unreadable, read_image):
+            with pytest.raises(OSError, match="Too many open files"):
+                read(path)
+    monkeypatch.setattr(Image.Image, "load", lambda self: (_ for _ in ()).throw(MemoryError))
+    with pytest.raises(MemoryError):
+        read_image(path)
+
+
+def test_an_image_too_long_to_be_resized(tmp_path: Path) -> None:
+    Image.new("L", (1, 60_000)).save(tmp_path / "long.png")
+    assert "too long to be resized" in why_unreadable(str(tmp_path / "long.png"))

@@ -36,6 +36,7 @@ def good(root: Path) -> None:
     [
         ({"config": {"OPTIM": {"LR": float("nan")}}}, "OPTIM.LR nan, which no run has"),
         ({"config": {"OPTIM": {"LR": float("inf")}}}, "OPTIM.LR inf, which no run has"),
+        ({"metrics": {"accuracy": 80.0, "a\ud800": 1.0}}, "its metrics has a key"),
         ({"config": {"OPTIM": {"STEPSIZE": [1, float("-inf")]}}}, "OPTIM.STEPSIZE"),
         ({"config": {"OPTIM": {"LR": 10**399}}}, "which no run has"),
         ({"protocol": {"backbone": "\ud800"}}, "backbone '\\ud800', which no run has"),
@@ -147,3 +148,15 @@ def test_no_cell_of_the_csv_is_a_formula(tmp_path: Path) -> None:
     assert not [text for text in texts if text.startswith(("=", "@", "+"))]
     # A difference below 0 stays the number that it is.
     assert [row for row in rows if row["mean"].startswith("-") and float(row["mean"]) < 0]
+
+
+def test_runs_that_left_images_out_are_named_and_not_averaged(tmp_path: Path) -> None:
+    write_pair(tmp_path, 80.0, 60.0, seed=1)
+    write_pair(tmp_path, 90.0, 60.0, seed=2)
+    path = next(tmp_path.rglob("train_base/**/seed2/results.json"))
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps({**content, "unreadable_images": 32}))
+    report = build([tmp_path])
+    told = " ".join(report.notes)
+    assert "32 images could not be read and were left out of the run" in told
+    assert "unreadable_images" in told

@@ -12,10 +12,15 @@ from cocoamix.errors import brief, printable
 _LONGEST_NAME = 100  # letters; it becomes a label of tables and a part of file names
 
 
-def refuse_damaged(settings: Mapping[str, Any], what: str) -> None:
-    """Refuse dotted settings that no run has. what: where they are, such as `config`."""
+def refuse_damaged(settings: Mapping[str, Any], what: str, finite: bool = True) -> None:
+    """Refuse dotted settings that no run has.
+
+    what: where they are, such as `config`. finite: whether all numbers have to be.
+    """
     for key, value in settings.items():
-        if not _is_sound(value):
+        if printable(key) != key:
+            raise ValueError(f"its {what} has a key {brief(key)}, which is no name")
+        if finite and not _is_sound(value):
             raise ValueError(f"its {what} has {key[:100]} {brief(value)}, which no run has")
 
 

@@ -168,7 +168,13 @@ def _read_results(folder: Path, names: list[str], place: Place, origin: int, inv
     protocol, config = _flatten(results.protocol), _flatten(results.config)
     refuse_damaged(protocol, "protocol")
     refuse_damaged(config, "config")
+    refuse_damaged(metrics, "metrics", finite=False)
     refuse_texts_for_numbers(config)
+    if results.unreadable_images:  # an accuracy over other images
+        protocol["unreadable_images"] = results.unreadable_images
+        inventory.notes.append(
+            f"{folder}: {results.unreadable_images:,} images could not be read and were left out of the run."
+        )
     refuse_odd_name(results.subset, "subset")
     refuse_odd_name(results.fingerprint, "fingerprint")
     refuse_odd_name(results.method or "", "method")
