@@ -128,8 +128,7 @@ def test_a_thread_that_is_refused_prints_no_traceback(capsys: pytest.CaptureFixt
 
     assert run_command(command, "Stopped.") == 2
     told = capsys.readouterr().err
-    assert told.splitlines()[-1].startswith("error: events cannot be written: the disk is full")
-    assert told.count("\n") == 1
+    assert [line.split(" cannot")[0] for line in told.splitlines()] == ["warning: events", "error: events"]
 
 
 def test_a_deleted_output_folder(run: Runner, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
