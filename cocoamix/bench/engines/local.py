@@ -163,7 +163,7 @@ class _Work:
 
     def _wait_for(self, run: Run) -> None:
         if run.folder not in self._busy:
-            self._view.say(f"{run.name}: another process is at work in {run.folder}; it is waited for.")
+            self._view.say(f"{run.name}: another process is at work in {run.folder}; waiting for it.")
         self._busy[run.folder] = time.monotonic() + _AGAIN
 
     def _ready(self) -> list[Run]:
