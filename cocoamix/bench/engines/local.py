@@ -167,7 +167,8 @@ class _Work:
         self._busy[run.folder] = time.monotonic() + _AGAIN
 
     def _ready(self) -> list[Run]:
-        blocked = {run.folder for run in self.waiting} | {process.run.folder for process in self.running.values()}
+        going = {process.run.folder for process in self.running.values()}
+        blocked = {run.folder for run in self.waiting} | going | set(self._lost)
         now = time.monotonic()
         return [
             run
