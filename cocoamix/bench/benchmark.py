@@ -6,6 +6,7 @@ import shlex
 import sys
 import time
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,12 +15,14 @@ from cocoamix.errors import check_choice
 from .data_there import check_data
 from .engines import ENGINES
 from .engines.local import find_slots, run_local
-from .engines.process import DONE, ELSEWHERE, FAILED, Outcome
+from .engines.process import BLOCKED, DONE, ELSEWHERE, FAILED, Outcome
 from .ledger import DUE, FINISHED, IN_THE_WAY, Ledger, load_results, plan_settings
 from .plan import Plan
 from .runs import Run, expand, select, train_command
 from .stamp import CONSOLE, read_stamp, seconds_of
 from .view import Pace, View, duration
+
+_NAMED = 3  # runs that are missing for one reason
 
 
 @dataclass(frozen=True)
@@ -74,13 +77,12 @@ def judge(plan: Plan, how: How) -> Judged:
     ledger = Ledger(plan.disposable, settings, time.time() if how.fresh else None)
     states = ledger.judge(runs)
     by_kind = {kind: [run for run in runs if states[run.folder].kind == kind] for kind in (FINISHED, DUE, IN_THE_WAY)}
-    blocked = [Outcome(run, FAILED, states[run.folder].reason) for run in by_kind[IN_THE_WAY]]
+    blocked = [Outcome(run, BLOCKED, states[run.folder].reason) for run in by_kind[IN_THE_WAY]]
     return Judged(runs, ledger, by_kind[FINISHED], by_kind[DUE], blocked)
 
 
-def print_commands(plan: Plan, how: How) -> None:
-    """Print the command lines of the runs that are due, each after those that it needs."""
-    judged = judge(plan, how)
+def print_commands(plan: Plan, how: How, judged: Judged) -> None:
+    """Print the command lines of the runs that are due, each after those that it needs. judged: by `judge`."""
     print(f"# {plan.name}: {len(judged.due)} of {len(judged.runs)} runs are due, {len(judged.finished)} finished")
     for outcome in judged.blocked:
         print(f"# {outcome.run.name}: {outcome.reason}")
@@ -114,7 +116,7 @@ def run_plan(plan: Plan, how: How | None = None, judged: Judged | None = None) -
     again = [why for run in judged.due if (why := judged.ledger.why_deleted(run))]
     if again:
         print(
-            f"{len(again)} of them are made again ({again[0]}). Each deletes its own folder when it begins.", flush=True
+            f"{len(again)} of them are repeated ({again[0]}). Each deletes its own folder when it begins.", flush=True
         )
     pace = Pace()
     for run in judged.finished:
@@ -128,11 +130,22 @@ def run_plan(plan: Plan, how: How | None = None, judged: Judged | None = None) -
     except KeyboardInterrupt:
         summary.outcomes += view.outcomes
         view.close()
+        _set_orphans_aside(summary, judged)
         list_missing(summary)
         raise
     finally:
         view.close()
+    _set_orphans_aside(summary, judged)
     return summary
+
+
+def _set_orphans_aside(summary: Summary, judged: Judged) -> None:
+    """Set earlier results of missing runs aside whose model was deleted or retrained, so that no report shows them."""
+    missing = [outcome.run for outcome in summary.failures if outcome.status != BLOCKED]
+    for run in judged.ledger.set_orphans_aside(missing):
+        print(
+            f"{run.name}: its earlier results are set aside in {run.folder}, because their model is gone.", flush=True
+        )
 
 
 def _engine(plan: Plan, how: How, judged: Judged, view: View) -> list[Outcome]:
@@ -166,11 +179,28 @@ def tell(plan: Plan, summary: Summary, seconds: float) -> None:
 
 
 def list_missing(summary: Summary) -> None:
-    """List what failed, with the reason and the file of all that the run said."""
+    """List what is missing, with the reason and, for a run that failed, the file of all that it said."""
     if summary.failures:
         print("Missing:", file=sys.stderr)
-    for outcome in summary.failures:
-        print(f"  {outcome.run.name} ({outcome.status}): {outcome.reason}", file=sys.stderr)
-        if outcome.status == FAILED and (outcome.run.folder / CONSOLE).is_file():
-            print(f"    {outcome.run.folder / CONSOLE}", file=sys.stderr)
+    for group in _by_reason(summary.failures):
+        first, names = group[0], [outcome.run.name for outcome in group]
+        told = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
+        reason = first.reason if len(group) == 1 else _shared_reason(first)
+        print(f"  {told} ({first.status}): {reason}", file=sys.stderr)
+        if first.status == FAILED and (first.run.folder / CONSOLE).is_file():
+            print(f"    {first.run.folder / CONSOLE}", file=sys.stderr)
     sys.stderr.flush()
+
+
+def _by_reason(outcomes: Sequence[Outcome]) -> list[list[Outcome]]:
+    """Return the outcomes grouped by equal reasons; each that failed by itself, since it has a console of its own."""
+    groups: dict[object, list[Outcome]] = {}
+    for outcome in outcomes:
+        key = outcome.run.folder if outcome.status == FAILED else (outcome.status, _shared_reason(outcome))
+        groups.setdefault(key, []).append(outcome)
+    return list(groups.values())
+
+
+def _shared_reason(outcome: Outcome) -> str:
+    """Return a reason as it holds for several runs, each with a folder of its own."""
+    return outcome.reason.replace(f"{outcome.run.folder} holds", "the folder of each holds")

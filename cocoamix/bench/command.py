@@ -97,16 +97,16 @@ def run(args: argparse.Namespace) -> int:
         list_plans()
         return 0
     from . import tables
-    from .benchmark import check, print_commands, run_plan, tell
+    from .benchmark import check, judge, print_commands, run_plan, tell
 
     plan, how = read_plan(args), read_how(args)
+    start = time.monotonic()
+    judged = judge(plan, how) if args.dry_run else check(plan, how)  # all of it, before any file is touched
     if args.set and not args.output:
         print(f"{'# ' * args.dry_run}The runs go to {plan.output}; --output chooses another folder.", flush=True)
     if args.dry_run:
-        print_commands(plan, how)
+        print_commands(plan, how, judged)
         return 0
-    start = time.monotonic()
-    judged = check(plan, how)  # all of it, before any file is touched
     if judged.due:
         tables.clear(plan)
     summary = run_plan(plan, how, judged)

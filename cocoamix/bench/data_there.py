@@ -21,7 +21,7 @@ def check_data(runs: Sequence[Run]) -> None:
     missing = [f"{name}: {problem}" for name, problem in problems.items() if problem]
     if missing:
         count = f"{len(missing)} of the {len({run.dataset for run in runs})} datasets"
-        raise MistakesError(f"Nothing was started, for {count} of the plan cannot be read:", missing)
+        raise MistakesError(f"Nothing was started, because {count} of the plan cannot be read:", missing)
 
 
 def _problem(run: Run) -> str:

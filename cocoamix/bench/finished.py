@@ -3,7 +3,7 @@
     python -m cocoamix.bench.finished FOLDER [arguments of train.py ...]
 
 Exit status: 0 if it has results of all that was to be evaluated, 1 if it has not, 2 if they are of other settings than
-the arguments ask for, or if a newer version wrote them.
+the arguments ask for or of another model than --model-dir holds, or if a newer version wrote them.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cocoamix.errors import UserError, run_command
+from cocoamix.run.arguments import parse_arguments
 from cocoamix.run.results import RESULTS, NewerResultsError, Results, ResultsError
 
-from .comparison import differing, settings_of_arguments
+from .comparison import differing, differing_model, settings_of_arguments
 
 
 def is_finished(folder: Path, arguments: Sequence[str] = ()) -> bool:
@@ -33,10 +34,30 @@ def is_finished(folder: Path, arguments: Sequence[str] = ()) -> bool:
     except ResultsError as error:
         print(error, file=sys.stderr)
         return False
-    other = differing(settings_of_arguments(arguments), results, arguments) if arguments else ""
+    trains = "--eval-only" not in arguments
+    other = differing(settings_of_arguments(arguments), results, arguments, trains) if arguments else ""
     if other:
         raise UserError(f"{folder} holds results of other settings ({other}). Move that folder away, and run again.")
+    if arguments:
+        _refuse_other_model(folder, results, arguments)
     return results.complete
+
+
+def _refuse_other_model(folder: Path, results: Results, arguments: Sequence[str]) -> None:
+    """Refuse the results of an evaluation whose model has been retrained with other settings since."""
+    args = parse_arguments(arguments)
+    if not (args.eval_only and args.model_dir):
+        return
+    try:
+        training = Results.read(Path(args.model_dir, RESULTS))
+    except ResultsError:
+        return  # nothing tells how the model was trained
+    other = differing_model(results, training)
+    if other:
+        raise UserError(
+            f"{folder} holds results of another model than that in {args.model_dir} ({other}). Move {folder} away, and "
+            "run again."
+        )
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from typing import Any
 from cocoamix.config import shipped
 from cocoamix.config.settings import flatten
 from cocoamix.errors import UserError
+from cocoamix.report.readers.logs import list_logs
 from cocoamix.run.results import RESULTS, NewerResultsError, Results, ResultsError
 
 from .comparison import Settings, differing, settings_of_arguments
@@ -118,17 +121,34 @@ class Ledger:
         return ""
 
     def set_aside(self, run: Run) -> None:
-        """Take results out of a folder whose run begins again, so that they are not taken for the new ones."""
-        path = run.folder / RESULTS
-        if path.exists():
-            path.rename(path.with_name(f"{RESULTS}-{time.strftime('%Y-%m-%d-%H-%M-%S')}-before"))
+        """Rename the results in a folder whose run begins again, so that they are not taken for the new ones."""
+        if not (run.folder / RESULTS).exists():
+            return
+        # The report reads the log of an evaluation where there is no results.json.
+        logs = [] if run.trains else list_logs(run.folder, os.listdir(run.folder))
+        for path in (run.folder / RESULTS, *logs):
+            path.rename(path.with_name(f"{path.name}-{time.strftime('%Y-%m-%d-%H-%M-%S')}-before"))
+
+    def set_orphans_aside(self, runs: Sequence[Run]) -> list[Run]:
+        """Set the results aside of runs that could not begin after their model was deleted or retrained; return these.
+
+        runs: each after those that it needs.
+        """
+        orphans: dict[Path, Run] = {}
+        for run in runs:
+            gone = _models(run) != _models_before(run, read_stamp(run.folder))
+            if (gone or any(folder in orphans for folder in run.needs)) and (run.folder / RESULTS).exists():
+                with suppress(OSError):  # a folder that cannot be written is the reason why the run is missing
+                    self.set_aside(run)
+                    orphans[run.folder] = run
+        return list(orphans.values())
 
     def _is_too_old(self, stamp: Mapping[str, Any]) -> bool:
         return self.fresh is not None and time_of(stamp) < self.fresh
 
     def _differing(self, run: Run, results: Results, stamp: Mapping[str, Any]) -> str:
         if self.settings is not None:
-            return differing(self.settings(run), results, run.arguments)
+            return differing(self.settings(run), results, run.arguments, run.trains)
         return "" if not stamp or self._has_inputs(run, stamp) else "its arguments or configurations have changed"
 
     # ------------------------------------------------------------------ stamps
@@ -179,13 +199,18 @@ def _models(run: Run) -> list[str | None]:
 
 def _is_of_other_models(run: Run, stamp: Mapping[str, Any]) -> bool:
     """Say whether a run that this one needs was started again after it. Stamps of older versions have no ids."""
-    now, then = _models(run), stamp.get("models")
-    before = then if isinstance(then, list) and len(then) == len(now) else [None] * len(now)
-    return any(one is not None and one != other for one, other in zip(now, before, strict=True))
+    pairs = zip(_models(run), _models_before(run, stamp), strict=True)
+    return any(now is not None and now != before for now, before in pairs)
+
+
+def _models_before(run: Run, stamp: Mapping[str, Any]) -> list[str | None]:
+    """Return the ids that the runs which a run needs had when it was started."""
+    then = stamp.get("models")
+    return then if isinstance(then, list) and len(then) == len(run.needs) else [None] * len(run.needs)
 
 
 def what_is_deleted(folder: Path) -> list[Path]:
-    """Return what a run that is made again deletes in its folder: all but the files that processes lock."""
+    """Return what a run that is repeated deletes in its folder: all but the files that processes lock."""
     return [path for path in folder.iterdir() if path.name not in LOCKED] if folder.is_dir() else []
 
 

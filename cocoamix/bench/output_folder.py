@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 from cocoamix.config import roles
+from cocoamix.config.table import KEYS
 
 from .plan import Options
 
@@ -16,11 +17,18 @@ _LONGEST = 60  # characters of what is added to the name
 def folder_for(output: Path, options: Options) -> Path:
     """Return `output` with the settings in its name, such as quickstart-max_epoch3.
 
+    A hash follows where other settings could give the same words.
     options: of the command line. Those that no result depends on change nothing.
     """
     given = {key: str(value) for key, value in options if roles.matters(key)}
     words = [f"{key.split('.')[-1].lower()}{value}" for key, value in sorted(given.items())]
     name = re.sub(r"[^\w.+-]+", "-", "_".join(words))
-    if len(name) > _LONGEST:
+    if len(name) > _LONGEST or any(_is_ambiguous(key, value) for key, value in given.items()):
         name = f"{name[:_LONGEST]}-{hashlib.sha256(repr(sorted(given.items())).encode()).hexdigest()[:6]}"
     return output.with_name(f"{output.name}-{name}") if name else output
+
+
+def _is_ambiguous(key: str, value: str) -> bool:
+    """Say whether another setting could give the same words: characters are replaced, or keys share the last word."""
+    alike = [one.name for one in KEYS if one.path[-1] == key.split(".")[-1]]
+    return alike != [key] or re.search(r"[^A-Za-z0-9.+-]", value) is not None

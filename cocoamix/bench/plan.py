@@ -69,7 +69,7 @@ class Plan:
     store: str = ""  # CACHE.DIR of every run, seen from `output`; empty is the user's own, which all runs share, too
     options: Options = ()
     overrides: Options = ()  # of the command line: they win over those of the plan and of its methods
-    disposable: bool = False  # results of other settings or other code are deleted and made again
+    disposable: bool = False  # results of other settings or other code are deleted and repeated
 
     def method(self, name: str) -> Method:
         """Return a method by its name."""

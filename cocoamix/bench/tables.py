@@ -38,8 +38,10 @@ def clear(plan: Plan) -> None:
 
 
 def show(plan: Plan, summary: Summary) -> None:
-    """Print and write the tables and figures of the runs of a plan that have results."""
-    folders = [run.folder for run in summary.runs if read_results(run.folder) is not None]
+    """Print and write the tables and figures of the runs of a plan that have results of this plan."""
+    # The folder of a run that is missing may hold results of other settings, or of a model that is gone.
+    missing = {outcome.run.folder for outcome in summary.failures}
+    folders = [run.folder for run in summary.runs if run.folder not in missing and read_results(run.folder) is not None]
     if not folders:
         return
     try:

@@ -22,7 +22,7 @@ def test_missing_datasets_are_listed_before_the_first_run(
     assert main(["run", str(plan), "--root", str(data_root), "--gpus", "none", *extra]) == 2
     told = capsys.readouterr()
     head, *lines = told.err.splitlines()
-    assert head == "error: Nothing was started, for 2 of the 4 datasets of the plan cannot be read:"
+    assert head == "error: Nothing was started, because 2 of the 4 datasets of the plan cannot be read:"
     assert [line.split(":")[0] for line in lines] == ["  dtd", "  food101"]
     assert f"is not in {data_root}: there is no folder dtd/" in lines[0]
     assert told.out == ""

@@ -40,6 +40,14 @@ def test_settings_decide(runs: list[Run]) -> None:
     assert "OPTIM.LR was 0.1 and is 0.2" in state.reason
 
 
+def test_how_to_train_says_nothing_where_nothing_is_trained(runs: list[Run]) -> None:
+    write(runs[0].folder, {"OPTIM": {"MAX_EPOCH": 30}, "FSCIL": {"SPLIT": 1}})
+    zero_shot = [replace(runs[0], trains=False)]
+    assert kinds(zero_shot, {"OPTIM.MAX_EPOCH": 3, "FSCIL.SPLIT": 1}) == [FINISHED]
+    assert kinds(zero_shot, {"OPTIM.MAX_EPOCH": 30, "FSCIL.SPLIT": 2}) == [IN_THE_WAY]
+    assert kinds(runs[:1], {"OPTIM.MAX_EPOCH": 3, "FSCIL.SPLIT": 1}) == [IN_THE_WAY]
+
+
 def test_sessions_that_ended_early_are_due(runs: list[Run]) -> None:
     path = runs[0].folder / "results.json"
     write(runs[0].folder, {"FSCIL": {"LAST_SESSION": 3}})

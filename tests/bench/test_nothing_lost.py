@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,9 +16,11 @@ from cocoamix.bench.benchmark import How, run_plan
 from cocoamix.bench.command import main
 from cocoamix.bench.engines.process import DONE, BusyError, Process, begin
 from cocoamix.bench.ledger import DUE, FINISHED, IN_THE_WAY, Ledger
+from cocoamix.bench.output_folder import folder_for
 from cocoamix.bench.plan import load_plan
 from cocoamix.bench.runs import expand
 from cocoamix.bench.view import View
+from cocoamix.report.readers.runs import find_runs
 
 from .conftest import Writer, held
 from .test_engine import BASE, NEW, Diary, bench, start, wait_until
@@ -47,7 +50,9 @@ def test_a_typo_deletes_nothing(place: Path, capsys: pytest.CaptureFixture[str],
     finish_quick()
     before = contents("output")
     assert main(["run", plan, *FEW, *extra, "--set", "OPTIM.MAX_EPOC", "3"]) == 2
-    assert "OPTIM.MAX_EPOC" in capsys.readouterr().err
+    told = capsys.readouterr()
+    assert "OPTIM.MAX_EPOC" in told.err
+    assert "The runs go to" not in told.out
     assert contents("output") == before
 
 
@@ -74,7 +79,7 @@ def test_settings_of_a_shipped_plan_go_to_another_folder(place: Path, capsys: py
     assert main([*line, "--set", "OPTIM.MAX_EPOCH", "3", "--set", "MODEL.BACKBONE.NAME", "ViT-B/16"]) == 0
     shown = capsys.readouterr().out
     assert f"{QUICK}-nameViT-B-16_max_epoch3" in shown.splitlines()[0]
-    assert f"--output-dir {QUICK}-nameViT-B-16_max_epoch3/base2new" in shown
+    assert re.search(f"--output-dir {QUICK}-nameViT-B-16_max_epoch3-[0-9a-f]{{6}}/base2new", shown)
     assert main([*line, "--set", "OPTIM.MAX_EPOCH", "3", "--output", "mine"]) == 0
     assert "--output-dir mine/base2new" in capsys.readouterr().out
     assert main([*line, "--set", "DATALOADER.NUM_WORKERS", "3", "--set", "OPTIM.LR", "9" * 300]) == 0
@@ -104,7 +109,7 @@ def test_results_of_other_settings_are_refused_in_disposable_plans(
 
 def test_settings_decide_in_disposable_plans(write_plan: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither the words of the arguments nor who made the results."""
-    run = expand(load_plan(str(write_plan(seeds=[1]))))[0]
+    run = next(run for run in expand(load_plan(str(write_plan(seeds=[1])))) if run.trains)
     run.folder.mkdir(parents=True)
     (run.folder / "results.json").write_text('{"metrics": {"accuracy": 70.0}, "config": {"OPTIM": {"LR": 0.1}}}')
 
@@ -281,3 +286,60 @@ def test_a_folder_in_which_train_py_is_at_work_is_not_deleted(write_plan: Writer
     begun = begin(run, fake.split(), Ledger(fresh=time.time()), {})
     assert isinstance(begun, Process)
     assert begun.wait().status == DONE
+
+
+def test_results_of_a_model_that_is_gone_are_set_aside(
+    write_plan: Writer, fake: str, diary: Diary, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its training is repeated and fails, so the evaluation does not begin; no report shows the earlier one."""
+    assert bench(write_plan(seeds=[1, 2]), fake, "--only", "CoOp*") == 0
+    for seed in (1, 2):
+        Path(f"{NEW[:-1]}{seed}", "log.txt").write_text("=> result\n* accuracy: 51.0%\n")
+    capsys.readouterr()
+    failing = write_plan(seeds=[1, 2], set={"FAKE.FAIL": "1"})
+    assert bench(failing, fake, "--only", "CoOp*", "--fresh") == 1
+    assert f"{NEW}, because their model is gone" in capsys.readouterr().out
+    kept = {path.name.split("-")[0] for path in Path(NEW).glob("*-before")}
+    assert kept == {"results.json", "log.txt"}
+    inventory = find_runs(["output"])
+    told = [run.folder for run in inventory.runs] + [problem.folder for problem in inventory.problems]
+    assert BASE not in told
+    assert NEW not in told
+    assert Path(f"{NEW[:-1]}2", "results.json").is_file()
+
+
+def test_results_stay_where_the_training_did_not_begin(write_plan: Writer, fake: str) -> None:
+    plan = write_plan(seeds=[1])
+    assert bench(plan, fake, "--only", "CoOp*") == 0
+    Path(BASE, "results.json").unlink()
+    Path(BASE, "console.txt").unlink()
+    Path(BASE, "console.txt").mkdir()  # so that it cannot be opened
+    assert bench(plan, fake, "--only", "CoOp*") == 1
+    assert Path(NEW, "results.json").is_file()
+
+
+def test_a_folder_in_which_train_py_is_at_work_is_not_touched(write_plan: Writer, fake: str) -> None:
+    """Even where nothing would be deleted: results that are due again stay until that train.py has ended."""
+    fcntl = pytest.importorskip("fcntl")
+    run = expand(load_plan(str(write_plan(seeds=[1]))))[0]
+    run.folder.mkdir(parents=True)
+    (run.folder / "results.json").write_text('{"metrics": {}}')
+    Ledger().stamp_begin(run)
+    before = contents("output")
+    with (run.folder / ".lock").open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(BusyError, match="at work"):
+            begin(run, fake.split(), Ledger(), {})
+        after = contents("output")
+    assert {path for path in after if path not in before} == {run.folder / "console.txt", run.folder / ".lock"}
+    assert {path: after.get(path) for path in before} == before
+
+
+def test_names_of_folders_do_not_collide() -> None:
+    def name(*options: tuple[str, object]) -> str:
+        return folder_for(Path("out"), options).name
+
+    assert name(("OPTIM.MAX_EPOCH", 3)) == "out-max_epoch3"
+    assert name(("OPTIM.LR", 3)) != name(("X.LR", 3))
+    assert name(("DATASET.SUBSAMPLE_CLASSES", "a/b")) != name(("DATASET.SUBSAMPLE_CLASSES", "a-b"))
+    assert name(("MODEL.BACKBONE.NAME", "a")) != name(("DATASET.NAME", "a"))

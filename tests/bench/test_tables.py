@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,16 @@ import pytest
 from cocoamix.bench import tables
 from cocoamix.bench.benchmark import How, Summary, run_plan
 from cocoamix.bench.command import main
+from cocoamix.bench.comparison import settings_of_arguments
+from cocoamix.bench.engines.process import BLOCKED, Outcome
 from cocoamix.bench.plan import Plan, load_plan
 from cocoamix.bench.runs import Run, expand
 from cocoamix.report.build import Options, build
 from cocoamix.report.render import brief
 from tests.conftest import ROOT
 from tests.report.trees import write_pair, write_results
+
+from .test_finished import nested
 
 README = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
 DATASETS = {one: "".join(part.capitalize() for part in one.split("_")) for one in ("colour_shape", "warm_cool")}
@@ -88,9 +93,9 @@ def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
     return load_plan("quick", datasets=list(DATASETS), methods=["CLIP", "CoOp"])
 
 
-def finish(run: Run) -> None:
+def finish(run: Run, config: dict[str, Any] | None = None) -> None:
     """Write results as of a run."""
-    config: dict[str, Any] = {"MODEL": {"BACKBONE": {"NAME": "tiny"}}}
+    config = config or {"MODEL": {"BACKBONE": {"NAME": "tiny"}}}
     trainer = "ZeroshotCLIP" if run.method == "CLIP" else "CoOp"
     told = {"subset": run.subset, "dataset": DATASETS[run.dataset], "seed": run.seed, "config": config}
     write_results(run.folder, 70.0 + run.seed, trainer=trainer, protocol={"backbone": "tiny"}, **told)
@@ -161,3 +166,47 @@ def test_a_mistake_deletes_nothing(plan: Plan, capsys: pytest.CaptureFixture[str
     assert main(["run", "mine.yaml", "--fresh", "--set", "OPTIM.LRR", "1"]) == 2
     assert "OPTIM.LRR" in capsys.readouterr().err
     assert (run.folder / "results.json").is_file()
+
+
+def test_runs_that_are_missing_are_in_no_table(
+    plan: Plan, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their folders may hold results of other settings, or of a model that is gone."""
+    monkeypatch.setattr(tables, "draw", lambda *_: False)
+    runs = expand(plan)
+    for run in runs:
+        finish(run)
+    coop = [run for run in runs if run.method == "CoOp"]
+    blocked = [Outcome(run, BLOCKED, "other settings") for run in coop]
+    tables.show(plan, Summary(runs, finished=runs[: -len(coop)], outcomes=blocked))
+    table, data, _ = tables.places(plan)
+    assert "| CLIP " in table.read_text()
+    assert "CoOp" not in table.read_text() + data.read_text()
+    tables.clear(plan)
+    capsys.readouterr()
+    tables.show(plan, Summary(coop, outcomes=blocked))
+    assert capsys.readouterr().out == ""
+    assert not table.exists()
+    assert not data.exists()
+
+
+def test_results_of_other_settings_are_in_no_table(
+    plan: Plan, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The trained runs are blocked; what is not trained does not depend on how others are trained."""
+    monkeypatch.setattr(tables, "draw", lambda *_: False)
+    for run in expand(replace(plan, seeds=(1,))):
+        settings = dict(settings_of_arguments(run.arguments))
+        finish(run, nested({**settings, "OPTIM.MAX_EPOCH": 30}))
+    chosen = ["--methods", "CLIP", "CoOp", "--datasets", *DATASETS, "--seeds", "1", "--output", str(plan.output)]
+    line = ["run", "quick", *chosen, "--gpus", "none", "--set", "OPTIM.MAX_EPOCH", "3"]
+    assert main(line) == 1
+    shown = capsys.readouterr()
+    assert "4 were finished before, 4 are missing" in shown.out
+    assert "CLIP" in tables.places(plan)[0].read_text()
+    assert "CoOp" not in tables.places(plan)[0].read_text()
+    first, second, *others = [line for line in shown.err.splitlines() if line.startswith("  ")]
+    assert first.endswith("Choose another --output, move that folder away, or delete it and do it again with --fresh.")
+    assert "(blocked): the folder of each holds results of other settings (OPTIM.MAX_EPOCH was 30 and is 3)" in first
+    assert second.endswith("(blocked): a run that it needs cannot be made")
+    assert not others

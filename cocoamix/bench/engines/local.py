@@ -163,11 +163,12 @@ class _Work:
 
     def _wait_for(self, run: Run) -> None:
         if run.folder not in self._busy:
-            self._view.say(f"{run.name}: another process is at work in {run.folder}; it is waited for.")
+            self._view.say(f"{run.name}: another process is at work in {run.folder}; waiting for it.")
         self._busy[run.folder] = time.monotonic() + _AGAIN
 
     def _ready(self) -> list[Run]:
-        blocked = {run.folder for run in self.waiting} | {process.run.folder for process in self.running.values()}
+        going = {process.run.folder for process in self.running.values()}
+        blocked = {run.folder for run in self.waiting} | going | set(self._lost)
         now = time.monotonic()
         return [
             run

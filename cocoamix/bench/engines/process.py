@@ -23,7 +23,7 @@ from cocoamix.run.results import RESULTS, ResultsError
 
 from .warm import WarmChild
 
-DONE, FAILED, LEFT_OUT = "done", "failed", "left out"
+DONE, FAILED, LEFT_OUT, BLOCKED = "done", "failed", "left out", "blocked"
 ELSEWHERE = "by another process"  # the reason of a run that is done, but not by this runner
 _PATIENCE = 10.0  # seconds that a process is given to end before it is killed
 _POLL = 0.05  # seconds
@@ -39,7 +39,7 @@ class Outcome:
     """How a run ended."""
 
     run: Run
-    status: str  # done, failed, left out
+    status: str  # done, failed, left out; blocked by what is in its folder
     reason: str = ""
     seconds: float = 0.0
     accuracy: float = 0.0
@@ -70,7 +70,7 @@ def begin(
         if state.kind == FINISHED:
             outcome = finished(run)
         elif state.kind == IN_THE_WAY:
-            outcome = Outcome(run, FAILED, state.reason)
+            outcome = Outcome(run, BLOCKED, state.reason)
         else:
             _make_room(run, ledger, console, say)
             return Process(run, command, ledger, environment, console, warm)
@@ -185,12 +185,12 @@ class Process:
 
 
 def _make_room(run: Run, ledger: Ledger, console: IO[bytes], say: Callable[[str], None]) -> None:
-    """Delete what is made again, and say so before; or take the results aside that are."""
+    """Delete what is repeated, and say so before; or set its results aside."""
+    _refuse_if_training(run)
     why = ledger.why_deleted(run)
     if not why:
         ledger.set_aside(run)
         return
-    _refuse_if_training(run)
     say(f"{run.name}: what is in {run.folder} is deleted ({why}).")
     for path in what_is_deleted(run.folder):
         if path.is_dir() and not path.is_symlink():
@@ -214,7 +214,7 @@ def _open_console(run: Run) -> IO[bytes]:
 
 
 def _refuse_if_training(run: Run) -> None:
-    """Refuse to delete the folder of a train.py that was started without the runner: it holds a lock of its own."""
+    """Refuse to touch the folder of a train.py that was started without the runner: it holds a lock of its own."""
     with contextlib.suppress(FileNotFoundError), (run.folder / TRAIN_LOCK).open("r+b") as lock:
         if not _lock(lock):
             raise BusyError(f"Another process is at work in {run.folder}. Wait for it, or end it.")

@@ -14,7 +14,7 @@ from typing import Any, TypeGuard
 from cocoamix.bench.runs import Run
 from cocoamix.io.files import write_json
 
-from .process import DONE, FAILED, LEFT_OUT, Outcome
+from .process import BLOCKED, DONE, FAILED, LEFT_OUT, Outcome
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
 
 
 def _is_outcome(value: Any) -> TypeGuard[dict[str, Any]]:
-    if not isinstance(value, dict) or value.get("status") not in (DONE, FAILED, LEFT_OUT):
+    if not isinstance(value, dict) or value.get("status") not in (DONE, FAILED, LEFT_OUT, BLOCKED):
         return False
     return all(isinstance(value.get(key), kinds) for key, kinds in _KINDS.items())
 
