@@ -12,6 +12,7 @@ import math
 import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
@@ -39,6 +40,7 @@ from cocoamix.prompts.hand_crafted import HandCraftedPrompt
 from cocoamix.registry import plain_name
 from cocoamix.run import origin, protocol
 from cocoamix.run.backbone import load_one
+from cocoamix.run.card import write_card
 from cocoamix.run.checkpointer import (
     RESUME,
     Checkpointer,
@@ -53,6 +55,7 @@ from cocoamix.run.loaders import build_manager, loader_over
 from cocoamix.run.movement import FirstMoves
 from cocoamix.run.optimisation import diverged, make_optimizer, step
 from cocoamix.run.parameter_groups import refuse_left_out
+from cocoamix.run.predictions import PredictionsFile, paths_at
 from cocoamix.run.results import Results
 from cocoamix.seeding import derive_seed
 
@@ -417,12 +420,16 @@ class CLIPTrainer(TrainerX):
         self.before_test()
         start = time.monotonic()
         evaluation = Evaluation(self.evaluator, f"of the {name} set")
-        for inputs, labels in self.test_batches(name):
-            logits = self.model_inference(inputs)
-            try:
-                evaluation.add(logits, labels)
-            except NotFiniteError as error:
-                raise self.cause_in_clip(inputs) or error from None
+        loader = self._loader(name)
+        with self.predictions_file(split) as kept:
+            for inputs, labels, indices in self.images.batches(loader, name, self.device):
+                logits = self.model_inference(inputs)
+                try:
+                    evaluation.add(logits, labels)
+                except NotFiniteError as error:
+                    raise self.cause_in_clip(inputs) or error from None
+                if kept is not None:
+                    kept.add(logits, labels, paths_at(loader, indices))
         if self.unreadable:
             print(f"{len(self.unreadable)} unreadable image(s) were left out so far")
         results = {**evaluation.accuracies(), **evaluation.confidence()}
@@ -434,6 +441,15 @@ class CLIPTrainer(TrainerX):
             self._write_results(name, results, time.monotonic() - start)
         return next(iter(results.values()))
 
+    def predictions_file(self, split: str | None) -> AbstractContextManager[PredictionsFile | None]:
+        """Return what keeps the predictions of an evaluation, where TEST.SAVE_PREDICTIONS asks for it.
+
+        split: as `test` was given it; only an evaluation that writes results keeps its predictions.
+        """
+        if split is not None or not self.cfg.TEST.SAVE_PREDICTIONS:
+            return nullcontext()
+        return PredictionsFile(self.output_dir, self.evaluated_classes())
+
     def before_test(self) -> None:
         """Compute what an evaluation uses for every batch."""
         self._evaluated_features = self.text_features()
@@ -442,11 +458,28 @@ class CLIPTrainer(TrainerX):
 
     def model_inference(self, inputs: Tensor) -> Tensor:
         """Return the (B, C) logits of images or their features, by the text features of the running evaluation."""
-        features = self.encode(inputs)
+        return self.feature_logits(self.encode(inputs))
+
+    def feature_logits(self, features: Tensor) -> Tensor:
+        """Return the (B, C) logits of image features in the running evaluation."""
         logits = self.class_logits(features)
         if self.ensembles and self.settings.ENSEMBLE == "uniform":
             return self.mix_uniformly(features, logits)
         return logits
+
+    def vision_prompts(self) -> Sequence[Tensor]:
+        """Return the learned tokens beside the patches, where the image side is tuned."""
+        return ()
+
+    def begin_inference(self) -> list[str]:
+        """Prepare `infer`; return the classes of its label space."""
+        self.set_model_mode("eval")
+        self.before_test()
+        return self.classnames
+
+    def infer(self, features: Tensor) -> Tensor:
+        """Return the (B, C) logits of image features, as an evaluation has them."""
+        return self.feature_logits(features)
 
     def class_logits(self, image_features: Tensor) -> Tensor:
         """Return the (B, C) logits of the learned prompt in the running evaluation."""
@@ -477,6 +510,7 @@ class CLIPTrainer(TrainerX):
             shots=cfg.DATASET.NUM_SHOTS,
             metrics={key: float(value) for key, value in metrics.items()},
             classes=self.num_classes,
+            classnames=tuple(self.evaluated_classes()),
             train_images=self.count_training_images(),
             evaluated_images=len(items) - len(self.unreadable.keys() & {item.impath for item in items}),
             unreadable_images=len(self.unreadable),
@@ -489,8 +523,14 @@ class CLIPTrainer(TrainerX):
             versions=protocol.versions(self.clip.source),
             overridden=dict(self.overridden) or None,
         )
-        path = results.with_more(self.more_results()).write(self.output_dir)
+        results = results.with_more(self.more_results())
+        path = results.write(self.output_dir)
+        write_card(self.output_dir, results, trained_here=bool(self._models) and not self.loaded_from)
         print(f"Results written to {path}")
+
+    def evaluated_classes(self) -> list[str]:
+        """Return the classes that an evaluation tells apart."""
+        return self.classnames
 
     def evaluated_items(self, split: str) -> Sequence[Any]:
         """Return the items that an evaluation goes through."""
@@ -520,6 +560,8 @@ class CLIPTrainer(TrainerX):
             "seed": self.seed,
             "settings": self.training_settings(),
             "protocol": self.protocol,
+            "finished": self.trained_epochs >= self.max_epoch,
+            "weights_file": self.cfg.MODEL.BACKBONE.WEIGHTS,
             "train_images": self.count_training_images(),
         }
 

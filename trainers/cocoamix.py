@@ -426,10 +426,9 @@ class CoCoAMix(CLIPTrainer):
             print("Similarities are centred over the classes (CENTRE)")
             self.protocol["centred"] = True
 
-    def model_inference(self, inputs: Tensor) -> Tensor:
+    def feature_logits(self, features: Tensor) -> Tensor:
         if self.settings.ENSEMBLE != "coa":
-            return super().model_inference(inputs)
-        features = self.encode(inputs)
+            return super().feature_logits(features)
         return self.head.logits(features @ self.general_features().t(), features @ self._evaluated_features.t())
 
     # ------------------------------------------------------------------ saving, resuming, loading

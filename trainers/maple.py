@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from dassl.engine import TRAINER_REGISTRY
 from torch import Tensor, nn
@@ -54,6 +54,10 @@ class MaPLe(CoOp):
         """The frozen towers that MaPLe's own checkpoints carry along."""
         return "image_encoder.", "text_encoder.", "logit_scale"
 
+    def vision_prompts(self) -> Sequence[Tensor]:
+        """Return the learned tokens beside the patches, for each of the first layers."""
+        return self.prompt_learner.vision_prompts()
+
     def encode(self, inputs: Tensor) -> Tensor:
         """Return (B, embedding) unit vectors of pictures, with the present vision prompts."""
-        return self.clip.encode_image_with(inputs, self.prompt_learner.vision_prompts())
+        return self.clip.encode_image_with(inputs, self.vision_prompts())

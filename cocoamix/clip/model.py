@@ -23,6 +23,7 @@ from .backbones import Sizes, fetch_weights, find_backbone
 from .class_names import class_words
 from .openai import build_openai
 from .packing import Layout, Prompts
+from .preprocess import make_transform
 from .text_encoder import TextEncoder
 from .tokens import tokenize
 from .vision import encode_with_prompts
@@ -60,6 +61,11 @@ class FrozenCLIP(nn.Module):
     @cached_property
     def _visual_dtype(self) -> torch.dtype:
         return next(m.weight.dtype for m in self.visual.modules() if isinstance(m, nn.Conv2d))
+
+    @cached_property
+    def transform(self) -> Any:
+        """What prepares an RGB image for `encode_image`."""
+        return make_transform(self.sizes.resolution)
 
     @torch.no_grad()
     def encode_image(self, images: Tensor) -> Tensor:

@@ -23,12 +23,12 @@ def encode_with_prompts(visual: Any, pictures: Tensor, prompts: Sequence[Tensor]
     prompts: (M, width) for the input of each of the first layers; the layers that follow let the last ones flow.
     """
     x = visual.conv1(pictures).flatten(2).transpose(1, 2)
-    start = visual.class_embedding.to(x.dtype).expand(len(x), 1, -1)
+    start = visual.class_embedding.to(x.dtype).expand(x.shape[0], 1, -1)
     x = torch.cat([start, x], dim=1) + visual.positional_embedding.to(x.dtype)
     pictured = x.shape[1]  # [CLS] and the patches
     for layer, block in enumerate(visual.transformer.resblocks):
         if layer < len(prompts):
-            tokens = prompts[layer].to(x.dtype).expand(len(x), -1, -1)
+            tokens = prompts[layer].to(x.dtype).expand(x.shape[0], -1, -1)
             x = torch.cat([x[:, :pictured], tokens], dim=1)
         if layer == 0:
             x = norm(visual.ln_pre, x)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -59,6 +60,7 @@ class Fit:
     temperature: float  # tau of the mixture with pi_in, as CLIP's own is 1 / logit_scale
     calibrated_nll: float  # at both
     curve: list[list[float]]  # pairs of pi and the cross-entropy at CLIP's temperature
+    confidence: list[float]  # the 0th to the 100th percentile of the highest probability, at both
 
     def plain(self) -> dict[str, Any]:
         """Return it as plain values."""
@@ -80,7 +82,14 @@ def fit(general: Tensor, special: Tensor, labels: Tensor, logit_scale: float) ->
         temperature=1 / scale,
         calibrated_nll=cross_entropy(mixed, labels, scale),
         curve=[[point.pi, point.nll] for point in curve],
+        confidence=_percentiles((scale * mixed).softmax(dim=1).amax(dim=1)),
     )
+
+
+def _percentiles(values: Tensor) -> list[float]:
+    """Return the 0th to the 100th percentile, interpolated."""
+    found: list[float] = values.quantile(torch.linspace(0, 1, 101, dtype=values.dtype)).tolist()
+    return found
 
 
 def fit_weight(general: Tensor, special: Tensor, labels: Tensor, logit_scale: float, one_stage: bool = False) -> float:

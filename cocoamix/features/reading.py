@@ -120,7 +120,7 @@ def decode(content: bytes, upright: bool = False, small: bool = False) -> Image.
             if small:
                 image.draft("RGB", (32, 32))
             image.load()
-            found = _to_rgb(image)
+            found = to_rgb(image)
             turn = _TURNS.get(_orientation(image)) if upright else None
     except (UnreadableError, MemoryError):
         raise
@@ -150,7 +150,7 @@ def _orientation(image: Image.Image) -> int:
         return 1
 
 
-def _to_rgb(image: Image.Image) -> Image.Image:
+def to_rgb(image: Image.Image) -> Image.Image:
     if image.mode.startswith("I;16"):
         return _scaled(image, 0, 65535)
     if image.mode == "P" and image.format == "PNG" and image.palette is None:

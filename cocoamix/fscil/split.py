@@ -85,6 +85,17 @@ def cut_into_sessions(dataset: Any, test: Sequence[Any], cut: Cut) -> list[Sessi
     ]
 
 
+def sessions_of(classnames: Sequence[str], sizes: Sequence[int], items: Sequence[Any]) -> list[Session]:
+    """Return sessions of known sizes, each with its own of the items for training and tests alike."""
+    by_label, start, found = _by_label(items), 0, []
+    for number, size in enumerate(sizes):
+        labels = range(start, start + size)
+        own = [item for label in labels for item in by_label[label]]
+        found.append(Session(number, labels, list(classnames[start : start + size]), own, own))
+        start += size
+    return found
+
+
 def choose_split(dataset: Any, split: str) -> str:
     """Return `cec` or `random`, of which `auto` is the first where a dataset has published images."""
     published = isinstance(dataset, Published)

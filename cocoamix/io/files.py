@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from io import TextIOWrapper
 from pathlib import Path
 from typing import IO, Any
 
@@ -16,8 +17,9 @@ from cocoamix.refusals import shorten
 from .parts import part_name, sweep, sweep_once
 
 
-def write_atomically(path: str | os.PathLike[str], write: Callable[[IO[bytes]], object]) -> None:
-    """Call `write(file)` on a temporary file beside `path` and move it into place once it is on disk."""
+@contextmanager
+def open_atomically(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """Yield a temporary file beside `path`, which takes its place once the body is done and it is on disk."""
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     sweep_once(target.parent)
@@ -25,7 +27,7 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[IO[bytes]], 
     temporary = target.with_name(part_name(target.name))
     try:
         with temporary.open("xb") as file:
-            write(file)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, target)
@@ -35,6 +37,22 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[IO[bytes]], 
         if isinstance(error, OSError) and error.errno and error.filename in (None, str(temporary)):
             raise OSError(error.errno, error.strerror, str(target)) from error  # the name that a person knows
         raise
+
+
+@contextmanager
+def open_text_atomically(path: str | os.PathLike[str]) -> Iterator[IO[str]]:
+    """As `open_atomically`, for text in UTF-8."""
+    with open_atomically(path) as file:
+        text = TextIOWrapper(file, encoding="utf-8", errors="surrogateescape", newline="\n")
+        yield text
+        text.flush()
+        text.detach()
+
+
+def write_atomically(path: str | os.PathLike[str], write: Callable[[IO[bytes]], object]) -> None:
+    """Call `write(file)` on a temporary file beside `path` and move it into place once it is on disk."""
+    with open_atomically(path) as file:
+        write(file)
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:

@@ -14,9 +14,36 @@ from yacs.config import CfgNode
 from cocoamix.errors import UserError
 from cocoamix.features.images import ImageItems, collate
 
+from . import given
 
-def build_manager(cfg: CfgNode) -> DataManager:
-    """Return Dassl's data manager over the dataset that the configuration names."""
+
+class GivenManager:
+    """Loaders over what a caller hands over, with the attributes of Dassl's data manager."""
+
+    def __init__(self, cfg: CfgNode, data: given.GivenData, train: Any, test: Any) -> None:
+        self.dataset, self.num_classes, self.lab2cname = data, data.num_classes, data.lab2cname
+        self.num_source_domains, self.train_loader_u = 0, None
+        self.train_loader_x = self._loader(cfg, data.train_x, train, True)
+        self.val_loader = self._loader(cfg, data.val, test, False) if data.val else None
+        self.test_loader = self._loader(cfg, data.test, test, False)
+
+    def _loader(self, cfg: CfgNode, items: Sequence[Any], transform: Any, is_train: bool) -> DataLoader[Any]:
+        keys = cfg.DATALOADER.TRAIN_X if is_train else cfg.DATALOADER.TEST
+        return build_data_loader(
+            cfg,
+            sampler_type=keys.SAMPLER,
+            data_source=items,
+            batch_size=keys.BATCH_SIZE,
+            n_domain=cfg.DATALOADER.TRAIN_X.N_DOMAIN,
+            n_ins=cfg.DATALOADER.TRAIN_X.N_INS,
+            tfm=transform,
+            is_train=is_train,
+            dataset_wrapper=ImageItems,
+        )
+
+
+def build_manager(cfg: CfgNode) -> Any:
+    """Return a data manager over the dataset that the configuration names, or over what a caller hands over."""
     try:
         train, test = (build_transform(cfg, is_train=is_train) for is_train in (True, False))
     except UserError:
@@ -24,7 +51,11 @@ def build_manager(cfg: CfgNode) -> DataManager:
     except (AssertionError, KeyError, TypeError, ValueError) as error:
         raise UserError(f"The transforms cannot be built from INPUT.*: {error}.") from error
     fixed = cfg.CACHE.VIEWS == 1
-    manager = DataManager(cfg, test if fixed else train, test, dataset_wrapper=ImageItems)
+    data = given.current()
+    shown = test if fixed else train
+    manager = (
+        GivenManager(cfg, data, shown, test) if data else DataManager(cfg, shown, test, dataset_wrapper=ImageItems)
+    )
     if len(manager.dataset.classnames) != manager.num_classes:
         raise UserError(
             f"The labels of {cfg.DATASET.NAME} run to {manager.num_classes - 1}, but only "

@@ -70,14 +70,14 @@ def check_weights(
             )
     own = dict(model.named_buffers())
     # CoOp's checkpoints name no backbone, but they carry its embedding of the start token ...
-    prefix, mine = _find(state, "token_prefix"), _find(own, "token_prefix")
-    if not origin and prefix is not None and mine is not None and not _alike(_first(prefix), _first(mine)):
+    prefix, mine = find_tensor(state, "token_prefix"), find_tensor(own, "token_prefix")
+    if not origin and prefix is not None and mine is not None and not alike(_first(prefix), _first(mine)):
         raise UserError(f"{path} was trained on other CLIP weights than {now['backbone']} has in this run.")
     # ... and those of the class names.
-    context, mine = state.get("ctx"), _find(dict(model.named_parameters()), "ctx")
+    context, mine = state.get("ctx"), find_tensor(dict(model.named_parameters()), "ctx")
     if context is not None and mine is not None and context.dim() == 3 and context.shape[1:] == mine.shape[-2:]:
         names, suffix = origin.get("classnames"), state.get("token_suffix")
-        same = names == list(classnames) if names else suffix is None or _alike(suffix, own["token_suffix"])
+        same = names == list(classnames) if names else suffix is None or alike(suffix, own["token_suffix"])
         if not same:
             raise UserError(
                 f"{path} holds class-specific contexts (CSC) of other classes than this run's. "
@@ -164,7 +164,7 @@ def differ(one: object, other: object) -> bool:
         return True
 
 
-def _find(tensors: Mapping[str, Tensor], name: str) -> Tensor | None:
+def find_tensor(tensors: Mapping[str, Tensor], name: str) -> Tensor | None:
     """Return the tensor of a name, wherever in the model a peer registered it."""
     return next((tensor for key, tensor in tensors.items() if key.rsplit(".", 1)[-1] == name), None)
 
@@ -174,7 +174,7 @@ def _first(tensor: Tensor) -> Tensor:
     return tensor[:1] if tensor.dim() and tensor.layout == torch.strided else tensor
 
 
-def _alike(one: Tensor, other: Tensor) -> bool:
+def alike(one: Tensor, other: Tensor) -> bool:
     """Compare embeddings up to half precision."""
     if one.layout != torch.strided:
         return False

@@ -85,6 +85,9 @@ class HeldOut:
     curve: tuple[tuple[float, ...], ...] | None = field(
         default=None, metadata=_about("pairs of π and the cross-entropy at it, at CLIP's temperature")
     )
+    confidence: tuple[float, ...] | None = field(
+        default=None, metadata=_about("0th to 100th percentile of the confidence on held-out images, at π^in and τ")
+    )
     seconds: float | None = field(default=None, metadata=_about("time of the folds and the fit"))
     why: str | None = field(default=None, metadata=_about("why nothing was fitted, where `folds` is 0"))
 
@@ -133,6 +136,7 @@ class Results:
         )
     )
     classes: int | None = field(default=None, metadata=_about("classes that were evaluated"))
+    classnames: tuple[str, ...] | None = field(default=None, metadata=_about("their names, in the order of the labels"))
     train_images: int | None = field(default=None, metadata=_about("images that the method was given to train on"))
     evaluated_images: int | None = field(default=None, metadata=_about("images that the metrics are over"))
     unreadable_images: int | None = field(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -33,13 +34,15 @@ from cocoamix.fscil.files import (
     save_session,
     session_file,
 )
-from cocoamix.fscil.split import Cut, Session, choose_split, cut_into_sessions
+from cocoamix.fscil.split import Cut, Session, choose_split, cut_into_sessions, sessions_of
 from cocoamix.io import checkpoints
 from cocoamix.registry import plain_name
 from cocoamix.run import origin, protocol
 from cocoamix.run.checkpointer import RESUME, epochs_in, trained
 from cocoamix.run.evaluation import Evaluation, NotFiniteError
+from cocoamix.run.given import GivenData
 from cocoamix.run.loaders import loader_over
+from cocoamix.run.predictions import paths_at
 from cocoamix.run.results import RESULTS, Results, ResultsError
 
 from ..base import CLIPTrainer
@@ -57,10 +60,11 @@ class SessionTrainer(CLIPTrainer):
         """Return the method's name in tables and plots."""
         return type(self).__name__
 
-    def classifier(self, session: int) -> Tensor:
-        """Return (C, embedding) vectors of all classes seen up to `session`, by what was learned up to it.
+    def classifier(self, session: int, names: Sequence[str] = ()) -> Tensor:
+        """Return (C, embedding) vectors of classes, by what was learned up to `session`.
 
         Their products with image features, times CLIP's scale, are the logits.
+        names: the classes, if not all that were seen up to the session.
         """
         raise NotImplementedError(f"{type(self).__name__} defines no classifier")
 
@@ -91,6 +95,9 @@ class SessionTrainer(CLIPTrainer):
     def _cut_sessions(self) -> None:
         """Cut the dataset as FSCIL.* says, and show the present session."""
         data, cut = self.dm.dataset, self.cfg.FSCIL
+        if isinstance(data, GivenData):
+            self._take_sessions(data)
+            return
         items = data.val if self.cfg.TEST.SPLIT == "val" else data.test
         if not items:
             raise UserError(f"The dataset {self.cfg.DATASET.NAME} has no {self.cfg.TEST.SPLIT} images.")
@@ -109,6 +116,13 @@ class SessionTrainer(CLIPTrainer):
             f"{len(self.sessions) - 1} x {cut.WAY} classes with {cut.SHOTS} images each "
             f"({'the published ones' if self.split == 'cec' else f'drawn with seed {self.seed}'})"
         )
+        self._tests = [self._loader_over(session.test, train=False) for session in self.sessions]
+        self._show_session()
+
+    def _take_sessions(self, data: GivenData) -> None:
+        """Take the sessions of a run that is used again, without its images."""
+        self.sessions, self.split = sessions_of(data.classnames, data.sessions, data.train_x), "given"
+        self.last_session = len(self.sessions) - 1
         self._tests = [self._loader_over(session.test, train=False) for session in self.sessions]
         self._show_session()
 
@@ -325,15 +339,19 @@ class SessionTrainer(CLIPTrainer):
             for number in due
         }
         hits = {number: [0] * (number + 1) for number in due}
-        for block, loader in enumerate(self._tests[: self.session + 1]):
-            for inputs, labels in self.batches_of(loader, name):
-                features = self.encode(inputs)
-                for number in due[max(0, block - due.start) :]:
-                    logits = self.logits(features, classifiers[number])
-                    try:
-                        hits[number][block] += evaluations[number].add(logits, labels)
-                    except NotFiniteError as error:
-                        raise self.cause_in_clip(inputs) or error from None
+        last = self.session == self.last_session and self.session in due
+        with self.predictions_file(split) if last else nullcontext() as kept:
+            for block, loader in enumerate(self._tests[: self.session + 1]):
+                for inputs, labels, indices in self.images.batches(loader, name, self.device):
+                    features = self.encode(inputs)
+                    for number in due[max(0, block - due.start) :]:
+                        logits = self.logits(features, classifiers[number])
+                        try:
+                            hits[number][block] += evaluations[number].add(logits, labels)
+                        except NotFiniteError as error:
+                            raise self.cause_in_clip(inputs) or error from None
+                        if kept is not None and number == self.session:
+                            kept.add(logits, labels, paths_at(loader, indices))
         images_of = [self._readable(session) for session in self.sessions]
         found: dict[str, float] = {}
         for number in due:
@@ -352,6 +370,20 @@ class SessionTrainer(CLIPTrainer):
             self.num_classes = self.sessions[self.session].seen
             self._write_results(name, {**found, **self._last_metrics()}, time.monotonic() - start)
         return self.rows[-1].accuracy
+
+    def begin_inference(self) -> list[str]:
+        self.set_model_mode("eval")
+        data = self.dm.dataset
+        names = list(data.label_space) if isinstance(data, GivenData) else []
+        self._inferring = self.classifier(self.session, names)
+        return names or self.seen_classes(self.session)
+
+    def infer(self, features: Tensor) -> Tensor:
+        return self.logits(features, self._inferring)
+
+    def seen_classes(self, session: int) -> list[str]:
+        """Return all classes up to and with a session."""
+        return [name for one in self.sessions[: session + 1] for name in one.classnames]
 
     def _readable(self, session: Session) -> int:
         return sum(item.impath not in self.unreadable for item in session.test)
@@ -394,6 +426,9 @@ class SessionTrainer(CLIPTrainer):
 
     def _settings_in(self, cfg: Mapping[str, Any]) -> dict[str, Any]:
         return protocol.training_settings(cfg, self.section)
+
+    def evaluated_classes(self) -> list[str]:
+        return self.seen_classes(self.session)
 
     def evaluated_items(self, split: str) -> Sequence[Any]:
         return [item for session in self.sessions[: self.session + 1] for item in session.test]

@@ -10,7 +10,7 @@ from dassl.engine import TRAINER_REGISTRY
 from torch import Tensor
 from yacs.config import CfgNode
 
-from cocoamix.coa.mixture import mix_text, share_one_pi, weights_of_kind
+from cocoamix.coa.mixture import find_owners, mix_text, share_one_pi, weights_of_kind
 from cocoamix.coa.weights import CoAWeights
 from cocoamix.config.keys import context_words
 from cocoamix.errors import UserError
@@ -34,9 +34,8 @@ class ZeroshotCLIPFSCIL(SessionTrainer, ZeroshotCLIP):
     def title(self) -> str:
         return "CLIP-ZSL"
 
-    def classifier(self, session: int) -> Tensor:
-        names = [name for one in self.sessions[: session + 1] for name in one.classnames]
-        return self.clip.encode_classes(names, self.templates())
+    def classifier(self, session: int, names: Sequence[str] = ()) -> Tensor:
+        return self.clip.encode_classes(list(names) or self.seen_classes(session), self.templates())
 
 
 @register(TRAINER_REGISTRY)
@@ -61,7 +60,7 @@ class CoOpFSCIL(SessionTrainer, CoOp):
     def classnames_of(self, session: int) -> list[str]:
         if self.cfg.FSCIL.TUNED_CLASSES == "session":
             return super().classnames_of(session)
-        return [name for one in self.sessions[: session + 1] for name in one.classnames]
+        return self.seen_classes(session)
 
     @property
     def first_label(self) -> int:
@@ -72,11 +71,11 @@ class CoOpFSCIL(SessionTrainer, CoOp):
         if self.session:
             checkpoints.load_into(self.prompt_learner, self.kept[-1]["prompt_learner"], "the session before")
 
-    def classifier(self, session: int) -> Tensor:
+    def classifier(self, session: int, names: Sequence[str] = ()) -> Tensor:
         settings = self.settings
         learner = PromptLearner(
             self.clip,
-            [name for one in self.sessions[: session + 1] for name in one.classnames],
+            list(names) or self.seen_classes(session),
             n_ctx=settings.N_CTX,
             ctx_init=context_words(settings.CTX_INIT),
             position=settings.CLASS_TOKEN_POSITION,
@@ -136,7 +135,7 @@ class CoCoAMixFSCIL(SessionTrainer, CoCoAMix):
         """Made-up names in session 0, the classes of all earlier sessions after it."""
         if self.session == 0 or self.settings.OUT_CLASSES == "none":
             return super().choose_outclasses()
-        names = [name for one in self.sessions[: self.session] for name in one.classnames]
+        names = self.seen_classes(self.session - 1)
         print(f"Out-classes: the {len(names)} classes of earlier sessions")
         return names
 
@@ -167,12 +166,14 @@ class CoCoAMixFSCIL(SessionTrainer, CoCoAMix):
         """
         key = prompt, session
         if key not in self._blocks:
-            names = self.sessions[session].classnames
-            if prompt == 0:
-                self._blocks[key] = self.clip.encode_classes(names, self.templates())
-            else:
-                self._blocks[key] = self.encode_learners(self._learners_of(prompt - 1, names))
+            self._blocks[key] = self._prompt_features(prompt, self.sessions[session].classnames)
         return self._blocks[key]
+
+    @torch.no_grad()
+    def _prompt_features(self, prompt: int, names: Sequence[str]) -> Tensor:
+        if prompt == 0:
+            return self.clip.encode_classes(names, self.templates())
+        return self.encode_learners(self._learners_of(prompt - 1, names))
 
     def _learners_of(self, session: int, names: Sequence[str]) -> list[PromptLearner]:
         """Return a finished session's prompt before other names."""
@@ -180,19 +181,23 @@ class CoCoAMixFSCIL(SessionTrainer, CoCoAMix):
         checkpoints.load_into(as_one(learners), self.kept[session]["prompt_learner"], f"session {session}")
         return learners
 
-    def classifier(self, session: int) -> Tensor:
-        blocks = range(session + 1)
-        text = torch.stack(
-            [torch.cat([self.block_features(prompt, block) for block in blocks]) for prompt in range(session + 2)]
-        )
-        weights = self.mixture_weights(session)
+    def classifier(self, session: int, names: Sequence[str] = ()) -> Tensor:
+        prompts, blocks = range(session + 2), range(session + 1)
+        if names:
+            text = torch.stack([self._prompt_features(prompt, names) for prompt in prompts])
+        else:
+            text = torch.stack(
+                [torch.cat([self.block_features(prompt, block) for block in blocks]) for prompt in prompts]
+            )
+        weights = self.mixture_weights(session, names)
         centred = bool(self.settings.CENTRE) and not share_one_pi(weights)
         self._any_centred |= centred
         return mix_text(text, weights, centred)
 
-    def mixture_weights(self, session: int) -> Tensor:
-        """Return the (K + 1, C) weights of the prompts up to `session` for each class seen up to it."""
-        owner = session_owners([len(one.classnames) for one in self.sessions[: session + 1]]).to(self.device)
+    def mixture_weights(self, session: int, names: Sequence[str] = ()) -> Tensor:
+        """Return the (K + 1, C) weights of the prompts up to `session` for each class seen up to it, or for `names`."""
+        own = [one.classnames for one in self.sessions[: session + 1]]
+        owner = (find_owners(names, own) if names else session_owners([len(one) for one in own])).to(self.device)
         inside, outside = torch.zeros(2, session + 1, device=self.device)
         if self.settings.ENSEMBLE == "coa":
             pairs = [_weights_of(models) for models in self.kept[: session + 1]]

@@ -37,6 +37,15 @@ DATASET = (
     ),
 )
 
+EVALUATION = (
+    Key(
+        "TEST.SAVE_PREDICTIONS",
+        "Keep the prediction for each image in predictions.csv, beside results.json.",
+        default=False,
+        role=HIDDEN,
+    ),
+)
+
 BACKBONE = (
     Key(
         "MODEL.BACKBONE.SOURCE",
@@ -96,6 +105,7 @@ CACHE = (
 
 SECTIONS = (
     Section("Datasets", "[OWN_IMAGES.md](OWN_IMAGES.md) explains the keys of your own images.", DATASET),
+    Section("Evaluation", "", EVALUATION),
     Section("The frozen CLIP", "", BACKBONE),
     Section("Stored image features", "[SPEED.md](SPEED.md) tells what is stored and what it takes.", CACHE),
 )

@@ -1,0 +1,199 @@
+"""A finished run in its folder: what it was trained by, on which classes, and where its checkpoints are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from yacs.config import CfgNode
+
+from cocoamix.config import keys
+from cocoamix.errors import UserError
+from cocoamix.io import checkpoints
+from cocoamix.registry import plain_name
+
+from .checkpointer import RESUME, checkpoint_path
+from .origin import origin_of
+from .results import RESULTS, Results
+
+NEEDED = f"Give the folder of a finished run, which holds {RESULTS}."
+_SESSIONS = "sessions"
+_LOG = "log.txt"
+_LOADED = re.compile(r'^Loading weights to (\S+) from "(.+)" \(epoch = ', re.M)
+_LOADED_SESSIONS = re.compile(r"^Loaded sessions 0 to \d+ from (.+)$", re.M)
+
+
+@dataclass(frozen=True)
+class RecordedRun:
+    """A finished training, or an evaluation of one.
+
+    Attributes:
+        folder: The folder as it was given.
+        trained: The folder that has the checkpoints; None where nothing is trained.
+        epoch: Of the checkpoint; None for the one that the training ended with.
+        trainer: The trainer's name, without our prefix.
+        config: The configuration, as nested or dotted keys.
+        protocol: What its results depend on.
+        origin: What the checkpoint tells of its training.
+        classnames: The classes that the model was trained on; without training, those that it was evaluated on.
+            Empty where an older version has not recorded them.
+        sessions: How many classes each session had.
+    """
+
+    folder: Path
+    trained: Path | None
+    epoch: int | None
+    trainer: str
+    config: Mapping[str, Any]
+    protocol: Mapping[str, Any]
+    origin: Mapping[str, Any]
+    classnames: list[str]
+    sessions: tuple[int, ...] = ()
+
+
+def find_run(folder: Path, needs_results: bool = False) -> RecordedRun:
+    """Return the run in a folder, or say why there is none that can be used.
+
+    needs_results: whether a training that ended without an evaluation (TEST.NO_TEST) is refused.
+    """
+    if not folder.is_dir():
+        raise UserError(f"There is no folder {folder}. {NEEDED}")
+    results = _read_results(folder)
+    if results is None and needs_results:
+        raise UserError(_why_not(folder))
+    if results is not None and results.sessions is not None:
+        return _find_sessions(folder, results)
+    trained, epoch = _find_checkpoints(folder)
+    if trained is None and results is not None and results.trained_parameters:
+        raise UserError(no_checkpoint(folder))
+    if trained == folder and results is not None and results.epoch:
+        epoch = _evaluated_epoch(folder, results.epoch)
+    origin: Mapping[str, Any] = {}
+    if trained is not None:
+        path = checkpoint_path(model_folders(trained)[0], epoch)
+        origin = origin_of(checkpoints.load(path), path)
+        if not origin:
+            raise UserError(f"{path} does not tell how it was trained, so it is no checkpoint of this project's.")
+    if results is None:
+        return _find_untested(folder, origin)
+    names = origin.get("classnames") or results.classnames or ()
+    trainer, protocol = plain_name(results.trainer), origin.get("protocol") or results.protocol
+    return RecordedRun(folder, trained, epoch, trainer, results.config, protocol, origin, list(names))
+
+
+def _find_untested(folder: Path, origin: Mapping[str, Any]) -> RecordedRun:
+    """Return a training that ended without an evaluation (TEST.NO_TEST), by what its checkpoint tells."""
+    if not origin.get("finished"):
+        raise UserError(_why_not(folder))
+    told = {**(origin.get("settings") or {}), "MODEL.BACKBONE.WEIGHTS": origin.get("weights_file", "")}
+    trainer = plain_name(str(origin["trainer"]))
+    return RecordedRun(folder, folder, None, trainer, told, origin.get("protocol") or {}, origin, origin["classnames"])
+
+
+def no_checkpoint(folder: Path) -> str:
+    """Return what is said of the results of a trained model without one."""
+    lacks = f"{folder} has no checkpoint, and no {_LOG} that names the one it evaluated."
+    return f"{lacks} Give the folder of the training run."
+
+
+def model_folders(folder: Path) -> list[Path]:
+    """Return the folders of a run that have checkpoints in CoOp's layout."""
+    found = (one for one in folder.iterdir() if one.is_dir() and next(one.glob("model*.pth.tar*"), None))
+    return sorted(found)
+
+
+def _read_results(folder: Path) -> Results | None:
+    path = folder / RESULTS
+    if not path.is_file():
+        return None
+    results = Results.read(path)
+    if not results.config:
+        raise UserError(f"{path} does not tell the configuration of its run, so it cannot be opened again.")
+    return results
+
+
+def _why_not(folder: Path) -> str:
+    """Return what is wrong with a folder that has no results."""
+    if (folder / RESUME).is_file() or model_folders(folder):
+        return (
+            f"The run in {folder} is not finished: it has no {RESULTS}. Start its command again, which resumes from "
+            "the last whole epoch."
+        )
+    below = sorted(str(path.parent) for path in folder.rglob(RESULTS))
+    if below:
+        more = f" and {len(below) - 3} more" if len(below) > 3 else ""
+        return f"{folder} is no run itself. Name one or several below it: {', '.join(below[:3])}{more}."
+    return f"There is no run in {folder}. {NEEDED}"
+
+
+def _find_checkpoints(folder: Path) -> tuple[Path | None, int | None]:
+    """Return the folder with the checkpoints of a run and the epoch of the one that was evaluated."""
+    if model_folders(folder):
+        return folder, None
+    found = _LOADED.findall(_read_log(folder))
+    if not found:
+        return None, None
+    file = Path(found[-1][1])
+    if not file.is_file():
+        raise UserError(
+            f"{folder} evaluated {file}, which is not there. Start where that run was started, or give the folder of "
+            "the training run."
+        )
+    number = file.name.rpartition("-")[2]
+    return file.parent.parent, int(number) if number.isdigit() else None
+
+
+def _evaluated_epoch(folder: Path, epoch: int) -> int | None:
+    """Return the epoch of the checkpoint that results are of, where it is not the one that is loaded by default."""
+    first = model_folders(folder)[0]
+    same = checkpoints.epochs_of(checkpoints.load(checkpoint_path(first, None))) == epoch
+    return epoch if not same and (first / checkpoints.epoch_file(epoch)).is_file() else None
+
+
+def _read_log(folder: Path) -> str:
+    log = folder / _LOG
+    return log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
+
+
+def _find_sessions(folder: Path, results: Results) -> RecordedRun:
+    seen = [0, *(session.classes for session in results.sessions or ())]
+    sizes = tuple(now - before for before, now in pairwise(seen))
+    trained: Path | None = folder
+    if not (folder / _SESSIONS).is_dir():
+        told = _LOADED_SESSIONS.findall(_read_log(folder))
+        trained = Path(told[-1]) if told else None
+    if trained is None and results.trained_parameters:
+        raise UserError(
+            f"{folder} has no sessions/, and no {_LOG} that names the run it evaluated. Give that run's folder."
+        )
+    origins: list[Mapping[str, Any]] = []
+    if trained is not None:
+        files = [trained / _SESSIONS / f"session-{number}.pth" for number in range(len(sizes))]
+        origins = [origin_of(checkpoints.load(path), path) for path in files]
+    # A method that is tuned on all classes so far names them all in each session.
+    names = [name for told, size in zip(origins, sizes, strict=False) for name in told["classnames"][-size:]]
+    names = names or list(results.classnames or ())
+    if len(names) != seen[-1]:
+        raise UserError(f"{folder} does not name the {seen[-1]} classes of its sessions. Evaluate it again.")
+    origin = origins[0] if origins else {}
+    trainer, protocol = plain_name(results.trainer), origin.get("protocol") or results.protocol
+    return RecordedRun(folder, trained, None, trainer, results.config, protocol, origin, names, sizes)
+
+
+def configuration(run: RecordedRun, default: CfgNode) -> CfgNode:
+    """Return the configuration of the training, as a configuration that can still be changed.
+
+    The run's own has paths; of an evaluation, the checkpoint's settings say what differed in training.
+    default: Dassl's, which is changed.
+    """
+    cfg = default
+    keys.extend_cfg(cfg)
+    keys.merge_recorded(cfg, run.config, str(run.folder / RESULTS))
+    keys.merge_recorded(cfg, run.origin.get("settings") or {}, f"the checkpoint of {run.trained}")
+    cfg.OUTPUT_DIR, cfg.RESUME = str(run.trained or run.folder), ""  # where a run without a seed has kept its own
+    cfg.MODEL.INIT_WEIGHTS = ""  # what a training started from is not needed any more
+    return cfg
