@@ -18,6 +18,7 @@ extras = {
     "matlab": ["scipy"],  # to split StanfordCars or OxfordFlowers where CoOp's split file is not there
     "plot": ["matplotlib"],
     "tensorboard": ["tensorboard"],
+    "onnx": ["onnx", "onnxscript", "onnxruntime"],
     "torch": ["torch>=2.1", "torchvision>=0.16"],
     "drive": ["gdown"],
     "report": ["matplotlib>=3.8"],
@@ -39,7 +40,8 @@ setup(
     package_data={
         "cocoamix.configs": ["**/*.yaml"],
         "cocoamix.datasets": ["*.json"],
-        "cocoamix": ["assets/*.safetensors", "assets/README.md"],
+        "cocoamix": ["assets/*.safetensors", "assets/README.md", "py.typed"],
+        "cocoamix.predict": ["page.css", "page.js"],
         "cocoamix.report": ["paper.json", "render/page.css", "render/page.js"],
         "cocoamix.bench": ["plans/*.yaml"],
     },

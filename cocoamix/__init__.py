@@ -4,7 +4,9 @@ The library part needs torch and CLIP only. `cocoamix.trainers` and `cocoamix.da
 Dassl side; in a source tree they live in the top-level folders `trainers/` and `datasets/`.
 """
 
+import importlib
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from . import compat
 
@@ -17,3 +19,23 @@ if not (Path(__file__).parent / "trainers").is_dir() and (_root / "trainers" / "
     __path__.append(str(_root))
 
 compat.ensure_dassl()
+
+if TYPE_CHECKING:
+    from .clip.model import load_clip
+    from .predict.classifier import Classifier, load
+    from .predict.estimator import PromptClassifier
+
+__all__ = ["Classifier", "PromptClassifier", "__version__", "load", "load_clip"]
+_PUBLIC = {
+    "Classifier": "predict.classifier",
+    "PromptClassifier": "predict.estimator",
+    "load": "predict.classifier",
+    "load_clip": "clip.model",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is public once it is asked for: torch takes seconds."""
+    if name not in _PUBLIC:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_PUBLIC[name]}"), name)

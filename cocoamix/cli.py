@@ -17,6 +17,8 @@ from .errors import UserError, brief, nearest, run_command
 # By name: the module, and what the command does.
 COMMANDS = {
     "train": ("cocoamix.train_command", "train and evaluate one model, with CoOp's flags"),
+    "predict": ("cocoamix.predict.command", "label images with what a run has trained"),
+    "export": ("cocoamix.predict.export_command", "write what a run has trained to safetensors or ONNX"),
     "bench": ("cocoamix.bench.command", "methods x datasets x seeds from a plan, with tables and figures"),
     "report": ("cocoamix.report.command", "tables and figures from any tree of results"),
     "figures": ("cocoamix.figures.command", "figures from checkpoints"),

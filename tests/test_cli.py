@@ -56,7 +56,11 @@ def test_help_and_mistakes_do_not_wait_for_torch() -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
-    [(["rport"], "Did you mean report?"), (["zzz"], "Known: train, bench, report"), (["bnch", "run"], "mean bench?")],
+    [
+        (["rport"], "Did you mean report?"),
+        (["zzz"], "Known: train, predict"),
+        (["bnch", "run"], "mean bench?"),
+    ],
 )
 def test_a_typo_is_told_in_one_sentence(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(arguments) == 2

@@ -56,7 +56,7 @@ class CSVDataset(OwnDataset):
         missing: dict[str, int] = {}  # path -> line
         seen: dict[str, int] = {}
         for row in rows:
-            path = _locate(folder, row.path)
+            path = locate(folder, row.path)
             if not os.path.isfile(path):
                 missing.setdefault(path, row.line)
             real = os.path.realpath(path)
@@ -108,16 +108,20 @@ class CSVDataset(OwnDataset):
         return found[0]
 
 
-def read_table(table: Path) -> list[Row]:
-    """Read the lines of a CSV file that is separated by commas, semicolons or tabs."""
+def read_table(table: Path, needs_class: bool = True) -> list[Row]:
+    """Read the lines of a CSV file that is separated by commas, semicolons or tabs.
+
+    needs_class: whether a table without a label or a class name is refused.
+    """
     text = read_text(table)
     header = next((line for line in text.splitlines() if line.strip()), "")
     delimiter = max(DELIMITERS, key=lambda one: (len(_columns(_cells(header, one))), header.count(one)))
     columns = _columns(_cells(header, delimiter))
-    if "path" not in columns or not {"label", "name"} & set(columns):
+    if "path" not in columns or (needs_class and not {"label", "name"} & set(columns)):
+        classes = ", and `label` or `classname`, and if there are splits `split`" if needs_class else ""
         raise UserError(
-            f"{table} needs a first line that names the columns: `path`, and `label` or `classname`, and if there are "
-            f"splits `split`, separated by commas, semicolons or tabs. Its first line is {header.strip()[:100]!r}."
+            f"{table} needs a first line that names the columns: `path`{classes}, separated by commas, semicolons or "
+            f"tabs. Its first line is {header.strip()[:100]!r}."
         )
     rows: list[Row] = []
     width = 0  # of the header, once it is read
@@ -206,7 +210,7 @@ def _is_number(label: str) -> bool:
     return label.isdecimal() and len(label) < 20  # of thousands of digits Python makes no number
 
 
-def _locate(folder: Path, path: str) -> str:
+def locate(folder: Path, path: str) -> str:
     """Return where a picture is; a table from Windows has backslashes."""
     here = os.path.join(folder, os.path.expanduser(path))
     if not os.path.isfile(here) and "\\" in path:

@@ -1,0 +1,1 @@
+"""Using what a run has trained: labels for images, other classes, exports."""

@@ -1,0 +1,163 @@
+"""A trained classifier: labels and probabilities for images, also for classes that it was not trained on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from cocoamix.clip.class_names import plain_class
+from cocoamix.errors import UserError
+from cocoamix.io.paths import expand_home
+from cocoamix.run.given import Item
+from cocoamix.run.recorded import RecordedRun, find_run
+
+from .images import AnyImage, as_item, as_many
+from .opening import has_temperature, open_trainer
+
+if TYPE_CHECKING:
+    from cocoamix.trainers.base import CLIPTrainer
+
+_AT_ONCE = 1024  # images whose features are in memory at a time
+
+
+class Scores(NamedTuple):
+    """What a classifier says of one image.
+
+    Attributes:
+        probabilities: (C,) over the classes; None where the image cannot be read.
+        reason: Why it cannot be read.
+    """
+
+    item: Item
+    probabilities: Tensor | None
+    reason: str = ""
+
+
+class Classifier:
+    """A finished run, ready to classify.
+
+    Attributes:
+        classes: The names of the classes, in the order of probabilities.
+        trained_classes: Those of them that the model was trained on.
+        calibrated: Whether probabilities use a temperature that was fitted to held-out images.
+        run: What is known of the run.
+        trainer: Its trainer, for what the methods here do not offer.
+    """
+
+    keeps: object = None  # what has to live as long, such as the folder of the run
+
+    def __init__(self, run: RecordedRun, names: Sequence[str] = (), weights: str = "", store: bool = True) -> None:
+        if not run.classnames:
+            raise UserError(f"The results in {run.folder} do not name their classes. Evaluate the run again.")
+        self.run, self._weights, self._store = run, weights, store
+        self.trainer: CLIPTrainer = open_trainer(run, names, weights, store)
+        with torch.no_grad(), _silence():
+            self.classes: list[str] = self.trainer.begin_inference()
+        known = {plain_class(name) for name in run.classnames}
+        self.trained_classes = [name for name in self.classes if plain_class(name) in known and run.trained]
+        # The temperature was fitted to the classes of training.
+        self.calibrated = has_temperature(run) and self.classes == list(run.classnames)
+
+    def __repr__(self) -> str:
+        return f"Classifier({str(self.run.folder)!r}, {self.run.trainer}, {len(self.classes)} classes)"
+
+    def with_classes(self, names: Sequence[str], keep: bool = True) -> Classifier:
+        """Return the classifier with other classes, which need no training.
+
+        Args:
+            names: The classes.
+            keep: Whether they come beside the present ones, instead of in their place.
+        """
+        wanted = [*(self.classes if keep else ()), *names]
+        refuse_twice(wanted)
+        found = Classifier(self.run, wanted, self._weights, self._store)
+        found.keeps = self.keeps
+        return found
+
+    def predict(self, images: Iterable[AnyImage] | AnyImage) -> list[str]:
+        """Return the most probable class of each image."""
+        return [self.classes[number] for number in self.probabilities(images).argmax(dim=1).tolist()]
+
+    def probabilities(self, images: Iterable[AnyImage] | AnyImage) -> Tensor:
+        """Return the (N, C) probabilities of images.
+
+        Args:
+            images: Paths, PIL images, arrays or tensors; one, or several.
+        """
+        items = [as_item(image, number, self.upright) for number, image in enumerate(as_many(images))]
+        rows = []
+        for scores in self.stream(items):
+            if scores.probabilities is None:
+                raise UserError(f"{scores.item.impath} cannot be read: {scores.reason}.")
+            rows.append(scores.probabilities)
+        return torch.stack(rows) if rows else torch.empty(0, len(self.classes))
+
+    @property
+    def upright(self) -> bool:
+        """Whether images are turned as their EXIF orientation says: as in training."""
+        return "images" in self.run.protocol
+
+    def stream(self, items: Iterable[Item]) -> Iterator[Scores]:
+        """Yield the scores of images in their order. Few of them are in memory at a time."""
+        chunk: list[Item] = []
+        for item in items:
+            chunk.append(item)
+            if len(chunk) == _AT_ONCE:
+                yield from self._scores(chunk)
+                chunk = []
+        if chunk:
+            yield from self._scores(chunk)
+
+    @torch.no_grad()
+    def _scores(self, items: Sequence[Item]) -> list[Scores]:
+        from cocoamix.run.loaders import loader_over
+
+        trainer = self.trainer
+        loader = loader_over(trainer.cfg, trainer.test_loader, items, train=False, seed=trainer.seed)
+        found: dict[int, Tensor] = {}
+        with _silence():  # unreadable images are named by the caller
+            for inputs, _, indices in trainer.images.batches(loader, "predict", trainer.device):
+                logits = trainer.infer(trainer.encode(inputs)).double()
+                if not torch.isfinite(logits).all():
+                    raise UserError("The logits of some images are not finite. Evaluate the run, which says why.")
+                rows = logits.softmax(dim=1).cpu()
+                found.update(zip(indices.tolist(), rows, strict=True))
+        reasons = trainer.unreadable
+        return [Scores(item, found.get(n), reasons.get(item.impath, "")) for n, item in enumerate(items)]
+
+
+def load(run: str | os.PathLike[str], weights: str = "", store: bool = True) -> Classifier:
+    """Return the classifier of a finished run.
+
+    Args:
+        run: The run's output folder.
+        weights: File of the CLIP weights, where it is no longer that of the run.
+        store: Whether image features are read from and kept in the feature store.
+    """
+    return Classifier(find_run(expand_home(run)), weights=weights, store=store)
+
+
+def refuse_twice(names: Sequence[str]) -> None:
+    """Refuse two classes of one name: their prompts would be the same."""
+    seen: set[str] = set()
+    for name in names:
+        plain = plain_class(name)
+        if not plain:
+            raise UserError("A class name is empty.")
+        if plain in seen:
+            raise UserError(f"The class {name!r} is there twice.")
+        seen.add(plain)
+
+
+def _silence() -> Any:
+    import contextlib
+    import io
+
+    return contextlib.redirect_stdout(io.StringIO())
+
+
+__all__ = ["Classifier", "Scores", "load", "refuse_twice"]

@@ -1,0 +1,61 @@
+"""`cocoamix predict`: label images with what a run has trained, from its folder alone.
+
+cocoamix predict RUN photo.jpg                       one image
+cocoamix predict RUN FOLDER --csv labels.csv         all images of a folder
+cocoamix predict RUN FOLDER --add zebra okapi        two more classes, without training
+cocoamix predict RUN FOLDER --html page.html         a page to look at
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from functools import partial
+
+from cocoamix.errors import UserError, run_command
+from cocoamix.parser import Parser
+
+from . import choosing
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what the command takes."""
+    choosing.add_arguments(parser)
+    parser.add_argument("images", nargs="+", help="images, folders of images, or CSV files with a column `path`")
+    parser.add_argument("--top", type=int, default=5, metavar="K", help="most probable classes to show (default: 5)")
+    parser.add_argument("--csv", metavar="FILE", help="write a row for each image")
+    parser.add_argument("--json", metavar="FILE", help="write an object for each image")
+    parser.add_argument("--html", metavar="FILE", help="write a page with thumbnails, filters and mistakes")
+    parser.add_argument(
+        "--unknown", type=float, metavar="RATE", help="mark images that fit no class, at this rate of false alarms"
+    )
+    parser.add_argument(
+        "--held-out", nargs="+", default=[], metavar="PATH", help="images of the classes to set that threshold on"
+    )
+    parser.add_argument("--no-store", action="store_true", help="neither read nor keep image features")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do what the command line asks for."""
+    from .inputs import find_images
+    from .predicting import Outputs, Wanted, predict_all, show
+
+    if args.top < 1:
+        raise UserError(f"--top is {args.top}; it is a number of classes from 1 on.")
+    classifier = choosing.choose(args, not args.no_store)
+    wanted = Wanted(min(args.top, len(classifier.classes)), args.unknown, tuple(args.held_out))
+    images = find_images(args.images, classifier.classes)
+    with Outputs(args.csv, args.json, args.html, classifier, wanted.top) as outputs:
+        summary = predict_all(classifier, images, wanted, outputs)
+    show(classifier, summary, outputs, wanted)
+    return 1 if summary.unreadable else 0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit status."""
+    parser = Parser(prog="cocoamix predict", description=__doc__)
+    add_arguments(parser)
+    return run_command(
+        partial(run, parser.parse_args(argv)),
+        "Stopped. Image features are kept.",
+    )

@@ -1,0 +1,151 @@
+"""Files of a trained classifier that work without this package: safetensors beside a CLIP, or ONNX with it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from cocoamix import __version__
+from cocoamix.errors import UserError
+from cocoamix.io.files import write_atomically
+
+from .classifier import Classifier
+from .linear import Linear, find_linear
+
+_README = """Class vectors for {backbone}, trained by {trainer} (cocoamix {version}).
+
+    import clip, json, torch
+    from safetensors import safe_open
+    file = safe_open("FILE", "pt")
+    model, preprocess = clip.load("{backbone}", "cpu")
+    names = json.loads(file.metadata()["classes"])
+    features = model.encode_image(preprocess(image)[None]).float()
+    logits = torch.nn.functional.normalize(features, dim=-1) @ file.get_tensor("matrix").T * file.get_tensor("scale")
+    print(names[logits.argmax()], logits.softmax(-1).max())
+"""
+_RAW = """
+Where the file has `raw` and `bias`, add features @ raw.T + bias to the logits, with features not normalised.
+"""
+
+
+def check_ending(path: Path) -> None:
+    """Refuse a file whose ending does not say what is to be written."""
+    if path.suffix.lower() not in (".safetensors", ".onnx"):
+        raise UserError(f"--to names {path}. It must end in .safetensors or .onnx, which says what is written.")
+
+
+def export(classifier: Classifier, path: Path) -> None:
+    """Write a classifier to a file, whose ending says what kind: .safetensors or .onnx."""
+    check_ending(path)
+    write = write_onnx if path.suffix.lower() == ".onnx" else write_safetensors
+    write(classifier, path)
+
+
+def describe(classifier: Classifier) -> dict[str, str]:
+    """Return what a file tells of itself: texts alone, as both formats have it."""
+    trainer = classifier.trainer
+    preprocessing = trainer.cfg.INPUT
+    about: dict[str, Any] = {
+        "trainer": classifier.run.trainer,
+        "backbone": trainer.clip.name,
+        "weights_sha256": trainer.clip.weights_hash,
+        "activation": trainer.clip.activation,
+        "cocoamix": __version__,
+    }
+    return {
+        **about,
+        "classes": json.dumps(classifier.classes, ensure_ascii=False),
+        "trained_classes": json.dumps(classifier.trained_classes, ensure_ascii=False),
+        "calibrated": json.dumps(classifier.calibrated),
+        "preprocessing": json.dumps(
+            {
+                "size": list(preprocessing.SIZE),
+                "resize": "shorter side, then centre crop",
+                "interpolation": preprocessing.INTERPOLATION,
+                "mean": list(preprocessing.PIXEL_MEAN),
+                "std": list(preprocessing.PIXEL_STD),
+            }
+        ),
+    }
+
+
+def write_safetensors(classifier: Classifier, path: Path) -> None:
+    """Write the class matrix, and what else reproduces the logits."""
+    from safetensors.torch import save
+
+    trainer = classifier.trainer
+    if not trainer.frozen_images:
+        raise UserError(
+            f"{classifier.run.trainer} tunes the image side, too, which a matrix of classes does not hold. "
+            "Export to .onnx."
+        )
+    found = find_linear(classifier)
+    scale = torch.tensor(trainer.clip.logit_scale)
+    tensors: dict[str, Tensor] = {"matrix": (found.matrix / scale).contiguous(), "scale": scale}
+    if found.raw is not None:
+        tensors["raw"] = found.raw
+    if found.bias is not None:
+        tensors["bias"] = found.bias
+    about = describe(classifier)
+    readme = _README.format(backbone=about["backbone"], trainer=about["trainer"], version=__version__)
+    about["README"] = readme + (_RAW if found.raw is not None else "")
+    content = save(tensors, about)
+    write_atomically(path, lambda file: file.write(content))
+
+
+class Deployed(nn.Module):
+    """A classifier as one module: (B, 3, H, W) pixels from 0 to 1 in, (B, C) probabilities out."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, classifier: Classifier, linear: Linear) -> None:
+        super().__init__()
+        trainer = classifier.trainer
+        self.visual = trainer.clip.each()[0].visual
+        self.prompts = [] if trainer.frozen_images else [one.detach() for one in trainer.vision_prompts()]
+        shape = (1, 3, 1, 1)
+        self.register_buffer("mean", torch.tensor(trainer.cfg.INPUT.PIXEL_MEAN).view(shape))
+        self.register_buffer("std", torch.tensor(trainer.cfg.INPUT.PIXEL_STD).view(shape))
+        self.linear = linear
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        from cocoamix.clip.vision import encode_with_prompts
+
+        images = (pixels - self.mean) / self.std
+        features = encode_with_prompts(self.visual, images, self.prompts) if self.prompts else self.visual(images)
+        return self.linear.logits(features.float()).softmax(dim=-1)
+
+
+def write_onnx(classifier: Classifier, path: Path) -> None:
+    """Write the whole classifier through torch's exporter."""
+    try:
+        import onnx
+        import onnxscript  # noqa: F401  (torch's exporter needs it)
+    except ImportError as error:
+        raise UserError(f"ONNX files need the package {error.name}: pip install onnx onnxscript.") from error
+    trainer = classifier.trainer
+    if trainer.clip.precision != "fp32":
+        raise UserError(f"The classifier runs in {trainer.clip.precision}, and an ONNX file is written in fp32.")
+    module: nn.Module = Deployed(classifier, find_linear(classifier)).eval().cpu()
+    height, width = trainer.cfg.INPUT.SIZE
+    example = torch.rand(2, 3, height, width)
+    with torch.no_grad():
+        program = torch.onnx.export(
+            module,
+            (example,),
+            input_names=["pixels"],
+            output_names=["probabilities"],
+            dynamic_shapes={"pixels": {0: torch.export.Dim("batch", min=1)}},
+            dynamo=True,
+            verbose=False,
+        )
+    assert program is not None, "the exporter returns a program"
+    model = program.model_proto
+    onnx.helper.set_model_props(model, describe(classifier))
+    content = model.SerializeToString()
+    write_atomically(path, lambda file: file.write(content))

@@ -1,0 +1,68 @@
+"""Checkpoints of CoOp's own code base and its relatives, which tell neither their configuration nor their classes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from cocoamix.errors import UserError
+from cocoamix.io import checkpoints
+from cocoamix.run.checkpointer import checkpoint_path
+from cocoamix.run.origin import alike, find_tensor, origin_of
+from cocoamix.run.recorded import RecordedRun, model_folders
+
+from .classifier import Classifier
+
+
+def describe_run(folder: Path, trainer: str, files: Sequence[str], names: Sequence[str]) -> RecordedRun:
+    """Return the run of a folder with CoOp's checkpoints.
+
+    Args:
+        folder: The output folder, which holds `prompt_learner/` or the like.
+        trainer: The trainer that the checkpoints are of.
+        files: Its configurations: of the dataset, and of the trainer.
+        names: The classes that it was trained on, in the order of the labels.
+    """
+    import cocoamix.trainers  # noqa: F401  (before dassl is used)
+
+    # isort: split
+    from dassl.config import get_cfg_default
+    from dassl.engine import TRAINER_REGISTRY
+
+    from cocoamix.config import keys
+    from cocoamix.errors import check_choice
+    from cocoamix.run.protocol import plain
+
+    if not folder.is_dir() or not model_folders(folder):
+        raise UserError(f"There are no checkpoints in {folder}. Give the output folder of a training run.")
+    if not names:
+        raise UserError(
+            "Checkpoints of CoOp's do not name their classes: give --classes FILE, with one on each line, in the order "
+            "of the labels."
+        )
+    check_choice("--trainer", trainer, TRAINER_REGISTRY.registered_names())
+    cfg = get_cfg_default()
+    keys.extend_cfg(cfg)
+    for file in files:
+        keys.merge_file(cfg, file)
+    cfg.TRAINER.NAME = trainer
+    return RecordedRun(folder, folder, None, trainer, plain(cfg), {}, {}, list(names))
+
+
+def open_foreign(
+    folder: Path, trainer: str, files: Sequence[str], names: Sequence[str], weights: str, store: bool
+) -> Classifier:
+    """Return the classifier of such a run, once it is sure that the classes are those of its checkpoint."""
+    found = Classifier(describe_run(folder, trainer, files, names), weights=weights, store=store)
+    for place in model_folders(folder):
+        path = checkpoint_path(place, None)
+        content = checkpoints.load(path)
+        theirs = find_tensor(checkpoints.weights_of(content, path), "token_suffix")
+        model = getattr(found.trainer, "prompt_learner", None)
+        mine = find_tensor(dict(model.named_buffers()), "token_suffix") if model is not None else None
+        if not origin_of(content, path) and theirs is not None and mine is not None and not alike(theirs, mine):
+            raise UserError(
+                f"The {len(names)} names of --classes are not those that {path} was trained on ({len(theirs)} "
+                "classes), or they are in another order."
+            )
+    return found

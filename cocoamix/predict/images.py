@@ -1,0 +1,83 @@
+"""Images in every form that a caller may have them, as items."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from PIL import Image, ImageOps
+
+from cocoamix.errors import UserError
+from cocoamix.features.reading import to_rgb
+from cocoamix.run.given import Item, PixelItem
+
+AnyImage: TypeAlias = "str | os.PathLike[str] | Image.Image | np.ndarray[Any, Any] | torch.Tensor"
+
+
+def as_many(images: Any) -> Iterable[AnyImage]:
+    """Return one image, in whatever form, or several of them as several."""
+    if isinstance(images, (str, os.PathLike, Image.Image)):
+        return [images]
+    if isinstance(images, (np.ndarray, torch.Tensor)) and images.ndim < 4:
+        return [images]
+    many: Iterable[AnyImage] = images
+    return many
+
+
+def as_item(image: AnyImage, number: int, upright: bool = False, label: int = 0, classname: str = "") -> Item:
+    """Return an image as an item.
+
+    Args:
+        image: A path, a PIL image, an array of height x width (x channels), or a tensor of channels x height x width.
+            Whole numbers run to 255 (or 65535 for 16 bits), other numbers from 0 to 1.
+        number: Its place among the caller's images, which names it where it has no path.
+        upright: Whether a file is turned as its EXIF orientation says.
+        label: Its label.
+        classname: The name of its class.
+    """
+    if isinstance(image, (str, os.PathLike)):
+        return Item(os.fspath(image), label, classname, upright=upright)
+    if isinstance(image, Image.Image) and upright:
+        image = ImageOps.exif_transpose(image)
+    pixels = as_rgb(image, number)
+    digest = hashlib.blake2b(pixels.tobytes(), digest_size=16)
+    digest.update(str(pixels.size).encode())
+    return PixelItem(f"image {number}", label, classname, identity=digest.hexdigest(), draw=lambda: pixels)
+
+
+def as_rgb(image: Any, number: int = 0) -> Image.Image:
+    """Return pixels in memory as a PIL image in RGB."""
+    if isinstance(image, Image.Image):
+        return to_rgb(image)
+    if isinstance(image, torch.Tensor):
+        image = image.detach().cpu()
+        image = (image.permute(1, 2, 0) if image.dim() == 3 else image).numpy()
+    if not isinstance(image, np.ndarray):
+        raise UserError(
+            f"Image {number} is of type {type(image).__name__}. Give a path, a PIL image, an array or a tensor."
+        )
+    if image.ndim not in (2, 3) or (image.ndim == 3 and image.shape[2] not in (1, 3, 4)) or 0 in image.shape:
+        raise UserError(
+            f"Image {number} has the shape {tuple(image.shape)}. An array is height x width (x 1, 3 or 4 channels), "
+            "a tensor channels x height x width."
+        )
+    pixels = _to_bytes(image, number)
+    return Image.fromarray(pixels[:, :, 0] if pixels.ndim == 3 and pixels.shape[2] == 1 else pixels).convert("RGB")
+
+
+def _to_bytes(image: np.ndarray[Any, Any], number: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    if image.dtype == np.uint8:
+        return image
+    if image.dtype == np.uint16:
+        return (image // 257).astype(np.uint8)
+    if image.dtype == bool:
+        return image.astype(np.uint8) * 255
+    if not np.issubdtype(image.dtype, np.floating):
+        raise UserError(f"Image {number} is of {image.dtype}. Use uint8, uint16, or floats from 0 to 1.")
+    if not np.isfinite(image).all() or image.min() < 0 or image.max() > 1:
+        raise UserError(f"Image {number} has values outside of 0 to 1. Scale it, or give whole numbers to 255.")
+    return np.rint(image * 255).astype(np.uint8)

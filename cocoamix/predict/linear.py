@@ -1,0 +1,75 @@
+"""The logits of a classifier as matrices, found by asking it: what an export needs to reproduce them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from cocoamix.errors import UserError
+
+from .classifier import Classifier
+
+_LARGEST_ERROR = 1e-3  # of a logit, which is of the order of 10 to 100
+
+
+@dataclass(frozen=True)
+class Linear:
+    """Logits = normalised features @ matrix.T + raw features @ raw.T + bias.
+
+    Attributes:
+        matrix: (C, embedding) for unit vectors.
+        raw: (C, embedding) for features as the tower gives them; None where the method does not use their length.
+        bias: (C,); None where it is zero.
+    """
+
+    matrix: Tensor
+    raw: Tensor | None = None
+    bias: Tensor | None = None
+
+    def logits(self, features: Tensor) -> Tensor:
+        """Return the (B, C) logits of (B, embedding) features as the tower gives them."""
+        found = F.normalize(features, dim=-1) @ self.matrix.t()
+        if self.raw is not None:
+            found = found + features @ self.raw.t()
+        return found if self.bias is None else found + self.bias
+
+
+@torch.no_grad()
+def find_linear(classifier: Classifier) -> Linear:
+    """Return the matrices of a classifier, or refuse one whose logits are not linear in the image features."""
+    trainer = classifier.trainer
+    if len(trainer.clip.each()) > 1:
+        raise UserError(
+            f"{classifier.run.trainer} runs {len(trainer.clip.each())} CLIP models side by side, and an export holds "
+            "one. Train on one backbone to export it."
+        )
+    size = trainer.clip.sizes.embedding
+    one = torch.eye(size, device=trainer.device)
+    bias = trainer.infer(torch.zeros(1, size, device=trainer.device))[0]
+    first = trainer.infer(one)
+    raw = trainer.infer(2 * one) - first if trainer.raw_images else torch.zeros_like(first)
+    matrix = first - raw - bias
+    found = Linear(
+        matrix.t().contiguous().cpu(),
+        raw.t().contiguous().cpu() if bool(raw.any()) else None,
+        bias.cpu() if bool(bias.any()) else None,
+    )
+    _refuse_others(classifier, found)
+    return found
+
+
+def _refuse_others(classifier: Classifier, found: Linear) -> None:
+    """Refuse a classifier that the matrices do not reproduce, such as one whose prompt depends on the image."""
+    trainer = classifier.trainer
+    features = torch.randn(8, trainer.clip.sizes.embedding, generator=torch.Generator().manual_seed(0))
+    given = features if trainer.raw_images else F.normalize(features, dim=-1)
+    wanted = trainer.infer(given.to(trainer.device)).cpu()
+    error = float((found.logits(features) - wanted).abs().max())
+    if not error < _LARGEST_ERROR:
+        raise UserError(
+            f"{classifier.run.trainer} makes its prompts anew for every image, so that no fixed matrix gives its "
+            "logits. It cannot be exported; use `cocoamix predict`."
+        )

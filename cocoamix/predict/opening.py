@@ -1,0 +1,74 @@
+"""Opens the trainer of a finished run without its data: checkpoint, backbone, prompts and preprocessing alone."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from cocoamix.config.settings import flatten
+from cocoamix.errors import UserError
+from cocoamix.run.given import classes_alone, given
+from cocoamix.run.recorded import RecordedRun, configuration
+
+
+def open_trainer(run: RecordedRun, names: Sequence[str] = (), weights: str = "", store: bool = True) -> Any:
+    """Return the trainer of a run, ready to infer.
+
+    Args:
+        run: The run to open.
+        names: The classes to tell apart, if not those of the run.
+        weights: File of the CLIP weights, where it is no longer that of the run.
+        store: Whether image features are read from and kept in the feature store.
+    """
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):  # the log of a run is not what the user asked for
+            return _open(run, names, weights, store)
+    except UserError as error:
+        raise UserError(f"The run in {run.folder} cannot be used. {error}") from error
+
+
+def _open(run: RecordedRun, names: Sequence[str], weights: str, store: bool) -> Any:
+    # Here, because the library imports no trainers by itself.
+    import cocoamix.trainers  # noqa: F401  (before dassl is used)
+
+    # isort: split
+    from dassl.config import get_cfg_default
+    from dassl.engine import build_trainer
+
+    cfg = configuration(run, get_cfg_default())
+    if weights:
+        cfg.MODEL.BACKBONE.WEIGHTS = weights
+    cfg.DATASET.BAD_IMAGES = "skip"  # they are named, and the others predicted
+    cfg.TEST.FINAL_MODEL = "last_step"  # which checkpoint it is, is known
+    cfg.CACHE.MODE = "test" if store else "off"
+    cfg.DATALOADER.NUM_WORKERS = min(cfg.DATALOADER.NUM_WORKERS, os.cpu_count() or 1)
+    cfg.DATALOADER.TRAIN_X.SAMPLER, cfg.DATALOADER.TRAIN_X.BATCH_SIZE = "RandomSampler", 1  # nothing is trained
+    if has_temperature(run):
+        cfg.TRAINER.COCOAMIX.CALIBRATED = True
+    cfg.freeze()
+    if run.sessions:
+        data = classes_alone(run.classnames, run.sessions, names)
+    else:
+        data = classes_alone(names or run.classnames)
+    with given(data):
+        trainer = build_trainer(cfg)
+    if run.trained is not None:
+        trainer.load_model(str(run.trained), epoch=run.epoch)
+        if not run.origin:  # the checkpoint does not tell which classes it was trained on
+            trainer.trained_classes = list(run.classnames)
+    elif run.sessions:
+        trainer.load_model("")
+    return trainer
+
+
+def has_temperature(run: RecordedRun) -> bool:
+    """Say whether a temperature was fitted to held-out images in training."""
+    fitted = run.origin.get("heldout")
+    return isinstance(fitted, dict) and "temperature" in fitted and _mixes(run)
+
+
+def _mixes(run: RecordedRun) -> bool:
+    return flatten(run.config).get("TRAINER.COCOAMIX.ENSEMBLE", "coa") == "coa"

@@ -1,0 +1,92 @@
+"""Predictions as one page to look at, which needs nothing else: no network, no other file."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import IO
+
+from cocoamix.features.reading import read_image
+from cocoamix.run.predictions import Record, as_json
+
+_HERE = Path(__file__).parent
+_SIDE = 160  # of a thumbnail, in pixels
+# The page may run its own script and show its own styles and images; it can load nothing.
+_POLICY = (
+    "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
+    "base-uri 'none'; form-action 'none'"
+)
+_FORM = """<form>
+<label>Predicted<select name="predicted"><option value="">all</option></select></label>
+<label class="labelled">Label<select name="label"><option value="">all</option></select></label>
+<label>Confidence from, %<input name="least" type="number" min="0" max="100" value="0"></label>
+<label>to, %<input name="most" type="number" min="0" max="100" value="100"></label>
+<label>Order<select name="order"><option value="uncertain">most uncertain first</option>
+<option value="certain">most certain first</option><option value="name">by name</option></select></label>
+<label class="labelled">Mistakes only<input name="mistakes" type="checkbox"></label>
+<button type="reset">Reset</button><output id="shown"></output>
+</form>"""
+
+
+class Page:
+    """Writes a page while predictions come in, so that thumbnails do not pile up in memory."""
+
+    def __init__(self, file: IO[str], title: str, lead: Sequence[str], upright: bool) -> None:
+        """Begin the page.
+
+        Args:
+            file: What the page is written to.
+            title: Its heading.
+            lead: Lines below it.
+            upright: Whether images are turned as their EXIF orientation says.
+        """
+        self._file, self._first, self._upright = file, True, upright
+        css = (_HERE / "page.css").read_text(encoding="utf-8")
+        paragraphs = "\n".join(f'<p class="lead">{escape(line)}</p>' for line in lead)
+        file.write(
+            f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+            '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+            f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n<link rel="icon" href="data:,">\n'
+            f"<title>{escape(title)}</title>\n<style>\n{css}</style>\n</head>\n<body>\n<h1>{escape(title)}</h1>\n"
+            f'{paragraphs}\n<section class="labelled"><h2>Confusion matrix</h2>\n'
+            '<div id="matrix" class="scroll" tabindex="0" role="region" aria-label="Confusion matrix"></div>\n'
+            "</section>\n"
+            f'<h2>Images</h2>\n{_FORM}\n<ul id="images"></ul>\n'
+            '<button id="more" type="button" hidden>Show more</button>\n'
+            '<script id="data" type="application/json">{"images": ['
+        )
+
+    def add(self, record: Record) -> None:
+        """Add an image."""
+        content = as_json(record)
+        thumbnail = make_thumbnail(record.image, self._upright)
+        if thumbnail:
+            content["thumbnail"] = thumbnail
+        self._file.write(("" if self._first else ",") + "\n" + _in_script(content))
+        self._first = False
+
+    def end(self) -> None:
+        """End the page."""
+        script = (_HERE / "page.js").read_text(encoding="utf-8")
+        self._file.write(f"\n]}}</script>\n<script>\n{script}</script>\n</body>\n</html>\n")
+
+
+def _in_script(content: object) -> str:
+    """Return JSON that cannot end the script element that holds it."""
+    return json.dumps(content).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def make_thumbnail(path: str, upright: bool) -> str:
+    """Return a small version of an image file as a data URL; nothing where it cannot be made."""
+    try:
+        image = read_image(path, upright)
+        image.thumbnail((_SIDE, _SIDE))
+        buffer = io.BytesIO()
+        image.save(buffer, "JPEG", quality=80)
+    except (OSError, ValueError):
+        return ""
+    return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()

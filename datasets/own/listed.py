@@ -1,0 +1,21 @@
+"""Items that a caller lists, with the few-shot draw of all datasets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from yacs.config import CfgNode
+
+from ..common.base import FewShotDataset, Items
+
+
+class ListedDataset(FewShotDataset):
+    """Training items alone. It is not registered, since no configuration can name them."""
+
+    def __init__(self, cfg: CfgNode, items: Sequence[Any]) -> None:
+        self._listed = list(items)
+        super().__init__(cfg)
+
+    def read_items(self) -> tuple[Items, Items, Items]:
+        return self._listed, [], self._listed

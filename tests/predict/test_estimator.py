@@ -1,0 +1,137 @@
+"""The estimator trains what train.py trains, and keeps to scikit-learn's conventions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import cocoamix
+from cocoamix.errors import UserError
+from cocoamix.io import checkpoints
+from tests.conftest import Runner
+
+SETTINGS = {"MODEL.BACKBONE.WEIGHTS": "random", "TRAINER.COCOAMIX.N_CTX": 2}
+
+
+@pytest.fixture
+def images(data_root: Path) -> tuple[list[str], list[str]]:
+    """Images of three classes with their labels."""
+    folders = sorted((data_root / "eurosat" / "2750").iterdir())[:3]
+    paths = [(str(path), folder.name) for folder in folders for path in sorted(folder.glob("*.png"))]
+    return [path for path, _ in paths], [label for _, label in paths]
+
+
+def make(tiny_config: Path, **parameters: Any) -> cocoamix.PromptClassifier:
+    return cocoamix.PromptClassifier("tiny", config=str(tiny_config), settings=SETTINGS, **parameters)
+
+
+def test_same_seed_same_context_as_train(
+    run: Runner, data_root: Path, tiny_config: Path, images: tuple[list[str], list[str]], tmp_path: Path
+) -> None:
+    """On one's own folder, with the same few images of each class."""
+    folder = tmp_path / "own"
+    for path, label in zip(*images, strict=True):
+        for split in ("train", "test"):
+            target = folder / split / label / Path(path).name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(Path(path).read_bytes() + split.encode())
+    settings = [part for key, value in SETTINGS.items() for part in (key, str(value))]
+    done = run(
+        *("--dataset-config-file", "configs/datasets/folder.yaml", "--root", str(folder)),
+        *("DATASET.NUM_SHOTS", "4", "OPTIM.MAX_EPOCH", "2", *settings),
+        trainer="CoCoAMix",
+    )
+    assert done.status == 0, done.output[-800:]
+    paths = sorted(str(path) for path in (folder / "train").rglob("*.png"))
+    found = make(tiny_config, shots=4, epochs=2, output=tmp_path / "fitted")
+    found.fit(paths, [Path(path).parent.name for path in paths])
+    contexts = [
+        checkpoints.load(one / "prompt_learner" / "model.pth.tar-2")["state_dict"]["ctx"]
+        for one in (done.folder, tmp_path / "fitted")
+    ]
+    assert torch.equal(*contexts)
+
+
+def test_use(tiny_config: Path, images: tuple[list[str], list[str]], tmp_path: Path) -> None:
+    paths, labels = images
+    found = make(tiny_config, shots=4, epochs=2).fit(paths[::2], labels[::2])
+    assert list(found.classes_) == sorted(set(labels))
+    probabilities = found.predict_proba(paths)
+    assert probabilities.shape == (len(paths), 3)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1)
+    predicted = found.predict(paths)
+    assert list(predicted) == [found.classes_[number] for number in probabilities.argmax(axis=1)]
+    assert found.score(paths, labels) == np.mean(predicted == np.array(labels))
+    folder = found.save(tmp_path / "saved")
+    again = cocoamix.PromptClassifier.load(folder)
+    assert np.array_equal(again.predict_proba(paths), probabilities)
+    assert list(again.predict(paths)) == list(predicted)  # the labels, not the names in prompts
+    assert (again.shots, again.epochs) == (4, 2)
+    assert cocoamix.load(folder).with_classes(["zebra"]).probabilities(paths[0]).shape == (1, 4)
+    with pytest.raises(UserError, match="exists already"):
+        found.save(folder)
+
+
+def test_forms_of_an_image(tiny_config: Path, images: tuple[list[str], list[str]]) -> None:
+    paths, labels = images
+    pictures = [Image.open(path).convert("RGB") for path in paths]
+    found = make(tiny_config, epochs=1).fit(pictures, labels)
+    array = np.array(pictures[0])
+    tensor = torch.from_numpy(array).permute(2, 0, 1)
+    forms = [paths[0], Path(paths[0]), pictures[0], array, tensor, tensor / 255, array.astype(np.uint16) * 257]
+    rows = found.predict_proba(forms)
+    np.testing.assert_allclose(rows, np.repeat(rows[:1], len(forms), axis=0), atol=1e-6)
+    for one in forms:
+        assert len(found.classifier_.predict(one)) == 1, type(one)
+    for wrong, words in ((array.astype(int), "is of int64"), (array / 1.0, "outside of 0 to 1"), (3, "of type int")):
+        with pytest.raises(UserError, match=words):
+            found.predict([wrong])
+    with pytest.raises(UserError, match="has the shape"):
+        found.predict([np.zeros((2, 3, 4, 5), dtype=np.uint8)])
+
+
+def test_labels_without_names(tiny_config: Path, images: tuple[list[str], list[str]]) -> None:
+    paths, labels = images
+    numbers = [sorted(set(labels)).index(label) for label in labels]
+    with pytest.raises(UserError, match="prompts need names"):
+        make(tiny_config, epochs=1).fit(paths, numbers)
+    names = {0: "crop", 1: "forest", 2: "plants"}
+    found = make(tiny_config, epochs=1, class_names=names).fit(paths, numbers)
+    assert set(found.predict(paths)) <= {0, 1, 2}
+    assert found.classifier_.classes == ["crop", "forest", "plants"]
+    alone = found.classifier_
+    del found
+    assert alone.with_classes(["zebra"]).classes[-1] == "zebra"  # the run outlives its estimator
+
+
+def test_conventions(tiny_config: Path, images: tuple[list[str], list[str]]) -> None:
+    found = make(tiny_config, shots=2)
+    assert type(found)(**found.get_params()).get_params() == found.get_params()
+    assert found.set_params(shots=3).shots == 3
+    with pytest.raises(ValueError, match="no parameter 'shot'"):
+        found.set_params(shot=3)
+    with pytest.raises(UserError, match="not fitted yet"):
+        found.predict(images[0])
+    with pytest.raises(ValueError, match="3 images, but 2 labels"):
+        found.fit(images[0][:3], images[1][:2])
+    with pytest.raises(UserError, match="A classifier needs two"):
+        found.fit(images[0][:3], ["one"] * 3)
+    with pytest.raises(UserError, match="no configuration for the method 'Nothing'"):
+        cocoamix.PromptClassifier("tiny", "Nothing").fit(*images)
+    sklearn = pytest.importorskip("sklearn.base")
+    assert sklearn.clone(found).get_params() == found.get_params()
+
+
+def test_public_names_are_imported_when_asked_for() -> None:
+    import subprocess
+    import sys
+
+    code = "import sys, cocoamix; assert 'torch' not in sys.modules; cocoamix.load_clip; assert 'torch' in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    with pytest.raises(AttributeError, match="nothing"):
+        cocoamix.nothing  # noqa: B018
