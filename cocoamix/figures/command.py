@@ -1,49 +1,64 @@
-"""`cocoamix figures`: figures that need more of a run than its results, its checkpoint and the features of its images.
+"""`cocoamix figures`: the figures of the paper and of this project, each by one command.
 
-cocoamix figures weights RUN [RUN ...] --output FOLDER
+cocoamix figures list                       the figures, and how long each takes
+cocoamix figures tradeoff                   one of them, on the embedded datasets
+cocoamix figures tradeoff --root DATA       on real data: what is missing is run first
+cocoamix figures tradeoff --runs output     from runs that are finished
 
-`weights` shows accuracy, cross-entropy and calibration error of CoCoA-Mix over the weight pi of the learned prompt.
-Exit status: 0, or 2 when a run cannot be drawn.
+Each writes SVG and PNG (light and dark), the data as CSV, and a sentence of what it shows.
+Exit status: 0, or 2 when a figure cannot be drawn.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 from cocoamix.errors import run_command
+from cocoamix.io.files import check_writable
+from cocoamix.io.paths import expand_home
 from cocoamix.parser import Parser
 
-# By name: the module whose `draw(args)` draws the figure, and what it shows.
-FIGURES = {
-    "weights": (
-        "cocoamix.figures.weights",
-        "Accuracy, cross-entropy and expected calibration error of the mixture over the weight pi of the learned "
-        "prompt, on training images and on test images of the trained classes.",
-    ),
-}
+from .catalogue import MODULES, load
+from .drawn import save
+
+_OUTPUT = "output/figures"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what the command takes: a sub-command for each figure."""
+    """Add a sub-command for each figure."""
     figures = parser.add_subparsers(dest="figure", title="figures", metavar="NAME", required=True)
-    for name, (_, about) in FIGURES.items():
-        one = figures.add_parser(name, help=about, description=about)
-        one.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folder of a training, or of its evaluation")
-        one.add_argument("--output", required=True, type=Path, metavar="FOLDER", help="where the files go")
-        one.add_argument("--root", default="", help="folder that holds the datasets' folders (default: the run's)")
+    figures.add_parser("list", help="the figures, and how long each takes on the embedded datasets")
+    for name in MODULES:
+        module = load(name)
+        one = figures.add_parser(name, help=module.ABOUT, description=f"{module.ABOUT} Takes {module.TIME}.")
+        module.add_arguments(one)
+        one.add_argument("--output", default=_OUTPUT, metavar="FOLDER", help=f"where the files go (default: {_OUTPUT})")
 
 
 def run(args: argparse.Namespace) -> None:
     """Draw what the arguments ask for."""
-    importlib.import_module(FIGURES[args.figure][0]).draw(args)  # here, because it imports torch
+    if args.figure == "list":
+        for name in MODULES:
+            module = load(name)
+            print(f"{name:12} {module.ABOUT} Takes {module.TIME}.")
+        return
+    import cocoamix.drawing.style  # noqa: F401  (says that matplotlib is missing before anything takes its time)
+
+    folder: Path = expand_home(args.output)
+    check_writable(str(folder))
+    files = []
+    for drawn in load(args.figure).make(args):
+        print(drawn.sentence, flush=True)
+        files += save(drawn, folder)
+    print(f"Written to {folder}: {', '.join(files)}")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status."""
     parser = Parser(prog="cocoamix figures", description=__doc__)
     add_arguments(parser)
-    return run_command(partial(run, parser.parse_args(argv)), "Stopped. No figure was written.")
+    stopped = "Stopped. No figure was written; finished runs are kept, and the same command resumes."
+    return run_command(partial(run, parser.parse_args(argv)), stopped, work=True)

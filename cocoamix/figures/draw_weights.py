@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import io
 import textwrap
 from collections.abc import Callable, Sequence
-from functools import partial
-from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Any, Literal
 
 from matplotlib.lines import Line2D
 
 from cocoamix.coa.calibration import Point
-from cocoamix.io.files import write_atomically, write_text
-from cocoamix.report.render.style import DARK, LIGHT, Figure, Palette, apply
+from cocoamix.drawing.style import LIGHT, Figure, Palette, apply
 
-from .weights import Curve, Weights
+from .over_pi import Curve, Weights
 
-_TITLE = "CoCoA-Mix over the weight of the learned prompt"
 _ROWS: tuple[tuple[str, Callable[[Point], float]], ...] = (
     ("accuracy in %", lambda point: point.accuracy),
     ("cross-entropy in nats", lambda point: point.nll),
@@ -28,29 +23,6 @@ _DASHES = (0, (4, 2))
 _HELDOUT_HUE = 2  # the curves have those before it
 # Inches:
 _COLUMN, _MARGIN, _HEIGHT = 2.75, 0.65, 7.6
-
-
-def write_figure(found: Sequence[Weights], folder: Path, stem: str) -> list[str]:
-    """Write the figure of some runs as SVG and PNG, in light and in dark colours; return the names of the files."""
-    files = []
-    for name, palette in ((stem, LIGHT), (f"{stem}-dark", DARK)):
-        files += [f"{name}.svg", f"{name}.png"]
-        write_text(folder / files[-2], _to_svg(found, palette))
-        write_atomically(folder / files[-1], partial(_save_png, found, palette))
-    return files
-
-
-def _to_svg(found: Sequence[Weights], palette: Palette) -> str:
-    target = io.StringIO()
-    with apply(palette):
-        metadata = {"Date": None, "Title": _TITLE}
-        draw(found, palette).savefig(target, format="svg", transparent=True, metadata=metadata)
-    return target.getvalue()
-
-
-def _save_png(found: Sequence[Weights], palette: Palette, file: IO[bytes]) -> None:
-    with apply(palette):
-        draw(found, palette).savefig(file, format="png", dpi=200, transparent=True, metadata={"Title": _TITLE})
 
 
 def draw(found: Sequence[Weights], palette: Palette = LIGHT) -> Figure:

@@ -3,163 +3,56 @@
 from __future__ import annotations
 
 import argparse
-import csv
-import io
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
+from cocoamix.io.paths import expand_home
 
-from cocoamix.coa.calibration import Point, curve_over_pi
-from cocoamix.coa.heldout import fit_weight
-from cocoamix.errors import UserError
-from cocoamix.io.files import check_writable, write_text
-from cocoamix.io.spreadsheets import text_cell
-from cocoamix.registry import plain_name
+from . import sources
+from .drawn import Drawn
+from .sources import Choice, Plans
 
-from .runs import find_run, open_run
+if TYPE_CHECKING:
+    from cocoamix.run.recorded import RecordedRun
 
+ABOUT = (
+    "Accuracy, cross-entropy and calibration error of the mixture over the weight pi of the learned prompt, on "
+    "training images and on test images of the trained classes."
+)
+TIME = "about 40 s on two cores"
 STEM = "weights-over-pi"
-GRID = tuple(number / 50 for number in range(51))
-_VIEWS = 10  # augmentations of each training image: enough to average over, and bounded for long trainings
+_TITLE = "CoCoA-Mix over the weight of the learned prompt"
+_PLANS = Plans(
+    Choice("quick_weights", ("one stage", "two stages", "held-out"), ("warm_cool",), (1,)),
+    Choice("weights", ("pi^in and pi^out", "pi^in and pi^out, two stages"), ("eurosat",), (1,)),
+)
 _PER_FIGURE = 4  # runs, beside each other
 
 
-@dataclass(frozen=True)
-class Curve:
-    """The mixture on one set of images, over GRID.
-
-    one_stage: with the scale that the one-stage form has at each pi, which has no end at 1.
-    lowest, one_stage_lowest: the pi of the lowest cross-entropy.
-    """
-
-    images: str
-    points: list[Point]
-    one_stage: list[Point]
-    lowest: float
-    one_stage_lowest: float
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what chooses the runs."""
+    sources.add_arguments(parser, _PLANS)
 
 
-@dataclass(frozen=True)
-class Weights:
-    """What is drawn of one run."""
+def make(args: argparse.Namespace) -> Iterator[Drawn]:
+    """Compute the curves of the runs; at most four stand in a figure."""
+    runs = _find_runs(args)  # all of them before the first takes its time
+    from .draw_weights import draw
+    from .over_pi import COLUMNS, compute, describe, table
+    from .runs import open_run
 
-    folder: str
-    dataset: str
-    kind: str  # one stage, two stages, held-out
-    shots: int
-    seed: int
-    pi_in: float
-    curves: list[Curve]  # on training images, and on those of the evaluation
-    heldout: list[tuple[float, float]]  # pi and the cross-entropy that a held-out fit saw, if it was one
-    heldout_lowest: tuple[float, float] | None  # the point that it found
-
-
-# ---------------------------------------------------------------------------------------- the command
+    found = [compute(open_run(run, args.root or ""), str(run.folder)) for run in runs]
+    for number, start in enumerate(range(0, len(found), _PER_FIGURE), 1):
+        part = found[start : start + _PER_FIGURE]
+        stem = STEM if number == 1 else f"{STEM}-{number}"
+        sentence = "\n".join(map(describe, part))
+        yield Drawn(stem, _TITLE, sentence, partial(draw, part), COLUMNS, table(part))
 
 
-def draw(args: argparse.Namespace) -> None:
-    """Draw the runs that the arguments name, at most four in a figure, and say what is seen."""
-    runs = [find_run(folder) for folder in args.runs]  # all of them before the first takes its time
-    from .draw_weights import write_figure  # also first: it needs matplotlib
+def _find_runs(args: argparse.Namespace) -> list[RecordedRun]:
+    from .runs import find_run
 
-    check_writable(str(args.output))
-    found = []
-    for run in runs:
-        found.append(compute(open_run(run, args.root), str(run.folder)))
-        print(tell(found[-1]), flush=True)
-    parts = [found[start : start + _PER_FIGURE] for start in range(0, len(found), _PER_FIGURE)]
-    files = [f"{STEM}.csv"]
-    write_text(args.output / files[0], to_csv(found))
-    for number, part in enumerate(parts, 1):
-        files += write_figure(part, args.output, STEM if number == 1 else f"{STEM}-{number}")
-    print(f"Written to {args.output}: {', '.join(files)}")
-
-
-# ---------------------------------------------------------------------------------------- the numbers
-
-
-@torch.no_grad()
-def compute(trainer: Any, folder: str) -> Weights:
-    """Return the curves of a trainer that has its checkpoint loaded."""
-    split = trainer.cfg.TEST.SPLIT
-    batches = [(trainer.encode(inputs), labels) for inputs, labels in trainer.test_batches(split)]
-    features, labels = (torch.cat(side) for side in zip(*batches, strict=True))
-    sides = {"training": trainer.training_features(_VIEWS), split: (features, labels)}
-    general, special = trainer.general_features().t(), trainer.text_features().t()
-    curves = [
-        _curve(images, features @ general, features @ special, labels, trainer.clip.logit_scale)
-        for images, (features, labels) in sides.items()
-    ]
-    fitted = trainer.fitted()
-    heldout = fitted.get("curve", [])
-    kind = "one stage" if trainer.settings.STAGE == "one" else "held-out" if heldout else "two stages"
-    return Weights(
-        folder=folder,
-        dataset=plain_name(trainer.cfg.DATASET.NAME),
-        kind=kind,
-        shots=int(trainer.cfg.DATASET.NUM_SHOTS),
-        seed=int(trainer.seed),
-        pi_in=trainer.learned_pi()[0],
-        curves=curves,
-        heldout=[(float(pi), float(nll)) for pi, nll in heldout],
-        heldout_lowest=(float(fitted["pi_in"]), float(fitted["nll"])) if heldout else None,
-    )
-
-
-def _curve(images: str, general: Tensor, special: Tensor, labels: Tensor, logit_scale: float) -> Curve:
-    general, special, labels = general.double().cpu(), special.double().cpu(), labels.cpu()
-    if not torch.isfinite(general).all() or not torch.isfinite(special).all():
-        raise UserError(f"The similarities of the {images} images are not finite: the model has diverged.")
-    sides = general, special, labels, logit_scale
-    return Curve(
-        images,
-        points=curve_over_pi(*sides, GRID),
-        one_stage=curve_over_pi(*sides, GRID[:-1], one_stage=True),
-        lowest=fit_weight(*sides),
-        one_stage_lowest=fit_weight(*sides, one_stage=True),
-    )
-
-
-# ---------------------------------------------------------------------------------------- words and data
-
-
-def tell(weights: Weights) -> str:
-    """Return what the figure shows of a run, in a sentence."""
-    name = "held-out" if weights.heldout else "learned"
-    lowest = " and ".join(f"{curve.lowest:.2f} on {curve.images} images" for curve in weights.curves)
-    scaled = " and ".join(f"{curve.one_stage_lowest:.2f}" for curve in weights.curves)
-    return (
-        f"{weights.folder} ({weights.dataset}, {weights.kind}, seed {weights.seed}): the {name} pi^in is "
-        f"{weights.pi_in:.2f}; the cross-entropy is lowest at pi {lowest} at CLIP's temperature, and at {scaled} with "
-        "the scale of the one-stage form."
-    )
-
-
-COLUMNS = (
-    *("run", "dataset", "kind", "shots", "seed", "pi_in", "images", "lowest_pi", "one_stage_lowest_pi"),
-    *("pi", "accuracy", "nll", "ece", "one_stage_nll", "one_stage_ece"),
-)
-
-
-def to_csv(found: Sequence[Weights]) -> str:
-    """Return the curves as a table, a line for each pi; what does not exist is empty."""
-    target = io.StringIO()
-    writer = csv.writer(target, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for weights in found:
-        texts = map(text_cell, (weights.folder, weights.dataset, weights.kind))
-        about = (*texts, weights.shots, weights.seed, weights.pi_in)
-        writer.writerows((*about, *row) for row in _rows(weights))
-    return target.getvalue()
-
-
-def _rows(weights: Weights) -> Iterator[tuple[Any, ...]]:
-    for curve in weights.curves:
-        scaled = [(point.nll, point.ece) for point in curve.one_stage] + [("", "")]
-        for point, values in zip(curve.points, scaled, strict=True):
-            yield (curve.images, curve.lowest, curve.one_stage_lowest, *point, *values)
-    for pi, nll in weights.heldout:
-        yield ("held-out", weights.pi_in, "", pi, "", nll, "", "", "")
+    if args.runs:
+        return [find_run(expand_home(folder)) for folder in args.runs]
+    return [find_run(run.folder) for run in sources.find_source(args, _PLANS).runs if run.trains]

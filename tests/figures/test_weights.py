@@ -17,7 +17,8 @@ from torch import Tensor
 from cocoamix.clip import FrozenCLIP, load_clip
 from cocoamix.clip.backbones import BACKBONES
 from cocoamix.figures.command import main
-from cocoamix.figures.weights import COLUMNS, GRID, STEM
+from cocoamix.figures.over_pi import COLUMNS, GRID
+from cocoamix.figures.weights import STEM
 from cocoamix.io import checkpoints
 from tests.clip.test_model import original
 from tests.conftest import CLASSES, Run, Runner
@@ -129,7 +130,7 @@ def test_numbers_by_hand(
     steps = by_hand.watch_steps(monkeypatch, lambda trainer: None)
     done, (clip, _), out = train(run, model, kind), model, tmp_path / "out"
     before = {path: path.read_bytes() for path in done.folder.rglob("*") if path.is_file()}
-    assert main(["weights", str(done.folder), "--output", str(out)]) == 0
+    assert main(["weights", "--runs", str(done.folder), "--output", str(out)]) == 0
     assert {path: path.read_bytes() for path in done.folder.rglob("*") if path.is_file()} == before
     printed, found = capfd.readouterr().out.splitlines(), read(out)
     names, (context,) = CLASSES[:5], [value for name, value in steps[-1].after.items() if name.endswith(".ctx")][:1]
@@ -168,8 +169,8 @@ def test_numbers_by_hand(
     )
     assert f"lowest at pi {plain[0]} on training images and {plain[1]} on test images at CLIP's" in printed[0]
     assert f"and at {scaled[0]} and {scaled[1]} with the scale" in printed[0]
-    assert printed[1] == f"Written to {out}: {', '.join([f'{STEM}.csv', *FIGURES])}"
-    assert sorted(path.name for path in out.iterdir()) == sorted([f"{STEM}.csv", *FIGURES])
+    assert printed[1] == f"Written to {out}: {', '.join([f'{STEM}.csv', f'{STEM}.txt', *FIGURES])}"
+    assert sorted(path.name for path in out.iterdir()) == sorted([f"{STEM}.csv", f"{STEM}.txt", *FIGURES])
     assert f"π^in {pi_in:.2f}" in (out / f"{STEM}.svg").read_text()
 
 
@@ -179,7 +180,7 @@ def test_the_last_views_of_a_long_training(
     steps = by_hand.watch_steps(monkeypatch, lambda trainer: None)
     monkeypatch.setattr("cocoamix.figures.weights._VIEWS", 1)
     done, clip = train(run, model), model[0]
-    assert main(["weights", str(done.folder), "--output", str(tmp_path / "out")]) == 0
+    assert main(["weights", "--runs", str(done.folder), "--output", str(tmp_path / "out")]) == 0
     first, last = (
         cross_entropy(
             clip.logit_scale * by_hand.handmade([clip], [step.features], CLASSES[:5]).numpy(), step.labels.numpy()
@@ -202,8 +203,8 @@ def test_an_evaluation_stands_for_its_training(run: Runner, model: tuple[FrozenC
         done = run(*flags, *settings, name=f"new{epoch}", **MIX)
         assert done.results["subset"] == "new"
         outs.append(tmp_path / f"out{epoch}")
-        assert main(["weights", str(done.folder), "--output", str(outs[-1])]) == 0
-    assert main(["weights", str(trained.folder), "--output", str(tmp_path / "out")]) == 0
+        assert main(["weights", "--runs", str(done.folder), "--output", str(outs[-1])]) == 0
+    assert main(["weights", "--runs", str(trained.folder), "--output", str(tmp_path / "out")]) == 0
 
     def numbers(folder: Path) -> list[list[str]]:
         return [list(row.values())[1:] for rows in read(folder).values() for row in rows]
@@ -223,7 +224,7 @@ def test_meets_the_results_of_the_run(run: Runner, model: tuple[FrozenCLIP, str]
         checkpoints.save(file, content)
         settings = [*BASE, "MODEL.BACKBONE.WEIGHTS", model[1], *keys(N_CTX=2, **KINDS[kind])]
         done = run("--eval-only", "--model-dir", str(trained.folder), *settings, name=f"{kind} again", **MIX)
-        assert main(["weights", str(done.folder), "--output", str(tmp_path / kind)]) == 0
+        assert main(["weights", "--runs", str(done.folder), "--output", str(tmp_path / kind)]) == 0
         (row,) = (row for row in read(tmp_path / kind)["test"] if row["pi"] == "0.3")
         metrics, prefix = done.results["metrics"], "one_stage_" if kind == "one stage" else ""
         assert float(row["pi_in"]) == pytest.approx(0.3, abs=1e-6)
@@ -238,7 +239,7 @@ def test_without_a_store_and_many_runs(run: Runner, model: tuple[FrozenCLIP, str
     fresh = train(run, model, "one stage", "CACHE.MODE", "off", name="fresh")
     out = tmp_path / "out"
     runs = [str(stored.folder), str(fresh.folder), *[str(stored.folder)] * 3]
-    assert main(["weights", *runs, "--output", str(out)]) == 0
+    assert main(["weights", "--runs", *runs, "--output", str(out)]) == 0
     rows = read(out)
     for images in ("training", "test"):
         one, other = (
@@ -257,7 +258,7 @@ def test_without_a_store_and_many_runs(run: Runner, model: tuple[FrozenCLIP, str
 def refused(capfd: pytest.CaptureFixture[str], *arguments: str) -> str:
     """Return the sentence that the command ends with."""
     capfd.readouterr()
-    assert main(["weights", *arguments]) == 2
+    assert main(["weights", "--runs", *arguments]) == 2
     captured = capfd.readouterr()
     assert captured.out == ""
     assert captured.err.startswith("error: ")
@@ -319,7 +320,7 @@ def test_runs_that_cannot_be_drawn(
     data_root.rename(moved)
     message = refused(capfd, folder, *out)
     assert f"The run in {folder} cannot be drawn. The data folder {data_root} does not exist. --root is" in message
-    assert main(["weights", folder, *out, "--root", str(moved)]) == 0
+    assert main(["weights", "--runs", folder, *out, "--root", str(moved)]) == 0
 
     split = moved / "eurosat" / "split_zhou_EuroSAT.json"
     content = json.loads(split.read_text())

@@ -111,12 +111,12 @@ def test_shorter_runs_have_no_mean(tmp_path: Path) -> None:
 
 
 def test_plot(tmp_path: Path) -> None:
-    plots = pytest.importorskip("cocoamix.report.render.plots")
+    charts = pytest.importorskip("cocoamix.drawing.charts")
     for seed in (1, 2):
         write_run(tmp_path, "A", seed)
     (section,) = build([tmp_path], Options(paper=True)).sections
     (chart,) = section.charts
-    figure = plots.draw(chart)
+    figure = charts.draw(chart)
     labels = [text.get_text() for text in figure.legends[0].get_texts()]
     assert labels[0] == "A"
     assert sorted(labels[1:]) == [

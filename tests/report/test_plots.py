@@ -9,8 +9,9 @@ from xml.etree import ElementTree
 
 import pytest
 
+from cocoamix.drawing.charts import variables
 from cocoamix.report.build import build
-from cocoamix.report.render.plots import variables, write
+from cocoamix.report.render.plots import write
 from tests.report.trees import write_pair, write_results
 
 

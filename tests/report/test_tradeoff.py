@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from cocoamix.drawing.chart import Chart, Series
+from cocoamix.drawing.charts import draw
+from cocoamix.drawing.equal_h import Window, equal_h, levels, window
+from cocoamix.drawing.style import DARK, LIGHT
 from cocoamix.report.build import Options, build
 from cocoamix.report.model.stats import harmonic
-from cocoamix.report.model.tables import Chart, Series
-from cocoamix.report.model.tradeoff import Window, equal_h, levels, window
 from cocoamix.report.paper import figures
-from cocoamix.report.render.plots import draw
-from cocoamix.report.render.style import DARK, LIGHT
 from tests.report.trees import write_pair, write_results
 
 

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from cocoamix.config import roles
+from cocoamix.drawing.chart import Chart, Series
 
 from .rows import Row, show
-from .tables import METRICS, Chart, Column, Line, Series, Table, average, measure
+from .tables import METRICS, Column, Line, Table, average, measure
 
 
 def find_sweeps(rows: Sequence[Row], datasets: Sequence[str], key: str, notes: list[str]) -> list[tuple[Table, Chart]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from cocoamix.drawing.chart import Chart, Series
 from cocoamix.report.names import is_zero_shot
 
 from .rows import Row
@@ -74,34 +75,6 @@ class Table:
             for line, value in zip(own, shown, strict=True):
                 line.values[place] = replace(line.values[place], best=value == best)
         return self
-
-
-@dataclass(frozen=True)
-class Series:
-    """Points of one method in a figure."""
-
-    label: str
-    x: tuple[float, ...]
-    y: tuple[float, ...]
-    spread: tuple[float, ...] = ()  # deviation of each point
-    dots: tuple[tuple[float, ...], ...] = ()  # seeds of each point
-    paper: bool = False
-    x_spread: tuple[float, ...] = ()  # deviation of each point in x, where x is measured, too
-
-
-@dataclass(frozen=True)
-class Chart:
-    """The data of a figure, and the words for those who do not see it."""
-
-    key: str
-    kind: str  # bars, dots, curves, tradeoff
-    title: str
-    alt: str
-    series: tuple[Series, ...]
-    ticks: tuple[str, ...] = ()  # names of the x positions (bars, curves) or y positions (dots)
-    x_label: str = ""
-    y_label: str = "accuracy (%)"
-    arrows: tuple[tuple[int, int], ...] = ()  # from and to, as places in `series`
 
 
 @dataclass

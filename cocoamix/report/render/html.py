@@ -6,10 +6,11 @@ import re
 from html import escape
 from pathlib import Path
 
+from cocoamix.drawing.chart import Chart
+from cocoamix.drawing.charts import to_inline_svg, variables
 from cocoamix.report.build import Report
-from cocoamix.report.model.tables import Chart, Column, Line, Section, Table, Value
+from cocoamix.report.model.tables import Column, Line, Section, Table, Value
 
-from . import plots
 from .cells import LEGEND, MISSING, number, spread
 
 _HERE = Path(__file__).parent
@@ -65,7 +66,7 @@ def render(report: Report) -> str:
 def _styles() -> str:
     css = (_HERE / "page.css").read_text(encoding="utf-8")
     for mark, place in (("/* colours */", 0), ("/* dark colours */", 1)):
-        values = " ".join(f"--{name}: {pair[place]};" for name, pair in plots.variables().items())
+        values = " ".join(f"--{name}: {pair[place]};" for name, pair in variables().items())
         css = css.replace(mark, values)
     return css
 
@@ -96,7 +97,7 @@ def _section(section: Section) -> str:
 
 
 def _figure(chart: Chart) -> str:
-    svg = plots.to_inline_svg(chart).replace("<svg", f'<svg role="img" aria-label="{escape(chart.alt)}"', 1)
+    svg = to_inline_svg(chart).replace("<svg", f'<svg role="img" aria-label="{escape(chart.alt)}"', 1)
     name = escape(f"Figure: {chart.title}")
     return f'<figure><div class="plot" tabindex="0" role="region" aria-label="{name}">{svg}</div></figure>'
 

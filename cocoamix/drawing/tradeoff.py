@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cocoamix.report.model.tables import Chart, Series
-from cocoamix.report.model.tradeoff import equal_h, levels, window
-
+from .chart import Chart, Series
+from .equal_h import equal_h, levels, window
 from .placement import Box, Place, Point, Scene, Segment, place_names
 from .style import Figure, Palette, add_legend, make_figure, wrap
 

@@ -1,0 +1,33 @@
+"""The data of a figure, before it is drawn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Series:
+    """Points of one method in a figure."""
+
+    label: str
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    spread: tuple[float, ...] = ()  # deviation of each point
+    dots: tuple[tuple[float, ...], ...] = ()  # seeds of each point
+    paper: bool = False
+    x_spread: tuple[float, ...] = ()  # deviation of each point in x, where x is measured, too
+
+
+@dataclass(frozen=True)
+class Chart:
+    """The data of a figure, and the words for those who do not see it."""
+
+    key: str
+    kind: str  # bars, dots, curves, tradeoff
+    title: str
+    alt: str
+    series: tuple[Series, ...]
+    ticks: tuple[str, ...] = ()  # names of the x positions (bars, curves) or y positions (dots)
+    x_label: str = ""
+    y_label: str = "accuracy (%)"
+    arrows: tuple[tuple[int, int], ...] = ()  # from and to, as places in `series`

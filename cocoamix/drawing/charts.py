@@ -1,0 +1,127 @@
+"""Charts drawn by their kind. On a page their colours follow the reader's light or dark mode."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import partial
+
+from . import files
+from .chart import Chart
+from .style import DARK, LIGHT, Figure, Palette, add_legend, apply, make_figure, wrap
+from .tradeoff import draw_tradeoff
+
+
+def draw(chart: Chart, palette: Palette = LIGHT) -> Figure:
+    """Return the figure of a chart."""
+    draws: dict[str, Callable[[Chart, Palette], Figure]] = {
+        "bars": _bars,
+        "dots": _dots,
+        "curves": _curves,
+        "tradeoff": draw_tradeoff,
+    }
+    with apply(palette):
+        return draws[chart.kind](chart, palette)
+
+
+def to_inline_svg(chart: Chart) -> str:
+    """Return a chart as an SVG element for a page: colours are variables of the page, identifiers are unique."""
+    svg = files.to_svg(partial(draw, chart), chart.title)
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r"<!--.*?-->\n?", "", svg, flags=re.DOTALL)
+    prefix = chart.key + "-"
+    svg = re.sub(r'\bid="', f'id="{prefix}', svg)
+    svg = re.sub(r'href="#', f'href="#{prefix}', svg)
+    svg = svg.replace("url(#", f"url(#{prefix}")
+    svg = re.sub(r' (?:width|height)="[\d.]+pt"', "", svg, count=2)
+    for name, (light, _) in variables().items():
+        svg = svg.replace(light, f"var(--{name})")
+    return svg.strip()
+
+
+def variables() -> dict[str, tuple[str, str]]:
+    """Return the names of the page's colours with their light and dark values."""
+    named = {name: (getattr(LIGHT, name), getattr(DARK, name)) for name in ("ink", "muted", "grid")}
+    return named | {f"c{number}": pair for number, pair in enumerate(zip(LIGHT.hues, DARK.hues, strict=True))}
+
+
+# ---------------------------------------------------------------------------------------- kinds
+
+
+def _bars(chart: Chart, palette: Palette) -> Figure:
+    """Methods below each other, three bars each. Bars start at zero: their length is the accuracy."""
+    methods = len(chart.ticks)
+    figure, axes = make_figure(1.2 + 0.66 * methods, chart.title)
+    thick = 0.26
+    for place, series in enumerate(chart.series):
+        colour = palette.hue(place)
+        heights = [x + (place - 1) * thick for x in series.x]
+        axes.barh(heights, series.y, height=thick * 0.86, color=colour, label=series.label)
+        for at, value, dots in zip(heights, series.y, series.dots, strict=True):
+            axes.plot(dots, [at] * len(dots), ".", color=palette.ink, markersize=3.5, zorder=3)
+            end = max([value, *dots])
+            axes.text(end + 1.5, at, f"{value:.1f}", va="center", fontsize=8.5, color=palette.ink)
+    axes.set_yticks(range(methods), [wrap(tick) for tick in chart.ticks])
+    axes.tick_params(axis="y", labelcolor=palette.ink)
+    axes.set_ylim(methods - 0.45, -0.55)
+    axes.set_xlim(0, 114)
+    axes.set_xticks(range(0, 101, 20))
+    axes.grid(visible=False, axis="y")
+    axes.set_xlabel(chart.y_label)
+    add_legend(figure, axes, len(chart.series), 4)
+    return figure
+
+
+def _dots(chart: Chart, palette: Palette) -> Figure:
+    """Datasets below each other; a small dot for each seed, a large mark for the mean."""
+    methods, datasets = len(chart.series), len(chart.ticks)
+    figure, axes = make_figure(1.3 + datasets * (0.16 + 0.1 * methods) + 0.2 * ((methods + 1) // 2), chart.title)
+    step = 0.84 / max(1, methods)
+    for place, series in enumerate(chart.series):
+        colour, marker = palette.look(place)
+        heights = [y + (place - (methods - 1) / 2) * step for y in series.y]
+        for at, dots in zip(heights, series.dots, strict=True):
+            axes.plot(dots, [at] * len(dots), "-", color=colour, linewidth=1, alpha=0.6)
+            axes.plot(dots, [at] * len(dots), ".", color=colour, markersize=5)
+        axes.plot(series.x, heights, marker, color=colour, markersize=6.5, label=series.label)
+    for edge in range(1, datasets):
+        axes.axhline(edge - 0.5, color=palette.grid, linewidth=0.8)
+    axes.set_yticks(range(datasets), chart.ticks)
+    axes.tick_params(axis="y", labelcolor=palette.ink)
+    axes.set_ylim(datasets - 0.5, -0.5)
+    axes.grid(visible=False, axis="y")
+    axes.set_xlabel(chart.x_label)
+    add_legend(figure, axes, methods, max(len(series.label) for series in chart.series))
+    return figure
+
+
+def _curves(chart: Chart, palette: Palette) -> Figure:
+    """Lines over sessions, shots or a setting; the band is the deviation, dots are seeds, dashed is the paper."""
+    owns = [series.label for series in chart.series if not series.paper]
+    figure, axes = make_figure(3.2 + 0.2 * ((len(chart.series) + 1) // 2), chart.title)
+    for place, series in enumerate(chart.series):
+        # The paper's line of a method has the colour of ours.
+        same = series.label.removesuffix(" (paper)")
+        colour, marker = palette.look(owns.index(same) if series.paper and same in owns else place)
+        low = [y - s for y, s in zip(series.y, series.spread, strict=True)]
+        high = [y + s for y, s in zip(series.y, series.spread, strict=True)]
+        if any(series.spread):
+            axes.fill_between(series.x, low, high, color=colour, alpha=0.16, linewidth=0)
+        for x, dots in zip(series.x, series.dots, strict=True):
+            axes.plot([x] * len(dots), dots, ".", color=colour, markersize=3.5, alpha=0.8)
+        dashes, width = ("--", 1.2) if series.paper else ("-", 1.8)
+        axes.plot(series.x, series.y, dashes, marker=marker, color=colour, label=series.label, linewidth=width)
+    if chart.ticks:
+        axes.set_xticks(range(len(chart.ticks)), [_shots(tick) for tick in chart.ticks])
+    else:
+        axes.set_xticks(sorted({x for series in chart.series for x in series.x}))
+        axes.xaxis.set_major_formatter("{x:g}")
+    axes.set_xlabel(chart.x_label)
+    axes.set_ylabel(chart.y_label)
+    add_legend(figure, axes, len(chart.series), max(len(series.label) for series in chart.series))
+    return figure
+
+
+def _shots(tick: str) -> str:
+    return re.sub(r" shots?$", "", tick)

@@ -1,0 +1,40 @@
+"""The figures by name. A module of one imports neither torch nor matplotlib before it is asked to draw."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+from collections.abc import Iterable
+from typing import Protocol
+
+from .drawn import Drawn
+
+# By name: the module, in the order of the paper.
+MODULES = {
+    "gradient": "gradient",
+    "weights": "weights",
+}
+
+
+class FigureModule(Protocol):
+    """What the module of a figure has.
+
+    Attributes:
+        ABOUT: What the figure shows, in a sentence.
+        TIME: How long it takes on the embedded datasets, for the help.
+    """
+
+    ABOUT: str
+    TIME: str
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add what the figure takes beside `--output`."""
+
+    def make(self, args: argparse.Namespace) -> Iterable[Drawn]:
+        """Return the figures, computed and ready to be drawn."""
+
+
+def load(name: str) -> FigureModule:
+    """Return the module of a figure."""
+    module: FigureModule = importlib.import_module(f".{MODULES[name]}", __package__)
+    return module

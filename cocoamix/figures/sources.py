@@ -1,0 +1,146 @@
+"""The runs that a figure is drawn from: finished ones that the user names, or those of a plan, run first if need be."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cocoamix.errors import UserError
+from cocoamix.io.paths import expand_home
+
+if TYPE_CHECKING:
+    from cocoamix.bench.benchmark import Judged
+    from cocoamix.bench.plan import Plan
+    from cocoamix.bench.runs import Run
+    from cocoamix.report.build import Report
+
+# Seconds of a run with the embedded model on one core, for the estimate before the first has ended.
+_TRAINING, _EVALUATION = 8.0, 2.0
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Runs of a plan.
+
+    Attributes:
+        plan: Its name.
+        methods: These of its methods alone; all if empty.
+        datasets: These of its datasets, unless the user chooses others.
+        seeds: These of its seeds, unless the user chooses others.
+    """
+
+    plan: str
+    methods: tuple[str, ...] = ()
+    datasets: tuple[str, ...] = ()
+    seeds: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Plans:
+    """The runs of a figure: on the drawn datasets, which need no data, and on the paper's, below `--root`."""
+
+    embedded: Choice
+    real: Choice
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the runs of a figure are.
+
+    Attributes:
+        folders: Their folders, or folders above them.
+        names: What the report calls methods: pairs of a pattern and a name.
+        runs: The runs of a plan, as it names them; none where the user gave folders.
+    """
+
+    folders: tuple[Path, ...]
+    names: tuple[tuple[str, str], ...] = ()
+    runs: tuple[Run, ...] = ()
+
+
+def add_arguments(parser: argparse.ArgumentParser, plans: Plans) -> None:
+    """Add the arguments that choose the runs."""
+    parser.add_argument("--runs", nargs="+", metavar="DIR", help="finished runs: their folders, or folders above them")
+    parser.add_argument("--root", help=f"folder of the real datasets: the plan {plans.real.plan} runs on them first")
+    parser.add_argument("--datasets", nargs="+", default=[], metavar="NAME", help="these datasets of the plan alone")
+    parser.add_argument("--seeds", nargs="+", default=[], type=int, metavar="SEED", help="these seeds of it alone")
+    parser.add_argument("--run-output", metavar="FOLDER", help="where its runs go (default: the plan's)")
+    pair = ("KEY", "VALUE")
+    parser.add_argument("--set", nargs=2, action="append", default=[], metavar=pair, help="change all its runs")
+    parser.add_argument("-j", "--jobs", type=int, metavar="N", help="runs at a time (default: one per GPU, or core)")
+
+
+def find_source(args: argparse.Namespace, plans: Plans) -> Source:
+    """Return the runs that the arguments choose; those of a plan are made first, as far as they are missing.
+
+    Args:
+        args: What `add_arguments` added.
+        plans: The runs of the figure.
+    """
+    if args.runs:
+        for flag in ("root", "datasets", "seeds", "set", "run_output", "jobs"):
+            if getattr(args, flag):
+                raise UserError(f"--{flag.replace('_', '-')} is for runs that are still to be made, not for --runs.")
+        return Source(tuple(expand_home(folder) for folder in args.runs))
+    from cocoamix.bench.command import read_plan
+    from cocoamix.bench.tables import report_names
+
+    choice = plans.real if args.root else plans.embedded
+    plan = read_plan(
+        argparse.Namespace(
+            plan=choice.plan,
+            root=args.root,
+            output=args.run_output,
+            methods=list(choice.methods),
+            datasets=args.datasets or list(choice.datasets),
+            seeds=args.seeds or list(choice.seeds),
+            set=args.set,
+        )
+    )
+    runs = _do(plan, args)
+    return Source(tuple(run.folder for run in runs), report_names(plan), tuple(runs))
+
+
+def _do(plan: Plan, args: argparse.Namespace) -> list[Run]:
+    """Do what is due of a plan and return its runs."""
+    from cocoamix.bench.benchmark import How, check, list_missing, run_plan
+
+    how = How(jobs=args.jobs)
+    judged = check(plan, how)
+    if judged.due:
+        print(f"{len(judged.due)} runs come first, {_estimate(judged, args)}.", flush=True)
+    summary = run_plan(plan, how, judged)
+    if summary.failures:
+        list_missing(summary)
+        raise UserError(
+            f"{len(summary.failures)} of the {len(summary.runs)} runs of the plan {plan.name} are missing, as listed "
+            "above. Once the cause is gone, the same command resumes."
+        )
+    return summary.runs
+
+
+def _estimate(judged: Judged, args: argparse.Namespace) -> str:
+    """Return in words how long the runs will take."""
+    from cocoamix.bench.engines.local import find_slots
+    from cocoamix.bench.stamp import read_stamp, seconds_of
+    from cocoamix.bench.view import Pace, duration
+
+    pace = Pace()
+    for run in judged.finished:
+        seconds = seconds_of(read_stamp(run.folder))
+        if seconds is not None:
+            pace.record(run, seconds)
+    at_once = find_slots(args.jobs).jobs
+    left = pace.remaining(judged.due, (), at_once)
+    if left is None and not args.root:
+        left = sum(_TRAINING if run.trains else _EVALUATION for run in judged.due) / at_once
+    return f"about {duration(left)}" if left is not None else "with the time left shown once the first has ended"
+
+
+def build_report(source: Source, paper: bool = False) -> Report:
+    """Return the report on the runs of a figure."""
+    from cocoamix.report.build import Options, build
+
+    return build(source.folders, Options(names=source.names, paper=paper))
