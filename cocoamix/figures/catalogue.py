@@ -13,6 +13,7 @@ from .drawn import Drawn
 MODULES = {
     "gradient": "gradient",
     "weights": "weights",
+    "scorecam": "scorecam",
 }
 
 
