@@ -137,12 +137,11 @@ def score_cam(
     score: Callable[[Tensor], Tensor], activations: Tensor, image: Tensor, target: int
 ) -> np.ndarray[Any, Any]:
     """Hide the image by one channel at a time; weigh the channels by the softmax of what is left of the score."""
-    scores = []
+    hidden = []
     for channel in activations:
         mask = F.interpolate(channel[None, None], image.shape[-2:], mode="bilinear", align_corners=True)
-        mask = (mask - mask.min()) / (mask.max() - mask.min() + 1e-8)
-        scores.append(score(image * mask)[0, target])
-    weights = torch.stack(scores).double().softmax(dim=0)
+        hidden.append(image[0] * (mask[0] - mask.min()) / (mask.max() - mask.min() + 1e-8))
+    weights = score(torch.stack(hidden))[:, target].double().softmax(dim=0)
     found = torch.einsum("k,khw->hw", weights, activations.double()).clamp(min=0)
     found = found - found.min()
     return (found / (found.max() + 1e-7)).numpy()
