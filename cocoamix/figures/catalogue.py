@@ -12,6 +12,9 @@ from .drawn import Drawn
 # By name: the module, in the order of the paper.
 MODULES = {
     "gradient": "gradient",
+    "tradeoff": "tradeoff",
+    "parameters": "parameters",
+    "sessions": "sessions",
     "weights": "weights",
 }
 

@@ -13,10 +13,11 @@ from cocoamix.drawing.style import LIGHT, Figure, Palette, apply
 
 from .over_pi import Curve, Weights
 
-_ROWS: tuple[tuple[str, Callable[[Point], float]], ...] = (
-    ("accuracy in %", lambda point: point.accuracy),
-    ("cross-entropy in nats", lambda point: point.nll),
-    ("calibration error in %", lambda point: point.ece),
+# Name, value, and the sign that makes the best value the highest.
+_ROWS: tuple[tuple[str, Callable[[Point], float], int], ...] = (
+    ("accuracy in %", lambda point: point.accuracy, 1),
+    ("cross-entropy in nats", lambda point: point.nll, -1),
+    ("calibration error in %", lambda point: point.ece, -1),
 )
 _CROSS_ENTROPY = 1  # its row
 _DASHES = (0, (4, 2))
@@ -33,8 +34,11 @@ def draw(found: Sequence[Weights], palette: Palette = LIGHT) -> Figure:
         share: Literal["row", "none"] = "row" if len({weights.dataset for weights in found}) == 1 else "none"
         grid = figure.subplots(len(_ROWS), len(found), squeeze=False, sharex=True, sharey=share)
         for column, weights in enumerate(found):
-            for row, (label, value) in enumerate(_ROWS):
+            for row, (label, value, sign) in enumerate(_ROWS):
                 _draw_panel(grid[row][column], weights, value, palette)
+                _draw_heldout(grid[row][column], weights, found, palette)
+                if row != _CROSS_ENTROPY:  # whose lowest point is found more exactly
+                    _mark_best(grid[row][column], weights, value, sign, palette)
                 if not column:
                     grid[row][column].set_ylabel(label)
             _draw_losses(grid[_CROSS_ENTROPY][column], weights, palette)
@@ -52,6 +56,19 @@ def _draw_panel(axes: Any, weights: Weights, value: Callable[[Point], float], pa
     axes.axvline(weights.pi_in, color=palette.ink, linewidth=1.1, zorder=1.5)
     axes.set_xlim(-0.03, 1.03)
     axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "0.25", "0.5", "0.75", "1"])
+
+
+def _draw_heldout(axes: Any, weights: Weights, found: Sequence[Weights], palette: Palette) -> None:
+    """Mark the held-out weight of another run on the same images."""
+    for other in found:
+        if other.heldout and other is not weights and other.images == weights.images:
+            axes.axvline(other.pi_in, color=palette.hue(_HELDOUT_HUE), linestyle=":", linewidth=1.4, zorder=1.4)
+
+
+def _mark_best(axes: Any, weights: Weights, value: Callable[[Point], float], sign: int, palette: Palette) -> None:
+    for place, curve in enumerate(weights.curves):
+        best = max(curve.points, key=lambda point: sign * value(point))
+        _mark(axes, best.pi, value(best), palette.hue(place))
 
 
 def _draw_losses(axes: Any, weights: Weights, palette: Palette) -> None:
@@ -109,6 +126,9 @@ def _add_legend(figure: Figure, found: Sequence[Weights], palette: Palette) -> N
         handles.append(Line2D([], [], color=palette.hue(_HELDOUT_HUE), label="training images, held out"))
     dashed = Line2D([], [], color=palette.muted, linestyle=_DASHES, linewidth=1.3, label="with the one-stage scale")
     handles.append(dashed)
-    handles.append(Line2D([], [], color=palette.muted, marker="o", linestyle="", label="lowest cross-entropy"))
+    handles.append(Line2D([], [], color=palette.muted, marker="o", linestyle="", label="best of a curve"))
     handles.append(Line2D([], [], color=palette.ink, linewidth=1.1, label="π^in of the run"))
+    if any(weights.heldout for weights in found) and not all(weights.heldout for weights in found):
+        colour = palette.hue(_HELDOUT_HUE)
+        handles.append(Line2D([], [], color=colour, linestyle=":", linewidth=1.4, label="π^in of the held-out run"))
     figure.legend(handles=handles, loc="outside lower center", ncols=min(3, 1 + len(found)), columnspacing=1.6)

@@ -32,6 +32,11 @@ class Curve:
     lowest: float
     one_stage_lowest: float
 
+    @property
+    def most_accurate(self) -> float:
+        """The pi of the highest accuracy on GRID; the lowest of several."""
+        return max(self.points, key=lambda point: point.accuracy).pi
+
 
 @dataclass(frozen=True)
 class Weights:
@@ -46,6 +51,11 @@ class Weights:
     curves: list[Curve]  # on training images, and on those of the evaluation
     heldout: list[tuple[float, float]]  # pi and the cross-entropy that a held-out fit saw, if it was one
     heldout_lowest: tuple[float, float] | None  # the point that it found
+
+    @property
+    def images(self) -> tuple[str, int, int]:
+        """What the training images follow from: runs that share it can be compared."""
+        return self.dataset, self.shots, self.seed
 
 
 # ---------------------------------------------------------------------------------------- the numbers
@@ -100,16 +110,18 @@ def describe(weights: Weights) -> str:
     """Return what the figure shows of a run, in a sentence."""
     name = "held-out" if weights.heldout else "learned"
     lowest = " and ".join(f"{curve.lowest:.2f} on {curve.images} images" for curve in weights.curves)
+    accurate = " and ".join(f"{curve.most_accurate:.2f}" for curve in weights.curves)
     scaled = " and ".join(f"{curve.one_stage_lowest:.2f}" for curve in weights.curves)
     return (
         f"{weights.folder} ({weights.dataset}, {weights.kind}, seed {weights.seed}): the {name} pi^in is "
         f"{weights.pi_in:.2f}; the cross-entropy is lowest at pi {lowest} at CLIP's temperature, and at {scaled} with "
-        "the scale of the one-stage form."
+        f"the scale of the one-stage form. The accuracy is highest at {accurate}."
     )
 
 
 COLUMNS = (
     *("run", "dataset", "kind", "shots", "seed", "pi_in", "images", "lowest_pi", "one_stage_lowest_pi"),
+    "most_accurate_pi",
     *("pi", "accuracy", "nll", "ece", "one_stage_nll", "one_stage_ece"),
 )
 
@@ -125,6 +137,6 @@ def _rows(weights: Weights) -> Iterator[tuple[Any, ...]]:
     for curve in weights.curves:
         scaled = [(point.nll, point.ece) for point in curve.one_stage] + [("", "")]
         for point, values in zip(curve.points, scaled, strict=True):
-            yield (curve.images, curve.lowest, curve.one_stage_lowest, *point, *values)
+            yield (curve.images, curve.lowest, curve.one_stage_lowest, curve.most_accurate, *point, *values)
     for pi, nll in weights.heldout:
-        yield ("held-out", weights.pi_in, "", pi, "", nll, "", "", "")
+        yield ("held-out", weights.pi_in, "", "", pi, "", nll, "", "", "")

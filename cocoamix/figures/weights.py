@@ -24,7 +24,7 @@ TIME = "about 40 s on two cores"
 STEM = "weights-over-pi"
 _TITLE = "CoCoA-Mix over the weight of the learned prompt"
 _PLANS = Plans(
-    Choice("quick_weights", ("one stage", "two stages", "held-out"), ("warm_cool",), (1,)),
+    Choice("quick_weights", ("one stage", "two stages", "held-out"), ("round_angular",), (1,)),
     Choice("weights", ("pi^in and pi^out", "pi^in and pi^out, two stages"), ("eurosat",), (1,)),
 )
 _PER_FIGURE = 4  # runs, beside each other

@@ -13,7 +13,9 @@ from . import ablations
 from . import paper as printed
 from .model import confidence, differences
 from .model.differences import Baseline
+from .model.parameters import parameters_chart
 from .model.rows import Row, find_sources, make_rows, show
+from .model.session_parts import part_charts
 from .model.sweeps import find_sweeps
 from .model.tables import (
     Section,
@@ -178,6 +180,7 @@ def _fill_base_to_new(
         if options.paper:
             printed_somewhere |= printed.add_to_average_table(table, averaged)
         section.charts.append(tradeoff_chart(table, rows, averaged, f"{key}-tradeoff"))
+        section.charts.append(parameters_chart(table, rows, averaged, f"{key}-parameters"))
     elif len(datasets) == 1:
         section.charts.append(bars_chart(rows, datasets, f"{key}-bars", datasets[0]))
     for dataset in datasets:
@@ -187,6 +190,7 @@ def _fill_base_to_new(
             printed_somewhere |= printed.add_to_dataset_table(table, dataset)
         if len(datasets) == 1:
             section.charts.append(tradeoff_chart(table, rows, datasets, f"{key}-tradeoff"))
+            section.charts.append(parameters_chart(table, rows, datasets, f"{key}-parameters"))
     measures = differences.base_to_new(averaged or datasets)
     compared = baseline.add_to(rows, measures, f"{key}-difference", section.notes)
     if compared:
@@ -288,6 +292,8 @@ def build_sessions(runs: Sequence[Run], options: Options, inventory: Inventory, 
             backbone = members[0].protocol.get("backbone", "")
             name = title if not backbone or str(backbone) in title else f"{title}, {backbone}"
             section.charts.append(curves_chart(table, f"{key}-curves", name, "session"))
+            if not any(chart.key == "fscil-average-base" for chart in section.charts):
+                section.charts += part_charts(rows, [dataset], key, name)
             if options.confidence or not averaged:
                 section.tables += confidence.session_tables(rows, [dataset], key, title)
     return [section]
@@ -304,6 +310,7 @@ def _average_sessions(
     if any(not line.values[0].missing for line in table.lines):
         section.tables.append(table)
         section.charts.append(curves_chart(table, "fscil-average-curves", table.title, "session"))
+        section.charts += part_charts(rows, datasets, "fscil-average", table.title)
         section.tables += confidence.session_tables(rows, datasets, table.key, table.title)
 
 
