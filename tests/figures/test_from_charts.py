@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.collections import PathCollection
 
 from cocoamix.drawing.bubbles import bubbles_on
 from cocoamix.drawing.style import LIGHT, Figure
