@@ -15,7 +15,7 @@ from .sources import Choice, Plans
 
 ABOUT = "H against the number of trained parameters, and base against new with bubbles of that size."
 TIME = "about 12 min on two cores"
-_PLANS = Plans(Choice("methods"), Choice("base2new"))
+_PLANS = Plans(Choice("methods", datasets=("warm_cool",), seeds=(1,)), Choice("base2new"))
 _LACKING = (
     "The runs have no base and new accuracy of two trained methods with a number of parameters, which results.json "
     "holds and logs do not."
