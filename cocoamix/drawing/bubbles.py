@@ -9,7 +9,8 @@ from typing import Any
 from .chart import Chart, Series
 from .style import Figure, Palette, add_legend, make_figure
 
-_SMALLEST, _LARGEST = 25.0, 420.0  # areas in square points
+_SMALLEST, _LARGEST = 30.0, 420.0  # areas in square points
+_UNTRAINED = 14.0  # of a method without parameters, where it has a place
 
 
 def draw_bubbles(chart: Chart, palette: Palette) -> Figure:
@@ -21,20 +22,22 @@ def draw_bubbles(chart: Chart, palette: Palette) -> Figure:
 
 
 def bubbles_on(axes: Any, chart: Chart, palette: Palette) -> None:
-    """Draw the bubbles into axes that are there. What has no size is a line, or a star where x is measured, too."""
+    """Draw the bubbles into axes that are there. What has no size is a line, or small where x is measured, too."""
     areas = _areas(chart.series)
     for place, (series, area) in enumerate(zip(chart.series, areas, strict=True)):
-        colour = palette.hue(place)
+        colour, marker = palette.look(place)
         if area is None and chart.x_log:
             axes.axhline(series.y[0], color=colour, linestyle="--", linewidth=1.3, label=series.label)
             continue
         bars = {"xerr": series.x_spread or None, "yerr": series.spread or None, "elinewidth": 1.0, "alpha": 0.8}
         axes.errorbar(series.x, series.y, fmt="none", ecolor=colour, zorder=3, **bars)
-        marker, shown = ("*", 90.0) if area is None else ("o", area)
+        shown = area if area is not None else _UNTRAINED
         axes.scatter(series.x, series.y, s=shown, marker=marker, color=colour, alpha=0.7, linewidths=0, zorder=4)
         axes.plot([], [], marker, color=colour, markersize=6.5, label=series.label)
     if chart.x_log:
         axes.set_xscale("log")
+        axes.xaxis.set_major_formatter("{x:,.0f}")
+        axes.xaxis.set_minor_formatter("")
     axes.margins(0.14)
     axes.set_xlabel(chart.x_label)
     axes.set_ylabel(chart.y_label)

@@ -18,7 +18,7 @@ def draw_panels(charts: Sequence[Chart], palette: Palette) -> Figure:
     draws: dict[str, Callable[[Any, Chart, Palette], None]] = {"curves": draw_curves, "bubbles": bubbles_on}
     with apply(palette):
         labels = [series.label for series in max(charts, key=lambda one: len(one.series)).series]
-        columns = max(1, int(_WIDTH * len(charts) * 11 / (max(map(len, labels)) + 8)))
+        columns = max(1, int(_WIDTH * len(charts) * 13 / (max(map(len, labels)) + 8)))
         lines = -(-len(labels) // columns)
         figure = Figure(figsize=(_WIDTH * len(charts), _HEIGHT + 0.22 * lines), layout="constrained")
         for chart, axes in zip(charts, figure.subplots(1, len(charts), squeeze=False)[0], strict=True):
