@@ -69,10 +69,11 @@ def _describe(group: Group, halves: Halves) -> str:
     inside, outside = group.inside, group.outside
     first, second = inside.p < LEVEL, outside.p < LEVEL
     if first == second:
-        verdict = f"Both inequalities of the assumption hold at {LEVEL}." if first else f"Neither holds at {LEVEL}."
+        words = "Both inequalities of the assumption hold" if first else "Neither inequality of the assumption holds"
+        verdict = f"{words} at {LEVEL}."
     else:
-        kept, lost = ("first", "second") if first else ("second", "first")
-        verdict = f"The {kept} inequality of the assumption holds at {LEVEL}, the {lost} does not."
+        held, failed = ("in", "out") if first else ("out", "in")
+        verdict = f"The inequality on {held}-classes holds at {LEVEL}; the one on {failed}-classes does not."
     name = group.name[0].upper() + group.name[1:]
     return (
         f"{name}, {inside.pairs} pairs: on in-classes {halves.learned} minus {halves.hand_crafted} is "

@@ -6,12 +6,15 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
 from cocoamix.drawing.style import LIGHT, Figure, Palette, apply
 from cocoamix.report.model.t_test import OneSided
 
 from .halves import Group, Halves
 
-_HEIGHT, _BOX, _MARGIN = 3.9, 1.55, 0.9  # inches; the width of a box with its name
+_HEIGHT, _BOX, _MARGIN = 4.2, 1.55, 0.9  # inches; the width of a box with its name
 _SPREAD = 0.13  # of the dots beside the middle of a box
 
 
@@ -29,6 +32,7 @@ def draw(groups: Sequence[Group], halves: Halves, palette: Palette = LIGHT) -> F
         _finish(inside, "in-classes", names, [(group.name, group.inside) for group in groups], palette)
         _finish(outside, "out-classes", names[::-1], [(group.name, group.outside) for group in groups], palette)
         inside.set_ylabel("difference of accuracies in points")
+        _add_legend(figure, palette)
     return figure
 
 
@@ -55,9 +59,19 @@ def _finish(
     axes: Any, kind: str, names: tuple[str, str], tests: Sequence[tuple[str, OneSided]], palette: Palette
 ) -> None:
     axes.axhline(0, color=palette.muted, linewidth=1.1, zorder=1)
-    axes.set_title(f"{kind}: {names[0]} - {names[1]}")
-    labels = ["\n".join([*textwrap.wrap(name, 16), f"p = {test.p:.1g}, n = {test.pairs}"]) for name, test in tests]
+    axes.set_title(f"{kind}: {names[0]} − {names[1]}")  # noqa: RUF001  (a minus)
+    labels = ["\n".join([*textwrap.wrap(name, 16), f"p = {test.p:.2g}, n = {test.pairs}"]) for name, test in tests]
     axes.set_xticks(range(len(tests)), labels)
     axes.tick_params(axis="x", labelcolor=palette.ink)
     axes.grid(visible=False, axis="x")
     axes.set_xlim(-0.6, len(tests) - 0.4)
+
+
+def _add_legend(figure: Figure, palette: Palette) -> None:
+    grey = palette.muted
+    handles = [
+        Line2D([], [], marker=".", linestyle="", color=grey, label="a pair"),
+        Line2D([], [], marker="D", linestyle="", color=palette.ink, label="mean"),
+        Patch(fill=False, edgecolor=grey, linewidth=1.4, label="quartiles and median; lines to the extremes"),
+    ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), handlelength=1.2, columnspacing=1.4)

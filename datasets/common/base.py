@@ -176,7 +176,9 @@ class FewShotDataset(DatasetBase):
         base, new = divide((item.label for item in splits[0]), partition)
         chosen = base if subsample == "base" else new
         if not chosen:
-            raise UserError(f"DATASET.SUBSAMPLE_CLASSES {subsample} leaves no class of {len(base)}.")
+            raise UserError(
+                f"DATASET.SUBSAMPLE_CLASSES {subsample} leaves no class of {len(base)}: halves need two classes."
+            )
         renumbered = {label: index for index, label in enumerate(chosen)}
         return [
             [relabel(item, renumbered[item.label]) for item in items if item.label in renumbered] for items in splits
