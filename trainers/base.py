@@ -706,6 +706,7 @@ class CLIPTrainer(TrainerX):
             path = checkpoint_path(Path(directory, name), epoch)
             content = checkpoints.load(path)
             origin.check_trainer(origin.origin_of(content, path), type(self).__name__, path)
+            origin.check_partition(origin.origin_of(content, path), self.cfg.DATASET, path)
             self.loaded_from = told = self._load_weights(name, content, path)
             self.trained_classes = list(told.get("classnames") or self.trained_classes)
             self.follow(told.get("settings") or {})
@@ -772,7 +773,8 @@ class CLIPTrainer(TrainerX):
 
     def load_initial(self, name: str, path: str) -> None:
         """Start a model from the checkpoint that MODEL.INIT_WEIGHTS names."""
-        self._load_weights(name, checkpoints.load(path), Path(path))
+        told = self._load_weights(name, checkpoints.load(path), Path(path))
+        origin.check_partition(told, self.cfg.DATASET, Path(path))
         print(f'Starting {name} from "{path}"')
 
     def _load_weights(self, name: str, content: dict[str, Any], path: Path) -> dict[str, Any]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from cocoamix.config import shipped as configurations
 from cocoamix.config.allowed import kind
+from cocoamix.config.partition import KEY as PARTITION
 from cocoamix.errors import UserError, brief, check_choice, nearest, shorten, some_of
 from cocoamix.io.paths import expand_home
 from cocoamix.io.texts import read_yaml
@@ -20,7 +21,7 @@ TASKS = ("base2new", "xd", "fscil", "few-shot")
 DEFAULT_OUTPUT = "output"
 SUBSETS = ("base", "new", "all")
 _KEYS = (
-    *("about", "task", "methods", "datasets", "source", "seeds", "shots", "subsets"),
+    *("about", "task", "methods", "datasets", "source", "seeds", "shots", "subsets", "partitions"),
     *("root", "output", "store", "set"),
 )
 _DISPOSABLE = "disposable"
@@ -64,6 +65,7 @@ class Plan:
     shots: tuple[int, ...]
     output: Path
     subsets: tuple[str, ...] = ("base", "new")  # base2new: the label spaces that a model is evaluated in
+    partitions: tuple[int, ...] = ()  # base2new: numbers K of the partitions random:K; without any it is CoOp's
     source: Dataset | None = None  # xd: what is trained on
     root: str = ""  # the data root
     store: str = ""  # CACHE.DIR of every run, seen from `output`; empty is the user's own, which all runs share, too
@@ -101,11 +103,17 @@ def describe(name: str) -> str:
     return _Mapping(read_yaml(find_plan(name)), f"The plan {name}").text("about", "")
 
 
-def load_plan(name: str, methods: Sequence[str] = (), datasets: Sequence[str] = (), seeds: Sequence[int] = ()) -> Plan:
+def load_plan(
+    name: str,
+    methods: Sequence[str] = (),
+    datasets: Sequence[str] = (),
+    seeds: Sequence[int] = (),
+    partitions: Sequence[int] = (),
+) -> Plan:
     """Read a plan and check it.
 
-    methods, datasets, seeds: keep these alone. What is left out need not be there: neither its configuration nor, for
-    methods, its trainer.
+    methods, datasets, seeds, partitions: keep these alone. What is left out need not be there: neither its
+    configuration nor, for methods, its trainer.
     """
     path = find_plan(name)
     content = _Mapping(read_yaml(path), f"The plan {path}" if path.parent != PLANS else f"The plan {name}")
@@ -122,6 +130,7 @@ def load_plan(name: str, methods: Sequence[str] = (), datasets: Sequence[str] = 
         seeds=tuple(_seeds(content, seeds)),
         shots=tuple(_shots(content, task)),
         subsets=tuple(_subsets(content, task)),
+        partitions=tuple(_partitions(content, task, partitions)),
         output=expand_home(content.text("output", DEFAULT_OUTPUT)),
         root=content.text("root", ""),
         store=content.text("store", ""),
@@ -133,6 +142,7 @@ def load_plan(name: str, methods: Sequence[str] = (), datasets: Sequence[str] = 
     elif "source" in content.keys:
         raise UserError(f"{content.where} has a source, which only the task xd trains on; its task is {task}.")
     _check_models(plan.options, content.where)
+    _check_partitions(plan, [*plan.options, *(pair for one in plan.methods for pair in one.options)], content.where)
     _check_folders(plan, content.where)
     return plan
 
@@ -287,6 +297,7 @@ def _with_models(drafts: Sequence[_Draft], wanted: list[str], where: str) -> set
 def override(plan: Plan, options: Options) -> Plan:
     """Return a plan whose runs all take these options, whatever the plan and its methods set."""
     _check_models(options, "--set")
+    _check_partitions(plan, options, f"--set, with the plan {plan.name},")
     for key, _ in options:
         for method in plan.methods:
             if key in method.swept:
@@ -386,6 +397,19 @@ def _subsets(content: _Mapping, task: str) -> list[str]:
     return [one for one in SUBSETS if one in wanted]
 
 
+def _partitions(content: _Mapping, task: str, wanted: Sequence[int]) -> list[int]:
+    """Return the numbers of the random partitions of the classes."""
+    if "partitions" not in content.keys:
+        if wanted:
+            raise UserError(f"--partitions is for plans that have partitions, which {_inside(content.where)} has not.")
+        return []
+    if task != "base2new":
+        raise UserError(f"{content.where} has partitions, which only the task base2new takes; its task is {task}.")
+    numbers = _numbers(content, "partitions", least=0)
+    _check_wanted("--partitions", [str(one) for one in wanted], [str(one) for one in numbers])
+    return [number for number in numbers if number in wanted or not wanted]
+
+
 def _numbers(content: _Mapping, key: str, least: int) -> list[int]:
     values = content.sequence(key)
     for value in values:
@@ -417,6 +441,12 @@ def _check_models(options: Options, where: str) -> None:
     """Refuse {run:NAME} where it does not say of which method's runs it is meant to be a part."""
     if models_in(options):
         raise UserError(f"{where} has {{run:...}} in a value of set; it belongs into the set of a method.")
+
+
+def _check_partitions(plan: Plan, options: Iterable[tuple[str, Any]], where: str) -> None:
+    """Refuse two words on the partition: runs would not be of the one that their folder names."""
+    if plan.partitions and any(key == PARTITION for key, _ in options):
+        raise UserError(f"{where} sets {PARTITION}, which the plan's key partitions sets already. Leave out one.")
 
 
 def _check_folders(plan: Plan, where: str) -> None:

@@ -12,6 +12,7 @@ from .drawn import Drawn
 # By name: the module, in the order of the paper.
 MODULES = {
     "gradient": "gradient",
+    "assumption": "assumption",
     "tradeoff": "tradeoff",
     "parameters": "parameters",
     "sessions": "sessions",

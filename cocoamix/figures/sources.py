@@ -80,8 +80,8 @@ def find_source(args: argparse.Namespace, plans: Plans) -> Source:
         plans: The runs of the figure.
     """
     if args.runs:
-        for flag in ("root", "datasets", "seeds", "set", "run_output", "jobs"):
-            if getattr(args, flag):
+        for flag in ("root", "datasets", "seeds", "partitions", "set", "run_output", "jobs"):
+            if getattr(args, flag, None):
                 raise UserError(f"--{flag.replace('_', '-')} is for runs that are still to be made, not for --runs.")
         return Source(tuple(expand_home(folder) for folder in args.runs))
     from cocoamix.bench.command import read_plan
@@ -96,6 +96,7 @@ def find_source(args: argparse.Namespace, plans: Plans) -> Source:
             methods=list(choice.methods),
             datasets=args.datasets or list(choice.datasets),
             seeds=args.seeds or list(choice.seeds),
+            partitions=getattr(args, "partitions", []),  # of figures that have them
             set=args.set,
         )
     )

@@ -69,6 +69,15 @@ def test_sweep_makes_a_method_of_each_value(write_plan: Writer) -> None:
         ({"subsets": ["base", "newer"]}, ["subsets of the plan", "'newer'", "Did you mean new?"]),
         ({"subsets": ["new", "all"]}, ["leaves out base", "every training run evaluates"]),
         ({"subsets": ["base"], "task": "few-shot"}, ["has subsets", "only the task base2new", "few-shot"]),
+        ({"partitions": [1, -1]}, ["partitions of the plan", "-1", "from 0 on"]),
+        ({"partitions": ["random:1"]}, ["partitions of the plan", "'random:1'", "whole numbers"]),
+        ({"partitions": [1, 1]}, ["partitions of the plan", "twice"]),
+        ({"partitions": [1], "task": "few-shot"}, ["has partitions", "only the task base2new", "few-shot"]),
+        ({"partitions": [1], "set": {"DATASET.PARTITION": "label"}}, ["sets DATASET.PARTITION", "Leave out one"]),
+        (
+            {"partitions": [1], "methods": [{**COOP, "sweep": {"DATASET.PARTITION": ["random:2"]}}]},
+            ["sets DATASET.PARTITION", "Leave out one"],
+        ),
         ({"methods": ["CoOp"]}, ["Method 1", "a text"]),
         ({"methods": [{"trainer": "CoOp"}]}, ["Method 1", "does not say its config"]),
         ({"methods": [{**COOP, "confg": 1}]}, ["'confg'", "Did you mean config?"]),
@@ -114,6 +123,16 @@ def test_filters(write_plan: Writer) -> None:
             load_plan(path, **{flag: value})  # type: ignore[arg-type]
 
 
+def test_filter_of_partitions(write_plan: Writer) -> None:
+    assert load_plan(str(write_plan(partitions=[1, 2, 3])), partitions=[3, 1]).partitions == (1, 3)
+    with pytest.raises(UserError, match="--partitions names 4, which is not in the plan"):
+        load_plan(str(write_plan(partitions=[1, 2, 3])), partitions=[4])
+    with pytest.raises(
+        UserError, match=r"--partitions is for plans that have partitions, which the plan .*my.yaml has"
+    ):
+        load_plan(str(write_plan()), partitions=[4])
+
+
 def test_filter_keeps_whose_model_is_used(write_plan: Writer) -> None:
     other = {**COOP, "name": "other", "tag": "other", "model_of": "CoOp"}
     last = {**COOP, "name": "last", "tag": "last", "set": {"A.B": "{run:other2}"}}
@@ -154,4 +173,4 @@ def test_shipped_plans_are_whole(name: str) -> None:
 
 def test_there_are_the_plans_of_the_paper() -> None:
     wanted = "quick base2new transfer fscil losses losses_sweep ensembles weights outclasses sweep_w sweep_d fewshot"
-    assert set(wanted.split()) <= set(shipped())
+    assert {*wanted.split(), "assumption", "quick_assumption"} <= set(shipped())

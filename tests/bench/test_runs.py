@@ -51,6 +51,26 @@ def test_all_classes_are_evaluated_where_asked_for(write_plan: Writer) -> None:
     assert "DATASET.SUBSAMPLE_CLASSES all" in " ".join(trained[2].arguments)
 
 
+def test_random_partitions(write_plan: Writer) -> None:
+    """Each has folders of its own, and its zero-shot runs: they depend on which classes are there."""
+    runs = expand(load_plan(str(write_plan(seeds=[1, 2], partitions=[3, 0], set={"OPTIM.LR": 0.1}))))
+    names = [run.name for run in runs]
+    assert len(names) == len(set(names)) == len({run.folder for run in runs}) == 2 * (2 + 4)
+    assert names[:3] == ["CLIP shapes random:3 base", "CLIP shapes random:3 new", "CoOp shapes random:3 seed 1 base"]
+    tail = "shapes/shots_4/CoOp/two/seed1"
+    new = next(run for run in runs if run.name == "CoOp shapes random:0 seed 1 new")
+    assert new.folder == Path("output/base2new/random_0/test_new") / tail
+    assert new.needs == (Path("output/base2new/random_0/train_base") / tail,)
+    assert "DATASET.SUBSAMPLE_CLASSES new DATASET.PARTITION random:0 OPTIM.LR 0.1" in " ".join(new.arguments)
+    assert all(f"DATASET.PARTITION random:{run.partition}" in " ".join(run.arguments) for run in runs)
+    # Runs on other halves read other images.
+    assert len({run.stored for run in runs if run.method == "CLIP"}) == 4
+    assert [run.partition for run in expand(load_plan(str(write_plan(seeds=[1]))))] == [None] * 4
+
+    kept = expand(load_plan(str(write_plan(seeds=[1], partitions=[3, 0])), partitions=[0]))
+    assert {run.partition for run in kept} == {0}
+
+
 def test_untrained_methods_run_once(write_plan: Writer) -> None:
     names = [run.name for run in expand(load_plan(str(write_plan(seeds=[3, 1, 2]))))]
     assert names.count("CLIP shapes base") == 1
@@ -126,6 +146,13 @@ def test_the_command_line_does_not_undo_a_sweep(write_plan: Writer) -> None:
         override(plan, (("A.W", "3"),))
     with pytest.raises(UserError, match="belongs into the set of a method"):
         override(plan, (("A.B", "{run:CoOp}"),))
+
+
+def test_the_command_line_does_not_undo_partitions(write_plan: Writer) -> None:
+    plan = load_plan(str(write_plan(partitions=[1])))
+    with pytest.raises(UserError, match=r"--set, with the plan my, sets DATASET\.PARTITION, which the plan's key"):
+        override(plan, (("DATASET.PARTITION", "random:2"),))
+    assert override(load_plan(str(write_plan())), (("DATASET.PARTITION", "random:2"),)).overrides
 
 
 def test_data_root(write_plan: Writer) -> None:

@@ -16,7 +16,7 @@ from cocoamix.config import roles
 from cocoamix.report.names import is_zero_shot, method_name
 from cocoamix.report.readers.runs import Inventory, Problem, Run
 
-from .facts import COMPARABLE, Scope, meaning
+from .facts import COMPARABLE, Scope, known, meaning
 
 _SAME = 0.06  # points; one decimal of a log may hide so much
 
@@ -143,8 +143,8 @@ def _hidden_difference(cells: Iterable[list[Run]], keys: Sequence[str]) -> bool:
     for cell in cells:
         first: dict[tuple[Hashable, ...], str] = {}
         for run in cell:
-            known = tuple(_fact(run, key) for key in (*keys, "dataset", "subset", "shots"))
-            if run.fingerprint and first.setdefault(known, run.fingerprint) != run.fingerprint:
+            stated = tuple(_fact(run, key) for key in (*keys, "dataset", "subset", "shots"))
+            if run.fingerprint and first.setdefault(stated, run.fingerprint) != run.fingerprint:
                 return True
     return False
 
@@ -154,7 +154,7 @@ def _fact(run: Run, key: str) -> Any:
         return run.fingerprint or None
     if key == "epoch":
         return run.epoch
-    return run.settings.get(key, run.protocol.get(key))
+    return run.settings.get(key, known(run.protocol).get(key))
 
 
 def _fact_names(keys: list[str], groups: list[tuple[Hashable, ...]]) -> list[str]:
@@ -177,7 +177,7 @@ def _brief(text: str, length: int = 24) -> str:
 def _facts(run: Run, scope: Scope) -> dict[str, Any]:
     return {
         key: value
-        for key, value in run.protocol.items()
+        for key, value in known(run.protocol).items()
         if meaning(key).scope is scope and not (key == "precision" and value == "auto")
     }
 
@@ -222,7 +222,7 @@ def _say_what_is_not_said(label: str, runs: Sequence[Run], inventory: Inventory)
     """Note where some runs of a row are silent about what others state: they are averaged on trust."""
     told = dict.fromkeys(key for run in runs for scope in (Scope.ROW, Scope.CELL) for key in _facts(run, scope))
     stated = [key for key in told if not meaning(key).where_true]
-    silent = [(run, [key for key in stated if key not in run.protocol]) for run in runs]
+    silent = [(run, [key for key in stated if key not in known(run.protocol)]) for run in runs]
     silent = [(run, lacking) for run, lacking in silent if lacking]
     if not silent:
         return
@@ -304,10 +304,11 @@ def _cells(runs: Iterable[Run]) -> dict[Cell, list[Run]]:
 
 def not_comparable(one: Run, two: Run) -> list[tuple[str, Any, Any]]:
     """Return the facts (key, value, value) that forbid to compare the accuracies of two runs of a cell."""
+    first, second = known(one.protocol), known(two.protocol)
     return [
-        (key, one.protocol[key], two.protocol[key])
+        (key, first[key], second[key])
         for key in COMPARABLE
-        if key in one.protocol and key in two.protocol and one.protocol[key] != two.protocol[key]
+        if key in first and key in second and first[key] != second[key]
     ]
 
 
