@@ -36,6 +36,7 @@ class Run:
     shots: int
     trains: bool
     needs: tuple[Path, ...] = ()  # folders of runs that come first
+    epoch: int | None = None  # of the checkpoint that it evaluates; None is the one that training ended with
 
     @property
     def stored(self) -> frozenset[tuple[object, ...]]:
@@ -170,6 +171,7 @@ def _make(plan: Plan, place: _Place) -> Run:
     if model is not None:
         needs.append(_folder(plan, model))
         arguments += ["--eval-only", "--model-dir", str(needs[0])]
+        arguments += ["--load-epoch", str(method.epoch)] if method.epoch is not None else []
     elif not method.trained and plan.task != "fscil":  # whose trainers know themselves that there is nothing to train
         arguments += ["--eval-only"]
     options: dict[str, Any] = {"DATASET.NUM_SHOTS": place.shots} if place.shots else {}
@@ -198,4 +200,5 @@ def _make(plan: Plan, place: _Place) -> Run:
         shots=place.shots,
         trains=method.trained and model is None,
         needs=tuple(dict.fromkeys([*needs, *others.values()])),
+        epoch=method.epoch,
     )
