@@ -12,6 +12,8 @@ from .drawn import Drawn
 # By name: the module, in the order of the paper.
 MODULES = {
     "gradient": "gradient",
+    "confusing": "confusing",
+    "losses": "losses",
     "weights": "weights",
 }
 

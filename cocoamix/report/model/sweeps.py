@@ -31,7 +31,8 @@ def find_sweeps(rows: Sequence[Row], datasets: Sequence[str], key: str, notes: l
             found = settings.get(id(row), {})
             if name in found:
                 others = tuple(sorted((k, repr(v)) for k, v in found.items() if k != name))
-                groups[(row.trainer, others, _earlier_epochs(row))].append((found[name], row))
+                epochs = frozenset(run.earlier_epoch for run in row.runs)  # a sweep is of models that are as far
+                groups[(row.trainer, others, epochs)].append((found[name], row))
         for identity, group in groups.items():  # a row with `auto` for the number has no place among the numbers
             groups[identity] = [one for one in group if isinstance(one[0], float)]
             if len({value for value, _ in groups[identity]}) > 1:
@@ -47,12 +48,6 @@ def find_sweeps(rows: Sequence[Row], datasets: Sequence[str], key: str, notes: l
                 continue
             sweeps.append(_sweep(name, sorted(group, key=lambda one: one[0]), datasets, key + tail))
     return sweeps
-
-
-def _earlier_epochs(row: Row) -> frozenset[int]:
-    """Return the epochs before the last that a row is of: a sweep is of rows that were trained as long."""
-    ends = [(run.epoch, run.settings.get("OPTIM.MAX_EPOCH")) for run in row.runs]
-    return frozenset(epoch for epoch, end in ends if epoch is not None and isinstance(end, float) and epoch < end)
 
 
 def _settings(row: Row, datasets: Sequence[str]) -> dict[str, Any]:
