@@ -81,7 +81,10 @@ def test_every_template_of_a_style_is_tried() -> None:
     assert "a drawing of the {}." in tiny_zeroshot.TEMPLATES
 
 
-PLANS = ("quick", "methods", "quick_transfer", "quick_fscil", "quick_weights", str(rules.__file__))
+PLANS = (
+    *("quick", "methods", "quick_transfer", "quick_fscil", "quick_weights"),
+    *("quick_confusing", "quick_losses", "quick_sensitivity", str(rules.__file__)),
+)
 
 
 @pytest.mark.parametrize("name", PLANS)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from cocoamix.errors import UserError
+from cocoamix.errors import UserError, check_choice
 
 from . import confusing_curves, confusing_gains, sources
 from .confusing_runs import Trained, gather_losses
@@ -72,9 +72,13 @@ def make(args: argparse.Namespace) -> Iterator[Drawn]:
 
 
 def _curves_config(args: argparse.Namespace) -> str:
-    """Return the dataset of the curves, as plans call it."""
+    """Return the dataset of the curves, as the plan calls it."""
     default = _REAL if args.root else _EMBEDDED
     if args.curves:
+        from cocoamix.bench.plan import load_plan
+
+        plan = load_plan((_PLANS.real if args.root else _PLANS.embedded).plan)
+        check_choice("--curves", args.curves, [one.name for one in plan.datasets])
         return str(args.curves)
     return str(args.datasets[0]) if args.datasets and default not in args.datasets else default
 

@@ -28,7 +28,8 @@ def draw_curves(curves: Curves, palette: Palette = LIGHT) -> Figure:
         grid[1].set_ylabel("accuracy in %")
         grid[3].set_ylabel("accuracy in %")
         handles, names = grid[4].get_legend_handles_labels()
-        figure.legend(handles, names, loc="outside lower center", ncols=6, handlelength=1.8)
+        handles.append(grid[4].plot([], [], ".", color=palette.muted, markersize=4)[0])
+        figure.legend(handles, [*names, "one seed"], loc="outside lower center", ncols=6, handlelength=1.8)
     return figure
 
 
@@ -73,54 +74,42 @@ def draw_gains(gains: Sequence[Gain], base: str, palette: Palette = LIGHT) -> Fi
     """Return the figure of all datasets: a bar for each and for their average, with a dot for each seed."""
     with apply(palette):
         losses = list(dict.fromkeys(gain.loss for gain in gains))
-        datasets = list(dict.fromkeys(gain.difficulty.dataset for gain in gains))
-        several = len(datasets) > 1
-        lines = len(datasets) + several
+        counts = {gain.difficulty.dataset: gain.difficulty.count(CONFUSING) for gain in gains}
+        lines = len(counts) + (len(counts) > 1)
         figure = Figure(figsize=(5.6, 1.4 + lines * (0.2 + 0.3 * len(losses))), layout="constrained")
-        axes = figure.add_subplot()
+        axes: Any = figure.add_subplot()
         thick = 0.76 / len(losses)
         for place, loss in enumerate(losses):
-            own = [gain for gain in gains if gain.loss == loss]
             colour = palette.hue(place + 1)  # the first is that of the loss that all are compared with
-            values = [gain.mean for gain in own] + ([sum(gain.mean for gain in own) / len(own)] if several else [])
-            heights = [row + (place - (len(losses) - 1) / 2) * thick for row in range(lines)]
-            axes.barh(heights, values, height=thick * 0.84, color=colour, alpha=0.85, label=loss.title)
-            for height, gain in zip(heights, own, strict=False):
-                axes.plot(gain.values, [height] * len(gain.values), ".", color=palette.ink, markersize=4.5, zorder=3)
-            _write_values(axes, heights, values, [gain.values for gain in own], palette)
-        counts = {gain.difficulty.dataset: gain.difficulty.count(CONFUSING) for gain in gains}
-        names = [f"{name}\n{count} images" for name, count in counts.items()] + ["average"] * several
-        axes.set_yticks(range(lines), names)
+            for row, values in enumerate(_rows([gain.values for gain in gains if gain.loss == loss])):
+                at, mean = row + (place - (len(losses) - 1) / 2) * thick, sum(values) / len(values)
+                name = loss.title if not row else None
+                axes.barh(at, mean, height=thick * 0.84, color=colour, alpha=0.85, label=name)
+                axes.plot(values, [at] * len(values), ".", color=palette.ink, markersize=4.5, zorder=3)
+                # In a column of their own: beside a dot they would seem to be its value.
+                where = {"x": 1.02, "transform": axes.get_yaxis_transform()}
+                axes.text(
+                    y=at, s=f"{mean:+.1f}".replace("-", "\u2212"), **where, va="center", fontsize=9, color=palette.ink
+                )
+        names = [f"{name}\n{count} images" for name, count in counts.items()] + ["average"]
+        axes.set_yticks(range(lines), names[:lines])
         axes.tick_params(axis="y", labelcolor=palette.ink)
         axes.set_ylim(lines - 0.45, -0.55)
         axes.axvline(0, color=palette.muted, linewidth=1)
-        if several:
+        if lines > 1:
             axes.axhline(lines - 1.5, color=palette.grid, linewidth=0.8)
         axes.grid(visible=False, axis="y")
-        axes.margins(x=0.22)
-        gap = gains[0].difficulty.gap
-        axes.set_xlabel(f"gain over {base} in points")
+        axes.set_xlabel(f"gain over {base} in points; dots are seeds, the number is their mean")
         only = f" of {losses[0].title}" if len(losses) == 1 else ""
+        gap = gains[0].difficulty.gap
         axes.set_title(f"Gain{only} on confusing images\n(wrong by less than {gap:g} under zero-shot CLIP)")
         if len(losses) > 1:
             figure.legend(loc="outside lower center", ncols=len(losses))
     return figure
 
 
-def _write_values(
-    axes: Any, heights: Sequence[float], values: Sequence[float], dots: Sequence[Sequence[float]], palette: Palette
-) -> None:
-    """Write each mean beyond its bar and the dots of its seeds."""
-    for row, (height, value) in enumerate(zip(heights, values, strict=True)):
-        ends = [value, *(dots[row] if row < len(dots) else [])]
-        end, side, shift = (max(ends), "left", 5) if value >= 0 else (min(ends), "right", -5)
-        axes.annotate(
-            f"{value:+.1f}",
-            (end, height),
-            xytext=(shift, 0),
-            textcoords="offset points",
-            ha=side,
-            va="center",
-            fontsize=8.5,
-            color=palette.ink,
-        )
+def _rows(by_dataset: Sequence[Sequence[float]]) -> list[Sequence[float]]:
+    """Return the values of each seed by dataset, and behind them their averages where there are several datasets."""
+    if len(by_dataset) == 1:
+        return list(by_dataset)
+    return [*by_dataset, [sum(seed) / len(by_dataset) for seed in zip(*by_dataset, strict=True)]]
