@@ -22,14 +22,12 @@ def draw_losses(averages: Mapping[Loss, Average], palette: Palette = LIGHT) -> F
             axes.plot([min(one.values), max(one.values)], [place] * 2, color=colour, linewidth=1.2, alpha=0.7)
             axes.plot(one.values, [place] * len(one.values), ".", color=colour, markersize=6)
             axes.plot(one.mean, place, "D", color=colour, markersize=7)
-            shift = {"xytext": (9, 0), "textcoords": "offset points"}
-            where = (max(one.values), place)
-            axes.annotate(f"{one.mean:.1f}", where, **shift, va="center", fontsize=9, color=palette.ink)
+            where = {"x": 1.02, "transform": axes.get_yaxis_transform()}
+            axes.text(y=place, s=f"{one.mean:.2f}", **where, va="center", fontsize=9, color=palette.ink)
         axes.set_yticks(range(len(averages)), [_name(loss) for loss in averages])
         axes.tick_params(axis="y", labelcolor=palette.ink)
         axes.set_ylim(len(averages) - 0.5, -0.5)
-        axes.margins(x=0.14)
-        axes.set_xlabel("base accuracy in %")
+        axes.set_xlabel("base accuracy in %; dots are seeds, the number is their mean")
         axes.set_title(f"Loss of the learned prompt\n{_where(next(iter(averages.values())))}")
     return figure
 
@@ -53,7 +51,6 @@ def draw_settings(averages: Mapping[Loss, Average], palette: Palette = LIGHT) ->
                 where = (x, max(one.values))
                 axes.annotate(loss.told, where, **shift, ha="center", fontsize=8, color=palette.ink)
                 x += 1
-            axes.plot([first + n for n in range(len(own))], [one.mean for _, one in own], color=colour, linewidth=1)
             centres.append((first + x - 1) / 2)
             x += 0.6
         axes.set_xticks(centres, [next(loss.title for loss in averages if loss.name == name) for name in names])
@@ -92,7 +89,9 @@ def _draw_panel(axes: Any, panel: Panel, look: tuple[str, str], palette: Palette
     what = "weight w of the CoA-loss" if panel.symbol == "w" else "margin d"
     axes.set_xlabel(what)
     axes.set_ylabel(f"{panel.subset} accuracy in %")
-    axes.set_title(_where(next(iter(panel.points.values()))))
+    axes.set_title(
+        f"{panel.subset.capitalize()} classes over {panel.symbol}\n{_where(next(iter(panel.points.values())))}"
+    )
 
 
 def _name(loss: Loss) -> str:

@@ -90,7 +90,7 @@ def test_losses_and_their_settings(tree: Path) -> None:
         axes = losses.draw(palette).axes[0]
         marks = [line for line in axes.lines if line.get_marker() == "D"]
         assert [float(np.asarray(line.get_xdata())[0]) for line in marks] == pytest.approx(means)
-        assert [text.get_text() for text in axes.texts] == [f"{mean:.1f}" for mean in means]
+        assert [text.get_text() for text in axes.texts] == [f"{mean:.2f}" for mean in means]
         dots = [line for line in axes.lines if line.get_marker() == "."]
         for line, config in zip(dots, order, strict=True):
             assert np.asarray(line.get_xdata()) == pytest.approx(accuracies(tree, config).mean(axis=0))
