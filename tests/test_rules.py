@@ -80,7 +80,10 @@ def test_every_template_of_a_style_is_tried() -> None:
     assert "a drawing of the {}." in tiny_zeroshot.TEMPLATES
 
 
-PLANS = ("quick", "methods", "quick_transfer", "quick_fscil", "quick_weights", "quick_assumption", str(rules.__file__))
+PLANS = (
+    *("quick", "methods", "quick_transfer", "quick_fscil", "quick_weights", "quick_assumption"),
+    *("quick_confusing", "quick_losses", "quick_sensitivity", str(rules.__file__)),
+)
 
 
 @pytest.mark.parametrize("name", PLANS)

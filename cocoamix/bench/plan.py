@@ -25,7 +25,7 @@ _KEYS = (
     *("root", "output", "store", "set"),
 )
 _DISPOSABLE = "disposable"
-_METHOD_KEYS = ("name", "trainer", "config", "tag", "set", "sweep", "train", "model_of")
+_METHOD_KEYS = ("name", "trainer", "config", "tag", "set", "sweep", "train", "model_of", "epochs")
 
 Options = tuple[tuple[str, Any], ...]  # KEY VALUE pairs of train.py
 
@@ -42,6 +42,7 @@ class Method:
     swept: tuple[str, ...] = ()  # keys of a sweep, which the label names with their values
     trained: bool = True  # a method that is not trained depends neither on the seed nor on the shots
     model_of: str = ""  # the method whose trained model this one evaluates under options of its own
+    epoch: int | None = None  # of that model's checkpoint; None is the one that training ended with
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,7 @@ def load_plan(
         name=path.stem,
         about=content.text("about", ""),
         task=task,
-        methods=tuple(_methods(content, here, methods)),
+        methods=tuple(_methods(content, here, methods, task)),
         datasets=tuple(_datasets(content, here, datasets)),
         seeds=tuple(_seeds(content, seeds)),
         shots=tuple(_shots(content, task)),
@@ -210,15 +211,21 @@ class _Draft(NamedTuple):
     name: str
     options: Options
     tag: str
+    model_of: str
     swept: tuple[str, ...] = ()
+    epoch: int | None = None
 
 
-def _methods(content: _Mapping, here: Path, wanted: Sequence[str]) -> list[Method]:
+def _methods(content: _Mapping, here: Path, wanted: Sequence[str], task: str) -> list[Method]:
     drafts: list[_Draft] = []
     for number, one in enumerate(content.sequence("methods"), 1):
         entry = _Mapping(one, f"Method {number} of {_inside(content.where)}")
         entry.check_keys(_METHOD_KEYS, needed=("trainer", "config"))
-        drafts += _variants(entry)
+        if task == "fscil" and "epochs" in entry.keys:
+            raise UserError(
+                f"{entry.where} has epochs, but the sessions of fscil are evaluated after their last epoch."
+            )
+        drafts += [one for variant in _variants(entry) for one in _at_epochs(variant)]
     names = [draft.name for draft in drafts]
     for name in names:
         if names.count(name) > 1:
@@ -231,10 +238,10 @@ def _methods(content: _Mapping, here: Path, wanted: Sequence[str]) -> list[Metho
 def _variants(entry: _Mapping) -> list[_Draft]:
     """Return a method, or one for each value of its sweep."""
     trainer, options = _folder_name(entry, "trainer"), _options(entry, "set")
-    name, tag = entry.text("name", trainer), _folder_name(entry, "tag", "")
+    name, tag, model_of = entry.text("name", trainer), _folder_name(entry, "tag", ""), entry.text("model_of", "")
     sweep = entry.keys.get("sweep")
     if sweep is None:
-        return [_Draft(entry, name, options, tag)]
+        return [_Draft(entry, name, options, tag, model_of)]
     swept = _Mapping(sweep, f"The sweep of {name}")
     if not swept.keys:
         raise UserError(f"The sweep of {name} is empty; name a key and its values, or leave it out.")
@@ -245,8 +252,27 @@ def _variants(entry: _Mapping) -> list[_Draft]:
         words = [f"{key.lower()}{value}".replace("/", "-") for key, value in pairs_shown]  # the name of a folder
         shown = ", ".join(f"{key} {value}" for key, value in pairs_shown)
         full_tag = "_".join(filter(None, [tag, *words]))
-        variants.append(_Draft(entry, f"{name}, {shown}", (*options, *chosen), full_tag, tuple(swept.keys)))
+        full_name, all_options = f"{name}, {shown}", (*options, *chosen)
+        variants.append(_Draft(entry, full_name, all_options, full_tag, model_of, tuple(swept.keys)))
     return variants
+
+
+def _at_epochs(draft: _Draft) -> list[_Draft]:
+    """Return a method and, where it names epochs, an evaluation of the model at each, or these alone."""
+    if "epochs" not in draft.entry.keys:
+        return [draft]
+    if not draft.entry.flag("train", True):
+        raise UserError(f"{draft.entry.where} has epochs, but it is not trained. Leave out epochs or train: false.")
+    evaluations = [
+        draft._replace(
+            name=f"{draft.name}, epoch {epoch}",
+            tag="_".join(filter(None, [draft.tag, f"epoch{epoch}"])),
+            model_of=draft.model_of or draft.name,
+            epoch=epoch,
+        )
+        for epoch in _numbers(draft.entry, "epochs", least=1)
+    ]
+    return evaluations if draft.model_of else [draft, *evaluations]
 
 
 def _folder_name(entry: _Mapping, key: str, default: str | None = None) -> str:
@@ -264,11 +290,11 @@ def _show(value: Any) -> str:
 
 def _with_models(drafts: Sequence[_Draft], wanted: list[str], where: str) -> set[str]:
     """Return the wanted methods and those whose models they use."""
-    without = {d.name for d in drafts if d.entry.keys.get("model_of") or d.entry.keys.get("train") is False}
+    without = {draft.name for draft in drafts if draft.model_of or draft.entry.keys.get("train") is False}
     names = [draft.name for draft in drafts]
     uses: dict[str, list[str]] = {}
     for draft in drafts:
-        other = draft.entry.text("model_of", "")
+        other = draft.model_of
         uses[draft.name] = models_in(draft.options) + ([other] if other else [])
         if other and not draft.entry.flag("train", True):
             raise UserError(
@@ -314,12 +340,11 @@ def models_in(options: Options) -> list[str]:
 
 
 def _method(draft: _Draft, here: Path) -> Method:
-    entry, name, options, tag, swept = draft
+    entry, name, options, tag, model_of, swept, epoch = draft
     trainer = entry.text("trainer")
     file = _trainer_file(entry.text("config"), trainer, here, name)
     label = f"{file.stem}_{tag}" if tag else file.stem
-    model_of = entry.text("model_of", "")
-    return Method(name, trainer, file, label, options, swept, entry.flag("train", True), model_of)
+    return Method(name, trainer, file, label, options, swept, entry.flag("train", True), model_of, epoch)
 
 
 def _trainer_file(config: str, trainer: str, here: Path, method: str) -> Path:

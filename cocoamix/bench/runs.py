@@ -40,6 +40,7 @@ class Run:
     trains: bool
     needs: tuple[Path, ...] = ()  # folders of runs that come first
     partition: int | None = None  # K of random:K; None is CoOp's
+    epoch: int | None = None  # of the checkpoint that it evaluates; None is the one that training ended with
 
     @property
     def stored(self) -> frozenset[tuple[object, ...]]:
@@ -176,6 +177,7 @@ def _make(plan: Plan, place: _Place) -> Run:
     if model is not None:
         needs.append(_folder(plan, model))
         arguments += ["--eval-only", "--model-dir", str(needs[0])]
+        arguments += ["--load-epoch", str(method.epoch)] if method.epoch is not None else []
     elif not method.trained and plan.task != "fscil":  # whose trainers know themselves that there is nothing to train
         arguments += ["--eval-only"]
     options: dict[str, Any] = {"DATASET.NUM_SHOTS": place.shots} if place.shots else {}
@@ -208,4 +210,5 @@ def _make(plan: Plan, place: _Place) -> Run:
         trains=method.trained and model is None,
         needs=tuple(dict.fromkeys([*needs, *others.values()])),
         partition=place.partition,
+        epoch=method.epoch,
     )

@@ -13,6 +13,8 @@ from .drawn import Drawn
 MODULES = {
     "gradient": "gradient",
     "assumption": "assumption",
+    "confusing": "confusing",
+    "losses": "losses",
     "tradeoff": "tradeoff",
     "parameters": "parameters",
     "sessions": "sessions",

@@ -1,19 +1,24 @@
-"""What is kept of the prediction for an image, in one format for every command that writes it."""
+"""What is kept of the prediction for an image, in one format for every command that writes or reads it."""
 
 from __future__ import annotations
 
 import csv
+import io
 import json
+import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
-from torch import Tensor
-
+from cocoamix.errors import UserError, brief
 from cocoamix.io.files import open_text_atomically
 from cocoamix.io.spreadsheets import text_cell
+from cocoamix.io.texts import read_text
+
+if TYPE_CHECKING:  # readers of the file need no torch
+    from torch import Tensor
 
 FILE = "predictions.csv"  # of a run's folder
 UNKNOWN = "(unknown)"
@@ -159,3 +164,38 @@ def paths_at(loader: Any, indices: Tensor) -> list[str]:
     """Return the paths of some images of a loader."""
     items = loader.dataset.items
     return [items[index].impath for index in indices.tolist()]
+
+
+def read_predictions(path: str | os.PathLike[str]) -> list[Record]:
+    """Read what an evaluation kept, by the names of its columns; a row without a prediction is left out.
+
+    Probabilities have the digits of the file, and texts the apostrophes that `text_cell` adds.
+    """
+    reader = csv.DictReader(io.StringIO(read_text(path), newline=""), strict=True)
+    records = []
+    try:
+        missing = [name for name in header(0) if name not in (reader.fieldnames or ())]
+        if missing:
+            raise ValueError(f"it has no column {missing[0]!r}")
+        for row in reader:
+            if row["predicted"]:
+                own = row["label_probability"]
+                confidence, label_probability = _share(row["confidence"]), _share(own) if own else None
+                records.append(Record(row["image"], row["label"], row["predicted"], confidence, label_probability, ()))
+    except (ValueError, csv.Error) as error:
+        where = f"{os.fspath(path)}, line {reader.line_num},"
+        raise UserError(
+            f"{where} is not of a table of predictions: {error}. Evaluate again to write it anew."
+        ) from error
+    return records
+
+
+def _share(cell: str | None) -> float:
+    """Return the probability of a cell."""
+    try:
+        value = float(cell or "")
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise ValueError(f"{brief(cell)} is not a number from 0 to 1")
+    return value

@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from cocoamix.bench.benchmark import How, judge
 from cocoamix.bench.plan import load_plan, override
 from cocoamix.bench.runs import Run, expand, select
 from cocoamix.errors import UserError
+from cocoamix.run.arguments import parse_arguments
 
 from .conftest import Writer
 
@@ -119,6 +121,38 @@ def test_model_of_another_method_from_base_to_new(write_plan: Writer) -> None:
         assert str(run.folder) == f"output/base2new/{part}/shapes/shots_4/CoOp/two_other/seed1"
         assert [str(folder) for folder in run.needs] == [trained]
         assert not run.trains
+
+
+def test_epochs_of_a_model(write_plan: Writer) -> None:
+    """Evaluations of one training on base and new classes, each in a folder of its own."""
+    runs = expand(load_plan(str(write_plan(seeds=[1], methods=[{**COOP, "epochs": [1, 5]}]))))
+    trained = "output/base2new/train_base/shapes/shots_4/CoOp/two/seed1"
+    assert [(run.name, run.epoch) for run in runs] == [
+        *[(f"CoOp shapes seed 1 {part}", None) for part in ("base", "new")],
+        *[(f"CoOp, epoch {epoch} shapes seed 1 {part}", epoch) for epoch in (1, 5) for part in ("base", "new")],
+    ]
+    for run in runs[2:]:
+        assert [str(folder) for folder in run.needs] == [trained]
+        assert not run.trains
+        assert f"--eval-only --model-dir {trained} --load-epoch {run.epoch} " in " ".join(run.arguments)
+        parse_arguments(run.arguments)
+    assert "--load-epoch" not in runs[1].arguments
+    assert len({run.folder for run in runs}) == len(runs)
+
+
+def test_epochs_without_a_checkpoint_are_refused(write_plan: Writer) -> None:
+    def judged(epochs: list[int], **changes: Any) -> int:
+        options = {"OPTIM.MAX_EPOCH": 6, "TRAIN.CHECKPOINT_FREQ": 2, **changes}
+        method = {"trainer": "CoOp", "config": "tiny", "set": options, "epochs": epochs}
+        return len(judge(load_plan(str(write_plan(seeds=[1], methods=[method]))), How()).due)
+
+    assert judged([2, 4, 6]) == 8
+    for epochs, changes in (([3], {}), ([8], {}), ([2], {"TRAIN.CHECKPOINT_FREQ": 0}), ([4], {"OPTIM.MAX_EPOCH": 3})):
+        with pytest.raises(
+            UserError, match=rf"evaluates epoch {epochs[0]}, of which CoOp keeps no checkpoint: its OPTIM"
+        ):
+            judged(epochs, **changes)
+    assert judged([3], **{"OPTIM.MAX_EPOCH": 3}) == 4
 
 
 def test_folders_of_other_methods_in_options(write_plan: Writer) -> None:

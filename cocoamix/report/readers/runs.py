@@ -55,6 +55,12 @@ class Run:
     def accuracy(self) -> float:
         return self.metrics["accuracy"]
 
+    @property
+    def earlier_epoch(self) -> int | None:
+        """The epoch of the evaluated model, where it is not the last of its training."""
+        last = self.settings.get("OPTIM.MAX_EPOCH")
+        return self.epoch if self.epoch is not None and isinstance(last, float) and self.epoch < last else None
+
 
 @dataclass(frozen=True)
 class Problem:
