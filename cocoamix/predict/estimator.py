@@ -25,7 +25,7 @@ from cocoamix.io.texts import read_json
 from cocoamix.run.given import GivenData, Item, given
 from cocoamix.run.recorded import RecordedRun, find_run
 
-from .classifier import Classifier, refuse_twice
+from .classifier import Classifier, refuse_same
 from .images import AnyImage, as_item
 
 _LABELS = "labels.json"  # of a saved model: its labels in the order of the classes, and its parameters
@@ -125,7 +125,7 @@ class PromptClassifier:
             raise ValueError(f"There are {len(images)} images, but {len(labels)} labels.")
         classes = sorted(set(labels))
         names = [self._name_of(label) for label in classes]
-        refuse_twice(names)
+        refuse_same(names)
         if len(classes) < 2:
             raise UserError(f"There is one class, {names[0]!r}. A classifier needs two." if names else "No images.")
         number = {label: place for place, label in enumerate(classes)}

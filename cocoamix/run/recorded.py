@@ -21,7 +21,7 @@ from .origin import origin_of
 from .results import RESULTS, Results
 
 NEEDED = f"Give the folder of a finished run, which holds {RESULTS}."
-_SESSIONS = "sessions"
+SESSIONS = "sessions"
 _LOG = "log.txt"
 _LOADED = re.compile(r'^Loading weights to (\S+) from "(.+)" \(epoch = ', re.M)
 _LOADED_SESSIONS = re.compile(r"^Loaded sessions 0 to \d+ from (.+)$", re.M)
@@ -163,7 +163,7 @@ def _find_sessions(folder: Path, results: Results) -> RecordedRun:
     seen = [0, *(session.classes for session in results.sessions or ())]
     sizes = tuple(now - before for before, now in pairwise(seen))
     trained: Path | None = folder
-    if not (folder / _SESSIONS).is_dir():
+    if not (folder / SESSIONS).is_dir():
         told = _LOADED_SESSIONS.findall(_read_log(folder))
         trained = Path(told[-1]) if told else None
     if trained is None and results.trained_parameters:
@@ -172,7 +172,7 @@ def _find_sessions(folder: Path, results: Results) -> RecordedRun:
         )
     origins: list[Mapping[str, Any]] = []
     if trained is not None:
-        files = [trained / _SESSIONS / f"session-{number}.pth" for number in range(len(sizes))]
+        files = [trained / SESSIONS / f"session-{number}.pth" for number in range(len(sizes))]
         origins = [origin_of(checkpoints.load(path), path) for path in files]
     # A method that is tuned on all classes so far names them all in each session.
     names = [name for told, size in zip(origins, sizes, strict=False) for name in told["classnames"][-size:]]
