@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -120,7 +121,8 @@ def write_onnx(classifier: Classifier, path: Path) -> None:
     module: nn.Module = Deployed(classifier, find_linear(classifier)).eval().cpu()
     height, width = trainer.cfg.INPUT.SIZE
     example = torch.rand(2, 3, height, width)
-    with torch.no_grad():
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of the exporter's own code
         program = torch.onnx.export(
             module,
             (example,),

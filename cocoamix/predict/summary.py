@@ -52,15 +52,19 @@ class Summary:
     def lines(self, with_unknown: bool) -> list[str]:
         """Return the counts in words. with_unknown: whether images of no class were marked."""
         inside, outside = self._labelled[True], self._labelled[False]
-        lines = [f"{self.images:,} images" + (f", {self.unreadable:,} unreadable" if self.unreadable else "")]
+        lines = [_images(self.images) + (f", {self.unreadable:,} unreadable" if self.unreadable else "")]
         if self.accuracy is not None:
-            lines.append(f"accuracy {self.accuracy:.2f} % over {inside:,} images with a label among the classes")
+            lines.append(f"accuracy {self.accuracy:.2f} % over {_images(inside)} with a label among the classes")
         if with_unknown and inside:
             lines.append(
-                f"false alarms {100 * self._unknown[True] / inside:.2f} % of {inside:,} images of known classes"
+                f"false alarms {100 * self._unknown[True] / inside:.2f} % of {_images(inside)} of known classes"
             )
         if with_unknown and outside:
-            lines.append(f"found {100 * self._unknown[False] / outside:.2f} % of {outside:,} images of other classes")
+            lines.append(f"found {100 * self._unknown[False] / outside:.2f} % of {_images(outside)} of other classes")
         elif outside:
-            lines.append(f"{outside:,} images have a label that is not among the classes")
+            lines.append(f"{_images(outside)} with a label that is not among the classes")
         return lines
+
+
+def _images(count: int) -> str:
+    return f"{count:,} image{'' if count == 1 else 's'}"

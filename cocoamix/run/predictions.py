@@ -225,7 +225,7 @@ def read_predictions(path: str | os.PathLike[str]) -> list[Record]:
         raise UserError(f"{os.fspath(path)}, line {reader.line_num}: {error}. {_WAY_OUT}") from error
 
 
-_WAY_OUT = "Evaluate or predict again to write the table anew."
+_WAY_OUT = "Evaluate or predict again to write the table."
 
 
 class _Columns:

@@ -182,7 +182,7 @@ def test_labels_from_folders(
     assert {row["label"] for row in read_rows(tmp_path / "out.csv")} == {"Forest", "Annual Crop Land", "zebra"}
     told = capfd.readouterr().out
     assert "over 6 images with a label among the classes" in told
-    assert "3 images have a label that is not among the classes" in told
+    assert "3 images with a label that is not among the classes" in told
 
 
 def test_rows_tell_files_apart(
@@ -223,8 +223,8 @@ def test_a_partly_labelled_table(
         assert main([str(done.folder), str(table), "--csv", str(out)]) == 0, head
         assert [record.label for record in read_predictions(out)] == ["Forest", "", "zebra"]
         printed = capfd.readouterr().out
-        assert "over 1 images with a label among the classes" in printed
-        assert "1 images have a label that is not among the classes" in printed
+        assert "over 1 image with a label among the classes" in printed
+        assert "1 image with a label that is not among the classes" in printed
     table.write_text(f"path,classname\n{first},Forest\n,Forest\n")
     assert main([str(done.folder), str(table)]) == 2
     assert "line 3: the path is empty" in capfd.readouterr().err
