@@ -13,6 +13,7 @@ import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
@@ -279,6 +280,11 @@ class CLIPTrainer(TrainerX):
         super().after_epoch()
         self._save_resume(self.trained_epochs)
 
+    def after_train(self) -> None:
+        super().after_train()
+        if self.cfg.TEST.NO_TEST:  # else the evaluation has written it
+            write_card(self.output_dir, self.describe_run())
+
     def forward_backward(self, batch: dict[str, Any]) -> dict[str, float] | None:
         """Do one step and return its numbers for the log."""
         inputs, labels = self.parse_batch_train(batch)
@@ -430,6 +436,8 @@ class CLIPTrainer(TrainerX):
                     raise self.cause_in_clip(inputs) or error from None
                 if kept is not None:
                     kept.add(logits, labels, paths_at(loader, indices))
+            if kept is not None:
+                kept.add_unreadable(loader, self.unreadable)
         if self.unreadable:
             print(f"{len(self.unreadable)} unreadable image(s) were left out so far")
         results = {**evaluation.accuracies(), **evaluation.confidence()}
@@ -500,33 +508,41 @@ class CLIPTrainer(TrainerX):
         return {**self.protocol, **self.training_facts}
 
     def _write_results(self, split: str, metrics: dict[str, float], seconds: float) -> None:
-        items, cfg = self.evaluated_items(split), self.recorded or self.cfg
+        items = self.evaluated_items(split)
+        results = replace(
+            self.describe_run(),
+            split=split,
+            metrics={key: float(value) for key, value in metrics.items()},
+            evaluated_images=len(items) - len(self.unreadable.keys() & {item.impath for item in items}),
+            evaluation_seconds=round(seconds, 3),
+        )
+        path = results.write(self.output_dir)
+        write_card(self.output_dir, results)
+        print(f"Results written to {path}")
+
+    def describe_run(self) -> Results:
+        """Return all of the results but what was measured."""
+        cfg = self.recorded or self.cfg
         results = Results(
             trainer=self.cfg.TRAINER.NAME,
             dataset=plain_name(self.cfg.DATASET.NAME),
             subset=self.cfg.DATASET.SUBSAMPLE_CLASSES,
-            split=split,
             seed=self.seed,
             shots=cfg.DATASET.NUM_SHOTS,
-            metrics={key: float(value) for key, value in metrics.items()},
+            metrics={},
             classes=self.num_classes,
             classnames=tuple(self.evaluated_classes()),
             train_images=self.count_training_images(),
-            evaluated_images=len(items) - len(self.unreadable.keys() & {item.impath for item in items}),
             unreadable_images=len(self.unreadable),
             trained_parameters=self.trained_parameters(),
             epoch=self.trained_epochs,
-            evaluation_seconds=round(seconds, 3),
             fingerprint=protocol.fingerprint(self.evaluated_protocol()),
             protocol=self.evaluated_protocol(),
             config=protocol.plain(cfg),
             versions=protocol.versions(self.clip.source),
             overridden=dict(self.overridden) or None,
         )
-        results = results.with_more(self.more_results())
-        path = results.write(self.output_dir)
-        write_card(self.output_dir, results, trained_here=bool(self._models) and not self.loaded_from)
-        print(f"Results written to {path}")
+        return results.with_more(self.more_results())
 
     def evaluated_classes(self) -> list[str]:
         """Return the classes that an evaluation tells apart."""

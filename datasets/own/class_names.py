@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cocoamix.clip.class_names import plain_class, tidy_class
-from cocoamix.errors import UserError, brief, nearest
+from cocoamix.errors import UserError, brief, encodable, nearest
 from cocoamix.io.texts import read_json, read_text
 
 _NUMBERED = re.compile(r"(\d+)[._ ]+(?=[^\W\d_])")  # "001.Albatross", "12_cat": a number, a separator, a letter
@@ -84,11 +84,13 @@ def _from_lines(path: Path, text: str, classes: Sequence[str]) -> dict[str, str]
 
 
 def refuse_same_names(names: Mapping[str, str], what: str) -> None:
-    """Refuse two classes of one name: their prompts would be the same."""
+    """Refuse two classes of one name, whose prompts would be the same, and names that are no text."""
     seen: dict[str, str] = {}
     for one, name in names.items():
         if not name:
             raise UserError(f"The {what} {one!r} gives no class name. Name it in a file: DATASET.CLASSNAMES.")
+        if encodable(name) != name:
+            raise UserError(f"The name of the {what} {name} is not UTF-8, and prompts are made of text. Rename it.")
         other = seen.setdefault(plain_class(name), one)
         if other != one:
             raise UserError(

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from dassl.data.datasets import DATASET_REGISTRY
 
-from cocoamix.errors import UserError
+from cocoamix.errors import UserError, printable
 from cocoamix.registry import register
 
-from ..common.items import PICTURE_ENDINGS, visible
+from ..common.items import IMAGE_ENDINGS, visible
 from ..common.kept_draws import FOLDER as DRAWS
 from .base import SPLIT_NAMES, OwnDataset, Picture
 from .class_names import names_of_folders
@@ -35,7 +35,8 @@ class ImageFolderDataset(OwnDataset):
                 if entry.is_dir() and entry.name not in _NOT_CLASSES:
                     pictures += self._class_pictures(folder, Path(entry.path), split)
         if self._others:
-            print(f"{len(self._others)} files that are not pictures are left out, the first is {self._others[0]}")
+            first = printable(str(self._others[0]))
+            print(f"{len(self._others)} files that are not images are left out, the first is {first}")
         if not pictures:
             raise UserError(self._nothing(folder))
         if len({picture.category for picture in pictures}) < 2:
@@ -89,7 +90,7 @@ class ImageFolderDataset(OwnDataset):
             instead += f" The link {loops[0]} leads back to a folder above it." if loops else ""
             raise UserError(
                 f"The class folder {above} has no pictures.{instead} Add some, or remove the folder. "
-                f"Pictures end in {', '.join(PICTURE_ENDINGS[:6])} or the like."
+                f"Pictures end in {', '.join(IMAGE_ENDINGS[:6])} or the like."
             )
         return [
             Picture(path, Path(os.path.relpath(path, folder)).as_posix(), category=above.name, split=split)
@@ -97,7 +98,7 @@ class ImageFolderDataset(OwnDataset):
         ]
 
     def _nothing(self, folder: Path) -> str:
-        loose = [entry.name for entry in _entries(folder) if entry.name.lower().endswith(PICTURE_ENDINGS)]
+        loose = [entry.name for entry in _entries(folder) if entry.name.lower().endswith(IMAGE_ENDINGS)]
         if loose:
             return (
                 f"{folder} holds {len(loose)} pictures, such as {loose[0]}, but no folders. "
@@ -139,7 +140,7 @@ def _walk(folder: Path, others: list[str], loops: list[str], real: dict[str, str
     for entry in _entries(folder):
         if entry.is_dir():
             yield from _walk(Path(entry.path), others, loops, real)
-        elif entry.name.lower().endswith(PICTURE_ENDINGS):
+        elif entry.name.lower().endswith(IMAGE_ENDINGS):
             yield entry.path
         else:
             others.append(entry.path)

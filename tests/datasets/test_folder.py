@@ -375,3 +375,16 @@ def test_train_by_configuration_alone(run: Runner, tmp_path: Path, trainer: str)
 def test_shares_that_are_none(tmp_path: Path, shares: list[Any]) -> None:
     with pytest.raises(UserError, match=r"DATASET\.SPLIT is"):
         folder(classes(tmp_path, "cat", "dog", count=4), split=shares)
+
+
+def test_names_that_are_not_utf8(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Files may have them; a class may not, since its prompt is text."""
+    classes(tmp_path, "cat", "dog")
+    (tmp_path / "cat" / "0.png").rename(tmp_path / "cat" / "caf\udce9.png")
+    (tmp_path / "cat" / "notes\udce9.txt").touch()
+    data = folder(tmp_path)
+    assert sum(len(one) for one in (data.train_x, data.val, data.test)) == 20
+    assert "the first is" in capsys.readouterr().out
+    (tmp_path / "dog").rename(tmp_path / "\udcff")
+    with pytest.raises(UserError, match=r"The name of the folder \\xff is not UTF-8, and prompts are made of text"):
+        folder(tmp_path)

@@ -38,6 +38,7 @@ from cocoamix.report.render import html, latex, markdown, text
 from cocoamix.report.render.data import render_csv, render_json
 from cocoamix.run.arguments import parse_arguments
 from cocoamix.run.checkpointer import newest
+from cocoamix.run.predictions import read_predictions
 from cocoamix.run.results import Results
 from cocoamix.train import setup_cfg
 from tests.conftest import ROOT
@@ -249,6 +250,18 @@ class ResultsFile(Target):
         return Results.read(path)
 
 
+class PredictionsTable(Target):
+    name, file = "table of predictions", "predictions.csv"
+
+    def samples(self) -> Sequence[Any]:
+        head = "image,label,predicted,confidence,label_probability,class_1,probability_1,class_2,probability_2"
+        rows = "a.png,cat,cat,0.9,0.9,cat,0.9,dog,0.1,\n\"b, c.png\",,'=dog,0.6,,'=dog,0.6,cat,0.4,\n"
+        return [f"{head},error\n{rows}d.png,cat,,,,,,,,it is no image\n", f"{head}\na.png,cat,cat,1,1,cat,1,dog,0\n"]
+
+    def read(self, path: Path) -> object:
+        return read_predictions(path)
+
+
 class Stamp(Target):
     name, file, form = "runner's stamp", stamp.STAMP, Json()
 
@@ -445,6 +458,20 @@ class StoreAbout(Target):
 
 TARGETS = (
     *(TrainerConfig, TrainerText, DatasetConfig, PlanFile, PlanText, Manifest, ClassNames, ClassNamesJson, Table),
-    *(Split, Pointer, Zip, Tar, Tgz, ResultsFile, Stamp, Report, ReportLog, ReportPage, PeerLog, Options),
+    *(
+        Split,
+        Pointer,
+        Zip,
+        Tar,
+        Tgz,
+        ResultsFile,
+        PredictionsTable,
+        Stamp,
+        Report,
+        ReportLog,
+        ReportPage,
+        PeerLog,
+        Options,
+    ),
     *(Commands, Lines, StoreAbout),
 )

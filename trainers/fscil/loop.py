@@ -352,6 +352,8 @@ class SessionTrainer(CLIPTrainer):
                             raise self.cause_in_clip(inputs) or error from None
                         if kept is not None and number == self.session:
                             kept.add(logits, labels, paths_at(loader, indices))
+                if kept is not None:
+                    kept.add_unreadable(loader, self.unreadable)
         images_of = [self._readable(session) for session in self.sessions]
         found: dict[str, float] = {}
         for number in due:
@@ -437,8 +439,8 @@ class SessionTrainer(CLIPTrainer):
         return sum(len(session.train) for session in self.sessions[: self.session + 1])
 
     def more_results(self) -> dict[str, Any]:
-        told = {"method": self.title(), "finished": self.finished, **metrics.summary(self.rows)}
-        return {**super().more_results(), **told}
+        found = {**super().more_results(), "method": self.title()}
+        return {**found, "finished": self.finished, **metrics.summary(self.rows)} if self.rows else found
 
 
 def _listed(numbers: range) -> str:
