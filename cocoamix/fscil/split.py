@@ -102,7 +102,7 @@ def choose_split(dataset: Any, split: str) -> str:
     if split == "cec" and not published:
         raise UserError(
             f"FSCIL.SPLIT is cec, but no images of {type(dataset).__name__} are published for sessions. "
-            "Use random, or DATASET.NAME CIFAR100FSCIL."
+            "Use random, or one of CIFAR100FSCIL, MiniImageNetFSCIL and CUB200FSCIL."
         )
     return {"auto": "cec" if published else "random"}.get(split, split)
 

@@ -20,8 +20,8 @@ FSCIL = (
     ),
     Key(
         "FSCIL.SPLIT",
-        "Which images these are: `cec` (published, of CIFAR-100) or `random` (by the seed); `auto` is `cec` where "
-        "there are published ones.",
+        "Which images these are: `cec` (published, of CIFAR-100, miniImageNet and CUB-200) or `random` (by the seed); "
+        "`auto` is `cec` where there are published ones.",
         default="auto",
         allowed=OneOf(choices.SESSION_SPLITS),
         role=TRAINING_ONLY,
