@@ -24,9 +24,14 @@ from cocoamix.config.settings import flatten
 from cocoamix.features.images import image_name, is_upright
 from cocoamix.registry import plain_name
 
-# Keys of CoCoA-Mix that older runs do not have, with the values that do what was done before there were any.
+# Keys that older runs do not have, with the values that do what was done before there were any.
 _MIX = "TRAINER.COCOAMIX."
-_AS_BEFORE = {"WEIGHT_FIT": "train", "CENTRE": False, "CALIBRATED": False}
+_AS_BEFORE = {
+    f"{_MIX}WEIGHT_FIT": "train",
+    f"{_MIX}CENTRE": False,
+    f"{_MIX}CALIBRATED": False,
+    "FSCIL.BASE_BATCH_SIZE": 0,
+}
 
 
 def plain(node: Any) -> Any:
@@ -51,7 +56,7 @@ def brought_up(then: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any
 
     now: the settings that they are compared with.
     """
-    full = {f"{_MIX}{key}": value for key, value in _AS_BEFORE.items() if f"{_MIX}{key}" in now} | dict(then)
+    full = {key: value for key, value in _AS_BEFORE.items() if key in now} | dict(then)
     two_stages = (then.get(f"{_MIX}ENSEMBLE"), then.get(f"{_MIX}STAGE")) == ("coa", "two")
     if not two_stages and f"{_MIX}WEIGHT_TOLERANCE" not in then:
         # WEIGHT_EPOCHS is older, but had another default until the other two came.

@@ -34,6 +34,14 @@ FSCIL = (
         role=HIDDEN,  # a run may go on to later sessions
     ),
     Key(
+        "FSCIL.BASE_BATCH_SIZE",
+        "Images of a step in session 0; 0 is `DATALOADER.TRAIN_X.BATCH_SIZE`, as in the paper. A step costs about the "
+        "same for any number, so that larger ones make an epoch cheaper; the protocol says so.",
+        default=0,
+        allowed=Range(0, 10**6),
+        role=TRAINING_ONLY,
+    ),
+    Key(
         "FSCIL.BASE_WEIGHT_EPOCHS",
         "`CoCoAMixFSCIL`: epochs of the weights in session 0; 0 trains until they converge.",
         default=2,
