@@ -20,6 +20,8 @@ def test_wheel_has_everything_under_one_name(wheel: zipfile.ZipFile) -> None:
         "cocoamix/trainers/coop.py",
         "cocoamix/datasets/eurosat.py",
         "cocoamix/datasets/cifar100_fscil.json",
+        "cocoamix/datasets/cub200_fscil.json",
+        "cocoamix/datasets/mini_imagenet_fscil.json",
         "cocoamix/configs/trainers/CoOp/vit_b16.yaml",
         "cocoamix/configs/datasets/eurosat.yaml",
         "cocoamix/report/paper.json",

@@ -31,6 +31,7 @@ _AS_BEFORE = {
     f"{_MIX}WEIGHT_FIT": "train",
     f"{_MIX}CENTRE": False,
     f"{_MIX}CALIBRATED": False,
+    "FSCIL.BASE_BATCH_SIZE": 0,
 }
 
 

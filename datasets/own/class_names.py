@@ -11,7 +11,7 @@ from cocoamix.clip.class_names import plain_class, tidy_class
 from cocoamix.errors import UserError, brief, encodable, nearest
 from cocoamix.io.texts import read_json, read_text
 
-_NUMBERED = re.compile(r"(\d+)[._ ]+(?=[^\W\d_])")  # "001.Albatross", "12_cat": a number, a separator, a letter
+_NUMBERED = re.compile(r"^(\d+)[._ ]+(?=[^\W\d_])")  # "001.Albatross", "12_cat": a number, a separator, a letter
 
 
 def names_of_folders(folders: Sequence[str]) -> dict[str, str]:
@@ -21,13 +21,15 @@ def names_of_folders(folders: Sequence[str]) -> dict[str, str]:
     Hyphens, capitals and joined words stay as they are, because nobody can tell `T-shirt` and `McLaren` from
     mistakes; a file of class names settles them.
     """
-    numbers = [_NUMBERED.match(folder) for folder in folders]
-    distinct = {int(found[1]) for found in numbers if found}
-    numbered = len(folders) > 1 and len(distinct) == len(folders)
-    return {
-        folder: tidy_class(folder[found.end() :] if numbered and found else folder)
-        for folder, found in zip(folders, numbers, strict=True)
-    }
+    numbered = bool(numbering(folders))
+    return {folder: tidy_class(_NUMBERED.sub("", folder, count=1) if numbered else folder) for folder in folders}
+
+
+def numbering(folders: Sequence[str]) -> list[int]:
+    """Return the numbers in front of the folders' names, or nothing where they are no numbering."""
+    found = [_NUMBERED.match(folder) for folder in folders]
+    numbers = [int(one[1]) for one in found if one]
+    return numbers if 1 < len(folders) == len(set(numbers)) else []
 
 
 def read_names(path: Path, classes: Sequence[str], what: str) -> dict[str, str]:

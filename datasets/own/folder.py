@@ -15,7 +15,7 @@ from cocoamix.registry import register
 from ..common.items import IMAGE_ENDINGS, visible
 from ..common.kept_draws import FOLDER as DRAWS
 from .base import SPLIT_NAMES, OwnDataset, Picture
-from .class_names import names_of_folders
+from .class_names import names_of_folders, numbering
 
 _NOT_CLASSES = (DRAWS, "__MACOSX")
 
@@ -48,7 +48,16 @@ class ImageFolderDataset(OwnDataset):
 
     def order(self, categories: Sequence[str]) -> list[str]:
         # Composed letters first: some file systems take them apart, which would sort them elsewhere.
-        return sorted(categories, key=lambda one: (unicodedata.normalize("NFC", one), one))
+        ordered = sorted(categories, key=lambda one: (unicodedata.normalize("NFC", one), one))
+        numbers = numbering(ordered)
+        late = next((place for place in range(1, len(numbers)) if numbers[place] < numbers[place - 1]), 0)
+        if late:
+            print(
+                f"Note: the folders are numbered, but their order is that of letters: {ordered[late - 1]} comes before "
+                f"{ordered[late]}. Sessions, and base and new classes, follow it. Zeros in front "
+                f"({numbers[late]:0{len(str(max(numbers)))}d}) give the order of the numbers."
+            )
+        return ordered
 
     # ------------------------------------------------------------------ layout
 

@@ -25,6 +25,7 @@ from cocoamix.bench.plan import load_plan, override
 from cocoamix.data import manifest
 from cocoamix.data.building import name_in
 from cocoamix.data.unpack import unpack
+from cocoamix.datasets import cub200_fscil, mini_imagenet_fscil
 from cocoamix.datasets.common.imagenet_folders import read_classnames
 from cocoamix.datasets.common.splits import read_split
 from cocoamix.datasets.own.class_names import read_names
@@ -441,6 +442,26 @@ class Lines(Target):
         return read_classnames(path)
 
 
+class MiniImageNetTable(Target):
+    name, file = "miniImageNet's table", "train.csv"
+
+    def samples(self) -> Sequence[Any]:
+        return ["filename,label\nn0153282900000005.jpg,n01532829\nn0153282900000006.jpg,n01532829\n"]
+
+    def read(self, path: Path) -> object:
+        return mini_imagenet_fscil.read_table(path)
+
+
+class CubTable(Target):
+    name, file = "CUB's table", "images.txt"
+
+    def samples(self) -> Sequence[Any]:
+        return ["1 001.Ani/Ani_0001_7.jpg\n2 002.Least_Auklet/Least_Auklet_0002_8.jpg\n"]
+
+    def read(self, path: Path) -> object:
+        return cub200_fscil.read_table(path, r"[^/\\]+/[^/\\]+", "a number and class folder/file name")
+
+
 class StoreAbout(Target):
     name, file, form = "about.json of a store", "about.json", Json()
 
@@ -458,20 +479,6 @@ class StoreAbout(Target):
 
 TARGETS = (
     *(TrainerConfig, TrainerText, DatasetConfig, PlanFile, PlanText, Manifest, ClassNames, ClassNamesJson, Table),
-    *(
-        Split,
-        Pointer,
-        Zip,
-        Tar,
-        Tgz,
-        ResultsFile,
-        PredictionsTable,
-        Stamp,
-        Report,
-        ReportLog,
-        ReportPage,
-        PeerLog,
-        Options,
-    ),
-    *(Commands, Lines, StoreAbout),
+    *(Split, Pointer, Zip, Tar, Tgz, ResultsFile, PredictionsTable, Stamp, Report, ReportLog, ReportPage),
+    *(PeerLog, Options, Commands, Lines, MiniImageNetTable, CubTable, StoreAbout),
 )

@@ -128,7 +128,8 @@ class SessionTrainer(CLIPTrainer):
 
     def _loader_over(self, items: Sequence[Any], train: bool) -> DataLoader[Any]:
         """Return a loader like that of all items, over some of them."""
-        return loader_over(self.cfg, self._all_train if train else self._all_test, items, train, self.seed)
+        batch = self.cfg.FSCIL.BASE_BATCH_SIZE if train and self.session == 0 else 0
+        return loader_over(self.cfg, self._all_train if train else self._all_test, items, train, self.seed, batch)
 
     def _show_session(self) -> None:
         """Train on the present session's images from now on; those of the one before are let go, features and all."""
@@ -162,6 +163,8 @@ class SessionTrainer(CLIPTrainer):
         told["splits"]["train"] = protocol.items_hash(shown)
         told["views"] = protocol.views(self.cfg, self.longest())
         told["fscil"] = {"base": cut.BASE, "way": cut.WAY, "shots": cut.SHOTS, "split": self.split}
+        if cut.BASE_BATCH_SIZE:  # fingerprints of runs without it stay
+            told["fscil"]["base_batch_size"] = cut.BASE_BATCH_SIZE
         return told
 
     # ------------------------------------------------------------------ training
