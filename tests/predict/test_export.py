@@ -18,6 +18,7 @@ from cocoamix.predict.export_command import main
 from .conftest import Trained
 
 LINEAR = ["CoOp", "KgCoOp", "DePT", "CoCoAMix", "CoCoAMix, folds", "CoOp, sessions", "CoCoAMix, sessions"]
+LINEAR += ["CoOp, sessions, names of all", "FSPT, sessions"]
 
 
 def pixels(classifier: Classifier, paths: list[Path]) -> torch.Tensor:
