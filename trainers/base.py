@@ -288,12 +288,12 @@ class CLIPTrainer(TrainerX):
     def forward_backward(self, batch: dict[str, Any]) -> dict[str, float] | None:
         """Do one step and return its numbers for the log."""
         inputs, labels = self.parse_batch_train(batch)
-        summary = self._step(inputs, labels) if len(labels) else None
+        summary = self.take_step(inputs, labels) if len(labels) else None
         if self.batch_idx + 1 == self.num_batches:
             self.update_lr()
         return summary
 
-    def _step(self, inputs: Tensor, labels: Tensor) -> dict[str, float]:
+    def take_step(self, inputs: Tensor, labels: Tensor) -> dict[str, float]:
         terms, logits = self.compute_loss(self.encode(inputs), labels)
         self.model_zero_grad()
         self.backward(terms)
@@ -488,6 +488,10 @@ class CLIPTrainer(TrainerX):
     def infer(self, features: Tensor) -> Tensor:
         """Return the (B, C) logits of image features, as an evaluation has them."""
         return self.feature_logits(features)
+
+    def why_not_exported(self) -> str:
+        """Return why `infer` cannot be written as matrices, in words that go on a sentence; nothing where it can."""
+        return ""
 
     def class_logits(self, image_features: Tensor) -> Tensor:
         """Return the (B, C) logits of the learned prompt in the running evaluation."""

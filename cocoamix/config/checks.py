@@ -38,9 +38,9 @@ def _check(keys: Iterable[Key], node: CfgNode, skip: int = 0) -> None:
 
 
 def check_prompt(section: str, node: CfgNode) -> None:
-    """Refuse values of a prompt's keys. section: the trainer's node below TRAINER."""
+    """Refuse values of a trainer's own keys. section: its node below TRAINER."""
     check_below(f"TRAINER.{section}", node)
-    if not context_words(node.CTX_INIT) and node.N_CTX < 1:
+    if "CTX_INIT" in node and not context_words(node.CTX_INIT) and node.N_CTX < 1:
         raise UserError(f"TRAINER.{section}.N_CTX is {node.N_CTX}; a context has at least one vector.")
 
 

@@ -28,6 +28,8 @@ def check_ending(path: Path) -> None:
 def export(classifier: Classifier, path: Path) -> None:
     """Write a classifier to a file, whose ending says what kind: .safetensors or .onnx."""
     check_ending(path)
+    if reason := classifier.trainer.why_not_exported():
+        raise UserError(f"{classifier.run.trainer} cannot be exported: {reason}. Use `cocoamix predict`.")
     write = write_onnx if path.suffix.lower() == ".onnx" else write_safetensors
     write(classifier, path)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -176,14 +176,20 @@ def _find_sessions(folder: Path, results: Results) -> RecordedRun:
     if trained is not None:
         files = [trained / SESSIONS / f"session-{number}.pth" for number in range(len(sizes))]
         origins = [origin_of(checkpoints.load(path), path) for path in files]
-    # A method that is tuned on all classes so far names them all in each session.
-    names = [name for one, size in zip(origins, sizes, strict=False) for name in one["classnames"][-size:]]
+    # A method whose loss is over the classes of other sessions, too, names them all in each session.
+    places = zip(origins, pairwise(seen), strict=False)
+    names = [name for one, (first, end) in places for name in _own_names(one["classnames"], first, end)]
     names = names or list(results.classnames or ())
     if len(names) != seen[-1]:
         raise UserError(f"{folder} does not name the {seen[-1]} classes of its sessions. Evaluate it again.")
     origin = origins[0] if origins else {}
     trainer, protocol = plain_name(results.trainer), origin.get("protocol") or results.protocol
     return RecordedRun(folder, trained, None, trainer, results.config, protocol, origin, names, sizes)
+
+
+def _own_names(names: Sequence[str], first: int, end: int) -> Sequence[str]:
+    """Return a session's own classes, which have the labels `first` to `end`, of all that it names."""
+    return names if len(names) == end - first else names[first:end]
 
 
 def configuration(run: RecordedRun, default: CfgNode) -> CfgNode:

@@ -57,7 +57,8 @@ FSCIL = (
     ),
     Key(
         "FSCIL.TUNED_CLASSES",
-        "`CoOpFSCIL`: classes of its loss, those of the session or all seen so far.",
+        "`CoOpFSCIL`, `FSPTFSCIL`, `L2PFSCIL`: classes of the loss: those of the session, all seen so far, or "
+        "all of all sessions, those that come later too.",
         default="session",
         allowed=OneOf(choices.TUNED_CLASSES),
         role=TRAINING_ONLY,
