@@ -22,6 +22,7 @@ extras = {
     "torch": ["torch>=2.1", "torchvision>=0.16"],
     "drive": ["gdown"],
     "report": ["matplotlib>=3.8"],
+    "cam": ["grad-cam>=1.5", "matplotlib>=3.8"],  # `cocoamix figures scorecam`; brings OpenCV and scikit-learn along
     "slurm": ["submitit>=1.4"],  # to hand benchmarks to a cluster
     "test": ["pytest>=7", "pytest-xdist>=3.2", "hypothesis"],
     "lint": ["ruff", "mypy", "import-linter"],

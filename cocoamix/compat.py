@@ -115,3 +115,9 @@ def import_open_clip() -> types.ModuleType:
     """Import `open_clip`. Raises ImportError where it is not installed."""
     ensure_torchvision()
     return importlib.import_module("open_clip")
+
+
+def import_grad_cam() -> types.ModuleType:
+    """Import `pytorch_grad_cam` (PyPI's `grad-cam`). Raises ImportError where it, or what it needs, does not import."""
+    ensure_torchvision()
+    return importlib.import_module("pytorch_grad_cam")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -87,6 +87,24 @@ class FrozenCLIP(nn.Module):
         with self.autocast():
             features = encode_with_prompts(self.visual, images.to(self.device, self._visual_dtype), prompts)
         return F.normalize(features.float(), dim=-1)
+
+    @torch.no_grad()
+    def encode_image_watched(self, images: Tensor, prompts: Sequence[Tensor] = ()) -> tuple[Tensor, Tensor]:
+        """Encode images as raw features; return the (B, channels, rows, columns) activations before them, too.
+
+        Of a ViT these are the patches that the last layer attends to, of a ResNet the output of its last stage.
+        prompts: (M, vision width) for each of the first layers of a ViT.
+        """
+        images, found = images.to(self.device, self._visual_dtype), list[Tensor]()
+        with self.autocast():
+            if self.sizes.patch is None:
+                features = _encode_resnet(self.visual, images, found.append)
+                activations = found[0]
+            else:
+                features = encode_with_prompts(self.visual, images, prompts, found.append)
+                side = self.sizes.resolution // self.sizes.patch
+                activations = found[0][:, 1 : 1 + side * side].transpose(1, 2).unflatten(2, (side, side))
+        return features.float(), activations.float()
 
     def encode_prompts(self, prompts: Prompts) -> Tensor:
         """Encode prompts as (N, embedding) unit vectors, or (G, N, embedding) for G sets. Keeps gradients."""
@@ -177,6 +195,16 @@ def load_clip(
     frozen = FrozenCLIP(model, sizes, name, used, resolved, activation).to(device)
     frozen.weights_hash = digest
     return frozen
+
+
+def _encode_resnet(visual: Any, images: Tensor, watch: Callable[[Tensor], None]) -> Tensor:
+    """Run a ResNet; `watch` is called with the output of its last stage."""
+    handle = visual.layer4.register_forward_hook(lambda module, inputs, output: watch(output))
+    try:
+        features: Tensor = visual(images)
+    finally:
+        handle.remove()
+    return features
 
 
 def _sizes_of(state: Mapping[str, Tensor], path: Path) -> Sizes:

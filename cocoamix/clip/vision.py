@@ -6,7 +6,7 @@ they come from, so that both packages and every precision run alike.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -16,23 +16,31 @@ from torch import Tensor, nn
 from .text_encoder import norm, split_heads
 
 
-def encode_with_prompts(visual: Any, pictures: Tensor, prompts: Sequence[Tensor]) -> Tensor:
+def encode_with_prompts(
+    visual: Any, pictures: Tensor, prompts: Sequence[Tensor], watch: Callable[[Tensor], None] | None = None
+) -> Tensor:
     """Encode (B, 3, H, W) pictures as (B, embedding) features. Keeps the gradients of the prompts.
 
     visual: the image tower of an OpenAI-style CLIP with a ViT.
     prompts: (M, width) for the input of each of the first layers; the layers that follow let the last ones flow.
+    watch: called with the (B, L, width) normalised tokens that the last layer attends to, the last place where patches
+        reach the features: [CLS], the patches row by row, then the prompts.
     """
     x = visual.conv1(pictures).flatten(2).transpose(1, 2)
     start = visual.class_embedding.to(x.dtype).expand(x.shape[0], 1, -1)
     x = torch.cat([start, x], dim=1) + visual.positional_embedding.to(x.dtype)
     pictured = x.shape[1]  # [CLS] and the patches
-    for layer, block in enumerate(visual.transformer.resblocks):
+    blocks = visual.transformer.resblocks
+    for layer, block in enumerate(blocks):
         if layer < len(prompts):
             tokens = prompts[layer].to(x.dtype).expand(x.shape[0], -1, -1)
             x = torch.cat([x[:, :pictured], tokens], dim=1)
         if layer == 0:
             x = norm(visual.ln_pre, x)
-        x = x + _attend(block.attn, norm(block.ln_1, x))
+        normalised = norm(block.ln_1, x)
+        if watch is not None and layer + 1 == len(blocks):
+            watch(normalised)
+        x = x + _attend(block.attn, normalised)
         x = x + block.mlp(norm(block.ln_2, x))
     features: Tensor = norm(visual.ln_post, x[:, 0]) @ visual.proj
     return features

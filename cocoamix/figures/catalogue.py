@@ -15,6 +15,7 @@ MODULES = {
     "assumption": "assumption",
     "confusing": "confusing",
     "losses": "losses",
+    "scorecam": "scorecam",
     "tradeoff": "tradeoff",
     "parameters": "parameters",
     "sessions": "sessions",

@@ -1,0 +1,133 @@
+"""A classifier as grad-cam sees it, and ScoreCAM's map of a class.
+
+ScoreCAM hides the image by each channel of the activations in turn and weighs the channels by the scores that are left.
+The image tower is the costly part of it. Methods that share a frozen tower share its passes; of each method only the
+logits are computed anew, from text features that it has computed once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from cocoamix.compat import import_grad_cam
+from cocoamix.config.settings import flatten
+from cocoamix.errors import UserError, brief
+from cocoamix.predict.classifier import Classifier
+from cocoamix.run.recorded import RecordedRun
+
+Array = np.ndarray[Any, np.dtype[np.float32]]
+Kept = dict[tuple[str, ...], Tensor]  # raw features of batches, by tower and pixels
+
+
+class Explanation(NamedTuple):
+    """What a classifier says of an image, and where it sees it.
+
+    Attributes:
+        predicted: Number of the most probable class.
+        probability: Of that class.
+        explained: Number of the class that the map is of.
+        values: (rows, columns) from 0 to 1, where the highest is 1; all 0 where no channel speaks for the class.
+    """
+
+    predicted: int
+    probability: float
+    explained: int
+    values: Array
+
+
+def check_package() -> None:
+    """Refuse an environment without grad-cam, before anything takes its time."""
+    try:
+        import_grad_cam()
+    except ImportError as error:
+        if error.name == "pytorch_grad_cam":
+            raise UserError(
+                "Class activation maps need the package grad-cam, which is not installed: pip install grad-cam."
+            ) from error
+        raise UserError(
+            f"The package grad-cam is installed, but does not import: {brief(str(error))}. If OpenCV lacks a library "
+            "of a desktop, such as libGL: pip uninstall opencv-python, then pip install opencv-python-headless."
+        ) from error
+
+
+def refuse_several_towers(runs: Iterable[RecordedRun]) -> None:
+    """Refuse runs on several CLIP models."""
+    for run in runs:
+        section = {"TuneEn": "ENLEARN", "CoCoAMix": "COCOAMIX", "CoCoAMixFSCIL": "COCOAMIX"}.get(run.trainer)
+        models = flatten(run.config).get(f"TRAINER.{section}.BACKBONES") or ()
+        if len(models) > 1:
+            raise UserError(
+                f"The run in {run.folder} is one of {run.trainer} on {len(models)} CLIP models side by side, and a map "
+                "is of one image tower. Leave it out."
+            )
+
+
+class Explained(nn.Module):
+    """(B, 3, H, W) images in, (B, C) probabilities out.
+
+    Args:
+        classifier: Whose probabilities these are.
+        kept: Features that frozen towers have computed already, and where new ones go.
+    """
+
+    def __init__(self, classifier: Classifier, kept: Kept) -> None:
+        super().__init__()
+        self._trainer, self._kept = classifier.trainer, kept
+        (self.clip,) = self._trainer.clip.each()  # see `refuse_several_towers`
+        self.prompts = [one.detach() for one in self._trainer.vision_prompts()]
+        self._tower = (self.clip.weights_hash, self.clip.precision, self.clip.source, self.clip.activation)
+
+    @torch.no_grad()
+    def look(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the (B, C) probabilities of images and the (B, channels, rows, columns) activations."""
+        features, activations = self.clip.encode_image_watched(images, self.prompts)
+        return self._probabilities(features), activations
+
+    @torch.no_grad()
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the probabilities of images."""
+        if self.prompts:  # a tower of the method's own
+            return self._probabilities(self.clip.encode_image_watched(images, self.prompts)[0])
+        digest = hashlib.blake2b(images.cpu().numpy().tobytes(), digest_size=16).hexdigest()
+        key = (*self._tower, digest)
+        if key not in self._kept:
+            self._kept[key] = self.clip.encode_image_watched(images)[0].cpu()
+        return self._probabilities(self._kept[key].to(self.clip.device))
+
+    def _probabilities(self, features: Tensor) -> Tensor:
+        given = features if self._trainer.raw_images else F.normalize(features, dim=-1)
+        found = self._trainer.infer(given).double().softmax(dim=1)
+        if not torch.isfinite(found).all():
+            raise UserError("The logits of some images are not finite. Evaluate the run, which says why.")
+        return found
+
+
+def explain(model: Explained, image: Tensor, target: int | None, batch_size: int) -> Explanation:
+    """Return ScoreCAM's map of one image.
+
+    Args:
+        model: The classifier.
+        image: (1, 3, H, W).
+        target: Number of the class to explain; None for the predicted one.
+        batch_size: How many hidden versions of the image go through the tower at a time.
+    """
+    package = import_grad_cam()
+    probabilities, activations = model.look(image)
+    predicted = int(probabilities[0].argmax())
+    explained = predicted if target is None else target
+    cam = package.ScoreCAM(model, [])  # no layer to hook: the activations are at hand
+    cam.batch_size = batch_size
+    targets = [package.utils.model_targets.ClassifierOutputTarget(explained)]
+    with contextlib.redirect_stderr(io.StringIO()):  # a progress bar for every image
+        weighted = cam.get_cam_image(image.to(model.clip.device), None, targets, activations.cpu().numpy(), None)
+    values = package.utils.image.scale_cam_image(np.maximum(weighted, 0))[0]
+    return Explanation(predicted, float(probabilities[0, predicted]), explained, values)
