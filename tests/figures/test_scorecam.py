@@ -24,9 +24,9 @@ from cocoamix.clip.backbones import BACKBONES, Backbone, Sizes
 from cocoamix.clip.text_encoder import TextEncoder
 from cocoamix.figures import scorecam, sources
 from cocoamix.figures.command import main
-from cocoamix.figures.draw_maps import overlay
 from cocoamix.figures.drawn import to_csv
 from cocoamix.figures.scorecam import STEM
+from cocoamix.figures.scorecam.drawing import overlay
 from cocoamix.parser import Parser
 from cocoamix.predict.classifier import Classifier
 from cocoamix.predict.linear import find_linear
@@ -395,7 +395,7 @@ def test_without_the_package(
     def fail() -> None:
         raise ImportError("libGL.so.1: cannot open shared object file")
 
-    monkeypatch.setattr("cocoamix.figures.explained.import_grad_cam", fail)
+    monkeypatch.setattr("cocoamix.figures.scorecam.explained.import_grad_cam", fail)
     message = refused(capfd, *out)
     assert "libGL.so.1: cannot open" in message
     assert "pip install opencv-python-headless" in message

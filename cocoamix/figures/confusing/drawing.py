@@ -7,10 +7,10 @@ from typing import Any
 
 from cocoamix.drawing.style import LIGHT, Figure, Palette, apply
 
-from .confusing_curves import Curves
-from .confusing_gains import Gain
-from .confusing_runs import NEW
+from .curves import Curves
 from .difficulty import ALL, CONFUSING, EASY, HARD, PARTS
+from .gains import Gain
+from .runs import NEW
 
 _HUES = {EASY: 2, CONFUSING: 1, HARD: 4}  # of the parts; green, orange and red
 _PANELS = ((EASY, "easy images"), (CONFUSING, "confusing images"), (HARD, "hard images"))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ..kinds import Gathered, gather, own_runs
+from ..loss_names import NAMES, SETTINGS, VARIED, Loss, loss_of
 from .averages import Average, average, over_what
-from .kinds import Gathered, gather, own_runs
-from .loss_names import NAMES, SETTINGS, VARIED, Loss, loss_of
 
 if TYPE_CHECKING:
     from cocoamix.report.readers.runs import Inventory, Run

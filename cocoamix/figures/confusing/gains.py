@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from cocoamix.errors import UserError
 
-from .confusing_runs import BASE, Trained, split_dataset
+from ..kinds import Gathered, seeds_in_words
+from ..loss_names import Loss
 from .difficulty import ALL, CONFUSING, Difficulty, refuse_without_confusing
-from .kinds import Gathered, seeds_in_words
-from .loss_names import Loss
+from .runs import BASE, Trained, split_dataset
 
 if TYPE_CHECKING:
     from cocoamix.report.readers.runs import Inventory

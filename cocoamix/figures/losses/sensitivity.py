@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..kinds import SECTION, Gathered, gather, number, own_runs
 from .averages import Average, average, over_what
-from .kinds import SECTION, Gathered, gather, number, own_runs
 
 if TYPE_CHECKING:
     from cocoamix.report.readers.runs import Inventory, Run

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from cocoamix.errors import UserError
 
-from .confusing_runs import BASE, NEW, Trained, find_zero_shot, split_dataset
+from ..kinds import Gathered, seeds_in_words
+from ..loss_names import NAMES, Loss
 from .difficulty import ALL, CONFUSING, EASY, HARD, PARTS, Difficulty, refuse_without_confusing
-from .kinds import Gathered, seeds_in_words
-from .loss_names import NAMES, Loss
+from .runs import BASE, NEW, Trained, find_zero_shot, split_dataset
 
 if TYPE_CHECKING:
     from cocoamix.report.readers.runs import Inventory

@@ -7,8 +7,8 @@ from typing import Any
 
 from cocoamix.drawing.style import LIGHT, Figure, Palette, apply
 
+from ..loss_names import Loss
 from .averages import Average
-from .loss_names import Loss
 from .sensitivity import Panel
 
 

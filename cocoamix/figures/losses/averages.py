@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from cocoamix.errors import UserError
 
-from .kinds import Gathered, seeds_in_words
+from ..kinds import Gathered, seeds_in_words
 
 Point = TypeVar("Point")
 

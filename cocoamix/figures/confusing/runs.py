@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from cocoamix.errors import UserError
 
+from ..kinds import Gathered, gather, own_runs
+from ..loss_names import VARIED, Loss, loss_of
 from .difficulty import Difficulty, split_images
-from .kinds import Gathered, gather, own_runs
-from .loss_names import VARIED, Loss, loss_of
 
 if TYPE_CHECKING:
     from cocoamix.report.readers.runs import Inventory, Run

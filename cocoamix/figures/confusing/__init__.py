@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 from cocoamix.errors import UserError, check_choice
 
-from . import confusing_curves, confusing_gains, sources
-from .confusing_runs import Trained, gather_losses
-from .drawn import Drawn
-from .kinds import Gathered, find_inventory
-from .loss_names import NAMES
-from .sources import Choice, Plans, Source
+from .. import sources
+from ..drawn import Drawn
+from ..kinds import Gathered, find_inventory
+from ..loss_names import NAMES
+from ..sources import Choice, Plans, Source
+from . import curves, gains
+from .runs import Trained, gather_losses
 
 if TYPE_CHECKING:
     from cocoamix.report.readers.runs import Inventory
@@ -98,23 +99,23 @@ def _do_runs(args: argparse.Namespace, losses: Sequence[str], datasets: list[str
 
 
 def _curves(inventory: Inventory, trained: Gathered[Trained], gap: float, name: str) -> Drawn:
-    from .draw_confusing import draw_curves
+    from .drawing import draw_curves
 
-    curves = confusing_curves.find_curves(inventory, trained, gap, confusing_curves.choose_dataset(trained, name))
-    rows = list(confusing_curves.table(curves))
-    sentence, draw = confusing_curves.describe(curves), partial(draw_curves, curves)
-    return Drawn(STEM, _TITLE, sentence, draw, confusing_curves.COLUMNS, rows)
+    found = curves.find_curves(inventory, trained, gap, curves.choose_dataset(trained, name))
+    rows = list(curves.table(found))
+    sentence, draw = curves.describe(found), partial(draw_curves, found)
+    return Drawn(STEM, _TITLE, sentence, draw, curves.COLUMNS, rows)
 
 
 def _gains(inventory: Inventory, trained: Gathered[Trained], losses: Sequence[str], gap: float) -> Iterator[Drawn]:
-    from .draw_confusing import draw_gains
+    from .drawing import draw_gains
 
     there = [name for name in losses if any(point.loss.name == name for point in trained.cells)]
     if len(there) < 2:
         print(f"No gains are drawn: of the losses {', '.join(losses)} there is {there[0]} alone.", file=sys.stderr)
         return
-    gains, seeds = confusing_gains.find_gains(inventory, trained, there, gap)
+    found, seeds = gains.find_gains(inventory, trained, there, gap)
     base = NAMES[there[0]]
-    rows = list(confusing_gains.table(gains, base, seeds))
-    sentence, draw = confusing_gains.describe(gains, base, seeds), partial(draw_gains, gains, base)
-    yield Drawn(f"{STEM}-datasets", _GAINS_TITLE, sentence, draw, confusing_gains.COLUMNS, rows)
+    rows = list(gains.table(found, base, seeds))
+    sentence, draw = gains.describe(found, base, seeds), partial(draw_gains, found, base)
+    yield Drawn(f"{STEM}-datasets", _GAINS_TITLE, sentence, draw, gains.COLUMNS, rows)

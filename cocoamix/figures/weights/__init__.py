@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from cocoamix.io.paths import expand_home
 
-from . import sources
-from .drawn import Drawn
-from .sources import Choice, Plans
+from .. import sources
+from ..drawn import Drawn
+from ..sources import Choice, Plans
 
 if TYPE_CHECKING:
     from cocoamix.run.recorded import RecordedRun
@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def make(args: argparse.Namespace) -> Iterator[Drawn]:
     """Compute the curves of the runs; at most four stand in a figure."""
     runs = _find_runs(args)  # all of them before the first takes its time
-    from .draw_weights import draw
+    from .drawing import draw
     from .over_pi import COLUMNS, compute, describe, table
     from .runs import open_run
 

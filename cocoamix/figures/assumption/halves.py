@@ -14,7 +14,7 @@ from cocoamix.report.model.t_test import OneSided, paired_t_test
 from cocoamix.report.names import is_clip, is_zero_shot
 from cocoamix.report.readers.runs import Inventory, Run, find_runs
 
-from .sources import Source
+from ..sources import Source
 
 LEVEL = 0.05  # of the tests
 _BETWEEN = " / "  # dataset and partition, in the name of the two

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from cocoamix.errors import UserError
 
-from . import sources
-from .drawn import Drawn
-from .sources import Choice, Plans
+from .. import sources
+from ..drawn import Drawn
+from ..sources import Choice, Plans
 
 if TYPE_CHECKING:
     from cocoamix.run.recorded import RecordedRun
@@ -58,7 +58,7 @@ def make(args: argparse.Namespace) -> Iterator[Drawn]:
 
     check_package()  # before runs take their time
     from .class_maps import COLUMNS, compute, describe, table
-    from .draw_maps import draw
+    from .drawing import draw
     from .shown_images import choose_images
 
     groups = _find_methods(args)

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from . import sources
-from .drawn import Drawn
-from .sources import Choice, Plans
+from .. import sources
+from ..drawn import Drawn
+from ..sources import Choice, Plans
 
 if TYPE_CHECKING:
     from .halves import Group, Halves
@@ -44,7 +44,7 @@ def make(args: argparse.Namespace) -> Iterable[Drawn]:
     found = [sources.find_source(args, _PLANS)]
     if not args.runs and not args.root:
         found.append(sources.find_source(argparse.Namespace(**{**vars(args), "partitions": []}), _THEMED))
-    from .draw_assumption import draw
+    from .drawing import draw
     from .halves import make_groups, read_halves
 
     halves = [read_halves(source, args.learned, args.hand_crafted) for source in found]

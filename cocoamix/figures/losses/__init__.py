@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 
 from cocoamix.errors import UserError
 
-from . import loss_comparison, sensitivity, sources
-from .drawn import Drawn
-from .kinds import find_inventory, own_runs
-from .loss_names import NAMES
-from .sources import Choice, Plans
+from .. import sources
+from ..drawn import Drawn
+from ..kinds import find_inventory, own_runs
+from ..loss_names import NAMES
+from ..sources import Choice, Plans
+from . import comparison, sensitivity
 
 if TYPE_CHECKING:
     from cocoamix.report.readers.runs import Inventory
@@ -81,19 +82,19 @@ def _do_runs(args: argparse.Namespace, part: str) -> Inventory:
 def _comparison(inventory: Inventory, part: str) -> Drawn | str:
     """Return the figure of losses, or what is missing."""
     if not own_runs(inventory, "none"):
-        return loss_comparison.NEEDED
-    found = loss_comparison.gather_losses(inventory)
-    if part == SETTINGS and not loss_comparison.has_settings(found):
+        return comparison.NEEDED
+    found = comparison.gather_losses(inventory)
+    if part == SETTINGS and not comparison.has_settings(found):
         return "there is no loss with several settings"
     if len(found.cells) < 2:
         return f"there is one loss alone, {next(iter(found.cells)).title}"
-    from . import draw_losses
+    from . import drawing
 
-    averages = (loss_comparison.compare if part == LOSSES else loss_comparison.compare_settings)(found)
-    draw = partial(draw_losses.draw_losses if part == LOSSES else draw_losses.draw_settings, averages)
-    rows, sentence = list(loss_comparison.table(averages)), loss_comparison.describe(averages)
+    averages = (comparison.compare if part == LOSSES else comparison.compare_settings)(found)
+    draw = partial(drawing.draw_losses if part == LOSSES else drawing.draw_settings, averages)
+    rows, sentence = list(comparison.table(averages)), comparison.describe(averages)
     stem = STEM if part == LOSSES else f"{STEM}-{part}"
-    return Drawn(stem, _TITLES[part], sentence, draw, loss_comparison.COLUMNS, rows)
+    return Drawn(stem, _TITLES[part], sentence, draw, comparison.COLUMNS, rows)
 
 
 def _sensitivity(inventory: Inventory) -> Drawn | str:
@@ -101,7 +102,7 @@ def _sensitivity(inventory: Inventory) -> Drawn | str:
     panels = sensitivity.find_panels(sensitivity.gather_settings(inventory)) if own_runs(inventory, "coa") else []
     if not panels:
         return sensitivity.NEEDED
-    from .draw_losses import draw_sensitivity
+    from .drawing import draw_sensitivity
 
     rows, sentence = list(sensitivity.table(panels)), sensitivity.describe(panels)
     draw = partial(draw_sensitivity, panels)

@@ -12,7 +12,7 @@ from cocoamix.errors import UserError, brief
 from cocoamix.features.images import UNREADABLE, ImageItems, image_name
 from cocoamix.io.paths import expand_home
 from cocoamix.predict.choosing import read_class_names
-from cocoamix.predict.classifier import refuse_twice
+from cocoamix.predict.classifier import refuse_same
 from cocoamix.predict.inputs import find_images
 from cocoamix.registry import plain_name
 from cocoamix.run.given import Item
@@ -66,7 +66,7 @@ def choose_images(args: argparse.Namespace, runs: Sequence[RecordedRun]) -> list
 def _named_images(args: argparse.Namespace, runs: Sequence[RecordedRun]) -> list[Shown]:
     if args.classes:
         classes = tuple(read_class_names(expand_home(args.classes)))
-        refuse_twice(classes)
+        refuse_same(classes)
     else:
         classes = _common_classes(runs)
     inputs = find_images(args.images, classes)
