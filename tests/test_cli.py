@@ -15,10 +15,11 @@ import pytest
 
 from cocoamix import cli
 from cocoamix.errors import UserError, run_command
+from cocoamix.figures.catalogue import MODULES
 from tests.conftest import ROOT
 from tests.report.trees import write_pair
 
-# Runs the command lines of a JSON list; prints whether torch is imported after each, and the status.
+# Runs the command lines of a JSON list; prints what slow packages are imported after each, and the status.
 EACH = """
 import contextlib, io, json, sys
 from cocoamix.cli import main
@@ -30,7 +31,8 @@ for arguments in json.loads(sys.argv[1]):
             status = main(arguments)
         except SystemExit as end:
             status = end.code
-    told.append(["torch" in sys.modules, status, error.getvalue()])
+    slow = [name for name in ("torch", "matplotlib") if name in sys.modules]
+    told.append([slow, status, error.getvalue()])
 print(json.dumps(told))
 """
 
@@ -43,13 +45,15 @@ def start(*arguments: str, **options: object) -> subprocess.CompletedProcess[str
 
 def test_help_and_mistakes_do_not_wait_for_torch() -> None:
     right = [[], ["--help"], ["--version"], ["bench", "list"], *([name, "--help"] for name in cli.COMMANDS)]
+    right += [["figures", "list"], *(["figures", name, "--help"] for name in MODULES)]
     wrong = [["rport"], ["bench", "rn"], ["data", "chek"], *([name, "--nonsense"] for name in cli.COMMANDS)]
+    wrong += [["figures", "gradeint"], *(["figures", name, "--nonsense"] for name in MODULES)]
     lines = [*right, *wrong]
     done = subprocess.run(
         [sys.executable, "-c", EACH, json.dumps(lines)], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    for arguments, (has_torch, status, error) in zip(lines, json.loads(done.stdout), strict=True):
-        assert (has_torch, status) == (False, 2 * (arguments in wrong)), (arguments, error)
+    for arguments, (slow, status, error) in zip(lines, json.loads(done.stdout), strict=True):
+        assert (slow, status) == ([], 2 * (arguments in wrong)), (arguments, error)
         assert error.count("\n") == (status == 2), error
         assert error.startswith("error: ") or not error
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from cocoamix.clip.class_names import plain_class
+from cocoamix.features.images import ImageItems
 from cocoamix.io.progress import progress
 from cocoamix.predict.classifier import Classifier
 from cocoamix.run.recorded import RecordedRun
@@ -80,7 +81,7 @@ def compute(methods: Mapping[str, RecordedRun], images: Sequence[Shown], target:
         for classes, numbers in places.items():
             own = list(classes) == list(run.classnames)
             classifier = Classifier(run, () if own else classes, store=False)
-            transform = classifier.trainer.test_loader.dataset.transform
+            transform = cast(ImageItems, classifier.trainer.test_loader.dataset).transform
             tensors = prepare([images[number] for number in numbers], transform, classifier.upright)
             model = Explained(classifier, kept)
             for number, tensor in progress(list(zip(numbers, tensors, strict=True)), len(numbers), name):

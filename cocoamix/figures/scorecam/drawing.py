@@ -106,4 +106,4 @@ def _add_scale(figure: Figure, size: tuple[float, float], columns: int, palette:
     axes = figure.add_axes(((size[0] - width) / 2 / size[0], 0.34 / size[1], width / size[0], 0.09 / size[1]))
     bar = figure.colorbar(ScalarMappable(cmap=_HEAT), cax=axes, orientation="horizontal", ticks=[0, 1])
     bar.ax.set_xticklabels(["0", "highest of the map"], fontsize=8, color=palette.muted)
-    bar.outline.set_visible(False)  # type: ignore[operator]
+    bar.outline.set_visible(False)
