@@ -24,7 +24,7 @@ ABOUT = (
     "Base accuracy by the loss of the learned prompt, by its setting, and over the weight w of the CoA-loss; new "
     "accuracy over the margin d."
 )
-TIME = "about three minutes on two cores"
+TIME = "about four minutes on two cores"
 STEM = "losses"
 LOSSES, SETTINGS, SENSITIVITY = "losses", "settings", "sensitivity"
 PARTS = (LOSSES, SETTINGS, SENSITIVITY)
@@ -33,14 +33,14 @@ _TITLES = {
     SETTINGS: "Base accuracy by loss and setting",
     SENSITIVITY: "Sensitivity to w and d",
 }
-# The first two of the drawn datasets, and fewer seeds where there are many settings: some minutes in all.
-_DRAWN, _FEW = ("colour_shape", "warm_cool"), (1, 2)
+# The first two of the drawn datasets, and two seeds where there are many settings; --datasets and --seeds take more.
+_DRAWN, _TWO = ("colour_shape", "warm_cool"), (1, 2)
 _PLANS = {
     LOSSES: (Plans(Choice("quick_losses", tuple(NAMES.values()), _DRAWN), Choice("losses")),),
-    SETTINGS: (Plans(Choice("quick_losses", (), _DRAWN, _FEW), Choice("losses_sweep")),),
+    SETTINGS: (Plans(Choice("quick_losses", (), _DRAWN, _TWO), Choice("losses_sweep")),),
     SENSITIVITY: (
-        Plans(Choice("quick_sensitivity", (), _DRAWN, _FEW), Choice("sweep_w")),
-        Plans(Choice("quick_sensitivity", (), _DRAWN, _FEW), Choice("sweep_d")),
+        Plans(Choice("quick_sensitivity", (), _DRAWN, _TWO), Choice("sweep_w")),
+        Plans(Choice("quick_sensitivity", (), _DRAWN, _TWO), Choice("sweep_d")),
     ),
 }
 
