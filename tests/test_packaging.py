@@ -122,6 +122,7 @@ def test_pages_have_no_gaps() -> None:
         "benchmarks/rules.py",
         "benchmarks/parity.py",
         "benchmarks/fscil.py",
+        "benchmarks/fscil_methods.py",
     ],
 )
 def test_scripts_start_from_a_clone(script: str, tmp_path: Path) -> None:

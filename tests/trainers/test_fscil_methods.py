@@ -16,6 +16,7 @@ from torch import nn
 
 from cocoamix.errors import UserError
 from cocoamix.fscil.prototypes import ForwardCompatible
+from cocoamix.io import checkpoints
 from cocoamix.predict.classifier import load
 from cocoamix.predict.export import export
 from cocoamix.prompts.context import PromptLearner
@@ -279,6 +280,12 @@ def test_fact_knows_its_own_classes_alone(run: Runner, tmp_path: Path) -> None:
     assert some.probabilities([image]).shape == (1, 2)
     with pytest.raises(UserError, match="of 'zebra' it has seen none"):
         done.with_classes(["zebra"])
+    path = done.run.folder / "sessions" / "session-1.pth"
+    content = checkpoints.load(path)
+    content["models"]["prototypes"]["prototypes"] = torch.zeros(3, 128)
+    checkpoints.save(path, content)
+    with pytest.raises(UserError, match="its file was altered"):
+        load(done.run.folder)
 
 
 # ---------------------------------------------------------------------- L2P

@@ -116,11 +116,21 @@ class FACTFSCIL(SessionTrainer):
     def _kept(self, session: int) -> dict[str, Tensor]:
         return self.kept[session][self.kept_model]
 
+    def _kept_rows(self, session: int, name: str, count: int | None = None) -> Tensor:
+        """Return the prototypes that a session kept under a name. count: how many there must be."""
+        rows, width = self._kept(session).get(name), self.clip.sizes.embedding
+        if rows is None or rows.dim() != 2 or rows.shape[1] != width or len(rows) != (count or len(rows)):
+            raise UserError(
+                f"Session {session} has no {name} of {self.clip.name}'s width, or not one for each class: its file was "
+                "altered. Restore it."
+            )
+        return rows.to(self.device)
+
     def scorer(self, session: int, names: Sequence[str] = ()) -> Scorer:
         """From session 1 on, logits are logarithms of mixed probabilities."""
         network, settings = self._network(), self.settings
-        rows = torch.cat([self._kept(number)["prototypes"] for number in range(session + 1)]).to(self.device)
-        virtual = self._kept(0)["virtual"].to(self.device)
+        own = [self._kept_rows(one.number, "prototypes", len(one.classnames)) for one in self.sessions[: session + 1]]
+        rows, virtual = torch.cat(own), self._kept_rows(0, "virtual")
         if names:
             rows = rows[self._rows_of(names, self.seen_classes(session))]
         if not session:
