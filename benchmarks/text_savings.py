@@ -1,6 +1,6 @@
 """What could still be saved in a step of prompt tuning, each way alone and all together, beside the encoder as it is.
 
-    python benchmarks/text_savings.py [--steps N] [--threads] [--json FILE] [--quick]
+    python benchmarks/text_savings.py [--steps N] [--threads | --profile] [--json FILE] [--quick]
 
 A step is forward and backward of the text encoder, at ViT-L/14's size with random weights, for the 60 base classes of
 CIFAR-100 and a context of two vectors. All ways give the same features and gradients but for rounding; how far they are
@@ -9,7 +9,7 @@ None of them is in the package: what pays too little is not worth a second path 
 
 Names of equal beginnings could share their first tokens. That is counted, not timed: it bounds what can be gained.
 --threads compares two threads inside each product with two threads that each run half of the classes. It prints wall
-time, and so wants two cores that nothing else uses.
+time, and so wants two cores that nothing else uses. --profile shows what a step as it is spends its time on.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from benchmarks.measure import class_names, cpu_time
+from benchmarks.measure import class_names, cpu_time, multiplication_rate
 from cocoamix.clip import FrozenCLIP, Layout, Prompts, backbones, load_clip
 from cocoamix.clip import text_encoder as ours
 from cocoamix.clip.tokens import encode
@@ -217,6 +217,7 @@ def compare(steps: Sequence[Step], turns: int) -> list[dict[str, Any]]:
             {
                 "way": step.name,
                 "cpu_seconds": round(statistics.median(row[number] for row in rows), 3),
+                "fastest": round(min(row[number] for row in rows), 3),
                 "ratio": round(statistics.median(ratios), 3),
                 "from": round(min(ratios), 3),
                 "to": round(max(ratios), 3),
@@ -253,6 +254,32 @@ def compare_threads(clip: FrozenCLIP, names: Sequence[str], turns: int) -> list[
         {"way": name, "wall_seconds": round(wall, 3), "cpu_seconds": round(cpu, 3), "ratio": round(wall / first, 3)}
         for name, (wall, cpu) in best.items()
     ]
+
+
+def profile(step: Step, turns: int) -> list[dict[str, Any]]:
+    """Return the share of each kind of operation in a step, and the rate of its matrix products."""
+    kinds = {"matrix products": ("aten::mm", "aten::addmm", "aten::bmm"), "attention": ("aten::_scaled_dot",)}
+    seconds = dict.fromkeys([*kinds, "everything else"], 0.0)
+    torch.set_num_threads(1)
+    step()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as found:
+        for _ in range(turns):
+            step()
+    for one in found.key_averages():
+        kind = next((kind for kind, starts in kinds.items() if one.key.startswith(starts)), "everything else")
+        seconds[kind] += one.self_cpu_time_total / 1e6 / turns
+    text, layout = step.text, step.learner.layout
+    tokens, prompts, width = layout.shared + len(layout.positions), len(layout), text.width
+    # Keys and values of all tokens in the last layer, and the rest of it for the ends alone; forward and backward.
+    each = 12 * tokens * (len(text.blocks) - 1) + 2 * tokens + 10 * prompts
+    whole = sum(seconds.values())
+    # The profiler counts wall time, of which the shares are good; how long a step takes is measured apart.
+    products = seconds["matrix products"] / whole * statistics.median(cpu_time(step) for _ in range(turns))
+    rate = 4 * each * width * width / products / 1e9
+    rows = [{"operations": kind, "percent_of_a_step": round(100 * one / whole, 1)} for kind, one in seconds.items()]
+    large = multiplication_rate() / 1e9
+    print(f"\nProducts of a step: {rate:.0f} GFLOP a CPU second; one large product: {large:.0f} GFLOP")
+    return rows
 
 
 def count_tokens(names: Sequence[str]) -> tuple[int, int]:
@@ -293,6 +320,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=9, help="turns of each way")
     parser.add_argument("--threads", action="store_true", help="compare ways to use two cores instead")
+    parser.add_argument("--profile", action="store_true", help="what a step spends its time on instead")
     parser.add_argument("--json", type=Path, default=None, help="file for the numbers")
     parser.add_argument("--quick", action="store_true", help="two layers and one turn: does it run?")
     args = parser.parse_args()
@@ -306,7 +334,10 @@ def main() -> None:
     if args.threads or args.quick:
         numbers["threads"] = compare_threads(clip, names, turns)
         show("A step on two cores: the fastest turn", numbers["threads"])
-    if not args.threads:
+    if args.profile or args.quick:
+        numbers["profile"] = profile(Step(clip, names), turns)
+        show("What a step spends its time on", numbers["profile"])
+    if not (args.threads or args.profile):
         ways = [kind(clip, names) for kind in WAYS]
         numbers["steps"] = compare(ways, turns)
         show("A step, one thread, relative to the first", numbers["steps"])
