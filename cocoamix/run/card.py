@@ -51,7 +51,7 @@ def make_card(results: Results, has_model: bool) -> str:
     rows = [
         ("method", method),
         ("backbone", backbone),
-        ("data", f"{data}, {results.subset} classes" if results.subset else data),
+        ("data", f"{data}, {results.subset} classes{_halves(results)}" if results.subset else data),
         ("training images", _shots(results)),
         ("epochs", str(results.epoch)),
         ("seed", str(results.seed)),
@@ -98,6 +98,11 @@ def _table(head: tuple[str, str], rows: Sequence[tuple[str, str]]) -> list[str]:
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("<", "&lt;")
+
+
+def _halves(results: Results) -> str:
+    partition = results.protocol.get("partition")  # told where it is not CoOp's
+    return f" of the partition {partition}" if partition else ""
 
 
 def _shots(results: Results) -> str:
