@@ -81,7 +81,8 @@ def test_every_template_of_a_style_is_tried() -> None:
 
 
 PLANS = (
-    *("quick", "methods", "quick_transfer", "quick_fscil", "quick_weights", "quick_assumption"),
+    *("quick", "methods", "quick_transfer", "quick_fscil", "methods_fscil"),
+    *("quick_weights", "quick_assumption"),
     *("quick_confusing", "quick_losses", "quick_sensitivity", str(rules.__file__)),
 )
 
