@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
+from cocoamix.config.partition import LABEL
 from cocoamix.errors import UserError, printable
 
 from . import ablations
@@ -14,7 +15,7 @@ from . import paper as printed
 from .model import confidence, differences
 from .model.differences import Baseline
 from .model.parameters import parameters_chart
-from .model.rows import Row, find_sources, make_rows, show
+from .model.rows import Row, find_sources, make_rows, partition_of, show
 from .model.session_parts import part_charts
 from .model.sweeps import find_sweeps
 from .model.tables import (
@@ -130,12 +131,26 @@ def _setting(shots: int | None) -> str:
 
 
 def _base_to_new(runs: Sequence[Run], options: Options, inventory: Inventory, baseline: Baseline) -> list[Section]:
+    """Return the sections of CoOp's halves, and of others after them: neither average nor H may mix them."""
     runs = [run for run in runs if run.task == "base2new"]
+    random = [run for run in runs if partition_of(run) != LABEL]
+    sections = _halves([run for run in runs if partition_of(run) == LABEL], options, inventory, baseline)
+    names = {partition_of(run) for run in random}
+    title = f", partition {names.pop()}" if len(names) == 1 else ", random halves"
+    others = _halves(random, replace(options, paper=False), inventory, baseline, "-random", title)
+    for section in others:
+        section.charts.clear()  # rows are draws of classes there, not methods: `cocoamix figures assumption` draws them
+    return sections + others
+
+
+def _halves(
+    runs: Sequence[Run], options: Options, inventory: Inventory, baseline: Baseline, suffix: str = "", title: str = ""
+) -> list[Section]:
     sections = []
     for shots in _groups(runs) if runs else []:
         rows = _sort(make_rows(_of_shots(runs, shots), options.names, inventory))
-        key = "base2new" + ("" if shots is None else f"-{shots}")
-        section = Section(key, f"Base to new{_setting(shots)}")
+        key = "base2new" + ("" if shots is None else f"-{shots}") + suffix
+        section = Section(key, f"Base to new{_setting(shots)}{title}")
         halves = [run.dataset for row in rows for run in row.runs if run.subset != "all"]
         datasets = sort_datasets(halves)
         averaged = _averaged(rows, datasets, options, section)

@@ -474,3 +474,34 @@ def test_a_tree_without_pairs_has_no_figure_of_h(tmp_path: Path) -> None:
     report = build([tmp_path])
     assert [chart.kind for chart in report.sections[0].charts] == ["bars"]
     assert "<svg" in render(report)
+
+
+def test_random_halves_leave_coops_as_they_are(tmp_path: Path) -> None:
+    """They have other classes under the same dataset: a section of their own, with a row for each partition."""
+
+    def write(root: Path) -> None:
+        for dataset in ("EuroSAT", "DTD"):
+            for seed in (1, 2):
+                splits = {"train": "t", "test": f"test of {dataset}"}
+                write_pair(root, 80.0 + seed, 70.0, dataset=dataset, seed=seed, protocol={"splits": splits})
+
+    write(tmp_path / "plain")
+    write(tmp_path / "both")
+    for number in (1, 2, 3):
+        told = {"partition": f"random:{number}", "splits": {"train": "t", "test": f"half {number}"}}
+        root = tmp_path / "both" / "base2new" / f"random_{number}"
+        write_pair(root, 50.0 + number, 40.0, protocol=told, fingerprint=str(number))
+    plain, both = (build([tmp_path / name], Options(paper=True)) for name in ("plain", "both"))
+    (section,) = plain.sections
+    first, second = both.sections
+    assert (first.tables, first.charts) == (section.tables, section.charts)
+    assert (second.key, second.title, second.charts) == ("base2new-4-random", "Base to new, 4 shots, random halves", [])
+    labels = [f"CoOp [partition=random:{number}]" for number in (1, 2, 3)]
+    table = next(one for one in second.tables if one.title == "EuroSAT")
+    assert [one.label for one in table.lines] == labels
+    assert [one.values[0].mean for one in table.lines] == [51.0, 52.0, 53.0]
+    assert any("partition is random:1 in" in note and "3 values in all" in note for note in both.notes)
+    render(both)
+    alone = build([tmp_path / "both" / "base2new" / "random_2"])
+    assert [one.title for one in alone.sections] == ["Base to new, 4 shots, partition random:2"]
+    assert not alone.notes

@@ -33,6 +33,7 @@ def test_random_halves_from_training_to_evaluation(run: Runner) -> None:
     assert [one.results["classnames"] for one in (trained, new, whole)] == [IN, OUT, CLASSES]
     assert {one.results["protocol"]["partition"] for one in (trained, new, whole)} == {"random:2"}
     assert flatten(new.results["config"])[KEY] == "random:2"
+    assert "| data | EuroSAT, base classes of the partition random:2 |" in (trained.folder / "README.md").read_text()
     # Inside all classes, base are those that it was trained on: ten classes have as many test images each.
     metrics = whole.results["metrics"]
     assert (metrics["base_accuracy"] + metrics["new_accuracy"]) / 2 == pytest.approx(metrics["accuracy"])
@@ -49,6 +50,23 @@ def test_random_halves_from_training_to_evaluation(run: Runner) -> None:
     begun = run(*BASE, "MODEL.INIT_WEIGHTS", str(trained.folder / "prompt_learner/model.pth.tar-1"), name="begun")
     assert begun.status == 2
     assert f"{KEY} random:2, but this run has label" in begun.output
+
+
+def test_prompts_of_other_runs(run: Runner) -> None:
+    """T_En takes them for its own training and evaluation."""
+    trained = run(*BASE, *RANDOM, name="trained")
+    models = [
+        "TRAINER.ENLEARN.BACKBONES",
+        "['tiny', 'tiny']",
+        "TRAINER.ENLEARN.BACKBONE_WEIGHTS",
+        "['random', 'random']",
+    ]
+    prompts = [*models, f"{node}.PROMPTS", str([str(trained.folder)] * 2)]
+    refused = run(*BASE, *prompts, name="refused", trainer="TuneEn")
+    assert refused.status == 2
+    assert f"was trained on the base classes of {KEY} random:2, but this run has label" in refused.output
+    done = run(*BASE, *prompts, *RANDOM, name="done", trainer="TuneEn")
+    assert done.status == 0, done.output[-500:]
 
 
 def test_a_model_of_all_classes_is_of_no_partition(run: Runner) -> None:

@@ -18,6 +18,7 @@ from cocoamix.report.readers.runs import Inventory, Problem, Run
 
 from .facts import COMPARABLE, Scope, known, meaning
 
+_PARTITION = "partition"
 _SAME = 0.06  # points; one decimal of a log may hide so much
 
 Cell = tuple[str, str]  # dataset, subset
@@ -84,12 +85,28 @@ def _labels(groups: Iterable[tuple[str, str, str]]) -> dict[tuple[str, str, str]
 
 def _split(label: str, runs: list[Run], inventory: Inventory) -> list[tuple[str, list[Run]]]:
     """Divide the runs of a method until no two of a cell differ in anything but the seed."""
-    parts = _split_by_facts(label, runs, inventory)
     result = []
-    for suffix, members in parts:
-        for extra, clashing in _split_by_folder(members):
-            result.append((", ".join(text for text in (suffix, extra) if text), clashing))
+    for halves, whole in _split_by_partition(label, runs, inventory):
+        for suffix, members in _split_by_facts(label, whole, inventory):
+            for extra, clashing in _split_by_folder(members):
+                result.append((", ".join(text for text in (halves, suffix, extra) if text), clashing))
     return result
+
+
+def _split_by_partition(label: str, runs: list[Run], inventory: Inventory) -> list[tuple[str, list[Run]]]:
+    """Divide runs by the partition of the classes first: only within one are cells of the same classes."""
+    divided: dict[str, list[Run]] = defaultdict(list)
+    for run in runs:
+        divided[partition_of(run)].append(run)
+    if len(divided) == 1:
+        return [("", runs)]
+    _say_what_differs(label, [runs], [_PARTITION], inventory)
+    return [(f"{_PARTITION}={name}", members) for name, members in divided.items()]
+
+
+def partition_of(run: Run) -> str:
+    """Return how a run divides the classes into base and new."""
+    return str(_fact(run, _PARTITION))
 
 
 def _split_by_facts(label: str, runs: list[Run], inventory: Inventory) -> list[tuple[str, list[Run]]]:
