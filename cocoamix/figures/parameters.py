@@ -14,7 +14,7 @@ from .from_charts import charts_of, stems, to_drawn
 from .sources import Choice, Plans
 
 ABOUT = "H against the number of trained parameters, and base against new with bubbles of that size."
-TIME = "about 12 min on two cores"
+TIME = "about two minutes on two cores"
 _PLANS = Plans(Choice("methods", datasets=("warm_cool",), seeds=(1,)), Choice("base2new"))
 _LACKING = (
     "The runs have no base and new accuracy of two trained methods with a number of parameters, which results.json "

@@ -15,8 +15,8 @@ from .from_charts import charts_of, stems, to_drawn
 from .sources import Choice, Plans
 
 ABOUT = "Accuracy after each session of class-incremental learning: on all classes so far, on base, on novel ones."
-TIME = "about 5 min on two cores"
-_PLANS = Plans(Choice("quick_fscil"), Choice("fscil"))
+TIME = "about two minutes on two cores"
+_PLANS = Plans(Choice("quick_fscil", datasets=("warm_cool",), seeds=(1,)), Choice("fscil"))
 _LACKING = (
     "The runs have no sessions. Give runs of class-incremental learning, such as those of `cocoamix bench run fscil`."
 )

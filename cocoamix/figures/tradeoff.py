@@ -13,7 +13,7 @@ from .from_charts import charts_of, stems, to_drawn
 from .sources import Choice, Plans
 
 ABOUT = "Accuracy on new classes against accuracy on base classes, with lines of equal H."
-TIME = "about 3 min on two cores"
+TIME = "about three minutes on two cores"
 _PLANS = Plans(Choice("quick"), Choice("base2new"))
 _LACKING = (
     "The runs have no base and new accuracy of two methods, so there is nothing to compare. Evaluate them with "

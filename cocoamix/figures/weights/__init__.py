@@ -20,7 +20,7 @@ ABOUT = (
     "Accuracy, cross-entropy and calibration error of the mixture over the weight pi of the learned prompt, on "
     "training images and on test images of the trained classes."
 )
-TIME = "about 40 s on two cores"
+TIME = "about a minute on two cores"
 STEM = "weights-over-pi"
 _TITLE = "CoCoA-Mix over the weight of the learned prompt"
 _PLANS = Plans(
