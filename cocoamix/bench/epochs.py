@@ -21,7 +21,7 @@ def check_epochs(runs: Sequence[Run]) -> None:
             continue
         if training.folder not in kept:
             cfg = setup_cfg(parse_arguments(training.arguments))
-            # How long a second stage takes, which goes on counting, is known when it ends.
+            # A second stage adds epochs; their number is known when it ends.
             open_end = cfg.TRAINER.NAME.endswith("CoCoAMix") and cfg.TRAINER.COCOAMIX.STAGE == "two"
             kept[training.folder] = cfg.OPTIM.MAX_EPOCH, cfg.TRAIN.CHECKPOINT_FREQ, open_end
         last, every, open_end = kept[training.folder]
@@ -29,6 +29,6 @@ def check_epochs(runs: Sequence[Run]) -> None:
         if run.epoch != last and not between:
             raise UserError(
                 f"The run {run.name} of the plan evaluates epoch {run.epoch}, of which {training.method} keeps no "
-                f"checkpoint: its OPTIM.MAX_EPOCH is {last} and its TRAIN.CHECKPOINT_FREQ {every}. Choose other epochs "
-                "or change the keys in its set."
+                f"checkpoint: its OPTIM.MAX_EPOCH is {last} and its TRAIN.CHECKPOINT_FREQ {every}. Choose other "
+                "epochs, or change these keys in its set or by --set."
             )

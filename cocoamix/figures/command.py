@@ -66,5 +66,5 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status."""
     parser = Parser(prog="cocoamix figures", description=__doc__)
     add_arguments(parser)
-    stopped = "Stopped. No figure was written; finished runs are kept, and the same command resumes."
+    stopped = "Stopped. Finished runs and figures are kept; the same command resumes."
     return run_command(partial(run, parser.parse_args(argv)), stopped, work=True)

@@ -29,7 +29,7 @@ def charts_of(report: Report, kind: str, lacking: str) -> list[Chart]:
     Args:
         report: The report.
         kind: The kind of chart.
-        lacking: What is said where there is none.
+        lacking: The message where there is none.
     """
     found = [chart for section in report.sections for chart in section.charts if chart.kind == kind]
     if not found:

@@ -48,8 +48,9 @@ def describe(chart: Chart) -> str:
     """Return the best method and the smallest within a point of it."""
     trained = [one for one in chart.series if one.x[0]]
     best = max(trained, key=lambda one: one.y[0])
-    near = min((one for one in trained if one.y[0] >= best.y[0] - 1), key=lambda one: one.x[0])
-    told = f"{best.label} has the highest H, {best.y[0]:.2f}, with {best.x[0]:,.0f} trained parameters"
-    if near is best:
-        return f"{told}; no smaller method is within a point of it."
-    return f"{told}; {near.label} is within a point of it ({near.y[0]:.2f}) with {near.x[0]:,.0f}."
+    smaller = [one for one in trained if one.x[0] < best.x[0] and one.y[0] >= best.y[0] - 1]
+    highest = f"{best.label} has the highest H, {best.y[0]:.2f}, with {best.x[0]:,.0f} trained parameters"
+    if not smaller:
+        return f"{highest}; no smaller method is within a point of it."
+    near = min(smaller, key=lambda one: one.x[0])
+    return f"{highest}; {near.label} is within a point of it ({near.y[0]:.2f}) with {near.x[0]:,.0f}."

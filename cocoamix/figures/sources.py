@@ -60,9 +60,17 @@ class Source:
     runs: tuple[Run, ...] = ()
 
 
-def add_arguments(parser: argparse.ArgumentParser, plans: Plans) -> None:
-    """Add the arguments that choose the runs."""
-    parser.add_argument("--runs", nargs="+", metavar="DIR", help="finished runs: their folders, or folders above them")
+def add_arguments(
+    parser: argparse.ArgumentParser, plans: Plans, runs: str = "finished runs: their folders, or folders above them"
+) -> None:
+    """Add the arguments that choose the runs.
+
+    Args:
+        parser: Takes them.
+        plans: The runs of the figure.
+        runs: What `--runs` takes.
+    """
+    parser.add_argument("--runs", nargs="+", metavar="DIR", help=runs)
     parser.add_argument("--root", help=f"folder of the real datasets: the plan {plans.real.plan} runs on them first")
     parser.add_argument("--datasets", nargs="+", default=[], metavar="NAME", help="these datasets of the plan alone")
     parser.add_argument("--seeds", nargs="+", default=[], type=int, metavar="SEED", help="these seeds of it alone")

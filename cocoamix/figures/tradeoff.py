@@ -17,7 +17,7 @@ TIME = "about three minutes on two cores"
 _PLANS = Plans(Choice("quick"), Choice("base2new"))
 _LACKING = (
     "The runs have no base and new accuracy of two methods, so there is nothing to compare. Evaluate them with "
-    "DATASET.SUBSAMPLE_CLASSES base and new."
+    "DATASET.SUBSAMPLE_CLASSES base and new. Runs of several random halves are for `cocoamix figures assumption`."
 )
 
 

@@ -135,10 +135,10 @@ def _base_to_new(runs: Sequence[Run], options: Options, inventory: Inventory, ba
     runs = [run for run in runs if run.task == "base2new"]
     random = [run for run in runs if partition_of(run) != LABEL]
     sections = _halves([run for run in runs if partition_of(run) == LABEL], options, inventory, baseline)
-    names = {partition_of(run) for run in random}
-    title = f", partition {names.pop()}" if len(names) == 1 else ", random halves"
+    names = sorted({partition_of(run) for run in random})
+    title = f", partition {names[0]}" if len(names) == 1 else ", random halves"
     others = _halves(random, replace(options, paper=False), inventory, baseline, "-random", title)
-    for section in others:
+    for section in others if len(names) > 1 else ():
         section.charts.clear()  # rows are draws of classes there, not methods: `cocoamix figures assumption` draws them
     return sections + others
 

@@ -18,7 +18,7 @@ ABOUT = (
     "Accuracy of a learned against the hand-crafted prompt on the classes that it was trained on and on all others, "
     "over halves of the classes, with one-sided paired t-tests."
 )
-TIME = "about 2 minutes on two cores, or one after the quick start"
+TIME = "about two minutes on two cores, or one after the quick start"
 STEM = "assumption"
 COLUMNS = (
     *("group", "dataset", "partition", "seed"),
@@ -57,9 +57,9 @@ def make(args: argparse.Namespace) -> Iterable[Drawn]:
 
 
 def _sentence(groups: Sequence[Group], single: Sequence[str], halves: Halves) -> str:
-    told = [_describe(group, halves) for group in groups]
-    told += [f"There is one pair for {name}, which is left out: a paired test needs two." for name in single]
-    return "\n".join(told)
+    lines = [_describe(group, halves) for group in groups]
+    lines += [f"There is one pair for {name}, which is left out: a paired test needs two." for name in single]
+    return "\n".join(lines)
 
 
 def _describe(group: Group, halves: Halves) -> str:
@@ -79,4 +79,14 @@ def _describe(group: Group, halves: Halves) -> str:
         f"{name}, {inside.pairs} pairs: on in-classes {halves.learned} minus {halves.hand_crafted} is "
         f"{inside.difference:+.2f} points on average (one-sided paired t-test, p = {inside.p:.2g}), on out-classes "
         f"{halves.hand_crafted} minus {halves.learned} is {outside.difference:+.2f} (p = {outside.p:.2g}). {verdict}"
+        f"{_describe_means(group)}"
     )
+
+
+def _describe_means(group: Group) -> str:
+    """Return the tests over means of seeds, where there are several seeds: they are not independent of each other."""
+    means = group.means
+    if not 1 < len(means.pairs) < len(group.pairs):
+        return ""
+    inside, outside = means.inside, means.outside
+    return f" Over the means of seeds, {inside.pairs} pairs: p = {inside.p:.2g} and {outside.p:.2g}."

@@ -65,6 +65,14 @@ class Group:
         """The test of the second inequality: on all other classes the hand-crafted prompt is better."""
         return paired_t_test([pair.out_difference for pair in self.pairs])
 
+    @property
+    def means(self) -> Group:
+        """The group with one pair for each half: seeds share its classes and test images, so they are averaged."""
+        halves: dict[tuple[str, str], list[Pair]] = {}
+        for pair in self.pairs:
+            halves.setdefault((pair.dataset, pair.partition), []).append(pair)
+        return Group(self.name, tuple(map(_mean, halves.values())))
+
 
 @dataclass(frozen=True)
 class Halves:
@@ -98,7 +106,7 @@ def read_halves(source: Source, learned: str = "", hand_crafted: str = "") -> Ha
     if not hand_crafted:  # CLIP with one template, which others extend
         fixed = [row for row in fixed if is_clip(row.trainer)] or fixed
     theirs = _choose(fixed, hand_crafted, "--hand-crafted", "zero-shot")
-    shots = {run.shots for run in ours.runs}
+    shots = {run.shots for run in runs if run.trainer == ours.trainer}  # a row would keep the newest alone
     if len(shots) > 1:
         raise UserError(
             f"The runs of {ours.label} are of {' and '.join(sorted(map(show, shots)))} shots, which are not tested "
@@ -107,6 +115,13 @@ def read_halves(source: Source, learned: str = "", hand_crafted: str = "") -> Ha
     places = dict.fromkeys([*ours.datasets, *theirs.datasets])
     pairs = [pair for place in places for pair in _pairs(ours, theirs, place, inventory)]
     return Halves(ours.label, theirs.label, tuple(pairs))
+
+
+def _mean(pairs: Sequence[Pair]) -> Pair:
+    """Return the mean of the seeds of one half."""
+    sides = ("in_learned", "in_hand_crafted", "out_learned", "out_hand_crafted")
+    values = [sum(getattr(pair, side) for pair in pairs) / len(pairs) for side in sides]
+    return Pair(pairs[0].dataset, pairs[0].partition, None, *values)
 
 
 def make_groups(pairs: Iterable[Pair]) -> tuple[list[Group], list[str]]:
@@ -162,14 +177,14 @@ def _pairs(ours: Row, theirs: Row, place: str, inventory: Inventory) -> Iterable
             if not seeds:
                 raise UserError(
                     f"{row.label} has no result on the {half} classes of {_place(dataset, partition)}, which the pair "
-                    f"lacks.{_first_problem(inventory)}"
+                    f"lacks. Run it, or name folders without these halves.{_first_problem(inventory)}"
                 )
     for seed in learned[0].keys() | learned[1].keys():
         if seed not in learned[0] or seed not in learned[1]:
             half = "new" if seed in learned[0] else "base"
             raise UserError(
                 f"{ours.label} has no result on the {half} classes of {_place(dataset, partition)} with seed {seed}, "
-                f"but on the other half.{_first_problem(inventory)}"
+                f"but on the other half. Run it, or leave out that seed.{_first_problem(inventory)}"
             )
     for seed in learned[0]:
         values = []
@@ -184,7 +199,7 @@ def _refuse_other_protocol(one: Run, other: Run) -> None:
     for key, first, second in not_comparable(one, other):
         raise UserError(
             f"{one.folder} and {other.folder} cannot be compared: {key} is {show(first)} in the one and {show(second)} "
-            "in the other."
+            "in the other. Give the folders of one protocol."
         )
 
 

@@ -31,7 +31,7 @@ _PER_FIGURE = 8  # images, below each other
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what chooses the runs, the images and the class to explain."""
-    sources.add_arguments(parser, _PLANS)
+    sources.add_arguments(parser, _PLANS, "folders of finished trainings, or of evaluations of them")
     parser.add_argument("--names", nargs="+", default=[], metavar="NAME", help="what the figure calls --runs, in order")
     parser.add_argument(
         "--images", nargs="+", metavar="PATH", help="images, folders of them, or CSV files with a column `path`"
@@ -59,8 +59,9 @@ def make(args: argparse.Namespace) -> Iterator[Drawn]:
     check_package()  # before runs take their time
     from .class_maps import COLUMNS, compute, describe, table
     from .drawing import draw
-    from .shown_images import choose_images
+    from .shown_images import check_arguments, choose_images
 
+    check_arguments(args)
     groups = _find_methods(args)
     for methods in groups.values():
         refuse_several_towers(methods.values())

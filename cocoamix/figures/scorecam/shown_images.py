@@ -40,14 +40,22 @@ class Shown:
     part: str = ""
 
 
+def check_arguments(args: argparse.Namespace) -> None:
+    """Refuse what is wrong with the images that the user names, before runs take their time."""
+    if not args.images:
+        for flag in ("labels", "classes"):
+            if getattr(args, flag):
+                raise UserError(f"--{flag} is for the images that --images names.")
+    for path in args.images or ():
+        if not expand_home(path).exists():
+            raise UserError(f"There is no image, folder or table {path}.")
+
+
 def choose_images(args: argparse.Namespace, runs: Sequence[RecordedRun]) -> list[Shown]:
     """Return the images that the arguments ask for, once it is sure that they can be used."""
     if args.images:
         found = _named_images(args, runs)
     else:
-        for flag in ("labels", "classes"):
-            if getattr(args, flag):
-                raise UserError(f"--{flag} is for the images that --images names.")
         found = _dataset_images(args.count, args.root, runs)
     if len(found) > _MOST:
         raise UserError(f"{len(found):,} images are too many for maps; name at most {_MOST}.")

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from cocoamix.io.paths import expand_home
-
 from .. import sources
 from ..drawn import Drawn
 from ..sources import Choice, Plans
@@ -32,7 +30,7 @@ _PER_FIGURE = 4  # runs, beside each other
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what chooses the runs."""
-    sources.add_arguments(parser, _PLANS)
+    sources.add_arguments(parser, _PLANS, "folders of finished trainings, or of evaluations of them")
 
 
 def make(args: argparse.Namespace) -> Iterator[Drawn]:
@@ -54,5 +52,6 @@ def _find_runs(args: argparse.Namespace) -> list[RecordedRun]:
     from .runs import find_run
 
     if args.runs:
-        return [find_run(expand_home(folder)) for folder in args.runs]
+        own = argparse.Namespace(**{**vars(args), "root": None})  # which then says where the dataset has moved
+        return [find_run(folder) for folder in sources.find_source(own, _PLANS).folders]
     return [find_run(run.folder) for run in sources.find_source(args, _PLANS).runs if run.trains]
