@@ -150,6 +150,17 @@ def test_halves_by_label_and_at_random_stand_apart(tmp_path: Path, capfd: pytest
     assert "Both inequalities of the assumption hold at 0.05." in by_label
 
 
+def test_order_is_not_that_of_folders(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Random halves come first, by number: random_10 sorts before random_2, and train_base after random_1."""
+    for number in (10, None, 2):
+        write(tmp_path / "runs", number, (70.0, 70.0), trainer="ZeroshotCLIP")
+        for seed in (10, 9):
+            write(tmp_path / "runs", number, (70.0 + seed, 70.0), seed=seed)
+    _, rows = draw(capfd, tmp_path / "runs")
+    wanted = [(name, seed) for name in ("random:2", "random:10", "label") for seed in ("9", "10")]
+    assert [(row["partition"], row["seed"]) for row in rows] == wanted
+
+
 def test_equal_differences_have_a_limit(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     for number, (base, new) in CLIP.items():
         write(tmp_path / "runs", number, (base, new), trainer="ZeroshotCLIP")

@@ -55,12 +55,8 @@ def test_random_halves_from_training_to_evaluation(run: Runner) -> None:
 def test_prompts_of_other_runs(run: Runner) -> None:
     """T_En takes them for its own training and evaluation."""
     trained = run(*BASE, *RANDOM, name="trained")
-    models = [
-        "TRAINER.ENLEARN.BACKBONES",
-        "['tiny', 'tiny']",
-        "TRAINER.ENLEARN.BACKBONE_WEIGHTS",
-        "['random', 'random']",
-    ]
+    node = "TRAINER.ENLEARN"
+    models = [f"{node}.BACKBONES", "['tiny', 'tiny']", f"{node}.BACKBONE_WEIGHTS", "['random', 'random']"]
     prompts = [*models, f"{node}.PROMPTS", str([str(trained.folder)] * 2)]
     refused = run(*BASE, *prompts, name="refused", trainer="TuneEn")
     assert refused.status == 2

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from cocoamix.config.partition import LABEL
+from cocoamix.config.partition import LABEL, number_of
 from cocoamix.errors import UserError, nearest, some_of
 from cocoamix.report.model.differences import find_baselines
 from cocoamix.report.model.facts import known
 from cocoamix.report.model.rows import Row, make_rows, not_comparable, show
 from cocoamix.report.model.t_test import OneSided, paired_t_test
-from cocoamix.report.names import is_clip, is_zero_shot
+from cocoamix.report.names import is_clip, is_zero_shot, sort_datasets
 from cocoamix.report.readers.runs import Inventory, Run, find_runs
 
 from ..sources import Source
@@ -127,7 +127,7 @@ def _mean(pairs: Sequence[Pair]) -> Pair:
 def make_groups(pairs: Iterable[Pair]) -> tuple[list[Group], list[str]]:
     """Return the pairs in groups that can be tested, and what is left out, because a test needs two pairs."""
     named: dict[str, list[Pair]] = {}
-    for pair in pairs:
+    for pair in _ordered(pairs):
         name = "halves by label" if pair.partition == LABEL else f"random halves of {pair.dataset}"
         named.setdefault(name, []).append(pair)
     groups = [Group(name, tuple(members)) for name, members in named.items() if len(members) > 1]
@@ -140,6 +140,19 @@ def make_groups(pairs: Iterable[Pair]) -> tuple[list[Group], list[str]]:
             "of other seeds."
         )
     return groups, single
+
+
+def _ordered(pairs: Iterable[Pair]) -> list[Pair]:
+    """Return pairs in an order that does not depend on folders: random halves first, then by dataset and number."""
+    found = list(pairs)
+    places = {dataset: place for place, dataset in enumerate(sort_datasets(pair.dataset for pair in found))}
+
+    def key(pair: Pair) -> tuple[bool, int, int, int]:
+        number = number_of(pair.partition)
+        seed = -1 if pair.seed is None else pair.seed
+        return number is None, places[pair.dataset], -1 if number is None else number, seed
+
+    return sorted(found, key=key)
 
 
 def _name_halves(run: Run) -> Run:
