@@ -53,10 +53,7 @@ def check_arguments(args: argparse.Namespace) -> None:
 
 def choose_images(args: argparse.Namespace, runs: Sequence[RecordedRun]) -> list[Shown]:
     """Return the images that the arguments ask for, once it is sure that they can be used."""
-    if args.images:
-        found = _named_images(args, runs)
-    else:
-        found = _dataset_images(args.count, args.root, runs)
+    found = _named_images(args, runs) if args.images else _dataset_images(args.count, args.root, runs)
     if len(found) > _MOST:
         raise UserError(f"{len(found):,} images are too many for maps; name at most {_MOST}.")
     for image in found:
