@@ -57,7 +57,7 @@ from cocoamix.run.movement import FirstMoves
 from cocoamix.run.optimisation import diverged, make_optimizer, step
 from cocoamix.run.parameter_groups import refuse_left_out
 from cocoamix.run.predictions import PredictionsFile, paths_at
-from cocoamix.run.results import Results
+from cocoamix.run.results import RESULTS, Results
 from cocoamix.seeding import derive_seed
 
 
@@ -282,7 +282,8 @@ class CLIPTrainer(TrainerX):
 
     def after_train(self) -> None:
         super().after_train()
-        if self.cfg.TEST.NO_TEST:  # else the evaluation has written it
+        # Else the evaluation has written it, now or earlier.
+        if self.cfg.TEST.NO_TEST and not Path(self.output_dir, RESULTS).exists():
             write_card(self.output_dir, self.describe_run())
 
     def forward_backward(self, batch: dict[str, Any]) -> dict[str, float] | None:

@@ -81,7 +81,7 @@ class Classifier:
             keep: Whether they come beside the present ones, instead of in their place.
         """
         present = self._names if keep else []
-        refuse_same(names, present)
+        refuse_same(names, [*present, *(self.classes if keep else [])])  # outputs number names that classes share
         found = Classifier(self.run, [*present, *names], self._weights, self._store)
         found.keeps = self.keeps
         return found
@@ -160,7 +160,7 @@ def refuse_same(names: Sequence[str], present: Sequence[str] = ()) -> None:
     for name in names:
         plain = plain_class(tidy_class(name))
         if not plain:
-            raise UserError("A class name is empty.")
+            raise UserError(f"A class name is empty: {brief(name)}. Leave it out, or name the class.")
         if plain in seen:
             spelt = "" if name == seen[plain] else f" ({brief(seen[plain])})"
             raise UserError(f"The class {brief(name)} is there twice{spelt}. Give every class a name of its own.")

@@ -119,7 +119,10 @@ def write_onnx(classifier: Classifier, path: Path) -> None:
         raise UserError(f"ONNX files need the package {error.name}: pip install onnx onnxscript.") from error
     trainer = classifier.trainer
     if trainer.clip.precision != "fp32":
-        raise UserError(f"The classifier runs in {trainer.clip.precision}, and an ONNX file is written in fp32.")
+        raise UserError(
+            f"The classifier runs in {trainer.clip.precision}, and an ONNX file is written in "
+            "fp32. Train with PREC fp32."
+        )
     module: nn.Module = Deployed(classifier, find_linear(classifier)).eval().cpu()
     height, width = trainer.cfg.INPUT.SIZE
     example = torch.rand(2, 3, height, width)

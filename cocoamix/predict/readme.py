@@ -94,13 +94,13 @@ def _by_clip(backbone: str, file: str, archive: bool) -> Sequence[str]:
     return [
         *reading,
         "model = clip.model.build_model(dict(state)).float()",
-        "model.load_state_dict(state)  # again, since build_model rounds to fp16",
+        "model.load_state_dict(state, strict=False)  # again, since build_model rounds to fp16",
         "preprocess = clip.clip._transform(model.visual.input_resolution)",
     ]
 
 
 def _by_open_clip(backbone: str, file: str, archive: bool, activation: str) -> Sequence[str]:
-    name = backbone.replace("/", "-") + ("-quickgelu" if activation == "quick_gelu" else "")
+    name = backbone.replace("/", "-").replace("@336px", "-336") + ("-quickgelu" if activation == "quick_gelu" else "")
     given = f"{_quoted(name)}, pretrained={_quoted(file or 'openai')}" + (
         ", weights_only=False" if file and archive else ""
     )

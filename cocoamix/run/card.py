@@ -53,7 +53,7 @@ def make_card(results: Results, has_model: bool) -> str:
         ("backbone", backbone),
         ("data", f"{data}, {results.subset} classes{_halves(results)}" if results.subset else data),
         ("training images", _shots(results)),
-        ("epochs", str(results.epoch)),
+        *([] if results.method else [("epochs", str(results.epoch))]),  # sessions have different numbers of them
         ("seed", str(results.seed)),
         ("trained parameters", f"{results.trained_parameters or 0:,}"),
         ("calibration", _calibration(results)),
@@ -78,6 +78,8 @@ def _use(results: Results, has_model: bool) -> list[str]:
         'cocoamix predict THIS_FOLDER IMAGES --add "a new class"',
         "cocoamix export THIS_FOLDER --to model.onnx   # or .safetensors",
         "```",
+        "",
+        "A method that takes no new classes, or cannot be exported, says so.",
     ]
 
 
@@ -106,6 +108,8 @@ def _halves(results: Results) -> str:
 
 
 def _shots(results: Results) -> str:
+    if results.method and results.train_images is not None:
+        return f"{results.train_images:,} over all sessions"
     most = "at most " if flatten(results.config).get("DATASET.FEWER_SHOTS") else ""
     shots = "all" if (results.shots or -1) < 1 else f"{most}{results.shots} of each class"
     return f"{results.train_images:,} ({shots})" if results.train_images is not None else shots
