@@ -284,8 +284,9 @@ def test_runs_of_another_kind_are_left_out_or_refused(tree: Path, capfd: pytest.
 def test_a_row_without_a_prediction_is_no_image(tree: Path) -> None:
     before = rows_of(make("confusing", "--runs", tree)[0])
     for path in tree.glob("**/predictions.csv"):
-        with path.open("a") as file:
-            file.write("img/unreadable.png,c0,,,,it cannot be read\n")
+        head, *rows = path.read_text().splitlines()
+        lines = [f"{head},error", *(f"{row}," for row in rows), "img/unreadable.png,c0,,,,,it cannot be read"]
+        path.write_text("\n".join(lines) + "\n")
     assert rows_of(make("confusing", "--runs", tree)[0]) == before
 
 

@@ -97,8 +97,8 @@ def test_losses_and_their_settings(tree: Path) -> None:
     every = ["focal", "focal_5", "gce", "ce", "mae", "coa", "ce_coa_1", "ce_coa"]
     axes = settings.draw(LIGHT).axes[0]
     assert lines_of(axes, "D") == [pytest.approx([accuracies(tree, config).mean()]) for config in every]
-    told = ["\u03b3 2", "\u03b3 5", "q 0.7", "", "w 5", "", "w 1", "w 5"]
-    assert [text.get_text() for text in axes.texts] == told
+    texts = ["\u03b3 2", "\u03b3 5", "q 0.7", "", "w 5", "", "w 1", "w 5"]
+    assert [text.get_text() for text in axes.texts] == texts
 
 
 def test_sensitivity(tree: Path) -> None:

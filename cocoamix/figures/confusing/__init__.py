@@ -1,4 +1,7 @@
-"""`confusing`: what a loss does for test images that zero-shot CLIP takes for another class by a narrow margin."""
+"""`confusing`: what a loss does for test images that zero-shot CLIP takes for another class by a narrow margin.
+
+Confusing is wrong, by less than the gap: the predicted class is less than the gap more probable than the label.
+"""
 
 from __future__ import annotations
 
@@ -49,9 +52,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"dataset of the curves over epochs (default: {_REAL}, or {_EMBEDDED} of the drawn ones)",
     )
     parser.add_argument(
-        "--gap", type=float, default=0.2, help="of the curves: confusing is wrong by less (default: 0.2)"
+        "--gap", type=float, default=0.2, help="of the curves: confusing is wrong, by less than the gap (default: 0.2)"
     )
-    parser.add_argument("--datasets-gap", type=float, default=0.5, help="the same over datasets (default: 0.5)")
+    parser.add_argument(
+        "--datasets-gap",
+        type=float,
+        default=0.5,
+        help="of the gains on all datasets: confusing is wrong, by less than the gap (default: 0.5)",
+    )
 
 
 def make(args: argparse.Namespace) -> Iterator[Drawn]:

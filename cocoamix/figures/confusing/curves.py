@@ -104,8 +104,8 @@ def table(curves: Curves) -> Iterator[tuple[Any, ...]]:
         for epoch, by_part in epochs.items():
             for part, values in by_part.items():
                 for seed, value in zip(curves.seeds, values, strict=True):
-                    told = "" if seed is None else seed
-                    yield difficulty.dataset, loss.title, epoch, told, part, known[part], value
+                    number = "" if seed is None else seed
+                    yield difficulty.dataset, loss.title, epoch, number, part, known[part], value
 
 
 def describe(curves: Curves) -> str:
@@ -121,8 +121,8 @@ def describe(curves: Curves) -> str:
         epoch = max(epochs)
         means = {part: sum(values) / len(values) for part, values in epochs[epoch].items()}
         words = {ALL: "all base images", NEW: "new classes"}
-        told = [
+        by_part = [
             f"{means[part]:.1f} % on {words.get(part, f'{part} ones')}" for part in (*PARTS, ALL, NEW) if part in means
         ]
-        said += f" After epoch {epoch}, {loss.title} has {', '.join(told[:-1])} and {told[-1]}."
+        said += f" After epoch {epoch}, {loss.title} has {', '.join(by_part[:-1])} and {by_part[-1]}."
     return f"{said} ({seeds_in_words(curves.seeds).capitalize()}.)"

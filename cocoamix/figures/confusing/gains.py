@@ -86,8 +86,8 @@ def table(gains: Sequence[Gain], base: str, seeds: Sequence[int | None]) -> Iter
     for gain in gains:
         counts = gain.difficulty.count(CONFUSING), gain.difficulty.count(ALL)
         for seed, before, after, value in zip(seeds, gain.before, gain.after, gain.values, strict=True):
-            told = "" if seed is None else seed
-            yield gain.difficulty.dataset, gain.loss.title, told, *counts, base, before, after, value
+            number = "" if seed is None else seed
+            yield gain.difficulty.dataset, gain.loss.title, number, *counts, base, before, after, value
 
 
 def describe(gains: Sequence[Gain], base: str, seeds: Sequence[int | None]) -> str:
@@ -95,11 +95,11 @@ def describe(gains: Sequence[Gain], base: str, seeds: Sequence[int | None]) -> s
     said = []
     for loss in dict.fromkeys(gain.loss for gain in gains):
         own = [gain for gain in gains if gain.loss == loss]
-        told = [
+        by_dataset = [
             f"{gain.mean:+.1f} on {gain.difficulty.dataset} ({gain.difficulty.count(CONFUSING)} images)" for gain in own
         ]
         mean = sum(gain.mean for gain in own) / len(own)
         average = f", {mean:+.1f} on average" if len(own) > 1 else ""
-        said.append(f"Accuracy of {loss.title} minus that of {base}, in points: {', '.join(told)}{average}.")
+        said.append(f"Accuracy of {loss.title} minus that of {base}, in points: {', '.join(by_dataset)}{average}.")
     gap = gains[0].difficulty.gap
     return f"{' '.join(said)} Over confusing base test images, wrong by less than {gap:g} ({seeds_in_words(seeds)})."

@@ -116,18 +116,18 @@ def table(panels: Iterable[Panel]) -> Iterator[tuple[Any, ...]]:
         for setting, one, dashed in rows:
             for dataset, seeds in one.accuracy.items():
                 for seed, accuracy in seeds.items():
-                    told = "" if seed is None else seed
-                    yield panel.symbol, *setting, int(dashed), panel.subset, dataset, told, accuracy
+                    seed_text = "" if seed is None else seed
+                    yield panel.symbol, *setting, int(dashed), panel.subset, dataset, seed_text, accuracy
 
 
 def describe(panels: Iterable[Panel]) -> str:
     """Say how the accuracies go with the settings."""
     said = []
     for panel in panels:
-        told = [f"{one.mean:.2f} at {panel.symbol} {panel.value(setting):g}" for setting, one in panel.points.items()]
+        means = [f"{one.mean:.2f} at {panel.symbol} {panel.value(setting):g}" for setting, one in panel.points.items()]
         dashed = f"; {panel.baseline[1].mean:.2f} {_behind(panel)}" if panel.baseline else ""
         first = next(iter(panel.points.values()))
-        said.append(f"{panel.subset.capitalize()} accuracy in %: {', '.join(told)}{dashed} ({over_what(first)}).")
+        said.append(f"{panel.subset.capitalize()} accuracy in %: {', '.join(means)}{dashed} ({over_what(first)}).")
     return " ".join(said)
 
 
