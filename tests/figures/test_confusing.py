@@ -290,6 +290,25 @@ def test_a_row_without_a_prediction_is_no_image(tree: Path) -> None:
     assert rows_of(make("confusing", "--runs", tree)[0]) == before
 
 
+@pytest.mark.parametrize("protocol", [{"backbone": "other"}, {"partition": "random:1"}])
+@pytest.mark.parametrize("subset", ["base", "new"])
+def test_zero_shot_is_of_the_protocol_of_the_prompts(
+    tree: Path, protocol: dict[str, str], subset: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    before = [rows_of(one) for one in make("confusing", "--runs", tree)]
+    guessed = [(f"img/{n}.png", "c0", "c1", 0.5, 0.4) for n in range(IMAGES)]
+    # The last by name and the newest.
+    other = write_run(
+        *(tree, "zz", "Alpha", subset), trainer="ZeroshotCLIP", accuracy=1.0, predictions=guessed, protocol=protocol
+    )
+    assert [rows_of(one) for one in make("confusing", "--runs", tree)] == before
+    shutil.rmtree(only(tree, f"**/test_{subset}/Alpha/shots_4/ZeroshotCLIP/tiny"))
+    ((key, value),) = protocol.items()
+    text = refused(capfd, tree)
+    assert f"No run of ZeroshotCLIP on the {subset} classes of Alpha can be compared with the trained prompts" in text
+    assert f"{key} is {value} in {other} and " in text
+
+
 # ---------------------------------------------------------------------- from a plan
 
 

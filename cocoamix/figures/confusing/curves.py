@@ -57,7 +57,7 @@ def choose_dataset(trained: Gathered[Trained], name: str | None) -> str:
 
 def find_curves(inventory: Inventory, trained: Gathered[Trained], gap: float, dataset: str) -> Curves:
     """Return the accuracies of a dataset over epochs."""
-    difficulty = split_dataset(inventory, dataset, gap)
+    difficulty = split_dataset(inventory, trained, dataset, gap)
     refuse_without_confusing(difficulty)
     points = [one for one in trained.cells if (dataset, BASE) in trained.cells[one] and one.epoch is not None]
     seeds = trained.seeds(points, [dataset], BASE)
@@ -75,7 +75,7 @@ def find_curves(inventory: Inventory, trained: Gathered[Trained], gap: float, da
                 by_part[NEW] = [new[seed].accuracy for seed in seeds]
             accuracy[loss][epoch] = by_part
     zero_shot = {ALL: 100 * difficulty.count(EASY) / difficulty.count(ALL)}
-    run = find_zero_shot(inventory, dataset, NEW)
+    run = find_zero_shot(inventory, trained, dataset, NEW)
     if run is not None:
         zero_shot[NEW] = run.accuracy
     return Curves(difficulty, accuracy, zero_shot, _count_new(trained, dataset), seeds)

@@ -64,7 +64,7 @@ def find_gains(
         raise UserError("There is no dataset, or no seed, of which all losses have a run on base classes.")
     gains, bare = [], []
     for dataset in datasets:
-        difficulty = split_dataset(inventory, dataset, gap)
+        difficulty = split_dataset(inventory, trained, dataset, gap)
         if not difficulty.count(CONFUSING):
             bare.append(difficulty)
             continue
