@@ -40,8 +40,8 @@ def gather_losses(inventory: Inventory, losses: Sequence[str]) -> Gathered[Train
         other = by_name.setdefault(loss.name, loss)
         if other != loss:
             raise UserError(
-                f"There are runs of {loss.title} with {other.setting_text} and with {loss.setting_text}. Give the folders "
-                "of one."
+                f"There are runs of {loss.title} with {other.setting_text} and with {loss.setting_text}. Give the "
+                "folders of one."
             )
     return found
 
