@@ -395,7 +395,7 @@ def test_a_plan_is_run_first(
 ) -> None:
     """Two epochs of training on one drawn dataset: the numbers are those of the predictions that the runs kept."""
     plan = yaml.safe_load(
-        (Path(confusing.__file__).parents[1] / "bench" / "plans" / "quick_confusing.yaml").read_text()
+        (Path(confusing.__file__).parents[2] / "bench" / "plans" / "quick_confusing.yaml").read_text()
     )
     plan |= {"seeds": [1], "datasets": ["warm_cool"], "output": str(tmp_path / "work"), "methods": plan["methods"][:3]}
     plan["set"]["OPTIM.MAX_EPOCH"] = 2
