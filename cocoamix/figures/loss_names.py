@@ -29,13 +29,18 @@ class Loss:
 
     @property
     def title(self) -> str:
-        """What people call it."""
+        """The name in figures."""
         return NAMES[self.name]
 
     @property
-    def told(self) -> str:
+    def setting_text(self) -> str:
         """The setting with its symbol; nothing where there is none."""
         return "" if self.setting is None else f"{SETTINGS[self.name][1]} {self.setting:g}"
+
+    @property
+    def full_title(self) -> str:
+        """The name in figures, with the setting where there is one."""
+        return f"{self.title} ({self.setting_text})" if self.setting_text else self.title
 
 
 def loss_of(settings: Mapping[str, Any]) -> Loss | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import csv
 import shutil
 from collections.abc import Callable
@@ -16,7 +17,7 @@ import yaml
 from cocoamix.drawing.style import DARK, LIGHT
 from cocoamix.figures import confusing
 from cocoamix.figures.command import main
-from cocoamix.figures.sources import Choice, Plans
+from cocoamix.figures.sources import Choice, Plans, Source
 
 from .trees import Prediction, lines_of, make, rows_of, write_predictions, write_run
 
@@ -243,11 +244,30 @@ def _ensembles_alone(root: Path) -> str:
     return "with TRAINER.COCOAMIX.ENSEMBLE none are needed, with ce or ce+coa for LOSS"
 
 
+def _chosen_on_validation_images(root: Path) -> str:
+    for path in root.glob("**/CoCoAMix/**/results.json"):
+        path.write_text(path.read_text().replace('"protocol": {', '"protocol": {"model_selection": "best_val", '))
+    return "models chosen on validation images have no epoch; evaluate with --load-epoch."
+
+
+def _no_common_seed(root: Path) -> str:
+    shutil.rmtree(only(root, "**/test_base/Alpha/**/ce_5/seed1"))
+    shutil.rmtree(only(root, "**/test_base/Alpha/**/ce_30/seed2"))
+    return "No seed is shared by all runs on base classes of Alpha: CE at epoch 5 has 2, CE at epoch 30 has 1, CE + CoA"
+
+
+def _no_probability_of_a_label(root: Path) -> str:
+    path = only(root, "**/test_base/Alpha/**/ZeroshotCLIP/**/predictions.csv")
+    path.write_text(path.read_text().replace("0.600000,0.400000", "0.600000,"))
+    return f"{path} has a wrong prediction for img/0.png without a label_probability"
+
+
 @pytest.mark.parametrize(
     "damage",
     [
         *(_no_predictions, _no_zero_shot, _zero_shot_without_predictions, _one_class, _none_confusing),
         *(_other_images, _damaged, _two_settings, _ensembles_alone),
+        *(_chosen_on_validation_images, _no_common_seed, _no_probability_of_a_label),
     ],
 )
 def test_refuses_with_a_sentence(
@@ -284,9 +304,87 @@ def test_runs_of_another_kind_are_left_out_or_refused(tree: Path, capfd: pytest.
 def test_a_row_without_a_prediction_is_no_image(tree: Path) -> None:
     before = rows_of(make("confusing", "--runs", tree)[0])
     for path in tree.glob("**/predictions.csv"):
-        with path.open("a") as file:
-            file.write("img/unreadable.png,c0,,,,it cannot be read\n")
+        head, *rows = path.read_text().splitlines()
+        lines = [f"{head},error", *(f"{row}," for row in rows), "img/unreadable.png,c0,,,,,it cannot be read"]
+        path.write_text("\n".join(lines) + "\n")
     assert rows_of(make("confusing", "--runs", tree)[0]) == before
+
+
+@pytest.mark.parametrize("protocol", [{"backbone": "other"}, {"partition": "random:1"}])
+@pytest.mark.parametrize("subset", ["base", "new"])
+def test_zero_shot_is_of_the_protocol_of_the_prompts(
+    tree: Path, protocol: dict[str, str], subset: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    before = [rows_of(one) for one in make("confusing", "--runs", tree)]
+    guessed = [(f"img/{n}.png", "c0", "c1", 0.5, 0.4) for n in range(IMAGES)]
+    # The last by name and the newest.
+    other = write_run(
+        *(tree, "zz", "Alpha", subset), trainer="ZeroshotCLIP", accuracy=1.0, predictions=guessed, protocol=protocol
+    )
+    assert [rows_of(one) for one in make("confusing", "--runs", tree)] == before
+    shutil.rmtree(only(tree, f"**/test_{subset}/Alpha/shots_4/ZeroshotCLIP/tiny"))
+    ((key, value),) = protocol.items()
+    text = refused(capfd, tree)
+    assert f"No run of ZeroshotCLIP on the {subset} classes of Alpha can be compared with the trained prompts" in text
+    assert f"{key} is {value} in {other} and " in text
+
+
+def test_gains_compare_models_of_one_epoch(tree: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Where a loss lacks the last epoch on a dataset, an earlier one of both is compared."""
+    (gains,) = make("confusing", "--runs", tree)[1:]
+    assert {row["epoch"] for row in rows_of(gains)} == {"30"}
+    assert gains.sentence.endswith("wrong by less than 0.5; models of epoch 30 (mean of seeds 1, 2).")
+    for folder in tree.glob("**/Alpha/shots_4/CoCoAMix/ce_30"):
+        shutil.rmtree(folder)
+    (gains,) = make("confusing", "--runs", tree)[1:]
+    assert {(row["dataset"], row["epoch"]) for row in rows_of(gains)} == {("Alpha", "5"), ("Beta", "30")}
+    assert "; on Alpha models of epoch 5, on Beta models of epoch 30 (" in gains.sentence
+    chosen = by_hand(tree, 500_000, "Alpha")["confusing"]
+    for row in rows_of(gains)[:2]:
+        for kind, key in (("ce", "baseline_accuracy"), ("ce_coa", "accuracy")):
+            folder = tree / f"base2new/test_base/Alpha/shots_4/CoCoAMix/{kind}_5/seed{row['seed']}"
+            own = columns(folder / "predictions.csv")
+            assert float(row[key]) == pytest.approx(100 * (own["predicted"] == own["label"])[chosen].mean())
+    for folder in tree.glob("**/Alpha/shots_4/CoCoAMix/ce_coa_5"):
+        shutil.rmtree(folder)
+    capfd.readouterr()
+    (gains,) = make("confusing", "--runs", tree, "--curves", "Beta")[1:]
+    assert {row["dataset"] for row in rows_of(gains)} == {"Beta"}
+    lacking = "No epoch is shared by all runs on base classes of Alpha: CE has 5, CE + CoA has 30. Evaluate"
+    assert f"Left out: {lacking}" in capfd.readouterr().err
+    for folder in tree.glob("**/Beta"):
+        shutil.rmtree(folder)
+    assert f"error: {lacking}" in refused(capfd, tree)
+
+
+def test_says_what_losses_do_not_share(tree: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    for folder in tree.glob("**/Beta/shots_4/CoCoAMix/*/seed1"):
+        shutil.rmtree(folder)
+    for folder in tree.glob("**/Alpha/shots_4/CoCoAMix/*/seed2"):
+        shutil.rmtree(folder)
+    assert (
+        "No seed is shared by all runs on base classes: CE on Alpha has 1, CE + CoA on Alpha has 1, CE on Beta has 2, "
+        "CE + CoA on Beta has 2. Do the runs that are missing, or give the folders"
+    ) in refused(capfd, tree)
+    for path in ("Alpha/shots_4/CoCoAMix/ce_*", "Beta/shots_4/CoCoAMix/ce_coa_*"):
+        for folder in tree.glob(f"**/{path}"):
+            if path.startswith("Beta") or "coa" not in folder.name:
+                shutil.rmtree(folder)
+    assert "No dataset is shared by all runs on base classes: CE has Beta, CE + CoA has Alpha." in refused(capfd, tree)
+
+
+def test_one_loss_needs_no_runs_of_other_datasets(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def find_source(args: argparse.Namespace, plans: Plans) -> Source:
+        asked.append(args.datasets)
+        return Source((tree,))
+
+    monkeypatch.setattr(confusing.sources, "find_source", find_source)
+    make("confusing", "--losses", "ce", "ce")
+    assert asked == [["texture_colour"]]
+    make("confusing", "--losses", "ce", "ce+coa")
+    assert asked[1:] == [["texture_colour"], []]
 
 
 # ---------------------------------------------------------------------- from a plan
@@ -297,7 +395,7 @@ def test_a_plan_is_run_first(
 ) -> None:
     """Two epochs of training on one drawn dataset: the numbers are those of the predictions that the runs kept."""
     plan = yaml.safe_load(
-        (Path(confusing.__file__).parents[1] / "bench" / "plans" / "quick_confusing.yaml").read_text()
+        (Path(confusing.__file__).parents[2] / "bench" / "plans" / "quick_confusing.yaml").read_text()
     )
     plan |= {"seeds": [1], "datasets": ["warm_cool"], "output": str(tmp_path / "work"), "methods": plan["methods"][:3]}
     plan["set"]["OPTIM.MAX_EPOCH"] = 2

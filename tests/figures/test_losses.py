@@ -97,8 +97,8 @@ def test_losses_and_their_settings(tree: Path) -> None:
     every = ["focal", "focal_5", "gce", "ce", "mae", "coa", "ce_coa_1", "ce_coa"]
     axes = settings.draw(LIGHT).axes[0]
     assert lines_of(axes, "D") == [pytest.approx([accuracies(tree, config).mean()]) for config in every]
-    told = ["\u03b3 2", "\u03b3 5", "q 0.7", "", "w 5", "", "w 1", "w 5"]
-    assert [text.get_text() for text in axes.texts] == told
+    texts = ["\u03b3 2", "\u03b3 5", "q 0.7", "", "w 5", "", "w 1", "w 5"]
+    assert [text.get_text() for text in axes.texts] == texts
 
 
 def test_sensitivity(tree: Path) -> None:
@@ -186,9 +186,41 @@ def test_runs_of_two_protocols_or_none(tmp_path: Path, capfd: pytest.CaptureFixt
     write_run(tmp_path / "runs", "ce", "Alpha", LOSS="ce", **NONE)
     write_run(tmp_path / "runs", "gce", "Beta", LOSS="gce", **NONE)
     assert main(["losses", "--runs", str(tmp_path / "runs"), "--output", str(tmp_path / "out")]) == 2
-    assert (
-        "There is no dataset, or no seed, of which all runs of the figure have base classes." in capfd.readouterr().err
+    printed = capfd.readouterr().err
+    lacking = "No dataset is shared by all runs on base classes: GCE (q 0.7) has Beta, CE has Alpha. Do the runs that"
+    assert f"Base accuracy by loss is not drawn: {lacking}" in printed
+    assert "error: There is nothing to draw, as said above." in printed
+    write_run(tmp_path / "runs", "gce", "Alpha", seed=2, LOSS="gce", **NONE)
+    assert main(["losses", "--runs", str(tmp_path / "runs"), "--output", str(tmp_path / "out")]) == 2
+    lacking = "No seed is shared by all runs on base classes: GCE (q 0.7) on Alpha has 2, CE on Alpha has 1."
+    assert lacking in capfd.readouterr().err
+
+
+def test_what_cannot_be_drawn_stops_no_other_part(
+    tree: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Neither a panel nor a part that is refused takes the others with it."""
+    out = tmp_path / "out"
+    for seed in SEEDS:
+        for dataset, config in zip(DATASETS, ("d0", "d5"), strict=True):
+            (tree / f"base2new/test_new/{dataset}/shots_4/CoCoAMix/{config}/seed{seed}/results.json").unlink()
+    whole = [rows_of(figure) for figure in make("losses", "--runs", tree)]
+    assert {row["panel"] for row in whole[2]} == {"w"}
+    assert "Sensitivity to d is not drawn: No dataset is shared by all runs on new classes: w 5 with d 0 and " in (
+        capfd.readouterr().err
     )
+    for path in tree.glob("**/test_base/*/shots_4/CoCoAMix/focal_5/seed[12]/results.json"):
+        path.unlink()
+    for path in tree.glob("**/test_base/*/shots_4/CoCoAMix/ce/seed3/results.json"):
+        path.unlink()
+    assert main(["losses", "--runs", str(tree), "--output", str(out)]) == 0
+    lacking = "No seed is shared by all runs on base classes: focal (\u03b3 2) on Alpha has 1, 2, 3, "
+    assert f"Base accuracy by loss and setting is not drawn: {lacking}" in capfd.readouterr().err
+    assert {path.stem for path in out.iterdir() if path.suffix == ".csv"} == {"losses", "losses-sensitivity"}
+    for path in tree.glob("**/test_base/*/shots_4/CoCoAMix/w[019]/seed*/results.json"):
+        path.unlink()
+    assert main(["losses", "--runs", str(tree), "--parts", "sensitivity", "--output", str(out)]) == 2
+    assert "Sensitivity to w and d is not drawn: No dataset is shared by all runs on new" in capfd.readouterr().err
 
 
 def test_plans_share_their_runs() -> None:

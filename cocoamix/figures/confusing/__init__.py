@@ -1,4 +1,7 @@
-"""`confusing`: what a loss does for test images that zero-shot CLIP takes for another class by a narrow margin."""
+"""`confusing`: what a loss does for test images that zero-shot CLIP takes for another class by a narrow margin.
+
+Confusing is wrong, by less than the gap: the predicted class is less than the gap more probable than the label.
+"""
 
 from __future__ import annotations
 
@@ -49,9 +52,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"dataset of the curves over epochs (default: {_REAL}, or {_EMBEDDED} of the drawn ones)",
     )
     parser.add_argument(
-        "--gap", type=float, default=0.2, help="of the curves: confusing is wrong by less (default: 0.2)"
+        "--gap", type=float, default=0.2, help="of the curves: confusing is wrong, by less than the gap (default: 0.2)"
     )
-    parser.add_argument("--datasets-gap", type=float, default=0.5, help="the same over datasets (default: 0.5)")
+    parser.add_argument(
+        "--datasets-gap",
+        type=float,
+        default=0.5,
+        help="of the gains on all datasets: confusing is wrong, by less than the gap (default: 0.5)",
+    )
 
 
 def make(args: argparse.Namespace) -> Iterator[Drawn]:
@@ -67,6 +75,9 @@ def make(args: argparse.Namespace) -> Iterator[Drawn]:
     else:
         inventory = find_inventory(_do_runs(args, losses, [_curves_config(args)], with_epochs=True).folders)
         yield _curves(inventory, gather_losses(inventory, losses), args.gap, "")
+        if len(losses) < 2:  # before runs on all datasets take their time
+            _say_no_gains(losses, losses)
+            return
         inventory = find_inventory(_do_runs(args, losses, args.datasets, with_epochs=False).folders)
         trained = gather_losses(inventory, losses)
     yield from _gains(inventory, trained, losses, args.datasets_gap)
@@ -112,10 +123,14 @@ def _gains(inventory: Inventory, trained: Gathered[Trained], losses: Sequence[st
 
     there = [name for name in losses if any(point.loss.name == name for point in trained.cells)]
     if len(there) < 2:
-        print(f"No gains are drawn: of the losses {', '.join(losses)} there is {there[0]} alone.", file=sys.stderr)
+        _say_no_gains(losses, there)
         return
     found, seeds = gains.find_gains(inventory, trained, there, gap)
     base = NAMES[there[0]]
     rows = list(gains.table(found, base, seeds))
     sentence, draw = gains.describe(found, base, seeds), partial(draw_gains, found, base)
     yield Drawn(f"{STEM}-datasets", _GAINS_TITLE, sentence, draw, gains.COLUMNS, rows)
+
+
+def _say_no_gains(losses: Sequence[str], there: Sequence[str]) -> None:
+    print(f"No gains are drawn: of the losses {', '.join(losses)} there is {there[0]} alone.", file=sys.stderr)

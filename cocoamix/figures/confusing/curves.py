@@ -11,6 +11,7 @@ from cocoamix.errors import UserError
 
 from ..kinds import Gathered, seeds_in_words
 from ..loss_names import NAMES, Loss
+from ..shared import nothing_shared
 from .difficulty import ALL, CONFUSING, EASY, HARD, PARTS, Difficulty, refuse_without_confusing
 from .runs import BASE, NEW, Trained, find_zero_shot, split_dataset
 
@@ -57,25 +58,33 @@ def choose_dataset(trained: Gathered[Trained], name: str | None) -> str:
 
 def find_curves(inventory: Inventory, trained: Gathered[Trained], gap: float, dataset: str) -> Curves:
     """Return the accuracies of a dataset over epochs."""
-    difficulty = split_dataset(inventory, dataset, gap)
-    refuse_without_confusing(difficulty)
     points = [one for one in trained.cells if (dataset, BASE) in trained.cells[one] and one.epoch is not None]
+    points.sort(key=lambda point: (_PLACES.index(point.loss.name), point.epoch))
+    if not points:
+        raise UserError(
+            f"No run of {dataset} on base classes has an epoch: models chosen on validation images have no epoch; "
+            "evaluate with --load-epoch."
+        )
+    difficulty = split_dataset(inventory, trained, dataset, gap)
+    refuse_without_confusing(difficulty)
     seeds = trained.seeds(points, [dataset], BASE)
     if not seeds:
-        raise UserError(f"No seed of {dataset} has runs of all losses and epochs.")
+        raise nothing_shared(
+            "seed",
+            f"on base classes of {dataset}",
+            {f"{point.loss.title} at epoch {point.epoch}": trained.cells[point][dataset, BASE] for point in points},
+        )
     accuracy: dict[Loss, dict[int, dict[str, list[float]]]] = {}
-    for loss in sorted({point.loss for point in points}, key=lambda loss: _PLACES.index(loss.name)):
-        accuracy[loss] = {}
-        for epoch in sorted(point.epoch or 0 for point in points if point.loss == loss):
-            cells = trained.cells[Trained(loss, epoch)]
-            found = [difficulty.accuracies(Path(cells[dataset, BASE][seed].folder)) for seed in seeds]
-            by_part = {part: [one[part] for one in found] for part in found[0]}
-            new = cells.get((dataset, NEW), {})
-            if all(seed in new for seed in seeds):
-                by_part[NEW] = [new[seed].accuracy for seed in seeds]
-            accuracy[loss][epoch] = by_part
+    for point in points:
+        cells = trained.cells[point]
+        found = [difficulty.accuracies(Path(cells[dataset, BASE][seed].folder)) for seed in seeds]
+        by_part = {part: [one[part] for one in found] for part in found[0]}
+        new = cells.get((dataset, NEW), {})
+        if all(seed in new for seed in seeds):
+            by_part[NEW] = [new[seed].accuracy for seed in seeds]
+        accuracy.setdefault(point.loss, {})[point.epoch or 0] = by_part
     zero_shot = {ALL: 100 * difficulty.count(EASY) / difficulty.count(ALL)}
-    run = find_zero_shot(inventory, dataset, NEW)
+    run = find_zero_shot(inventory, trained, dataset, NEW)
     if run is not None:
         zero_shot[NEW] = run.accuracy
     return Curves(difficulty, accuracy, zero_shot, _count_new(trained, dataset), seeds)
@@ -104,8 +113,8 @@ def table(curves: Curves) -> Iterator[tuple[Any, ...]]:
         for epoch, by_part in epochs.items():
             for part, values in by_part.items():
                 for seed, value in zip(curves.seeds, values, strict=True):
-                    told = "" if seed is None else seed
-                    yield difficulty.dataset, loss.title, epoch, told, part, known[part], value
+                    number = "" if seed is None else seed
+                    yield difficulty.dataset, loss.title, epoch, number, part, known[part], value
 
 
 def describe(curves: Curves) -> str:
@@ -121,8 +130,8 @@ def describe(curves: Curves) -> str:
         epoch = max(epochs)
         means = {part: sum(values) / len(values) for part, values in epochs[epoch].items()}
         words = {ALL: "all base images", NEW: "new classes"}
-        told = [
+        by_part = [
             f"{means[part]:.1f} % on {words.get(part, f'{part} ones')}" for part in (*PARTS, ALL, NEW) if part in means
         ]
-        said += f" After epoch {epoch}, {loss.title} has {', '.join(told[:-1])} and {told[-1]}."
+        said += f" After epoch {epoch}, {loss.title} has {', '.join(by_part[:-1])} and {by_part[-1]}."
     return f"{said} ({seeds_in_words(curves.seeds).capitalize()}.)"

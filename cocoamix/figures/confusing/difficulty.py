@@ -83,15 +83,22 @@ def split_images(dataset: str, folder: Path, gap: float) -> Difficulty:
         raise UserError(f"{folder} has no prediction for any image of {dataset}.")
     if len({name for record in records for name in (record.label, record.predicted)}) == 1:
         raise UserError(f"{dataset} has one class, {records[0].label}, in {folder}: no image of it can be confusing.")
-    return Difficulty(dataset, folder, {record.image: part_of(record, gap) for record in records}, gap)
+    return Difficulty(dataset, folder, {record.image: _part(record, gap, folder) for record in records}, gap)
 
 
-def part_of(record: Record, gap: float) -> str:
-    """Return the part of an image."""
+def _part(record: Record, gap: float, folder: Path) -> str:
+    """Return the part of an image. folder: of its run, for the message."""
+    from cocoamix.run.predictions import FILE
+
     if record.predicted == record.label:
         return EASY
+    if record.label_probability is None:
+        raise UserError(
+            f"{folder / FILE} has a wrong prediction for {record.image} without a label_probability, so that its gap "
+            "is not known. Evaluate the run again with TEST.SAVE_PREDICTIONS True, on images of its classes."
+        )
     # In the digits of the file: the difference of two decimals may be a little off.
-    ahead = round((record.confidence - (record.label_probability or 0.0)) * _DIGITS)
+    ahead = round((record.confidence - record.label_probability) * _DIGITS)
     return CONFUSING if ahead < round(gap * _DIGITS) else HARD
 
 

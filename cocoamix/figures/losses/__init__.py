@@ -63,14 +63,22 @@ def make(args: argparse.Namespace) -> Iterator[Drawn]:
     given = find_inventory(sources.find_source(args, _PLANS[LOSSES][0]).folders) if args.runs else None
     for part in (one for one in PARTS if one in args.parts):
         inventory = given or _do_runs(args, part)
-        found = _sensitivity(inventory) if part == SENSITIVITY else _comparison(inventory, part)
+        try:
+            found = _sensitivity(inventory) if part == SENSITIVITY else _comparison(inventory, part)
+        except UserError as error:  # other parts can still be drawn
+            found = str(error)
         if isinstance(found, Drawn):
             drawn = True
             yield found
         else:
-            print(f"{_TITLES[part]} is not drawn: {found}.", file=sys.stderr)
+            _say_not_drawn(_TITLES[part], found)
     if not drawn:
-        raise UserError("There is nothing to draw, as said above. Give the folders of such runs, or leave out --runs.")
+        way_out = "Give the folders of such runs, or leave out --runs." if args.runs else "Choose other --parts."
+        raise UserError(f"There is nothing to draw, as said above. {way_out}")
+
+
+def _say_not_drawn(title: str, reason: str) -> None:
+    print(f"{title} is not drawn: {reason.removesuffix('.')}.", file=sys.stderr)
 
 
 def _do_runs(args: argparse.Namespace, part: str) -> Inventory:
@@ -99,9 +107,13 @@ def _comparison(inventory: Inventory, part: str) -> Drawn | str:
 
 def _sensitivity(inventory: Inventory) -> Drawn | str:
     """Return the figure of the sensitivity, or what is missing."""
-    panels = sensitivity.find_panels(sensitivity.gather_settings(inventory)) if own_runs(inventory, "coa") else []
-    if not panels:
+    if not own_runs(inventory, "coa"):
         return sensitivity.NEEDED
+    panels, refused = sensitivity.find_panels(sensitivity.gather_settings(inventory))
+    if not panels:
+        return " ".join(refused.values()) or sensitivity.NEEDED
+    for symbol, reason in refused.items():
+        _say_not_drawn(f"Sensitivity to {symbol}", reason)
     from .drawing import draw_sensitivity
 
     rows, sentence = list(sensitivity.table(panels)), sensitivity.describe(panels)

@@ -4,13 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
-
-from cocoamix.errors import UserError
+from typing import Protocol, TypeVar
 
 from ..kinds import Gathered, seeds_in_words
+from ..shared import nothing_shared
 
-Point = TypeVar("Point")
+
+class Named(Protocol):
+    """A point of a figure with the name that messages give it."""
+
+    @property
+    def full_title(self) -> str:
+        """The name."""
+        ...
+
+    def __hash__(self) -> int:
+        """As the key of a table."""
+        ...
+
+
+Point = TypeVar("Point", bound=Named)
 
 
 @dataclass(frozen=True)
@@ -35,8 +48,16 @@ def average(found: Gathered[Point], points: Sequence[Point], subset: str) -> dic
     """Return the accuracies of some points on base or new classes of the datasets that all of them have."""
     datasets = found.datasets(points, subset)
     seeds = found.seeds(points, datasets, subset)
-    if not datasets or not seeds:
-        raise UserError(f"There is no dataset, or no seed, of which all runs of the figure have {subset} classes.")
+    if not datasets:
+        own = {point.full_title: found.datasets([point], subset) for point in points}
+        raise nothing_shared("dataset", f"on {subset} classes", own)
+    if not seeds:
+        by_dataset = {
+            f"{point.full_title} on {dataset}": found.cells[point][dataset, subset]
+            for point in points
+            for dataset in datasets
+        }
+        raise nothing_shared("seed", f"on {subset} classes", by_dataset)
     averages = {}
     for point in points:
         cells = found.cells[point]

@@ -61,8 +61,8 @@ def table(averages: Mapping[Loss, Average]) -> Iterator[tuple[Any, ...]]:
 
 def describe(averages: Mapping[Loss, Average]) -> str:
     """Say how accurate each loss is."""
-    told = [f"{loss.title}{f' ({loss.told})' if loss.told else ''} {one.mean:.2f}" for loss, one in averages.items()]
+    means = [f"{loss.full_title} {one.mean:.2f}" for loss, one in averages.items()]
     best = max(averages, key=lambda loss: averages[loss].mean)
-    name = f"{best.title}{f' with {best.told}' if best.told else ''}"
+    name = f"{best.title}{f' with {best.setting_text}' if best.setting_text else ''}"
     first = next(iter(averages.values()))
-    return f"Base accuracy in % by loss: {', '.join(told)}. Highest: {name} ({over_what(first)})."
+    return f"Base accuracy in % by loss: {', '.join(means)}. Highest: {name} ({over_what(first)})."

@@ -24,7 +24,7 @@ def draw_losses(averages: Mapping[Loss, Average], palette: Palette = LIGHT) -> F
             axes.plot(one.mean, place, "D", color=colour, markersize=7)
             where = {"x": 1.02, "transform": axes.get_yaxis_transform()}
             axes.text(y=place, s=f"{one.mean:.2f}", **where, va="center", fontsize=9, color=palette.ink)
-        axes.set_yticks(range(len(averages)), [_name(loss) for loss in averages])
+        axes.set_yticks(range(len(averages)), [loss.full_title for loss in averages])
         axes.tick_params(axis="y", labelcolor=palette.ink)
         axes.set_ylim(len(averages) - 0.5, -0.5)
         axes.set_xlabel("base accuracy in %; dots are seeds, the number is their mean")
@@ -49,7 +49,7 @@ def draw_settings(averages: Mapping[Loss, Average], palette: Palette = LIGHT) ->
                 axes.plot(x, one.mean, "D", color=colour, markersize=6.5)
                 shift = {"xytext": (0, 6), "textcoords": "offset points"}
                 where = (x, max(one.values))
-                axes.annotate(loss.told, where, **shift, ha="center", fontsize=8, color=palette.ink)
+                axes.annotate(loss.setting_text, where, **shift, ha="center", fontsize=8, color=palette.ink)
                 x += 1
             centres.append((first + x - 1) / 2)
             x += 0.6
@@ -92,10 +92,6 @@ def _draw_panel(axes: Any, panel: Panel, look: tuple[str, str], palette: Palette
     axes.set_title(
         f"{panel.subset.capitalize()} classes over {panel.symbol}\n{_where(next(iter(panel.points.values())))}"
     )
-
-
-def _name(loss: Loss) -> str:
-    return f"{loss.title} ({loss.told})" if loss.told else loss.title
 
 
 def _where(one: Average) -> str:

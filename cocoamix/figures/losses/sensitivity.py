@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from cocoamix.errors import UserError
+
 from ..kinds import SECTION, Gathered, gather, number, own_runs
 from .averages import Average, average, over_what
 
@@ -27,6 +29,11 @@ class Setting(NamedTuple):
     w: float
     d: float
     out: str
+
+    @property
+    def full_title(self) -> str:
+        """The setting in words."""
+        return f"w {self.w:g} with d {self.d:g} and out-classes {self.out}"
 
 
 @dataclass(frozen=True)
@@ -68,23 +75,28 @@ def _point(run: Run) -> Setting | None:
     return Setting(w, number(run.settings, "MARGIN", _D), str(run.settings.get(f"{SECTION}OUT_CLASSES", "word")))
 
 
-def find_panels(found: Gathered[Setting]) -> list[Panel]:
-    """Return a panel for each setting of which there are several values."""
+def find_panels(found: Gathered[Setting]) -> tuple[list[Panel], dict[str, str]]:
+    """Return a panel for each setting of which there are several values; for others that cannot be drawn, why."""
     outs = [setting.out for setting in found.cells if setting.out != NO_OUT]
     if not outs:
-        return []
+        return [], {}
     out = max(sorted(set(outs)), key=outs.count)
-    panels = []
+    panels: list[Panel] = []
+    refused: dict[str, str] = {}
     for symbol, subset, pick in (("w", "base", _over_w), ("d", "new", _over_d)):
         there = [setting for setting in found.cells if any(part == subset for _, part in found.cells[setting])]
         chosen, baseline = pick(there, out)
         if len(chosen) + (baseline is not None) < 2 or not chosen:
             continue
         # Together, so that the line and the points are over the same datasets and seeds.
-        averages = average(found, [*chosen, *([baseline] if baseline else [])], subset)
+        try:
+            averages = average(found, [*chosen, *([baseline] if baseline else [])], subset)
+        except UserError as error:
+            refused[symbol] = str(error)
+            continue
         dashed = (baseline, averages[baseline]) if baseline else None
         panels.append(Panel(symbol, subset, {one: averages[one] for one in chosen}, dashed))
-    return panels
+    return panels, refused
 
 
 def _over_w(settings: Sequence[Setting], out: str) -> tuple[list[Setting], Setting | None]:
@@ -116,18 +128,18 @@ def table(panels: Iterable[Panel]) -> Iterator[tuple[Any, ...]]:
         for setting, one, dashed in rows:
             for dataset, seeds in one.accuracy.items():
                 for seed, accuracy in seeds.items():
-                    told = "" if seed is None else seed
-                    yield panel.symbol, *setting, int(dashed), panel.subset, dataset, told, accuracy
+                    seed_text = "" if seed is None else seed
+                    yield panel.symbol, *setting, int(dashed), panel.subset, dataset, seed_text, accuracy
 
 
 def describe(panels: Iterable[Panel]) -> str:
     """Say how the accuracies go with the settings."""
     said = []
     for panel in panels:
-        told = [f"{one.mean:.2f} at {panel.symbol} {panel.value(setting):g}" for setting, one in panel.points.items()]
+        means = [f"{one.mean:.2f} at {panel.symbol} {panel.value(setting):g}" for setting, one in panel.points.items()]
         dashed = f"; {panel.baseline[1].mean:.2f} {_behind(panel)}" if panel.baseline else ""
         first = next(iter(panel.points.values()))
-        said.append(f"{panel.subset.capitalize()} accuracy in %: {', '.join(told)}{dashed} ({over_what(first)}).")
+        said.append(f"{panel.subset.capitalize()} accuracy in %: {', '.join(means)}{dashed} ({over_what(first)}).")
     return " ".join(said)
 
 
