@@ -491,7 +491,7 @@ class CLIPTrainer(TrainerX):
         return self.feature_logits(features)
 
     def why_not_exported(self) -> str:
-        """Return why `infer` cannot be written as matrices, in words that go on a sentence; nothing where it can."""
+        """Return why `infer` cannot be written as matrices, as the end of a sentence; nothing where it can."""
         return ""
 
     def class_logits(self, image_features: Tensor) -> Tensor:

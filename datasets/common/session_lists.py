@@ -129,7 +129,7 @@ class PublishedSessions(FewShotDataset):
                 f"{published.images:,} of {len(lists.classes)}"
             )
         elif not classes <= set(lists.classes):
-            wrong = f"its class {brief(min(classes - set(lists.classes)))} is none of the published ones"
+            wrong = f"its class {brief(min(classes - set(lists.classes)))} is not one of the published classes"
         elif hash_lines(self.published_line(split, *row) for row in rows) != published.md5:
             wrong = f"it names as many {split} images, but not the same ones"
         if wrong:

@@ -83,7 +83,7 @@ class ImageFolderDataset(OwnDataset):
         if full:
             raise UserError(
                 f"{folder} has {found[next(iter(found))].name}/ like a folder with splits, and {full[0]}/ with "
-                "pictures beside it. Keep either splits or classes there; rename what is in the way."
+                "images beside it. Keep either splits or classes there; rename what is in the way."
             )
         return [(split, found[split]) for split in ("train", "val", "test") if split in found]
 
@@ -98,8 +98,8 @@ class ImageFolderDataset(OwnDataset):
             instead = f" It has {len(others)} other files, such as {others[0]}." if others else ""
             instead += f" The link {loops[0]} leads back to a folder above it." if loops else ""
             raise UserError(
-                f"The class folder {above} has no pictures.{instead} Add some, or remove the folder. "
-                f"Pictures end in {', '.join(IMAGE_ENDINGS[:6])} or the like."
+                f"The class folder {above} has no images.{instead} Add some, or remove the folder. "
+                f"Images end in {', '.join(IMAGE_ENDINGS[:6])} or the like."
             )
         return [
             Picture(path, Path(os.path.relpath(path, folder)).as_posix(), category=above.name, split=split)
@@ -110,10 +110,10 @@ class ImageFolderDataset(OwnDataset):
         loose = [entry.name for entry in _entries(folder) if entry.name.lower().endswith(IMAGE_ENDINGS)]
         if loose:
             return (
-                f"{folder} holds {len(loose)} pictures, such as {loose[0]}, but no folders. "
-                "Put the pictures of each class into a folder of its own."
+                f"{folder} holds {len(loose)} images, such as {loose[0]}, but no folders. "
+                "Put the images of each class into a folder of its own."
             )
-        return f"{folder} holds no folders of pictures. It should hold one for each class."
+        return f"{folder} holds no folders of images. It should hold one for each class."
 
     def _one_class(self, folder: Path, pictures: Sequence[Picture]) -> str:
         only = Path(pictures[0].path).relative_to(folder).parts[0]
@@ -143,7 +143,7 @@ def _walk(folder: Path, others: list[str], loops: list[str], real: dict[str, str
         return
     if here in real:
         raise UserError(
-            f"{folder} and {real[here]} are the same folder, so the same pictures would be there twice. Remove one."
+            f"{folder} and {real[here]} are the same folder, so the same images would be there twice. Remove one."
         )
     real[here] = str(folder)
     for entry in _entries(folder):

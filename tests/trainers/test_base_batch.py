@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
+import pytest
 import torch
 
 from cocoamix.run import protocol
 from tests.conftest import Run, Runner
-from tests.trainers.test_fscil import MIX, SHORT, tensors
+from tests.trainers.test_fscil import COOP, MIX, SHORT, tensors
+from tests.trainers.test_store import count_encoded
 
 ONE_LATER = [*SHORT, "FSCIL.LAST_SESSION", "1", "TRAIN.PRINT_FREQ", "1", "DATALOADER.TRAIN_X.BATCH_SIZE", "3"]
 
@@ -48,6 +51,18 @@ def test_the_usual_size_named_trains_the_same(run: Runner) -> None:
     one, other = tensors(plain.folder, 0), tensors(named.folder, 0)
     assert one.keys() == other.keys()
     assert all(torch.equal(one[key], other[key]) for key in one)
+
+
+def test_stored_features_are_shared(run: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Larger steps encode images in the usual batches, so that the store is the same whichever run comes first."""
+    first = [*ONE_LATER, "FSCIL.LAST_SESSION", "0", "CACHE.MODE", "all", "CACHE.DIR", str(tmp_path / "store")]
+    sizes = count_encoded(monkeypatch)
+    assert run(*first, "FSCIL.BASE_BATCH_SIZE", "12", name="large", **COOP).status == 0
+    assert sizes[:8] == [3] * 8  # 24 images
+    assert 12 not in sizes
+    sizes.clear()
+    assert run(*first, **COOP).status == 0
+    assert sizes == []
 
 
 def test_runs_from_before_the_key_resume() -> None:

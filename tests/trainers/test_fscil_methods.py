@@ -264,6 +264,15 @@ def test_fact_reads_no_image_of_an_earlier_session(run: Runner, monkeypatch: pyt
     assert len(forbidden) == 24 + 2 * 4
 
 
+def test_fact_prototypes_whatever_the_batches_of_tests(run: Runner) -> None:
+    """These may change on a resume."""
+    common = ["CACHE.MODE", "off", "FSCIL.LAST_SESSION", "1", "DATALOADER.TEST.BATCH_SIZE"]
+    one, other = (train(run, NEW[1], *common, size, name=size) for size in ("1", "50"))
+    for session in (0, 1):
+        first, second = (tensors(done.folder, session)["prototypes.prototypes"] for done in (one, other))
+        assert torch.equal(first, second), session
+
+
 def test_fact_needs_an_image_of_every_class(run: Runner, data_root: Path) -> None:
     for file in (data_root / "eurosat" / "2750" / CLASSES[5].replace(" ", "")).glob("*.png"):
         if int(file.stem.rsplit("_", 1)[1]) < 6:
@@ -395,7 +404,13 @@ def test_no_export(run: Runner, kind: str, tmp_path: Path) -> None:
 def test_refusals(run: Runner) -> None:
     many = run(*L2P, "TRAINER.L2P.TOP_K", "5", trainer="L2PFSCIL")
     assert many.status == 2
-    assert "TRAINER.L2P.TOP_K is 5, but the pool has POOL_SIZE 4 prompts" in many.output
+    assert "TRAINER.L2P.TOP_K is 5, but the pool has POOL_SIZE 4 prompts. Choose TOP_K of at most" in many.output
+    long = run(*L2P, "TRAINER.L2P.TOP_K", "2", "TRAINER.L2P.LENGTH", "37", trainer="L2PFSCIL")
+    assert long.status == 2
+    assert "TRAINER.L2P.TOP_K 2 times TRAINER.L2P.LENGTH 37 is a context of 74 vectors" in long.output
+    batch = run(*FSPT, "FSCIL.BASE_BATCH_SIZE", "12", trainer="FSPTFSCIL")
+    assert batch.status == 2
+    assert "leave it at 0 and set TRAINER.FSPT.OUTER_BATCH" in batch.output
     done = train(run, NEW[2], "FSCIL.LAST_SESSION", "0")
     evaluate = ["--eval-only", "--model-dir", str(done.folder)]
     other = run(*evaluate, *VISUAL, "FSCIL.LAST_SESSION", "0", name="other", trainer="L2PFSCIL")

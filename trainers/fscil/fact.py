@@ -18,6 +18,7 @@ from cocoamix.fscil import prototypes
 from cocoamix.fscil.prototypes import ForwardCompatible, Prototypes, ResidualNetwork
 from cocoamix.io import checkpoints
 from cocoamix.registry import register
+from cocoamix.run.loaders import loader_over
 from cocoamix.seeding import derive_seed
 
 from .loop import Scorer, SessionTrainer
@@ -90,7 +91,9 @@ class FACTFSCIL(SessionTrainer):
         """Return the (C, width) means of the embeddings of the session's images, which are not augmented."""
         shown = self.sessions[self.session]
         network = self.learned.network if isinstance(self.learned, ForwardCompatible) else self._network()
-        loader = self._loader_over(shown.train, train=False)
+        # In batches of the training's size, which a resume keeps. That of tests is free to change, and bits with it.
+        size = int(self.cfg.DATALOADER.TRAIN_X.BATCH_SIZE)
+        loader = loader_over(self.cfg, self._all_test, shown.train, train=False, seed=self.seed, batch_size=size)
         parts = [
             (network(self.encode(inputs)), labels - shown.labels.start)
             for inputs, labels, _ in self.images.batches(loader, f"train/session{self.session}", self.device)

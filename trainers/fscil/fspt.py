@@ -40,6 +40,14 @@ class FSPTFSCIL(SessionTrainer, CoOp):
     def title(self) -> str:
         return "FSPT-FSCIL"
 
+    def check_cfg(self, cfg: CfgNode) -> None:
+        super().check_cfg(cfg)
+        if cfg.FSCIL.BASE_BATCH_SIZE:
+            raise UserError(
+                f"FSCIL.BASE_BATCH_SIZE is {cfg.FSCIL.BASE_BATCH_SIZE}, but FSPT-FSCIL trains on episodes, not on "
+                "batches: leave it at 0 and set TRAINER.FSPT.OUTER_BATCH."
+            )
+
     # ------------------------------------------------------------------ the episodes of a session
 
     def training_loader(self) -> DataLoader[Any]:
@@ -58,7 +66,7 @@ class FSPTFSCIL(SessionTrainer, CoOp):
 
     def encoded_together(self) -> int:
         """As many images as other methods encode together, so that they share stored features."""
-        return min(int(self.cfg.DATALOADER.TRAIN_X.BATCH_SIZE), len(self.sessions[self.session].train))
+        return self.usual_batch()
 
     def longest(self) -> int:
         settings = self.settings
@@ -106,6 +114,8 @@ class FSPTFSCIL(SessionTrainer, CoOp):
         if len(labels):
             features, adapted = self.encode(inputs), self._count_support(batch)
             self.adapt(features[:adapted], labels[:adapted])
+            if not torch.isfinite(self.prompt_learner.fast_ctx).all():
+                raise self.cause_in_clip(inputs) or self._inner_diverged()
             if adapted < len(labels):
                 summary = self.take_step(features[adapted:], labels[adapted:])
         if self.batch_idx + 1 == self.num_batches:
@@ -129,9 +139,10 @@ class FSPTFSCIL(SessionTrainer, CoOp):
             if self.scaler is None or bool(torch.isfinite(gradient).all()):
                 with torch.no_grad():
                     fast.sub_(rate / scale * gradient)
-        if not torch.isfinite(fast).all():
-            raise UserError(
-                f"The fast context is not finite after the inner loop of outer step "
-                f"{self.episodes.numbers[self.batch_idx] + 1} in session {self.session}. Nothing was saved since the "
-                f"last block of steps. Try a smaller TRAINER.FSPT.INNER_LR (now {rate})."
-            )
+
+    def _inner_diverged(self) -> UserError:
+        return UserError(
+            f"The fast context is not finite after the inner loop of outer step "
+            f"{self.episodes.numbers[self.batch_idx] + 1} in session {self.session}. Nothing was saved since the last "
+            f"block of steps. Try a smaller TRAINER.FSPT.INNER_LR (now {self.settings.INNER_LR})."
+        )

@@ -15,6 +15,7 @@ from torch import Tensor
 from yacs.config import CfgNode
 
 from cocoamix.clip import FrozenCLIP
+from cocoamix.clip.backbones import find_backbone
 from cocoamix.errors import UserError
 from cocoamix.io import checkpoints
 from cocoamix.prompts.hand_crafted import HandCraftedPrompt
@@ -26,6 +27,7 @@ from cocoamix.seeding import derive_seed
 from .loop import Scorer, SessionTrainer
 
 _POOL = "TRAINER.L2P.POOL"
+_AROUND = 4  # tokens of the shortest prompt beside its context: start, a name of one token, full stop, end
 
 
 @register(TRAINER_REGISTRY)
@@ -50,7 +52,15 @@ class L2PFSCIL(SessionTrainer):
         settings = cfg.TRAINER.L2P
         if settings.TOP_K > settings.POOL_SIZE:
             raise UserError(
-                f"TRAINER.L2P.TOP_K is {settings.TOP_K}, but the pool has POOL_SIZE {settings.POOL_SIZE} prompts."
+                f"TRAINER.L2P.TOP_K is {settings.TOP_K}, but the pool has POOL_SIZE {settings.POOL_SIZE} prompts. "
+                "Choose TOP_K of at most POOL_SIZE."
+            )
+        context, reads = settings.TOP_K * settings.LENGTH, find_backbone(cfg.MODEL.BACKBONE.NAME).sizes.context_length
+        if settings.POOL == "text" and context > reads - _AROUND:
+            raise UserError(
+                f"TRAINER.L2P.TOP_K {settings.TOP_K} times TRAINER.L2P.LENGTH {settings.LENGTH} is a context of "
+                f"{context} vectors, but {cfg.MODEL.BACKBONE.NAME} reads {reads} tokens, and a class name needs "
+                f"at least {_AROUND} of them. Choose a smaller TOP_K or LENGTH."
             )
 
     # ------------------------------------------------------------------ training

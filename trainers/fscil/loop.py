@@ -140,7 +140,7 @@ class SessionTrainer(CLIPTrainer):
 
     def _loader_over(self, items: Sequence[Any], train: bool) -> DataLoader[Any]:
         """Return a loader like that of all items, over some of them."""
-        batch = self.cfg.FSCIL.BASE_BATCH_SIZE if train and self.session == 0 else 0
+        batch = self._base_batch() if train else 0
         return loader_over(self.cfg, self._all_train if train else self._all_test, items, train, self.seed, batch)
 
     def _show_session(self) -> None:
@@ -178,6 +178,18 @@ class SessionTrainer(CLIPTrainer):
     def store_part(self, split: str) -> str:
         """Later sessions never look through the files of a session."""
         return super().store_part(split) + (f"/session{self.session}" if split == "train" else "")
+
+    def encoded_together(self) -> int:
+        """FSCIL.BASE_BATCH_SIZE is the size of a step. What the store holds must not depend on which run came first."""
+        return super().encoded_together() or (self.usual_batch() if self._base_batch() else 0)
+
+    def usual_batch(self) -> int:
+        """Return how many images of the present session a batch has, if no key of a method or session says more."""
+        return min(int(self.cfg.DATALOADER.TRAIN_X.BATCH_SIZE), len(self.sessions[self.session].train))
+
+    def _base_batch(self) -> int:
+        """Return the images of a step in session 0 where they are set, else 0."""
+        return 0 if self.session else int(self.cfg.FSCIL.BASE_BATCH_SIZE)
 
     def describe_protocol(self) -> dict[str, Any]:
         cut, told = self.cfg.FSCIL, super().describe_protocol()
