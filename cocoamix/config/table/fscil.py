@@ -35,8 +35,9 @@ FSCIL = (
     ),
     Key(
         "FSCIL.BASE_BATCH_SIZE",
-        "Images of a step in session 0; 0 is `DATALOADER.TRAIN_X.BATCH_SIZE`, as in the paper. A step costs about the "
-        "same for any number, so that larger ones make an epoch cheaper; the protocol says so.",
+        "Images of a step in session 0; 0 is `DATALOADER.TRAIN_X.BATCH_SIZE`, as in the paper. With stored "
+        "features a step costs about the same for any number, so that larger ones make an epoch cheaper; the protocol "
+        "says so.",
         default=0,
         allowed=Range(0, 10**6),
         role=TRAINING_ONLY,
