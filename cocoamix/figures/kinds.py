@@ -111,18 +111,18 @@ def gather(
 
 def _kind(run: Run, varied: Sequence[str]) -> tuple[tuple[str, Any], ...]:
     """Return what must agree. Images and their labels are compared by themselves, dataset by dataset."""
-    told = {key: value for key, value in run.settings.items() if key not in varied and not key.startswith("DATASET.")}
-    told |= {"backbone": run.protocol.get("backbone"), "shots": run.shots}
-    return tuple(sorted(told.items(), key=lambda item: item[0]))
+    facts = {key: value for key, value in run.settings.items() if key not in varied and not key.startswith("DATASET.")}
+    facts |= {"backbone": run.protocol.get("backbone"), "shots": run.shots}
+    return tuple(sorted(facts.items(), key=lambda item: item[0]))
 
 
 def _difference(one: Sequence[tuple[str, Any]], two: Sequence[tuple[str, Any]], run: Run, other: Run) -> str:
     """Say in what two kinds differ, by a run of each."""
     from cocoamix.report.model.rows import show
 
-    told, others = dict(one), dict(two)
-    key = next(key for key in [*told, *others] if told.get(key) != others.get(key))
-    return printable(f"{key} is {show(told.get(key))} in {run.folder} and {show(others.get(key))} in {other.folder}")
+    facts, others = dict(one), dict(two)
+    key = next(key for key in [*facts, *others] if facts.get(key) != others.get(key))
+    return printable(f"{key} is {show(facts.get(key))} in {run.folder} and {show(others.get(key))} in {other.folder}")
 
 
 def _refuse_other_images(runs: Sequence[Run]) -> None:
@@ -141,10 +141,10 @@ def _refuse_other_images(runs: Sequence[Run]) -> None:
 
 def seeds_in_words(seeds: Sequence[int | None]) -> str:
     """Return the seeds that a mean is over."""
-    told = [str(seed) for seed in seeds if seed is not None]
-    if not told:
+    shown = [str(seed) for seed in seeds if seed is not None]
+    if not shown:
         return "one run each"
-    return f"seed {told[0]}" if len(told) == 1 else f"mean of seeds {', '.join(told)}"
+    return f"seed {shown[0]}" if len(shown) == 1 else f"mean of seeds {', '.join(shown)}"
 
 
 def number(settings: Mapping[str, Any], key: str, default: float) -> float:

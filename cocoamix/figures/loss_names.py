@@ -44,7 +44,7 @@ class Loss:
 
 
 def loss_of(settings: Mapping[str, Any]) -> Loss | None:
-    """Return the loss of a run, or None if it is none of these."""
+    """Return the loss of a run, or None for another loss."""
     name = str(settings.get(f"{SECTION}LOSS", "ce+coa"))
     if name not in NAMES:
         return None

@@ -103,7 +103,7 @@ def _cell(text: str) -> str:
 
 
 def _halves(results: Results) -> str:
-    partition = results.protocol.get("partition")  # told where it is not CoOp's
+    partition = results.protocol.get("partition")  # stated where it is not CoOp's
     return f" of the partition {partition}" if partition else ""
 
 

@@ -92,15 +92,15 @@ def check_partition(origin: Mapping[str, Any], dataset: CfgNode, path: Path) -> 
 
     Classes that it has seen would count as new. dataset: the node DATASET of this run.
     """
-    told = origin.get("settings") or {}
-    if not told and dataset.PARTITION != LABEL:
+    settings = origin.get("settings") or {}
+    if not settings and dataset.PARTITION != LABEL:
         raise UserError(
             f"{path} does not tell which classes it was trained on, so some of them may be new under {PARTITION} "
             f"{dataset.PARTITION}. Other code divides classes by label: use {PARTITION} {LABEL}."
         )
-    then = told.get(PARTITION, LABEL)
-    half = told.get("DATASET.SUBSAMPLE_CLASSES", "all")
-    same = plain_name(str(told.get("DATASET.NAME", ""))) == plain_name(dataset.NAME)
+    then = settings.get(PARTITION, LABEL)
+    half = settings.get("DATASET.SUBSAMPLE_CLASSES", "all")
+    same = plain_name(str(settings.get("DATASET.NAME", ""))) == plain_name(dataset.NAME)
     if half != "all" and same and differ(then, dataset.PARTITION):
         raise UserError(
             f"{path} was trained on the {half} classes of {PARTITION} {then}, but this run has {dataset.PARTITION}, "

@@ -100,10 +100,10 @@ def _spaces(images: Sequence[Shown]) -> list[tuple[str, ...]]:
 def _map(classifier: Classifier, model: Explained, tensor: Tensor, image: Shown, target: str, batch_size: int) -> Map:
     names = [plain_class(name) for name in classifier.classes]
     label = names.index(plain_class(image.label)) if image.label else None
-    told = explain(model, tensor, label if target == "label" else None, batch_size)
-    right = None if label is None else told.predicted == label
+    found = explain(model, tensor, label if target == "label" else None, batch_size)
+    right = None if label is None else found.predicted == label
     classes = classifier.classes
-    return Map(classes[told.predicted], told.probability, right, classes[told.explained], told.values)
+    return Map(classes[found.predicted], found.probability, right, classes[found.explained], found.values)
 
 
 def _restore(tensor: Tensor, transform: Any) -> Array:
@@ -124,11 +124,11 @@ def describe(found: Maps) -> str:
     """Return what the maps show, in a few sentences."""
     which = "the predicted class" if found.target == "predicted" else "the label"
     count = len(found.images)
-    told = [f"ScoreCAM of {which} on {count} {'images' if count > 1 else 'image'}."]
+    sentences = [f"ScoreCAM of {which} on {count} {'images' if count > 1 else 'image'}."]
     known = [row for row in found.maps if row[0].right is not None]
     if known:
         rights = [f"{name} {sum(bool(row[n].right) for row in known)}" for n, name in enumerate(found.methods)]
-        told.append(f"Labelled right, of {len(known)}: {', '.join(rights)}.")
+        sentences.append(f"Labelled right, of {len(known)}: {', '.join(rights)}.")
     gaps = [
         np.abs(one.values - two.values)
         for row in found.maps
@@ -137,12 +137,12 @@ def describe(found: Maps) -> str:
     ]
     if gaps:
         mean, most = float(np.mean([gap.mean() for gap in gaps])), float(max(gap.max() for gap in gaps))
-        told.append(
+        sentences.append(
             f"Maps of one image by two methods differ by {mean:.2f} of their scale on average over the cells, and by "
             f"{most:.2f} at most: the weights of channels are a softmax of probabilities, so that none weighs more "
             "than e times as much as another."
         )
-    return " ".join(told)
+    return " ".join(sentences)
 
 
 def table(found: Maps) -> Iterator[tuple[Any, ...]]:
