@@ -1,6 +1,6 @@
-"""What session 0 of CIFAR-100 costs: 30,000 stored features, 60 classes, ViT-L/14's text tower, batches of 32.
+"""What session 0 of CIFAR-100 costs: 30,000 stored features, its 60 classes, ViT-L/14's text tower, batches of 32.
 
-    python benchmarks/fscil.py [--steps N] [--json FILE] [--quick]
+    python benchmarks/fscil.py [--steps N] [--batch N] [--json FILE] [--quick]
 
 The trainer is the real one with the paper's configuration. The features are noise and the weights random, at true size;
 the picture tower is left out, since stored features do not need it. An epoch is gone through twice: once without the
@@ -32,12 +32,14 @@ from dassl.engine import build_trainer
 
 import train
 from cocoamix.clip import backbones
+from cocoamix.datasets.cifar100_fscil import official_names
 from cocoamix.features.extract import FrozenFeatures, Source
 from cocoamix.features.images import ImageItems
 from cocoamix.io.files import write_json
 
 ROOT = Path(__file__).resolve().parent.parent
 BASE, IMAGES, EPOCHS = 60, 500, 50
+NAMES = official_names()
 
 
 class Named(Datum):
@@ -45,7 +47,7 @@ class Named(Datum):
 
     def __init__(self, number: int, label: int) -> None:
         self._impath, self._label, self._domain = f"noise/{label}/{number}", label, 0
-        self._classname = f"class {label}"
+        self._classname = NAMES[label]
         self.identity = self._impath
 
 
@@ -65,7 +67,7 @@ def noise(count: int, width: int) -> torch.Tensor:
     return F.normalize(torch.randn(count, width, generator=torch.Generator().manual_seed(0)), dim=-1)
 
 
-def build(folder: str, quick: bool) -> Any:
+def build(folder: str, quick: bool, batch: int) -> Any:
     """Return the trainer in session 0, on noise."""
     layers = 1 if quick else 12
     sizes = backbones.Sizes(768, 224, 1, 64, 56, 768, layers)
@@ -74,6 +76,7 @@ def build(folder: str, quick: bool) -> Any:
     arguments = ["--trainer", "CoCoAMixFSCIL", "--seed", "1", "--output-dir", folder]
     arguments += ["--config-file", str(ROOT / "configs/trainers/CoCoAMixFSCIL/vit_l14.yaml")]
     options = ["DATASET.NAME", "StoredNoise", "MODEL.BACKBONE.WEIGHTS", "random", "DATALOADER.NUM_WORKERS", "0"]
+    options += ["FSCIL.BASE_BATCH_SIZE", str(batch)]
     return build_trainer(train.setup_cfg(train.parse_arguments([*arguments, *options])))
 
 
@@ -113,12 +116,13 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=0, help="steps with the text encoder; 0 for the whole epoch")
+    parser.add_argument("--batch", type=int, default=0, help="FSCIL.BASE_BATCH_SIZE; 0 for the paper's 32")
     parser.add_argument("--json", type=Path, default=None, help="file for the numbers")
     parser.add_argument("--quick", action="store_true", help="300 images and one layer: does it run?")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         os.environ["COCOAMIX_CACHE"] = folder
-        trainer = build(folder, args.quick)
+        trainer = build(folder, args.quick, args.batch)
         stored = store_time(trainer, folder)
         trainer.set_model_mode("train")
         trainer.begin_training()
@@ -146,7 +150,8 @@ def main() -> None:
         "text_share": round(text * steps / epoch, 4),
         "data_share": round((stored + reading) / epoch, 4),
     }
-    print(f"\n{len(trainer.train_loader_x.dataset):,} features, {BASE} classes, batches of 32, CPU seconds")
+    features, batch = len(trainer.train_loader_x.dataset), trainer.train_loader_x.batch_size
+    print(f"\n{features:,} features, {BASE} classes, batches of {batch}, CPU seconds")
     for name, value in numbers.items():
         print(f"  {name.replace('_', ' '):32} {value}")
     if args.json:

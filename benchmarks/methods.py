@@ -96,7 +96,7 @@ def step_costs(name: str, size: int, rounds: int, quick: bool = False) -> tuple[
         for trainer, seconds in zip(pair, times, strict=True):
             inputs, labels = batch_for(trainer, size)
             trainer.epoch = trainer.batch_idx = 0
-            spent = cpu_time(lambda t=trainer, i=inputs, y=labels: t._step(i, y))  # type: ignore[misc]
+            spent = cpu_time(lambda t=trainer, i=inputs, y=labels: t.take_step(i, y))  # type: ignore[misc]
             if number:  # the first touches memory
                 seconds.append(spent)
     return times

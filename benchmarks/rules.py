@@ -27,13 +27,12 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from scipy import stats
-
 from benchmarks.tiny_zeroshot import DEFAULT, accuracies
 from cocoamix.bench.benchmark import Summary, list_missing, run_plan
 from cocoamix.bench.plan import Plan, load_plan, override
 from cocoamix.clip import load_clip
 from cocoamix.errors import UserError, run_command
+from cocoamix.report.model.t_test import paired_t_test
 from cocoamix.shapes import DATASETS, FAMILY
 
 LOW, HIGH, HIGH_ON_BASE, TEMPLATE_GAIN = 60.0, 92.0, 90.0, 2.0
@@ -87,9 +86,8 @@ def check_assumption(clip: Mapping[str, Pair], coop: Mapping[str, Sequence[Pair]
     """Rule 3. One-sided paired t-tests of the errors."""
     pairs = [(one, clip[name]) for name in coop for one in coop[name]]
     found = []
-    for half, side, words in (("base", "less", "below"), ("new", "greater", "above")):
-        ours, theirs = ([100 - getattr(pair[place], half) for pair in pairs] for place in (0, 1))
-        p = float(stats.ttest_rel(ours, theirs, alternative=side).pvalue)
+    for half, sign, words in (("base", 1, "below"), ("new", -1, "above")):
+        p = paired_t_test([sign * (getattr(one, half) - getattr(other, half)) for one, other in pairs]).p
         found.append(Finding(f"error of CoOp {words} CLIP's on {half}, {len(pairs)} pairs: p = {p:.2g}", p < LEVEL))
     return found
 

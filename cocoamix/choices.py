@@ -37,7 +37,9 @@ DOMAINS = ("auto", "in", "out")
 UNIFORM_MIXTURES = ("none", "uniform")  # of a learned and the hand-crafted prompt
 SAMPLE_LOSSES = ("ce", "nll")  # of T_En
 SESSION_SPLITS = ("auto", "cec", "random")
-TUNED_CLASSES = ("session", "seen")
+TUNED_CLASSES = ("session", "seen", "all")
+POOLS = ("text", "visual")  # of L2P
+FSPT_POSITIONS = ("end", "middle")  # of the class name
 
 # Evaluation
 FINAL_MODELS = ("last_step", "best_val")

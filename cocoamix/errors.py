@@ -20,6 +20,7 @@ from .refusals import in_words, shorten
 
 # Control characters, which a terminal obeys; those that turn the direction of writing; halves of surrogate pairs.
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_NO_TEXT = re.compile("[\ud800-\udfff]")
 _LONG_WORD = re.compile(r"\S{256,}")  # no file name is so long
 _LONGEST = 1000  # letters of a message
 _REFUSED_WRITES = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ENOENT)
@@ -59,7 +60,19 @@ def _harmless(message: str) -> str:
 
 def printable(text: str) -> str:
     """Return a text with escapes, such as \\x1b, for what a terminal would obey and for what is no character."""
-    return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return _UNPRINTABLE.sub(_escape, text)
+
+
+def encodable(text: str) -> str:
+    """Return a text that UTF-8 can hold: bytes of a file name that are not UTF-8 become escapes, such as \\xe9."""
+    return _NO_TEXT.sub(_escape, text)
+
+
+def _escape(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    if 0xDC80 <= code <= 0xDCFF:  # how Python holds a byte of a file name that is not UTF-8
+        return f"\\x{code - 0xDC00:02x}"
+    return found[0].encode("unicode_escape").decode()
 
 
 def brief(value: Any) -> str:

@@ -9,7 +9,6 @@ archive by its class names and by how many images each class has.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from cocoamix.registry import register
 
 from .cifar100 import CIFAR100, read_names, read_pictures
 from .common.base import Items
+from .common.session_lists import check_list, not_as_published, read_facts, refuse_other_cut
 
 LISTS = Path(__file__).with_name("cifar100_fscil.json")
 BASE, WAY, SHOTS, SESSIONS = 60, 5, 5, 8  # what the lists are made for
@@ -46,11 +46,7 @@ class CIFAR100FSCIL(CIFAR100):
 
     def published_shots(self, cut: Cut) -> list[Items]:
         """Return the published items of sessions 1 to 8."""
-        if (cut.base, cut.way, cut.shots) != (BASE, WAY, SHOTS):
-            raise UserError(
-                f"The published lists are for FSCIL.BASE {BASE}, WAY {WAY} and SHOTS {SHOTS}, not for "
-                f"{cut.base}, {cut.way} and {cut.shots}. Set FSCIL.SPLIT random to draw others."
-            )
+        refuse_other_cut(cut, (BASE, WAY, SHOTS))
         lists = read_lists()
         train = list(self.train_x)
         if len(train) <= max(map(max, lists)):
@@ -69,13 +65,11 @@ def read_lists(path: Path = LISTS) -> list[list[int]]:
         lists = [[int(position) for position in session["positions"]] for session in sessions]
         told = [session["md5"] for session in sessions]
     except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path} does not hold the published lists ({error}). Restore it.") from error
+        raise not_as_published(path, error) from error
     if len(lists) != SESSIONS:
         raise UserError(f"{path} is altered: it holds {len(lists)} lists instead of {SESSIONS}. Restore it.")
     for number, (positions, md5) in enumerate(zip(lists, told, strict=True), 1):
-        published = "".join(f"{position}\n" for position in positions)
-        if hashlib.md5(published.encode(), usedforsecurity=False).hexdigest() != md5:
-            raise UserError(f"{path} is altered: the list of session {number} has another hash. Restore it.")
+        check_list(path, number, positions, md5)
     return lists
 
 
@@ -85,12 +79,9 @@ def official_names(path: Path = LISTS) -> list[str]:
 
 
 def _published(path: Path, key: str) -> list[Any]:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))[key]
-        if not isinstance(found, list):
-            raise TypeError(f"{key} is no list")
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path} does not hold the published lists ({error}). Restore it.") from error
+    found = read_facts(path).get(key)
+    if not isinstance(found, list):
+        raise not_as_published(path, TypeError(f"{key} is no list"))
     return found
 
 

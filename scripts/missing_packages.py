@@ -12,7 +12,6 @@ HELD = ("torch", "torchvision")
 OLDEST_TORCH = (2, 1)
 # What is imported, where that tells more than the name of one distribution: there are others of the same module.
 MODULES = {"clip-anytorch": "clip", "open_clip_torch": "open_clip", "pillow": "PIL", "PyYAML": "yaml"}
-MODULES["opencv-python"] = "cv2"
 
 
 def installed(package: str) -> str | None:

@@ -141,7 +141,7 @@ def run(data_root: Path, tmp_path: Path, tiny_config: Path, capfd: pytest.Captur
 
     def runner(*extra: str, name: str = "run", data: Path = data_root, **options: str) -> Run:
         folder = tmp_path / name
-        with _own_stdout():
+        with own_stdout():
             status = train.main(command(data, folder, tiny_config, *extra, **options))
         captured = capfd.readouterr()
         return Run(status, captured.out + captured.err, folder)
@@ -150,7 +150,7 @@ def run(data_root: Path, tmp_path: Path, tiny_config: Path, capfd: pytest.Captur
 
 
 @contextlib.contextmanager
-def _own_stdout() -> Iterator[None]:
+def own_stdout() -> Iterator[None]:
     """Undo the logger's taking over of stdout."""
     before = sys.stdout
     try:

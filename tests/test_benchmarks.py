@@ -8,7 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks import methods
+from benchmarks import methods, text_savings
+from cocoamix.clip import FrozenCLIP
 from tests.conftest import ROOT
 
 
@@ -31,3 +32,19 @@ def test_every_method_of_the_table_can_be_timed() -> None:
     own, coop = methods.step_costs("TuneEn", size=0, rounds=1, quick=True)  # the one on several models
     assert len(own) == len(coop) == 1
     assert own[0] > 0
+
+
+def test_ways_to_save_are_the_same_step(tiny_clip: FrozenCLIP) -> None:
+    """Their times would mean nothing if they computed something else."""
+    names = ["cat", "grey wolf", "aquarium fish", "dog"]
+    plain = text_savings.Step(tiny_clip, names)()
+    for way in (*text_savings.WAYS[1:], text_savings.HalvesInThreads):
+        features, gradient = text_savings.apart(way(tiny_clip, names)(), plain)
+        assert features < 1e-6
+        assert gradient < 1e-5
+
+
+def test_tokens_in_a_tree() -> None:
+    # cat . end; cat fish . end; cat fish . end again: the two of one name share all of it.
+    assert text_savings.count_tokens(["cat", "cat fish", "cat fish"]) == (3 + 4 + 4, 3 + 3)
+    assert text_savings.count_tokens(["cat", "dog"]) == (6, 6)

@@ -8,14 +8,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from benchmarks import rules, tiny_zeroshot
+from benchmarks.rules import DEFAULT, Pair
 from cocoamix.bench.plan import load_plan
 from cocoamix.errors import UserError
 from cocoamix.shapes import FAMILY, captions
 from tests.conftest import ROOT
-
-stats = pytest.importorskip("scipy.stats")
-from benchmarks import rules, tiny_zeroshot  # noqa: E402
-from benchmarks.rules import DEFAULT, Pair  # noqa: E402
 
 
 @pytest.mark.parametrize(
@@ -60,6 +58,7 @@ def test_trade_off(on_base: list[float], on_new: list[float], held: list[bool]) 
 
 
 def test_assumption_is_a_paired_t_test() -> None:
+    stats = pytest.importorskip("scipy.stats")
     coop = {name: seeds(80 + gain, 80 - gain / 2) for name, gain in zip("abcde", (1, 2, 3, 4, 5), strict=True)}
     base, new = rules.check_assumption(CLIP, coop)
     assert base.holds
@@ -81,7 +80,11 @@ def test_every_template_of_a_style_is_tried() -> None:
     assert "a drawing of the {}." in tiny_zeroshot.TEMPLATES
 
 
-PLANS = ("quick", "methods", "quick_transfer", "quick_fscil", "quick_weights", str(rules.__file__))
+PLANS = (
+    *("quick", "methods", "quick_transfer", "quick_fscil", "methods_fscil"),
+    *("quick_weights", "quick_assumption"),
+    *("quick_confusing", "quick_losses", "quick_sensitivity", str(rules.__file__)),
+)
 
 
 @pytest.mark.parametrize("name", PLANS)
@@ -91,9 +94,9 @@ def test_plans_run_on_the_family(name: str) -> None:
     assert found == [one.folder for one in FAMILY]
 
 
-@pytest.mark.parametrize("trainer", ["CoCoAMixFSCIL", "CoOpFSCIL", "ZeroshotCLIPFSCIL"])
-def test_session_0_has_the_base_classes(trainer: str) -> None:
-    settings = yaml.safe_load((ROOT / "configs" / "trainers" / trainer / "tiny.yaml").read_text())
+@pytest.mark.parametrize("file", sorted((ROOT / "configs" / "trainers").glob("*FSCIL/tiny*.yaml")), ids=str)
+def test_session_0_has_the_base_classes(file: Path) -> None:
+    settings = yaml.safe_load(file.read_text())
     assert {settings["FSCIL"]["BASE"]} == {one.base for one in FAMILY}
 
 

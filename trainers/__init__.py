@@ -16,7 +16,7 @@ from cocoamix.config.cleaning import keep_our_sections
 from cocoamix.config.keys import extend_cfg
 
 from . import cocoamix, cocoop, coop, dept, kgcoop, maple, prograd, tune_en, zsclip
-from .fscil import methods  # noqa: F401
+from .fscil import fact, fspt, l2p, methods  # noqa: F401
 
 # In place, because a train.py may have taken hold of `get_cfg_default` before.
 extend_cfg(cfg_default)

@@ -13,6 +13,7 @@ import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
@@ -56,7 +57,7 @@ from cocoamix.run.movement import FirstMoves
 from cocoamix.run.optimisation import diverged, make_optimizer, step
 from cocoamix.run.parameter_groups import refuse_left_out
 from cocoamix.run.predictions import PredictionsFile, paths_at
-from cocoamix.run.results import Results
+from cocoamix.run.results import RESULTS, Results
 from cocoamix.seeding import derive_seed
 
 
@@ -279,15 +280,21 @@ class CLIPTrainer(TrainerX):
         super().after_epoch()
         self._save_resume(self.trained_epochs)
 
+    def after_train(self) -> None:
+        super().after_train()
+        # Else the evaluation has written it, now or earlier.
+        if self.cfg.TEST.NO_TEST and not Path(self.output_dir, RESULTS).exists():
+            write_card(self.output_dir, self.describe_run())
+
     def forward_backward(self, batch: dict[str, Any]) -> dict[str, float] | None:
         """Do one step and return its numbers for the log."""
         inputs, labels = self.parse_batch_train(batch)
-        summary = self._step(inputs, labels) if len(labels) else None
+        summary = self.take_step(inputs, labels) if len(labels) else None
         if self.batch_idx + 1 == self.num_batches:
             self.update_lr()
         return summary
 
-    def _step(self, inputs: Tensor, labels: Tensor) -> dict[str, float]:
+    def take_step(self, inputs: Tensor, labels: Tensor) -> dict[str, float]:
         terms, logits = self.compute_loss(self.encode(inputs), labels)
         self.model_zero_grad()
         self.backward(terms)
@@ -430,6 +437,8 @@ class CLIPTrainer(TrainerX):
                     raise self.cause_in_clip(inputs) or error from None
                 if kept is not None:
                     kept.add(logits, labels, paths_at(loader, indices))
+            if kept is not None:
+                kept.add_unreadable(loader, self.unreadable)
         if self.unreadable:
             print(f"{len(self.unreadable)} unreadable image(s) were left out so far")
         results = {**evaluation.accuracies(), **evaluation.confidence()}
@@ -481,6 +490,10 @@ class CLIPTrainer(TrainerX):
         """Return the (B, C) logits of image features, as an evaluation has them."""
         return self.feature_logits(features)
 
+    def why_not_exported(self) -> str:
+        """Return why `infer` cannot be written as matrices, as the end of a sentence; nothing where it can."""
+        return ""
+
     def class_logits(self, image_features: Tensor) -> Tensor:
         """Return the (B, C) logits of the learned prompt in the running evaluation."""
         return self.logits(image_features, self._evaluated_features)
@@ -500,33 +513,41 @@ class CLIPTrainer(TrainerX):
         return {**self.protocol, **self.training_facts}
 
     def _write_results(self, split: str, metrics: dict[str, float], seconds: float) -> None:
-        items, cfg = self.evaluated_items(split), self.recorded or self.cfg
+        items = self.evaluated_items(split)
+        results = replace(
+            self.describe_run(),
+            split=split,
+            metrics={key: float(value) for key, value in metrics.items()},
+            evaluated_images=len(items) - len(self.unreadable.keys() & {item.impath for item in items}),
+            evaluation_seconds=round(seconds, 3),
+        )
+        path = results.write(self.output_dir)
+        write_card(self.output_dir, results)
+        print(f"Results written to {path}")
+
+    def describe_run(self) -> Results:
+        """Return all of the results but what was measured."""
+        cfg = self.recorded or self.cfg
         results = Results(
             trainer=self.cfg.TRAINER.NAME,
             dataset=plain_name(self.cfg.DATASET.NAME),
             subset=self.cfg.DATASET.SUBSAMPLE_CLASSES,
-            split=split,
             seed=self.seed,
             shots=cfg.DATASET.NUM_SHOTS,
-            metrics={key: float(value) for key, value in metrics.items()},
+            metrics={},
             classes=self.num_classes,
             classnames=tuple(self.evaluated_classes()),
             train_images=self.count_training_images(),
-            evaluated_images=len(items) - len(self.unreadable.keys() & {item.impath for item in items}),
             unreadable_images=len(self.unreadable),
             trained_parameters=self.trained_parameters(),
             epoch=self.trained_epochs,
-            evaluation_seconds=round(seconds, 3),
             fingerprint=protocol.fingerprint(self.evaluated_protocol()),
             protocol=self.evaluated_protocol(),
             config=protocol.plain(cfg),
             versions=protocol.versions(self.clip.source),
             overridden=dict(self.overridden) or None,
         )
-        results = results.with_more(self.more_results())
-        path = results.write(self.output_dir)
-        write_card(self.output_dir, results, trained_here=bool(self._models) and not self.loaded_from)
-        print(f"Results written to {path}")
+        return results.with_more(self.more_results())
 
     def evaluated_classes(self) -> list[str]:
         """Return the classes that an evaluation tells apart."""
@@ -706,6 +727,7 @@ class CLIPTrainer(TrainerX):
             path = checkpoint_path(Path(directory, name), epoch)
             content = checkpoints.load(path)
             origin.check_trainer(origin.origin_of(content, path), type(self).__name__, path)
+            origin.check_partition(origin.origin_of(content, path), self.cfg.DATASET, path)
             self.loaded_from = told = self._load_weights(name, content, path)
             self.trained_classes = list(told.get("classnames") or self.trained_classes)
             self.follow(told.get("settings") or {})
@@ -772,7 +794,8 @@ class CLIPTrainer(TrainerX):
 
     def load_initial(self, name: str, path: str) -> None:
         """Start a model from the checkpoint that MODEL.INIT_WEIGHTS names."""
-        self._load_weights(name, checkpoints.load(path), Path(path))
+        told = self._load_weights(name, checkpoints.load(path), Path(path))
+        origin.check_partition(told, self.cfg.DATASET, Path(path))
         print(f'Starting {name} from "{path}"')
 
     def _load_weights(self, name: str, content: dict[str, Any], path: Path) -> dict[str, Any]:

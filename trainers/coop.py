@@ -8,6 +8,7 @@ from typing import Any
 import torch.nn.functional as F
 from dassl.engine import TRAINER_REGISTRY
 from torch import Tensor, nn
+from yacs.config import CfgNode
 
 from cocoamix.clip import FrozenCLIP
 from cocoamix.config.keys import context_words
@@ -25,20 +26,24 @@ class CoOp(CLIPTrainer):
     """A context shared by all classes, or one for each (CSC)."""
 
     clip: FrozenCLIP
-    ensembles = ("none", "uniform")
+    ensembles: tuple[str, ...] = ("none", "uniform")
     folder = "prompt_learner"  # of the checkpoints
 
     def build_prompts(self) -> None:
         self.prompt_learner = self.make_learner()
         print(f'Initial context: "{self.prompt_learner.initial_context}"')
         print(f"Number of context words (tokens): {self.prompt_learner.n_ctx}")
-        self.register(self.folder, self.trained_module(), self.cfg.OPTIM)
+        self.register(self.folder, self.trained_module(), self.optim_settings())
         if self.cfg.MODEL.INIT_WEIGHTS:
             self.load_initial(self.folder, self.cfg.MODEL.INIT_WEIGHTS)
 
     def context(self) -> tuple[str, int]:
         """Return the words that the context starts from, and how many vectors it has at least with them."""
         return context_words(self.settings.CTX_INIT), 0
+
+    def optim_settings(self) -> CfgNode:
+        """Return a node like OPTIM, by which the context is trained."""
+        return self.cfg.OPTIM
 
     def trained_module(self) -> nn.Module:
         """Return what is trained, under the names of its checkpoint."""

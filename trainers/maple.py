@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import cast
 
 from dassl.engine import TRAINER_REGISTRY
 from torch import Tensor, nn
 
 from cocoamix.config import keys
 from cocoamix.errors import UserError
-from cocoamix.prompts.multimodal import MultiModalPromptLearner
+from cocoamix.prompts.multimodal import MultiModalPromptLearner, need_vit
 from cocoamix.registry import register
 from cocoamix.seeding import derive_seed
 
@@ -27,12 +28,8 @@ class MaPLe(CoOp):
 
     def make_learner(self) -> MultiModalPromptLearner:
         settings, sizes = self.settings, self.clip.sizes
-        if not isinstance(sizes.vision_layers, int):
-            raise UserError(
-                f"MaPLe puts tokens beside the patches of a ViT, and {self.clip.name} is a ResNet. "
-                "Set MODEL.BACKBONE.NAME to a ViT, such as ViT-B/16."
-            )
-        layers = min(sizes.vision_layers, sizes.text_layers)
+        need_vit(self.clip, "MaPLe")
+        layers = min(cast(int, sizes.vision_layers), sizes.text_layers)
         if layers < settings.PROMPT_DEPTH:
             raise UserError(
                 f"TRAINER.MAPLE.PROMPT_DEPTH is {settings.PROMPT_DEPTH}, but {self.clip.name} has {layers} layers."

@@ -69,12 +69,12 @@ class TuneEn(CLIPTrainer):
                 clip.encode_classes(self.classnames, self.templates()) for clip in self.clip.each()
             ]
             return
-        self.prompts, kinds, values = [], [], []
+        self.prompts, kinds, values, data = [], [], [], self.cfg.DATASET
         for number, clip in enumerate(self.clip.each()):
             if len(folders) == 1:  # one run has a prompt for each of its models
-                learner = read_prompt(clip, self.classnames, folders[0], self.clip.weights_hash, number)
+                learner = read_prompt(clip, self.classnames, folders[0], self.clip.weights_hash, number, data)
             else:
-                learner = read_prompt(clip, self.classnames, folders[number], clip.weights_hash)
+                learner = read_prompt(clip, self.classnames, folders[number], clip.weights_hash, dataset=data)
             values += [parameter.tolist() for parameter in learner.parameters()]
             kinds.append(f"{learner.n_ctx} learned vectors")
             if isinstance(learner, ConditionalPromptLearner):

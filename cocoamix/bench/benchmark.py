@@ -16,6 +16,7 @@ from .data_there import check_data
 from .engines import ENGINES
 from .engines.local import find_slots, run_local
 from .engines.process import BLOCKED, DONE, ELSEWHERE, FAILED, Outcome
+from .epochs import check_epochs
 from .ledger import DUE, FINISHED, IN_THE_WAY, Ledger, load_results, plan_settings
 from .plan import Plan
 from .runs import Run, expand, select, train_command
@@ -74,6 +75,7 @@ def judge(plan: Plan, how: How) -> Judged:
     if settings is not None:
         for run in runs:
             settings(run)  # a mistake is told now, not after hours
+        check_epochs(runs)
     ledger = Ledger(plan.disposable, settings, time.time() if how.fresh else None)
     states = ledger.judge(runs)
     by_kind = {kind: [run for run in runs if states[run.folder].kind == kind] for kind in (FINISHED, DUE, IN_THE_WAY)}

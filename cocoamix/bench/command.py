@@ -40,6 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run.add_argument("--methods", nargs="+", default=[], metavar="NAME", help="these methods of the plan alone")
     run.add_argument("--datasets", nargs="+", default=[], metavar="NAME", help="these datasets alone")
     run.add_argument("--seeds", nargs="+", default=[], type=int, metavar="SEED", help="these seeds alone")
+    run.add_argument("--partitions", nargs="+", default=[], type=int, metavar="K", help="these partitions alone")
     run.add_argument(
         "--only", nargs="+", default=[], metavar="PATTERN", help="runs named like 'CoOp * seed 1 *', and what they need"
     )
@@ -65,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def read_plan(args: argparse.Namespace) -> Plan:
     """Return the plan that the arguments name, changed by them."""
-    plan = load_plan(args.plan, args.methods, args.datasets, args.seeds)
+    plan = load_plan(args.plan, args.methods, args.datasets, args.seeds, args.partitions)
     root = args.root or plan.root or os.environ.get("DATA", "")
     plan = override(plan, tuple((key, value) for key, value in args.set))
     output = expand_home(args.output) if args.output else plan.output

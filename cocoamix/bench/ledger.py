@@ -237,7 +237,17 @@ def _stopped_early(run: Run, results: Results) -> bool:
 
 
 # Parts of the package that no result depends on.
-_ASIDE = ("bench", "figures", "report", "cli.py", "__main__.py", "parser.py", "plugin.py", "train_command.py")
+_ASIDE = (
+    "bench",
+    "drawing",
+    "figures",
+    "report",
+    "cli.py",
+    "__main__.py",
+    "parser.py",
+    "plugin.py",
+    "train_command.py",
+)
 
 
 def hash_code() -> str:

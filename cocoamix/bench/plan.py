@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from cocoamix.config import shipped as configurations
 from cocoamix.config.allowed import kind
+from cocoamix.config.partition import KEY as PARTITION
 from cocoamix.errors import UserError, brief, check_choice, nearest, shorten, some_of
 from cocoamix.io.paths import expand_home
 from cocoamix.io.texts import read_yaml
@@ -20,11 +21,11 @@ TASKS = ("base2new", "xd", "fscil", "few-shot")
 DEFAULT_OUTPUT = "output"
 SUBSETS = ("base", "new", "all")
 _KEYS = (
-    *("about", "task", "methods", "datasets", "source", "seeds", "shots", "subsets"),
+    *("about", "task", "methods", "datasets", "source", "seeds", "shots", "subsets", "partitions"),
     *("root", "output", "store", "set"),
 )
 _DISPOSABLE = "disposable"
-_METHOD_KEYS = ("name", "trainer", "config", "tag", "set", "sweep", "train", "model_of")
+_METHOD_KEYS = ("name", "trainer", "config", "tag", "set", "sweep", "train", "model_of", "epochs")
 
 Options = tuple[tuple[str, Any], ...]  # KEY VALUE pairs of train.py
 
@@ -41,6 +42,7 @@ class Method:
     swept: tuple[str, ...] = ()  # keys of a sweep, which the label names with their values
     trained: bool = True  # a method that is not trained depends neither on the seed nor on the shots
     model_of: str = ""  # the method whose trained model this one evaluates under options of its own
+    epoch: int | None = None  # of that model's checkpoint; None is the one that training ended with
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,7 @@ class Plan:
     shots: tuple[int, ...]
     output: Path
     subsets: tuple[str, ...] = ("base", "new")  # base2new: the label spaces that a model is evaluated in
+    partitions: tuple[int, ...] = ()  # base2new: numbers K of the partitions random:K; without any it is CoOp's
     source: Dataset | None = None  # xd: what is trained on
     root: str = ""  # the data root
     store: str = ""  # CACHE.DIR of every run, seen from `output`; empty is the user's own, which all runs share, too
@@ -101,11 +104,17 @@ def describe(name: str) -> str:
     return _Mapping(read_yaml(find_plan(name)), f"The plan {name}").text("about", "")
 
 
-def load_plan(name: str, methods: Sequence[str] = (), datasets: Sequence[str] = (), seeds: Sequence[int] = ()) -> Plan:
+def load_plan(
+    name: str,
+    methods: Sequence[str] = (),
+    datasets: Sequence[str] = (),
+    seeds: Sequence[int] = (),
+    partitions: Sequence[int] = (),
+) -> Plan:
     """Read a plan and check it.
 
-    methods, datasets, seeds: keep these alone. What is left out need not be there: neither its configuration nor, for
-    methods, its trainer.
+    methods, datasets, seeds, partitions: keep these alone. What is left out need not be there: neither its
+    configuration nor, for methods, its trainer.
     """
     path = find_plan(name)
     content = _Mapping(read_yaml(path), f"The plan {path}" if path.parent != PLANS else f"The plan {name}")
@@ -117,11 +126,12 @@ def load_plan(name: str, methods: Sequence[str] = (), datasets: Sequence[str] = 
         name=path.stem,
         about=content.text("about", ""),
         task=task,
-        methods=tuple(_methods(content, here, methods)),
+        methods=tuple(_methods(content, here, methods, task)),
         datasets=tuple(_datasets(content, here, datasets)),
         seeds=tuple(_seeds(content, seeds)),
         shots=tuple(_shots(content, task)),
         subsets=tuple(_subsets(content, task)),
+        partitions=tuple(_partitions(content, task, partitions)),
         output=expand_home(content.text("output", DEFAULT_OUTPUT)),
         root=content.text("root", ""),
         store=content.text("store", ""),
@@ -133,6 +143,7 @@ def load_plan(name: str, methods: Sequence[str] = (), datasets: Sequence[str] = 
     elif "source" in content.keys:
         raise UserError(f"{content.where} has a source, which only the task xd trains on; its task is {task}.")
     _check_models(plan.options, content.where)
+    _check_partitions(plan, [*plan.options, *(pair for one in plan.methods for pair in one.options)], content.where)
     _check_folders(plan, content.where)
     return plan
 
@@ -200,15 +211,21 @@ class _Draft(NamedTuple):
     name: str
     options: Options
     tag: str
+    model_of: str
     swept: tuple[str, ...] = ()
+    epoch: int | None = None
 
 
-def _methods(content: _Mapping, here: Path, wanted: Sequence[str]) -> list[Method]:
+def _methods(content: _Mapping, here: Path, wanted: Sequence[str], task: str) -> list[Method]:
     drafts: list[_Draft] = []
     for number, one in enumerate(content.sequence("methods"), 1):
         entry = _Mapping(one, f"Method {number} of {_inside(content.where)}")
         entry.check_keys(_METHOD_KEYS, needed=("trainer", "config"))
-        drafts += _variants(entry)
+        if task == "fscil" and "epochs" in entry.keys:
+            raise UserError(
+                f"{entry.where} has epochs, but the sessions of fscil are evaluated after their last epoch."
+            )
+        drafts += [one for variant in _variants(entry) for one in _at_epochs(variant)]
     names = [draft.name for draft in drafts]
     for name in names:
         if names.count(name) > 1:
@@ -221,10 +238,10 @@ def _methods(content: _Mapping, here: Path, wanted: Sequence[str]) -> list[Metho
 def _variants(entry: _Mapping) -> list[_Draft]:
     """Return a method, or one for each value of its sweep."""
     trainer, options = _folder_name(entry, "trainer"), _options(entry, "set")
-    name, tag = entry.text("name", trainer), _folder_name(entry, "tag", "")
+    name, tag, model_of = entry.text("name", trainer), _folder_name(entry, "tag", ""), entry.text("model_of", "")
     sweep = entry.keys.get("sweep")
     if sweep is None:
-        return [_Draft(entry, name, options, tag)]
+        return [_Draft(entry, name, options, tag, model_of)]
     swept = _Mapping(sweep, f"The sweep of {name}")
     if not swept.keys:
         raise UserError(f"The sweep of {name} is empty; name a key and its values, or leave it out.")
@@ -235,8 +252,27 @@ def _variants(entry: _Mapping) -> list[_Draft]:
         words = [f"{key.lower()}{value}".replace("/", "-") for key, value in pairs_shown]  # the name of a folder
         shown = ", ".join(f"{key} {value}" for key, value in pairs_shown)
         full_tag = "_".join(filter(None, [tag, *words]))
-        variants.append(_Draft(entry, f"{name}, {shown}", (*options, *chosen), full_tag, tuple(swept.keys)))
+        full_name, all_options = f"{name}, {shown}", (*options, *chosen)
+        variants.append(_Draft(entry, full_name, all_options, full_tag, model_of, tuple(swept.keys)))
     return variants
+
+
+def _at_epochs(draft: _Draft) -> list[_Draft]:
+    """Return a method and, where it names epochs, an evaluation of the model at each, or these alone."""
+    if "epochs" not in draft.entry.keys:
+        return [draft]
+    if not draft.entry.flag("train", True):
+        raise UserError(f"{draft.entry.where} has epochs, but it is not trained. Leave out epochs or train: false.")
+    evaluations = [
+        draft._replace(
+            name=f"{draft.name}, epoch {epoch}",
+            tag="_".join(filter(None, [draft.tag, f"epoch{epoch}"])),
+            model_of=draft.model_of or draft.name,
+            epoch=epoch,
+        )
+        for epoch in _numbers(draft.entry, "epochs", least=1)
+    ]
+    return evaluations if draft.model_of else [draft, *evaluations]
 
 
 def _folder_name(entry: _Mapping, key: str, default: str | None = None) -> str:
@@ -254,11 +290,11 @@ def _show(value: Any) -> str:
 
 def _with_models(drafts: Sequence[_Draft], wanted: list[str], where: str) -> set[str]:
     """Return the wanted methods and those whose models they use."""
-    without = {d.name for d in drafts if d.entry.keys.get("model_of") or d.entry.keys.get("train") is False}
+    without = {draft.name for draft in drafts if draft.model_of or draft.entry.keys.get("train") is False}
     names = [draft.name for draft in drafts]
     uses: dict[str, list[str]] = {}
     for draft in drafts:
-        other = draft.entry.text("model_of", "")
+        other = draft.model_of
         uses[draft.name] = models_in(draft.options) + ([other] if other else [])
         if other and not draft.entry.flag("train", True):
             raise UserError(
@@ -287,6 +323,7 @@ def _with_models(drafts: Sequence[_Draft], wanted: list[str], where: str) -> set
 def override(plan: Plan, options: Options) -> Plan:
     """Return a plan whose runs all take these options, whatever the plan and its methods set."""
     _check_models(options, "--set")
+    _check_partitions(plan, options, f"--set, with the plan {plan.name},")
     for key, _ in options:
         for method in plan.methods:
             if key in method.swept:
@@ -303,12 +340,11 @@ def models_in(options: Options) -> list[str]:
 
 
 def _method(draft: _Draft, here: Path) -> Method:
-    entry, name, options, tag, swept = draft
+    entry, name, options, tag, model_of, swept, epoch = draft
     trainer = entry.text("trainer")
     file = _trainer_file(entry.text("config"), trainer, here, name)
     label = f"{file.stem}_{tag}" if tag else file.stem
-    model_of = entry.text("model_of", "")
-    return Method(name, trainer, file, label, options, swept, entry.flag("train", True), model_of)
+    return Method(name, trainer, file, label, options, swept, entry.flag("train", True), model_of, epoch)
 
 
 def _trainer_file(config: str, trainer: str, here: Path, method: str) -> Path:
@@ -386,6 +422,19 @@ def _subsets(content: _Mapping, task: str) -> list[str]:
     return [one for one in SUBSETS if one in wanted]
 
 
+def _partitions(content: _Mapping, task: str, wanted: Sequence[int]) -> list[int]:
+    """Return the numbers of the random partitions of the classes."""
+    if "partitions" not in content.keys:
+        if wanted:
+            raise UserError(f"--partitions is for plans that have partitions, which {_inside(content.where)} has not.")
+        return []
+    if task != "base2new":
+        raise UserError(f"{content.where} has partitions, which only the task base2new takes; its task is {task}.")
+    numbers = _numbers(content, "partitions", least=0)
+    _check_wanted("--partitions", [str(one) for one in wanted], [str(one) for one in numbers])
+    return [number for number in numbers if number in wanted or not wanted]
+
+
 def _numbers(content: _Mapping, key: str, least: int) -> list[int]:
     values = content.sequence(key)
     for value in values:
@@ -417,6 +466,12 @@ def _check_models(options: Options, where: str) -> None:
     """Refuse {run:NAME} where it does not say of which method's runs it is meant to be a part."""
     if models_in(options):
         raise UserError(f"{where} has {{run:...}} in a value of set; it belongs into the set of a method.")
+
+
+def _check_partitions(plan: Plan, options: Iterable[tuple[str, Any]], where: str) -> None:
+    """Refuse two words on the partition: runs would not be of the one that their folder names."""
+    if plan.partitions and any(key == PARTITION for key, _ in options):
+        raise UserError(f"{where} sets {PARTITION}, which the plan's key partitions sets already. Leave out one.")
 
 
 def _check_folders(plan: Plan, where: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import itertools
 import os
 import re
 import sys
@@ -12,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from cocoamix import dataset_table
+from cocoamix.config.partition import KEY as PARTITION
+from cocoamix.config.partition import random_partition
 from cocoamix.errors import UserError
 from cocoamix.io.paths import expand_home
 
@@ -36,11 +39,13 @@ class Run:
     shots: int
     trains: bool
     needs: tuple[Path, ...] = ()  # folders of runs that come first
+    partition: int | None = None  # K of random:K; None is CoOp's
+    epoch: int | None = None  # of the checkpoint that it evaluates; None is the one that training ended with
 
     @property
     def stored(self) -> frozenset[tuple[object, ...]]:
         """What of the feature store the run reads, and fills where it is empty."""
-        tested = ("test", self.dataset, self.subset)
+        tested = ("test", self.dataset, self.subset, self.partition)
         return frozenset([tested, ("train", self.dataset, self.seed, self.shots)] if self.trains else [tested])
 
 
@@ -96,6 +101,7 @@ class _Place:
     seed: int
     shots: int
     subset: str = "all"
+    partition: int | None = None
 
 
 def _places(plan: Plan) -> Iterator[_Place]:
@@ -108,11 +114,11 @@ def _places(plan: Plan) -> Iterator[_Place]:
                 yield from (_Place(method, dataset, seed, plan.shots[0]) for dataset in targets)
         return
     subsets = plan.subsets if plan.task == "base2new" else ("all",)
-    for dataset in plan.datasets:
+    for dataset, partition in itertools.product(plan.datasets, plan.partitions or (None,)):
         for shots in plan.shots:
             for seed in plan.seeds:
                 for method in _due(plan, seed, shots):
-                    yield from (_Place(method, dataset, seed, shots, subset) for subset in subsets)
+                    yield from (_Place(method, dataset, seed, shots, subset, partition) for subset in subsets)
 
 
 def _due(plan: Plan, seed: int, shots: int) -> list[Method]:
@@ -140,7 +146,8 @@ def _folder(plan: Plan, place: _Place) -> Path:
     if plan.task == "base2new":
         trains = place.subset == "base" and (not evaluates or not method.trained)
         part = "train_base" if trains else f"test_{place.subset}"
-        folders = ["base2new", part, place.dataset.name, f"shots_{place.shots}", method.trainer, method.label, seed]
+        above = ["base2new"] if place.partition is None else ["base2new", f"random_{place.partition}"]
+        folders = [*above, part, place.dataset.name, f"shots_{place.shots}", method.trainer, method.label, seed]
     elif plan.task == "fscil":
         folders = ["fscil", place.dataset.name, method.trainer, method.label, seed]
     elif plan.task == "xd" and evaluates:
@@ -170,11 +177,14 @@ def _make(plan: Plan, place: _Place) -> Run:
     if model is not None:
         needs.append(_folder(plan, model))
         arguments += ["--eval-only", "--model-dir", str(needs[0])]
+        arguments += ["--load-epoch", str(method.epoch)] if method.epoch is not None else []
     elif not method.trained and plan.task != "fscil":  # whose trainers know themselves that there is nothing to train
         arguments += ["--eval-only"]
     options: dict[str, Any] = {"DATASET.NUM_SHOTS": place.shots} if place.shots else {}
     if plan.task == "base2new":
         options["DATASET.SUBSAMPLE_CLASSES"] = place.subset
+    if place.partition is not None:
+        options[PARTITION] = random_partition(place.partition)
     options.update([*plan.options, *method.options, *plan.overrides])
     if plan.store:
         options["CACHE.DIR"] = plan.output / expand_home(plan.store)
@@ -185,7 +195,8 @@ def _make(plan: Plan, place: _Place) -> Run:
     for key, value in options.items():
         arguments += [key, re.sub(r"\{run:([^}]+)\}", lambda found: str(others[found[1]]), str(value))]
     part = {"base2new": place.subset, "few-shot": f"{place.shots} shots" if method.trained else ""}.get(plan.task, "")
-    words = [method.name, dataset.name, f"seed {place.seed}" if method.trained else "", part]
+    halves = "" if place.partition is None else random_partition(place.partition)
+    words = [method.name, dataset.name, halves, f"seed {place.seed}" if method.trained else "", part]
     return Run(
         name=" ".join(filter(None, words)),
         folder=folder,
@@ -198,4 +209,6 @@ def _make(plan: Plan, place: _Place) -> Run:
         shots=place.shots,
         trains=method.trained and model is None,
         needs=tuple(dict.fromkeys([*needs, *others.values()])),
+        partition=place.partition,
+        epoch=method.epoch,
     )

@@ -28,6 +28,19 @@ def plain_class(name: str) -> str:
     return class_words(name).strip().lower()
 
 
+def distinct(names: Sequence[str]) -> list[str]:
+    """Return the names with a number behind those that several classes share, as two of ImageNet's do.
+
+    It is for outputs, in which a name has to stand for one class, never for prompts.
+    """
+    total, seen, found = Counter(map(plain_class, names)), Counter[str](), []
+    for name in names:
+        plain = plain_class(name)
+        seen[plain] += 1
+        found.append(f"{name} ({seen[plain]})" if total[plain] > 1 else name)
+    return found
+
+
 def synsets_of(items: Iterable[Any], classes: int) -> list[str]:
     """Return ImageNet's identifier of each class, `n01440764`, by which the folders of its pictures are named.
 

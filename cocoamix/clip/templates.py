@@ -15,6 +15,7 @@ PER_DATASET: dict[str, str] = {
     "EuroSAT": "a centered satellite photo of {}.",
     "Food101": "a photo of {}, a type of food.",
     "UCF101": "a photo of a person doing {}.",
+    "CUB200FSCIL": "a photo of a {}, a type of bird.",  # CoOp has no template for birds; this follows its others
 }
 
 # Where a method's templates are not CoOp's. ProGrad's end with the name: the words before it can be a context.

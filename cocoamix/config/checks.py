@@ -9,6 +9,7 @@ from yacs.config import CfgNode
 from cocoamix.errors import UserError, check_choice
 
 from .key import Key
+from .partition import LABEL
 from .table import KEYS
 
 KGCOOP_CONTEXT = "a photo of a"  # what the peers whose CTX_INIT is true or false mean by true
@@ -37,9 +38,9 @@ def _check(keys: Iterable[Key], node: CfgNode, skip: int = 0) -> None:
 
 
 def check_prompt(section: str, node: CfgNode) -> None:
-    """Refuse values of a prompt's keys. section: the trainer's node below TRAINER."""
+    """Refuse values of a trainer's own keys. section: its node below TRAINER."""
     check_below(f"TRAINER.{section}", node)
-    if not context_words(node.CTX_INIT) and node.N_CTX < 1:
+    if "CTX_INIT" in node and not context_words(node.CTX_INIT) and node.N_CTX < 1:
         raise UserError(f"TRAINER.{section}.N_CTX is {node.N_CTX}; a context has at least one vector.")
 
 
@@ -128,6 +129,10 @@ def check_sessions(cfg: CfgNode) -> None:
         raise UserError(
             f"DATASET.SUBSAMPLE_CLASSES is {cfg.DATASET.SUBSAMPLE_CLASSES}, but sessions are cut from all classes: "
             "FSCIL.BASE says how many are base."
+        )
+    if cfg.DATASET.PARTITION != LABEL:
+        raise UserError(
+            f"DATASET.PARTITION is {cfg.DATASET.PARTITION}, but sessions are cut from all classes: leave it at {LABEL}."
         )
     if cfg.TEST.FINAL_MODEL != "last_step":
         raise UserError("TEST.FINAL_MODEL is best_val, but sessions are evaluated after their last epoch: last_step.")

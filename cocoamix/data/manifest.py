@@ -28,6 +28,7 @@ FIXED = {  # what a draw is made by, and why it is no option
     "SEED": "export takes --seed, and import the seed in the file",
     "DATASET.NUM_SHOTS": "export takes --shots, and import the shots in the file",
     "DATASET.SUBSAMPLE_CLASSES": "a draw is of all classes, and a run takes its half of them",
+    "DATASET.PARTITION": "a draw is of all classes, and a run takes its half of them",
     "DATASET.ROOT": "--root is the data folder",
     "DATASET.NAME": "export takes a name, and import the one in the file",
 }

@@ -25,6 +25,7 @@ FOLDER_NAMES = {
     "ImageNetSketch": ("sketch",),
     "ImageNetA": ("imageneta",),
     "ImageNetR": ("imagenetr",),
+    "CUB200FSCIL": ("cub", "cub200", "cub2011"),
 }
 PART_NAMES = {  # what archives call a part
     "2750": ("EuroSAT_RGB", "EuroSAT"),

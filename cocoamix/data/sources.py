@@ -2,7 +2,7 @@
 
 Names, folders, home pages and licences are in `cocoamix.dataset_table`. The ids of the files on Google Drive are those
 of CoOp's DATASETS.md. A checksum is given where the source, or a widely used loader of it (torchvision, TensorFlow
-Datasets), publishes one, and for the split files of CoOp's that are known byte for byte.
+Datasets, Avalanche), publishes one, and for the split files of CoOp's that are known byte for byte.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 from cocoamix.dataset_table import DATASETS, DRAWN, VGG, of_kind
 
 COOP = "https://github.com/KaiyangZhou/CoOp/blob/main/DATASETS.md"
+_CEC = "3a5d335f19349aa2e5fa75c88aa2c701b6e5513d"  # the commit of CEC's repository that the lists are taken from
 
 
 @dataclass(frozen=True)
@@ -452,6 +453,48 @@ def _table() -> tuple[Source, ...]:
             ),
         ),
         *(_source(name, **_cifar()) for name in ("CIFAR100", "CIFAR100FSCIL")),
+        _source(
+            "MiniImageNetFSCIL",
+            parts=(
+                Part("images", "images of 84 pixels"),
+                Part("split/train.csv", "training list"),
+                Part("split/test.csv", "test list"),
+            ),
+            files=tuple(
+                Remote(
+                    f"split/{name}",
+                    (f"split/{name}",),
+                    url=f"https://raw.githubusercontent.com/icoz69/CEC-CVPR2021/{_CEC}/data/index_list/mini_imagenet/{name}",
+                    md5=md5,
+                    size=size,
+                    unpack=False,
+                )
+                for name, size, md5 in (
+                    ("train.csv", 1_600_015, "f4d601b472316a7f9a4d6c6194680aff"),
+                    ("test.csv", 320_015, "6cc86bc117a8a316c435bc83e0d2c391"),
+                )
+            ),
+            by_hand="Download miniimagenet.tar from the folder that the README of "
+            "https://github.com/icoz69/CEC-CVPR2021 links to, and unpack it in the data folder.",
+        ),
+        _source(
+            "CUB200FSCIL",
+            parts=(
+                Part("images", "images"),
+                Part("images.txt", "numbers of the images"),
+                Part("image_class_labels.txt", "classes of the images"),
+                Part("train_test_split.txt", "training and test images"),
+            ),
+            files=(
+                Remote(
+                    "CUB_200_2011.tgz",
+                    ("images", "images.txt", "image_class_labels.txt", "train_test_split.txt"),
+                    url="https://data.caltech.edu/records/65de6-vp158/files/CUB_200_2011.tgz",
+                    md5="97eceeb196236b17998738112f37df78",
+                    take="CUB_200_2011",
+                ),
+            ),
+        ),
         *(_source(one.name, drawn=True) for one in of_kind(DRAWN)),
     )
 

@@ -16,6 +16,7 @@ class Series:
     dots: tuple[tuple[float, ...], ...] = ()  # seeds of each point
     paper: bool = False
     x_spread: tuple[float, ...] = ()  # deviation of each point in x, where x is measured, too
+    size: tuple[float, ...] = ()  # what the area of each point stands for
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Chart:
     """The data of a figure, and the words for those who do not see it."""
 
     key: str
-    kind: str  # bars, dots, curves, tradeoff
+    kind: str  # bars, dots, curves, tradeoff, bubbles
     title: str
     alt: str
     series: tuple[Series, ...]
@@ -31,3 +32,4 @@ class Chart:
     x_label: str = ""
     y_label: str = "accuracy (%)"
     arrows: tuple[tuple[int, int], ...] = ()  # from and to, as places in `series`
+    x_log: bool = False

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from . import files
+from .bubbles import draw_bubbles
 from .chart import Chart
 from .style import DARK, LIGHT, Figure, Palette, add_legend, apply, make_figure, wrap
 from .tradeoff import draw_tradeoff
@@ -19,6 +21,7 @@ def draw(chart: Chart, palette: Palette = LIGHT) -> Figure:
         "dots": _dots,
         "curves": _curves,
         "tradeoff": draw_tradeoff,
+        "bubbles": draw_bubbles,
     }
     with apply(palette):
         return draws[chart.kind](chart, palette)
@@ -98,8 +101,15 @@ def _dots(chart: Chart, palette: Palette) -> Figure:
 
 def _curves(chart: Chart, palette: Palette) -> Figure:
     """Lines over sessions, shots or a setting; the band is the deviation, dots are seeds, dashed is the paper."""
-    owns = [series.label for series in chart.series if not series.paper]
     figure, axes = make_figure(3.2 + 0.2 * ((len(chart.series) + 1) // 2), chart.title)
+    draw_curves(axes, chart, palette)
+    add_legend(figure, axes, len(chart.series), max(len(series.label) for series in chart.series))
+    return figure
+
+
+def draw_curves(axes: Any, chart: Chart, palette: Palette) -> None:
+    """Draw the lines of a chart into axes that are there."""
+    owns = [series.label for series in chart.series if not series.paper]
     for place, series in enumerate(chart.series):
         # The paper's line of a method has the colour of ours.
         same = series.label.removesuffix(" (paper)")
@@ -119,8 +129,6 @@ def _curves(chart: Chart, palette: Palette) -> Figure:
         axes.xaxis.set_major_formatter("{x:g}")
     axes.set_xlabel(chart.x_label)
     axes.set_ylabel(chart.y_label)
-    add_legend(figure, axes, len(chart.series), max(len(series.label) for series in chart.series))
-    return figure
 
 
 def _shots(tick: str) -> str:

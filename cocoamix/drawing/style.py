@@ -98,11 +98,14 @@ def make_figure(height: float, title: str) -> tuple[Figure, Any]:
     return figure, axes
 
 
-def add_legend(figure: Figure, axes: Any, labels: int, longest: int) -> int:
-    """Put the names of the series below the axes, in as many columns as fit; return the number of its lines."""
+def add_legend(figure: Figure, axes: Any, labels: int, longest: int, columns: int = 0) -> int:
+    """Put the names of the series below the axes, in as many columns as fit; return the number of its lines.
+
+    columns: their number, where the figure is not of the common width.
+    """
     handles, texts = axes.get_legend_handles_labels()
     texts = [textwrap.shorten(text, 48, placeholder="...") for text in texts]
-    columns = max(1, min(labels, int(52 / (longest + 6))))
+    columns = min(labels, columns) or max(1, min(labels, int(52 / (longest + 6))))
     if labels > 1:
         figure.legend(handles, texts, loc="outside lower center", ncols=columns, handlelength=1.4, columnspacing=1.4)
     return math.ceil(labels / columns) if labels > 1 else 0

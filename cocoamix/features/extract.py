@@ -23,6 +23,7 @@ from torch.utils.data import DataLoader, Dataset
 from cocoamix.clip import not_finite
 from cocoamix.clip.ensemble import join
 from cocoamix.clip.model import FrozenCLIP
+from cocoamix.errors import printable
 from cocoamix.io.progress import progress
 
 from .images import IDENTITY, UNREADABLE, ImageItems, collate
@@ -202,7 +203,7 @@ class _Task:
 
     def _tell_changed(self, chosen: Sequence[tuple[int, int]]) -> None:
         if chosen:
-            first = self.source.items.items[chosen[0][0]].impath
+            first = printable(self.source.items.items[chosen[0][0]].impath)
             print(
                 f"{len(chosen)} images changed after this run had listed them, the first is {first}: "
                 "they are used as they are now, and their features are not stored"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cocoamix.errors import UserError
+from cocoamix.errors import UserError, printable
 
 
 class Unreadable(dict[str, str]):
@@ -24,8 +24,8 @@ class Unreadable(dict[str, str]):
             shown = "; ".join(f"{path} ({reason})" for path, reason in list(fresh.items())[:3])
             raise UserError(
                 f"{len(fresh)} unreadable image(s): {shown}. "
-                "Restore them from where they are whole, or set DATASET.BAD_IMAGES skip to go on without."
+                "Restore them from where they are whole, or leave them out: add DATASET.BAD_IMAGES skip to the command."
             )
         for path, reason in fresh.items():
-            print(f"Skipping unreadable image {path} ({reason})")
+            print(printable(f"Skipping unreadable image {path} ({reason})"))
         self.update(fresh)

@@ -1,1 +1,1 @@
-"""Figures of single runs, drawn from their checkpoints: `cocoamix figures`."""
+"""The figures of the paper and of this project: `cocoamix figures`."""

@@ -12,8 +12,14 @@ from .drawn import Drawn
 # By name: the module, in the order of the paper.
 MODULES = {
     "gradient": "gradient",
-    "weights": "weights",
+    "assumption": "assumption",
+    "confusing": "confusing",
+    "losses": "losses",
     "scorecam": "scorecam",
+    "tradeoff": "tradeoff",
+    "parameters": "parameters",
+    "sessions": "sessions",
+    "weights": "weights",
 }
 
 

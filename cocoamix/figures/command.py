@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -48,11 +49,16 @@ def run(args: argparse.Namespace) -> None:
     import cocoamix.drawing.style  # noqa: F401  (says that matplotlib is missing before anything takes its time)
 
     folder: Path = expand_home(args.output)
-    check_writable(str(folder))
+    check_writable(str(folder))  # before runs take their time
     files = []
-    for drawn in load(args.figure).make(args):
-        print(drawn.sentence, flush=True)
-        files += save(drawn, folder)
+    try:
+        for drawn in load(args.figure).make(args):
+            print(drawn.sentence, flush=True)
+            files += save(drawn, folder)
+    finally:
+        if not files:
+            with suppress(OSError):  # a folder that holds something stays
+                folder.rmdir()
     print(f"Written to {folder}: {', '.join(files)}")
 
 
@@ -60,5 +66,5 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status."""
     parser = Parser(prog="cocoamix figures", description=__doc__)
     add_arguments(parser)
-    stopped = "Stopped. No figure was written; finished runs are kept, and the same command resumes."
+    stopped = "Stopped. Finished runs and figures are kept; the same command resumes."
     return run_command(partial(run, parser.parse_args(argv)), stopped, work=True)

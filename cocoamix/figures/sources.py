@@ -60,9 +60,17 @@ class Source:
     runs: tuple[Run, ...] = ()
 
 
-def add_arguments(parser: argparse.ArgumentParser, plans: Plans) -> None:
-    """Add the arguments that choose the runs."""
-    parser.add_argument("--runs", nargs="+", metavar="DIR", help="finished runs: their folders, or folders above them")
+def add_arguments(
+    parser: argparse.ArgumentParser, plans: Plans, runs: str = "finished runs: their folders, or folders above them"
+) -> None:
+    """Add the arguments that choose the runs.
+
+    Args:
+        parser: Takes them.
+        plans: The runs of the figure.
+        runs: What `--runs` takes.
+    """
+    parser.add_argument("--runs", nargs="+", metavar="DIR", help=runs)
     parser.add_argument("--root", help=f"folder of the real datasets: the plan {plans.real.plan} runs on them first")
     parser.add_argument("--datasets", nargs="+", default=[], metavar="NAME", help="these datasets of the plan alone")
     parser.add_argument("--seeds", nargs="+", default=[], type=int, metavar="SEED", help="these seeds of it alone")
@@ -80,8 +88,8 @@ def find_source(args: argparse.Namespace, plans: Plans) -> Source:
         plans: The runs of the figure.
     """
     if args.runs:
-        for flag in ("root", "datasets", "seeds", "set", "run_output", "jobs"):
-            if getattr(args, flag):
+        for flag in ("root", "datasets", "seeds", "partitions", "set", "run_output", "jobs"):
+            if getattr(args, flag, None):
                 raise UserError(f"--{flag.replace('_', '-')} is for runs that are still to be made, not for --runs.")
         return Source(tuple(expand_home(folder) for folder in args.runs))
     from cocoamix.bench.command import read_plan
@@ -96,6 +104,7 @@ def find_source(args: argparse.Namespace, plans: Plans) -> Source:
             methods=list(choice.methods),
             datasets=args.datasets or list(choice.datasets),
             seeds=args.seeds or list(choice.seeds),
+            partitions=getattr(args, "partitions", []),  # of figures that have them
             set=args.set,
         )
     )

@@ -21,6 +21,7 @@ from cocoamix.run.origin import differ
 
 FOLDER = "sessions"  # below a run's folder
 Models = dict[str, dict[str, Tensor]]  # parameters by the names of models
+_PROMPT = "prompt_learner"  # the model that most methods learn
 _NAME = re.compile(r"session-(0|[1-9]\d*)\.pth")
 
 
@@ -53,8 +54,8 @@ def count_sessions(folder: str) -> int:
     return len(there)
 
 
-def read_session(path: Path, number: int) -> Kept:
-    """Read a session's file."""
+def read_session(path: Path, number: int, model: str = _PROMPT) -> Kept:
+    """Read a session's file. model: what it must hold."""
     content = checkpoints.load(path)
     origin, models = content.get("cocoamix"), content.get("models")
     unreadable = content.get("unreadable", {})
@@ -68,8 +69,8 @@ def read_session(path: Path, number: int) -> Kept:
         raise _not_a_session(path, f"its epoch is {_short(content.get('epoch'))}")
     if type(content.get("session")) is not int or content["session"] != number:
         raise _not_a_session(path, f"it is session {_short(content.get('session'))} by its content")
-    if not isinstance(models, dict) or "prompt_learner" not in models or not all(map(is_state, models.values())):
-        raise _not_a_session(path, "it holds no prompt")
+    if not isinstance(models, dict) or model not in models or not all(map(is_state, models.values())):
+        raise _not_a_session(path, "it holds no prompt" if model == _PROMPT else f"it holds no {model}")
     if not isinstance(unreadable, dict):
         raise _not_a_session(path, "its list of unreadable images is not a mapping")
     return Kept(path, content["epoch"], models, origin, unreadable)
@@ -96,15 +97,16 @@ def copy_session(one: Kept, folder: str) -> None:
     write_atomically(Path(folder, FOLDER, one.path.name), copier(one.path))
 
 
-def read_sessions(folder: str, expected: Sequence[Mapping[str, Any]]) -> list[Kept]:
+def read_sessions(folder: str, expected: Sequence[Mapping[str, Any]], model: str = _PROMPT) -> list[Kept]:
     """Return what the sessions in a run's folder keep, once it is sure that they are of one run of this kind.
 
-    expected: what the file of each session of this run would tell of its origin.
+    expected: what the file of each session of this run would tell of its origin; what it leaves out may be anything.
+    model: what each must hold.
     """
     count = count_sessions(folder)
     if count > len(expected):
         raise UserError(f"{folder} holds {count} sessions, but this run has {len(expected)}.")
-    found = [read_session(session_file(folder, number), number) for number in range(count)]
+    found = [read_session(session_file(folder, number), number, model) for number in range(count)]
     for one, now in zip(found, expected, strict=False):
         _check_kind(one, now)
         _check_same_run(one, found[0])
@@ -113,7 +115,7 @@ def read_sessions(folder: str, expected: Sequence[Mapping[str, Any]]) -> list[Ke
 
 def _check_kind(found: Kept, now: Mapping[str, Any]) -> None:
     for key in ("trainer", "weights_sha256", "activation", "classnames"):
-        theirs, ours = found.origin[key], now[key]
+        theirs, ours = found.origin[key], now.get(key, found.origin[key])
         if key == "trainer":
             theirs, ours = plain_name(theirs), plain_name(ours)
         if differ(theirs, ours):

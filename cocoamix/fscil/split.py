@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from cocoamix.choices import SESSION_SPLITS
-from cocoamix.errors import UserError, check_choice
+from cocoamix.errors import UserError, check_choice, some_of
 from cocoamix.seeding import derive_seed
 
 
@@ -75,9 +75,10 @@ def cut_into_sessions(dataset: Any, test: Sequence[Any], cut: Cut) -> list[Sessi
     tested = [[item for label in labels for item in test_of.get(label, [])] for labels in ranges]
     if not all(tested):
         number = tested.index([])
+        shown_names = some_of([names[label] for label in ranges[number]], 100)
         raise UserError(
-            f"No image to evaluate on is of the classes of session {number} (labels {ranges[number].start} to "
-            f"{ranges[number].stop - 1}): the dataset is not whole."
+            f"No image to evaluate on is of the classes of session {number} ({shown_names}). Each session needs some "
+            "in the split that TEST.SPLIT names."
         )
     return [
         Session(number, labels, names[labels.start : labels.stop], list(shown[number]), tested[number])
@@ -102,7 +103,7 @@ def choose_split(dataset: Any, split: str) -> str:
     if split == "cec" and not published:
         raise UserError(
             f"FSCIL.SPLIT is cec, but no images of {type(dataset).__name__} are published for sessions. "
-            "Use random, or DATASET.NAME CIFAR100FSCIL."
+            "Use random, or one of CIFAR100FSCIL, MiniImageNetFSCIL and CUB200FSCIL."
         )
     return {"auto": "cec" if published else "random"}.get(split, split)
 
@@ -111,11 +112,19 @@ def label_ranges(classes: int, cut: Cut) -> list[range]:
     """Return the labels of each session."""
     rest = classes - cut.base
     if rest < 0 or rest % cut.way:
+        why = f"{rest} are left, which is no multiple of {cut.way}" if rest > 0 else "there are not as many"
         raise UserError(
-            f"{classes} classes cannot be cut into FSCIL.BASE {cut.base} and sessions of FSCIL.WAY {cut.way}: "
-            + (f"{rest} are left, which is no multiple of {cut.way}." if rest > 0 else "there are not as many.")
+            f"{classes} classes cannot be cut into FSCIL.BASE {cut.base} and sessions of FSCIL.WAY {cut.way}: {why}. "
+            f"Choose others, such as {_fitting_cut(classes, cut.way)}."
         )
     return [range(cut.base), *(range(first, first + cut.way) for first in range(cut.base, classes, cut.way))]
+
+
+def _fitting_cut(classes: int, way: int) -> str:
+    """Return numbers that fit: about 60 % base classes, and sessions of the given size or smaller ones."""
+    way = max(1, min(way, classes // 4))
+    sessions = max(1, round(0.4 * classes / way))
+    return f"FSCIL.BASE {classes - way * sessions} FSCIL.WAY {way}"
 
 
 def _by_label(items: Sequence[Any]) -> dict[int, list[Any]]:

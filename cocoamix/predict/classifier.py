@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
-from cocoamix.clip.class_names import plain_class
-from cocoamix.errors import UserError
+from cocoamix.clip.class_names import distinct, plain_class, tidy_class
+from cocoamix.errors import UserError, brief
 from cocoamix.io.paths import expand_home
 from cocoamix.run.given import Item
 from cocoamix.run.recorded import RecordedRun, find_run
@@ -41,7 +41,7 @@ class Classifier:
     """A finished run, ready to classify.
 
     Attributes:
-        classes: The names of the classes, in the order of probabilities.
+        classes: The names of the classes, in the order of probabilities. Classes of one name are numbered.
         trained_classes: Those of them that the model was trained on.
         calibrated: Whether probabilities use a temperature that was fitted to held-out images.
         run: What is known of the run.
@@ -56,14 +56,22 @@ class Classifier:
         self.run, self._weights, self._store = run, weights, store
         self.trainer: CLIPTrainer = open_trainer(run, names, weights, store)
         with torch.no_grad(), _silence():
-            self.classes: list[str] = self.trainer.begin_inference()
-        known = {plain_class(name) for name in run.classnames}
-        self.trained_classes = [name for name in self.classes if plain_class(name) in known and run.trained]
+            self._names = self.trainer.begin_inference()  # as prompts have them
+        self.classes = distinct(self._names)
+        known = {plain_class(name) for name in run.classnames} if run.trained else set()
+        self.trained_classes = [
+            shown for shown, name in zip(self.classes, self._names, strict=True) if plain_class(name) in known
+        ]
         # The temperature was fitted to the classes of training.
-        self.calibrated = has_temperature(run) and self.classes == list(run.classnames)
+        self.calibrated = has_temperature(run) and self.of_training
 
     def __repr__(self) -> str:
         return f"Classifier({str(self.run.folder)!r}, {self.run.trainer}, {len(self.classes)} classes)"
+
+    @property
+    def of_training(self) -> bool:
+        """Whether the classes are those of the run, in its order."""
+        return self._names == list(self.run.classnames)
 
     def with_classes(self, names: Sequence[str], keep: bool = True) -> Classifier:
         """Return the classifier with other classes, which need no training.
@@ -72,9 +80,9 @@ class Classifier:
             names: The classes.
             keep: Whether they come beside the present ones, instead of in their place.
         """
-        wanted = [*(self.classes if keep else ()), *names]
-        refuse_twice(wanted)
-        found = Classifier(self.run, wanted, self._weights, self._store)
+        present = self._names if keep else []
+        refuse_same(names, [*present, *(self.classes if keep else [])])  # outputs number names that classes share
+        found = Classifier(self.run, [*present, *names], self._weights, self._store)
         found.keeps = self.keeps
         return found
 
@@ -141,16 +149,22 @@ def load(run: str | os.PathLike[str], weights: str = "", store: bool = True) -> 
     return Classifier(find_run(expand_home(run)), weights=weights, store=store)
 
 
-def refuse_twice(names: Sequence[str]) -> None:
-    """Refuse two classes of one name: their prompts would be the same."""
-    seen: set[str] = set()
+def refuse_same(names: Sequence[str], present: Sequence[str] = ()) -> None:
+    """Refuse two classes of one name: their prompts would be the same.
+
+    Args:
+        names: Of new classes.
+        present: Of the classes beside them, of which some may share a name: the run was trained so.
+    """
+    seen = {plain_class(tidy_class(name)): name for name in present}
     for name in names:
-        plain = plain_class(name)
+        plain = plain_class(tidy_class(name))
         if not plain:
-            raise UserError("A class name is empty.")
+            raise UserError(f"A class name is empty: {brief(name)}. Leave it out, or name the class.")
         if plain in seen:
-            raise UserError(f"The class {name!r} is there twice.")
-        seen.add(plain)
+            spelt = "" if name == seen[plain] else f" ({brief(seen[plain])})"
+            raise UserError(f"The class {brief(name)} is there twice{spelt}. Give every class a name of its own.")
+        seen[plain] = name
 
 
 def _silence() -> Any:
@@ -160,4 +174,4 @@ def _silence() -> Any:
     return contextlib.redirect_stdout(io.StringIO())
 
 
-__all__ = ["Classifier", "Scores", "load", "refuse_twice"]
+__all__ = ["Classifier", "Scores", "load", "refuse_same"]

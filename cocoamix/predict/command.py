@@ -38,16 +38,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Do what the command line asks for."""
     from .inputs import find_images
-    from .predicting import Outputs, Wanted, predict_all, show
+    from .outputs import Files
+    from .predicting import Wanted, predict_all
 
     if args.top < 1:
         raise UserError(f"--top is {args.top}; it is a number of classes from 1 on.")
     classifier = choosing.choose(args, not args.no_store)
     wanted = Wanted(min(args.top, len(classifier.classes)), args.unknown, tuple(args.held_out))
     images = find_images(args.images, classifier.classes)
-    with Outputs(args.csv, args.json, args.html, classifier, wanted.top) as outputs:
-        summary = predict_all(classifier, images, wanted, outputs)
-    show(classifier, summary, outputs, wanted)
+    summary = predict_all(classifier, images, wanted, Files(args.csv, args.json, args.html))
     return 1 if summary.unreadable else 0
 
 

@@ -25,7 +25,7 @@ from cocoamix.io.texts import read_json
 from cocoamix.run.given import GivenData, Item, given
 from cocoamix.run.recorded import RecordedRun, find_run
 
-from .classifier import Classifier, refuse_twice
+from .classifier import Classifier, refuse_same
 from .images import AnyImage, as_item
 
 _LABELS = "labels.json"  # of a saved model: its labels in the order of the classes, and its parameters
@@ -33,7 +33,7 @@ Labels = Sequence[Any] | np.ndarray[Any, Any]
 
 
 class TemporaryFolder:
-    """A folder that is deleted once nobody holds this object any more."""
+    """A folder that is deleted with the last reference to this object."""
 
     def __init__(self) -> None:
         self.path = Path(tempfile.mkdtemp(prefix="cocoamix-"))
@@ -125,7 +125,7 @@ class PromptClassifier:
             raise ValueError(f"There are {len(images)} images, but {len(labels)} labels.")
         classes = sorted(set(labels))
         names = [self._name_of(label) for label in classes]
-        refuse_twice(names)
+        refuse_same(names)
         if len(classes) < 2:
             raise UserError(f"There is one class, {names[0]!r}. A classifier needs two." if names else "No images.")
         number = {label: place for place, label in enumerate(classes)}
@@ -143,7 +143,7 @@ class PromptClassifier:
         return self
 
     def _plain_parameters(self) -> dict[str, Any]:
-        """Return the parameters that tell how a saved model was trained."""
+        """Return the parameters that a saved model was trained with."""
         names = ("backbone", "method", "shots", "epochs", "seed", "config", "settings")
         found = {name: getattr(self, name) for name in names}
         return {**found, "settings": dict(self.settings) if self.settings else None}
@@ -264,8 +264,8 @@ class PromptClassifier:
     def load(cls, folder: str | os.PathLike[str]) -> PromptClassifier:
         """Return the estimator of a run that `save`, or train.py, has left."""
         run = find_run(expand_home(folder))
-        told = flatten(run.config)
-        known: dict[str, Any] = {"backbone": told.get("MODEL.BACKBONE.NAME", "ViT-B/16"), "method": run.trainer}
+        backbone = flatten(run.config).get("MODEL.BACKBONE.NAME", "ViT-B/16")
+        known: dict[str, Any] = {"backbone": backbone, "method": run.trainer}
         labels: list[Any] = list(run.classnames)  # of a run of train.py, they are their own names
         path = run.folder / _LABELS
         if path.is_file():

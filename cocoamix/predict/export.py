@@ -3,33 +3,20 @@
 from __future__ import annotations
 
 import json
+import warnings
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from cocoamix import __version__
-from cocoamix.errors import UserError
+from cocoamix.errors import UserError, encodable
 from cocoamix.io.files import write_atomically
 
 from .classifier import Classifier
 from .linear import Linear, find_linear
-
-_README = """Class vectors for {backbone}, trained by {trainer} (cocoamix {version}).
-
-    import clip, json, torch
-    from safetensors import safe_open
-    file = safe_open("FILE", "pt")
-    model, preprocess = clip.load("{backbone}", "cpu")
-    names = json.loads(file.metadata()["classes"])
-    features = model.encode_image(preprocess(image)[None]).float()
-    logits = torch.nn.functional.normalize(features, dim=-1) @ file.get_tensor("matrix").T * file.get_tensor("scale")
-    print(names[logits.argmax()], logits.softmax(-1).max())
-"""
-_RAW = """
-Where the file has `raw` and `bias`, add features @ raw.T + bias to the logits, with features not normalised.
-"""
+from .readme import write_readme
 
 
 def check_ending(path: Path) -> None:
@@ -41,36 +28,41 @@ def check_ending(path: Path) -> None:
 def export(classifier: Classifier, path: Path) -> None:
     """Write a classifier to a file, whose ending says what kind: .safetensors or .onnx."""
     check_ending(path)
+    if reason := classifier.trainer.why_not_exported():
+        raise UserError(f"{classifier.run.trainer} cannot be exported: {reason}. Use `cocoamix predict`.")
     write = write_onnx if path.suffix.lower() == ".onnx" else write_safetensors
     write(classifier, path)
 
 
 def describe(classifier: Classifier) -> dict[str, str]:
-    """Return what a file tells of itself: texts alone, as both formats have it."""
+    """Return what a file says of itself: texts alone, as both formats have it."""
     trainer = classifier.trainer
-    preprocessing = trainer.cfg.INPUT
-    about: dict[str, Any] = {
+    keys = trainer.cfg.INPUT
+    preprocessing = {
+        "exif_orientation": "applied" if classifier.upright else "ignored",
+        "bits": "values of more than 8 bits are scaled to 0 to 255, those of 16 bits from 0 to 65535",
+        "mode": "RGB",
+        "size": list(keys.SIZE),
+        "resize": "shorter side, then centre crop",
+        "interpolation": keys.INTERPOLATION,
+        "mean": list(keys.PIXEL_MEAN),
+        "std": list(keys.PIXEL_STD),
+    }
+    return {
         "trainer": classifier.run.trainer,
         "backbone": trainer.clip.name,
         "weights_sha256": trainer.clip.weights_hash,
         "activation": trainer.clip.activation,
         "cocoamix": __version__,
-    }
-    return {
-        **about,
-        "classes": json.dumps(classifier.classes, ensure_ascii=False),
-        "trained_classes": json.dumps(classifier.trained_classes, ensure_ascii=False),
+        "classes": _listed(classifier.classes),
+        "trained_classes": _listed(classifier.trained_classes),
         "calibrated": json.dumps(classifier.calibrated),
-        "preprocessing": json.dumps(
-            {
-                "size": list(preprocessing.SIZE),
-                "resize": "shorter side, then centre crop",
-                "interpolation": preprocessing.INTERPOLATION,
-                "mean": list(preprocessing.PIXEL_MEAN),
-                "std": list(preprocessing.PIXEL_STD),
-            }
-        ),
+        "preprocessing": json.dumps(preprocessing),
     }
+
+
+def _listed(names: Sequence[str]) -> str:
+    return json.dumps([encodable(name) for name in names], ensure_ascii=False)
 
 
 def write_safetensors(classifier: Classifier, path: Path) -> None:
@@ -90,10 +82,7 @@ def write_safetensors(classifier: Classifier, path: Path) -> None:
         tensors["raw"] = found.raw
     if found.bias is not None:
         tensors["bias"] = found.bias
-    about = describe(classifier)
-    readme = _README.format(backbone=about["backbone"], trainer=about["trainer"], version=__version__)
-    about["README"] = readme + (_RAW if found.raw is not None else "")
-    content = save(tensors, about)
+    content = save(tensors, {**describe(classifier), "README": write_readme(classifier, found, path.name)})
     write_atomically(path, lambda file: file.write(content))
 
 
@@ -130,11 +119,15 @@ def write_onnx(classifier: Classifier, path: Path) -> None:
         raise UserError(f"ONNX files need the package {error.name}: pip install onnx onnxscript.") from error
     trainer = classifier.trainer
     if trainer.clip.precision != "fp32":
-        raise UserError(f"The classifier runs in {trainer.clip.precision}, and an ONNX file is written in fp32.")
+        raise UserError(
+            f"The classifier runs in {trainer.clip.precision}, and an ONNX file is written in "
+            "fp32. Train with PREC fp32."
+        )
     module: nn.Module = Deployed(classifier, find_linear(classifier)).eval().cpu()
     height, width = trainer.cfg.INPUT.SIZE
     example = torch.rand(2, 3, height, width)
-    with torch.no_grad():
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of the exporter's own code
         program = torch.onnx.export(
             module,
             (example,),

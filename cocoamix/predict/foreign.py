@@ -1,4 +1,4 @@
-"""Checkpoints of CoOp's own code base and its relatives, which tell neither their configuration nor their classes."""
+"""Checkpoints of CoOp's own code base and its relatives, which record neither their configuration nor their classes."""
 
 from __future__ import annotations
 

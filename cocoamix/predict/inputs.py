@@ -49,7 +49,7 @@ def find_images(arguments: Sequence[str], classes: Sequence[str]) -> list[Input]
 
 
 def _in_folder(folder: Path, classes: Sequence[str]) -> Iterator[Input]:
-    from cocoamix.datasets.common.items import PICTURE_ENDINGS
+    from cocoamix.datasets.common.items import IMAGE_ENDINGS
     from cocoamix.datasets.own.class_names import names_of_folders
 
     above = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith("."))
@@ -66,7 +66,7 @@ def _in_folder(folder: Path, classes: Sequence[str]) -> Iterator[Input]:
         inside = Path(here).relative_to(folder).parts
         name = names[inside[0]] if labelled and inside else ""
         for file in sorted(files):
-            if file.lower().endswith(PICTURE_ENDINGS) and not file.startswith("."):
+            if file.lower().endswith(IMAGE_ENDINGS) and not file.startswith("."):
                 yield Input(os.path.join(here, file), known.get(plain_class(name), name))
 
 
@@ -77,9 +77,11 @@ def _in_table(table: Path, classes: Sequence[str]) -> list[Input]:
         raise UserError(f"There is no table {table}.")
     known = {plain_class(name): name for name in classes}
     found = []
-    for row in read_table(table, needs_class=False):
-        name = tidy_class(row.name or row.label)
-        if name.isdecimal() and plain_class(name) not in known:  # what a number means, the run does not tell
+    rows = read_table(table, needs_class=False)
+    named = any(row.name for row in rows)
+    for row in rows:
+        name = tidy_class(row.name if named else row.label)  # nothing where the image has no label
+        if name.isdecimal() and plain_class(name) not in known:  # the run does not know what a number stands for
             raise UserError(f"{table}, line {row.line}: the label is {name}, a number. Add a column `classname`.")
         found.append(Input(locate(table.parent, row.path), known.get(plain_class(name), name)))
     return found

@@ -70,6 +70,6 @@ def _refuse_others(classifier: Classifier, found: Linear) -> None:
     error = float((found.logits(features) - wanted).abs().max())
     if not error < _LARGEST_ERROR:
         raise UserError(
-            f"{classifier.run.trainer} makes its prompts anew for every image, so that no fixed matrix gives its "
+            f"{classifier.run.trainer} makes a prompt for every image, so that no fixed matrix gives its "
             "logits. It cannot be exported; use `cocoamix predict`."
         )

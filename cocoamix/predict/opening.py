@@ -42,7 +42,7 @@ def _open(run: RecordedRun, names: Sequence[str], weights: str, store: bool) -> 
     if weights:
         cfg.MODEL.BACKBONE.WEIGHTS = weights
     cfg.DATASET.BAD_IMAGES = "skip"  # they are named, and the others predicted
-    cfg.TEST.FINAL_MODEL = "last_step"  # which checkpoint it is, is known
+    cfg.TEST.FINAL_MODEL = "last_step"  # the checkpoint is known
     cfg.CACHE.MODE = "test" if store else "off"
     cfg.DATALOADER.NUM_WORKERS = min(cfg.DATALOADER.NUM_WORKERS, os.cpu_count() or 1)
     cfg.DATALOADER.TRAIN_X.SAMPLER, cfg.DATALOADER.TRAIN_X.BATCH_SIZE = "RandomSampler", 1  # nothing is trained
@@ -57,7 +57,7 @@ def _open(run: RecordedRun, names: Sequence[str], weights: str, store: bool) -> 
         trainer = build_trainer(cfg)
     if run.trained is not None:
         trainer.load_model(str(run.trained), epoch=run.epoch)
-        if not run.origin:  # the checkpoint does not tell which classes it was trained on
+        if not run.origin:  # the checkpoint does not name the classes that it was trained on
             trainer.trained_classes = list(run.classnames)
     elif run.sessions:
         trainer.load_model("")

@@ -28,13 +28,13 @@ function card(record) {
     image.loading = "lazy";
     item.append(image);
   }
-  const judged = record.label === undefined ? "" : record.label === record.predicted ? " right" : " wrong";
+  const judged = record.correct === undefined ? "" : record.correct ? " right" : " wrong";
   item.append(make("div", record.predicted, "predicted" + judged));
-  if (judged === " wrong") item.append(make("div", "label: " + record.label));
+  if (judged && record.label !== record.predicted) item.append(make("div", "label: " + record.label));
   for (const one of record.top) {
     const bar = make("div", undefined, "bar");
     const fill = make("i");
-    fill.style.width = 100 * one.probability + "%";
+    fill.style.setProperty("--share", one.probability);
     bar.append(fill, make("span", one.class), make("span", percent(one.probability)));
     item.append(bar);
   }
@@ -71,7 +71,7 @@ function update() {
     (one) =>
       (!predicted || one.predicted === predicted) &&
       (!label || one.label === label) &&
-      (!form.mistakes || !form.mistakes.checked || (one.label !== undefined && one.label !== one.predicted)) &&
+      (!form.mistakes || !form.mistakes.checked || one.correct === false) &&
       one.confidence >= least &&
       one.confidence <= most
   );
@@ -85,9 +85,11 @@ function update() {
 function matrix(labels) {
   const predicted = [...new Set(data.images.map((one) => one.predicted))].sort();
   const counts = new Map();
+  const right = new Set(); // an unknown image may be right, too
   for (const one of data.images) {
     const key = JSON.stringify([one.label, one.predicted]);
     counts.set(key, (counts.get(key) || 0) + 1);
+    if (one.correct) right.add(key);
   }
   const table = make("table");
   const head = make("tr");
@@ -99,13 +101,15 @@ function matrix(labels) {
     const row = make("tr");
     row.append(make("th", label));
     for (const name of predicted) {
-      const count = counts.get(JSON.stringify([label, name])) || 0;
-      const cell = make("td", undefined, count ? (name === label ? "diagonal" : "mistakes") : "");
+      const key = JSON.stringify([label, name]);
+      const count = counts.get(key) || 0;
+      const cell = make("td", undefined, count ? (right.has(key) ? "right" : "mistakes") : "");
       if (count) {
         const button = make("button", String(count));
         button.type = "button";
         button.setAttribute("aria-label", count + " images of " + label + " predicted as " + name);
         button.addEventListener("click", () => {
+          form.reset();
           form.label.value = label;
           form.predicted.value = name;
           update();
@@ -121,6 +125,12 @@ function matrix(labels) {
   document.getElementById("matrix").append(table);
 }
 
+for (const line of data.summary) document.getElementById("summary").append(make("li", line));
+if (data.unreadable.length) {
+  const section = document.getElementById("unreadable");
+  section.hidden = false;
+  for (const one of data.unreadable) section.querySelector("ul").append(make("li", one.image + ": " + one.error));
+}
 const labels = [...new Set(data.images.map((one) => one.label).filter((one) => one !== undefined))].sort();
 fill(form.predicted, [...new Set(data.images.map((one) => one.predicted))].sort());
 if (labels.length) {

@@ -8,8 +8,9 @@ import json
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
+from cocoamix.errors import printable
 from cocoamix.features.reading import read_image
 from cocoamix.run.predictions import Record, as_json
 
@@ -44,7 +45,9 @@ class Page:
             lead: Lines below it.
             upright: Whether images are turned as their EXIF orientation says.
         """
-        self._file, self._first, self._upright = file, True, upright
+        self._file, self._separator, self._upright = file, "\n", upright
+        self._unreadable: list[dict[str, Any]] = []
+        title, lead = printable(title), [printable(line) for line in lead]
         css = (_HERE / "page.css").read_text(encoding="utf-8")
         paragraphs = "\n".join(f'<p class="lead">{escape(line)}</p>' for line in lead)
         file.write(
@@ -52,27 +55,32 @@ class Page:
             '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
             f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n<link rel="icon" href="data:,">\n'
             f"<title>{escape(title)}</title>\n<style>\n{css}</style>\n</head>\n<body>\n<h1>{escape(title)}</h1>\n"
-            f'{paragraphs}\n<section class="labelled"><h2>Confusion matrix</h2>\n'
+            f'{paragraphs}\n<ul id="summary"></ul>\n<section class="labelled"><h2>Confusion matrix</h2>\n'
             '<div id="matrix" class="scroll" tabindex="0" role="region" aria-label="Confusion matrix"></div>\n'
             "</section>\n"
             f'<h2>Images</h2>\n{_FORM}\n<ul id="images"></ul>\n'
             '<button id="more" type="button" hidden>Show more</button>\n'
+            '<section id="unreadable" hidden><h2>Images that cannot be read</h2><ul></ul></section>\n'
             '<script id="data" type="application/json">{"images": ['
         )
 
     def add(self, record: Record) -> None:
         """Add an image."""
-        content = as_json(record)
+        content = as_json(record, printable)
+        if record.error:
+            self._unreadable.append(content)
+            return
         thumbnail = make_thumbnail(record.image, self._upright)
         if thumbnail:
             content["thumbnail"] = thumbnail
-        self._file.write(("" if self._first else ",") + "\n" + _in_script(content))
-        self._first = False
+        self._file.write(self._separator + _in_script(content))
+        self._separator = ",\n"
 
-    def end(self) -> None:
-        """End the page."""
+    def end(self, lines: Sequence[str]) -> None:
+        """End the page. lines: what the predictions come to, shown at its top."""
         script = (_HERE / "page.js").read_text(encoding="utf-8")
-        self._file.write(f"\n]}}</script>\n<script>\n{script}</script>\n</body>\n</html>\n")
+        rest = f'"unreadable": {_in_script(self._unreadable)}, "summary": {_in_script(list(lines))}'
+        self._file.write(f"\n], {rest}}}</script>\n<script>\n{script}</script>\n</body>\n</html>\n")
 
 
 def _in_script(content: object) -> str:

@@ -13,7 +13,7 @@ from cocoamix.clip.class_names import class_words
 from cocoamix.clip.tokens import encode
 from cocoamix.errors import UserError, check_choice
 
-_STD = 0.02  # of a random context
+STD = 0.02  # of a random context
 
 
 class PromptLearner(nn.Module):
@@ -40,8 +40,12 @@ class PromptLearner(nn.Module):
         position: str = "end",
         seed: int = 0,
         pad_to: int = 0,
+        before: int | None = None,
     ) -> None:
-        """pad_to: zero vectors are put before fewer words of `ctx_init` than this."""
+        """pad_to: zero vectors are put before fewer words of `ctx_init` than this.
+
+        before: how many vectors stand before a class name in the middle, if not half of them.
+        """
         super().__init__()
         check_choice("CLASS_TOKEN_POSITION", position, POSITIONS)
         names = [class_words(name) for name in classnames]
@@ -50,7 +54,7 @@ class PromptLearner(nn.Module):
         padding = max(0, pad_to - len(context_tokens)) if words else 0
         self.n_ctx = padding + len(context_tokens) if words else n_ctx
         self.n_cls = len(names)
-        self.position = position
+        self.position, self._before_middle = position, before
         if self.n_ctx < 1:
             raise UserError(f"N_CTX is {n_ctx}, but a context has at least one vector.")
         self.initial_context = " ".join(["X"] * padding + [words]) if words else " ".join(["X"] * self.n_ctx)
@@ -64,7 +68,7 @@ class PromptLearner(nn.Module):
         else:
             shape = (self.n_ctx, clip.text.width)
             context = torch.empty(self.n_cls, *shape) if class_specific else torch.empty(shape)
-            context.normal_(std=_STD, generator=torch.Generator().manual_seed(seed))
+            context.normal_(std=STD, generator=torch.Generator().manual_seed(seed))
         self.ctx = nn.Parameter(context.to(clip.device))
         self.register_buffer("token_prefix", embeddings[:, :1])
         self.register_buffer("token_suffix", embeddings[:, 1 + self.n_ctx :])
@@ -81,7 +85,12 @@ class PromptLearner(nn.Module):
 
     def _before_name(self) -> int:
         """Return how many context vectors stand before the class name."""
-        return {"end": self.n_ctx, "middle": self.n_ctx // 2, "front": 0}[self.position]
+        middle = self.n_ctx // 2 if self._before_middle is None else self._before_middle
+        return {"end": self.n_ctx, "middle": middle, "front": 0}[self.position]
+
+    def context(self) -> Tensor:
+        """Return the context, of which parts may be learned by themselves."""
+        return self.ctx
 
     def _order(self, name_lengths: Sequence[int]) -> Tensor:
         """Return (C, length) source positions that move the class name from the end to its place."""
@@ -97,8 +106,9 @@ class PromptLearner(nn.Module):
     def forward(self) -> Prompts:
         """Return the embedded prompts."""
         if self.own is not None:
-            return Prompts(torch.cat([self.token_prefix[0].float(), self.ctx]), self.own, self.layout)
-        context = self.ctx if self.ctx.dim() == 3 else self.ctx.expand(self.n_cls, -1, -1)
+            return Prompts(torch.cat([self.token_prefix[0].float(), self.context()]), self.own, self.layout)
+        context = self.context()
+        context = context if context.dim() == 3 else context.expand(self.n_cls, -1, -1)
         suffix = self.token_suffix[:, : self.length - 1 - self.n_ctx]
         prompts = torch.cat([self.token_prefix.float(), context, suffix.float()], dim=1)
         if self.order is not None:

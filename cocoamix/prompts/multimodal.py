@@ -11,9 +11,20 @@ from torch import Tensor, nn
 
 from cocoamix.clip import FrozenCLIP, Prompts
 from cocoamix.clip.tokens import encode
+from cocoamix.errors import UserError
 from cocoamix.seeding import derive_seed, seeded
 
 from .context import PromptLearner
+
+
+def need_vit(clip: FrozenCLIP, who: str) -> None:
+    """Refuse a backbone without patches that tokens could stand beside. who: puts them there."""
+    if not isinstance(clip.sizes.vision_layers, int):
+        raise UserError(
+            f"{who} puts tokens beside the patches of a ViT, and {clip.name} is a ResNet. "
+            "Set MODEL.BACKBONE.NAME to a ViT, such as ViT-B/16."
+        )
+
 
 _STD = 0.02  # of the deeper tokens
 

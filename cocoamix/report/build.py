@@ -7,13 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
+from cocoamix.config.partition import LABEL
 from cocoamix.errors import UserError, printable
 
 from . import ablations
 from . import paper as printed
 from .model import confidence, differences
 from .model.differences import Baseline
-from .model.rows import Row, find_sources, make_rows, show
+from .model.parameters import parameters_chart
+from .model.rows import Row, find_sources, make_rows, partition_of, show
+from .model.session_parts import part_charts
 from .model.sweeps import find_sweeps
 from .model.tables import (
     Section,
@@ -128,12 +131,26 @@ def _setting(shots: int | None) -> str:
 
 
 def _base_to_new(runs: Sequence[Run], options: Options, inventory: Inventory, baseline: Baseline) -> list[Section]:
+    """Return the sections of CoOp's halves, and of others after them: neither average nor H may mix them."""
     runs = [run for run in runs if run.task == "base2new"]
+    random = [run for run in runs if partition_of(run) != LABEL]
+    sections = _halves([run for run in runs if partition_of(run) == LABEL], options, inventory, baseline)
+    names = sorted({partition_of(run) for run in random})
+    title = f", partition {names[0]}" if len(names) == 1 else ", random halves"
+    others = _halves(random, replace(options, paper=False), inventory, baseline, "-random", title)
+    for section in others if len(names) > 1 else ():
+        section.charts.clear()  # rows are draws of classes there, not methods: `cocoamix figures assumption` draws them
+    return sections + others
+
+
+def _halves(
+    runs: Sequence[Run], options: Options, inventory: Inventory, baseline: Baseline, suffix: str = "", title: str = ""
+) -> list[Section]:
     sections = []
     for shots in _groups(runs) if runs else []:
         rows = _sort(make_rows(_of_shots(runs, shots), options.names, inventory))
-        key = "base2new" + ("" if shots is None else f"-{shots}")
-        section = Section(key, f"Base to new{_setting(shots)}")
+        key = "base2new" + ("" if shots is None else f"-{shots}") + suffix
+        section = Section(key, f"Base to new{_setting(shots)}{title}")
         halves = [run.dataset for row in rows for run in row.runs if run.subset != "all"]
         datasets = sort_datasets(halves)
         averaged = _averaged(rows, datasets, options, section)
@@ -178,6 +195,7 @@ def _fill_base_to_new(
         if options.paper:
             printed_somewhere |= printed.add_to_average_table(table, averaged)
         section.charts.append(tradeoff_chart(table, rows, averaged, f"{key}-tradeoff"))
+        section.charts.append(parameters_chart(table, rows, averaged, f"{key}-parameters"))
     elif len(datasets) == 1:
         section.charts.append(bars_chart(rows, datasets, f"{key}-bars", datasets[0]))
     for dataset in datasets:
@@ -187,6 +205,7 @@ def _fill_base_to_new(
             printed_somewhere |= printed.add_to_dataset_table(table, dataset)
         if len(datasets) == 1:
             section.charts.append(tradeoff_chart(table, rows, datasets, f"{key}-tradeoff"))
+            section.charts.append(parameters_chart(table, rows, datasets, f"{key}-parameters"))
     measures = differences.base_to_new(averaged or datasets)
     compared = baseline.add_to(rows, measures, f"{key}-difference", section.notes)
     if compared:
@@ -288,6 +307,8 @@ def build_sessions(runs: Sequence[Run], options: Options, inventory: Inventory, 
             backbone = members[0].protocol.get("backbone", "")
             name = title if not backbone or str(backbone) in title else f"{title}, {backbone}"
             section.charts.append(curves_chart(table, f"{key}-curves", name, "session"))
+            if not any(chart.key == "fscil-average-base" for chart in section.charts):
+                section.charts += part_charts(rows, [dataset], key, name)
             if options.confidence or not averaged:
                 section.tables += confidence.session_tables(rows, [dataset], key, title)
     return [section]
@@ -304,6 +325,7 @@ def _average_sessions(
     if any(not line.values[0].missing for line in table.lines):
         section.tables.append(table)
         section.charts.append(curves_chart(table, "fscil-average-curves", table.title, "session"))
+        section.charts += part_charts(rows, datasets, "fscil-average", table.title)
         section.tables += confidence.session_tables(rows, datasets, table.key, table.title)
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from cocoamix.config.settings import flatten
+from cocoamix.dataset_table import OWN, of_kind
 from cocoamix.io.files import write_text
 
+from .recorded import SESSIONS, model_folders
 from .results import Results
 
 CARD = "README.md"
@@ -18,13 +21,12 @@ _SHOWN_CLASSES = 20
 _OPENAI = ("RN50", "RN101", "RN50x4", "RN50x16", "RN50x64", "ViT-B/32", "ViT-B/16", "ViT-L/14", "ViT-L/14@336px")
 
 
-def write_card(folder: str | os.PathLike[str], results: Results, trained_here: bool) -> Path | None:
-    """Write the card, unless somebody else has written a README.md there.
+def write_card(folder: str | os.PathLike[str], results: Results) -> Path | None:
+    """Write the card of a run into its folder, unless somebody else has written a README.md there.
 
     Args:
         folder: Of the run.
-        results: What it measured.
-        trained_here: Whether its checkpoints are in the folder.
+        results: What it measured; without metrics where it was not evaluated.
 
     Returns:
         The file, or None where it was left alone.
@@ -32,39 +34,64 @@ def write_card(folder: str | os.PathLike[str], results: Results, trained_here: b
     path = Path(folder) / CARD
     if path.exists() and not path.read_text(encoding="utf-8", errors="replace").startswith(_MARK):
         return None
-    write_text(path, make_card(results, trained_here))
+    write_text(path, make_card(results, _has_model(Path(folder), results)))
     return path
 
 
-def make_card(results: Results, trained_here: bool) -> str:
-    """Return the text of the card."""
+def _has_model(folder: Path, results: Results) -> bool:
+    """Say whether all that a prediction needs is in the folder of the run."""
+    return not results.trained_parameters or bool(model_folders(folder)) or (folder / SESSIONS).is_dir()
+
+
+def make_card(results: Results, has_model: bool) -> str:
+    """Return the text of the card. has_model: whether the checkpoints are in the folder of the run."""
     settings = flatten(results.config)
-    method = results.method or results.trainer
+    method, data = results.method or results.trainer, _data(results, settings)
+    backbone = str(results.protocol.get("backbone", settings.get("MODEL.BACKBONE.NAME", "")))
     rows = [
         ("method", method),
-        ("backbone", str(results.protocol.get("backbone", settings.get("MODEL.BACKBONE.NAME", "")))),
-        ("data", f"{results.dataset}, {results.subset} classes" if results.subset else results.dataset),
+        ("backbone", backbone),
+        ("data", f"{data}, {results.subset} classes{_halves(results)}" if results.subset else data),
         ("training images", _shots(results)),
-        ("epochs", str(results.epoch)),
+        *([] if results.method else [("epochs", str(results.epoch))]),  # sessions have different numbers of them
         ("seed", str(results.seed)),
         ("trained parameters", f"{results.trained_parameters or 0:,}"),
+        ("calibration", _calibration(results)),
     ]
-    parts = [_MARK, f"# {method} on {results.dataset}", "", *_table(("", ""), rows)]
-    parts += ["", f"## Results on {results.evaluated_images:,} {results.split} images", ""]
-    parts += _table(("measure", "value"), _figures(results))
-    parts += ["", "The interval holds 95 % by the number of images alone. Other seeds vary beside it.", ""]
-    parts += ["## Classes", "", _classes(results.classnames or ()), "", "## Use", ""]
-    if trained_here:
-        parts += [
-            "```bash",
-            "cocoamix predict THIS_FOLDER IMAGES           # labels for images",
-            'cocoamix predict THIS_FOLDER IMAGES --add "a new class"',
-            "cocoamix export THIS_FOLDER --to model.onnx   # or .safetensors",
-            "```",
+    if results.unreadable_images:
+        rows.append(("unreadable images, left out", f"{results.unreadable_images:,}"))
+    parts = [_MARK, f"# {method} on {data}", "", *_table(("", ""), rows), "", *_figures(results), ""]
+    parts += ["## Classes", "", _classes(results.classnames or ()), "", "## Use", "", *_use(results, has_model)]
+    return "\n".join([*parts, "", "## Licence of the weights", "", _licence(backbone, settings), ""])
+
+
+def _use(results: Results, has_model: bool) -> list[str]:
+    if not has_model:
+        return ["The checkpoints are in the folder of the training run, which this evaluation loaded."]
+    if results.method and not results.metrics:
+        return [
+            "Evaluate the sessions first: `--eval-only --model-dir THIS_FOLDER`, with the arguments of the training."
         ]
-    else:
-        parts += ["The checkpoints are in the folder of the training run, which this evaluation loaded."]
-    return "\n".join([*parts, "", "## Licence of the weights", "", _licence(rows[1][1], settings), ""])
+    return [
+        "```bash",
+        "cocoamix predict THIS_FOLDER IMAGES           # labels for images",
+        'cocoamix predict THIS_FOLDER IMAGES --add "a new class"',
+        "cocoamix export THIS_FOLDER --to model.onnx   # or .safetensors",
+        "```",
+        "",
+        "A method that takes no new classes, or cannot be exported, says so.",
+    ]
+
+
+def _data(results: Results, settings: Mapping[str, Any]) -> str:
+    """Name the dataset; of one's own images, where they are."""
+    if results.dataset not in [own.name for own in of_kind(OWN)]:
+        return results.dataset
+    root, folder, table = (str(settings.get(f"DATASET.{key}") or "") for key in ("ROOT", "FOLDER", "CSV"))
+    if not root and not folder:
+        return "images that were given in Python"
+    listed = f", listed in {table}" if table else ""
+    return f"own images in {os.path.join(root, folder) if folder else root}{listed}"
 
 
 def _table(head: tuple[str, str], rows: Sequence[tuple[str, str]]) -> list[str]:
@@ -75,12 +102,22 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("<", "&lt;")
 
 
+def _halves(results: Results) -> str:
+    partition = results.protocol.get("partition")  # stated where it is not CoOp's
+    return f" of the partition {partition}" if partition else ""
+
+
 def _shots(results: Results) -> str:
-    shots = "all" if (results.shots or -1) < 1 else f"{results.shots} of each class"
+    if results.method and results.train_images is not None:
+        return f"{results.train_images:,} over all sessions"
+    most = "at most " if flatten(results.config).get("DATASET.FEWER_SHOTS") else ""
+    shots = "all" if (results.shots or -1) < 1 else f"{most}{results.shots} of each class"
     return f"{results.train_images:,} ({shots})" if results.train_images is not None else shots
 
 
-def _figures(results: Results) -> list[tuple[str, str]]:
+def _figures(results: Results) -> list[str]:
+    if not results.metrics:
+        return ["## Results", "", "The run was not evaluated."]
     rows = []
     for name, value in results.metrics.items():
         if name == "nll":
@@ -90,14 +127,21 @@ def _figures(results: Results) -> list[tuple[str, str]]:
             rows.append((name, f"{value:.2f} % ({100 * low:.2f} to {100 * high:.2f})"))
         else:
             rows.append((name, f"{value:.2f} %"))
+    return [
+        f"## Results on {results.evaluated_images or 0:,} {results.split} images",
+        "",
+        *_table(("measure", "value"), rows),
+        "",
+        "The range behind the accuracy is a 95 % confidence interval (Wilson) for the number of images. It leaves out "
+        "how results vary from seed to seed.",
+    ]
+
+
+def _calibration(results: Results) -> str:
     fitted = results.heldout
-    if fitted is not None and fitted.temperature is not None:
-        rows.append(
-            ("calibration", f"temperature {fitted.temperature:.5f}, fitted to {fitted.images:,} held-out images")
-        )
-    else:
-        rows.append(("calibration", "none was fitted"))
-    return rows
+    if fitted is None or fitted.temperature is None:
+        return "none was fitted"
+    return f"temperature {fitted.temperature:.5f}, fitted to {fitted.images or 0:,} held-out images"
 
 
 def wilson(share: float, count: int, z: float = 1.959964) -> tuple[float, float]:
@@ -112,7 +156,7 @@ def _classes(names: Sequence[str]) -> str:
     return shown + (f" and {len(names) - _SHOWN_CLASSES} more" if len(names) > _SHOWN_CLASSES else "")
 
 
-def _licence(backbone: str, settings: dict[str, object]) -> str:
+def _licence(backbone: str, settings: Mapping[str, Any]) -> str:
     given = settings.get("MODEL.BACKBONE.WEIGHTS")
     if backbone == "tiny" and not given:
         return "The embedded backbone `tiny` comes with cocoamix, under its MIT licence."

@@ -11,6 +11,7 @@ from dassl.data.transforms import build_transform
 from torch.utils.data import DataLoader
 from yacs.config import CfgNode
 
+from cocoamix.config.partition import LABEL
 from cocoamix.errors import UserError
 from cocoamix.features.images import ImageItems, collate
 
@@ -61,6 +62,8 @@ def build_manager(cfg: CfgNode) -> Any:
             f"The labels of {cfg.DATASET.NAME} run to {manager.num_classes - 1}, but only "
             f"{len(manager.dataset.classnames)} classes have training images. Every class needs at least one."
         )
+    if not data:
+        _refuse_other_halves(cfg, manager.dataset)
     for loader in (manager.train_loader_x, manager.val_loader, manager.test_loader):
         if loader is not None:
             loader.collate_fn = collate
@@ -71,6 +74,16 @@ def build_manager(cfg: CfgNode) -> Any:
             "and choosing a model on test images would spoil the result. Use last_step."
         )
     return manager
+
+
+def _refuse_other_halves(cfg: CfgNode, dataset: Any) -> None:
+    """Refuse a partition that a dataset of another code base has not heeded."""
+    wanted = cfg.DATASET.PARTITION
+    if getattr(dataset, "partition", LABEL) != wanted:
+        raise UserError(
+            f"DATASET.PARTITION is {wanted}, but the dataset {cfg.DATASET.NAME} is not this project's and always "
+            f"divides its classes by label. Use ours, such as DATASET.NAME cocoamix.EuroSAT, or leave it at {LABEL}."
+        )
 
 
 def loader_over(

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 from yacs.config import CfgNode
 
+from cocoamix.config.partition import KEY as PARTITION
+from cocoamix.config.partition import LABEL
 from cocoamix.errors import UserError, brief
 from cocoamix.registry import plain_name
 
@@ -83,6 +85,27 @@ def check_weights(
                 f"{path} holds class-specific contexts (CSC) of other classes than this run's. "
                 "They belong to their classes and cannot be moved: train on these classes, or with CSC False."
             )
+
+
+def check_partition(origin: Mapping[str, Any], dataset: CfgNode, path: Path) -> None:
+    """Refuse a prompt that was trained on half of the classes where they are divided in another way.
+
+    Classes that it has seen would count as new. dataset: the node DATASET of this run.
+    """
+    settings = origin.get("settings") or {}
+    if not settings and dataset.PARTITION != LABEL:
+        raise UserError(
+            f"{path} does not tell which classes it was trained on, so some of them may be new under {PARTITION} "
+            f"{dataset.PARTITION}. Other code divides classes by label: use {PARTITION} {LABEL}."
+        )
+    then = settings.get(PARTITION, LABEL)
+    half = settings.get("DATASET.SUBSAMPLE_CLASSES", "all")
+    same = plain_name(str(settings.get("DATASET.NAME", ""))) == plain_name(dataset.NAME)
+    if half != "all" and same and differ(then, dataset.PARTITION):
+        raise UserError(
+            f"{path} was trained on the {half} classes of {PARTITION} {then}, but this run has {dataset.PARTITION}, "
+            f"which puts some of them into the other half. Set {PARTITION} {then}."
+        )
 
 
 def check_settings(

@@ -1,35 +1,43 @@
-"""What is kept of the prediction for an image, in one format for every command that writes it."""
+"""What is kept of the prediction for an image, in one format for every command that writes or reads it."""
 
 from __future__ import annotations
 
 import csv
+import io
 import json
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
-from torch import Tensor
-
+from cocoamix.errors import UserError, brief, encodable
 from cocoamix.io.files import open_text_atomically
-from cocoamix.io.spreadsheets import text_cell
+from cocoamix.io.spreadsheets import cell_text, text_cell
+from cocoamix.io.texts import read_text
+
+if TYPE_CHECKING:  # readers of the file need no torch
+    from torch import Tensor
 
 FILE = "predictions.csv"  # of a run's folder
 UNKNOWN = "(unknown)"
 TOP = 5
+_COLUMNS = ("image", "label", "predicted", "confidence", "label_probability")
+_ERROR = "error"
 
 
 @dataclass(frozen=True)
 class Record:
-    """The prediction for one image.
+    """The prediction for one image, or why there is none.
 
     Attributes:
         label: The name of its class; empty where it is not known.
-        predicted: The most probable class, or UNKNOWN.
-        confidence: The highest probability.
+        predicted: The most probable class, or UNKNOWN; empty for an image that cannot be read.
+        confidence: The highest probability; 0 for an image that cannot be read.
         label_probability: The probability of the label; None where it is not known or no class of the label space.
         top: The most probable classes with their probabilities, the highest first.
+        error: Why the image cannot be read; empty for one that can.
     """
 
     image: str
@@ -38,11 +46,19 @@ class Record:
     confidence: float
     label_probability: float | None
     top: tuple[tuple[str, float], ...]
+    error: str = ""
 
     @property
     def correct(self) -> bool | None:
-        """Whether the label is predicted; None where it is not known."""
-        return self.predicted == self.label if self.label else None
+        """Whether the prediction is right; None where the label is not known or the image cannot be read.
+
+        UNKNOWN is right for an image whose label is no class of the label space.
+        """
+        if self.error or not self.label:
+            return None
+        if self.predicted == UNKNOWN:
+            return self.label_probability is None
+        return self.predicted == self.label
 
 
 def make_record(
@@ -54,7 +70,7 @@ def make_record(
         image: Its path.
         label: The name of its class, or nothing.
         probabilities: Of the classes.
-        classes: Their names.
+        classes: Their names, no two of them the same.
         top: How many classes are kept.
         threshold: Below this confidence an image is of no class.
     """
@@ -72,60 +88,83 @@ def make_record(
     )
 
 
+def unreadable_record(image: str, label: str, reason: str) -> Record:
+    """Return the record of an image that cannot be read."""
+    return Record(image, label, "", 0.0, None, (), reason or "it cannot be read")
+
+
+# ---------------------------------------------------------------------- writing
+
+
 def header(top: int) -> list[str]:
     """Return the columns of a table of records."""
-    columns = ["image", "label", "predicted", "confidence", "label_probability"]
-    return columns + [f"{name}_{rank}" for rank in range(1, top + 1) for name in ("class", "probability")]
+    ranked = [f"{name}_{rank}" for rank in range(1, top + 1) for name in ("class", "probability")]
+    return [*_COLUMNS, *ranked, _ERROR]
 
 
-def cells(record: Record) -> list[str]:
+def cells(record: Record, top: int) -> list[str]:
     """Return a record as a row of `header`."""
-    own = "" if record.label_probability is None else f"{record.label_probability:.6f}"
     texts = [text_cell(text) for text in (record.image, record.label, record.predicted)]
-    top = [cell for name, probability in record.top for cell in (text_cell(name), f"{probability:.6f}")]
-    return [*texts, f"{record.confidence:.6f}", own, *top]
+    if record.error:
+        return [*texts, *[""] * (2 + 2 * top), text_cell(record.error)]
+    own = "" if record.label_probability is None else f"{record.label_probability:.6f}"
+    ranked = [cell for name, probability in record.top for cell in (text_cell(name), f"{probability:.6f}")]
+    return [*texts, f"{record.confidence:.6f}", own, *ranked, ""]
 
 
 class CSVWriter:
-    """Writes records as rows."""
+    """Writes records as rows, each with as many classes as `top`."""
 
     def __init__(self, file: IO[str], top: int) -> None:
-        self._writer = csv.writer(file, lineterminator="\n")
+        self._writer, self._top = csv.writer(file, lineterminator="\n"), top
         self._writer.writerow(header(top))
 
     def add(self, record: Record) -> None:
         """Write a row."""
-        self._writer.writerow(cells(record))
+        self._writer.writerow(cells(record, self._top))
 
-    def end(self) -> None:
+    def end(self, lines: Sequence[str]) -> None:
         """Do nothing: a table has no end."""
 
 
 class JSONWriter:
-    """Writes records as the list `images` of one object."""
+    """Writes records as the lists `images` and `unreadable` of one object."""
 
     def __init__(self, file: IO[str], about: Mapping[str, Any]) -> None:
-        """Begin the object. about: its other keys."""
+        """Begin the object. about: its other keys, with texts that UTF-8 can hold."""
         self._file, self._separator = file, "\n"
+        self._unreadable: list[dict[str, Any]] = []
         head = json.dumps(dict(about), ensure_ascii=False)
         file.write(f'{head[:-1]}{", " if about else ""}"images": [')
 
     def add(self, record: Record) -> None:
         """Write an entry."""
+        if record.error:
+            self._unreadable.append(as_json(record))
+            return
         self._file.write(self._separator + json.dumps(as_json(record), ensure_ascii=False))
         self._separator = ",\n"
 
-    def end(self) -> None:
+    def end(self, lines: Sequence[str]) -> None:
         """End the object."""
-        self._file.write("\n]}\n")
+        listed = ",\n".join(json.dumps(one, ensure_ascii=False) for one in self._unreadable)
+        self._file.write(f'\n], "unreadable": [\n{listed}\n]}}\n')
 
 
-def as_json(record: Record) -> dict[str, Any]:
-    """Return a record as plain values."""
-    told: dict[str, Any] = {"image": record.image, "predicted": record.predicted, "confidence": record.confidence}
+def as_json(record: Record, shown: Callable[[str], str] = encodable) -> dict[str, Any]:
+    """Return a record as plain values. shown: what makes texts fit to be written."""
+    labelled: dict[str, Any] = {"label": shown(record.label)} if record.label else {}
+    if record.error:
+        return {"image": shown(record.image), **labelled, "error": shown(record.error)}
     if record.label:
-        told |= {"label": record.label, "label_probability": record.label_probability}
-    return told | {"top": [{"class": name, "probability": probability} for name, probability in record.top]}
+        labelled |= {"label_probability": record.label_probability, "correct": record.correct}
+    return {
+        "image": shown(record.image),
+        "predicted": shown(record.predicted),
+        "confidence": record.confidence,
+        **labelled,
+        "top": [{"class": shown(name), "probability": probability} for name, probability in record.top],
+    }
 
 
 class PredictionsFile:
@@ -137,7 +176,9 @@ class PredictionsFile:
     """
 
     def __init__(self, folder: str, classes: Sequence[str]) -> None:
-        self.path, self.classes = Path(folder) / FILE, list(classes)
+        from cocoamix.clip.class_names import distinct  # here, because it imports torch
+
+        self.path, self.classes = Path(folder) / FILE, distinct(classes)
         self._top = min(TOP, len(self.classes))
         self._stack = ExitStack()
 
@@ -154,8 +195,80 @@ class PredictionsFile:
         for path, label, row in zip(paths, labels.tolist(), probabilities, strict=True):
             self._writer.add(make_record(path, self.classes[label], row, self.classes, self._top))
 
+    def add_unreadable(self, loader: Any, reasons: Mapping[str, str]) -> None:
+        """Write those images of a loader that could not be read. reasons: why, by path."""
+        for item in loader.dataset.items:
+            if item.impath in reasons:
+                self._writer.add(unreadable_record(item.impath, self.classes[item.label], reasons[item.impath]))
+
 
 def paths_at(loader: Any, indices: Tensor) -> list[str]:
     """Return the paths of some images of a loader."""
     items = loader.dataset.items
     return [items[index].impath for index in indices.tolist()]
+
+
+# ---------------------------------------------------------------------- reading
+
+
+def read_predictions(path: str | os.PathLike[str]) -> list[Record]:
+    """Read the table of records that an evaluation (TEST.SAVE_PREDICTIONS) or `cocoamix predict --csv` wrote.
+
+    Probabilities have the digits of the file. File names keep the escapes that they are written with. Tables of earlier
+    versions, which leave unreadable images out and have no column `error`, are read as well.
+    """
+    reader = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
+    try:
+        columns = _Columns(path, next(reader, []))
+        return [columns.record(row, reader.line_num) for row in reader]
+    except csv.Error as error:
+        raise UserError(f"{os.fspath(path)}, line {reader.line_num}: {error}. {_WAY_OUT}") from error
+
+
+_WAY_OUT = "Evaluate or predict again to write the table."
+
+
+class _Columns:
+    """The columns of a table of records, by its first line."""
+
+    def __init__(self, path: str | os.PathLike[str], names: Sequence[str]) -> None:
+        self._path, self._names = os.fspath(path), list(names)
+        self._top = sum(name.startswith("class_") for name in names)
+        needed = header(self._top)
+        missing = [name for name in needed if name not in names and name != _ERROR]
+        if missing or len(set(names)) < len(names):
+            problem = f"has no column {missing[0]!r}" if missing else "names a column twice"
+            raise UserError(f"{self._path} is not a table of predictions: its first line {problem}. {_WAY_OUT}")
+
+    def record(self, row: Sequence[str], line: int) -> Record:
+        """Return the record of a row."""
+        if len(row) != len(self._names):
+            raise self._refuse(line, f"there are {len(row)} cells, and {len(self._names)} columns")
+        given = dict(zip(self._names, row, strict=True))
+        image, label, predicted, error = (
+            cell_text(given.get(name, "")) for name in ("image", "label", "predicted", _ERROR)
+        )
+        if not image:
+            raise self._refuse(line, "the image is empty")
+        if error:
+            return Record(image, label, "", 0.0, None, (), error)
+        if not predicted:
+            raise self._refuse(line, "there is neither a prediction nor an error")
+        own = self._share(given, "label_probability", line) if given["label_probability"] else None
+        top = tuple(
+            (cell_text(given[f"class_{rank}"]), self._share(given, f"probability_{rank}", line))
+            for rank in range(1, self._top + 1)
+        )
+        return Record(image, label, predicted, self._share(given, "confidence", line), own, top)
+
+    def _share(self, given: Mapping[str, str], column: str, line: int) -> float:
+        try:
+            value = float(given[column])
+        except ValueError:
+            value = -1.0
+        if not 0 <= value <= 1:
+            raise self._refuse(line, f"the {column} is {brief(given[column])}, not a number from 0 to 1")
+        return value
+
+    def _refuse(self, line: int, problem: str) -> UserError:
+        return UserError(f"{self._path}, line {line}: {problem}. {_WAY_OUT}")

@@ -19,14 +19,20 @@ from yacs.config import CfgNode
 
 from cocoamix import __version__
 from cocoamix.clip.interface import AnyCLIP
-from cocoamix.config import roles
+from cocoamix.config import partition, roles
 from cocoamix.config.settings import flatten
 from cocoamix.features.images import image_name, is_upright
 from cocoamix.registry import plain_name
 
-# Keys of CoCoA-Mix that older runs do not have, with the values that do what was done before there were any.
+# Keys that older runs do not have, with the values that do what was done before there were any.
 _MIX = "TRAINER.COCOAMIX."
-_AS_BEFORE = {"WEIGHT_FIT": "train", "CENTRE": False, "CALIBRATED": False}
+_AS_BEFORE = {
+    partition.KEY: partition.LABEL,
+    f"{_MIX}WEIGHT_FIT": "train",
+    f"{_MIX}CENTRE": False,
+    f"{_MIX}CALIBRATED": False,
+    "FSCIL.BASE_BATCH_SIZE": 0,
+}
 
 
 def plain(node: Any) -> Any:
@@ -51,7 +57,7 @@ def brought_up(then: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any
 
     now: the settings that they are compared with.
     """
-    full = {f"{_MIX}{key}": value for key, value in _AS_BEFORE.items() if f"{_MIX}{key}" in now} | dict(then)
+    full = {key: value for key, value in _AS_BEFORE.items() if key in now} | dict(then)
     two_stages = (then.get(f"{_MIX}ENSEMBLE"), then.get(f"{_MIX}STAGE")) == ("coa", "two")
     if not two_stages and f"{_MIX}WEIGHT_TOLERANCE" not in then:
         # WEIGHT_EPOCHS is older, but had another default until the other two came.
@@ -116,6 +122,8 @@ def describe_protocol(cfg: CfgNode, clip: AnyCLIP, dataset: Any, templates: Iter
         "views": views(cfg),
         "templates": list(templates),
     }
+    if cfg.DATASET.PARTITION != partition.LABEL:  # so that the fingerprints of CoOp's halves stay
+        told["partition"] = cfg.DATASET.PARTITION
     # Of one's own images alone: CoOp's datasets are read as CoOp reads them, and their fingerprints stay.
     upright = any(is_upright(item) for items in (dataset.train_x, dataset.test) for item in items or ())
     return {**told, "images": "upright by EXIF, more than 8 bits scaled"} if upright else told

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -21,7 +21,7 @@ from .origin import origin_of
 from .results import RESULTS, Results
 
 NEEDED = f"Give the folder of a finished run, which holds {RESULTS}."
-_SESSIONS = "sessions"
+SESSIONS = "sessions"
 _LOG = "log.txt"
 _LOADED = re.compile(r'^Loading weights to (\S+) from "(.+)" \(epoch = ', re.M)
 _LOADED_SESSIONS = re.compile(r"^Loaded sessions 0 to \d+ from (.+)$", re.M)
@@ -89,9 +89,11 @@ def _find_untested(folder: Path, origin: Mapping[str, Any]) -> RecordedRun:
     """Return a training that ended without an evaluation (TEST.NO_TEST), by what its checkpoint tells."""
     if not origin.get("finished"):
         raise UserError(_why_not(folder))
-    told = {**(origin.get("settings") or {}), "MODEL.BACKBONE.WEIGHTS": origin.get("weights_file", "")}
+    config = {**(origin.get("settings") or {}), "MODEL.BACKBONE.WEIGHTS": origin.get("weights_file", "")}
     trainer = plain_name(str(origin["trainer"]))
-    return RecordedRun(folder, folder, None, trainer, told, origin.get("protocol") or {}, origin, origin["classnames"])
+    return RecordedRun(
+        folder, folder, None, trainer, config, origin.get("protocol") or {}, origin, origin["classnames"]
+    )
 
 
 def no_checkpoint(folder: Path) -> str:
@@ -163,25 +165,31 @@ def _find_sessions(folder: Path, results: Results) -> RecordedRun:
     seen = [0, *(session.classes for session in results.sessions or ())]
     sizes = tuple(now - before for before, now in pairwise(seen))
     trained: Path | None = folder
-    if not (folder / _SESSIONS).is_dir():
-        told = _LOADED_SESSIONS.findall(_read_log(folder))
-        trained = Path(told[-1]) if told else None
+    if not (folder / SESSIONS).is_dir():
+        loaded = _LOADED_SESSIONS.findall(_read_log(folder))
+        trained = Path(loaded[-1]) if loaded else None
     if trained is None and results.trained_parameters:
         raise UserError(
             f"{folder} has no sessions/, and no {_LOG} that names the run it evaluated. Give that run's folder."
         )
     origins: list[Mapping[str, Any]] = []
     if trained is not None:
-        files = [trained / _SESSIONS / f"session-{number}.pth" for number in range(len(sizes))]
+        files = [trained / SESSIONS / f"session-{number}.pth" for number in range(len(sizes))]
         origins = [origin_of(checkpoints.load(path), path) for path in files]
-    # A method that is tuned on all classes so far names them all in each session.
-    names = [name for told, size in zip(origins, sizes, strict=False) for name in told["classnames"][-size:]]
+    # A method whose loss is over the classes of other sessions, too, names them all in each session.
+    places = zip(origins, pairwise(seen), strict=False)
+    names = [name for one, (first, end) in places for name in _own_names(one["classnames"], first, end)]
     names = names or list(results.classnames or ())
     if len(names) != seen[-1]:
         raise UserError(f"{folder} does not name the {seen[-1]} classes of its sessions. Evaluate it again.")
     origin = origins[0] if origins else {}
     trainer, protocol = plain_name(results.trainer), origin.get("protocol") or results.protocol
     return RecordedRun(folder, trained, None, trainer, results.config, protocol, origin, names, sizes)
+
+
+def _own_names(names: Sequence[str], first: int, end: int) -> Sequence[str]:
+    """Return a session's own classes, which have the labels `first` to `end`, of all that it names."""
+    return names if len(names) == end - first else names[first:end]
 
 
 def configuration(run: RecordedRun, default: CfgNode) -> CfgNode:

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from yacs.config import CfgNode
+
 from cocoamix.clip import FrozenCLIP
 from cocoamix.errors import UserError
 from cocoamix.io import checkpoints
@@ -13,6 +15,7 @@ from cocoamix.prompts.conditional import ConditionalPromptLearner
 from cocoamix.prompts.context import PromptLearner
 
 from .checkpointer import checkpoint_path
+from .origin import check_partition
 
 _WAY_OUT = (
     "TRAINER.ENLEARN.PROMPTS names output folders of CoOp, KgCoOp, ProGrad, CoCoOp or CoCoAMix, one for each of "
@@ -21,12 +24,17 @@ _WAY_OUT = (
 
 
 def read_prompt(
-    clip: FrozenCLIP, classnames: Sequence[str], folder: str, weights_hash: str, number: int | None = None
+    clip: FrozenCLIP,
+    classnames: Sequence[str],
+    folder: str,
+    weights_hash: str,
+    number: int | None = None,
+    dataset: CfgNode | None = None,
 ) -> PromptLearner:
     """Return the learner of a run of CoOp, CoCoOp or one of their kind, for other class names.
 
     folder: of the run. weights_hash: of the CLIP that the prompt must have been trained on.
-    number: which of its prompts, for a run on several models.
+    number: which of its prompts, for a run on several models. dataset: the node DATASET of the run that uses it.
     """
     path = checkpoint_path(Path(folder, "prompt_learner"), None, _WAY_OUT)
     content = checkpoints.load(path)
@@ -46,6 +54,8 @@ def read_prompt(
             f"{path} was trained on {origin.get('backbone')} with weights {str(origin['weights_sha256'])[:16]}, which "
             f"are not those of {clip.name} in this run ({weights_hash[:16]}). {_WAY_OUT}"
         )
+    if dataset is not None:
+        check_partition(origin, dataset, path)
     learner: PromptLearner
     dead = checkpoints.dead_in_kgcoop(state)
     if "meta_net.linear1.weight" in state and not dead:

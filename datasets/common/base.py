@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import random
 from collections import Counter
@@ -14,6 +13,7 @@ from dassl.data.datasets import DatasetBase
 from yacs.config import CfgNode
 
 from cocoamix.choices import SUBSETS
+from cocoamix.config.partition import LABEL
 from cocoamix.errors import UserError, check_choice
 from cocoamix.registry import plain_name
 
@@ -21,6 +21,7 @@ from .doubts import check_split
 from .items import Items, paths_of, relabel, rerooted
 from .kept_draws import draw_file, fitting, validation_shots
 from .missing import policy_of, refuse_missing
+from .partition import divide
 from .pickles import read_items, write_items
 from .splits import SPLITS, Three, read_split, write_split
 
@@ -45,7 +46,10 @@ class FewShotDataset(DatasetBase):
             self._check_labels(train, val, test)
             if cfg.DATASET.NUM_SHOTS >= 1:
                 train, val = self.few_shot(train, val)
-        train, val, test = self.subsample_classes(train, val, test, subsample=cfg.DATASET.SUBSAMPLE_CLASSES)
+        self.partition = cfg.DATASET.PARTITION  # for those who must know that it was heeded
+        train, val, test = self.subsample_classes(
+            train, val, test, subsample=cfg.DATASET.SUBSAMPLE_CLASSES, partition=self.partition
+        )
         super().__init__(train_x=train, val=val, test=test)
 
     def read_items(self) -> Three:
@@ -164,16 +168,17 @@ class FewShotDataset(DatasetBase):
     # ------------------------------------------------------------------ base and new
 
     @staticmethod
-    def subsample_classes(*splits: Items, subsample: str = "all") -> Sequence[Items]:
-        """Keep the first half of the labels (base, rounded up) or the rest (new), renumbered from 0."""
+    def subsample_classes(*splits: Items, subsample: str = "all", partition: str = LABEL) -> Sequence[Items]:
+        """Keep one half of the labels (base, rounded up) or the rest (new), renumbered from 0 in their order."""
         check_choice("DATASET.SUBSAMPLE_CLASSES", subsample, SUBSETS)
         if subsample == "all":
             return splits
-        labels = sorted({item.label for item in splits[0]})
-        half = math.ceil(len(labels) / 2)
-        chosen = labels[:half] if subsample == "base" else labels[half:]
+        base, new = divide((item.label for item in splits[0]), partition)
+        chosen = base if subsample == "base" else new
         if not chosen:
-            raise UserError(f"DATASET.SUBSAMPLE_CLASSES {subsample} leaves no class of {len(labels)}.")
+            raise UserError(
+                f"DATASET.SUBSAMPLE_CLASSES {subsample} leaves no class of {len(base)}: halves need two classes."
+            )
         renumbered = {label: index for index, label in enumerate(chosen)}
         return [
             [relabel(item, renumbered[item.label]) for item in items if item.label in renumbered] for items in splits

@@ -11,14 +11,14 @@ from typing import TypeVar
 
 from dassl.data.datasets import Datum
 
-from cocoamix.errors import UserError, brief
+from cocoamix.errors import UserError, brief, printable
 from cocoamix.io.texts import UnreadableError, read_text
 
 Items = list[Datum]
 Value = TypeVar("Value")
 
-# What counts as a picture where a folder is listed. Lists of others (split files, annotations) are taken as they are.
-PICTURE_ENDINGS = (
+# What counts as an image where a folder is listed. Lists of others (split files, annotations) are taken as they are.
+IMAGE_ENDINGS = (
     *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif"),
     *(".tif", ".tiff", ".ppm", ".pgm", ".pbm", ".jp2", ".avif", ".heic", ".heif"),
 )
@@ -125,7 +125,7 @@ def list_pictures(folder: str | os.PathLike[str], left_out: list[str]) -> list[s
     """
     paths = []
     for entry in visible(folder):
-        if _kind(entry) == "file" and entry.name.lower().endswith(PICTURE_ENDINGS):
+        if _kind(entry) == "file" and entry.name.lower().endswith(IMAGE_ENDINGS):
             paths.append(entry.path)
         else:
             left_out.append(entry.path)
@@ -137,7 +137,7 @@ def list_pictures(folder: str | os.PathLike[str], left_out: list[str]) -> list[s
 def tell_left_out(left_out: Sequence[str]) -> None:
     """Say what was not taken for a picture."""
     if left_out:
-        print(f"Left out {len(left_out)} things that are not pictures, the first is {left_out[0]}")
+        print(f"Left out {len(left_out)} things that are not images, the first is {printable(left_out[0])}")
 
 
 def visible(folder: str | os.PathLike[str]) -> list[os.DirEntry[str]]:

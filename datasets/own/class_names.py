@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cocoamix.clip.class_names import plain_class, tidy_class
-from cocoamix.errors import UserError, brief, nearest
+from cocoamix.errors import UserError, brief, encodable, nearest
 from cocoamix.io.texts import read_json, read_text
 
-_NUMBERED = re.compile(r"(\d+)[._ ]+(?=[^\W\d_])")  # "001.Albatross", "12_cat": a number, a separator, a letter
+_NUMBERED = re.compile(r"^(\d+)[._ ]+(?=[^\W\d_])")  # "001.Albatross", "12_cat": a number, a separator, a letter
 
 
 def names_of_folders(folders: Sequence[str]) -> dict[str, str]:
@@ -21,13 +21,15 @@ def names_of_folders(folders: Sequence[str]) -> dict[str, str]:
     Hyphens, capitals and joined words stay as they are, because nobody can tell `T-shirt` and `McLaren` from
     mistakes; a file of class names settles them.
     """
-    numbers = [_NUMBERED.match(folder) for folder in folders]
-    distinct = {int(found[1]) for found in numbers if found}
-    numbered = len(folders) > 1 and len(distinct) == len(folders)
-    return {
-        folder: tidy_class(folder[found.end() :] if numbered and found else folder)
-        for folder, found in zip(folders, numbers, strict=True)
-    }
+    numbered = bool(numbering(folders))
+    return {folder: tidy_class(_NUMBERED.sub("", folder, count=1) if numbered else folder) for folder in folders}
+
+
+def numbering(folders: Sequence[str]) -> list[int]:
+    """Return the numbers in front of the folders' names, or nothing where they are no numbering."""
+    found = [_NUMBERED.match(folder) for folder in folders]
+    numbers = [int(one[1]) for one in found if one]
+    return numbers if 1 < len(folders) == len(set(numbers)) else []
 
 
 def read_names(path: Path, classes: Sequence[str], what: str) -> dict[str, str]:
@@ -84,11 +86,13 @@ def _from_lines(path: Path, text: str, classes: Sequence[str]) -> dict[str, str]
 
 
 def refuse_same_names(names: Mapping[str, str], what: str) -> None:
-    """Refuse two classes of one name: their prompts would be the same."""
+    """Refuse two classes of one name, whose prompts would be the same, and names that are no text."""
     seen: dict[str, str] = {}
     for one, name in names.items():
         if not name:
             raise UserError(f"The {what} {one!r} gives no class name. Name it in a file: DATASET.CLASSNAMES.")
+        if encodable(name) != name:
+            raise UserError(f"The name of the {what} {name} is not UTF-8, and prompts are made of text. Rename it.")
         other = seen.setdefault(plain_class(name), one)
         if other != one:
             raise UserError(

@@ -111,7 +111,8 @@ class CSVDataset(OwnDataset):
 def read_table(table: Path, needs_class: bool = True) -> list[Row]:
     """Read the lines of a CSV file that is separated by commas, semicolons or tabs.
 
-    needs_class: whether a table without a label or a class name is refused.
+    needs_class: whether a table or a row without a label or a class name is refused. Else only paths are needed, and
+        splits are not read.
     """
     text = read_text(table)
     header = next((line for line in text.splitlines() if line.strip()), "")
@@ -131,7 +132,7 @@ def read_table(table: Path, needs_class: bool = True) -> list[Row]:
         for cells in reader:
             if any(cell.strip() for cell in cells):
                 if width:
-                    rows.append(_row(table, line, cells, width, columns))
+                    rows.append(_row(table, line, cells, width, columns, needs_class))
                 width = width or len(cells)
             line = reader.line_num + 1  # of the next row; a quoted cell may hold several lines
     except csv.Error as error:
@@ -160,15 +161,15 @@ def _columns(header: Sequence[str]) -> dict[str, int]:
     return found
 
 
-def _row(table: Path, line: int, cells: Sequence[str], width: int, columns: dict[str, int]) -> Row:
+def _row(table: Path, line: int, cells: Sequence[str], width: int, columns: dict[str, int], needs_class: bool) -> Row:
     where = f"{table}, line {line}"
     if len(cells) != width:
         raise UserError(f"{where}: {len(cells)} cells, but the first line has {width}. Quote cells with separators.")
     values = {column: cells[place].strip() for column, place in columns.items()}
     for column, value in values.items():
-        if not value:
+        if not value and (needs_class or column == "path"):
             raise UserError(f"{where}: the {column} is empty.")
-    split = values.get("split", "")
+    split = values.get("split", "") if needs_class else ""
     if split:
         if split.lower() not in SPLIT_NAMES:
             hint = nearest(split, SPLIT_NAMES)

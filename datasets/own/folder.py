@@ -9,13 +9,13 @@ from pathlib import Path
 
 from dassl.data.datasets import DATASET_REGISTRY
 
-from cocoamix.errors import UserError
+from cocoamix.errors import UserError, printable
 from cocoamix.registry import register
 
-from ..common.items import PICTURE_ENDINGS, visible
+from ..common.items import IMAGE_ENDINGS, visible
 from ..common.kept_draws import FOLDER as DRAWS
 from .base import SPLIT_NAMES, OwnDataset, Picture
-from .class_names import names_of_folders
+from .class_names import names_of_folders, numbering
 
 _NOT_CLASSES = (DRAWS, "__MACOSX")
 
@@ -35,7 +35,8 @@ class ImageFolderDataset(OwnDataset):
                 if entry.is_dir() and entry.name not in _NOT_CLASSES:
                     pictures += self._class_pictures(folder, Path(entry.path), split)
         if self._others:
-            print(f"{len(self._others)} files that are not pictures are left out, the first is {self._others[0]}")
+            first = printable(str(self._others[0]))
+            print(f"{len(self._others)} files that are not images are left out, the first is {first}")
         if not pictures:
             raise UserError(self._nothing(folder))
         if len({picture.category for picture in pictures}) < 2:
@@ -47,7 +48,16 @@ class ImageFolderDataset(OwnDataset):
 
     def order(self, categories: Sequence[str]) -> list[str]:
         # Composed letters first: some file systems take them apart, which would sort them elsewhere.
-        return sorted(categories, key=lambda one: (unicodedata.normalize("NFC", one), one))
+        ordered = sorted(categories, key=lambda one: (unicodedata.normalize("NFC", one), one))
+        numbers = numbering(ordered)
+        late = next((place for place in range(1, len(numbers)) if numbers[place] < numbers[place - 1]), 0)
+        if late:
+            print(
+                f"Note: the folders are numbered, but their order is that of letters: {ordered[late - 1]} comes before "
+                f"{ordered[late]}. Sessions, and base and new classes, follow it. Zeros in front "
+                f"({numbers[late]:0{len(str(max(numbers)))}d}) give the order of the numbers."
+            )
+        return ordered
 
     # ------------------------------------------------------------------ layout
 
@@ -73,7 +83,7 @@ class ImageFolderDataset(OwnDataset):
         if full:
             raise UserError(
                 f"{folder} has {found[next(iter(found))].name}/ like a folder with splits, and {full[0]}/ with "
-                "pictures beside it. Keep either splits or classes there; rename what is in the way."
+                "images beside it. Keep either splits or classes there; rename what is in the way."
             )
         return [(split, found[split]) for split in ("train", "val", "test") if split in found]
 
@@ -88,8 +98,8 @@ class ImageFolderDataset(OwnDataset):
             instead = f" It has {len(others)} other files, such as {others[0]}." if others else ""
             instead += f" The link {loops[0]} leads back to a folder above it." if loops else ""
             raise UserError(
-                f"The class folder {above} has no pictures.{instead} Add some, or remove the folder. "
-                f"Pictures end in {', '.join(PICTURE_ENDINGS[:6])} or the like."
+                f"The class folder {above} has no images.{instead} Add some, or remove the folder. "
+                f"Images end in {', '.join(IMAGE_ENDINGS[:6])} or the like."
             )
         return [
             Picture(path, Path(os.path.relpath(path, folder)).as_posix(), category=above.name, split=split)
@@ -97,13 +107,13 @@ class ImageFolderDataset(OwnDataset):
         ]
 
     def _nothing(self, folder: Path) -> str:
-        loose = [entry.name for entry in _entries(folder) if entry.name.lower().endswith(PICTURE_ENDINGS)]
+        loose = [entry.name for entry in _entries(folder) if entry.name.lower().endswith(IMAGE_ENDINGS)]
         if loose:
             return (
-                f"{folder} holds {len(loose)} pictures, such as {loose[0]}, but no folders. "
-                "Put the pictures of each class into a folder of its own."
+                f"{folder} holds {len(loose)} images, such as {loose[0]}, but no folders. "
+                "Put the images of each class into a folder of its own."
             )
-        return f"{folder} holds no folders of pictures. It should hold one for each class."
+        return f"{folder} holds no folders of images. It should hold one for each class."
 
     def _one_class(self, folder: Path, pictures: Sequence[Picture]) -> str:
         only = Path(pictures[0].path).relative_to(folder).parts[0]
@@ -133,13 +143,13 @@ def _walk(folder: Path, others: list[str], loops: list[str], real: dict[str, str
         return
     if here in real:
         raise UserError(
-            f"{folder} and {real[here]} are the same folder, so the same pictures would be there twice. Remove one."
+            f"{folder} and {real[here]} are the same folder, so the same images would be there twice. Remove one."
         )
     real[here] = str(folder)
     for entry in _entries(folder):
         if entry.is_dir():
             yield from _walk(Path(entry.path), others, loops, real)
-        elif entry.name.lower().endswith(PICTURE_ENDINGS):
+        elif entry.name.lower().endswith(IMAGE_ENDINGS):
             yield entry.path
         else:
             others.append(entry.path)

@@ -69,6 +69,15 @@ def test_sweep_makes_a_method_of_each_value(write_plan: Writer) -> None:
         ({"subsets": ["base", "newer"]}, ["subsets of the plan", "'newer'", "Did you mean new?"]),
         ({"subsets": ["new", "all"]}, ["leaves out base", "every training run evaluates"]),
         ({"subsets": ["base"], "task": "few-shot"}, ["has subsets", "only the task base2new", "few-shot"]),
+        ({"partitions": [1, -1]}, ["partitions of the plan", "-1", "from 0 on"]),
+        ({"partitions": ["random:1"]}, ["partitions of the plan", "'random:1'", "whole numbers"]),
+        ({"partitions": [1, 1]}, ["partitions of the plan", "twice"]),
+        ({"partitions": [1], "task": "few-shot"}, ["has partitions", "only the task base2new", "few-shot"]),
+        ({"partitions": [1], "set": {"DATASET.PARTITION": "label"}}, ["sets DATASET.PARTITION", "Leave out one"]),
+        (
+            {"partitions": [1], "methods": [{**COOP, "sweep": {"DATASET.PARTITION": ["random:2"]}}]},
+            ["sets DATASET.PARTITION", "Leave out one"],
+        ),
         ({"methods": ["CoOp"]}, ["Method 1", "a text"]),
         ({"methods": [{"trainer": "CoOp"}]}, ["Method 1", "does not say its config"]),
         ({"methods": [{**COOP, "confg": 1}]}, ["'confg'", "Did you mean config?"]),
@@ -79,6 +88,14 @@ def test_sweep_makes_a_method_of_each_value(write_plan: Writer) -> None:
         ({"methods": [COOP, {**COOP, "name": "o", "tag": "o", "model_of": "CoOpp"}]}, ["'CoOpp'", "mean CoOp?"]),
         ({"methods": [{**COOP, "model_of": "CoOp"}]}, ["none of the methods before it"]),
         ({"methods": [{**COOP, "train": False}, {**COOP, "name": "o", "model_of": "CoOp"}]}, ["which trains none"]),
+        ({"methods": [{**COOP, "epochs": [1, 0]}]}, ["epochs of method 1", "holds 0", "from 1 on"]),
+        ({"methods": [{**COOP, "epochs": [3, 3]}]}, ["epochs of method 1", "twice"]),
+        ({"methods": [{**COOP, "epochs": 3, "train": False}]}, ["has epochs, but it is not trained"]),
+        ({"methods": [{**COOP, "epochs": 3}], "task": "fscil", "shots": None}, ["has epochs", "sessions of fscil"]),
+        (
+            {"methods": [{**COOP, "epochs": 3}, {**COOP, "name": "o", "tag": "epoch3"}]},
+            ["CoOp, epoch 3 and o", "a tag"],
+        ),
     ],
 )
 def test_refuses_by_name(write_plan: Writer, changes: dict[Any, Any], words: list[str]) -> None:
@@ -114,6 +131,32 @@ def test_filters(write_plan: Writer) -> None:
             load_plan(path, **{flag: value})  # type: ignore[arg-type]
 
 
+def test_filter_of_partitions(write_plan: Writer) -> None:
+    assert load_plan(str(write_plan(partitions=[1, 2, 3])), partitions=[3, 1]).partitions == (1, 3)
+    with pytest.raises(UserError, match="--partitions names 4, which is not in the plan"):
+        load_plan(str(write_plan(partitions=[1, 2, 3])), partitions=[4])
+    with pytest.raises(
+        UserError, match=r"--partitions is for plans that have partitions, which the plan .*my.yaml has"
+    ):
+        load_plan(str(write_plan()), partitions=[4])
+
+
+def test_epochs_make_an_evaluation_of_each(write_plan: Writer) -> None:
+    """Beside the training, or, of another method's model, without one."""
+    other = {**COOP, "name": "other", "tag": "t", "model_of": "CoOp", "epochs": 7}
+    swept = {**COOP, "name": "S", "sweep": {"A.W": [1.0]}, "epochs": [2]}
+    methods = load_plan(str(write_plan(methods=[{**COOP, "epochs": [1, 5]}, other, swept]))).methods
+    assert [(one.name, one.label, one.model_of, one.epoch) for one in methods] == [
+        ("CoOp", "two", "", None),
+        ("CoOp, epoch 1", "two_epoch1", "CoOp", 1),
+        ("CoOp, epoch 5", "two_epoch5", "CoOp", 5),
+        ("other, epoch 7", "two_t_epoch7", "CoOp", 7),
+        ("S, W 1", "two_w1", "", None),
+        ("S, W 1, epoch 2", "two_w1_epoch2", "S, W 1", 2),
+    ]
+    assert methods[5].options == (("A.W", 1.0),)
+
+
 def test_filter_keeps_whose_model_is_used(write_plan: Writer) -> None:
     other = {**COOP, "name": "other", "tag": "other", "model_of": "CoOp"}
     last = {**COOP, "name": "last", "tag": "last", "set": {"A.B": "{run:other2}"}}
@@ -121,6 +164,8 @@ def test_filter_keeps_whose_model_is_used(write_plan: Writer) -> None:
     path = str(write_plan(methods=[COOP, other, other2, last]))
     assert [one.name for one in load_plan(path, methods=["other"]).methods] == ["CoOp", "other"]
     assert [one.name for one in load_plan(path, methods=["last"]).methods] == ["other2", "last"]
+    path = str(write_plan(methods=[{**COOP, "epochs": [1, 5]}]))
+    assert [one.name for one in load_plan(path, methods=["CoOp, epoch 5"]).methods] == ["CoOp", "CoOp, epoch 5"]
 
 
 def there(name: str) -> Plan:
@@ -154,4 +199,4 @@ def test_shipped_plans_are_whole(name: str) -> None:
 
 def test_there_are_the_plans_of_the_paper() -> None:
     wanted = "quick base2new transfer fscil losses losses_sweep ensembles weights outclasses sweep_w sweep_d fewshot"
-    assert set(wanted.split()) <= set(shipped())
+    assert {*wanted.split(), "assumption", "quick_assumption"} <= set(shipped())

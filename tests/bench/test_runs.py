@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from cocoamix.bench.benchmark import How, judge
 from cocoamix.bench.plan import load_plan, override
 from cocoamix.bench.runs import Run, expand, select
 from cocoamix.errors import UserError
+from cocoamix.run.arguments import parse_arguments
 
 from .conftest import Writer
 
@@ -49,6 +51,26 @@ def test_all_classes_are_evaluated_where_asked_for(write_plan: Writer) -> None:
     assert trained[2].folder == Path("output/base2new/test_all/shapes/shots_4/CoOp/two/seed1")
     assert trained[2].needs == (trained[0].folder,)
     assert "DATASET.SUBSAMPLE_CLASSES all" in " ".join(trained[2].arguments)
+
+
+def test_random_partitions(write_plan: Writer) -> None:
+    """Each has folders of its own, and its zero-shot runs: they depend on which classes are there."""
+    runs = expand(load_plan(str(write_plan(seeds=[1, 2], partitions=[3, 0], set={"OPTIM.LR": 0.1}))))
+    names = [run.name for run in runs]
+    assert len(names) == len(set(names)) == len({run.folder for run in runs}) == 2 * (2 + 4)
+    assert names[:3] == ["CLIP shapes random:3 base", "CLIP shapes random:3 new", "CoOp shapes random:3 seed 1 base"]
+    tail = "shapes/shots_4/CoOp/two/seed1"
+    new = next(run for run in runs if run.name == "CoOp shapes random:0 seed 1 new")
+    assert new.folder == Path("output/base2new/random_0/test_new") / tail
+    assert new.needs == (Path("output/base2new/random_0/train_base") / tail,)
+    assert "DATASET.SUBSAMPLE_CLASSES new DATASET.PARTITION random:0 OPTIM.LR 0.1" in " ".join(new.arguments)
+    assert all(f"DATASET.PARTITION random:{run.partition}" in " ".join(run.arguments) for run in runs)
+    # Runs on other halves read other images.
+    assert len({run.stored for run in runs if run.method == "CLIP"}) == 4
+    assert [run.partition for run in expand(load_plan(str(write_plan(seeds=[1]))))] == [None] * 4
+
+    kept = expand(load_plan(str(write_plan(seeds=[1], partitions=[3, 0])), partitions=[0]))
+    assert {run.partition for run in kept} == {0}
 
 
 def test_untrained_methods_run_once(write_plan: Writer) -> None:
@@ -101,6 +123,38 @@ def test_model_of_another_method_from_base_to_new(write_plan: Writer) -> None:
         assert not run.trains
 
 
+def test_epochs_of_a_model(write_plan: Writer) -> None:
+    """Evaluations of one training on base and new classes, each in a folder of its own."""
+    runs = expand(load_plan(str(write_plan(seeds=[1], methods=[{**COOP, "epochs": [1, 5]}]))))
+    trained = "output/base2new/train_base/shapes/shots_4/CoOp/two/seed1"
+    assert [(run.name, run.epoch) for run in runs] == [
+        *[(f"CoOp shapes seed 1 {part}", None) for part in ("base", "new")],
+        *[(f"CoOp, epoch {epoch} shapes seed 1 {part}", epoch) for epoch in (1, 5) for part in ("base", "new")],
+    ]
+    for run in runs[2:]:
+        assert [str(folder) for folder in run.needs] == [trained]
+        assert not run.trains
+        assert f"--eval-only --model-dir {trained} --load-epoch {run.epoch} " in " ".join(run.arguments)
+        parse_arguments(run.arguments)
+    assert "--load-epoch" not in runs[1].arguments
+    assert len({run.folder for run in runs}) == len(runs)
+
+
+def test_epochs_without_a_checkpoint_are_refused(write_plan: Writer) -> None:
+    def judged(epochs: list[int], **changes: Any) -> int:
+        options = {"OPTIM.MAX_EPOCH": 6, "TRAIN.CHECKPOINT_FREQ": 2, **changes}
+        method = {"trainer": "CoOp", "config": "tiny", "set": options, "epochs": epochs}
+        return len(judge(load_plan(str(write_plan(seeds=[1], methods=[method]))), How()).due)
+
+    assert judged([2, 4, 6]) == 8
+    for epochs, changes in (([3], {}), ([8], {}), ([2], {"TRAIN.CHECKPOINT_FREQ": 0}), ([4], {"OPTIM.MAX_EPOCH": 3})):
+        with pytest.raises(
+            UserError, match=rf"evaluates epoch {epochs[0]}, of which CoOp keeps no checkpoint: its OPTIM"
+        ):
+            judged(epochs, **changes)
+    assert judged([3], **{"OPTIM.MAX_EPOCH": 3}) == 4
+
+
 def test_folders_of_other_methods_in_options(write_plan: Writer) -> None:
     parts = [{**COOP, "name": name, "tag": name} for name in ("a", "b")]
     several = {**COOP, "name": "both", "tag": "both", "set": {"T.PROMPTS": ["{run:a}", "{run:b}"]}}
@@ -126,6 +180,13 @@ def test_the_command_line_does_not_undo_a_sweep(write_plan: Writer) -> None:
         override(plan, (("A.W", "3"),))
     with pytest.raises(UserError, match="belongs into the set of a method"):
         override(plan, (("A.B", "{run:CoOp}"),))
+
+
+def test_the_command_line_does_not_undo_partitions(write_plan: Writer) -> None:
+    plan = load_plan(str(write_plan(partitions=[1])))
+    with pytest.raises(UserError, match=r"--set, with the plan my, sets DATASET\.PARTITION, which the plan's key"):
+        override(plan, (("DATASET.PARTITION", "random:2"),))
+    assert override(load_plan(str(write_plan())), (("DATASET.PARTITION", "random:2"),)).overrides
 
 
 def test_data_root(write_plan: Writer) -> None:

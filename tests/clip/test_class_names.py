@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from cocoamix.clip.class_names import class_words, find_rows, plain_class, synsets_of, tidy_class
+from cocoamix.clip.class_names import class_words, distinct, find_rows, plain_class, synsets_of, tidy_class
 from tests.conftest import ROOT
 
 
@@ -76,3 +76,11 @@ def test_identifiers_are_the_names_of_folders() -> None:
     assert synsets_of(items("n01440764"), 2) == []
     several = [*items("n01440764", "n01443537"), *items("n09999999")]
     assert synsets_of(several, 2) == ["n01440764", "n01443537"], "the first image of a class tells"
+
+
+def test_classes_of_one_name_are_numbered_in_outputs() -> None:
+    names = ["missile", "cat", "Missile", "dog", "mis_sile", "mis sile", "missile"]
+    wanted = ["missile (1)", "cat", "Missile (2)", "dog", "mis_sile (1)", "mis sile (2)", "missile (3)"]
+    assert distinct(names) == wanted
+    assert distinct(["a", "b"]) == ["a", "b"]
+    assert distinct([]) == []

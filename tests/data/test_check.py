@@ -286,7 +286,7 @@ def test_own_folder(tmp_path: Path, check: Any) -> None:
     (tmp_path / "empty").mkdir()
     status, said = check("folder", tmp_path)
     assert status == 1
-    assert "empty has no pictures" in said
+    assert "empty has no images" in said
 
 
 def test_own_configuration_file(tmp_path: Path, check: Any) -> None:

@@ -16,7 +16,7 @@ ALL = pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES)
 
 
 def test_coops_fifteen_and_more() -> None:
-    assert len(SOURCES) == 15 + 2 + 6
+    assert len(SOURCES) == 15 + 4 + 6
     assert len({source.config for source in SOURCES.values()}) == len(SOURCES)
     assert len({source.folder for source in SOURCES.values()}) == len(SOURCES) - 1  # CIFAR-100 in two ways
 

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 
 from cocoamix.errors import UserError
 from cocoamix.fscil.split import Cut, cut_into_sessions
-from tests.conftest import ROOT, _own_stdout
+from tests.conftest import ROOT, own_stdout
 from tests.datasets import layouts
 
 PUBLISHED = Cut(60, 5, 5)
@@ -252,7 +252,7 @@ def test_all_nine_sessions(
         "DATALOADER.TRAIN_X.BATCH_SIZE",
         "10000",
     ]
-    with _own_stdout():
+    with own_stdout():
         status = train.main(arguments)
     output = capfd.readouterr()
     assert status == 0, (output.out + output.err)[-800:]

@@ -254,21 +254,21 @@ def _nothing(root: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
-        (_empty, ["empty has no pictures", "remove the folder"]),
-        (_no_pictures, ["texts has no pictures", "1 other files", "a.txt"]),
+        (_empty, ["empty has no images", "remove the folder"]),
+        (_no_pictures, ["texts has no images", "1 other files", "a.txt"]),
         (_one_picture, ["'single' has one picture"]),
         (_broken_link, ["gone.png", "leads nowhere"]),
         (_circle, ["circle", "leads nowhere, or in a circle"]),
-        (_class_is_the_root, ["again has no pictures", "leads back"]),
+        (_class_is_the_root, ["again has no images", "leads back"]),
         (_two_names_of_one_folder, ["kitty", "cat", "same folder"]),
         (_only_split, ["test", "no train pictures"]),
         (_untrained, ["'dog'", "test pictures but no train"]),
         (_splits_beside_classes, ["train/", "cat/", "either splits or classes"]),
         (_two_validations, ["val/", "valid/"]),
         (_leak, ["train/cat", "test/cat", "same folder"]),
-        (_loose, ["holds 1 pictures", "1.png", "folder of its own"]),
+        (_loose, ["holds 1 images", "1.png", "folder of its own"]),
         (_too_deep, ["pictures/", "did you mean", "pictures?"]),
-        (_nothing, ["holds no folders of pictures"]),
+        (_nothing, ["holds no folders of images"]),
     ],
 )
 def test_refused_with_a_sentence(tmp_path: Path, spoil: Any, words: list[str]) -> None:
@@ -375,3 +375,16 @@ def test_train_by_configuration_alone(run: Runner, tmp_path: Path, trainer: str)
 def test_shares_that_are_none(tmp_path: Path, shares: list[Any]) -> None:
     with pytest.raises(UserError, match=r"DATASET\.SPLIT is"):
         folder(classes(tmp_path, "cat", "dog", count=4), split=shares)
+
+
+def test_names_that_are_not_utf8(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Files may have them; a class may not, since its prompt is text."""
+    classes(tmp_path, "cat", "dog")
+    (tmp_path / "cat" / "0.png").rename(tmp_path / "cat" / "caf\udce9.png")
+    (tmp_path / "cat" / "notes\udce9.txt").touch()
+    data = folder(tmp_path)
+    assert sum(len(one) for one in (data.train_x, data.val, data.test)) == 20
+    assert "the first is" in capsys.readouterr().out
+    (tmp_path / "dog").rename(tmp_path / "\udcff")
+    with pytest.raises(UserError, match=r"The name of the folder \\xff is not UTF-8, and prompts are made of text"):
+        folder(tmp_path)

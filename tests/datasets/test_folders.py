@@ -45,7 +45,7 @@ def test_other_files_are_left_out_and_told(textures: Path, tmp_path: Path, capsy
     (textures / "dotted" / "old").mkdir()
     capsys.readouterr()
     assert rows(make("DescribableTextures", tmp_path).train_x, tmp_path) == wanted
-    assert "Left out 2 things that are not pictures" in capsys.readouterr().out
+    assert "Left out 2 things that are not images" in capsys.readouterr().out
 
 
 def test_no_split_file_is_told(textures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

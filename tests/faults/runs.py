@@ -25,6 +25,10 @@ _BASE = (*_FEW, "DATASET.SUBSAMPLE_CLASSES", "base")
 _MIX = ("TRAINER.COCOAMIX.N_CTX", "2", "TRAINER.COCOAMIX.WEIGHT_EPOCHS", "2")
 _SESSIONS = ("FSCIL.BASE", "4", "FSCIL.WAY", "2", "FSCIL.SHOTS", "2", "OPTIM.NAME", "adam", "OPTIM.MAX_EPOCH", "2")
 _SESSIONS += ("FSCIL.WEIGHT_EPOCHS", "2", "FSCIL.BASE_WEIGHT_EPOCHS", "2")
+_EPISODES = ("TRAINER.FSPT.N_CTX", "2", "TRAINER.FSPT.F_N_CTX", "2", "TRAINER.FSPT.N_WAYS", "2")
+_EPISODES += ("TRAINER.FSPT.K_SHOTS", "2", "TRAINER.FSPT.OUTER_BATCH", "6", "TRAINER.FSPT.QUERY_SHOTS", "2")
+_EPISODES += ("TRAINER.FSPT.OUTER_STEPS", "5", "TRAINER.FSPT.LATER_STEPS", "3", "TRAINER.FSPT.BLOCK_STEPS", "2")
+_POOL = ("TRAINER.L2P.POOL_SIZE", "4", "TRAINER.L2P.TOP_K", "2", "TRAINER.L2P.LENGTH", "2")
 _EVERY = ("TRAIN.CHECKPOINT_FREQ", "1")
 
 # Trainer and settings of each kind of run.
@@ -49,6 +53,11 @@ KINDS: Mapping[str, tuple[str, tuple[str, ...]]] = {
         + ("OPTIM.MAX_EPOCH", "2"),
     ),
     "CoOp, sessions": ("CoOpFSCIL", _SESSIONS),
+    "CoOp, sessions, names of all": ("CoOpFSCIL", (*_SESSIONS, "FSCIL.TUNED_CLASSES", "all")),
+    "FSPT, sessions": ("FSPTFSCIL", (*_SESSIONS, *_EPISODES)),
+    "FACT, sessions": ("FACTFSCIL", _SESSIONS),
+    "L2P, sessions": ("L2PFSCIL", (*_SESSIONS, *_POOL)),
+    "L2P, sessions, visual": ("L2PFSCIL", (*_SESSIONS, *_POOL, "TRAINER.L2P.POOL", "visual")),
     "CoCoAMix, sessions": ("CoCoAMixFSCIL", (*_SESSIONS, *_MIX[:2], "TRAINER.COCOAMIX.STAGE", "two")),
 }
 

@@ -25,6 +25,7 @@ from cocoamix.bench.plan import load_plan, override
 from cocoamix.data import manifest
 from cocoamix.data.building import name_in
 from cocoamix.data.unpack import unpack
+from cocoamix.datasets import cub200_fscil, mini_imagenet_fscil
 from cocoamix.datasets.common.imagenet_folders import read_classnames
 from cocoamix.datasets.common.splits import read_split
 from cocoamix.datasets.own.class_names import read_names
@@ -38,6 +39,7 @@ from cocoamix.report.render import html, latex, markdown, text
 from cocoamix.report.render.data import render_csv, render_json
 from cocoamix.run.arguments import parse_arguments
 from cocoamix.run.checkpointer import newest
+from cocoamix.run.predictions import read_predictions
 from cocoamix.run.results import Results
 from cocoamix.train import setup_cfg
 from tests.conftest import ROOT
@@ -249,6 +251,18 @@ class ResultsFile(Target):
         return Results.read(path)
 
 
+class PredictionsTable(Target):
+    name, file = "table of predictions", "predictions.csv"
+
+    def samples(self) -> Sequence[Any]:
+        head = "image,label,predicted,confidence,label_probability,class_1,probability_1,class_2,probability_2"
+        rows = "a.png,cat,cat,0.9,0.9,cat,0.9,dog,0.1,\n\"b, c.png\",,'=dog,0.6,,'=dog,0.6,cat,0.4,\n"
+        return [f"{head},error\n{rows}d.png,cat,,,,,,,,it is no image\n", f"{head}\na.png,cat,cat,1,1,cat,1,dog,0\n"]
+
+    def read(self, path: Path) -> object:
+        return read_predictions(path)
+
+
 class Stamp(Target):
     name, file, form = "runner's stamp", stamp.STAMP, Json()
 
@@ -428,6 +442,26 @@ class Lines(Target):
         return read_classnames(path)
 
 
+class MiniImageNetTable(Target):
+    name, file = "miniImageNet's table", "train.csv"
+
+    def samples(self) -> Sequence[Any]:
+        return ["filename,label\nn0153282900000005.jpg,n01532829\nn0153282900000006.jpg,n01532829\n"]
+
+    def read(self, path: Path) -> object:
+        return mini_imagenet_fscil.read_table(path)
+
+
+class CubTable(Target):
+    name, file = "CUB's table", "images.txt"
+
+    def samples(self) -> Sequence[Any]:
+        return ["1 001.Ani/Ani_0001_7.jpg\n2 002.Least_Auklet/Least_Auklet_0002_8.jpg\n"]
+
+    def read(self, path: Path) -> object:
+        return cub200_fscil.read_table(path, r"[^/\\]+/[^/\\]+", "a number and class folder/file name")
+
+
 class StoreAbout(Target):
     name, file, form = "about.json of a store", "about.json", Json()
 
@@ -445,6 +479,6 @@ class StoreAbout(Target):
 
 TARGETS = (
     *(TrainerConfig, TrainerText, DatasetConfig, PlanFile, PlanText, Manifest, ClassNames, ClassNamesJson, Table),
-    *(Split, Pointer, Zip, Tar, Tgz, ResultsFile, Stamp, Report, ReportLog, ReportPage, PeerLog, Options),
-    *(Commands, Lines, StoreAbout),
+    *(Split, Pointer, Zip, Tar, Tgz, ResultsFile, PredictionsTable, Stamp, Report, ReportLog, ReportPage),
+    *(PeerLog, Options, Commands, Lines, MiniImageNetTable, CubTable, StoreAbout),
 )

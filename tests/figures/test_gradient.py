@@ -50,7 +50,7 @@ def test_weights_that_are_none(w: str, tmp_path: Path, capsys: pytest.CaptureFix
     told = capsys.readouterr()
     assert told.err == f"error: --w is 1 {w}; weights of the CoA-loss are 0 or more.\n"
     assert not told.out
-    assert not list((tmp_path / "out").iterdir())
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("arguments", [["--w"], ["--w", "much"]])

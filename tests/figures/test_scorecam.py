@@ -24,9 +24,9 @@ from cocoamix.clip.backbones import BACKBONES, Backbone, Sizes
 from cocoamix.clip.text_encoder import TextEncoder
 from cocoamix.figures import scorecam, sources
 from cocoamix.figures.command import main
-from cocoamix.figures.draw_maps import overlay
 from cocoamix.figures.drawn import to_csv
 from cocoamix.figures.scorecam import STEM
+from cocoamix.figures.scorecam.drawing import overlay
 from cocoamix.parser import Parser
 from cocoamix.predict.classifier import Classifier
 from cocoamix.predict.linear import find_linear
@@ -394,11 +394,11 @@ def test_without_the_package(
     def fail() -> None:
         raise ImportError("libGL.so.1: cannot open shared object file")
 
-    monkeypatch.setattr("cocoamix.figures.explained.import_grad_cam", fail)
+    monkeypatch.setattr("cocoamix.figures.scorecam.explained.import_grad_cam", fail)
     message = refused(capfd, *out)
     assert "libGL.so.1: cannot open" in message
     assert "pip install opencv-python-headless" in message
-    assert not list((tmp_path / "out").iterdir())
+    assert not (tmp_path / "out").exists()
 
 
 def test_bad_input(
@@ -441,7 +441,7 @@ def test_bad_input(
     several = str(train("TuneEn", *towers).folder)
     message = refused(capfd, "--runs", folder, several, "--images", image, *out)
     assert f"The run in {several} is one of TuneEn on 2 CLIP models side by side" in message
-    assert not list((tmp_path / "out").iterdir())
+    assert not (tmp_path / "out").exists()
     # Classes of one's own give other labels room.
     one.write_text("Forest\nRiver\n")
     rows = compute(*runs[:2], "--images", image, "--classes", str(one), "--labels", "river")

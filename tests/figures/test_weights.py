@@ -17,8 +17,8 @@ from torch import Tensor
 from cocoamix.clip import FrozenCLIP, load_clip
 from cocoamix.clip.backbones import BACKBONES
 from cocoamix.figures.command import main
-from cocoamix.figures.over_pi import COLUMNS, GRID
 from cocoamix.figures.weights import STEM
+from cocoamix.figures.weights.over_pi import COLUMNS, GRID
 from cocoamix.io import checkpoints
 from tests.clip.test_model import original
 from tests.conftest import CLASSES, Run, Runner
@@ -178,7 +178,7 @@ def test_the_last_views_of_a_long_training(
     run: Runner, model: tuple[FrozenCLIP, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     steps = by_hand.watch_steps(monkeypatch, lambda trainer: None)
-    monkeypatch.setattr("cocoamix.figures.weights._VIEWS", 1)
+    monkeypatch.setattr("cocoamix.figures.weights.over_pi._VIEWS", 1)
     done, clip = train(run, model), model[0]
     assert main(["weights", "--runs", str(done.folder), "--output", str(tmp_path / "out")]) == 0
     first, last = (

@@ -11,25 +11,40 @@ import pytest
 from PIL import Image
 
 from cocoamix.predict.page import Page
-from cocoamix.run.predictions import Record
+from cocoamix.predict.summary import Summary
+from cocoamix.run.predictions import UNKNOWN, Record, unreadable_record
 from tests.report.browser import Browser, find_browser
 
 PROGRAM = find_browser()
 NASTY = '</script><script>document.title = "owned"</script><img src=x onerror="document.title=\'owned\'">'
 
 
+def record(image: str, label: str, predicted: str, confidence: float, own: float | None) -> Record:
+    best = "cat" if predicted == UNKNOWN else predicted
+    return Record(image, label, predicted, confidence, own, ((best, confidence), ("bird", 0.05)))
+
+
 def write_page(folder: Path, nasty: str = NASTY) -> Path:
-    """Write a page of four images, two of them mistakes, with names that would like to run."""
-    image = folder / "red.png"
+    """Write a page of seven images, three of them mistakes, with names that would like to run, and one unreadable."""
+    image = str(folder / "red.png")
     Image.new("RGB", (40, 20), "red").save(image)
-    text = io.StringIO()
-    page = Page(text, f"Title {nasty}", [f"Lead {nasty}"], upright=False)
-    for number, (label, predicted) in enumerate([("cat", "cat"), ("cat", nasty), ("dog", "dog"), ("dog", nasty)]):
-        top = ((predicted, 0.9 - number / 10), ("bird", 0.05))
-        page.add(Record(str(image) if number else f"{nasty}.png", label, predicted, 0.9 - number / 10, 0.9, top))
-    page.end()
+    summary, some = Summary(["cat", "dog", "bird", nasty]), io.StringIO()
+    page = Page(some, f"Title {nasty}", [f"Lead {nasty}"], upright=False)
+    for one in (
+        record(f"{nasty}.png", "cat", "cat", 0.9, 0.9),
+        record(image, "cat", nasty, 0.8, 0.1),
+        record(image, "dog", "dog", 0.7, 0.7),
+        record(image, "dog", UNKNOWN, 0.3, 0.2),  # a false alarm
+        record(image, nasty * 2, UNKNOWN, 0.2, None),  # of no class, and found to be
+        record(image, nasty * 2, "cat", 0.6, None),  # of no class, and not found
+        record(image, "", "cat", 0.5, None),
+        unreadable_record(f"{nasty}.jpg", "cat", f"gone {nasty}"),
+    ):
+        summary.add(one)
+        page.add(one)
+    page.end([*summary.lines(with_unknown=True), nasty])
     path = folder / "page.html"
-    path.write_text(text.getvalue(), encoding="utf-8")
+    path.write_text(some.getvalue(), encoding="utf-8")
     return path
 
 
@@ -38,9 +53,11 @@ def test_data_cannot_leave_the_script(tmp_path: Path) -> None:
     assert NASTY not in text
     (content,) = re.findall(r'<script id="data" type="application/json">(.*?)</script>', text, re.DOTALL)
     data = json.loads(content)
-    assert [one["predicted"] for one in data["images"]] == ["cat", NASTY, "dog", NASTY]
+    assert [one["predicted"] for one in data["images"]][:3] == ["cat", NASTY, "dog"]
+    assert [one.get("correct") for one in data["images"]] == [True, False, True, False, True, False, None]
     assert data["images"][1]["thumbnail"].startswith("data:image/jpeg;base64,")
     assert "thumbnail" not in data["images"][0]  # there is no such file
+    assert data["unreadable"] == [{"image": f"{NASTY}.jpg", "label": "cat", "error": f"gone {NASTY}"}]
     assert not re.search(r'(?:src|href)="(?!data:)', text)
 
 
@@ -50,16 +67,36 @@ def test_in_a_browser(tmp_path: Path) -> None:
     path = write_page(tmp_path)
     with Browser(PROGRAM, tmp_path / "profile") as browser:
         browser.resize(1200)
+
+        def texts(selector: str) -> list[str]:
+            found = browser.evaluate(f"[...document.querySelectorAll('{selector}')].map((one) => one.textContent)")
+            assert isinstance(found, list)
+            return found
+
         for scheme in ("light", "dark"):
             browser.prefer(scheme)
             browser.open(path)
             assert browser.evaluate("document.title") == f"Title {NASTY}"  # as text; nothing of it ran
-            names = "[...document.querySelectorAll('#images .predicted')].map((one) => one.textContent)"
-            assert browser.evaluate(names) == [NASTY, "dog", NASTY, "cat"]  # the most uncertain first
-            assert browser.evaluate("document.querySelectorAll('#images img').length") == 3
-            browser.evaluate("document.querySelector('td.mistakes button').click()")
-            assert browser.evaluate(names) == [NASTY]
-            assert browser.evaluate("document.getElementById('shown').textContent") == "1 of 4 images"
+            # The most uncertain first.
+            assert texts("#images .predicted") == [UNKNOWN, UNKNOWN, "cat", "cat", "dog", NASTY, "cat"]
+            assert browser.evaluate("document.querySelectorAll('#images img').length") == 6
+            # The accuracy is over images of the classes: two of four. Of the two others, one is found.
+            assert texts("#summary li") == [
+                "7 images, 1 unreadable",
+                "accuracy 50.00 % over 4 images with a label among the classes",
+                "false alarms 25.00 % of 4 images of known classes",
+                "found 50.00 % of 2 images of other classes",
+                NASTY,
+            ]
+            assert texts("#unreadable li") == [f"{NASTY}.jpg: gone {NASTY}"]
+            assert texts("#images .right") == [UNKNOWN, "dog", "cat"]
+            assert texts("td.right") == ["1", "1", "1"]
+            assert texts("td.mistakes") == ["1", "1", "1"]
+            browser.evaluate("document.forms[0].mistakes.click()")
+            assert texts("#images .predicted") == [UNKNOWN, "cat", NASTY]
+            browser.evaluate("document.querySelector('td.right button').click()")
+            assert texts("#images .predicted") == [UNKNOWN]
+            assert texts("#shown") == ["1 of 7 images"]
             assert browser.evaluate("getComputedStyle(document.getElementById('more')).display") == "none"
         browser.resize(390)
         assert browser.evaluate("document.documentElement.scrollWidth <= innerWidth")

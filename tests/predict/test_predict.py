@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -12,10 +13,12 @@ import pytest
 import torch
 from PIL import Image
 
+from cocoamix.errors import UserError
 from cocoamix.io import checkpoints
 from cocoamix.predict import classifier
 from cocoamix.predict.classifier import load
 from cocoamix.predict.command import main
+from cocoamix.run.predictions import read_predictions
 from tests.conftest import CLASSES, ROOT, Run, Runner
 from tests.faults.runs import KINDS
 
@@ -25,21 +28,14 @@ Table = Callable[..., Path]
 
 
 def predictions(csv: Path) -> dict[str, tuple[str, str]]:
-    return {row["image"]: (row["label"], row["predicted"]) for row in read_rows(csv)}
+    return {Path(row["image"]).name: (row["label"], row["predicted"]) for row in read_rows(csv)}
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "zero-shot", "zero-shot, sessions"])
 def test_every_image_as_in_the_evaluation(
-    kind: str, trained: Trained, run: Runner, test_table: Table, data_root: Path, tmp_path: Path
+    kind: str, trained: Trained, test_table: Table, data_root: Path, tmp_path: Path
 ) -> None:
-    if kind.startswith("zero-shot"):
-        keep = ["--eval-only", "TEST.SAVE_PREDICTIONS", "True"]
-        cut = ["FSCIL.BASE", "4", "FSCIL.WAY", "2", "FSCIL.SHOTS", "2"]
-        name, extra = ("ZeroshotCLIPFSCIL", cut) if "sessions" in kind else ("ZeroshotCLIP", [])
-        done = run(*keep, *extra, trainer=name, name="trained")
-    else:
-        done = trained(kind)
-    shutil.rmtree(data_root / "eurosat" / "split_fewshot", ignore_errors=True)
+    done = trained(kind)
     wanted = predictions(done.folder / "predictions.csv")
     assert len(wanted) == done.results["evaluated_images"]
     table = test_table(done.results["classnames"])
@@ -81,8 +77,11 @@ def test_other_classes_are_those_of_an_evaluation_on_all(
     more = load(done.folder).with_classes(["zebra"])
     assert more.classes == [*CLASSES[:5], "zebra"]
     assert more.trained_classes == CLASSES[:5]
-    with pytest.raises(Exception, match="'sea or lake' is there twice"):
-        more.with_classes(["Sea or Lake", "sea or lake"])
+    for same in (["Sea or Lake", "sea or lake"], ["two  words", "two_words"], ["e\u0301", "é"]):
+        with pytest.raises(UserError, match=r"The class .* is there twice .* Give every class a name of its own"):
+            more.with_classes(same)
+    with pytest.raises(UserError, match=r"The class 'ZEBRA' is there twice \('zebra'\)"):
+        more.with_classes(["ZEBRA"])
 
 
 def test_sessions_take_other_classes(trained: Trained, data_root: Path) -> None:
@@ -114,33 +113,45 @@ class TestOdd:
         exif[0x0112] = 6
         good.save(folder / "turned.jpg", exif=exif)
         good.save(folder / "ünï 日本.png")
+        with open(os.path.join(os.fsencode(folder), b"caf\xe9.png"), "wb") as file:  # a name that is not UTF-8
+            good.save(file, "PNG")
         (folder / "corrupt.jpg").write_bytes(b"\xff\xd8 nothing")
         (folder / "notes.txt").write_text("not an image")
         return folder
 
-    def test_the_rest_goes_on(
+    def test_the_others_are_labelled(
         self, trained: Trained, images: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
     ) -> None:
         done = trained("CoOp")
-        capfd.readouterr()
         out = tmp_path / "found"
         files = ["--csv", f"{out}.csv", "--json", f"{out}.json", "--html", f"{out}.html", "--top", "2"]
         assert main([str(done.folder), str(images), *files]) == 1
-        told = capfd.readouterr().out
-        assert "corrupt.jpg cannot be read" in told
-        assert "6 images, 1 unreadable" in told
-        assert "Probabilities are not calibrated." in told
+        printed = capfd.readouterr().out
+        assert "corrupt.jpg cannot be read" in printed
+        assert "7 images, 1 unreadable" in printed
+        assert "Probabilities are not calibrated." in printed
+        assert "\ncaf\\xe9.png  " in printed
         rows = {Path(row["image"]).name: row for row in read_rows(Path(f"{out}.csv"))}
-        assert set(rows) == {"plain.png", "grey.png", "alpha.png", "deep.png", "turned.jpg", "ünï 日本.png"}
-        # Grey in 8 and in 16 bits is the same image, and so are the plain one and that with alpha.
+        corrupt = rows.pop("corrupt.jpg")
+        assert corrupt["error"].startswith("it is not an image")
+        assert {corrupt[column] for column in corrupt if column not in ("image", "error")} == {""}
+        good = {"plain.png", "grey.png", "alpha.png", "deep.png", "turned.jpg", "ünï 日本.png", "caf\\xe9.png"}
+        assert set(rows) == good
+        assert {row["error"] for row in rows.values()} == {""}
+        # Grey in 8 and in 16 bits is the same image, and so are the plain one, that with alpha and that of an odd name.
         assert rows["grey.png"]["probability_1"] == rows["deep.png"]["probability_1"]
-        assert rows["plain.png"]["probability_1"] == rows["alpha.png"]["probability_1"]
+        for other in ("alpha.png", "caf\\xe9.png", "ünï 日本.png"):
+            assert rows["plain.png"]["probability_1"] == rows[other]["probability_1"]
         assert "class_2" in rows["plain.png"]
         assert "class_3" not in rows["plain.png"]
-        content = json.loads(Path(f"{out}.json").read_text())
-        assert len(content["images"]) == 6
+        content = json.loads(Path(f"{out}.json").read_bytes().decode("utf-8"))
+        assert {Path(one["image"]).name for one in content["images"]} == good
+        (bad,) = content["unreadable"]
+        assert bad == {"image": str(images / "corrupt.jpg"), "error": corrupt["error"]}
         assert content["classes"] == CLASSES[:5]
         assert content["calibrated"] is False
+        assert "caf\\\\xe9.png" in Path(f"{out}.html").read_bytes().decode("utf-8")
+        assert [one.error for one in read_predictions(f"{out}.csv") if one.error] == [corrupt["error"]]
 
     def test_own_images_are_turned_upright_as_in_training(self, trained: Trained, images: Path) -> None:
         done = load(trained("CoOp").folder)
@@ -171,7 +182,74 @@ def test_labels_from_folders(
     assert {row["label"] for row in read_rows(tmp_path / "out.csv")} == {"Forest", "Annual Crop Land", "zebra"}
     told = capfd.readouterr().out
     assert "over 6 images with a label among the classes" in told
-    assert "3 images have a label that is none of the classes" in told
+    assert "3 images with a label that is not among the classes" in told
+
+
+def test_rows_tell_files_apart(
+    trained: Trained,
+    data_root: Path,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    done = trained("CoOp")
+    monkeypatch.chdir(tmp_path)
+    for name in ("a", "b/c"):
+        Path("photos", name).mkdir(parents=True)
+        shutil.copy(next(data_root.rglob("River_13.png")), Path("photos", name, "1.png"))
+    for given in (["photos"], ["photos/a", "photos/b"], ["photos/a/1.png", str(tmp_path / "photos" / "b")]):
+        assert main([str(done.folder), *given]) == 0
+        printed = capfd.readouterr().out
+        assert "\na/1.png    " in printed, given
+        assert "\nb/c/1.png  " in printed, given
+    assert main([str(done.folder), "photos/a"]) == 0
+    assert "\n1.png  " in capfd.readouterr().out
+
+
+def test_a_partly_labelled_table(
+    trained: Trained, data_root: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    done = trained("CoOp")
+    first, second, third = sorted(data_root.rglob("Forest_1?.png"))[:3]
+    for head, rows in (
+        ("path,classname", (",Forest", ",", ",zebra")),
+        ("path,label", (",Forest", ",", ",zebra")),
+        ("path,label,classname,split", (",1,Forest,train", ",2,,", ",,zebra,odd")),
+    ):
+        table = tmp_path / "some.csv"
+        lines = [f"{path}{rest}" for path, rest in zip((first, second, third), rows, strict=True)]
+        table.write_text("\n".join([head, *lines]))
+        out = tmp_path / "out.csv"
+        assert main([str(done.folder), str(table), "--csv", str(out)]) == 0, head
+        assert [record.label for record in read_predictions(out)] == ["Forest", "", "zebra"]
+        printed = capfd.readouterr().out
+        assert "over 1 image with a label among the classes" in printed
+        assert "1 image with a label that is not among the classes" in printed
+    table.write_text(f"path,classname\n{first},Forest\n,Forest\n")
+    assert main([str(done.folder), str(table)]) == 2
+    assert "line 3: the path is empty" in capfd.readouterr().err
+
+
+def test_classes_of_one_name(
+    trained: Trained, data_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As two of ImageNet's. Outputs number them, prompts have their name, and other classes still come beside them."""
+    done = trained("zero-shot")
+    content = json.loads((done.folder / "results.json").read_text())
+    content["classnames"][3] = "forest"
+    (done.folder / "results.json").write_text(json.dumps(content))
+    run = load(done.folder)
+    assert run.classes[1:4] == ["Forest (1)", CLASSES[2], "forest (2)"]
+    found = run.probabilities(next(data_root.rglob("River_13.png")))[0]
+    more = run.with_classes(["zebra"])
+    assert more.classes[1:4] == run.classes[1:4]
+    again = more.probabilities(next(data_root.rglob("River_13.png")))[0]
+    torch.testing.assert_close(again[:10] / again[:10].sum(), found)
+    with pytest.raises(UserError, match="'FOREST' is there twice"):
+        run.with_classes(["FOREST"])
+    names = tmp_path / "names.txt"
+    names.write_text("zebra\nZebra\n")
+    assert main([str(done.folder), str(data_root), "--classes", str(names)]) == 2
 
 
 class TestUnknown:
@@ -184,9 +262,16 @@ class TestUnknown:
         told = capfd.readouterr().out
         # Set and tried on the same 20 images: 5 of them, where a quarter is to be below.
         assert "false alarms 25.00 % of 20 images of known classes" in told
-        everything = str(test_table())
-        assert main([str(done.folder), everything, "--unknown", "0.25", "--held-out", table]) == 0
-        assert "of 20 images of other classes" in capfd.readouterr().out
+        table = shutil.copy(table, data_root)
+        everything, out = str(test_table()), data_root / "found.json"
+        unknown = ["--unknown", "0.25", "--held-out", table, "--json", str(out)]
+        assert main([str(done.folder), everything, *unknown]) == 0
+        printed = capfd.readouterr().out
+        marked = [one for one in json.loads(out.read_text())["images"] if one["predicted"] == "(unknown)"]
+        right = [one["label"] for one in marked if one["correct"]]
+        assert set(right) <= set(CLASSES[5:])
+        assert len(marked) - len(right) == 5
+        assert f"found {100 * len(right) / 20:.2f} % of 20 images of other classes" in printed
 
     def test_by_the_folds_of_training(
         self, trained: Trained, data_root: Path, capfd: pytest.CaptureFixture[str]

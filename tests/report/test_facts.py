@@ -45,6 +45,23 @@ def test_what_all_runs_of_a_row_share(fact: str) -> None:
     assert fact in notes[0]
 
 
+def test_partitions_are_not_averaged() -> None:
+    """Neither with each other, over seeds or over datasets, nor with CoOp's halves, which say nothing of it."""
+    for others in ([run(2, partition="random:2")], [run(1, "DTD", partition="random:2")]):
+        rows, notes = rows_of(run(1, partition="random:1"), *others)
+        assert [row.label for row in rows] == ["CoOp [partition=random:1]", "CoOp [partition=random:2]"]
+        assert "partition is random:1" in notes[0]
+    rows, notes = rows_of(run(1), run(2, partition="label"), run(3, partition="random:1"))
+    assert [(row.label, len(row.runs)) for row in rows] == [
+        ("CoOp [partition=label]", 2),
+        ("CoOp [partition=random:1]", 1),
+    ]
+    assert "partition is label in EuroSAT/1 and random:1 in EuroSAT/3" in notes[0]
+    assert not any("not said" in note for note in notes)
+    assert not_comparable(run(1), run(1, partition="random:1")) == [("partition", "label", "random:1")]
+    assert not not_comparable(run(1), run(1, partition="label"))
+
+
 @pytest.mark.parametrize(("fact", "missed"), [("centred", False), ("calibrated", False), ("views", True)])
 def test_what_is_stated_only_where_it_takes_effect(fact: str, missed: bool) -> None:
     """A run in which all classes have the same weights says nothing of centring, and need not."""

@@ -115,7 +115,8 @@ def test_plot(tmp_path: Path) -> None:
     for seed in (1, 2):
         write_run(tmp_path, "A", seed)
     (section,) = build([tmp_path], Options(paper=True)).sections
-    (chart,) = section.charts
+    chart, base, novel = section.charts
+    assert [one.title for one in (base, novel)] == [f"{chart.title}: {part} classes" for part in ("base", "novel")]
     figure = charts.draw(chart)
     labels = [text.get_text() for text in figure.legends[0].get_texts()]
     assert labels[0] == "A"

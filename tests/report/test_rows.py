@@ -362,6 +362,30 @@ def test_sweep_of_a_setting_is_found_in_the_configurations(tmp_path: Path) -> No
     assert chart.series[0].y == (70.0, 74.0, 72.0)
 
 
+def test_epochs_of_one_model_are_rows_and_no_points_of_a_sweep(tmp_path: Path) -> None:
+    """Evaluated in folders of their own, with or without names, and in the folder of the training."""
+
+    def write(root: Path, value: float, epoch: int, name: str, seed: int) -> None:
+        config = {"TRAINER": {"NAME": "CoCoAMix", "COCOAMIX": {"W": value}}, "OPTIM": {"MAX_EPOCH": 50}}
+        told = {"trainer": "CoCoAMix", "config": config, "epoch": epoch, "seed": seed}
+        write_pair(root, 60.0 + epoch / 10 + value + seed, 60.0, config_name=name, **told)
+
+    for seed in (1, 2):
+        for value in (1.0, 5.0):
+            write(tmp_path / "apart", value, 50, f"w{value}", seed)
+        write(tmp_path / "apart", 5.0, 10, "w5.0_epoch10", seed)
+        write(tmp_path / "one", 5.0, 50 - 40 * (seed == 1), "w5.0", seed)
+    names = (("CoCoAMix/w5.0_epoch10", "Mine, epoch 10"),)
+    for options, label in ((Options(names=names), "Mine, epoch 10"), (Options(), "CoCoA-Mix (w5.0_epoch10)")):
+        report = build([tmp_path / "apart"], options)
+        found = only_table(report, "EuroSAT")
+        assert len(found.lines) == 3
+        assert line(found, label)["base"] == near(67.5)
+        sweep = next(one for section in report.sections for one in section.tables if "sweep of w" in one.title)
+        assert [(one.label, one.values[0].mean) for one in sweep.lines] == [("1", near(67.5)), ("5", near(71.5))]
+    assert len(only_table(build([tmp_path / "one"])).lines) == 2  # told apart by the epoch
+
+
 def test_points_of_a_sweep_are_over_the_datasets_that_all_of_them_have(tmp_path: Path) -> None:
     for value, datasets in ((0.0, {"EuroSAT": 70.0, "DTD": 50.0}), (1.0, {"EuroSAT": 74.0})):
         settings = {"TRAINER": {"NAME": "CoCoAMix", "COCOAMIX": {"W": value}}}
@@ -450,3 +474,34 @@ def test_a_tree_without_pairs_has_no_figure_of_h(tmp_path: Path) -> None:
     report = build([tmp_path])
     assert [chart.kind for chart in report.sections[0].charts] == ["bars"]
     assert "<svg" in render(report)
+
+
+def test_random_halves_leave_coops_as_they_are(tmp_path: Path) -> None:
+    """They have other classes under the same dataset: a section of their own, with a row for each partition."""
+
+    def write(root: Path) -> None:
+        for dataset in ("EuroSAT", "DTD"):
+            for seed in (1, 2):
+                splits = {"train": "t", "test": f"test of {dataset}"}
+                write_pair(root, 80.0 + seed, 70.0, dataset=dataset, seed=seed, protocol={"splits": splits})
+
+    write(tmp_path / "plain")
+    write(tmp_path / "both")
+    for number in (1, 2, 3):
+        told = {"partition": f"random:{number}", "splits": {"train": "t", "test": f"half {number}"}}
+        root = tmp_path / "both" / "base2new" / f"random_{number}"
+        write_pair(root, 50.0 + number, 40.0, protocol=told, fingerprint=str(number))
+    plain, both = (build([tmp_path / name], Options(paper=True)) for name in ("plain", "both"))
+    (section,) = plain.sections
+    first, second = both.sections
+    assert (first.tables, first.charts) == (section.tables, section.charts)
+    assert (second.key, second.title, second.charts) == ("base2new-4-random", "Base to new, 4 shots, random halves", [])
+    labels = [f"CoOp [partition=random:{number}]" for number in (1, 2, 3)]
+    table = next(one for one in second.tables if one.title == "EuroSAT")
+    assert [one.label for one in table.lines] == labels
+    assert [one.values[0].mean for one in table.lines] == [51.0, 52.0, 53.0]
+    assert any("partition is random:1 in" in note and "3 values in all" in note for note in both.notes)
+    render(both)
+    alone = build([tmp_path / "both" / "base2new" / "random_2"])
+    assert [one.title for one in alone.sections] == ["Base to new, 4 shots, partition random:2"]
+    assert not alone.notes

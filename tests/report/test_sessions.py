@@ -83,7 +83,12 @@ def test_datasets_of_other_numbers_of_sessions_are_not_averaged(tmp_path: Path) 
     write_sessions(tmp_path, "EuroSAT", [80.0, 70.0, 60.0])
     report = build([tmp_path])
     assert titles(report) == ["DTD", "EuroSAT"]
-    assert [chart.title for chart in report.sections[0].charts] == ["DTD, ViT-B/16", "EuroSAT, ViT-B/16"]
+    shown = [
+        f"{dataset}, ViT-B/16{part}"
+        for dataset in ("DTD", "EuroSAT")
+        for part in ("", ": base classes", ": novel classes")
+    ]
+    assert [chart.title for chart in report.sections[0].charts] == shown
 
 
 def test_datasets_of_several_cuts_are_not_averaged(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def test_with_a_zero_network_it_is_coop(tmp_path: Path, data_root: Path, tiny_co
         (one, logits), (other, same) = (t.compute_loss(features, labels) for t in (coop, conditional))
         torch.testing.assert_close(same, logits, atol=1e-4, rtol=1e-5)
         assert other["loss"].item() == pytest.approx(one["loss"].item(), rel=1e-5)
-        wanted, found = (t._step(features, labels) for t in (coop, conditional))
+        wanted, found = (t.take_step(features, labels) for t in (coop, conditional))
         assert found["loss"] == pytest.approx(wanted["loss"], rel=1e-5)
         torch.testing.assert_close(conditional.prompt_learner.ctx, coop.prompt_learner.ctx, atol=1e-6, rtol=1e-5)
     moved = coop.prompt_learner.ctx - PromptLearner(coop.clip, CLASSES[:5], ctx_init="a photo of a").ctx

@@ -58,7 +58,7 @@ def test_a_large_weight_holds_the_text_features(tmp_path: Path, data_root: Path,
     trainer.begin_training()  # type: ignore[attr-defined]
     trainer.epoch = trainer.batch_idx = 0
     trainer._optims["prompt_learner"].param_groups[0]["lr"] = 0.002
-    distances = [trainer._step(features, labels)["kg"] for _ in range(25)]
+    distances = [trainer.take_step(features, labels)["kg"] for _ in range(25)]
     assert distances[-1] < 0.8 * distances[0]
 
 

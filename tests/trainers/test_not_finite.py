@@ -13,6 +13,7 @@ from cocoamix.clip import FrozenCLIP, load_clip
 from cocoamix.clip.tokens import tokenize
 from cocoamix.run import backbone
 from tests.conftest import Runner
+from tests.faults.runs import KINDS
 from tests.test_bad_input import BASE, refused
 from tests.trainers.test_tune_en import TWO
 
@@ -108,6 +109,7 @@ def test_weights_of_the_image_tower(run: Runner, with_clip: Breaker, cache: str,
         ("MaPLe", [*SHORT, "TRAINER.MAPLE.PROMPT_DEPTH", "2"]),
         ("ZeroshotCLIP", ["--eval-only", *BASE]),
         ("ZeroshotCLIPFSCIL", SESSIONS),
+        ("FSPTFSCIL", [*KINDS["FSPT, sessions"][1]]),
     ],
 )
 def test_class_is_named(run: Runner, with_clip: Breaker, trainer: str, extra: list[str]) -> None:

@@ -1,14 +1,14 @@
 """The loop of class-incremental learning: session after session, each on its own images alone.
 
 A method defines what it builds for a session (`build_prompts`, with `classnames` those of the session) and, for the
-evaluation, `classifier`. What a session learned is kept in `sessions/session-<n>.pth`; of the images of an earlier
-session nothing is read again.
+evaluation, `classifier`, or `scorer` where logits are more than products with class vectors. What a session learned is
+kept in `sessions/session-<n>.pth`; of the images of an earlier session nothing is read again.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -47,10 +47,14 @@ from cocoamix.run.results import RESULTS, Results, ResultsError
 
 from ..base import CLIPTrainer
 
+Scorer = Callable[[Tensor], Tensor]  # what `encode` returns of B images -> (B, C) logits
+
 
 class SessionTrainer(CLIPTrainer):
     """A trainer that goes through sessions. Its training images and classes are those of the present one."""
 
+    kept_model = "prompt_learner"  # the name of what every session keeps
+    chooses_classes = False  # whether FSCIL.TUNED_CLASSES says which classes the loss of a session is over
     session = 0
     last_session: int  # of this run
     kept: list[Models]  # what each finished session learned
@@ -68,6 +72,14 @@ class SessionTrainer(CLIPTrainer):
         """
         raise NotImplementedError(f"{type(self).__name__} defines no classifier")
 
+    def scorer(self, session: int, names: Sequence[str] = ()) -> Scorer:
+        """Return what gives the logits of classes, by what was learned up to `session`.
+
+        names: as of `classifier`, whose vectors it takes unless a method overrides it.
+        """
+        classes = self.classifier(session, names)
+        return lambda features: self.logits(features, classes)
+
     def check_cfg(self, cfg: CfgNode) -> None:
         super().check_cfg(cfg)
         keys.check_sessions(cfg)
@@ -79,7 +91,7 @@ class SessionTrainer(CLIPTrainer):
         for folder in (self.output_dir, self.cfg.RESUME):
             path = session_file(folder, 0)
             if self.cfg.SEED < 0 and folder and path.is_file():
-                seed = int(read_session(path, 0).origin["seed"])
+                seed = int(read_session(path, 0, self.kept_model).origin["seed"])
                 print(f"No seed is given; this run draws from {seed}, as its first session did")
                 set_random_seed(seed)
                 return seed
@@ -128,11 +140,16 @@ class SessionTrainer(CLIPTrainer):
 
     def _loader_over(self, items: Sequence[Any], train: bool) -> DataLoader[Any]:
         """Return a loader like that of all items, over some of them."""
-        return loader_over(self.cfg, self._all_train if train else self._all_test, items, train, self.seed)
+        batch = self._base_batch() if train else 0
+        return loader_over(self.cfg, self._all_train if train else self._all_test, items, train, self.seed, batch)
 
     def _show_session(self) -> None:
         """Train on the present session's images from now on; those of the one before are let go, features and all."""
-        self.train_loader_x = self._loader_over(self.sessions[self.session].train, train=True)
+        self.train_loader_x = self.training_loader()
+
+    def training_loader(self) -> DataLoader[Any]:
+        """Return a loader over the present session's images."""
+        return self._loader_over(self.sessions[self.session].train, train=True)
 
     @property
     def classnames(self) -> list[str]:
@@ -140,13 +157,19 @@ class SessionTrainer(CLIPTrainer):
         return self.classnames_of(self.session)
 
     def classnames_of(self, session: int) -> list[str]:
-        """Return the classes that a session trains on."""
-        return self.sessions[session].classnames
+        """Return the classes that the loss of a session is over."""
+        last = {"session": None, "seen": session, "all": len(self.sessions) - 1}[self.tuned_classes]
+        return self.sessions[session].classnames if last is None else self.seen_classes(last)
+
+    @property
+    def tuned_classes(self) -> str:
+        """Which classes the loss of a session is over: its own, all seen so far, or all of all sessions."""
+        return str(self.cfg.FSCIL.TUNED_CLASSES) if self.chooses_classes else "session"
 
     @property
     def first_label(self) -> int:
         """The label, among all classes, of the first of `classnames`."""
-        return self.sessions[self.session].labels.start
+        return self.sessions[self.session].labels.start if self.tuned_classes == "session" else 0
 
     def parse_batch_train(self, batch: Any) -> tuple[Tensor, Tensor]:
         inputs, labels = super().parse_batch_train(batch)
@@ -156,12 +179,26 @@ class SessionTrainer(CLIPTrainer):
         """Later sessions never look through the files of a session."""
         return super().store_part(split) + (f"/session{self.session}" if split == "train" else "")
 
+    def encoded_together(self) -> int:
+        """FSCIL.BASE_BATCH_SIZE is the size of a step. What the store holds must not depend on which run came first."""
+        return super().encoded_together() or (self.usual_batch() if self._base_batch() else 0)
+
+    def usual_batch(self) -> int:
+        """Return how many images of the present session a batch has, if no key of a method or session says more."""
+        return min(int(self.cfg.DATALOADER.TRAIN_X.BATCH_SIZE), len(self.sessions[self.session].train))
+
+    def _base_batch(self) -> int:
+        """Return the images of a step in session 0 where they are set, else 0."""
+        return 0 if self.session else int(self.cfg.FSCIL.BASE_BATCH_SIZE)
+
     def describe_protocol(self) -> dict[str, Any]:
         cut, told = self.cfg.FSCIL, super().describe_protocol()
         shown = [item for session in self.sessions for item in session.train]
         told["splits"]["train"] = protocol.items_hash(shown)
         told["views"] = protocol.views(self.cfg, self.longest())
         told["fscil"] = {"base": cut.BASE, "way": cut.WAY, "shots": cut.SHOTS, "split": self.split}
+        if cut.BASE_BATCH_SIZE:  # fingerprints of runs without it stay
+            told["fscil"]["base_batch_size"] = cut.BASE_BATCH_SIZE
         return told
 
     # ------------------------------------------------------------------ training
@@ -179,6 +216,11 @@ class SessionTrainer(CLIPTrainer):
         self.trained_classes = self.classnames
         self.is_training = False  # optimizers and scaler are those of one session, so that a resume needs no other
         self.build_prompts()
+
+    def go_on_from_before(self) -> None:
+        """Start a model from what the session before learned, if there is one."""
+        if self.session:
+            checkpoints.load_into(self._models[self.kept_model], self.kept[-1][self.kept_model], "the session before")
 
     def begin(self, number: int) -> None:
         """Make session `number` the present one. The first is built with the trainer."""
@@ -271,7 +313,11 @@ class SessionTrainer(CLIPTrainer):
     def _read_sessions(self, folder: str) -> list[Kept]:
         now = self.provenance()
         expected = [{**now, "classnames": self.classnames_of(number)} for number in range(len(self.sessions))]
-        return read_sessions(folder, expected)
+        if self.tuned_classes == "all" and isinstance(self.dm.dataset, GivenData):
+            # A run that ended early is given without the names of the sessions that it has not come to.
+            for one in expected:
+                del one["classnames"]
+        return read_sessions(folder, expected, self.kept_model)
 
     def _take(self, found: list[Kept]) -> list[Models]:
         """Resume with, or evaluate, what sessions keep."""
@@ -293,7 +339,7 @@ class SessionTrainer(CLIPTrainer):
         if not directory:
             raise UserError("--eval-only needs --model-dir, the output folder of a run in sessions.")
         if count_sessions(directory):
-            self._follow_training(read_session(session_file(directory, 0), 0))
+            self._follow_training(read_session(session_file(directory, 0), 0, self.kept_model))
         found = self._read_sessions(directory)
         if not found or len(found) <= self.cfg.FSCIL.LAST_SESSION:
             raise UserError(
@@ -333,7 +379,7 @@ class SessionTrainer(CLIPTrainer):
         print(f"Evaluate on the *{name}* set after session{'s' if len(due) > 1 else ''} {_listed(due)}")
         self.set_model_mode("eval")
         start = time.monotonic()
-        classifiers = {number: self.classifier(number) for number in due}
+        scorers = {number: self.scorer(number) for number in due}
         evaluations = {
             number: Evaluation(build_evaluator(self.cfg, lab2cname=self.lab2cname), f"after session {number}")
             for number in due
@@ -345,13 +391,15 @@ class SessionTrainer(CLIPTrainer):
                 for inputs, labels, indices in self.images.batches(loader, name, self.device):
                     features = self.encode(inputs)
                     for number in due[max(0, block - due.start) :]:
-                        logits = self.logits(features, classifiers[number])
+                        logits = scorers[number](features)
                         try:
                             hits[number][block] += evaluations[number].add(logits, labels)
                         except NotFiniteError as error:
                             raise self.cause_in_clip(inputs) or error from None
                         if kept is not None and number == self.session:
                             kept.add(logits, labels, paths_at(loader, indices))
+                if kept is not None:
+                    kept.add_unreadable(loader, self.unreadable)
         images_of = [self._readable(session) for session in self.sessions]
         found: dict[str, float] = {}
         for number in due:
@@ -375,11 +423,11 @@ class SessionTrainer(CLIPTrainer):
         self.set_model_mode("eval")
         data = self.dm.dataset
         names = list(data.label_space) if isinstance(data, GivenData) else []
-        self._inferring = self.classifier(self.session, names)
+        self._inferring = self.scorer(self.session, names)
         return names or self.seen_classes(self.session)
 
     def infer(self, features: Tensor) -> Tensor:
-        return self.logits(features, self._inferring)
+        return self._inferring(features)
 
     def seen_classes(self, session: int) -> list[str]:
         """Return all classes up to and with a session."""
@@ -437,8 +485,8 @@ class SessionTrainer(CLIPTrainer):
         return sum(len(session.train) for session in self.sessions[: self.session + 1])
 
     def more_results(self) -> dict[str, Any]:
-        told = {"method": self.title(), "finished": self.finished, **metrics.summary(self.rows)}
-        return {**super().more_results(), **told}
+        found = {**super().more_results(), "method": self.title()}
+        return {**found, "finished": self.finished, **metrics.summary(self.rows)} if self.rows else found
 
 
 def _listed(numbers: range) -> str:

@@ -42,6 +42,8 @@ class ZeroshotCLIPFSCIL(SessionTrainer, ZeroshotCLIP):
 class CoOpFSCIL(SessionTrainer, CoOp):
     """The paper's CoOp-FSCIL: one context, tuned on by cross-entropy through the sessions."""
 
+    chooses_classes = True
+
     def title(self) -> str:
         return "CoOp-FSCIL"
 
@@ -57,19 +59,9 @@ class CoOpFSCIL(SessionTrainer, CoOp):
                 "TRAINER.COOP.CSC is True, but class-specific contexts cannot be tuned on with classes that come later."
             )
 
-    def classnames_of(self, session: int) -> list[str]:
-        if self.cfg.FSCIL.TUNED_CLASSES == "session":
-            return super().classnames_of(session)
-        return self.seen_classes(session)
-
-    @property
-    def first_label(self) -> int:
-        return super().first_label if self.cfg.FSCIL.TUNED_CLASSES == "session" else 0
-
     def build_prompts(self) -> None:
         super().build_prompts()
-        if self.session:
-            checkpoints.load_into(self.prompt_learner, self.kept[-1]["prompt_learner"], "the session before")
+        self.go_on_from_before()
 
     def classifier(self, session: int, names: Sequence[str] = ()) -> Tensor:
         settings = self.settings

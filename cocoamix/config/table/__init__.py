@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from cocoamix.config.key import Key
 
-from . import cocoamix, contexts, dassl, data, ensembles, fscil
+from . import cocoamix, contexts, dassl, data, ensembles, fscil, fscil_methods
 from .section import Section
 
 SECTIONS: tuple[Section, ...] = (
@@ -17,6 +17,7 @@ SECTIONS: tuple[Section, ...] = (
     *cocoamix.SECTIONS,
     *ensembles.SECTIONS,
     *fscil.SECTIONS,
+    *fscil_methods.SECTIONS,
     *dassl.SECTIONS,
 )
 KEYS: tuple[Key, ...] = tuple(key for section in SECTIONS for key in section.keys)

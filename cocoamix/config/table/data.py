@@ -5,6 +5,8 @@ from __future__ import annotations
 from cocoamix import choices
 from cocoamix.config.allowed import AutoOr, OneOf, Range
 from cocoamix.config.key import HIDDEN, PROTOCOL, TRAINING_PROTOCOL, Key
+from cocoamix.config.partition import KEY as PARTITION
+from cocoamix.config.partition import LABEL, Partition
 
 from .section import Section
 
@@ -14,6 +16,15 @@ DATASET = (
         "`base` is the first half of the classes, `new` the rest.",
         default="all",
         allowed=OneOf(choices.SUBSETS),
+        role=PROTOCOL,
+    ),
+    Key(
+        PARTITION,
+        "How the classes are divided into halves: in the order of their labels, as CoOp does, or after Python's "
+        "`random.Random(K).shuffle` of the sorted labels. A model that was trained on one half is evaluated under the "
+        "same partition alone.",
+        default=LABEL,
+        allowed=Partition(),
         role=PROTOCOL,
     ),
     Key("DATASET.FEWER_SHOTS", "Take what there is where a class has fewer than `NUM_SHOTS` images.", default=False),

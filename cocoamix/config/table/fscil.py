@@ -20,8 +20,8 @@ FSCIL = (
     ),
     Key(
         "FSCIL.SPLIT",
-        "Which images these are: `cec` (published, of CIFAR-100) or `random` (by the seed); `auto` is `cec` where "
-        "there are published ones.",
+        "Which images these are: `cec` (published, of CIFAR-100, miniImageNet and CUB-200) or `random` (by the seed); "
+        "`auto` is `cec` where there are published ones.",
         default="auto",
         allowed=OneOf(choices.SESSION_SPLITS),
         role=TRAINING_ONLY,
@@ -32,6 +32,15 @@ FSCIL = (
         default=-1,
         allowed=Range(-1),
         role=HIDDEN,  # a run may go on to later sessions
+    ),
+    Key(
+        "FSCIL.BASE_BATCH_SIZE",
+        "Images of a step in session 0; 0 is `DATALOADER.TRAIN_X.BATCH_SIZE`, as in the paper. With stored "
+        "features a step costs about the same for any number, so that larger ones make an epoch cheaper; the protocol "
+        "says so.",
+        default=0,
+        allowed=Range(0, 10**6),
+        role=TRAINING_ONLY,
     ),
     Key(
         "FSCIL.BASE_WEIGHT_EPOCHS",
@@ -49,7 +58,8 @@ FSCIL = (
     ),
     Key(
         "FSCIL.TUNED_CLASSES",
-        "`CoOpFSCIL`: classes of its loss, those of the session or all seen so far.",
+        "`CoOpFSCIL`, `FSPTFSCIL`, `L2PFSCIL`: classes of the loss: those of the session, all seen so far, or "
+        "all of all sessions, those that come later too.",
         default="session",
         allowed=OneOf(choices.TUNED_CLASSES),
         role=TRAINING_ONLY,

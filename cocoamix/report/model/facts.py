@@ -6,8 +6,10 @@ stops no comparison with another row.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 
 class Scope(Enum):
@@ -25,6 +27,7 @@ class Fact:
     scope: Scope = Scope.ROW
     comparable: bool = False  # accuracies of one cell say nothing about each other where it differs
     where_true: bool = False  # stated only where it takes effect
+    otherwise: Any = None  # what holds of a run that does not state it, if that is known
 
 
 # In the order in which a note names them.
@@ -38,6 +41,7 @@ FACTS = {
     "transforms.INTERPOLATION": Fact(comparable=True),
     "transforms.PIXEL_MEAN": Fact(comparable=True),
     "transforms.PIXEL_STD": Fact(comparable=True),
+    "partition": Fact(comparable=True, otherwise="label"),  # of the classes into base and new; CoOp's is by label
     "templates": Fact(Scope.CELL),
     "fingerprint": Fact(Scope.CELL),  # of the whole protocol
     "dataset": Fact(Scope.NONE),
@@ -50,8 +54,14 @@ FACTS = {
 }
 COMPARABLE = tuple(name for name, fact in FACTS.items() if fact.comparable)
 _OTHER = Fact()
+_UNSTATED = {name: fact.otherwise for name, fact in FACTS.items() if fact.otherwise is not None}
 
 
 def meaning(name: str) -> Fact:
     """Return what a fact means."""
     return FACTS.get(name, _OTHER)
+
+
+def known(protocol: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the facts of a protocol, with those that hold although it does not state them."""
+    return {**_UNSTATED, **protocol}

@@ -16,8 +16,9 @@ from cocoamix.config import roles
 from cocoamix.report.names import is_zero_shot, method_name
 from cocoamix.report.readers.runs import Inventory, Problem, Run
 
-from .facts import COMPARABLE, Scope, meaning
+from .facts import COMPARABLE, Scope, known, meaning
 
+_PARTITION = "partition"
 _SAME = 0.06  # points; one decimal of a log may hide so much
 
 Cell = tuple[str, str]  # dataset, subset
@@ -84,12 +85,28 @@ def _labels(groups: Iterable[tuple[str, str, str]]) -> dict[tuple[str, str, str]
 
 def _split(label: str, runs: list[Run], inventory: Inventory) -> list[tuple[str, list[Run]]]:
     """Divide the runs of a method until no two of a cell differ in anything but the seed."""
-    parts = _split_by_facts(label, runs, inventory)
     result = []
-    for suffix, members in parts:
-        for extra, clashing in _split_by_folder(members):
-            result.append((", ".join(text for text in (suffix, extra) if text), clashing))
+    for halves, whole in _split_by_partition(label, runs, inventory):
+        for suffix, members in _split_by_facts(label, whole, inventory):
+            for extra, clashing in _split_by_folder(members):
+                result.append((", ".join(text for text in (halves, suffix, extra) if text), clashing))
     return result
+
+
+def _split_by_partition(label: str, runs: list[Run], inventory: Inventory) -> list[tuple[str, list[Run]]]:
+    """Divide runs by the partition of the classes first: only within one are cells of the same classes."""
+    divided: dict[str, list[Run]] = defaultdict(list)
+    for run in runs:
+        divided[partition_of(run)].append(run)
+    if len(divided) == 1:
+        return [("", runs)]
+    _say_what_differs(label, [runs], [_PARTITION], inventory)
+    return [(f"{_PARTITION}={name}", members) for name, members in divided.items()]
+
+
+def partition_of(run: Run) -> str:
+    """Return how a run divides the classes into base and new."""
+    return str(_fact(run, _PARTITION))
 
 
 def _split_by_facts(label: str, runs: list[Run], inventory: Inventory) -> list[tuple[str, list[Run]]]:
@@ -143,8 +160,8 @@ def _hidden_difference(cells: Iterable[list[Run]], keys: Sequence[str]) -> bool:
     for cell in cells:
         first: dict[tuple[Hashable, ...], str] = {}
         for run in cell:
-            known = tuple(_fact(run, key) for key in (*keys, "dataset", "subset", "shots"))
-            if run.fingerprint and first.setdefault(known, run.fingerprint) != run.fingerprint:
+            stated = tuple(_fact(run, key) for key in (*keys, "dataset", "subset", "shots"))
+            if run.fingerprint and first.setdefault(stated, run.fingerprint) != run.fingerprint:
                 return True
     return False
 
@@ -154,7 +171,7 @@ def _fact(run: Run, key: str) -> Any:
         return run.fingerprint or None
     if key == "epoch":
         return run.epoch
-    return run.settings.get(key, run.protocol.get(key))
+    return run.settings.get(key, known(run.protocol).get(key))
 
 
 def _fact_names(keys: list[str], groups: list[tuple[Hashable, ...]]) -> list[str]:
@@ -177,7 +194,7 @@ def _brief(text: str, length: int = 24) -> str:
 def _facts(run: Run, scope: Scope) -> dict[str, Any]:
     return {
         key: value
-        for key, value in run.protocol.items()
+        for key, value in known(run.protocol).items()
         if meaning(key).scope is scope and not (key == "precision" and value == "auto")
     }
 
@@ -222,7 +239,7 @@ def _say_what_is_not_said(label: str, runs: Sequence[Run], inventory: Inventory)
     """Note where some runs of a row are silent about what others state: they are averaged on trust."""
     told = dict.fromkeys(key for run in runs for scope in (Scope.ROW, Scope.CELL) for key in _facts(run, scope))
     stated = [key for key in told if not meaning(key).where_true]
-    silent = [(run, [key for key in stated if key not in run.protocol]) for run in runs]
+    silent = [(run, [key for key in stated if key not in known(run.protocol)]) for run in runs]
     silent = [(run, lacking) for run, lacking in silent if lacking]
     if not silent:
         return
@@ -304,10 +321,11 @@ def _cells(runs: Iterable[Run]) -> dict[Cell, list[Run]]:
 
 def not_comparable(one: Run, two: Run) -> list[tuple[str, Any, Any]]:
     """Return the facts (key, value, value) that forbid to compare the accuracies of two runs of a cell."""
+    first, second = known(one.protocol), known(two.protocol)
     return [
-        (key, one.protocol[key], two.protocol[key])
+        (key, first[key], second[key])
         for key in COMPARABLE
-        if key in one.protocol and key in two.protocol and one.protocol[key] != two.protocol[key]
+        if key in first and key in second and first[key] != second[key]
     ]
 
 

@@ -31,7 +31,8 @@ def find_sweeps(rows: Sequence[Row], datasets: Sequence[str], key: str, notes: l
             found = settings.get(id(row), {})
             if name in found:
                 others = tuple(sorted((k, repr(v)) for k, v in found.items() if k != name))
-                groups[(row.trainer, others)].append((found[name], row))
+                epochs = frozenset(run.earlier_epoch for run in row.runs)  # a sweep is of models that are as far
+                groups[(row.trainer, others, epochs)].append((found[name], row))
         for identity, group in groups.items():  # a row with `auto` for the number has no place among the numbers
             groups[identity] = [one for one in group if isinstance(one[0], float)]
             if len({value for value, _ in groups[identity]}) > 1:

@@ -38,6 +38,8 @@ class Run:
     seed: int | None
     metrics: dict[str, float]
     sessions: tuple[float, ...] = ()  # accuracies of class-incremental learning
+    session_parts: tuple[tuple[float, float | None], ...] = ()  # of base classes and of all novel ones, by session
+    parameters: int | None = None  # that are trained, where the run says it
     source: str = ""  # dataset that a transferred model was trained on, where the run says it
     protocol: dict[str, Any] = field(default_factory=dict)  # dotted keys
     settings: dict[str, Any] = field(default_factory=dict)  # dotted keys
@@ -52,6 +54,12 @@ class Run:
     @property
     def accuracy(self) -> float:
         return self.metrics["accuracy"]
+
+    @property
+    def earlier_epoch(self) -> int | None:
+        """The epoch of the evaluated model, where it is not the last of its training."""
+        last = self.settings.get("OPTIM.MAX_EPOCH")
+        return self.epoch if self.epoch is not None and isinstance(last, float) and self.epoch < last else None
 
 
 @dataclass(frozen=True)
@@ -192,6 +200,8 @@ def _read_results(folder: Path, names: list[str], place: Place, origin: int, inv
         seed=results.seed if results.seed is not None and results.seed >= 0 else place.seed,
         metrics=metrics,
         sessions=sessions,
+        session_parts=tuple((session.base, session.novel) for session in results.sessions or ()),
+        parameters=results.trained_parameters,
         protocol=protocol,
         settings=_settings(config, results.trainer),
         fingerprint=results.fingerprint,

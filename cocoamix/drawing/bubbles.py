@@ -1,0 +1,52 @@
+"""Bubbles: a point for each method, whose area grows with the number of its parameters."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from .chart import Chart, Series
+from .style import Figure, Palette, add_legend, make_figure
+
+_SMALLEST, _LARGEST = 30.0, 420.0  # areas in square points
+_UNTRAINED = 14.0  # of a method without parameters, where it has a place
+
+
+def draw_bubbles(chart: Chart, palette: Palette) -> Figure:
+    """Draw a chart of its own, with a legend."""
+    figure, axes = make_figure(3.2 + 0.2 * ((len(chart.series) + 1) // 2), chart.title)
+    bubbles_on(axes, chart, palette)
+    add_legend(figure, axes, len(chart.series), max(len(series.label) for series in chart.series))
+    return figure
+
+
+def bubbles_on(axes: Any, chart: Chart, palette: Palette) -> None:
+    """Draw the bubbles into axes that are there. What has no size is a line, or small where x is measured, too."""
+    areas = _areas(chart.series)
+    for place, (series, area) in enumerate(zip(chart.series, areas, strict=True)):
+        colour, marker = palette.look(place)
+        if area is None and chart.x_log:
+            axes.axhline(series.y[0], color=colour, linestyle="--", linewidth=1.3, label=series.label)
+            continue
+        bars = {"xerr": series.x_spread or None, "yerr": series.spread or None, "elinewidth": 1.0, "alpha": 0.8}
+        axes.errorbar(series.x, series.y, fmt="none", ecolor=colour, zorder=3, **bars)
+        shown = area if area is not None else _UNTRAINED
+        axes.scatter(series.x, series.y, s=shown, marker=marker, color=colour, alpha=0.7, linewidths=0, zorder=4)
+        axes.plot([], [], marker, color=colour, markersize=6.5, label=series.label)
+    if chart.x_log:
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter("{x:,.0f}")
+        axes.xaxis.set_minor_formatter("")
+    axes.margins(0.14)
+    axes.set_xlabel(chart.x_label)
+    axes.set_ylabel(chart.y_label)
+
+
+def _areas(series: Sequence[Series]) -> list[float | None]:
+    """Return the area of each point: even steps of the logarithm of its size; None where it has none."""
+    sizes = [one.size[0] if one.size else 0.0 for one in series]
+    logs = [math.log(size) for size in sizes if size > 0]
+    low, length = min(logs, default=0.0), max(max(logs, default=0.0) - min(logs, default=0.0), 1e-9)
+    step = (_LARGEST - _SMALLEST) / length
+    return [_SMALLEST + step * (math.log(size) - low) if size > 0 else None for size in sizes]

@@ -1,0 +1,229 @@
+"""Pairs of accuracies on the two halves of the classes: those that a prompt was trained on, and all others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from cocoamix.config.partition import LABEL, number_of
+from cocoamix.errors import UserError, nearest, some_of
+from cocoamix.report.model.differences import find_baselines
+from cocoamix.report.model.facts import known
+from cocoamix.report.model.rows import Row, make_rows, not_comparable, show
+from cocoamix.report.model.t_test import OneSided, paired_t_test
+from cocoamix.report.names import is_clip, is_zero_shot, sort_datasets
+from cocoamix.report.readers.runs import Inventory, Run, find_runs
+
+from ..sources import Source
+
+LEVEL = 0.05  # of the tests
+_BETWEEN = " / "  # dataset and partition, in the name of the two
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Accuracies in % of the learned and of the hand-crafted prompt on both halves.
+
+    Attributes:
+        in_learned: On the in-classes, which the learned prompt was trained on.
+        out_learned: On the out-classes, all others.
+    """
+
+    dataset: str
+    partition: str
+    seed: int | None
+    in_learned: float
+    in_hand_crafted: float
+    out_learned: float
+    out_hand_crafted: float
+
+    @property
+    def in_difference(self) -> float:
+        """By how much the learned prompt is better on the in-classes."""
+        return self.in_learned - self.in_hand_crafted
+
+    @property
+    def out_difference(self) -> float:
+        """By how much the hand-crafted prompt is better on the out-classes."""
+        return self.out_hand_crafted - self.out_learned
+
+
+@dataclass(frozen=True)
+class Group:
+    """Pairs that are tested together: the random halves of one dataset, or the halves by label of all of them."""
+
+    name: str
+    pairs: tuple[Pair, ...]
+
+    @property
+    def inside(self) -> OneSided:
+        """The test of the first inequality: on its own classes the learned prompt is better."""
+        return paired_t_test([pair.in_difference for pair in self.pairs])
+
+    @property
+    def outside(self) -> OneSided:
+        """The test of the second inequality: on all other classes the hand-crafted prompt is better."""
+        return paired_t_test([pair.out_difference for pair in self.pairs])
+
+    @property
+    def means(self) -> Group:
+        """The group with one pair for each half: seeds share its classes and test images, so they are averaged."""
+        halves: dict[tuple[str, str], list[Pair]] = {}
+        for pair in self.pairs:
+            halves.setdefault((pair.dataset, pair.partition), []).append(pair)
+        return Group(self.name, tuple(map(_mean, halves.values())))
+
+
+@dataclass(frozen=True)
+class Halves:
+    """The pairs of some runs.
+
+    Attributes:
+        learned: What the report calls the method that was trained.
+        hand_crafted: And zero-shot CLIP.
+    """
+
+    learned: str
+    hand_crafted: str
+    pairs: tuple[Pair, ...]
+
+
+def read_halves(source: Source, learned: str = "", hand_crafted: str = "") -> Halves:
+    """Return the pairs of the runs of a source, or say what is missing.
+
+    learned, hand_crafted: names of methods; without them there must be one that is trained, and CLIP.
+    """
+    inventory = find_runs(source.folders)
+    # Each partition is a dataset of its own here: what makes up a row must agree within one, and among them.
+    runs = [_name_halves(run) for run in inventory.runs if run.subset in ("base", "new")]
+    if not runs:
+        raise UserError(
+            f"There is no run on base or new classes below {_listed(source)}. The figure needs CLIP and a trained "
+            f"method on both halves, DATASET.SUBSAMPLE_CLASSES base and new.{_first_problem(inventory)}"
+        )
+    ours = _choose(_rows(runs, source, zero_shot=False), learned, "--learned", "trained")
+    fixed = _rows(runs, source, zero_shot=True)
+    if not hand_crafted:  # CLIP with one template, which others extend
+        fixed = [row for row in fixed if is_clip(row.trainer)] or fixed
+    theirs = _choose(fixed, hand_crafted, "--hand-crafted", "zero-shot")
+    shots = {run.shots for run in runs if run.trainer == ours.trainer}  # a row would keep the newest alone
+    if len(shots) > 1:
+        raise UserError(
+            f"The runs of {ours.label} are of {' and '.join(sorted(map(show, shots)))} shots, which are not tested "
+            "together. Name folders of one number of shots."
+        )
+    places = dict.fromkeys([*ours.datasets, *theirs.datasets])
+    pairs = [pair for place in places for pair in _pairs(ours, theirs, place, inventory)]
+    return Halves(ours.label, theirs.label, tuple(pairs))
+
+
+def _mean(pairs: Sequence[Pair]) -> Pair:
+    """Return the mean of the seeds of one half."""
+    sides = ("in_learned", "in_hand_crafted", "out_learned", "out_hand_crafted")
+    values = [sum(getattr(pair, side) for pair in pairs) / len(pairs) for side in sides]
+    return Pair(pairs[0].dataset, pairs[0].partition, None, *values)
+
+
+def make_groups(pairs: Iterable[Pair]) -> tuple[list[Group], list[str]]:
+    """Return the pairs in groups that can be tested, and what is left out, because a test needs two pairs."""
+    named: dict[str, list[Pair]] = {}
+    for pair in _ordered(pairs):
+        name = "halves by label" if pair.partition == LABEL else f"random halves of {pair.dataset}"
+        named.setdefault(name, []).append(pair)
+    groups = [Group(name, tuple(members)) for name, members in named.items() if len(members) > 1]
+    single = [name for name, members in named.items() if len(members) == 1]
+    if not groups:
+        (pair, *_) = (members[0] for members in named.values())
+        raise UserError(
+            f"There is one pair for {' and for '.join(single)} ({_place(pair.dataset, pair.partition)}, seed "
+            f"{pair.seed}), and a paired test needs two. Add runs of other partitions, DATASET.PARTITION random:K, or "
+            "of other seeds."
+        )
+    return groups, single
+
+
+def _ordered(pairs: Iterable[Pair]) -> list[Pair]:
+    """Return pairs in an order that does not depend on folders: random halves first, then by dataset and number."""
+    found = list(pairs)
+    places = {dataset: place for place, dataset in enumerate(sort_datasets(pair.dataset for pair in found))}
+
+    def key(pair: Pair) -> tuple[bool, int, int, int]:
+        number = number_of(pair.partition)
+        seed = -1 if pair.seed is None else pair.seed
+        return number is None, places[pair.dataset], -1 if number is None else number, seed
+
+    return sorted(found, key=key)
+
+
+def _name_halves(run: Run) -> Run:
+    """Return a run under the name of its dataset and partition, with a protocol that is silent on the second."""
+    partition = known(run.protocol)["partition"]
+    protocol = {key: value for key, value in run.protocol.items() if key != "partition"}
+    return replace(run, dataset=f"{run.dataset}{_BETWEEN}{partition}", protocol=protocol)
+
+
+def _rows(runs: Sequence[Run], source: Source, zero_shot: bool) -> list[Row]:
+    return make_rows([run for run in runs if is_zero_shot(run.trainer) is zero_shot], source.names, Inventory())
+
+
+def _choose(rows: Sequence[Row], name: str, flag: str, what: str) -> Row:
+    """Return the row of a name, or the only one where none is given."""
+    if not rows:
+        raise UserError(f"There is no {what} run among them. The figure compares a trained method with zero-shot CLIP.")
+    found = find_baselines(rows, name) if name else rows
+    if not found:
+        labels = [row.label for row in rows]
+        meant = nearest(name, labels)
+        raise UserError(f"{flag} {name}: no {what} method has that name.{meant} There are: {some_of(labels)}.")
+    if len(found) > 1:
+        several = some_of(row.label for row in found)
+        raise UserError(f"There are several {what} methods: {several}. Choose one with {flag}, or name fewer folders.")
+    return found[0]
+
+
+def _pairs(ours: Row, theirs: Row, place: str, inventory: Inventory) -> Iterable[Pair]:
+    """Yield the pairs of a dataset and partition; what lacks its counterpart is refused."""
+    dataset, _, partition = place.rpartition(_BETWEEN)
+    learned, fixed = ([row.by_seed(place, half) for half in ("base", "new")] for row in (ours, theirs))
+    for row, halves in ((ours, learned), (theirs, fixed)):
+        for half, seeds in zip(("base", "new"), halves, strict=True):
+            if not seeds:
+                raise UserError(
+                    f"{row.label} has no result on the {half} classes of {_place(dataset, partition)}, which the pair "
+                    f"lacks. Run it, or name folders without these halves.{_first_problem(inventory)}"
+                )
+    for seed in learned[0].keys() | learned[1].keys():
+        if seed not in learned[0] or seed not in learned[1]:
+            half = "new" if seed in learned[0] else "base"
+            raise UserError(
+                f"{ours.label} has no result on the {half} classes of {_place(dataset, partition)} with seed {seed}, "
+                f"but on the other half. Run it, or leave out that seed.{_first_problem(inventory)}"
+            )
+    for seed in learned[0]:
+        values = []
+        for one, other in zip(learned, fixed, strict=True):
+            reference = other[seed] if seed in other else next(iter(other.values()))  # it does not depend on the seed
+            _refuse_other_protocol(one[seed], reference)
+            values += [one[seed].accuracy, reference.accuracy]
+        yield Pair(dataset, partition, seed, *values)
+
+
+def _refuse_other_protocol(one: Run, other: Run) -> None:
+    for key, first, second in not_comparable(one, other):
+        raise UserError(
+            f"{one.folder} and {other.folder} cannot be compared: {key} is {show(first)} in the one and {show(second)} "
+            "in the other. Give the folders of one protocol."
+        )
+
+
+def _place(dataset: str, partition: str) -> str:
+    return dataset if partition == LABEL else f"{dataset} under {partition}"
+
+
+def _first_problem(inventory: Inventory) -> str:
+    """Return what is wrong with the first folder that should have been a run, for the end of a message."""
+    return "".join(f" {one.folder}: {one.reason}." for one in inventory.problems[:1])
+
+
+def _listed(source: Source) -> str:
+    return some_of(str(folder) for folder in source.folders)

@@ -1,0 +1,113 @@
+"""Test images by how zero-shot CLIP takes them: easy, confusing or hard; and the accuracy on each of these."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cocoamix.errors import UserError
+
+if TYPE_CHECKING:
+    from cocoamix.run.predictions import Record
+
+EASY, CONFUSING, HARD, ALL = "easy", "confusing", "hard", "all"
+PARTS = (EASY, CONFUSING, HARD)
+_DIGITS = 1_000_000  # probabilities are kept with six
+
+
+@dataclass(frozen=True)
+class Difficulty:
+    """The test images of a dataset by their part.
+
+    Attributes:
+        dataset: Its name.
+        folder: Of the zero-shot run.
+        parts: The part of each image, by its path.
+        gap: Below which an image with a wrong prediction is confusing.
+    """
+
+    dataset: str
+    folder: Path
+    parts: Mapping[str, str]
+    gap: float
+
+    def count(self, part: str) -> int:
+        """Return how many images a part has."""
+        return len(self.parts) if part == ALL else sum(one == part for one in self.parts.values())
+
+    def accuracies(self, folder: Path) -> dict[str, float]:
+        """Return the accuracy in percent of another run on each part that has images, and on all images."""
+        right: Counter[str] = Counter()
+        records = read(folder)
+        self._refuse_other_images(folder, [record.image for record in records])
+        for record in records:
+            if record.predicted == record.label:
+                right.update([self.parts[record.image], ALL])
+        return {part: 100 * right[part] / self.count(part) for part in (*PARTS, ALL) if self.count(part)}
+
+    def _refuse_other_images(self, folder: Path, images: Iterable[str]) -> None:
+        given = set(images)
+        if given == set(self.parts):
+            return
+        lone = min(given ^ set(self.parts))
+        who, other = (folder, self.folder) if lone in given else (self.folder, folder)
+        raise UserError(
+            f"{who} has a prediction for {lone}, which {other} has none for. Evaluate both on the same images."
+        )
+
+
+def read(folder: Path) -> list[Record]:
+    """Return the predictions of a run for those images that could be read."""
+    from cocoamix.run.predictions import FILE, read_predictions
+
+    path = folder / FILE
+    if not path.is_file():
+        raise UserError(
+            f"{folder} has no {FILE}, because its evaluation kept no predictions. Evaluate it again with "
+            "TEST.SAVE_PREDICTIONS True."
+        )
+    return [record for record in read_predictions(path) if record.predicted]
+
+
+def split_images(dataset: str, folder: Path, gap: float) -> Difficulty:
+    """Return the parts of a dataset by the predictions of a zero-shot run.
+
+    An image is easy where the prediction is right. Else it is confusing where the probability of the predicted class
+    is less than `gap` above that of the label, and hard otherwise.
+    """
+    records = read(folder)
+    if not records:
+        raise UserError(f"{folder} has no prediction for any image of {dataset}.")
+    if len({name for record in records for name in (record.label, record.predicted)}) == 1:
+        raise UserError(f"{dataset} has one class, {records[0].label}, in {folder}: no image of it can be confusing.")
+    return Difficulty(dataset, folder, {record.image: _part(record, gap, folder) for record in records}, gap)
+
+
+def _part(record: Record, gap: float, folder: Path) -> str:
+    """Return the part of an image. folder: of its run, for the message."""
+    from cocoamix.run.predictions import FILE
+
+    if record.predicted == record.label:
+        return EASY
+    if record.label_probability is None:
+        raise UserError(
+            f"{folder / FILE} has a wrong prediction for {record.image} without a label_probability, so that its gap "
+            "is not known. Evaluate the run again with TEST.SAVE_PREDICTIONS True, on images of its classes."
+        )
+    # In the digits of the file: the difference of two decimals may be a little off.
+    ahead = round((record.confidence - record.label_probability) * _DIGITS)
+    return CONFUSING if ahead < round(gap * _DIGITS) else HARD
+
+
+def refuse_without_confusing(difficulty: Difficulty) -> None:
+    """Refuse a dataset of which nothing is confusing."""
+    if difficulty.count(CONFUSING):
+        return
+    easy, hard = difficulty.count(EASY), difficulty.count(HARD)
+    raise UserError(
+        f"None of the {difficulty.count(ALL)} images of {difficulty.dataset} in {difficulty.folder} is confusing: "
+        f"{easy} are predicted right, and {hard} wrong by {difficulty.gap:g} or more. Choose another dataset or gap."
+    )

@@ -1,0 +1,31 @@
+"""The sentence for runs that have no dataset, epoch or seed in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from cocoamix.errors import UserError, printable, some_of
+
+_WAYS_OUT = {
+    "dataset": "Do the runs that are missing, or give the folders of runs on the same datasets alone.",
+    "epoch": "Evaluate the models of one epoch with --load-epoch, and give these folders as well.",
+    "seed": "Do the runs that are missing, or give the folders of runs with the same seeds alone.",
+}
+
+
+def nothing_shared(kind: str, where: str, found: Mapping[str, Iterable[Any]]) -> UserError:
+    """Return the error for runs that share nothing.
+
+    Args:
+        kind: What they should share: dataset, epoch or seed.
+        where: Of which runs that is said, such as "on base classes".
+        found: What there is, by the name of a point of the figure.
+    """
+    listed = [f"{name} has {_list(values)}" for name, values in found.items()]
+    return UserError(printable(f"No {kind} is shared by all runs {where}: {some_of(listed)}. {_WAYS_OUT[kind]}"))
+
+
+def _list(values: Iterable[Any]) -> str:
+    ordered = sorted(values, key=lambda value: (value is None, value or 0))
+    return ", ".join("one without a number" if value is None else str(value) for value in ordered) or "none"

@@ -1,0 +1,103 @@
+"""The files that predictions are written to while images come in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from types import TracebackType
+from typing import IO, Protocol
+
+from cocoamix.errors import encodable
+from cocoamix.io.files import open_text_atomically
+from cocoamix.run.predictions import CSVWriter, JSONWriter, Record
+
+from .classifier import Classifier
+from .page import Page
+
+
+class Writer(Protocol):
+    """What records are written by."""
+
+    def add(self, record: Record) -> None: ...
+
+    def end(self, lines: Sequence[str]) -> None: ...
+
+
+@dataclass(frozen=True)
+class Files:
+    """The files that are asked for, each None where it is not."""
+
+    csv: str | None = None
+    json: str | None = None
+    html: str | None = None
+
+    @property
+    def names(self) -> list[str]:
+        return [name for name in (self.csv, self.json, self.html) if name]
+
+
+class Outputs:
+    """Writes records to files as they come. Each file appears once it is whole.
+
+    Attributes:
+        ending: Lines that a page shows, to be set before the end.
+    """
+
+    def __init__(self, files: Files, classifier: Classifier, top: int) -> None:
+        self._files, self._classifier, self._top = files, classifier, top
+        self._stack = ExitStack()
+        self._writers: list[Writer] = []
+        self.ending: Sequence[str] = ()
+
+    def __enter__(self) -> Outputs:
+        files, classifier = self._files, self._classifier
+        with ExitStack() as stack:
+
+            def create(path: str) -> IO[str]:
+                return stack.enter_context(open_text_atomically(path))
+
+            if files.csv:
+                self._writers.append(CSVWriter(create(files.csv), self._top))
+            if files.json:
+                about = {
+                    "run": encodable(str(classifier.run.folder)),
+                    "trainer": classifier.run.trainer,
+                    "classes": [encodable(name) for name in classifier.classes],
+                    "calibrated": classifier.calibrated,
+                }
+                self._writers.append(JSONWriter(create(files.json), about))
+            if files.html:
+                title = f"Predictions of {classifier.run.trainer}"
+                self._writers.append(Page(create(files.html), title, describe(classifier), classifier.upright))
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self._stack.__exit__(kind, error, trace)  # which takes the files away
+            return
+        with self._stack:
+            for writer in self._writers:
+                writer.end(self.ending)
+
+    def add(self, record: Record) -> None:
+        """Write a record."""
+        for writer in self._writers:
+            writer.add(record)
+
+
+def describe(classifier: Classifier) -> list[str]:
+    """Return what a reader of predictions has to know."""
+    run = classifier.run
+    trained = len(classifier.trained_classes)
+    method = f"{run.trainer} trained in {run.folder}" if run.trained else f"{run.trainer}, nothing trained"
+    which = f", {trained or 'none'} of them trained on" if run.trained and trained < len(classifier.classes) else ""
+    calibrated = (
+        "Probabilities are calibrated by the temperature that was fitted to held-out images."
+        if classifier.calibrated
+        else "Probabilities are not calibrated."
+    )
+    return [method, f"{len(classifier.classes)} classes{which}", calibrated]

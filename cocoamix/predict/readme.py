@@ -1,0 +1,150 @@
+"""The README inside an exported safetensors file: the few lines that use it, for the CLIP that it belongs to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cocoamix import __version__
+from cocoamix.clip.preprocess import MEAN, STD
+from cocoamix.errors import encodable
+from cocoamix.io.paths import expand_home
+from cocoamix.io.safe_pickle import is_torchscript
+
+from .classifier import Classifier
+from .linear import Linear
+
+_SAFETENSORS = ".safetensors"
+
+
+@dataclass(frozen=True)
+class Loading:
+    """How a package loads the CLIP.
+
+    Attributes:
+        package: Its name in a sentence.
+        imports: What it needs, beside what all need.
+        lines: They leave a `preprocess` for RGB images and a `model`.
+        encode: The model's method that encodes images.
+    """
+
+    package: str
+    imports: str
+    lines: Sequence[str]
+    encode: str = "model.encode_image"
+
+
+def write_readme(classifier: Classifier, linear: Linear, name: str) -> str:
+    """Return the README of an exported file.
+
+    Args:
+        classifier: What was exported.
+        linear: Its matrices.
+        name: Of the file.
+    """
+    clip = classifier.trainer.clip
+    parts = [f"Class vectors for {clip.name}, trained by {classifier.run.trainer} (cocoamix {__version__})."]
+    for loading in find_loadings(clip.name, str(classifier.trainer.cfg.MODEL.BACKBONE.WEIGHTS), clip.activation):
+        lines = use_lines(classifier, linear, name, loading)
+        parts += [f"With {loading.package}:", "\n".join(f"    {line}" for line in lines)]
+    parts.append(
+        "`preprocessing` in the metadata has the steps of `preprocess`, and what to do with images of 16 bits."
+    )
+    return encodable("\n\n".join(parts)) + "\n"
+
+
+def find_loadings(backbone: str, weights: str, activation: str) -> list[Loading]:
+    """Return how each package that can loads a CLIP, OpenAI's `clip` first.
+
+    Args:
+        backbone: Its name.
+        weights: The file of its weights, as MODEL.BACKBONE.WEIGHTS names it.
+        activation: `quick_gelu` or `gelu`, which OpenAI's code does not have.
+    """
+    if weights == "random" or (backbone == "tiny" and not weights):
+        given = f"{_quoted(backbone)}, {_quoted(weights)}" if weights else _quoted(backbone)
+        return [
+            Loading(
+                "cocoamix, which alone has the weights of this CLIP",
+                "cocoamix",
+                (f"model = cocoamix.load_clip({given})", "preprocess = model.transform"),
+                "model.encode_image_raw",
+            )
+        ]
+    file = str(expand_home(weights).absolute()) if weights else ""
+    archive = not file or is_torchscript(file)  # as OpenAI publishes its weights
+    found = []
+    if activation == "quick_gelu":
+        imports = "clip, safetensors.torch" if file.endswith(_SAFETENSORS) else "clip"
+        found.append(Loading("OpenAI's clip", imports, _by_clip(backbone, file, archive)))
+    if backbone != "tiny":  # open_clip knows models by their names
+        found.append(Loading("open_clip", "open_clip", _by_open_clip(backbone, file, archive, activation)))
+    return found
+
+
+def _by_clip(backbone: str, file: str, archive: bool) -> Sequence[str]:
+    if archive:
+        return [f'model, preprocess = clip.load({_quoted(file or backbone)}, "cpu")']
+    if file.endswith(_SAFETENSORS):
+        reading = [f"state = safetensors.torch.load_file({_quoted(file)})"]
+    else:
+        reading = [f'state = torch.load({_quoted(file)}, "cpu", weights_only=True)']
+        reading += ['state = {key.removeprefix("module."): one for key, one in state.get("state_dict", state).items()}']
+    return [
+        *reading,
+        "model = clip.model.build_model(dict(state)).float()",
+        "model.load_state_dict(state, strict=False)  # again, since build_model rounds to fp16",
+        "preprocess = clip.clip._transform(model.visual.input_resolution)",
+    ]
+
+
+def _by_open_clip(backbone: str, file: str, archive: bool, activation: str) -> Sequence[str]:
+    name = backbone.replace("/", "-").replace("@336px", "-336") + ("-quickgelu" if activation == "quick_gelu" else "")
+    given = f"{_quoted(name)}, pretrained={_quoted(file or 'openai')}" + (
+        ", weights_only=False" if file and archive else ""
+    )
+    return [f"model, _, preprocess = open_clip.create_model_and_transforms({given})", "model.eval()"]
+
+
+def use_lines(classifier: Classifier, linear: Linear, name: str, loading: Loading) -> list[str]:
+    """Return the lines that label an image with an exported file."""
+    image = 'Image.open("photo.jpg")'
+    if classifier.upright:
+        image = f"ImageOps.exif_transpose({image})"
+    lines = [
+        f"import json, torch, {loading.imports}",
+        f"from PIL import Image{', ImageOps' if classifier.upright else ''}",
+        "from safetensors import safe_open",
+        f'file = safe_open({_quoted(name)}, "pt")',
+        *loading.lines,
+        *_own_preprocessing(classifier),
+        f'image = {image}.convert("RGB")',
+        "with torch.no_grad():",
+        f"    features = {loading.encode}(preprocess(image)[None]).float()",
+        "logits = torch.nn.functional.normalize(features, dim=-1) "
+        '@ file.get_tensor("matrix").T * file.get_tensor("scale")',
+    ]
+    if linear.raw is not None:
+        lines.append('logits += features @ file.get_tensor("raw").T')
+    if linear.bias is not None:
+        lines.append('logits += file.get_tensor("bias")')
+    return [*lines, 'print(json.loads(file.metadata()["classes"])[logits.argmax()], logits.softmax(-1).max())']
+
+
+def _quoted(text: str) -> str:
+    """Return a text as code has it."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _own_preprocessing(classifier: Classifier) -> list[str]:
+    """Return the lines for preprocessing that is not the CLIP's own."""
+    keys, side = classifier.trainer.cfg.INPUT, classifier.trainer.clip.sizes.resolution
+    size, mean, std = tuple(keys.SIZE), tuple(keys.PIXEL_MEAN), tuple(keys.PIXEL_STD)
+    if (size, keys.INTERPOLATION, mean, std) == ((side, side), "bicubic", MEAN, STD):
+        return []
+    return [
+        "from torchvision.transforms import CenterCrop, Compose, InterpolationMode, Normalize, Resize, ToTensor",
+        f'resize = Resize({max(size)}, InterpolationMode("{keys.INTERPOLATION}"))',
+        f"preprocess = Compose([resize, CenterCrop({size}), ToTensor(), Normalize({mean}, {std})])",
+    ]

@@ -1,0 +1,196 @@
+"""Published lists of class-incremental sessions: the few images of each later session, and hashes of the whole lists.
+
+A JSON file beside a dataset holds them. What it holds is checked by the hash of each published file, and what is on
+disk by the hashes of the published lists of all training, test and base images.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cocoamix.errors import UserError, brief
+from cocoamix.fscil.split import Cut
+
+from .base import FewShotDataset, Items, Three
+from .items import new_item, paths_of
+from .missing import policy_of, refuse_missing
+
+Rows = list[tuple[str, str]]  # class, as files and folders call it, and file name
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A published list that is not kept: how many lines it has, and the MD5 of its lines in order of the alphabet."""
+
+    images: int
+    md5: str
+
+
+@dataclass(frozen=True)
+class SessionLists:
+    """What is published of a dataset.
+
+    classes: in the order of their labels, each as files and folders call it, with its name in prompts.
+    few: for each later session and each of its classes, the file names of its images, in the published order.
+    """
+
+    base: int
+    way: int
+    shots: int
+    classes: dict[str, str]
+    whole: Mapping[str, Whole]  # of "train", "test" and "base"
+    few: list[dict[str, list[str]]]
+
+
+class PublishedSessions(FewShotDataset):
+    """A dataset whose lists are in `lists`. All training images are used, and none is kept for validation."""
+
+    lists: Path
+    way_out: str  # of lists on disk that are not the published ones
+
+    @classmethod
+    def class_of(cls, entry: Any) -> tuple[str, str]:
+        """Return a class of the JSON file as files and folders call it, and its name in prompts."""
+        raise NotImplementedError(f"{cls.__name__} defines no class_of")
+
+    @classmethod
+    def file_name(cls, category: str, image: Any) -> str:
+        """Return the file name of an image of the JSON file."""
+        raise NotImplementedError(f"{cls.__name__} defines no file_name")
+
+    @classmethod
+    def published_line(cls, split: str, category: str, name: str) -> str:
+        """Return the line of the published list that names an image."""
+        raise NotImplementedError(f"{cls.__name__} defines no published_line")
+
+    def path_of(self, folder: Path, category: str, name: str) -> str:
+        """Return the path of an image in the dataset's folder."""
+        raise NotImplementedError(f"{type(self).__name__} defines no path_of")
+
+    def read_rows(self) -> tuple[Path, dict[str, tuple[Path, Rows]]]:
+        """Return the dataset's folder, and for train and test the file that lists the images, and its rows."""
+        raise NotImplementedError(f"{type(self).__name__} defines no read_rows")
+
+    def read_items(self) -> Three:
+        lists = self.read_lists()
+        folder, found = self.read_rows()
+        for split, (origin, rows) in found.items():
+            self._check_whole(lists, split, origin, rows)
+        labels = {category: label for label, category in enumerate(lists.classes)}
+        train, test = (
+            [
+                new_item(self.path_of(folder, category, name), labels[category], lists.classes[category])
+                for category, name in found[split][1]
+            ]
+            for split in ("train", "test")
+        )
+        refuse_missing(paths_of(train, test), str(folder), policy_of(self.cfg))
+        return train, [], test
+
+    @classmethod
+    def read_lists(cls) -> SessionLists:
+        """Return the published lists; refuse a file that is not as it was published."""
+        facts = read_facts(cls.lists)
+        try:
+            classes = dict(cls.class_of(entry) for entry in facts["classes"])
+            base, way, shots = (int(facts[key]) for key in ("base", "way", "shots"))
+            whole = {name: Whole(int(one["images"]), str(one["md5"])) for name, one in facts["whole"].items()}
+            few: list[dict[str, list[str]]] = []
+            for number, session in enumerate(facts["sessions"], 1):
+                first = base + way * (number - 1)
+                own = list(classes)[first : first + way]
+                few.append(
+                    {
+                        category: [cls.file_name(category, image) for image in images]
+                        for category, images in zip(own, session["images"], strict=True)
+                    }
+                )
+                lines = (cls.published_line("train", one, name) for one, names in few[-1].items() for name in names)
+                check_list(cls.lists, number, lines, str(session["md5"]))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise not_as_published(cls.lists, error) from error
+        if base + way * len(few) != len(classes) or set(whole) != {"train", "test", "base"}:
+            raise UserError(f"{cls.lists} is altered: its {len(few)} lists do not reach all classes. Restore it.")
+        return SessionLists(base, way, shots, classes, whole, few)
+
+    def _check_whole(self, lists: SessionLists, split: str, origin: Path, rows: Rows) -> None:
+        """Refuse a list on disk that names other images or classes than the published one."""
+        published, classes = lists.whole[split], {category for category, _ in rows}
+        wrong = ""
+        if (len(rows), len(classes)) != (published.images, len(lists.classes)):
+            wrong = (
+                f"it names {len(rows):,} {split} images of {len(classes)} classes, and the published list "
+                f"{published.images:,} of {len(lists.classes)}"
+            )
+        elif not classes <= set(lists.classes):
+            wrong = f"its class {brief(min(classes - set(lists.classes)))} is not one of the published classes"
+        elif hash_lines(self.published_line(split, *row) for row in rows) != published.md5:
+            wrong = f"it names as many {split} images, but not the same ones"
+        if wrong:
+            raise UserError(f"{origin} is not what the sessions were published for: {wrong}. {self.way_out}")
+
+    def published_shots(self, cut: Cut) -> list[Items]:
+        """Return the published items of the later sessions."""
+        lists = self.read_lists()
+        refuse_other_cut(cut, (lists.base, lists.way, lists.shots))
+        categories, items = list(lists.classes), list(self.train_x)
+        named = {(categories[item.label], os.path.basename(item.impath)): item for item in items}
+        base = [row for row in named if row[0] in categories[: lists.base]]
+        if hash_lines(self.published_line("train", *row) for row in base) != lists.whole["base"].md5:
+            raise UserError(
+                f"The {len(base):,} training images of the first {lists.base} classes are not the "
+                f"{lists.whole['base'].images:,} of the published base session. The published sessions need the whole "
+                "dataset: DATASET.NUM_SHOTS -1 and DATASET.SUBSAMPLE_CLASSES all."
+            )
+        return [[named[category, name] for category, names in few.items() for name in names] for few in lists.few]
+
+
+# ---------------------------------------------------------------------- the file of facts
+
+
+def read_facts(path: Path) -> dict[str, Any]:
+    """Return what a file of published facts holds."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(found, dict):
+            raise TypeError("it is no object")
+    except (OSError, ValueError, TypeError) as error:
+        raise not_as_published(path, error) from error
+    return found
+
+
+def not_as_published(path: Path, error: Exception) -> UserError:
+    """Return the refusal of a file of facts that cannot be understood."""
+    return UserError(f"{path} does not hold the published lists ({error}). Restore it.")
+
+
+def check_list(path: Path, session: int, lines: Iterable[object], md5: str) -> None:
+    """Refuse a session whose lines do not give the published file again."""
+    if _md5(lines) != md5:
+        raise UserError(f"{path} is altered: the list of session {session} has another hash. Restore it.")
+
+
+def hash_lines(lines: Iterable[str]) -> str:
+    """Return the MD5 of lines in order of the alphabet, since lists on disk may be in another order."""
+    return _md5(sorted(lines))
+
+
+def _md5(lines: Iterable[object]) -> str:
+    text = "".join(f"{line}\n" for line in lines)
+    return hashlib.md5(text.encode("utf-8", "surrogateescape"), usedforsecurity=False).hexdigest()
+
+
+def refuse_other_cut(cut: Cut, published: tuple[int, int, int]) -> None:
+    """Refuse numbers of classes and images that the lists are not made for."""
+    if (cut.base, cut.way, cut.shots) != published:
+        base, way, shots = published
+        raise UserError(
+            f"The published lists are for FSCIL.BASE {base}, WAY {way} and SHOTS {shots}, not for "
+            f"{cut.base}, {cut.way} and {cut.shots}. Set FSCIL.SPLIT random to draw others."
+        )

@@ -1,0 +1,131 @@
+"""One's own images cut into sessions: a folder and a table, the order of the classes, and what is too little."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cocoamix.errors import UserError
+from cocoamix.fscil.split import Cut, cut_into_sessions, label_ranges
+from tests.conftest import Runner
+from tests.datasets.own import classes, folder, picture, table
+
+CUT = ["FSCIL.BASE", "2", "FSCIL.WAY", "2", "FSCIL.SHOTS", "2"]
+SHORT = ["OPTIM.MAX_EPOCH", "1", "FSCIL.WEIGHT_EPOCHS", "1", "FSCIL.BASE_WEIGHT_EPOCHS", "1"]
+SHORT += ["TRAINER.COCOAMIX.N_CTX", "2", "TRAINER.COCOAMIX.STAGE", "two"]
+FOLDER, TABLE = (["DATASET.NAME", name] for name in ("ImageFolderDataset", "CSVDataset"))
+ANIMALS = ("ant", "bee", "cat", "dog", "emu", "fox")
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    return classes(tmp_path / "own", *ANIMALS, count=8)
+
+
+def sessions(dataset: Any, cut: Cut) -> list[list[str]]:
+    return [one.classnames for one in cut_into_sessions(dataset, dataset.test, cut)]
+
+
+def test_a_folder_from_training_to_labels(own: Path, run: Runner, tmp_path: Path, capfd: Any) -> None:
+    """Train, evaluate in a run of its own, and label images by what all sessions know."""
+    done = run(*FOLDER, *CUT, *SHORT, data=own, trainer="CoCoAMixFSCIL")
+    assert done.status == 0, done.output[-800:]
+    told = done.results
+    assert [one["classes"] for one in told["sessions"]] == [2, 4, 6]
+    assert [one["images"] for one in told["sessions"]] == [4, 8, 12]  # 30 % of eight
+    assert told["train_images"] == 2 * 4 + 4 * 2
+    assert told["protocol"]["fscil"] == {"base": 2, "way": 2, "shots": 2, "split": "random"}
+    model = ["--eval-only", "--model-dir", str(done.folder)]
+    again = run(*model, *FOLDER, *CUT, *SHORT, data=own, trainer="CoCoAMixFSCIL", name="again")
+    assert again.status == 0, again.output[-800:]
+    assert again.results["sessions"] == told["sessions"]
+
+    from cocoamix.predict.command import main
+
+    assert main([str(done.folder), str(own / "cat"), "--csv", str(tmp_path / "labels.csv")]) == 0
+    capfd.readouterr()
+    rows = (tmp_path / "labels.csv").read_text().splitlines()
+    assert len(rows) == 1 + 8
+
+
+def test_a_table(own: Path, run: Runner) -> None:
+    """Its labels give the order in which the classes arrive."""
+    order = ["fox", "ant", "dog", "cat", "emu", "bee"]
+    lines = [f"{name}/{number}.png,{name},{order.index(name)}\n" for name in ANIMALS for number in range(8)]
+    (own / "list.csv").write_text("path,classname,label\n" + "".join(lines))
+    done = run(*TABLE, *CUT, *SHORT, data=own, trainer="CoCoAMixFSCIL")
+    assert done.status == 0, done.output[-800:]
+    kept = json.loads((done.folder / "results.json").read_text())
+    assert kept["classnames"] == order
+    assert sessions(table(own), Cut(2, 2, 2)) == [order[:2], order[2:4], order[4:]]
+
+
+def test_the_order_of_folders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Alphabetical; numbers in front choose another one, and are not in the names."""
+    plain = classes(tmp_path / "plain", "dog", "ant", "cat", "bee", count=6)
+    assert sessions(folder(plain), Cut(2, 1, 1)) == [["ant", "bee"], ["cat"], ["dog"]]
+    padded = classes(tmp_path / "padded", "02_ant", "01_dog", "10_bee", "03_cat", count=6)
+    assert sessions(folder(padded), Cut(2, 1, 1)) == [["dog", "ant"], ["cat"], ["bee"]]
+    assert "Note" not in capsys.readouterr().out
+    bare = classes(tmp_path / "bare", "2_ant", "1_dog", "10_bee", "3_cat", count=6)
+    assert sessions(folder(bare), Cut(2, 1, 1)) == [["bee", "dog"], ["ant"], ["cat"]]
+    said = capsys.readouterr().out
+    assert "Note: the folders are numbered, but their order is that of letters: 10_bee comes before 1_dog" in said
+    assert "Zeros in front (01)" in said
+
+
+def test_the_few_images_do_not_depend_on_other_classes(own: Path) -> None:
+    """Another cut, or another class beside it, leaves a class its images."""
+
+    def few(label: int, cut: Cut) -> set[str]:
+        data = folder(own)
+        shown = cut_into_sessions(data, data.test, cut)
+        return {item.impath for one in shown[1:] for item in one.train if item.classname == ANIMALS[label]}
+
+    before = few(4, Cut(2, 2, 2))
+    assert len(before) == 2
+    assert few(4, Cut(4, 1, 2)) == before
+    classes(own, "zebra", count=8)
+    assert few(4, Cut(3, 2, 2)) == before
+
+
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [
+        ([], "6 classes cannot be cut into FSCIL.BASE 60 and sessions of FSCIL.WAY 5: there are not as many. Choose "),
+        ([], "such as FSCIL.BASE 4 FSCIL.WAY 1."),
+        (["FSCIL.BASE", "3", "FSCIL.WAY", "2"], "3 are left, which is no multiple of 2. Choose others, such as"),
+        (["FSCIL.BASE", "2", "FSCIL.WAY", "2"], "FSCIL.SHOTS is 5, but the class cat has 4 training images."),
+        ([*CUT, "FSCIL.SPLIT", "cec"], "no images of ImageFolderDataset are published for sessions"),
+    ],
+)
+def test_too_little(own: Path, run: Runner, extra: list[str], message: str) -> None:
+    done = run(*FOLDER, *SHORT, *extra, data=own, trainer="CoCoAMixFSCIL")
+    assert done.status == 2
+    assert message in done.output
+    assert "Traceback" not in done.output
+
+
+@pytest.mark.parametrize("found", range(2, 40))
+@pytest.mark.parametrize("way", [1, 5, 10])
+def test_what_is_proposed_fits(found: int, way: int) -> None:
+    with pytest.raises(UserError) as refused:
+        label_ranges(found, Cut(found + 1, way, 1))
+    base, proposed = (int(word) for word in str(refused.value).rstrip(".").split("such as ")[1].split()[1::2])
+    assert base >= max(1, proposed)
+    assert len(label_ranges(found, Cut(base, proposed, 1))) > 1
+
+
+def test_classes_without_test_images(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own = tmp_path / "own"
+    for number, name in enumerate(ANIMALS[:4]):
+        for split in ("train", "test") if name in ("ant", "bee", "cat") else ("train",):
+            picture(own / split / name / f"{split}.png", number)
+    data = folder(own)
+    assert "1 classes have no test pictures, the first is 'dog'" in capsys.readouterr().out
+    with pytest.raises(UserError, match=r"No image to evaluate on is of the classes of session 2 \(dog\)"):
+        cut_into_sessions(data, data.test, Cut(2, 1, 1))
+    assert len(cut_into_sessions(data, data.test, Cut(2, 2, 1))) == 2

@@ -1,0 +1,143 @@
+"""FACT's losses and mixture by hand, class by class."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from cocoamix.fscil.prototypes import (
+    ForwardCompatible,
+    class_means,
+    mix_pairs,
+    mixed_log_probabilities,
+)
+
+CLASSES, VIRTUAL, WIDTH, T = 5, 4, 12, 16.0
+
+
+def model(seed: int = 0) -> ForwardCompatible:
+    made = ForwardCompatible(WIDTH, 6, CLASSES, VIRTUAL, 2, seed)
+    torch.manual_seed(seed)
+    with torch.no_grad():  # as training leaves it: no identity, and virtual rows that have moved
+        made.network.outer.weight.normal_()
+        made.virtual.add_(torch.randn(VIRTUAL, WIDTH))
+    return made
+
+
+def cross_entropy(logits: list[float], label: int) -> float:
+    return math.log(sum(math.exp(one - max(logits)) for one in logits)) + max(logits) - logits[label]
+
+
+def test_start() -> None:
+    """The network is the identity, and all prototypes are orthogonal; the seed says which they are."""
+    made = ForwardCompatible(WIDTH, 6, CLASSES, VIRTUAL, 2, 1)
+    features = torch.randn(3, WIDTH)
+    assert torch.equal(made.network(features), features)
+    rows = torch.cat([made.prototypes, made.virtual]).detach()
+    assert torch.allclose(rows @ rows.t(), torch.eye(9), atol=1e-5)
+    assert torch.equal(made.fixed, made.virtual)
+    again, other = (ForwardCompatible(WIDTH, 6, CLASSES, VIRTUAL, 2, seed) for seed in (1, 2))
+    assert torch.equal(again.virtual, made.virtual)
+    assert torch.equal(again.open_to, made.open_to)
+    assert not torch.equal(other.virtual, made.virtual)
+
+
+def test_who_is_open() -> None:
+    """Each virtual prototype is open to two base classes; a class that is left out may take any."""
+    mask = ForwardCompatible(WIDTH, 6, 9, 3, 2, 0).open_to
+    left_out = mask.all(dim=1)
+    assert left_out.any()
+    assert (mask[~left_out].sum(dim=0) == 2).all()
+
+
+def test_losses() -> None:
+    made = model()
+    features, labels = F.normalize(torch.randn(6, WIDTH), dim=1), torch.tensor([0, 1, 2, 3, 4, 1])
+    mixed = torch.randn(3, WIDTH)
+    found, logits = made.losses(features, labels, T, mixed)
+    wanted: list[list[float]] = [[], [], [], []]
+
+    def similar(feature: torch.Tensor, rows: torch.Tensor) -> list[float]:
+        embedded = feature + F.linear(
+            F.relu(F.linear(feature, made.network.inner.weight, made.network.inner.bias)),
+            made.network.outer.weight,
+            made.network.outer.bias,
+        )
+        return [float(T * F.cosine_similarity(embedded, row, dim=0)) for row in rows.detach()]
+
+    with torch.no_grad():
+        for feature, label in zip(features, labels.tolist(), strict=True):
+            own, fixed = similar(feature, made.prototypes), similar(feature, made.fixed)
+            wanted[0].append(cross_entropy(own, label))
+            allowed = [number for number in range(VIRTUAL) if made.open_to[label, number]]
+            best = max(allowed, key=lambda number: fixed[number])
+            others = [one for number, one in enumerate(own) if number != label]
+            wanted[1].append(cross_entropy([*others, *fixed], len(others) + best))
+        for feature in mixed:
+            own, moved = similar(feature, made.prototypes), similar(feature, made.virtual)
+            best = moved.index(max(moved))
+            wanted[2].append(cross_entropy([*own, *moved], CLASSES + best))
+            rest = [one for number, one in enumerate(moved) if number != best]
+            wanted[3].append(cross_entropy([*own, *rest], own.index(max(own))))
+        assert logits[0].tolist() == pytest.approx(similar(features[0], made.prototypes), rel=1e-4)
+    means = [sum(one) / len(one) for one in wanted]
+    assert [float(one.detach()) for one in found] == pytest.approx(means, rel=1e-4)
+    assert len({round(one, 3) for one in means}) == 4
+    # The fixed copy is compared with, and never moved.
+    sum(found).backward()  # type: ignore[union-attr]
+    assert not made.fixed.requires_grad
+    assert made.virtual.grad is not None
+
+
+def test_without_pairs_or_virtual_prototypes() -> None:
+    features, labels = torch.randn(4, WIDTH), torch.tensor([0, 1, 2, 3])
+    assert len(model().losses(features, labels, T, None)[0]) == 2
+    alone = ForwardCompatible(WIDTH, 6, CLASSES, 0, 2, 0)
+    assert len(alone.losses(features, labels, T, features)[0]) == 1
+
+
+def test_pairs() -> None:
+    """Mixed are images of different classes alone, all by the same shares."""
+    torch.manual_seed(3)
+    labels = torch.tensor([0, 0, 1, 1, 2])
+    mixed = mix_pairs(torch.eye(5), labels, 0.5)
+    assert mixed is not None
+    assert mixed.sum(dim=1) == pytest.approx(torch.ones(len(mixed)))
+    for row in mixed:
+        pair = row.nonzero().squeeze(1)
+        assert len(pair) == 2
+        assert labels[pair[0]] != labels[pair[1]]
+    assert len({round(float(share), 5) for row in mixed for share in row if share}) == 2
+    assert mix_pairs(torch.eye(2), torch.tensor([1, 1]), 0.5) is None
+
+
+def test_means() -> None:
+    features, labels = torch.randn(7, 3), torch.tensor([2, 0, 0, 1, 2, 2, 1])
+    for label, mean in enumerate(class_means(features, labels, 3)):
+        torch.testing.assert_close(mean, features[labels == label].mean(dim=0))
+
+
+def test_mixture() -> None:
+    """Each prototype counts by its direction, whatever its length and that of the others."""
+    torch.manual_seed(0)
+    embedded, rows, virtual = torch.randn(2, WIDTH), torch.randn(3, WIDTH), torch.randn(VIRTUAL, WIDTH)
+    found = mixed_log_probabilities(embedded, rows, virtual, T, 0.3).exp()
+    for one, wanted in zip(embedded, found, strict=True):
+        own = torch.tensor([T * float(F.cosine_similarity(one, row, dim=0)) for row in rows])
+        way = torch.tensor(
+            [
+                sum(float(F.cosine_similarity(one, v, dim=0) * F.cosine_similarity(v, row, dim=0)) for v in virtual)
+                for row in rows
+            ]
+        )
+        torch.testing.assert_close(0.3 * way.softmax(0) + 0.7 * own.softmax(0), wanted, rtol=1e-4, atol=1e-6)
+    scaled = mixed_log_probabilities(3 * embedded, rows * torch.tensor([[1.0], [2.0], [9.0]]), 5 * virtual, T, 0.3)
+    torch.testing.assert_close(scaled.exp(), found, rtol=1e-4, atol=1e-6)
+    assert found.sum(dim=1) == pytest.approx(torch.ones(2))
+    without = mixed_log_probabilities(embedded, rows, virtual, T, 0.0).exp()
+    assert not torch.allclose(without, found, atol=1e-3)
+    everything = mixed_log_probabilities(embedded, rows, virtual, T, 1.0)
+    assert torch.isfinite(everything).all()
