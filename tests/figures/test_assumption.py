@@ -280,6 +280,7 @@ def ours(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return place
 
 
+@pytest.mark.slow
 def test_runs_that_are_missing_come_first(ours: Path, capfd: pytest.CaptureFixture[str]) -> None:
     arguments = [STEM, "--root", "data", "--run-output", "runs", "--output", "out"]
     assert main(arguments) == 0, capfd.readouterr()

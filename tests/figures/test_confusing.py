@@ -390,6 +390,7 @@ def test_one_loss_needs_no_runs_of_other_datasets(tree: Path, monkeypatch: pytes
 # ---------------------------------------------------------------------- from a plan
 
 
+@pytest.mark.slow
 def test_a_plan_is_run_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

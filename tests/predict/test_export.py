@@ -34,7 +34,7 @@ from .conftest import Trained
 LINEAR = ["CoOp", "CoOp, best on val", "KgCoOp", "ProGrad", "DePT", "CoCoAMix", "CoCoAMix, two stages"]
 LINEAR += ["CoCoAMix, folds", "CoOp, sessions", "CoCoAMix, sessions", "zero-shot", "zero-shot, sessions"]
 LINEAR += ["CoOp, sessions, names of all", "FSPT, sessions"]
-WHOLE = ["CoCoAMix, folds", "DePT", "MaPLe"]  # of each way to compute logits one, since an export takes seconds
+WHOLE = ["CoCoAMix, folds", "MaPLe"]  # of each way to compute logits one, since an export takes seconds
 
 
 @pytest.fixture(scope="module")
