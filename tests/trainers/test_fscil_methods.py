@@ -59,7 +59,7 @@ def train(run: Runner, kind: str, *settings: str, name: str = "run") -> Run:
 
 
 @pytest.mark.parametrize("kind", NEW)
-def test_killed_in_every_session(run: Runner, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+def test_interrupted_in_every_session(run: Runner, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     """One run that is stopped once in each of its sessions ends as one that is not, and so does its evaluation."""
     whole = train(run, kind, name="whole")
     before_epoch = SessionTrainer.before_epoch
