@@ -135,7 +135,7 @@ class CoCoAMix(CLIPTrainer):
             first=int(self.cfg.OPTIM.MAX_EPOCH),
             folds=self.folds.count,
             weights=self.weight_epochs,
-            most=0 if idle else self.most_weight_epochs(),
+            max_weights=0 if idle else self.most_weight_epochs(),
         )
         self.second = SecondStage(self.stages, self.learned_pi(), settings.WEIGHT_TOLERANCE, settings.WEIGHT_MAX_STEPS)
         if self.two_stages:
@@ -315,7 +315,7 @@ class CoCoAMix(CLIPTrainer):
     def _begin_fold(self, fold: int) -> None:
         """Tune a prompt from now on as the final one was, on the images that the fold does not leave out."""
         items = cast(ImageItems, self._whole.dataset).items
-        kept, count = self.folds.kept(items, fold), self.folds.count
+        kept, count = self.folds.training_items(items, fold), self.folds.count
         print(f"** Fold {fold + 1} of {count}: {len(kept):,} images, {len(items) - len(kept):,} are left out **")
         self.train_loader_x = loader_over(self.cfg, self._whole, kept, train=True, seed=self.seed)
         self.fold_learners = self._make_fold_learners(fold)
@@ -327,7 +327,7 @@ class CoCoAMix(CLIPTrainer):
 
     def _end_fold(self) -> None:
         """Keep what the fold learned, and after the last one fit the weight."""
-        last = self.folds.keep(trained(self._models[FOLD]))
+        last = self.folds.add(trained(self._models[FOLD]))
         self.forget(FOLD)
         self.train_loader_x = self._whole
         if last:
@@ -348,7 +348,7 @@ class CoCoAMix(CLIPTrainer):
         self.weights.inside.fill_(math.log(found.pi_in / (1 - found.pi_in)))
         self.second.follow(self.learned_pi())
         seconds = round(self.folds.seconds + time.monotonic() - began, 3)
-        self.folds.fitted = {"folds": self.folds.count, **found.plain(), "seconds": seconds}
+        self.folds.fitted = {"folds": self.folds.count, **found.as_dict(), "seconds": seconds}
         print(
             f"Held-out fit over {found.images:,} images: pi^in {found.pi_in:.4f}, cross-entropy {found.nll:.4f}; "
             f"{found.calibrated_nll:.4f} at the temperature {found.temperature:.5f}"

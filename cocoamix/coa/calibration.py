@@ -1,7 +1,7 @@
-"""How well confidence matches the truth: calibration error, likelihood, and telling trained classes from others.
+"""Calibration metrics (ECE, NLL, AUROC), temperature scaling, and metrics of the mixture over pi.
 
-The probabilities of an image are the softmax of its logits, and its confidence is the highest of them. All is computed
-in fp64: in fp32 many images of a sharp softmax tie at 1.
+The confidence of an image is its highest softmax probability. Everything is computed in fp64: in fp32, many images of
+a sharp softmax tie at 1.
 """
 
 from __future__ import annotations
@@ -17,38 +17,38 @@ from .mixture import mix_two
 
 BINS = 15
 BOUNDS = 0.05, 20.0  # of a temperature
-_ROWS = 4096  # that are taken at once where logits of a whole dataset come in
+_ROWS = 4096  # rows per chunk, because logits may be those of a whole dataset
 
 
 class Predictions(NamedTuple):
-    """All that is kept of the logits of N images. On the CPU."""
+    """Per-image summary of the logits of N images, on the CPU."""
 
     labels: Tensor  # (N,)
-    correct: Tensor  # (N,) whether the highest logit is that of the label
+    correct: Tensor  # (N,) whether the label has the highest logit
     confidence: Tensor  # (N,) highest probability
     log_likelihood: Tensor  # (N,) log-probability of the label
 
 
 def predict(logits: Tensor, labels: Tensor) -> Predictions:
-    """Return what (N, C) logits predict of images with (N,) labels."""
+    """Summarise (N, C) logits of images with (N,) labels."""
     log_p = logits.double().log_softmax(dim=1)
-    # The logits' own arg-max, as that of the accuracy: rounding in the softmax may make ties.
-    found = (
+    # The arg-max of the logits, as for the accuracy: rounding in the softmax can create ties.
+    columns = (
         labels,
         logits.argmax(dim=1) == labels,
         log_p.amax(dim=1).exp(),
         log_p.gather(1, labels[:, None])[:, 0],
     )
-    return Predictions(*(each.cpu() for each in found))
+    return Predictions(*(column.cpu() for column in columns))
 
 
 def join(parts: Iterable[Predictions]) -> Predictions:
-    """Return the predictions of all batches as one."""
-    return Predictions(*(torch.cat(each) for each in zip(*parts, strict=True)))
+    """Concatenate the predictions of several batches."""
+    return Predictions(*(torch.cat(column) for column in zip(*parts, strict=True)))
 
 
 def confidence_metrics(predictions: Predictions) -> dict[str, float]:
-    """Return the ECE in percent and the NLL in nats, under their names in results.json."""
+    """Return the ECE in percent and the NLL in nats, under their keys in results.json."""
     return {
         "ece": 100 * ece(predictions.confidence, predictions.correct),
         "nll": nll(predictions.log_likelihood),
@@ -58,12 +58,12 @@ def confidence_metrics(predictions: Predictions) -> dict[str, float]:
 def ece(confidence: Tensor, correct: Tensor, bins: int = BINS) -> float:
     """Return the expected calibration error, between 0 and 1.
 
-    The confidence is cut into bins of equal width, (0, 1/bins], ..., (1 - 1/bins, 1]. The error is the mean over bins,
-    weighted by their numbers of images, of |accuracy - mean confidence|.
+    Bins have equal width: (0, 1/bins], ..., (1 - 1/bins, 1]. The error is the mean of |accuracy - mean confidence|
+    over the bins, weighted by their image counts.
     """
     confidence = confidence.double()
-    places = (confidence * bins).ceil().long().sub(1).clamp(0, bins - 1)
-    gaps = torch.bincount(places, weights=confidence - correct.double(), minlength=bins)
+    indices = (confidence * bins).ceil().long().sub(1).clamp(0, bins - 1)
+    gaps = torch.bincount(indices, weights=confidence - correct.double(), minlength=bins)
     return float(gaps.abs().sum()) / len(confidence)
 
 
@@ -73,9 +73,9 @@ def nll(log_likelihood: Tensor) -> float:
 
 
 def auroc(positive: Tensor, negative: Tensor) -> float:
-    """Return the chance that a score of a positive is above one of a negative; ties count half."""
+    """Return the probability that a positive scores above a negative; ties count half."""
     if not len(positive) or not len(negative):
-        raise ValueError("AUROC needs at least one score of each kind")
+        raise ValueError("AUROC needs at least one positive and one negative score")
     ordered = negative.sort().values
     below = torch.searchsorted(ordered, positive)
     not_above = torch.searchsorted(ordered, positive, right=True)
@@ -88,8 +88,8 @@ def auroc(positive: Tensor, negative: Tensor) -> float:
 def fit_temperature(logits: Tensor, labels: Tensor, bounds: tuple[float, float] = BOUNDS) -> float:
     """Return the T within `bounds` that minimises the NLL of softmax(logits / T).
 
-    The NLL is convex in 1/T, so that its slope has one change of sign, which bisection finds. Logits that get every
-    label right want T = 0 and take the lower bound; where T changes nothing it is 1, or the bound nearest to it.
+    The NLL is convex in 1/T, so bisection on its slope finds the minimum. Logits that classify every image correctly
+    would take T = 0 and get the lower bound. If the NLL does not depend on T, T is 1 or the nearest bound.
     """
     if not len(labels):
         raise ValueError("A temperature needs at least one labelled image")
@@ -109,12 +109,12 @@ def fit_temperature(logits: Tensor, labels: Tensor, bounds: tuple[float, float] 
 
 
 def _slope(logits: Tensor, labels: Tensor, temperature: float) -> float:
-    """Return the derivative of the summed NLL by 1/T: the expected minus the label's logit, over all images."""
+    """Return the derivative of the summed NLL by 1/T: expected logit minus the label's, summed over images."""
     total = 0.0
-    for some, theirs in zip(logits.split(_ROWS), labels.split(_ROWS), strict=True):
-        shifted = some.double() - some.double().amax(dim=1, keepdim=True)
+    for chunk, chunk_labels in zip(logits.split(_ROWS), labels.split(_ROWS), strict=True):
+        shifted = chunk.double() - chunk.double().amax(dim=1, keepdim=True)
         expected = ((shifted / temperature).softmax(dim=1) * shifted).sum(dim=1)
-        total += float((expected - shifted.gather(1, theirs[:, None])[:, 0]).sum())
+        total += float((expected - shifted.gather(1, chunk_labels[:, None])[:, 0]).sum())
     return total
 
 
@@ -122,7 +122,7 @@ def _slope(logits: Tensor, labels: Tensor, temperature: float) -> float:
 
 
 class Point(NamedTuple):
-    """A mixture of two prompts. Accuracy and ECE in percent, NLL in nats."""
+    """Metrics of a mixture of two prompts: accuracy and ECE in percent, NLL in nats."""
 
     pi: float
     accuracy: float
@@ -138,16 +138,21 @@ def curve_over_pi(
     grid: Sequence[float],
     one_stage: bool = False,
 ) -> list[Point]:
-    """Return what each pi of a grid gives, where pi weighs the special prompt and 1 - pi the general one.
+    """Return the metrics of the mixture at each pi of a grid.
 
-    general, special: (N, C) similarities of the two prompts.
-    one_stage: with the scale that the one-stage form has at that pi, logit_scale / (1 - pi); the grid ends before 1.
+    Args:
+        general: (N, C) similarities of the hand-crafted prompt, weighted by 1 - pi.
+        special: (N, C) similarities of the learned prompt, weighted by pi.
+        labels: (N,) labels.
+        logit_scale: CLIP's 1/tau.
+        grid: Values of pi.
+        one_stage: Use the total scale of the one-stage form, logit_scale / (1 - pi). The grid must then end before 1.
     """
     return [_point(general, special, labels, logit_scale / (1 - pi if one_stage else 1), pi) for pi in grid]
 
 
 def _point(general: Tensor, special: Tensor, labels: Tensor, scale: float, pi: float) -> Point:
-    batches = zip(general.split(_ROWS), special.split(_ROWS), labels.split(_ROWS), strict=True)
-    found = join(predict(scale * mix_two(one.double(), other.double(), pi), theirs) for one, other, theirs in batches)
-    metrics = confidence_metrics(found)
-    return Point(pi, 100 * float(found.correct.double().mean()), metrics["nll"], metrics["ece"])
+    chunks = zip(general.split(_ROWS), special.split(_ROWS), labels.split(_ROWS), strict=True)
+    predictions = join(predict(scale * mix_two(s0.double(), s1.double(), pi), y) for s0, s1, y in chunks)
+    metrics = confidence_metrics(predictions)
+    return Point(pi, 100 * float(predictions.correct.double().mean()), metrics["nll"], metrics["ece"])

@@ -1,7 +1,7 @@
-"""When a few numbers that are trained have come to rest.
+"""Convergence test for the few scalars that a weight stage trains.
 
-An epoch may have one step, and one step of SGD moves a weight by less than any useful tolerance long before it has
-arrived. So movement is measured over rounds: the fewest whole epochs that have ROUND_STEPS steps.
+An epoch may have a single step, and one step of SGD moves a weight by less than any useful tolerance long before it
+converges. So movement is measured over rounds: the fewest whole epochs with at least ROUND_STEPS steps.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ ROUND_STEPS = 50
 
 
 class Movement:
-    """Follows some numbers from the state that they start in. Its own state is plain, for a resume."""
+    """Measures how far some values move in each round, starting from `start`."""
 
     def __init__(self, start: Sequence[float], round_steps: int = ROUND_STEPS) -> None:
         self.start, self.steps, self.round_steps = list(start), 0, round_steps
 
     def after_epoch(self, values: Sequence[float], steps: int) -> float | None:
-        """Take in the values after an epoch of so many steps.
+        """Record the values after an epoch of `steps` steps.
 
-        Return how far they went in the round that the epoch completes, the farthest of them; None within a round.
+        Returns:
+            The largest movement of any value, if the epoch completes a round; None otherwise.
         """
         self.steps += steps
         if self.steps < self.round_steps:
@@ -31,14 +32,14 @@ class Movement:
         return moved
 
     def state(self) -> dict[str, Any]:
-        """Return where the round stands."""
+        """Return the state that a resume needs, as plain values."""
         return {"start": list(self.start), "steps": self.steps}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state` was taken."""
+        """Resume from `state`."""
         self.start, self.steps = list(state["start"]), int(state["steps"])
 
 
 def epochs_within(steps: int, steps_per_epoch: int) -> int:
-    """Return how many epochs have at most so many steps, at least one."""
+    """Return how many whole epochs fit into `steps` steps, at least one."""
     return max(1, steps // max(1, steps_per_epoch))

@@ -1,6 +1,6 @@
-"""Folds over the training images, for weights that are fitted to images which a prompt has not seen.
+"""Cross-validation folds over the training images, for weights fitted to held-out images.
 
-Beyond the paper: see docs/METHOD.md. What is fitted, and how, is in `cocoamix.coa.heldout`.
+Beyond the paper: see docs/METHOD.md. The fit itself is in `cocoamix.coa.heldout`.
 """
 
 from __future__ import annotations
@@ -12,41 +12,44 @@ from torch import Tensor
 
 from .heldout import count_folds, deal_into_folds
 
-SINGLE = "a class has a single training image, which cannot be left out"
+SINGLE = "a class has a single training image, which cannot be held out"
 
 
 class Folds:
-    """Which image each fold leaves out, the prompts of the finished folds, and what was fitted.
+    """The held-out images of each fold, the prompts of the finished folds, and the fit.
 
-    labels: of the training images. wanted: whether there are to be folds at all.
+    Args:
+        labels: Labels of the training images.
+        seed: Seed of the assignment of images to folds.
+        wanted: Whether the run uses folds at all.
     """
 
     def __init__(self, labels: Sequence[int] = (), seed: int = 0, wanted: bool = False) -> None:
         self.count = count_folds(labels) if wanted else 0
         self.fold_of = deal_into_folds(labels, self.count, seed) if self.count else []
-        self.states: list[dict[str, Tensor]] = []  # the prompts of the folds that are finished
+        self.states: list[dict[str, Tensor]] = []  # one prompt per finished fold
         self.seconds = 0.0
-        self.fitted: dict[str, Any] | None = None  # what was fitted, once it is, or why it was not
+        self.fitted: dict[str, Any] | None = None  # the fit, or why there is none; None before it
         if wanted and not self.count:
             self.fitted = {"folds": 0, "why": SINGLE}
 
     def __bool__(self) -> bool:
         return self.count > 0
 
-    def kept(self, items: Sequence[Any], fold: int) -> list[Any]:
-        """Return the training images that a fold does not leave out."""
-        return [item for item, its in zip(items, self.fold_of, strict=True) if its != fold]
+    def training_items(self, items: Sequence[Any], fold: int) -> list[Any]:
+        """Return the training images that a fold does not hold out."""
+        return [item for item, held_out_in in zip(items, self.fold_of, strict=True) if held_out_in != fold]
 
-    def keep(self, prompt: Mapping[str, Tensor]) -> bool:
-        """Keep what a fold has learned; return whether it was the last one."""
+    def add(self, prompt: Mapping[str, Tensor]) -> bool:
+        """Store the learned prompt of a fold; return whether that was the last fold."""
         self.states.append({name: value.clone() for name, value in prompt.items()})
         return len(self.states) == self.count
 
     def state(self) -> dict[str, Any]:
-        """Return what a resume needs."""
+        """Return the state that a resume needs."""
         return {"states": self.states, "seconds": self.seconds, "fitted": self.fitted}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state` was taken."""
+        """Resume from `state`."""
         self.states, self.seconds = list(state["states"]), float(state["seconds"])
         self.fitted = state["fitted"]

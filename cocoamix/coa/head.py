@@ -1,4 +1,4 @@
-"""The mixture in one evaluation: which class takes which weight, centring, and the scale of the logits."""
+"""The mixture model in one evaluation: the weights of each class, centring, and the scale of the logits."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from .weights import CoAWeights
 class MixtureHead:
     """Mixes the similarities of the hand-crafted and the learned prompts in one label space.
 
-    owner: (C,) number of the prompt that was trained on each class, 0 for none.
-    centre: whether similarities are centred where classes have different weights.
-    temperature: of the whole mixture, if not CLIP's or the learned one.
+    Args:
+        weights: The CoA-weights.
+        owner: (C,) number of the prompt trained on each class, 0 for an out-class.
+        centre: Centre the similarities if classes have different weights.
+        temperature: Temperature of the mixture, in place of CLIP's or the learned one.
     """
 
     def __init__(self, weights: CoAWeights, owner: Tensor, centre: bool, temperature: float | None = None) -> None:
@@ -25,6 +27,6 @@ class MixtureHead:
         self._factor = 1.0 if temperature is None else 1 / (temperature * weights.logit_scale)
 
     def logits(self, *similarities: Tensor) -> Tensor:
-        """Return the (B, C) logits of (B, C) similarities of each prompt, the hand-crafted one first."""
+        """Return the (B, C) logits for (B, C) similarities of each prompt, the hand-crafted one first."""
         logits = self.weights.logits(torch.stack(similarities), self.owner, self.mixed, self.centred)
         return logits if self._factor == 1 else logits * self._factor

@@ -1,9 +1,9 @@
-"""Weights fitted to images that the prompt has not seen.
+"""Mixture weight pi^in and temperature fitted to held-out images. Beyond the paper: see docs/METHOD.md.
 
-The training images are dealt into folds. A prompt is tuned without each of them, and what it says of the images that
-were left out stands for what the final prompt, tuned on all, says of images that it has not seen. One weight pi of the
-learned prompt, and then one temperature of the mixture, are fitted to the cross-entropy of these. Both problems are
-convex, and their slopes are known in closed form, so that bisection finds the one minimum in a fixed number of steps.
+The training images are split into folds, and one prompt is tuned without each fold. Its similarities on the held-out
+images estimate those of the final prompt on unseen images. The weight pi of the learned prompt, and then one
+temperature of the mixture, minimise the cross-entropy on them. Both problems are convex with a slope in closed form,
+so bisection finds the minimum in a fixed number of steps.
 """
 
 from __future__ import annotations
@@ -22,53 +22,53 @@ from .calibration import curve_over_pi, fit_temperature
 from .mixture import mix_two
 
 FOLDS = 4
-LEAST_SHARE = 1e-6  # of either prompt, so that its log-odds are finite
+MIN_PI = 1e-6  # smallest weight of either prompt, so that its log-odds are finite
 _BISECTIONS = 60
 _CURVE_POINTS = 21
 
 
 def count_folds(labels: Sequence[int]) -> int:
-    """Return the number of folds: 4, or the shots of the smallest class; 0 where a class has a single image."""
+    """Return the number of folds: 4, or fewer if a class has fewer images; 0 if a class has a single image."""
     smallest = min(Counter(labels).values(), default=0)
     return min(FOLDS, smallest) if smallest > 1 else 0
 
 
 def deal_into_folds(labels: Sequence[int], folds: int, seed: int) -> list[int]:
-    """Return the fold that each image is left out in.
+    """Return the fold that holds out each image.
 
-    The images of a class are shuffled and dealt in turn, each class beginning where the one before it ended.
+    The images of a class are shuffled and dealt to the folds in turn; each class starts where the last one ended.
     """
     generator = random.Random(seed)
-    found = [0] * len(labels)
+    fold_of = [0] * len(labels)
     turn = 0
     for label in sorted(set(labels)):
         indices = [index for index, other in enumerate(labels) if other == label]
         generator.shuffle(indices)
         for index in indices:
-            found[index] = turn % folds
+            fold_of[index] = turn % folds
             turn += 1
-    return found
+    return fold_of
 
 
 @dataclass(frozen=True)
 class Fit:
-    """What was fitted to held-out similarities, and the mean cross-entropy there."""
+    """The weight and temperature fitted to held-out similarities, and the mean cross-entropy (NLL) on them."""
 
     images: int
     pi_in: float
     nll: float  # at pi_in and CLIP's temperature
-    temperature: float  # tau of the mixture with pi_in, as CLIP's own is 1 / logit_scale
-    calibrated_nll: float  # at both
+    temperature: float  # tau of the mixture at pi_in; CLIP's is 1 / logit_scale
+    calibrated_nll: float  # at pi_in and `temperature`
     curve: list[list[float]]  # pairs of pi and the cross-entropy at CLIP's temperature
-    confidence: list[float]  # the 0th to the 100th percentile of the highest probability, at both
+    confidence: list[float]  # 0th to 100th percentile of the highest probability, at pi_in and `temperature`
 
-    def plain(self) -> dict[str, Any]:
-        """Return it as plain values."""
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields as plain values."""
         return asdict(self)
 
 
 def fit(general: Tensor, special: Tensor, labels: Tensor, logit_scale: float) -> Fit:
-    """Fit the weight, then the temperature, to (N, C) similarities of the hand-crafted and of the learned prompts."""
+    """Fit the weight, then the temperature, to (N, C) similarities of the hand-crafted and the learned prompts."""
     general, special, labels = general.double().cpu(), special.double().cpu(), labels.cpu()
     pi = fit_weight(general, special, labels, logit_scale)
     mixed = mix_two(general, special, pi)
@@ -88,26 +88,26 @@ def fit(general: Tensor, special: Tensor, labels: Tensor, logit_scale: float) ->
 
 def _percentiles(values: Tensor) -> list[float]:
     """Return the 0th to the 100th percentile, interpolated."""
-    found: list[float] = values.quantile(torch.linspace(0, 1, 101, dtype=values.dtype)).tolist()
-    return found
+    percentiles: list[float] = values.quantile(torch.linspace(0, 1, 101, dtype=values.dtype)).tolist()
+    return percentiles
 
 
 def fit_weight(general: Tensor, special: Tensor, labels: Tensor, logit_scale: float, one_stage: bool = False) -> float:
-    """Return the pi, between LEAST_SHARE and one minus it, at which (1 - pi) general + pi special does best.
+    """Return the pi in [MIN_PI, 1 - MIN_PI] that minimises the cross-entropy of (1 - pi) general + pi special.
 
-    one_stage: with the scale that the one-stage form has at that pi, logit_scale / (1 - pi). That makes general + r
-    special at CLIP's scale. Their cross-entropy is convex in r = pi / (1 - pi), which grows with pi: its slope has one
-    change of sign in pi, too.
+    With `one_stage`, the scale is that of the one-stage form at that pi, logit_scale / (1 - pi), so the logits are
+    logit_scale (general + r special) with r = pi / (1 - pi). The cross-entropy is convex in r, and r grows with pi, so
+    the slope in pi changes sign once, too.
     """
     step = special if one_stage else special - general
-    gap = step - _of_labels(step, labels)
+    gap = step - step.gather(1, labels[:, None])
 
     def slope(pi: float) -> float:
         along = pi / (1 - pi) if one_stage else pi
         p = (logit_scale * (general + along * step)).softmax(dim=1)
         return float((p * gap).sum(dim=1).mean())
 
-    return _lowest(slope, LEAST_SHARE, 1 - LEAST_SHARE)
+    return _minimise(slope, MIN_PI, 1 - MIN_PI)
 
 
 def cross_entropy(similarities: Tensor, labels: Tensor, scale: float) -> float:
@@ -115,13 +115,8 @@ def cross_entropy(similarities: Tensor, labels: Tensor, scale: float) -> float:
     return float(F.cross_entropy(scale * similarities, labels))
 
 
-def _of_labels(similarities: Tensor, labels: Tensor) -> Tensor:
-    """Return the (N, 1) similarities of the right classes."""
-    return similarities.gather(1, labels[:, None])
-
-
-def _lowest(slope: Callable[[float], float], low: float, high: float) -> float:
-    """Return where a convex function is lowest between two numbers, by the sign of its slope; their middle if flat."""
+def _minimise(slope: Callable[[float], float], low: float, high: float) -> float:
+    """Return the minimum of a convex function on [low, high], by bisection on its slope; the middle if it is flat."""
     if slope(low) > 0:
         return low
     if slope(high) < 0:

@@ -1,4 +1,7 @@
-"""Losses of a prompt: cross-entropy, CoA-loss and those it is compared with. All in fp32, from log-softmax."""
+"""Losses of a prompt: CoA-loss (Section 3.3) and the losses it is compared with (Appendix E.3).
+
+All are computed in fp32 from log-softmax and averaged over the batch.
+"""
 
 from __future__ import annotations
 
@@ -15,43 +18,49 @@ Terms = dict[str, Tensor]
 
 
 def log_probability(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return log p(y) of each row of (B, C) logits, in fp32."""
+    """Return (B,) log p(y) of (B, C) logits, in fp32."""
     return -F.cross_entropy(logits.float(), labels, reduction="none")
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """-log p(y)."""
+    """L_CE = -log p(y), Eq. (8)."""
     return -log_probability(logits, labels).mean()
 
 
 def coa(logits: Tensor, labels: Tensor) -> Tensor:
-    """CoA-loss, 1 - p(y): its gradient is largest where the classes are confused, near p(y) = 1/2."""
+    """L_CoA = 1 - p(y), Eq. (9). Its gradient is largest for confused classes, near p(y) = 1/2 (Eq. 11)."""
     return -torch.expm1(log_probability(logits, labels)).mean()
 
 
 def focal(logits: Tensor, labels: Tensor, gamma: float) -> Tensor:
-    """-(1 - p(y))^gamma log p(y)."""
+    """Focal loss, -(1 - p(y))^gamma log p(y), Eq. (16)."""
     log_p = log_probability(logits, labels)
-    wrong = (-torch.expm1(log_p)).clamp_min(torch.finfo(torch.float32).tiny)  # its power has no slope at 0
-    return -(wrong**gamma * log_p).mean()
+    error = (-torch.expm1(log_p)).clamp_min(torch.finfo(torch.float32).tiny)  # error**gamma may have no slope at 0
+    return -(error**gamma * log_p).mean()
 
 
 def gce(logits: Tensor, labels: Tensor, q: float) -> Tensor:
-    """Generalised cross-entropy, (1 - p(y)^q) / q: cross-entropy as q goes to 0, CoA-loss at q = 1."""
+    """Generalised cross-entropy, (1 - p(y)^q) / q, Eq. (17): cross-entropy as q goes to 0, CoA-loss at q = 1."""
     return -(torch.expm1(q * log_probability(logits, labels)) / q).mean()
 
 
 def mae(logits: Tensor, labels: Tensor) -> Tensor:
-    """Mean over the classes of |1[l = y] - p(l)|, which is 2 (1 - p(y)) / C."""
+    """Mean absolute error over the classes of Eq. (20), |1[l = y] - p(l)|, which equals 2 (1 - p(y)) / C."""
     return 2 * coa(logits, labels) / logits.shape[1]
 
 
 def make_loss(
     name: str, weight: float = 5.0, gamma: float = 2.0, q: float = 0.7
 ) -> Callable[[Tensor, Tensor], tuple[Tensor, Terms]]:
-    """Return a function of (logits, labels) that gives the loss of that name and its terms, unweighted.
+    """Return the loss of a `LOSS` name, as a function of (logits, labels) that returns it and its unweighted terms.
 
-    weight: of the second term of `ce+coa` (the paper's w) and of `ce+mae`.
+    `ce+coa` is L_prompt = L_CE + w L_CoA, Eq. (10).
+
+    Args:
+        name: One of `cocoamix.choices.LOSSES`.
+        weight: Weight w of the second term of `ce+coa` and `ce+mae`.
+        gamma: Exponent of `focal`.
+        q: Exponent of `gce`.
     """
     check_choice("LOSS", name, LOSSES)
     parts: dict[str, Callable[[Tensor, Tensor], Tensor]] = {

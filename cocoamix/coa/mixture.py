@@ -1,7 +1,8 @@
-"""The mixture of prompts: one matrix of weights describes every label space.
+"""The mixture model, Definition 3.1 and Eq. (3): p(l) = softmax_l(sum_i pi_i(l) s_i(l) / tau).
 
-A class belongs to the prompt that was trained on it, or to none. `owner` (C,) holds for each class the number 1..K of
-its prompt, or 0 for none; prompt 0 is the hand-crafted one and owns nothing.
+The weights are a (K + 1, C) matrix: prompt i has pi_i^in for the classes it was trained on and pi_i^out for all others
+(Lemma 3.3), so one matrix describes any label space. `owner` (C,) holds the number 1..K of the prompt trained on each
+class, or 0 for an out-class. Prompt 0 is the hand-crafted one and owns no class.
 """
 
 from __future__ import annotations
@@ -17,15 +18,18 @@ from cocoamix.errors import check_choice
 
 
 def find_owners(classnames: Sequence[str], domains: Sequence[Sequence[str]]) -> Tensor:
-    """Return the owner of each class: i + 1 where its name is in `domains[i]`, the latest if several, else 0."""
+    """Return the owner of each class: i + 1 if its name is in `domains[i]` (the last one, if several), else 0."""
     owner = {plain_class(name): number for number, names in enumerate(domains, 1) for name in names}
     return torch.tensor([owner.get(plain_class(name), 0) for name in classnames])
 
 
 def class_logits(inside: Tensor, outside: Tensor, owner: Tensor) -> Tensor:
-    """Return the (K + 1, C) log-weights of the prompts, up to a constant per class.
+    """Return the (K + 1, C) log-weights alpha of the prompts, up to a constant per class.
 
-    inside, outside: (K,) log-weight of each learned prompt relative to prompt 0, for its own classes and for others.
+    Args:
+        inside: (K,) alpha^in, log-weight of each learned prompt relative to prompt 0 for the classes it owns.
+        outside: (K,) alpha^out, the same for all other classes.
+        owner: (C,) owner of each class.
     """
     prompts = torch.arange(1, len(inside) + 1, device=owner.device)
     learned = torch.where(owner[None, :] == prompts[:, None], inside[:, None], outside[:, None])
@@ -33,16 +37,18 @@ def class_logits(inside: Tensor, outside: Tensor, owner: Tensor) -> Tensor:
 
 
 def class_weights(inside: Tensor, outside: Tensor, owner: Tensor) -> Tensor:
-    """Return the (K + 1, C) weights pi of the prompts for each class; every column sums to one."""
+    """Return the (K + 1, C) weights pi = softmax(alpha); every column sums to one."""
     return class_logits(inside, outside, owner).softmax(dim=0)
 
 
 def weights_of_kind(kind: str, inside: Tensor, outside: Tensor, owner: Tensor) -> Tensor:
-    """Return the (K + 1, C) weights of the prompts for each class; every column sums to one.
+    """Return the (K + 1, C) weights of an `ENSEMBLE` kind; every column sums to one.
 
-    kind: `coa` from the learned log-weights, `uniform` the same for every prompt, `none` a class's own prompt alone.
-    inside, outside: (K,) log-weights relative to prompt 0.
-    owner: (C,) number 1..K of each class's prompt.
+    Args:
+        kind: `coa` for CoA-weights, `uniform` for equal weights, `none` for the owner of each class alone.
+        inside: (K,) in-class log-weights relative to prompt 0.
+        outside: (K,) out-class log-weights relative to prompt 0.
+        owner: (C,) owner 1..K of each class.
     """
     check_choice("ENSEMBLE", kind, MIXTURES)
     if kind == "coa":
@@ -54,37 +60,40 @@ def weights_of_kind(kind: str, inside: Tensor, outside: Tensor, owner: Tensor) -
 
 
 def share_one_pi(weights: Tensor) -> bool:
-    """Say whether all classes have the same (K + 1, C) weights."""
+    """Return whether all classes have the same column in (K + 1, C) weights."""
     return bool((weights == weights[:, :1]).all())
 
 
 def centre(similarities: Tensor) -> Tensor:
     """Return (..., C) similarities minus their mean over the classes.
 
-    Adding a constant to all similarities of a prompt changes none of its own predictions. Where classes weigh the
-    prompt differently, it would favour those that weigh it more, so the mean is taken out before they are mixed.
+    A constant added to all similarities of a prompt does not change its own predictions. If classes weight the prompt
+    differently, the constant favours those with the larger weight, so the mean is removed before mixing.
     """
     similarities = similarities.float()
     return similarities - similarities.mean(dim=-1, keepdim=True)
 
 
 def mix_two(general: Tensor, special: Tensor, pi: float) -> Tensor:
-    """Return the mixture of the similarities of two prompts by one weight, in their own precision."""
+    """Return (1 - pi) s_0 + pi s_1 without a change of precision."""
     return (1 - pi) * general + pi * special
 
 
 def mix(similarities: Tensor, weights: Tensor) -> Tensor:
-    """Return the (B, C) weighted sum of (K + 1, B, C) similarities by (K + 1, C) weights."""
+    """Return sum_i pi_i s_i, (B, C), of (K + 1, B, C) similarities and (K + 1, C) weights."""
     return torch.einsum("kbc,kc->bc", similarities.float(), weights.float())
 
 
 def mix_text(text: Tensor, weights: Tensor, centred: bool = False) -> Tensor:
-    """Return (C, D) vectors whose product with an image feature is the mixture of the prompts' similarities.
+    """Return (C, D) class vectors whose product with an image feature is the mixed similarity.
 
-    text: (K + 1, C, D) text features of each prompt; weights: (K + 1, C).
-    centred: whether each prompt's similarities are centred over the classes first: see `centre`. They are
-    linear in the text features, so that centring these is the same.
-    The vectors are not of unit length, and must not be made so.
+    The vectors do not have unit length and must not be normalised.
+
+    Args:
+        text: (K + 1, C, D) text features of each prompt.
+        weights: (K + 1, C) weights.
+        centred: Centre each prompt's similarities over the classes first (see `centre`). Similarities are linear in
+            the text features, so it is these that are centred.
     """
     text = text.float()
     if centred:
@@ -93,7 +102,7 @@ def mix_text(text: Tensor, weights: Tensor, centred: bool = False) -> Tensor:
 
 
 def mix_equally(*logits: Tensor) -> Tensor:
-    """Return the mean of (B, C) logits of several prompts at one scale: the uniform ensemble."""
+    """Return the mean of (B, C) logits of several prompts with the same scale: the uniform ensemble."""
     total = logits[0]
     for one in logits[1:]:
         total = total + one

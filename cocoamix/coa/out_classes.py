@@ -1,4 +1,4 @@
-"""Made-up class names, for what a prompt was not trained on."""
+"""Generated out-classes (Section 3.4, Appendix F): class names that stand for classes a prompt was not trained on."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _LETTERS = (4, 10)  # shortest and longest random string
 
 
 def make_outclasses(kind: str, count: int, avoid: Iterable[str], seed: int) -> list[str]:
-    """Return `count` names without repeats and none of `avoid`: nouns, strings of letters, half and half, or nothing.
+    """Return `count` distinct names outside `avoid`: nouns, random strings, half of each, or nothing.
 
-    The draw has a generator of its own and the same result on every machine.
+    The names depend on `seed` alone and are the same on every machine.
     """
     check_choice("OUT_CLASSES", kind, OUT_CLASSES)
     if kind == "none":
@@ -38,7 +38,7 @@ def make_outclasses(kind: str, count: int, avoid: Iterable[str], seed: int) -> l
 
 @lru_cache(maxsize=1)
 def _nouns() -> tuple[str, ...]:
-    """Return the nouns of wonderwords, sorted, because the package promises no order."""
+    """Return the nouns of wonderwords, sorted, because the package guarantees no order."""
     from wonderwords import RandomWord
 
     return tuple(sorted(set(RandomWord().filter(include_categories=["noun"]))))

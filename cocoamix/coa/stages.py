@@ -1,7 +1,7 @@
-"""What each epoch of a training of CoCoA-Mix does, and how a second stage ends.
+"""The one-stage and two-stage schedules of CoCoA-Mix (Appendix D.1), and the end of a second stage.
 
-First the prompt; then, where the weights are fitted to held-out images, a prompt for each fold; then the weights. All
-are epochs of one loop, so that a run which is killed in any of them resumes there.
+Two stages train the prompt, then, for held-out weights, one prompt per fold, then the weights. All are epochs of one
+loop, so an interrupted run resumes in any of them.
 """
 
 from __future__ import annotations
@@ -15,12 +15,15 @@ from .convergence import Movement
 
 @dataclass(frozen=True)
 class Stages:
-    """The epochs of a training.
+    """The schedule of a training run.
 
-    learns_weights: whether there are weights to learn at all.
-    two: whether they are learned after the prompt.
-    first: epochs of the prompt. folds: prompts that are tuned between the stages, each as long.
-    weights: epochs of the second stage; 0 until the weights stand still. most: the most that it has.
+    Attributes:
+        learns_weights: Whether the run trains CoA-weights.
+        two: Whether it trains them in a second stage, after the prompt.
+        first: Epochs of the prompt.
+        folds: Number of prompts tuned between the stages, for `first` epochs each.
+        weights: Epochs of the second stage; 0 to run until convergence.
+        max_weights: Largest number of epochs of the second stage.
     """
 
     learns_weights: bool
@@ -28,25 +31,25 @@ class Stages:
     first: int
     folds: int = 0
     weights: int = 0
-    most: int = 0
+    max_weights: int = 0
 
     @property
     def before_weights(self) -> int:
-        """How many epochs the second stage comes after."""
+        """Number of epochs before the second stage."""
         return self.first * (1 + self.folds)
 
     @property
     def total(self) -> int:
-        """How many epochs there are at most."""
-        return self.before_weights + self.most if self.two else self.first
+        """Largest number of epochs."""
+        return self.before_weights + self.max_weights if self.two else self.first
 
     @property
     def views(self) -> int:
-        """How many augmentations of an image the epochs can show."""
+        """Number of different augmentations of an image over all epochs."""
         return self.first + (self.weights if self.two else 0)
 
     def phase(self, epoch: int) -> str:
-        """Return what an epoch trains: `prompt`, `fold` (the prompt of a fold), `weights`, or `both`."""
+        """Return what an epoch trains: `prompt`, `fold` (the prompt of a fold), `weights` or `both`."""
         if not self.learns_weights:
             return "prompt"
         if not self.two:
@@ -60,14 +63,13 @@ class Stages:
         return epoch // self.first - 1
 
     def ends_fold(self, epoch: int) -> bool:
-        """Say whether an epoch is the last one of its fold."""
+        """Return whether an epoch is the last of its fold."""
         return (epoch + 1) % self.first == 0
 
     def view(self, epoch: int) -> int:
-        """Return which augmentation an epoch shows.
+        """Return the index of the augmentation that an epoch uses.
 
-        A fold shows those of the first stage again, and so does a second stage of unknown length: neither encodes
-        anything anew.
+        Folds, and a second stage of unknown length, reuse those of the first stage, so no image is encoded again.
         """
         if not self.two or epoch < self.first:
             return epoch
@@ -75,28 +77,28 @@ class Stages:
         return self.first + epoch - self.before_weights if known else epoch % self.first
 
     def epochs_of(self, weights: bool, done: int) -> int:
-        """Return how many of the epochs that are done trained the weights, or else the prompt."""
+        """Return how many of `done` epochs trained the weights, or the prompt if `weights` is false."""
         if not self.two:
             return done
         return max(0, done - self.before_weights) if weights else min(done, self.first)
 
 
 class SecondStage:
-    """Follows pi through the second stage, and says when and why it ends."""
+    """Tracks pi through the second stage and decides when it ends."""
 
-    def __init__(self, stages: Stages, pi: Sequence[float], tolerance: float, most_steps: int) -> None:
-        self.stages, self.tolerance, self.most_steps = stages, tolerance, most_steps
-        self.ended: dict[str, Any] | None = None  # how long it was and why it ended, once it has
+    def __init__(self, stages: Stages, pi: Sequence[float], tolerance: float, max_steps: int) -> None:
+        self.stages, self.tolerance, self.max_steps = stages, tolerance, max_steps
+        self.ended: dict[str, Any] | None = None  # length and reason, once the stage has ended
         self.follow(pi)
 
     def follow(self, pi: Sequence[float]) -> None:
-        """Measure from here how far pi moves."""
+        """Measure the movement of pi from here on."""
         self._movement = Movement(pi)
 
     def after_epoch(self, epoch: int, last: bool, pi: Sequence[float], steps: int) -> bool:
-        """Take in (pi^in, pi^out) after an epoch of so many steps. Return whether the stage ends with it.
+        """Record (pi^in, pi^out) after an epoch of `steps` steps; return whether the stage ends with it.
 
-        last: whether no epoch is left.
+        `last` marks the last epoch of the schedule.
         """
         moved = self._movement.after_epoch(pi, steps)
         epochs = epoch + 1 - self.stages.before_weights
@@ -111,17 +113,17 @@ class SecondStage:
             print(f"The weights converged after {epochs} epochs{how_far}")
         elif last:
             reason = "bound"
-            print(f"The weights stopped at the bound of {self.most_steps} steps{how_far}")
+            print(f"The weights stopped at the bound of {self.max_steps} steps{how_far}")
         if reason:
             facts = {"epochs": epochs, "steps": epochs * steps, "ended": reason, "moved": moved}
             self.ended = {**facts, "pi_in": pi[0], "pi_out": pi[1]}
         return bool(reason)
 
     def state(self) -> dict[str, Any]:
-        """Return where it stands, for a resume."""
+        """Return the state that a resume needs."""
         return {"movement": self._movement.state(), "ended": self.ended}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state` was taken."""
+        """Resume from `state`."""
         self._movement.restore(state["movement"])
         self.ended = state["ended"]

@@ -1,11 +1,11 @@
-"""CoA-weights: how much each learned prompt counts, for the classes it was trained on and for all others.
+"""CoA-weights: the weights pi_i^in and pi_i^out of each learned prompt (Section 3.4, Eqs. 13-15, Appendix D.1).
 
-Two parameterisations of the same mixture. In both, prompt i has a log-weight a_i relative to the hand-crafted prompt 0,
-one for its own classes ("in") and one for others ("out"), and pi = softmax(0, a_1, ..., a_K).
+Prompt i has two log-weights relative to the hand-crafted prompt 0: alpha_i^in for the classes it was trained on and
+alpha_i^out for all others, with pi = softmax(0, alpha_1, ..., alpha_K). Appendix D.1 has two parameterisations:
 
-- one stage: the parameter is log 1/tau_i, a temperature of the prompt's own; a_i = log tau_0/tau_i. Logits are
-  sum_i s_i/tau_i, so that the total scale is learned along.
-- two stages: the parameter is a_i itself, and the scale is CLIP's.
+- one stage: the parameter is log 1/tau_i, where tau_i is the temperature of prompt i and alpha_i = log tau_0/tau_i.
+  The logits are sum_i s_i/tau_i, so the total scale is learned as well.
+- two stages: the parameter is alpha_i itself, and the scale is CLIP's 1/tau.
 """
 
 from __future__ import annotations
@@ -22,38 +22,44 @@ from .mixture import centre, class_weights, mix
 
 
 class CoAWeights(nn.Module):
-    """Two numbers for each learned prompt.
+    """The parameters of pi^in and pi^out, one of each per learned prompt.
 
-    logit_scale: CLIP's 1/tau.
+    Args:
+        logit_scale: CLIP's 1/tau.
+        prompts: Number K of learned prompts.
+        stage: `one` or `two`, the parameterisation.
     """
 
     def __init__(self, logit_scale: float, prompts: int = 1, stage: str = "one") -> None:
         super().__init__()
         check_choice("STAGE", stage, STAGES)
         self.logit_scale, self.stage = logit_scale, stage
-        # One stage starts at CLIP's own temperature, two stages at equal weights: the same mixture.
+        # One stage starts at CLIP's temperature, two stages at equal weights: the same mixture.
         self.inside = nn.Parameter(torch.full((prompts,), self.zero))
         self.outside = nn.Parameter(torch.full((prompts,), self.zero))
 
     @property
     def zero(self) -> float:
-        """The parameter at which a prompt weighs as much as prompt 0."""
+        """Value of the parameter at which a prompt has the weight of prompt 0."""
         return math.log(self.logit_scale) if self.stage == "one" else 0.0
 
     def relative(self) -> tuple[Tensor, Tensor]:
-        """Return the (K,) log-weights relative to prompt 0, for own classes and for others."""
+        """Return the (K,) log-weights relative to prompt 0, alpha^in and alpha^out."""
         return self.inside - self.zero, self.outside - self.zero
 
     def pi(self, owner: Tensor) -> Tensor:
-        """Return the (K + 1, C) weights of the prompts for each class."""
+        """Return the (K + 1, C) weights pi of the prompts for each class."""
         return class_weights(*self.relative(), owner)
 
     def logits(self, similarities: Tensor, owner: Tensor, mixed: bool, centred: bool = False) -> Tensor:
-        """Return the (B, C) logits of the mixture of (K + 1, B, C) similarities.
+        """Return the (B, C) logits of the mixture model, Eq. (3).
 
-        mixed: whether the classes have different owners. One stage uses the learned total scale where they have not;
-        in a mixed label space the scale is CLIP's for every class, so that none gains from a larger total.
-        centred: whether each prompt's similarities are centred over the classes first: see `mixture.centre`.
+        Args:
+            similarities: (K + 1, B, C) similarities of each prompt.
+            owner: (C,) owner of each class.
+            mixed: Whether classes have different owners. If not, one stage uses the learned total scale. In a mixed
+                label space all classes use CLIP's scale, so that no class gains from a larger total.
+            centred: Centre each prompt's similarities over the classes first (see `mixture.centre`).
         """
         pi = self.pi(owner)
         scale: Tensor | float = self.logit_scale
@@ -62,15 +68,18 @@ class CoAWeights(nn.Module):
         return mix(centre(similarities) if centred else similarities, pi) * scale
 
     def in_logits(self, similarities: Tensor) -> Tensor:
-        """Return the logits of (K + 1, B, C) similarities of classes of the last prompt. Reaches the weights only."""
+        """Return the mixture's logits for classes of the last prompt, for the cross-entropy of pi^in, Eq. (13).
+
+        Gradients reach the weights only, not the (K + 1, B, C) similarities.
+        """
         owner = torch.full((similarities.shape[2],), similarities.shape[0] - 1, device=similarities.device)
         return self.logits(similarities.detach(), owner, mixed=False)
 
     def out_loss(self, similarities: Tensor, margin: float) -> Tensor:
-        """Return the entropy loss on classes that no prompt was trained on. Reaches the weights only.
+        """Return L_Ent = max(0, H(p_0) - H(p_i) + d) on the out-classes, Eqs. (14) and (15).
 
-        The last prompt must be less sure of these (2, B, C) similarities, of prompt 0 and of itself, than the
-        hand-crafted one, by `margin` in entropy divided by log C.
+        H is the normalised entropy and d the `margin`: the learned prompt must be less confident than the hand-crafted
+        one. Gradients reach the weights only, not the (2, B, C) similarities of prompt 0 and the last prompt.
         """
         general, special = similarities.detach().float()
         _, outside = self.relative()
@@ -78,14 +87,14 @@ class CoAWeights(nn.Module):
         if self.stage == "one":
             scales = self.logit_scale, self.logit_scale * outside[-1].exp()
         else:
-            nobody = torch.zeros(1, dtype=torch.long, device=outside.device)
-            pi = class_weights(outside, outside, nobody)[:, 0]
+            no_owner = torch.zeros(1, dtype=torch.long, device=outside.device)
+            pi = class_weights(outside, outside, no_owner)[:, 0]
             scales = self.logit_scale * pi[0], self.logit_scale * pi[-1]
         difference = entropy(general * scales[0]) - entropy(special * scales[1])
         return (difference + margin).clamp_min(0).mean()
 
 
 def entropy(logits: Tensor) -> Tensor:
-    """Return the (B,) entropy of (B, C) logits divided by log C, so that it is between 0 and 1."""
+    """Return the (B,) normalised entropy H of (B, C) logits: divided by log C, so between 0 and 1."""
     log_p = logits.log_softmax(dim=-1)
     return -(log_p.exp() * log_p).sum(dim=-1) / math.log(max(logits.shape[-1], 2))

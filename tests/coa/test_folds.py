@@ -12,7 +12,7 @@ LABELS = [0, 0, 0, 0, 1, 1, 1, 1]
 def test_every_image_is_left_out_by_one_fold() -> None:
     folds, items = Folds(LABELS, seed=1, wanted=True), list("abcdefgh")
     assert folds.count == 4
-    left = [set(items) - set(folds.kept(items, fold)) for fold in range(4)]
+    left = [set(items) - set(folds.training_items(items, fold)) for fold in range(4)]
     assert sorted(name for names in left for name in names) == items
     for names in left:  # one of each class
         assert len(names & set("abcd")) == len(names & set("efgh")) == 1
@@ -33,7 +33,7 @@ def test_a_single_image_cannot_be_left_out() -> None:
 def test_kept_prompts_are_copies_and_survive_a_resume() -> None:
     folds = Folds(LABELS, seed=1, wanted=True)
     prompt = {"ctx": torch.zeros(2)}
-    assert [folds.keep(prompt) for _ in range(4)] == [False, False, False, True]
+    assert [folds.add(prompt) for _ in range(4)] == [False, False, False, True]
     prompt["ctx"] += 1
     folds.seconds, folds.fitted = 2.5, {"pi_in": 0.7}
     resumed = Folds(LABELS, seed=1, wanted=True)

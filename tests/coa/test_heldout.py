@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cocoamix.coa.heldout import LEAST_SHARE, count_folds, deal_into_folds, fit, fit_weight
+from cocoamix.coa.heldout import MIN_PI, count_folds, deal_into_folds, fit, fit_weight
 
 SCALE = 100.0
 
@@ -79,7 +79,7 @@ def test_folds_depend_on_the_seed() -> None:
 def test_fitted_weight_is_the_lowest_on_a_grid(seed: int, better: float) -> None:
     general, special, labels = draw(seed, better)
     found = fit(general, special, labels, SCALE)
-    grid = np.linspace(LEAST_SHARE, 1 - LEAST_SHARE, 201)
+    grid = np.linspace(MIN_PI, 1 - MIN_PI, 201)
     values = [nll(general, special, labels, pi) for pi in grid]
     assert found.nll == pytest.approx(nll(general, special, labels, found.pi_in), abs=1e-9)
     assert found.nll <= min(values) + 1e-12
@@ -92,7 +92,7 @@ def test_fitted_weight_is_the_lowest_on_a_grid(seed: int, better: float) -> None
     assert found.calibrated_nll == pytest.approx(at, abs=1e-9)
     assert found.images == 40
     assert [pi for pi, _ in found.curve] == [number / 20 for number in range(21)]
-    assert found.plain() == {field: getattr(found, field) for field in found.__dataclass_fields__}
+    assert found.as_dict() == {field: getattr(found, field) for field in found.__dataclass_fields__}
     for pi, value in found.curve:
         assert value == pytest.approx(nll(general, special, labels, pi), abs=1e-9)
 
@@ -112,8 +112,8 @@ def test_weight_at_the_one_stage_scale_is_the_lowest_on_a_grid(seed: int, better
 def test_a_useless_prompt_gets_no_weight_and_a_perfect_one_all() -> None:
     general, special, labels = (one.double() if one.is_floating_point() else one for one in draw(1, 1.0))
     right = torch.nn.functional.one_hot(labels, 6).double()
-    assert fit_weight(right, special, labels, SCALE) == LEAST_SHARE
-    assert fit_weight(general, right, labels, SCALE) == 1 - LEAST_SHARE
+    assert fit_weight(right, special, labels, SCALE) == MIN_PI
+    assert fit_weight(general, right, labels, SCALE) == 1 - MIN_PI
     assert fit_weight(general, general, labels, SCALE) == pytest.approx(0.5)
 
 

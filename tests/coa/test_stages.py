@@ -6,7 +6,7 @@ import pytest
 
 from cocoamix.coa.stages import SecondStage, Stages
 
-FOLDED = Stages(learns_weights=True, two=True, first=3, folds=2, weights=0, most=4)
+FOLDED = Stages(learns_weights=True, two=True, first=3, folds=2, weights=0, max_weights=4)
 
 
 def phases(stages: Stages, epochs: int) -> list[str]:
@@ -14,7 +14,7 @@ def phases(stages: Stages, epochs: int) -> list[str]:
 
 
 def test_one_stage_trains_both_in_every_epoch() -> None:
-    stages = Stages(learns_weights=True, two=False, first=3, most=9)
+    stages = Stages(learns_weights=True, two=False, first=3, max_weights=9)
     assert phases(stages, 3) == ["both"] * 3
     assert (stages.total, stages.views) == (3, 3)
     assert stages.epochs_of(weights=True, done=2) == stages.epochs_of(weights=False, done=2) == 2
@@ -33,7 +33,7 @@ def test_folds_stand_between_the_stages() -> None:
 
 def test_views_are_shown_again_unless_the_second_stage_has_a_length() -> None:
     assert [FOLDED.view(epoch) for epoch in range(13)] == [0, 1, 2] * 4 + [0]
-    known = Stages(learns_weights=True, two=True, first=3, weights=2, most=2)
+    known = Stages(learns_weights=True, two=True, first=3, weights=2, max_weights=2)
     assert [known.view(epoch) for epoch in range(5)] == [0, 1, 2, 3, 4]
     assert (FOLDED.views, known.views) == (3, 5)
 
@@ -44,8 +44,8 @@ def test_epochs_of_each_model() -> None:
 
 
 def second(weights: int = 0, tolerance: float = 0.01) -> SecondStage:
-    stages = Stages(learns_weights=True, two=True, first=1, weights=weights, most=5)
-    return SecondStage(stages, [0.5, 0.5], tolerance, most_steps=500)
+    stages = Stages(learns_weights=True, two=True, first=1, weights=weights, max_weights=5)
+    return SecondStage(stages, [0.5, 0.5], tolerance, max_steps=500)
 
 
 @pytest.mark.parametrize("pi", [[0.505, 0.5], [0.5, 0.495]])
