@@ -116,10 +116,10 @@ def later_session(trainer: Any) -> tuple[float, float]:
     """Return the CPU seconds of session 1, and of the evaluation after it."""
     trainer._began = time.time()
     trainer.epoch, trainer.max_epoch, trainer.trained_epochs = 0, 1, 1  # session 0 counts as trained
-    if trainer.kept_model == "prototypes":
+    if trainer.main_model == "prototypes":
         trainer.after_epoch()
     found = {name: model.named_parameters() for name, model in trainer._models.items()}
-    trainer.kept = [{name: {k: v.detach().clone() for k, v in one} for name, one in found.items()}]
+    trainer.session_models = [{name: {k: v.detach().clone() for k, v in one} for name, one in found.items()}]
     trainer.origins = [trainer.provenance()]
     evaluate, seconds = trainer.test, []
 

@@ -1,6 +1,6 @@
-"""The trainers, registered in Dassl's trainer registry by being imported.
+"""The trainers. Importing this package registers them in Dassl's trainer registry.
 
-Importing also adds our configuration keys to Dassl's defaults, so that the train.py of another code base knows them.
+It also adds our configuration keys to Dassl's defaults, so that the train.py of another code base accepts them.
 """
 
 from cocoamix.compat import check_torch, ensure_torchvision
@@ -18,7 +18,7 @@ from cocoamix.config.keys import extend_cfg
 from . import cocoamix, cocoop, coop, dept, kgcoop, maple, prograd, tune_en, zsclip
 from .fscil import fact, fspt, l2p, methods  # noqa: F401
 
-# In place, because a train.py may have taken hold of `get_cfg_default` before.
+# In place, because a train.py may have imported `get_cfg_default` before.
 extend_cfg(cfg_default)
 keep_our_sections(dassl.config)
 

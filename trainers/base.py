@@ -1,8 +1,8 @@
-"""What every trainer of this project is: a method on a frozen CLIP, holding the parts of a run.
+"""Base class of all trainers: a prompt-tuning method on a frozen CLIP.
 
-A method overrides `build_prompts`, `text_features` and `compute_loss`. The parts (checkpointer, source of image
-features, hand-crafted prompt) are small classes of `cocoamix.run`, `cocoamix.features` and `cocoamix.prompts`.
-Everything here works on Dassl's public interface, and so on real Dassl, on its forks, and on the fallback alike.
+A method overrides `build_prompts`, `text_features` and `compute_loss`. The parts of a run (checkpointer, image source,
+hand-crafted prompt) are small classes of `cocoamix.run`, `cocoamix.features` and `cocoamix.prompts`. Only Dassl's
+public interface is used, so trainers run on real Dassl, on its forks and on the fallback.
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ class CLIPTrainer(TrainerX):
     """A trainer on a frozen CLIP."""
 
     section = "COOP"  # the trainer's node under cfg.TRAINER
-    ensembles: tuple[str, ...] = ()  # values of ENSEMBLE that a method offers; none where it has no such key
-    templates_of = ""  # the method whose templates for the datasets it takes; by default CoOp's
-    trains_with_template = False  # True where the loss needs the hand-crafted prompt, not the evaluation alone
-    frozen_images = True  # False for a method that tunes the image side: it encodes images in every step
-    raw_images = False  # True for a method that needs the length of image features, not unit vectors
+    ensembles: tuple[str, ...] = ()  # allowed values of ENSEMBLE; empty if the method has no such key
+    templates_of = ""  # the method whose dataset templates to use; CoOp's by default
+    trains_with_template = False  # True if the loss, and not only the evaluation, needs the hand-crafted prompt
+    frozen_images = True  # False if the method tunes the image encoder, so that every step encodes its images
+    raw_images = False  # True if the method needs image features that are not normalised
 
     cfg: CfgNode
     clip: AnyCLIP
@@ -80,34 +80,34 @@ class CLIPTrainer(TrainerX):
     scaler: Any | None = None
     protocol: dict[str, Any]
     seed: int
-    trained_epochs = 0  # what the current weights have seen
-    trained_classes: list[str]  # and the classes they were trained on
-    loaded_from: Mapping[str, Any] = MappingProxyType({})  # what a loaded checkpoint tells of its origin
-    followed: CfgNode | None = None  # the settings of the run that a loaded checkpoint comes from
-    recorded: CfgNode | None = None  # the configuration that results state, if not `cfg`
-    overridden: Mapping[str, Any] = MappingProxyType({})  # what `cfg` says of training where a checkpoint differs
-    training_facts: Mapping[str, Any] = MappingProxyType({})  # of the protocol, as a loaded checkpoint tells them
+    trained_epochs = 0  # epochs that the current weights were trained for
+    trained_classes: list[str]  # classes that they were trained on
+    loaded_from: Mapping[str, Any] = MappingProxyType({})  # provenance of a loaded checkpoint
+    trained_settings: CfgNode | None = None  # settings of the run that wrote a loaded checkpoint
+    recorded: CfgNode | None = None  # the configuration to record in the results, if not `cfg`
+    overridden: Mapping[str, Any] = MappingProxyType({})  # values of `cfg` that a checkpoint's settings replace
+    training_facts: Mapping[str, Any] = MappingProxyType({})  # entries of the protocol, from a loaded checkpoint
 
     def __init__(self, cfg: CfgNode) -> None:
         self._optim_cfgs: dict[str, CfgNode] = {}
-        self.is_training = False  # whether optimizers are there
+        self.is_training = False  # whether optimizers exist
         super().__init__(keys.complete(cfg))
 
-    # ------------------------------------------------------------------ what a method defines
+    # ------------------------------------------------------------------ hooks of a method
 
     def build_prompts(self) -> None:
-        """Build what is trained and register it. A zero-shot method registers nothing."""
+        """Build and register the modules to train. A zero-shot method registers nothing."""
 
     def text_features(self) -> Tensor:
-        """Return the (C, embedding) unit vectors of the current classes, with gradients if there are any."""
+        """Return the (C, embedding) unit text features of the current classes, with gradients if they are trained."""
         raise NotImplementedError(f"{type(self).__name__} defines no text_features")
 
     def compute_loss(self, image_features: Tensor, labels: Tensor) -> tuple[dict[str, Tensor], Tensor]:
-        """Return the terms of the loss, the total under "loss", and the (B, C) logits."""
+        """Return the terms of the loss by name, with the total under "loss", and the (B, C) logits."""
         raise UserError(f"The trainer {type(self).__name__} has nothing to train. Add --eval-only.")
 
     def load_backbone(self) -> AnyCLIP:
-        """Load what MODEL.BACKBONE names. A method with several models overrides this."""
+        """Load the model that MODEL.BACKBONE names. A method with several models overrides this."""
         return load_one(self.cfg, self.settings.PREC, self.device)
 
     def make_hand_crafted(self) -> HandCraftedPrompt | None:
@@ -117,14 +117,14 @@ class CLIPTrainer(TrainerX):
         return HandCraftedPrompt(self.clip, self.settings.TEMPLATE, self.cfg.DATASET.NAME, self.templates_of)
 
     def prepare_training(self) -> None:
-        """Build what only training needs, beside optimizers."""
+        """Build what only training needs, apart from optimizers."""
 
     # ------------------------------------------------------------------ building
 
     @property
     def settings(self) -> CfgNode:
-        """The trainer's own node of the configuration, with what a loaded checkpoint was trained with."""
-        return self.followed or self.cfg.TRAINER[self.section]
+        """The trainer's node of the configuration, with the training settings of a loaded checkpoint."""
+        return self.trained_settings or self.cfg.TRAINER[self.section]
 
     @property
     def classnames(self) -> list[str]:
@@ -150,10 +150,10 @@ class CLIPTrainer(TrainerX):
         self.num_classes = manager.num_classes
         self.num_source_domains = manager.num_source_domains
         self.lab2cname = manager.lab2cname
-        self.take_seed(seed)
+        self.set_seed(seed)
 
     def choose_seed(self) -> int:
-        """Return the config's seed. A run without one draws one and keeps it, so that it can be resumed."""
+        """Return the seed of the configuration. A run without one draws a seed and saves it, so that it can resume."""
         if self.cfg.SEED >= 0:
             return int(self.cfg.SEED)
         seed = seed_of_run(self.output_dir)
@@ -161,12 +161,12 @@ class CLIPTrainer(TrainerX):
             seed = seed_of_run(self.cfg.RESUME)
         if seed is None:
             seed = random.SystemRandom().randrange(2**31)
-        print(f"No seed is given; this run draws from {seed}")
+        print(f"No seed was given; this run uses {seed}")
         set_random_seed(seed)  # the few-shot draw comes next
         return seed
 
-    def take_seed(self, seed: int) -> None:
-        """Let the run and its images draw from this seed."""
+    def set_seed(self, seed: int) -> None:
+        """Set the seed of the run and of its augmentations."""
         self.seed = seed
         for loader in (self.train_loader_x, self.val_loader, self.test_loader):
             if loader is not None:
@@ -196,22 +196,28 @@ class CLIPTrainer(TrainerX):
         )
 
     def templates(self) -> Sequence[str]:
-        """Return the hand-crafted templates that the result depends on."""
+        """Return the hand-crafted templates that results depend on."""
         return self.hand_crafted.templates if self.hand_crafted else []
 
     def describe_protocol(self) -> dict[str, Any]:
-        """Return what has to agree before two results may be compared."""
+        """Return the protocol: the facts that must match for two results to be comparable."""
         return protocol.describe_protocol(self.cfg, self.clip, self.dm.dataset, self.templates())
 
     def register(self, name: str, model: nn.Module, optim: CfgNode) -> None:
-        """Register a module to train, with an optimizer and a schedule of its own, which are built for training."""
+        """Register a module to train. Its optimizer and schedule are built from `optim` when training begins.
+
+        Args:
+            name: Name of the module and of its checkpoint folder.
+            model: The module.
+            optim: A node like cfg.OPTIM.
+        """
         self.register_model(name, model, None, None)
         self._optim_cfgs[name] = optim
         if self.is_training:
             self._build_optimizer(name)
 
-    def forget(self, *names: str) -> None:
-        """Take back what was registered; without names, everything."""
+    def unregister(self, *names: str) -> None:
+        """Unregister the named modules, or all of them without names."""
         for name in names or tuple(self._models):
             for registered in (self._models, self._optims, self._scheds, self._optim_cfgs):
                 registered.pop(name, None)
@@ -224,14 +230,14 @@ class CLIPTrainer(TrainerX):
         return sum(p.numel() for model in self._models.values() for p in model.parameters() if p.requires_grad)
 
     def general_features(self) -> Tensor:
-        """Return the (C, embedding) text features of the current classes under the hand-crafted prompt."""
+        """Return the (C, embedding) text features of the hand-crafted prompt for the current classes."""
         assert self.hand_crafted is not None, f"{type(self).__name__} has no hand-crafted prompt in this run"
         return self.hand_crafted.of(self.classnames)
 
     # ------------------------------------------------------------------ training
 
     def train(self) -> None:
-        """Go through the epochs by Dassl's hooks. Unlike in Dassl's own loop, a hook may change `max_epoch`."""
+        """Run the epochs with Dassl's hooks. Unlike in Dassl's loop, a hook may change `max_epoch`."""
         self.begin_training()
         self.before_train()
         epoch = self.start_epoch
@@ -244,13 +250,13 @@ class CLIPTrainer(TrainerX):
         self.after_train()
 
     def begin_training(self) -> None:
-        """Build what an evaluation does without: optimizers, the loss scaler, and what the method adds."""
+        """Build what only training needs: optimizers, the loss scaler, and the additions of the method."""
         self.is_training = True
         self.scaler = make_scaler(self.clip.precision, self.device)
         self.prepare_training()
         if self.trains_with_template:
-            self.general_features()  # now, so that the first step takes as long as the others
-        for name in self._optim_cfgs:  # a method may have registered models with optimizers of its own
+            self.general_features()  # computed now, so that the first step is as fast as the others
+        for name in self._optim_cfgs:  # a method may have registered models that bring an optimizer
             self._build_optimizer(name)
         for name, model in self._models.items():
             refuse_left_out(name, model, self._optims[name])
@@ -258,23 +264,23 @@ class CLIPTrainer(TrainerX):
 
     def before_train(self) -> None:
         super().before_train()
-        # From the first moment on, so that a run is never resumed from checkpoints that tell only half of its state.
+        # Before the first epoch, so that no run resumes from checkpoints alone, which hold half of its state.
         if self._models:
             self._save_resume(self.trained_epochs)
 
     def before_epoch(self) -> None:
-        """Seed the epoch, so that it is the same whatever came before: a resume, a test, another run."""
+        """Seed the epoch, so that it does not depend on what ran before it: a resume, a test, another run."""
         super().before_epoch()
         set_random_seed(derive_seed(self.seed, "epoch", self.epoch))
-        self._show_epoch()
+        self._set_epoch_view()
         redraw = getattr(self.train_loader_x.sampler, "redraw", None)
-        if redraw is not None:  # a sampler that draws ahead did so before the seed
+        if redraw is not None:  # a sampler that draws ahead drew before the seed was set
             redraw()
 
     def after_epoch(self) -> None:
         self.trained_epochs = self.epoch + 1
         self.checkpointer.refuse_non_finite(self.trained_epochs, self.cfg.OPTIM.LR)  # before anything is reported
-        if self.start_epoch == 0:  # at the end of a resumed run steps may be too small to move anything
+        if self.start_epoch == 0:  # late in a resumed run, steps may be too small to move a parameter
             self._moves.refuse_stuck(self.trained_epochs)
         check_still_there(self.output_dir)
         super().after_epoch()
@@ -282,12 +288,12 @@ class CLIPTrainer(TrainerX):
 
     def after_train(self) -> None:
         super().after_train()
-        # Else the evaluation has written it, now or earlier.
+        # Otherwise the evaluation has written it.
         if self.cfg.TEST.NO_TEST and not Path(self.output_dir, RESULTS).exists():
             write_card(self.output_dir, self.describe_run())
 
     def forward_backward(self, batch: dict[str, Any]) -> dict[str, float] | None:
-        """Do one step and return its numbers for the log."""
+        """Take one step and return its values for the log."""
         inputs, labels = self.parse_batch_train(batch)
         summary = self.take_step(inputs, labels) if len(labels) else None
         if self.batch_idx + 1 == self.num_batches:
@@ -309,9 +315,9 @@ class CLIPTrainer(TrainerX):
         return summary
 
     def cause_in_clip(self, inputs: Tensor) -> UserError | None:
-        """Return what is wrong with the frozen model's own features, where a loss or logits are not finite."""
+        """Return the error of the frozen model that explains a non-finite loss or logit, if there is one."""
         for clip in self.clip.each():
-            # Stored features are finite: see `cocoamix.features`.
+            # Stored features are known to be finite: see `cocoamix.features`.
             images = clip.encode_image_raw(inputs) if inputs.dim() == 4 else None
             fault = None if images is None else not_finite.in_images(clip, images, self.images.files)
             fault = fault or not_finite.in_text(clip, list(self.dm.dataset.classnames))
@@ -328,17 +334,17 @@ class CLIPTrainer(TrainerX):
         )
 
     def backward(self, terms: dict[str, Tensor]) -> None:
-        """Leave the gradients of a step in the parameters. A method that edits gradients overrides this."""
+        """Compute the gradients of a step. A method that edits gradients overrides this."""
         self.scaled(terms["loss"]).backward()
 
     def scaled(self, loss: Tensor) -> Tensor:
-        """Return a loss as it goes into the backward pass."""
+        """Return a loss, scaled for the backward pass."""
         return loss if self.scaler is None else self.scaler.scale(loss)
 
     # ------------------------------------------------------------------ images
 
     def encode(self, inputs: Tensor) -> Tensor:
-        """Return (B, embedding) features of a batch of images, or of features as they are."""
+        """Return the (B, embedding) features of a batch of images; a batch of features is returned unchanged."""
         return self.images.encode(inputs)
 
     def parse_batch_train(self, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
@@ -347,45 +353,45 @@ class CLIPTrainer(TrainerX):
     def parse_batch_test(self, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
         return self.images.read(batch, self.device)
 
-    def longest(self) -> int:
-        """Return how many epochs a training has at most; 0 for OPTIM.MAX_EPOCH."""
+    def epoch_limit(self) -> int:
+        """Return the largest number of epochs of a training; 0 for OPTIM.MAX_EPOCH."""
         return 0
 
     def view_of(self, epoch: int) -> int:
-        """Return which augmentation of its images an epoch shows."""
-        views = protocol.views(self.cfg, self.longest())
+        """Return the index of the augmentation (view) that an epoch uses."""
+        views = protocol.views(self.cfg, self.epoch_limit())
         return epoch % views if views else epoch
 
     def count_views(self) -> int:
-        """Return how many augmentations of its images a training shows."""
-        return min(protocol.views(self.cfg, self.longest()) or self.max_epoch, self.max_epoch)
+        """Return the number of augmentations (views) of each image over a training."""
+        return min(protocol.views(self.cfg, self.epoch_limit()) or self.max_epoch, self.max_epoch)
 
     def _declare_views(self) -> None:
-        """Say where CACHE.VIEWS makes this another protocol than CoOp's."""
-        views = protocol.views(self.cfg, self.longest())
+        """Print a notice if CACHE.VIEWS changes the protocol from CoOp's."""
+        views = protocol.views(self.cfg, self.epoch_limit())
         if views == 1:
             print("CACHE.VIEWS is 1, a CHANGE OF PROTOCOL: training images are one fixed centre crop, not augmented")
         elif views:
-            print(f"CACHE.VIEWS is {views}, a CHANGE OF PROTOCOL: the epochs go through {views} augmentations in turn")
+            print(f"CACHE.VIEWS is {views}, a CHANGE OF PROTOCOL: the epochs cycle through {views} augmentations")
 
     def store_part(self, split: str) -> str:
-        """Return the part of the feature store that the images of `train`, `val` or `test` are in."""
+        """Return the part of the feature store that holds the images of `train`, `val` or `test`."""
         if split != "train":
             return split
         random_views = cast(ImageItems, self.train_loader_x.dataset).is_random
         return f"train-seed{self.seed}" if random_views else "train"
 
-    def encoded_together(self) -> int:
-        """Return how many training images are encoded together for the store; 0 for a batch of the loader."""
+    def encoding_batch_size(self) -> int:
+        """Return the number of training images encoded at once for the store; 0 for the loader's batch size."""
         return 0
 
-    def _show_epoch(self) -> None:
-        """Give the training loader the images, or the features, of the present epoch."""
+    def _set_epoch_view(self) -> None:
+        """Give the training loader the images or features of the current epoch."""
         view, last = self.view_of(self.epoch), self.count_views() - 1
-        self.images.show(self.train_loader_x, view, last, self.store_part("train"), self.encoded_together())
+        self.images.show(self.train_loader_x, view, last, self.store_part("train"), self.encoding_batch_size())
 
     def batches_of(self, loader: DataLoader[Any], split: str) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield the inputs and labels of the readable images of a loader over (a part of) `split`."""
+        """Yield the inputs and labels of the readable images of a loader over `split` or part of it."""
         for inputs, labels, _ in self.images.batches(loader, split, self.device):
             yield inputs, labels
 
@@ -394,17 +400,17 @@ class CLIPTrainer(TrainerX):
         yield from self.batches_of(self._loader(split), split)
 
     @torch.no_grad()
-    def training_features(self, most_views: int) -> tuple[Tensor, Tensor]:
-        """Return features and labels of the training images in the last views that a training shows of them."""
+    def training_features(self, max_views: int) -> tuple[Tensor, Tensor]:
+        """Return the features and labels of the training images in the last `max_views` views of a training."""
         whole = cast(ImageItems, self.train_loader_x.dataset)
         loader = loader_over(self.cfg, self.train_loader_x, whole.items, train=False, seed=self.seed)
         items = cast(ImageItems, loader.dataset)
         items.is_random = whole.is_random
         end = self.count_views()
         parts: list[tuple[Tensor, Tensor]] = []
-        for view in range(max(0, end - most_views), end):
+        for view in range(max(0, end - max_views), end):
             items.view, items.features = view, None
-            batches = self.images.batches(loader, self.store_part("train"), self.device, self.encoded_together())
+            batches = self.images.batches(loader, self.store_part("train"), self.device, self.encoding_batch_size())
             parts += [(self.encode(inputs), labels) for inputs, labels, _ in batches]
         features, labels = (torch.cat(side) for side in zip(*parts, strict=True))
         return features, labels
@@ -419,7 +425,7 @@ class CLIPTrainer(TrainerX):
 
     @torch.no_grad()
     def test(self, split: str | None = None) -> float:
-        """Evaluate, with the text features computed once. Without `split`, results.json is written."""
+        """Evaluate, with the text features computed once. Without `split`, write results.json."""
         self.set_model_mode("eval")
         self.evaluator.reset()
         name = split or self.cfg.TEST.SPLIT
@@ -428,17 +434,17 @@ class CLIPTrainer(TrainerX):
         start = time.monotonic()
         evaluation = Evaluation(self.evaluator, f"of the {name} set")
         loader = self._loader(name)
-        with self.predictions_file(split) as kept:
+        with self.predictions_file(split) as predictions:
             for inputs, labels, indices in self.images.batches(loader, name, self.device):
                 logits = self.model_inference(inputs)
                 try:
                     evaluation.add(logits, labels)
                 except NotFiniteError as error:
                     raise self.cause_in_clip(inputs) or error from None
-                if kept is not None:
-                    kept.add(logits, labels, paths_at(loader, indices))
-            if kept is not None:
-                kept.add_unreadable(loader, self.unreadable)
+                if predictions is not None:
+                    predictions.add(logits, labels, paths_at(loader, indices))
+            if predictions is not None:
+                predictions.add_unreadable(loader, self.unreadable)
         if self.unreadable:
             print(f"{len(self.unreadable)} unreadable image(s) were left out so far")
         results = {**evaluation.accuracies(), **evaluation.confidence()}
@@ -451,33 +457,33 @@ class CLIPTrainer(TrainerX):
         return next(iter(results.values()))
 
     def predictions_file(self, split: str | None) -> AbstractContextManager[PredictionsFile | None]:
-        """Return what keeps the predictions of an evaluation, where TEST.SAVE_PREDICTIONS asks for it.
+        """Return the file for the predictions of an evaluation, or None without TEST.SAVE_PREDICTIONS.
 
-        split: as `test` was given it; only an evaluation that writes results keeps its predictions.
+        Only an evaluation that writes results, one without `split`, saves its predictions.
         """
         if split is not None or not self.cfg.TEST.SAVE_PREDICTIONS:
             return nullcontext()
         return PredictionsFile(self.output_dir, self.evaluated_classes())
 
     def before_test(self) -> None:
-        """Compute what an evaluation uses for every batch."""
+        """Compute what all batches of an evaluation share."""
         self._evaluated_features = self.text_features()
         if self.ensembles and self.settings.ENSEMBLE != "none":
             self.general_features()
 
     def model_inference(self, inputs: Tensor) -> Tensor:
-        """Return the (B, C) logits of images or their features, by the text features of the running evaluation."""
+        """Return the (B, C) logits of images, or of their features, in the current evaluation."""
         return self.feature_logits(self.encode(inputs))
 
     def feature_logits(self, features: Tensor) -> Tensor:
-        """Return the (B, C) logits of image features in the running evaluation."""
+        """Return the (B, C) logits of image features in the current evaluation."""
         logits = self.class_logits(features)
         if self.ensembles and self.settings.ENSEMBLE == "uniform":
             return self.mix_uniformly(features, logits)
         return logits
 
     def vision_prompts(self) -> Sequence[Tensor]:
-        """Return the learned tokens beside the patches, where the image side is tuned."""
+        """Return the learned tokens of the image encoder, if the method tunes it."""
         return ()
 
     def begin_inference(self) -> list[str]:
@@ -487,29 +493,29 @@ class CLIPTrainer(TrainerX):
         return self.classnames
 
     def infer(self, features: Tensor) -> Tensor:
-        """Return the (B, C) logits of image features, as an evaluation has them."""
+        """Return the (B, C) logits of image features, as an evaluation computes them."""
         return self.feature_logits(features)
 
     def why_not_exported(self) -> str:
-        """Return why `infer` cannot be written as matrices, as the end of a sentence; nothing where it can."""
+        """Return why `infer` cannot be exported as matrices, as the end of a sentence; empty if it can."""
         return ""
 
     def class_logits(self, image_features: Tensor) -> Tensor:
-        """Return the (B, C) logits of the learned prompt in the running evaluation."""
+        """Return the (B, C) logits of the learned prompt in the current evaluation."""
         return self.logits(image_features, self._evaluated_features)
 
     def logits(self, image_features: Tensor, text_features: Tensor) -> Tensor:
-        """Return exp(logit_scale) x cosine similarity, in fp32."""
+        """Return cosine similarity times CLIP's logit scale 1/tau, in fp32."""
         return self.clip.logit_scale * image_features @ text_features.t()
 
     def mix_uniformly(self, image_features: Tensor, logits: Tensor) -> Tensor:
-        """Return the (B, C) logits of the mean of the learned and the hand-crafted prompt's similarities."""
+        """Return the (B, C) logits of the uniform ensemble of the learned and the hand-crafted prompt."""
         return mix_equally(logits, self.logits(image_features, self.general_features()))
 
     # ------------------------------------------------------------------ results
 
     def evaluated_protocol(self) -> dict[str, Any]:
-        """Return the protocol of the running evaluation. For methods that add to it what holds there alone."""
+        """Return the protocol of the current evaluation. A method may add facts that hold there only."""
         return {**self.protocol, **self.training_facts}
 
     def _write_results(self, split: str, metrics: dict[str, float], seconds: float) -> None:
@@ -526,7 +532,7 @@ class CLIPTrainer(TrainerX):
         print(f"Results written to {path}")
 
     def describe_run(self) -> Results:
-        """Return all of the results but what was measured."""
+        """Return the results without the measured values."""
         cfg = self.recorded or self.cfg
         results = Results(
             trainer=self.cfg.TRAINER.NAME,
@@ -550,28 +556,28 @@ class CLIPTrainer(TrainerX):
         return results.with_more(self.more_results())
 
     def evaluated_classes(self) -> list[str]:
-        """Return the classes that an evaluation tells apart."""
+        """Return the label space of an evaluation."""
         return self.classnames
 
     def evaluated_items(self, split: str) -> Sequence[Any]:
-        """Return the items that an evaluation goes through."""
+        """Return the items of an evaluation."""
         return self.dm.dataset.val if split == "val" else self.dm.dataset.test
 
     def count_training_images(self) -> int | None:
-        """Return how many images the method was given to train on; None where a loaded checkpoint does not tell."""
+        """Return the number of training images; None if a loaded checkpoint does not record it."""
         if self.loaded_from:
-            told = self.loaded_from.get("train_images")
-            return told if isinstance(told, int) else None
+            count = self.loaded_from.get("train_images")
+            return count if isinstance(count, int) else None
         return len(self.dm.dataset.train_x)
 
     def more_results(self) -> dict[str, Any]:
-        """Return the keys that a method adds to results.json (`cocoamix.run.results`), plain."""
+        """Return what a method adds to results.json (`cocoamix.run.results`), as plain values."""
         return {}
 
     # ------------------------------------------------------------------ saving and resuming
 
     def provenance(self) -> dict[str, Any]:
-        """Return what a checkpoint must tell about itself to be used rightly."""
+        """Return what a checkpoint records about its training, so that it is used correctly."""
         return {
             "trainer": type(self).__name__,
             "backbone": self.clip.name,
@@ -587,11 +593,11 @@ class CLIPTrainer(TrainerX):
         }
 
     def training_settings(self) -> dict[str, Any]:
-        """Return what a resumed run must share with the run that it resumes."""
+        """Return the settings that must match to resume a run."""
         return protocol.training_settings(self.cfg, self.section)
 
     def saved_models(self) -> list[str]:
-        """Return the models that have checkpoints. For methods that train others on the way."""
+        """Return the models to write as checkpoints. A method with temporary models overrides this."""
         return list(self.get_model_names())
 
     def save_model(
@@ -608,12 +614,12 @@ class CLIPTrainer(TrainerX):
         )
 
     def resume_state(self, epochs: int) -> dict[str, Any]:
-        """Return all that a run needs to resume. A method adds what it needs beside its models."""
+        """Return the state that a resume needs. A method adds what it needs besides its models."""
         return {
             "epoch": epochs,
             **self.checkpointer.state(),
             "scaler": self.scaler.state_dict() if self.scaler is not None else None,
-            # Every epoch seeds all generators from this number, so it restores them.
+            # Every epoch seeds all generators from this number, so no generator state is needed.
             "seed": self.seed,
             "best_result": float(self.best_result),
             "settings": self.training_settings(),
@@ -621,25 +627,27 @@ class CLIPTrainer(TrainerX):
             "unreadable": dict(self.unreadable),
         }
 
-    def prepare_for(self, state: Mapping[str, Any]) -> None:
-        """Build what a state to resume from has that is not there from the start."""
+    def prepare_resume(self, state: Mapping[str, Any]) -> None:
+        """Build the modules of a resume state that do not exist from the start."""
 
-    def take_up(self, state: Mapping[str, Any]) -> None:
-        """Take what a method added to `resume_state`."""
+    def restore_state(self, state: Mapping[str, Any]) -> None:
+        """Restore what a method added to `resume_state`."""
 
     def _save_resume(self, epochs: int) -> None:
         checkpoints.save(Path(self.output_dir, RESUME), self.resume_state(epochs))
 
     def resume_model_if_exist(self, directory: str) -> int:
-        """Resume from the output folder if it holds a run, else from the folder that --resume names.
+        """Resume from the output folder if it holds a run, otherwise from the folder that --resume names.
 
-        In this order, so that a run that was resumed from elsewhere and is started again resumes from its own state.
-        Returns the number of epochs already done.
+        In this order, a run that was resumed from another folder resumes from its own state the second time.
+
+        Returns:
+            The number of epochs already done.
         """
         folders = dict.fromkeys((Path(self.output_dir), Path(directory)))
         for folder in folders:
             if epochs_in(folder / RESUME) == 0:
-                continue  # a run that has done nothing yet: it may start again with any settings
+                continue  # no epoch is done yet, so the run may start with any settings
             done = self._resume_from(folder)
             if done is not None:
                 self.trained_epochs = done
@@ -652,7 +660,7 @@ class CLIPTrainer(TrainerX):
                     print(f"--resume {directory} is not used: the output folder holds a later state of this run")
                 return done
         if self.cfg.RESUME:
-            raise UserError(f"--resume names {directory}, which holds neither {RESUME} nor checkpoints to go on from.")
+            raise UserError(f"--resume names {directory}, which holds neither {RESUME} nor checkpoints to resume from.")
         print("No checkpoint found, train from scratch")
         return 0
 
@@ -662,7 +670,7 @@ class CLIPTrainer(TrainerX):
         return self._resume_checkpoints(folder) if self.checkpointer.can_resume(folder) else None
 
     def _best_so_far(self) -> float:
-        """The fallback asks for this after a resume; the resume file has already told."""
+        """Return the best validation result. The fallback asks for it after a resume, which has restored it."""
         return float(self.best_result)
 
     def resume_file(self, path: Path) -> int:
@@ -670,57 +678,59 @@ class CLIPTrainer(TrainerX):
         state = read_state(path)
         self.check_settings(path, state["settings"], state["protocol"])
         try:
-            self.prepare_for(state)
+            self.prepare_resume(state)
             self.checkpointer.restore(state, path)
             if self.scaler is not None and state["scaler"]:
                 self.scaler.load_state_dict(state["scaler"])
-            self.take_seed(state["seed"])
+            self.set_seed(state["seed"])
             self.best_result = state["best_result"]
             self.unreadable.update(state["unreadable"])
-            self.take_up(state)
-        # Whatever an altered file makes of those who take their parts of it, it is the file that is wrong.
+            self.restore_state(state)
+        # Whichever part fails to restore, the cause is an altered file.
         except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
             raise damaged(path, f"a part of it does not fit ({type(error).__name__})") from error
         return int(state["epoch"])
 
     def check_settings(self, path: Path, then: Mapping[str, Any], protocol_then: Mapping[str, Any]) -> None:
-        """Refuse to resume a run of other settings."""
+        """Raise a UserError if the settings or the protocol of a run to resume differ from this run's."""
         origin.check_settings(path, then, self.training_settings(), protocol_then, self.protocol)
 
     def _resume_checkpoints(self, directory: Path) -> int:
-        """Resume from checkpoints of CoOp's layout alone, such as Dassl's own: their schedules are stepped anew."""
+        """Resume from checkpoints in CoOp's layout without a resume file, such as Dassl's; replay the schedules."""
         done, found = self.checkpointer.newest_files(directory)
         for name, (path, content) in found.items():
-            told = self._load_weights(name, content, path)
-            if told:
-                self.check_settings(path, told.get("settings", {}), told.get("protocol", {}))
-                self.take_seed(int(told.get("seed", self.seed)))
+            provenance = self._load_weights(name, content, path)
+            if provenance:
+                self.check_settings(path, provenance.get("settings", {}), provenance.get("protocol", {}))
+                self.set_seed(int(provenance.get("seed", self.seed)))
             self.checkpointer.step_schedule(name, self.epochs_of(name, done))
             if content.get("optimizer") and self._optims[name] is not None:
                 self._optims[name].load_state_dict(content["optimizer"])
-            self.take_up_origin(told, done)
+            self.restore_provenance(provenance, done)
         best = self.checkpointer.best_result(directory)
         self.best_result = self.best_result if best is None else best
         return done
 
     def epochs_of(self, name: str, done: int) -> int:
-        """Return how many of the epochs that are done trained a model. For methods with stages."""
+        """Return how many of `done` epochs trained a model. A method with stages overrides this."""
         return done
 
-    def take_up_origin(self, told: Mapping[str, Any], done: int) -> None:
-        """Take what a method added to `provenance`, of a checkpoint that training resumes from."""
+    def restore_provenance(self, provenance: Mapping[str, Any], done: int) -> None:
+        """Restore what a method added to `provenance`, when training resumes from checkpoints alone."""
 
     # ------------------------------------------------------------------ loading
 
     def load_model(self, directory: str, epoch: int | None = None) -> None:
         """Load trained weights for evaluation.
 
-        epoch: that checkpoint; -1 the newest; None the best on validation, or the newest where none was chosen.
+        Args:
+            directory: Output folder of the training run.
+            epoch: The checkpoint to load: its epoch, -1 for the newest, or None for the best on validation (the newest
+                if none was selected).
         """
         if self._models and not directory:
             raise UserError(
-                f"--eval-only of {type(self).__name__} needs --model-dir, the output folder of a training run: "
-                "untrained, it has no result."
+                f"--eval-only with {type(self).__name__} needs --model-dir, the output folder of a training run."
             )
         is_best = True
         for name in self.get_model_names():
@@ -728,28 +738,28 @@ class CLIPTrainer(TrainerX):
             content = checkpoints.load(path)
             origin.check_trainer(origin.origin_of(content, path), type(self).__name__, path)
             origin.check_partition(origin.origin_of(content, path), self.cfg.DATASET, path)
-            self.loaded_from = told = self._load_weights(name, content, path)
-            self.trained_classes = list(told.get("classnames") or self.trained_classes)
-            self.follow(told.get("settings") or {})
-            protocol.take_rates(self.protocol, told.get("protocol") or {})
+            self.loaded_from = provenance = self._load_weights(name, content, path)
+            self.trained_classes = list(provenance.get("classnames") or self.trained_classes)
+            self.adopt_settings(provenance.get("settings") or {})
+            protocol.take_rates(self.protocol, provenance.get("protocol") or {})
             self.trained_epochs = checkpoints.epochs_of(content)
             is_best &= path.name == checkpoints.BEST
             print(f'Loading weights to {name} from "{path}" (epoch = {self.trained_epochs})')
-            if not told.get("settings") and not self.is_training:
+            if not provenance.get("settings") and not self.is_training:
                 print(
-                    f"Note: {path} does not tell how it was trained: the results state the training settings of this "
+                    f"Note: {path} does not record how it was trained: the results state the training settings of this "
                     "configuration."
                 )
         if self.loaded_from:
-            self._state_training(is_best)
+            self._record_training_settings(is_best)
 
-    def _state_training(self, is_best: bool) -> None:
-        """Let results state the settings that the loaded checkpoint was trained with, not those of this run.
+    def _record_training_settings(self, is_best: bool) -> None:
+        """Record the training settings of the loaded checkpoint in the results, not those of this run.
 
-        is_best: whether it is the best on validation.
+        `is_best` marks the best checkpoint on validation.
         """
-        told = self.loaded_from
-        settings = dict(told.get("settings") or {})
+        provenance = self.loaded_from
+        settings = dict(provenance.get("settings") or {})
         if not is_best:
             settings["TEST.FINAL_MODEL"] = "last_step"
         self.recorded, self.overridden = origin.follow_training(
@@ -759,51 +769,51 @@ class CLIPTrainer(TrainerX):
             then = protocol.settings_of(self.recorded)
             shown = ", ".join(f"{key} {then[key]} (not {now})" for key, now in self.overridden.items())
             print(f"The results state the checkpoint's training settings, not this configuration's: {shown}")
-        self.take_seed(told.get("seed", self.seed))
+        self.set_seed(provenance.get("seed", self.seed))
         self.training_facts = {
-            **origin.training_facts(told.get("protocol") or {}, self.protocol),
+            **origin.training_facts(provenance.get("protocol") or {}, self.protocol),
             "model_selection": self.recorded.TEST.FINAL_MODEL,
         }
 
     def chosen_in_evaluation(self) -> set[str]:
-        """Return the keys of training whose own value an evaluation uses."""
-        # A template that took no part in training: that of the uniform ensemble.
+        """Return the training keys for which an evaluation uses its own value."""
+        # The template of the uniform ensemble takes no part in training.
         chosen = self.hand_crafted is not None and not self.trains_with_template
         return {f"TRAINER.{self.section}.TEMPLATE"} if chosen else set()
 
-    def follow(self, settings: Mapping[str, Any]) -> None:
-        """Evaluate with the settings that the checkpoint was trained with, where they matter."""
+    def adopt_settings(self, settings: Mapping[str, Any]) -> None:
+        """Adopt the training settings of a checkpoint that an evaluation depends on."""
         node = self.settings.clone()
         node.defrost()
         for key in taken_from_checkpoint(self.section, self.trains_with_template):
-            told = settings.get(f"TRAINER.{self.section}.{key}", node[key])
-            if told != node[key]:
-                print(f"{key} is {told!r} as in training; the configuration's {node[key]!r} is not used")
-                node[key] = told
+            trained_with = settings.get(f"TRAINER.{self.section}.{key}", node[key])
+            if trained_with != node[key]:
+                print(f"{key} is {trained_with!r} as in training; the configuration's {node[key]!r} is not used")
+                node[key] = trained_with
         if node != self.settings:
-            self.followed = node
+            self.trained_settings = node
             self.hand_crafted = self.make_hand_crafted()
             self.protocol["templates"] = list(self.templates())
 
-    def make_room(self, name: str, state: Mapping[str, Tensor]) -> None:
-        """Change a model to the sizes of a checkpoint that is about to be loaded."""
+    def resize_model(self, name: str, state: Mapping[str, Tensor]) -> None:
+        """Resize a model to fit a checkpoint that is about to be loaded."""
 
-    def dead_keys(self, state: Mapping[str, Tensor]) -> tuple[str, ...]:
-        """Return the beginnings of keys that peers' checkpoints hold and nothing here uses."""
+    def unused_keys(self, state: Mapping[str, Tensor]) -> tuple[str, ...]:
+        """Return the prefixes of keys in other projects' checkpoints that are not used here."""
         return checkpoints.dead_in_kgcoop(state)
 
-    def load_initial(self, name: str, path: str) -> None:
+    def load_initial_weights(self, name: str, path: str) -> None:
         """Start a model from the checkpoint that MODEL.INIT_WEIGHTS names."""
-        told = self._load_weights(name, checkpoints.load(path), Path(path))
-        origin.check_partition(told, self.cfg.DATASET, Path(path))
+        provenance = self._load_weights(name, checkpoints.load(path), Path(path))
+        origin.check_partition(provenance, self.cfg.DATASET, Path(path))
         print(f'Starting {name} from "{path}"')
 
     def _load_weights(self, name: str, content: dict[str, Any], path: Path) -> dict[str, Any]:
-        """Load a checkpoint into a model; return what the checkpoint tells of its origin, if it is ours."""
-        state, told = checkpoints.weights_of(content, path), origin.origin_of(content, path)
-        origin.refuse_untrained(told, path)
-        origin.check_weights(told, self.provenance(), state, self._models[name], self.classnames, path)
-        self.make_room(name, state)
-        for note in checkpoints.load_into(self._models[name], state, str(path), self.dead_keys(state)):
+        """Load a checkpoint into a model; return the provenance of the checkpoint, empty if it has none."""
+        state, provenance = checkpoints.weights_of(content, path), origin.origin_of(content, path)
+        origin.refuse_untrained(provenance, path)
+        origin.check_weights(provenance, self.provenance(), state, self._models[name], self.classnames, path)
+        self.resize_model(name, state)
+        for note in checkpoints.load_into(self._models[name], state, str(path), self.unused_keys(state)):
             print(f"Note: {note}")
-        return told
+        return provenance

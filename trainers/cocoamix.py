@@ -1,4 +1,4 @@
-"""CoCoA-Mix (ICML 2025): a learned prompt specialised by CoA-loss, mixed with a hand-crafted one by CoA-weights."""
+"""CoCoA-Mix (Hong et al., ICML 2025): a prompt learned by CoA-loss, mixed with a hand-crafted one by CoA-weights."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from cocoamix.seeding import derive_seed
 
 from .base import CLIPTrainer
 
-PROMPT, WEIGHTS, FOLD = "prompt_learner", "coa_weights", "fold_prompt"  # the models; that of a fold for a while
+PROMPT, WEIGHTS, FOLD = "prompt_learner", "coa_weights", "fold_prompt"  # the models; FOLD exists during a fold only
 _MODELS = {"prompt": [PROMPT], "fold": [FOLD], "weights": [WEIGHTS], "both": [PROMPT, WEIGHTS]}
 
 
@@ -53,8 +53,8 @@ class CoCoAMix(CLIPTrainer):
 
     stages: Stages
     folds: Folds
-    out_names: Sequence[str] = ()  # made-up classes; only a training has them
-    _still: tuple[Tensor, Tensor | None] | None = None  # features of a prompt that is not trained in this phase
+    out_names: Sequence[str] = ()  # out-classes, in training only
+    _frozen_text: tuple[Tensor, Tensor | None] | None = None  # text features, in a phase that does not train the prompt
 
     def check_cfg(self, cfg: CfgNode) -> None:
         super().check_cfg(cfg)
@@ -72,24 +72,24 @@ class CoCoAMix(CLIPTrainer):
         print(f'Initial context: "{self.learners[0].initial_context}"')
         self.register(PROMPT, self.prompt_learner, self.cfg.OPTIM)
         self.weights = self.make_weights().to(self.device)
-        self._deal_folds()
+        self._make_folds()
         self._plan_stages()
         if settings.ENSEMBLE == "coa":
             self.register(WEIGHTS, self.weights, self._weight_optim())
         if self.cfg.MODEL.INIT_WEIGHTS:
-            self.load_initial(PROMPT, self.cfg.MODEL.INIT_WEIGHTS)
+            self.load_initial_weights(PROMPT, self.cfg.MODEL.INIT_WEIGHTS)
 
     def make_weights(self) -> CoAWeights:
-        """Return the weights to learn."""
+        """Return the CoA-weights to train."""
         return CoAWeights(self.clip.logit_scale, stage=self.settings.STAGE)
 
     @property
     def context_seed(self) -> int:
-        """What a random context is drawn from."""
+        """Seed of a random initial context."""
         return derive_seed(self.seed, "context")
 
     def make_learner(self, clip: FrozenCLIP, names: Sequence[str], seed: int | None = None) -> PromptLearner:
-        """Return a prompt before some names. seed: of a random context, if not the final prompt's."""
+        """Return a prompt learner for `names`. `seed` replaces `context_seed` for a random initial context."""
         settings = self.settings
         return PromptLearner(
             clip,
@@ -105,29 +105,29 @@ class CoCoAMix(CLIPTrainer):
         self.prompt_learner = as_one(self.learners)
 
     def encode_learners(self, learners: Sequence[PromptLearner]) -> Tensor:
-        """Return the (C, embedding) text features of the prompts of each backbone."""
+        """Return the (C, embedding) text features of one prompt learner per backbone."""
         return self.clip.encode_each([learner() for learner in learners])
 
-    # ------------------------------------------------------------------ which epoch does what
+    # ------------------------------------------------------------------ the schedule
 
     @property
     def two_stages(self) -> bool:
-        """Whether the weights are learned after the prompt."""
+        """Whether the weights are trained after the prompt."""
         return self.settings.ENSEMBLE == "coa" and self.settings.STAGE == "two"
 
     @property
     def weight_epochs(self) -> int:
-        """How long the second stage is; 0 until the weights stand still."""
+        """Epochs of the second stage; 0 to run until convergence."""
         return int(self.settings.WEIGHT_EPOCHS)
 
-    def most_weight_epochs(self) -> int:
-        """Return how long the second stage is at most."""
+    def max_weight_epochs(self) -> int:
+        """Return the largest number of epochs of the second stage."""
         return self.weight_epochs or epochs_within(self.settings.WEIGHT_MAX_STEPS, len(self.train_loader_x))
 
     def _plan_stages(self) -> None:
-        """Lay out the epochs."""
+        """Set up the schedule."""
         settings = self.settings
-        # Once pi^in is fitted only pi^out is left to learn, and without out-classes there is none.
+        # After pi^in is fitted, only pi^out is left to train, and there is none without out-classes.
         idle = bool(self.folds) and settings.OUT_CLASSES == "none"
         self.stages = Stages(
             learns_weights=settings.ENSEMBLE == "coa",
@@ -135,29 +135,29 @@ class CoCoAMix(CLIPTrainer):
             first=int(self.cfg.OPTIM.MAX_EPOCH),
             folds=self.folds.count,
             weights=self.weight_epochs,
-            max_weights=0 if idle else self.most_weight_epochs(),
+            max_weights=0 if idle else self.max_weight_epochs(),
         )
         self.second = SecondStage(self.stages, self.learned_pi(), settings.WEIGHT_TOLERANCE, settings.WEIGHT_MAX_STEPS)
         if self.two_stages:
             self.max_epoch = self.stages.total
 
     def _weight_optim(self) -> CfgNode:
-        """Return OPTIM with the optimizer and the length of the weights' own."""
+        """Return OPTIM with the optimizer and the schedule of the weights."""
         optim = self.cfg.OPTIM.clone()
         optim.defrost()
         optim.NAME, optim.LR = self.settings.WEIGHT_OPTIM, self.settings.WEIGHT_LR
-        optim.STAGED_LR = False  # WEIGHT_LR is the rate of all of them
+        optim.STAGED_LR = False  # WEIGHT_LR is the rate of all weights
         if self.settings.STAGE == "two":
-            # A warm-up spares a random prompt; weights alone would only lose the epoch.
-            optim.MAX_EPOCH, optim.WARMUP_EPOCH = self.most_weight_epochs(), 0
+            # A warm-up protects a random prompt; for the weights it would only cost an epoch.
+            optim.MAX_EPOCH, optim.WARMUP_EPOCH = self.max_weight_epochs(), 0
             if not self.weight_epochs:
-                # No schedule can be laid out over a length that is not known; over the bound, it would hardly begin.
+                # The length is unknown, and over the bound a schedule would hardly begin: the rate is constant.
                 optim.LR_SCHEDULER, optim.STEPSIZE = "single_step", (-1,)
         return optim
 
     @property
     def phase(self) -> str:
-        """What is trained now: the prompt, that of a fold, the weights, or the prompt and the weights."""
+        """What the current epoch trains: see `Stages.phase`."""
         return self.stages.phase(self.epoch)
 
     def update_lr(self, names: Any = None) -> None:
@@ -181,11 +181,11 @@ class CoCoAMix(CLIPTrainer):
             self._make_outclasses()
 
     def choose_outclasses(self) -> list[str]:
-        """Return the names of which the learned prompt must be less sure than the hand-crafted one."""
+        """Return the names of the out-classes for L_Ent."""
         count, seed = len(self.classnames), derive_seed(self.seed, "out-classes")
         names = make_outclasses(self.settings.OUT_CLASSES, count, self.classnames, seed)
         if names:
-            print(f"Out-classes: {len(names)} made-up names ({', '.join(names[:5])}, ...)")
+            print(f"Out-classes: {len(names)} generated names ({', '.join(names[:5])}, ...)")
         return names
 
     def _make_outclasses(self) -> None:
@@ -194,18 +194,18 @@ class CoCoAMix(CLIPTrainer):
             return
         self.out_general = self.clip.encode_classes(self.out_names, self.templates())
         self.out_learners = [self.make_learner(clip, self.out_names) for clip in self.clip.each()]
-        for mine, theirs in zip(self.out_learners, self.learners, strict=True):
-            mine.ctx = theirs.ctx  # the same context before other names
+        for out_learner, learner in zip(self.out_learners, self.learners, strict=True):
+            out_learner.ctx = learner.ctx  # shared
 
     def before_train(self) -> None:
         settings = self.settings
         if settings.CALIBRATED and settings.WEIGHT_FIT != "heldout":
             raise UserError(
-                "TRAINER.COCOAMIX.CALIBRATED is True, but no temperature is fitted where WEIGHT_FIT is "
-                f"{settings.WEIGHT_FIT}: use WEIGHT_FIT heldout, or CALIBRATED False."
+                f"TRAINER.COCOAMIX.CALIBRATED is True, but WEIGHT_FIT {settings.WEIGHT_FIT} fits no temperature: use "
+                "WEIGHT_FIT heldout, or CALIBRATED False."
             )
         if settings.CALIBRATED and not self.folds:
-            raise self._no_temperature()  # now, not in the evaluation after the training
+            raise self._no_temperature()  # before training, not in the evaluation after it
         super().before_train()
 
     def before_epoch(self) -> None:
@@ -213,11 +213,11 @@ class CoCoAMix(CLIPTrainer):
             self._begin_fold(self.stages.fold(self.epoch))
         self._epoch_began = time.monotonic()
         super().before_epoch()
-        # In the second stage the prompt stands still, and so do its features.
+        # The second stage does not change the prompt, so its text features are computed once.
         if self.phase != "weights":
-            self._still = None
-        elif self._still is None:
-            self._still = self._learned_features()
+            self._frozen_text = None
+        elif self._frozen_text is None:
+            self._frozen_text = self._learned_features()
 
     def after_epoch(self) -> None:
         if self.phase == "weights" and self.second.after_epoch(
@@ -241,61 +241,64 @@ class CoCoAMix(CLIPTrainer):
 
     @torch.no_grad()
     def learned_pi(self) -> list[float]:
-        """Return the weight of the learned prompt, of several the last, for its own classes and for others."""
+        """Return pi^in and pi^out of the learned prompt, the last one if there are several."""
         count = len(self.weights.relative()[0])
-        # Without out-classes every class takes pi^in.
+        # Without out-classes, every class takes pi^in.
         other = count if self.settings.OUT_CLASSES == "none" else 0
         pi = self.weights.pi(torch.tensor([count, other], device=self.device))[-1]
-        return [float(share) for share in pi]
+        return [float(value) for value in pi]
 
     def compute_loss(self, image_features: Tensor, labels: Tensor) -> tuple[dict[str, Tensor], Tensor]:
-        """Return the loss of the phase. The prompt's loss never reaches the weights, nor theirs the prompt."""
+        """Return the loss of the phase: L_prompt, Eq. (10), for the prompt; Eqs. (13)-(15) for the weights.
+
+        L_prompt never reaches the weights, and their losses never reach the prompt.
+        """
         terms: dict[str, Tensor] = {}
         total: Tensor | float = 0.0
         learners = self.fold_learners if self.phase == "fold" else self.learners
-        text = self.encode_learners(learners) if self._still is None else self._still[0]
+        text = self.encode_learners(learners) if self._frozen_text is None else self._frozen_text[0]
         special = image_features @ text.t()
-        alone = self.clip.logit_scale * special
+        logits = self.clip.logit_scale * special  # of the learned prompt alone
         if self.phase != "weights":
-            prompt_loss, terms = self.loss(alone, labels)
+            prompt_loss, terms = self.loss(logits, labels)
             total = total + prompt_loss
         if self.phase in ("prompt", "fold"):
-            return {"loss": cast(Tensor, total), **terms}, alone
-        return self._weight_terms(image_features, special.detach(), labels, total, terms), alone
+            return {"loss": cast(Tensor, total), **terms}, logits
+        return self._weight_terms(image_features, special.detach(), labels, total, terms), logits
 
     def other_prompts(self) -> list[Tensor]:
-        """Return the (C, embedding) text features of the prompts that stand before the learned one in the mixture."""
+        """Return the (C, embedding) text features of prompts 0 to K - 1 of the mixture, all but the one in training."""
         return [self.general_features()]
 
     def _weight_terms(
         self, image_features: Tensor, special: Tensor, labels: Tensor, total: Tensor | float, terms: dict[str, Tensor]
     ) -> dict[str, Tensor]:
-        """Add the losses of the weights, and what the log shows of them."""
+        """Add the losses of the weights to the total, and their values for the log."""
         settings = self.settings
         others = [image_features @ text.t() for text in self.other_prompts()]
         mixed = self.weights.in_logits(torch.stack([*others, special]))
         terms["mix"] = F.cross_entropy(mixed, labels)
-        if not self.folds:  # else pi^in is fitted to held-out images, and stays
+        if not self.folds:  # with folds, pi^in is fitted to held-out images and not trained
             total = total + settings.W_IN * terms["mix"]
-        out = self._out_features() if self._still is None else self._still[1]
+        out = self._out_features() if self._frozen_text is None else self._frozen_text[1]
         if out is not None:
             sides = torch.stack([image_features @ self.out_general.t(), image_features @ out.t()])
             terms["ent"] = self.weights.out_loss(sides, settings.MARGIN)
             total = total + settings.W_OUT * terms["ent"]
         with torch.no_grad():
             terms["acc_mix"] = (mixed.argmax(dim=1) == labels).float().mean() * 100
-            # Of a class of the last prompt's own and of another; made on the device, so that a step need not wait.
+            # For an in-class and an out-class of the last prompt; created on the device to avoid a synchronisation.
             pi = self.weights.pi(torch.arange(1, -1, -1, device=self.device) * len(others))[-1]
             terms["pi_in"], terms["pi_out"] = pi[0], pi[1]
         return {"loss": cast(Tensor, total), **terms}
 
     # ------------------------------------------------------------------ folds: weights fitted to held-out images
 
-    def _deal_folds(self) -> None:
-        """Deal the training images into folds, where WEIGHT_FIT is heldout and every class has two images."""
+    def _make_folds(self) -> None:
+        """Split the training images into folds, if WEIGHT_FIT is heldout and every class has at least two."""
         wanted = self.two_stages and self.settings.WEIGHT_FIT == "heldout"
-        self._whole = self.train_loader_x
-        items = cast(ImageItems, self._whole.dataset).items
+        self._full_loader = self.train_loader_x
+        items = cast(ImageItems, self._full_loader.dataset).items
         self.folds = Folds([int(item.label) for item in items], derive_seed(self.seed, "folds"), wanted)
         if not wanted:
             return
@@ -308,16 +311,20 @@ class CoCoAMix(CLIPTrainer):
             )
         self.protocol["folds"] = self.folds.count
 
-    def encoded_together(self) -> int:
-        """A fold may be smaller than a batch. Its images are encoded as in the first stage all the same."""
-        return min(int(self._whole.batch_size or 1), len(cast(ImageItems, self._whole.dataset))) if self.folds else 0
+    def encoding_batch_size(self) -> int:
+        """Return the batch size of the first stage, because a fold may be smaller than a batch."""
+        return (
+            min(int(self._full_loader.batch_size or 1), len(cast(ImageItems, self._full_loader.dataset)))
+            if self.folds
+            else 0
+        )
 
     def _begin_fold(self, fold: int) -> None:
-        """Tune a prompt from now on as the final one was, on the images that the fold does not leave out."""
-        items = cast(ImageItems, self._whole.dataset).items
-        kept, count = self.folds.training_items(items, fold), self.folds.count
-        print(f"** Fold {fold + 1} of {count}: {len(kept):,} images, {len(items) - len(kept):,} are left out **")
-        self.train_loader_x = loader_over(self.cfg, self._whole, kept, train=True, seed=self.seed)
+        """Start a fold: tune a new prompt, in the same way as the final one, without the held-out images."""
+        items = cast(ImageItems, self._full_loader.dataset).items
+        used, count = self.folds.training_items(items, fold), self.folds.count
+        print(f"** Fold {fold + 1} of {count}: {len(used):,} images, {len(items) - len(used):,} held out **")
+        self.train_loader_x = loader_over(self.cfg, self._full_loader, used, train=True, seed=self.seed)
         self.fold_learners = self._make_fold_learners(fold)
         self.register(FOLD, as_one(self.fold_learners), self.cfg.OPTIM)
 
@@ -326,16 +333,16 @@ class CoCoAMix(CLIPTrainer):
         return [self.make_learner(clip, self.classnames, seed) for clip in self.clip.each()]
 
     def _end_fold(self) -> None:
-        """Keep what the fold learned, and after the last one fit the weight."""
+        """Store the prompt of the fold; after the last fold, fit the weight."""
         last = self.folds.add(trained(self._models[FOLD]))
-        self.forget(FOLD)
-        self.train_loader_x = self._whole
+        self.unregister(FOLD)
+        self.train_loader_x = self._full_loader
         if last:
             self._fit()
 
     @torch.no_grad()
     def _fit(self) -> None:
-        """Fit pi^in and the temperature to the similarities of each image under the prompt that did not see it."""
+        """Fit pi^in and the temperature to the similarities of each image to the prompt that held it out."""
         began = time.monotonic()
         features, labels, indices = self._plain_features()
         special = torch.empty(len(labels), len(self.classnames), device=self.device)
@@ -355,25 +362,25 @@ class CoCoAMix(CLIPTrainer):
         )
 
     def _plain_features(self) -> tuple[Tensor, Tensor, list[int]]:
-        """Return features and labels of the training images as an evaluation shows them, and their indices.
+        """Return features, labels and indices of the training images, with the transform of an evaluation.
 
-        The loader itself tells which images it read: what could not be read in an epoch may be repaired by now.
+        The indices are those of the images read here: an image that was unreadable in an epoch may be readable now.
         """
-        items = cast(ImageItems, self._whole.dataset).items
-        # In batches of the training's size, which a resume keeps. That of tests is free to change, and bits with it.
-        size = self._whole.batch_size
+        items = cast(ImageItems, self._full_loader.dataset).items
+        # The training's batch size, which a resume keeps. The test batch size may change, and the last bits with it.
+        size = self._full_loader.batch_size
         loader = loader_over(self.cfg, self.test_loader, items, train=False, seed=self.seed, batch_size=size)
-        found = self.images.batches(loader, "train", self.device, self.encoded_together())
+        found = self.images.batches(loader, "train", self.device, self.encoding_batch_size())
         batches = [(self.encode(inputs), labels, indices) for inputs, labels, indices in found]
         features, labels, indices = (torch.cat(side) for side in zip(*batches, strict=True))
         return features, labels, indices.tolist()
 
     def fitted(self) -> dict[str, Any]:
-        """Return what was fitted to held-out images, of the loaded checkpoint or of this training."""
+        """Return the fit to held-out images of the loaded checkpoint or of this training."""
         return dict((self.loaded_from.get("heldout") if self.loaded_from else self.folds.fitted) or {})
 
     def _temperature(self) -> float | None:
-        """Return the fitted temperature of the mixture where an evaluation is to use it."""
+        """Return the fitted temperature of the mixture if CALIBRATED is set."""
         if not self.settings.CALIBRATED:
             return None
         found = self.fitted()
@@ -382,19 +389,19 @@ class CoCoAMix(CLIPTrainer):
         return float(found["temperature"])
 
     def _no_temperature(self) -> UserError:
-        """Return what is said where CALIBRATED finds no temperature to use."""
-        told = self.loaded_from.get("settings") or {}
+        """Return the error for CALIBRATED without a fitted temperature."""
+        trained_with = self.loaded_from.get("settings") or {}
         if "why" in self.fitted():
             reason = f"no temperature is fitted, because {self.fitted()['why']}. Use CALIBRATED False."
-        elif told.get("TRAINER.COCOAMIX.WEIGHT_FIT") == "heldout":
+        elif trained_with.get("TRAINER.COCOAMIX.WEIGHT_FIT") == "heldout":
             reason = (
-                f"the checkpoint of epoch {self.trained_epochs} is from before the fit of the temperature, which comes "
-                "after all folds. Use CALIBRATED False, or a later checkpoint."
+                f"the checkpoint of epoch {self.trained_epochs} was written before the temperature was fitted, after "
+                "all folds. Use CALIBRATED False, or a later checkpoint."
             )
         else:
             reason = (
                 "the model was not trained with WEIGHT_FIT heldout, which fits the temperature. "
-                "Use CALIBRATED False, or train with it."
+                "Use CALIBRATED False, or train with WEIGHT_FIT heldout."
             )
         return UserError(f"TRAINER.COCOAMIX.CALIBRATED is True, but {reason}")
 
@@ -404,7 +411,7 @@ class CoCoAMix(CLIPTrainer):
         return self.encode_learners(self.learners)
 
     def owners(self) -> Tensor:
-        """Return 1 for each current class that the prompt was trained on, else 0."""
+        """Return the (C,) owners of the current classes: 1 for an in-class of the prompt, 0 for an out-class."""
         domain = self.settings.DOMAIN
         if domain == "in" or self.settings.OUT_CLASSES == "none":
             return torch.ones(len(self.classnames), dtype=torch.long, device=self.device)
@@ -420,7 +427,7 @@ class CoCoAMix(CLIPTrainer):
         self.head = MixtureHead(self.weights, self.owners(), bool(self.settings.CENTRE), temperature)
         if temperature is not None:
             self.protocol["calibrated"] = True
-        low, high = (float(share) for share in self.head.pi[1].aminmax())
+        low, high = (float(value) for value in self.head.pi[1].aminmax())
         print(f"Weight of the learned prompt: {low:.4f} to {high:.4f} over the classes")
         if self.head.centred:
             print("Similarities are centred over the classes (CENTRE)")
@@ -437,14 +444,14 @@ class CoCoAMix(CLIPTrainer):
         return [name for name in super().saved_models() if name != FOLD]
 
     def provenance(self) -> dict[str, Any]:
-        told = super().provenance()
+        provenance = super().provenance()
         if self.second.ended is not None:
-            told["second_stage"] = self.second.ended
+            provenance["second_stage"] = self.second.ended
         if self.folds.fitted is not None:
-            told["heldout"] = self.folds.fitted
+            provenance["heldout"] = self.folds.fitted
         if self.settings.ENSEMBLE == "coa":
-            told["out_classes"] = list(self.out_names)
-        return {**told, "templates": list(self.templates())}
+            provenance["out_classes"] = list(self.out_names)
+        return {**provenance, "templates": list(self.templates())}
 
     def resume_state(self, epochs: int) -> dict[str, Any]:
         state = super().resume_state(epochs)
@@ -454,12 +461,12 @@ class CoCoAMix(CLIPTrainer):
             state["heldout"] = self.folds.state()
         return state
 
-    def prepare_for(self, state: Mapping[str, Any]) -> None:
-        """Build the prompt of the fold that a run was killed in."""
+    def prepare_resume(self, state: Mapping[str, Any]) -> None:
+        """Build the prompt of the fold in which the run was interrupted."""
         if FOLD in state["models"] and self.folds:
             self._begin_fold(self.stages.fold(int(state["epoch"])))
 
-    def take_up(self, state: Mapping[str, Any]) -> None:
+    def restore_state(self, state: Mapping[str, Any]) -> None:
         if self.two_stages:
             self.second.restore(state["second_stage"])
             if self.second.ended is not None:
@@ -470,49 +477,50 @@ class CoCoAMix(CLIPTrainer):
     def epochs_of(self, name: str, done: int) -> int:
         return self.stages.epochs_of(name == WEIGHTS, done)
 
-    def take_up_origin(self, told: Mapping[str, Any], done: int) -> None:
-        """Checkpoints alone tell whether the second stage has ended, not where a round of it stands: one begins."""
+    def restore_provenance(self, provenance: Mapping[str, Any], done: int) -> None:
+        """Restore the end of the second stage. Checkpoints do not hold the state of a round, so a new one begins."""
         if not self.two_stages:
             return
         self.second.follow(self.learned_pi())
-        self.second.ended = told.get("second_stage")
+        self.second.ended = provenance.get("second_stage")
         if self.second.ended:
             self.max_epoch = done
         if self.folds and done > self.stages.first:
-            self.folds.fitted = told.get("heldout")
+            self.folds.fitted = provenance.get("heldout")
             if done < self.max_epoch:
                 raise UserError(
-                    f"Checkpoints of {done} epochs are here without resume.pth, which alone has the prompts of the "
-                    "folds (TRAINER.COCOAMIX.WEIGHT_FIT heldout). Restore it, or choose another --output-dir."
+                    f"The checkpoints of {done} epochs have no resume.pth beside them, and only that file holds the "
+                    "prompts of the folds (TRAINER.COCOAMIX.WEIGHT_FIT heldout). Restore it, or choose another "
+                    "--output-dir."
                 )
 
-    def follow(self, settings: Mapping[str, Any]) -> None:
-        """Evaluate with the template, the place of the name and the kind of weights of the training run."""
+    def adopt_settings(self, settings: Mapping[str, Any]) -> None:
+        """Adopt also the position of the class name and the parameterisation of the weights."""
         before, learners = self.settings, self.learners
-        super().follow(settings)
+        super().adopt_settings(settings)
         self.weights.stage = self.settings.STAGE
         if self.settings.CLASS_TOKEN_POSITION != before.CLASS_TOKEN_POSITION:
             self._make_learners()
-            for mine, theirs in zip(self.learners, learners, strict=True):
-                mine.ctx = theirs.ctx
+            for new, old in zip(self.learners, learners, strict=True):
+                new.ctx = old.ctx
             self._models[PROMPT] = self.prompt_learner
-        # Tell of the folds that the checkpoint was trained with, not of those that this run would deal.
-        told = self.loaded_from.get("protocol") or {}
+        # The protocol names the folds that the checkpoint was trained with, not those of this run.
+        trained_under = self.loaded_from.get("protocol") or {}
         self.protocol.pop("folds", None)
         self.protocol["splits"].pop("folds", None)
-        if "folds" in told:
-            self.protocol["folds"] = told["folds"]
-            self.protocol["splits"]["folds"] = told["splits"].get("folds")
+        if "folds" in trained_under:
+            self.protocol["folds"] = trained_under["folds"]
+            self.protocol["splits"]["folds"] = trained_under["splits"].get("folds")
 
     def more_results(self) -> dict[str, Any]:
-        """Add the learned weights and how they were learned: of the loaded checkpoint, or of this training."""
-        told = super().more_results()
+        """Add the weights, the end of the second stage, and the fit to held-out images."""
+        results = super().more_results()
         if self.settings.ENSEMBLE == "coa":
             pi_in, pi_out = self.learned_pi()
-            told["weights"] = {"pi_in": pi_in, "pi_out": pi_out}
+            results["weights"] = {"pi_in": pi_in, "pi_out": pi_out}
         ended = self.loaded_from.get("second_stage") if self.loaded_from else self.second.ended
         if ended:
-            told["second_stage"] = ended
+            results["second_stage"] = ended
         if self.fitted():
-            told["heldout"] = self.fitted()
-        return told
+            results["heldout"] = self.fitted()
+        return results

@@ -1,4 +1,4 @@
-"""CoCoOp, conditional context optimisation (Zhou et al., CVPR 2022): a context shifted for each picture."""
+"""CoCoOp, conditional context optimisation (Zhou et al., CVPR 2022): a context conditioned on each image."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .coop import CoOp
 
 @register(TRAINER_REGISTRY)
 class CoCoOp(CoOp):
-    """One text pass for each picture: the class names' tokens are shared, their context is not."""
+    """A context shifted by a small network for each image, so every image needs a text pass."""
 
     section = "COCOOP"
     prompt_learner: ConditionalPromptLearner
@@ -28,12 +28,12 @@ class CoCoOp(CoOp):
         seed = derive_seed(self.seed, "context")
         return ConditionalPromptLearner(self.clip, self.classnames, self.settings.N_CTX, words, seed)
 
-    def dead_keys(self, state: Mapping[str, Tensor]) -> tuple[str, ...]:
-        """None: a file of KgCoOp's, whose network was never trained, is not one of CoCoOp's."""
+    def unused_keys(self, state: Mapping[str, Tensor]) -> tuple[str, ...]:
+        """Ignore nothing: a KgCoOp file, whose network was never trained, is not a CoCoOp checkpoint."""
         return ()
 
     def before_test(self) -> None:
-        """Nothing is common to all pictures."""
+        """Prepare nothing: images share no text features."""
 
     def class_logits(self, image_features: Tensor) -> Tensor:
         text = self.clip.encode_prompts(self.prompt_learner(image_features))

@@ -1,4 +1,4 @@
-"""CoOp, context optimisation (Zhou et al., IJCV 2022): a learned context, tuned by cross-entropy."""
+"""CoOp, context optimisation (Zhou et al., IJCV 2022): a context learned by cross-entropy."""
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ class CoOp(CLIPTrainer):
         print(f"Number of context words (tokens): {self.prompt_learner.n_ctx}")
         self.register(self.folder, self.trained_module(), self.optim_settings())
         if self.cfg.MODEL.INIT_WEIGHTS:
-            self.load_initial(self.folder, self.cfg.MODEL.INIT_WEIGHTS)
+            self.load_initial_weights(self.folder, self.cfg.MODEL.INIT_WEIGHTS)
 
     def context(self) -> tuple[str, int]:
-        """Return the words that the context starts from, and how many vectors it has at least with them."""
+        """Return the initial words of the context, and the length to which it is padded."""
         return context_words(self.settings.CTX_INIT), 0
 
     def optim_settings(self) -> CfgNode:
-        """Return a node like OPTIM, by which the context is trained."""
+        """Return the optimizer settings of the context, a node like OPTIM."""
         return self.cfg.OPTIM
 
     def trained_module(self) -> nn.Module:
-        """Return what is trained, under the names of its checkpoint."""
+        """Return the module to train, with the parameter names of its checkpoint."""
         return self.prompt_learner
 
     def make_learner(self) -> PromptLearner:
-        """Return what embeds the prompts of the current classes."""
+        """Return the prompt learner of the current classes."""
         words, length = self.context()
         return PromptLearner(
             self.clip,
@@ -63,10 +63,10 @@ class CoOp(CLIPTrainer):
             pad_to=length,
         )
 
-    def follow(self, settings: Mapping[str, Any]) -> None:
-        """Also put what was trained among the other tokens as it was in training."""
+    def adopt_settings(self, settings: Mapping[str, Any]) -> None:
+        """Adopt the settings and rebuild the prompt learner with them if they changed."""
         before = self.settings
-        super().follow(settings)
+        super().adopt_settings(settings)
         if self.settings != before:
             learner = self.make_learner()
             load_into(learner, trained(self.prompt_learner), "the checkpoint")

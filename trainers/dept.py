@@ -1,4 +1,4 @@
-"""DePT, decoupled prompt tuning (Zhang et al., CVPR 2024): what the base classes alone need goes to a head apart."""
+"""DePT, decoupled prompt tuning (Zhang et al., CVPR 2024): a separate head learns what is specific to base classes."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class DePT(CoOp):
     section = "DEPT"
     folder = "PromptLearner"
     raw_images = True
-    _rows: Tensor | None = None  # of the head, for the classes of the running evaluation
-    _loaded = False  # whether the head is a checkpoint's
+    _rows: Tensor | None = None  # rows of the head for the classes of the current evaluation
+    _loaded = False  # whether the head comes from a checkpoint
 
     def build_prompts(self) -> None:
         super().build_prompts()
@@ -53,11 +53,11 @@ class DePT(CoOp):
         return terms, self.fuse(logits, both[len(labels) :])
 
     def base_loss(self, image_features: Tensor, labels: Tensor) -> tuple[dict[str, Tensor], Tensor]:
-        """Return the loss of the method below, on unit image features, and its logits."""
+        """Return the loss and the logits of the underlying method on unit image features."""
         return super().compute_loss(image_features, labels)
 
     def fuse(self, logits: Tensor, head_logits: Tensor) -> Tensor:
-        """Return the logits of classes that the head knows."""
+        """Return the weighted sum of the prompt's and the head's logits."""
         return (1 - self.settings.WEIGHT) * logits + self.settings.WEIGHT * head_logits
 
     # ------------------------------------------------------------------ evaluation
@@ -67,10 +67,10 @@ class DePT(CoOp):
 
     @property
     def synsets(self) -> list[str]:
-        """ImageNet's identifiers of the current classes; nothing on other datasets."""
+        """ImageNet's identifiers of the current classes; empty for other datasets."""
         return synsets_of(self.dm.dataset.train_x, self.num_classes)
 
-    def make_room(self, name: str, state: Mapping[str, Tensor]) -> None:
+    def resize_model(self, name: str, state: Mapping[str, Tensor]) -> None:
         if name == HEAD and "head.weight" in state:
             self.head.resize(len(state["head.weight"]))
             self._loaded = True
@@ -81,18 +81,18 @@ class DePT(CoOp):
         synsets = self.loaded_from.get("synsets", []) if self.loaded_from else self.synsets
         # ImageNet-A and -R have 200 of ImageNet's classes.
         rows, unclear = find_rows(self.classnames, known, self.synsets, synsets)
-        # A class without a row can only be told from the others by its similarity.
-        alone = ""
+        # The head needs a row for every class; otherwise only similarities are used.
+        reason = ""
         if not (self.trained_epochs or self._loaded):
-            alone = "the head is not trained"
+            reason = "the head is not trained"
         elif len(known) != self.head.head.out_features:
-            alone = f"the head has {self.head.head.out_features} classes, and which they are is not known"
+            reason = f"the head has {self.head.head.out_features} classes with unknown names"
         elif unclear:
-            alone = f"which of the trained classes is meant by {', '.join(map(repr, unclear))} is not known"
+            reason = f"{', '.join(map(repr, unclear))} could be more than one of the trained classes"
         elif min(rows) < 0:
-            alone = "not all classes were trained on"
-        self._rows = None if alone else torch.tensor(rows, device=self.device)
-        print(f"Logits: similarity {f'alone: {alone}' if alone else 'and head'}")
+            reason = "the head was not trained on all classes"
+        self._rows = None if reason else torch.tensor(rows, device=self.device)
+        print(f"Logits: similarity {f'alone: {reason}' if reason else 'and head'}")
 
     def class_logits(self, image_features: Tensor) -> Tensor:
         logits = super().class_logits(F.normalize(image_features, dim=-1))
@@ -106,7 +106,7 @@ class DePT(CoOp):
 
 @register(TRAINER_REGISTRY)
 class DePTKgCoOp(DePT):
-    """On KgCoOp, whose loss takes the place of CoOp's."""
+    """DePT on KgCoOp, with the loss of KgCoOp in place of CoOp's."""
 
     templates_of = "KgCoOp"
     trains_with_template = True

@@ -1,4 +1,4 @@
-"""KgCoOp, knowledge-guided context optimisation (Yao et al., CVPR 2023): CoOp held near the hand-crafted prompt."""
+"""KgCoOp, knowledge-guided context optimisation (Yao et al., CVPR 2023): CoOp kept close to the hand-crafted prompt."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .coop import CoOp
 
 
 def guided_terms(logits: Tensor, labels: Tensor, text: Tensor, general: Tensor, weight: float) -> dict[str, Tensor]:
-    """Return cross-entropy + weight (1 - mean cosine of learned and hand-crafted text features), and its terms."""
+    """Return the loss of KgCoOp, CE + weight (1 - mean cosine of learned and hand-crafted text features), in terms."""
     fit = F.cross_entropy(logits, labels)
     distance = 1 - (text * general).sum(dim=-1).mean()
     return {"loss": fit + weight * distance, "ce": fit, "kg": distance}
@@ -20,7 +20,7 @@ def guided_terms(logits: Tensor, labels: Tensor, text: Tensor, general: Tensor, 
 
 @register(TRAINER_REGISTRY)
 class KgCoOp(CoOp):
-    """Cross-entropy + W (1 - mean cosine of the learned and the hand-crafted text features)."""
+    """CoOp with the loss CE + W (1 - mean cosine of learned and hand-crafted text features)."""
 
     templates_of = "KgCoOp"
     trains_with_template = True

@@ -1,4 +1,4 @@
-"""MaPLe (Khattak et al., CVPR 2023): tokens in the first layers of both towers, those of the ViT made of the text's."""
+"""MaPLe (Khattak et al., CVPR 2023): coupled prompts in the first layers of the text and the image encoder."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .coop import CoOp
 
 @register(TRAINER_REGISTRY)
 class MaPLe(CoOp):
-    """CoOp's loss on both towers. The image side is trained, so that its features cannot be stored."""
+    """CoOp's loss with prompts in both encoders. Image features change in training, so they are not stored."""
 
     section = "MAPLE"
     folder = "MultiModalPromptLearner"
@@ -44,17 +44,17 @@ class MaPLe(CoOp):
         )
 
     def trained_module(self) -> nn.Module:
-        # MaPLe's own checkpoints hold the whole model, and its learner under this name.
+        # Checkpoints of the original code hold the whole model, with the learner under this name.
         return nn.ModuleDict({"prompt_learner": self.prompt_learner})
 
-    def dead_keys(self, state: Mapping[str, Tensor]) -> tuple[str, ...]:
-        """The frozen towers that MaPLe's own checkpoints carry along."""
+    def unused_keys(self, state: Mapping[str, Tensor]) -> tuple[str, ...]:
+        """Return the prefixes of the frozen encoders, which checkpoints of the original code include."""
         return "image_encoder.", "text_encoder.", "logit_scale"
 
     def vision_prompts(self) -> Sequence[Tensor]:
-        """Return the learned tokens beside the patches, for each of the first layers."""
+        """Return the learned tokens of the image encoder, one tensor for each of the first layers."""
         return self.prompt_learner.vision_prompts()
 
     def encode(self, inputs: Tensor) -> Tensor:
-        """Return (B, embedding) unit vectors of pictures, with the present vision prompts."""
+        """Return the (B, embedding) unit features of images with the current vision prompts."""
         return self.clip.encode_image_with(inputs, self.vision_prompts())

@@ -1,4 +1,4 @@
-"""ProGrad, prompt-aligned gradient (Zhu et al., ICCV 2023): CoOp without the steps that unlearn zero-shot knowledge."""
+"""ProGrad, prompt-aligned gradient (Zhu et al., ICCV 2023): CoOp with gradients that keep zero-shot knowledge."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from .coop import CoOp
 
 
 def project(task: Tensor, general: Tensor, strength: float) -> Tensor:
-    """Take the part of `task` that goes against `general` out of it, times `strength`.
+    """Remove the part of `task` that opposes `general`, times `strength`.
 
-    Both are gradients of one parameter. Where they agree, or `general` is zero, `task` is returned as it is. Where
-    either is not finite, neither is the result, so that a scaler skips the step.
+    Both are gradients of one parameter. If they do not conflict, or `general` is zero, the result is `task`. If either
+    is not finite, the result is not finite, so that a loss scaler skips the step.
     """
-    # Divided by its largest entry first: the squares of small gradients would vanish.
+    # Divided by its largest entry first, because the squares of small gradients would underflow.
     peak = general.abs().max().clamp_min(torch.finfo(general.dtype).tiny)
     direction = F.normalize((general / peak).flatten(), dim=0).view_as(general)
     along = (task * direction).sum()
@@ -30,7 +30,7 @@ def project(task: Tensor, general: Tensor, strength: float) -> Tensor:
 
 @register(TRAINER_REGISTRY)
 class ProGrad(CoOp):
-    """The cross-entropy's gradient, projected where it conflicts with that of the distance to zero-shot CLIP."""
+    """CoOp whose gradient is projected if it conflicts with the gradient of the KL divergence to zero-shot CLIP."""
 
     templates_of = "ProGrad"
     trains_with_template = True
@@ -40,7 +40,7 @@ class ProGrad(CoOp):
         keys.check_prograd(cfg.LOSS)
 
     def context(self) -> tuple[str, int]:
-        """CTX_INIT True, or `template`, is the template's words; zeros stand before words that are fewer than N_CTX."""
+        """Return the initial words and N_CTX. CTX_INIT True or `template` takes the words of the template."""
         if self.settings.CTX_INIT not in (True, "template"):
             return str(self.settings.CTX_INIT or ""), self.settings.N_CTX
         template = self.templates()[0]
@@ -56,13 +56,13 @@ class ProGrad(CoOp):
         logits = self.logits(image_features, self.text_features())
         temperature = self.cfg.LOSS.T
         teacher = (self.logits(image_features, self.general_features()) / temperature).softmax(dim=1)
-        # The cross-entropy with the teacher: its gradient is that of the KL divergence.
-        apart = temperature**2 * F.cross_entropy(logits / temperature, teacher)
-        return {"loss": F.cross_entropy(logits, labels), "kl": apart}, logits
+        # The cross-entropy with the teacher has the gradient of the KL divergence.
+        divergence = temperature**2 * F.cross_entropy(logits / temperature, teacher)
+        return {"loss": F.cross_entropy(logits, labels), "kl": divergence}, logits
 
     def backward(self, terms: dict[str, Tensor]) -> None:
         parameters = [parameter for parameter in self.prompt_learner.parameters() if parameter.requires_grad]
         task = torch.autograd.grad(self.scaled(terms["loss"]), parameters, retain_graph=True)
         general = torch.autograd.grad(self.scaled(terms["kl"]), parameters)
-        for parameter, one, other in zip(parameters, task, general, strict=True):
-            parameter.grad = project(one, other, self.cfg.LOSS.LAMBDA)
+        for parameter, task_grad, general_grad in zip(parameters, task, general, strict=True):
+            parameter.grad = project(task_grad, general_grad, self.cfg.LOSS.LAMBDA)

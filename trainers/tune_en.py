@@ -1,4 +1,4 @@
-"""T_En, tuning ensemble (Lu et al., ICML 2024): several frozen models, weighted for each sample by a small network."""
+"""T_En, tuning ensemble (Lu et al., ICML 2024): several frozen models, weighted per sample by a small network."""
 
 from __future__ import annotations
 
@@ -25,19 +25,18 @@ from cocoamix.seeding import derive_seed
 from .base import CLIPTrainer
 
 IMAGENETS = ("ImageNet", "ImageNetV2", "ImageNetSketch", "ImageNetA", "ImageNetR")
-Prompt = Tensor | ConditionalPromptLearner  # (C, embedding) text features, or what makes them for a picture
-
+Prompt = Tensor | ConditionalPromptLearner  # (C, embedding) text features, or a learner that computes them per image
 
 _CONTENT = "content of TRAINER.ENLEARN.PROMPTS"
 
 
 @register(TRAINER_REGISTRY)
 class TuneEn(CLIPTrainer):
-    """The prompts are hand-crafted, or those that other runs have trained; the generator alone is trained here."""
+    """Trains the weight generator only. The prompts are hand-crafted or come from other runs."""
 
     section = "ENLEARN"
     raw_images = True
-    prompts_hash = ""  # of what the runs that PROMPTS names have trained
+    prompts_hash = ""  # of the prompts from the runs that PROMPTS names
 
     def check_cfg(self, cfg: CfgNode) -> None:
         keys.check_common(cfg)
@@ -50,7 +49,7 @@ class TuneEn(CLIPTrainer):
         if self.settings.PROMPTS:
             return []
         name = plain_name(self.cfg.DATASET.NAME)
-        # The variants of ImageNet are evaluated with what ImageNet is trained with.
+        # The variants of ImageNet are evaluated with the templates of ImageNet.
         return templates.IMAGENET_7 if name in IMAGENETS else [templates.dataset_template(name)]
 
     def build_prompts(self) -> None:
@@ -59,11 +58,11 @@ class TuneEn(CLIPTrainer):
         generator = make_generator(sum(self.sizes), len(self.sizes), self.settings.DOWNSCALE, seed)
         self.generator = generator.to(self.device)
         self.register("learn_module", self.generator, self.cfg.OPTIM)
-        self.take_prompts(self.settings.PROMPTS)
+        self.load_prompts(self.settings.PROMPTS)
 
     @torch.no_grad()
-    def take_prompts(self, folders: Sequence[str]) -> None:
-        """Take the prompt of each model: the hand-crafted one, or what the runs in `folders` have trained."""
+    def load_prompts(self, folders: Sequence[str]) -> None:
+        """Load the prompt of each model from the runs in `folders`; without folders, the hand-crafted one."""
         if not folders:
             self.prompts: list[Prompt] = [
                 clip.encode_classes(self.classnames, self.templates()) for clip in self.clip.each()
@@ -78,7 +77,7 @@ class TuneEn(CLIPTrainer):
             values += [parameter.tolist() for parameter in learner.parameters()]
             kinds.append(f"{learner.n_ctx} learned vectors")
             if isinstance(learner, ConditionalPromptLearner):
-                kinds[-1] += ", shifted for each picture"
+                kinds[-1] += ", shifted for each picture"  # part of the protocol's fingerprint
                 self.prompts.append(learner)
             else:
                 self.prompts.append(clip.encode_prompts(learner()))
@@ -86,18 +85,18 @@ class TuneEn(CLIPTrainer):
         self.protocol.update(templates=[], prompts=kinds)
 
     def training_settings(self) -> dict[str, Any]:
-        """The folders of PROMPTS may hold something else when a run is taken up again."""
-        told = {_CONTENT: self.prompts_hash} if self.prompts_hash else {}
-        return {**super().training_settings(), **told}
+        """Add a hash of the prompts, because the folders of PROMPTS may have changed before a resume."""
+        content = {_CONTENT: self.prompts_hash} if self.prompts_hash else {}
+        return {**super().training_settings(), **content}
 
-    def follow(self, settings: Mapping[str, Any]) -> None:
-        """Evaluate with the prompts of the training run, unless others are named."""
+    def adopt_settings(self, settings: Mapping[str, Any]) -> None:
+        """Use the prompts of the training run, unless the configuration names others."""
         folders = settings.get("TRAINER.ENLEARN.PROMPTS") or []
         if folders and not self.settings.PROMPTS:
             print(f"PROMPTS is {folders!r} as in training")
-            self.take_prompts(folders)
+            self.load_prompts(folders)
         if settings and settings.get(_CONTENT, self.prompts_hash if folders else "") != self.prompts_hash:
-            print(f"Note: the prompts are not those of training, which were of {folders or 'the template'}")
+            print(f"Note: these are not the prompts of training, which came from {folders or 'the template'}")
 
     def chosen_in_evaluation(self) -> set[str]:
         return {"TRAINER.ENLEARN.PROMPTS"} if self.settings.PROMPTS else set()
@@ -105,11 +104,14 @@ class TuneEn(CLIPTrainer):
     # ------------------------------------------------------------------ the mixture
 
     def mixture(self, features: Tensor) -> Tensor:
-        """Return the log (B, C) of the mixture, of (B, sum of embeddings) features that are not normalised."""
-        own = features.split(self.sizes, dim=-1)
+        """Return the (B, C) log-probabilities of the mixture.
+
+        `features` are (B, sum of embeddings), those of all models side by side and not normalised.
+        """
+        parts = features.split(self.sizes, dim=-1)
         logits = [
-            _logits(clip, F.normalize(each, dim=-1), prompt)
-            for clip, each, prompt in zip(self.clip.each(), own, self.prompts, strict=True)
+            _logits(clip, F.normalize(part, dim=-1), prompt)
+            for clip, part, prompt in zip(self.clip.each(), parts, self.prompts, strict=True)
         ]
         return mix_probabilities(self.generator(features), torch.stack(logits))
 
@@ -118,7 +120,7 @@ class TuneEn(CLIPTrainer):
         return {"loss": mixture_loss(self.settings.LOSS, mixture, labels, len(self.sizes))}, mixture
 
     def before_test(self) -> None:
-        """The prompts stand still."""
+        """Prepare nothing: the prompts do not change."""
 
     def class_logits(self, image_features: Tensor) -> Tensor:
         """Return the log-probabilities of the mixture."""

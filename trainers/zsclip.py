@@ -1,4 +1,4 @@
-"""Zero-shot CLIP: hand-crafted prompts, nothing trained."""
+"""Zero-shot CLIP: hand-crafted prompts without training."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .base import CLIPTrainer
 
 @register(TRAINER_REGISTRY)
 class ZeroshotCLIP(CLIPTrainer):
-    """One template per dataset."""
+    """Zero-shot CLIP with one template per dataset."""
 
     def choose_templates(self) -> Sequence[str]:
         """Return the templates whose text features are averaged."""
@@ -37,7 +37,7 @@ class ZeroshotCLIP(CLIPTrainer):
 
 @register(TRAINER_REGISTRY)
 class ZeroshotCLIP2(ZeroshotCLIP):
-    """CLIP's seven (or eighty) ImageNet templates and the dataset's own, their features averaged."""
+    """Zero-shot CLIP with averaged text features of seven (or eighty) ImageNet templates and the dataset's own."""
 
     def check_cfg(self, cfg: CfgNode) -> None:
         super().check_cfg(cfg)

@@ -155,13 +155,13 @@ def test_a_second_stage_of_unknown_length_encodes_nothing_anew(run: Runner, monk
     from cocoamix.trainers.cocoamix import CoCoAMix
 
     seen: list[int] = []
-    show = CoCoAMix._show_epoch
+    show = CoCoAMix._set_epoch_view
 
     def showing(self: CoCoAMix) -> None:
         show(self)
         seen.append(self.train_loader_x.dataset.view)  # type: ignore[attr-defined]
 
-    monkeypatch.setattr(CoCoAMix, "_show_epoch", showing)
+    monkeypatch.setattr(CoCoAMix, "_set_epoch_view", showing)
     bound = keys(STAGE="two", WEIGHT_MAX_STEPS=12)
     run(*BASE, *bound, **MIX)
     assert seen == [0, 1, 2, 3, 0, 1, 2, 3, 0, 1]

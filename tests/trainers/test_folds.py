@@ -310,7 +310,7 @@ def test_checkpoints_alone_do_not_have_the_folds(run: Runner, monkeypatch: pytes
     (stopped.folder / "resume.pth").unlink()
     again = run(*HELD, *each, **MIX)
     assert again.status == 2
-    assert "which alone has the prompts of the folds" in again.output
+    assert "only that file holds the prompts of the folds" in again.output
 
 
 def test_evaluations_tell_of_the_folds(run: Runner, trainers: list[Any]) -> None:
@@ -365,14 +365,14 @@ def test_calibrated(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "TRAINER.COCOAMIX.CALIBRATED is True, but the model was not trained with" in refused.output
     old = run(*model, "--load-epoch", "4", *HELD, *keys(CALIBRATED=True), name="old", **MIX)
     assert old.status == 2
-    assert "the checkpoint of epoch 4 is from before the fit of the temperature" in old.output
+    assert "the checkpoint of epoch 4 was written before the temperature was fitted" in old.output
     for kind in ("uniform", "none"):
         alone = run(*model, *HELD, *keys(CALIBRATED=True, ENSEMBLE=kind), name=kind, **MIX)
         assert alone.status == 2
         assert f"TRAINER.COCOAMIX.CALIBRATED is True, but ENSEMBLE is {kind}" in alone.output
     early = run(*BASE, *keys(CALIBRATED=True), name="early", **MIX)
     assert early.status == 2
-    assert "no temperature is fitted where WEIGHT_FIT is train" in early.output
+    assert "WEIGHT_FIT train fits no temperature" in early.output
     assert "epoch [" not in early.output
 
 

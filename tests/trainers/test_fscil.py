@@ -493,7 +493,7 @@ def test_finished_means_all_sessions(run: Runner) -> None:
     before = (whole.folder / "results.json").read_bytes()
     again = run(*SHORT, "FSCIL.LAST_SESSION", "1", **MIX)
     assert again.status == 0
-    assert "are of 4 sessions of this run; they stay as they are" in again.output
+    assert "cover 4 sessions of this run; they are not overwritten" in again.output
     assert (whole.folder / "results.json").read_bytes() == before
     # Of another run in the same folder there is nothing to keep.
     other = run("--eval-only", "--model-dir", str(whole.folder), *SHORT, "FSCIL.LAST_SESSION", "1", seed="2", **MIX)
@@ -654,7 +654,7 @@ def test_one_context_by_another_path(run: Runner, monkeypatch: pytest.MonkeyPatc
 def test_one_context_is_mixed_with_nothing(run: Runner) -> None:
     done = run(*SETTINGS, "TRAINER.COOP.ENSEMBLE", "uniform", **COOP)
     assert done.status == 2
-    assert "CoOp-FSCIL is one context alone" in done.output
+    assert "CoOp-FSCIL has a single context" in done.output
 
 
 def test_views_are_counted_over_the_epochs_of_a_session(run: Runner) -> None:

@@ -278,7 +278,7 @@ class TestRecord:
         assert done.status == 0, done.output[-500:]
         assert done.results["config"]["OPTIM"]["MAX_EPOCH"] == 9
         assert (
-            "does not tell how it was trained: the results state the training settings of this configu" in done.output
+            "does not record how it was trained: the results state the training settings of this configu" in done.output
         )
 
     def test_no_note_on_what_agrees(self, run: Runner) -> None:

@@ -1,1 +1,1 @@
-"""Class-incremental trainers: the loop over sessions, and its methods."""
+"""Few-shot class-incremental learning (FSCIL): the loop over sessions and its methods."""

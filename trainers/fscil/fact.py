@@ -1,7 +1,7 @@
-"""FACT with CLIP, in our reading (FACT: Zhou et al., CVPR 2022): room for later classes, and prototypes that are means.
+"""FACT (Zhou et al., CVPR 2022) on CLIP, in our reading: space reserved for later classes, and prototypes.
 
-How FACT was put on CLIP for published comparisons is not public. Here its network is a residual one on frozen image
-features (`cocoamix.fscil.prototypes`); everything after it is FACT's.
+How FACT was put on CLIP for published comparisons is not public. Here its network is a residual network on frozen image
+features (`cocoamix.fscil.prototypes`); everything after it is as in FACT.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from .loop import Scorer, SessionTrainer
 
 @register(TRAINER_REGISTRY)
 class FACTFSCIL(SessionTrainer):
-    """Session 0 trains a network and prototypes. Later sessions train nothing: they add means of their images."""
+    """Session 0 trains a network and prototypes. Later sessions train nothing and add the means of their images."""
 
     section = "FACT"
-    kept_model = "prototypes"
+    main_model = "prototypes"
 
     def title(self) -> str:
         return "FACT w/ CLIP, our reading"
@@ -40,10 +40,10 @@ class FACTFSCIL(SessionTrainer):
         own, width = self.sessions[self.session].classnames, self.clip.sizes.embedding
         self.learned: ForwardCompatible | Prototypes
         if self.session:
-            # An epoch that trains nothing, so that a session is kept and resumed as others are.
+            # One epoch that trains nothing, so that the session is saved and resumed like any other.
             self.max_epoch = 1
             self.learned = Prototypes(len(own), width).to(self.device)
-            self.register_model(self.kept_model, self.learned, None, None)
+            self.register_model(self.main_model, self.learned, None, None)
             return
         self.learned = ForwardCompatible(
             width,
@@ -53,11 +53,11 @@ class FACTFSCIL(SessionTrainer):
             self.settings.OPEN_TO,
             derive_seed(self.seed, "fact"),
         ).to(self.device)
-        self.register(self.kept_model, self.learned, self.cfg.OPTIM)
+        self.register(self.main_model, self.learned, self.cfg.OPTIM)
         self._trained = super().trained_parameters()
 
     def trained_parameters(self) -> int:
-        """Return what session 0 trains, which it is built for first, whatever the present session is."""
+        """Return the trained parameters of session 0, the only session that trains."""
         return self._trained
 
     def _hidden(self) -> int:
@@ -71,10 +71,10 @@ class FACTFSCIL(SessionTrainer):
         terms = {"base": found[0], "room": torch.stack(found[1:]).sum() if found[1:] else found[0].new_zeros(())}
         return {"loss": terms["base"] + settings.BALANCE * terms["room"], **terms}, logits
 
-    def _show_epoch(self) -> None:
-        """A later session reads its images only as they are evaluated: see `class_means`."""
+    def _set_epoch_view(self) -> None:
+        """Set the view in session 0 only. Later sessions do not augment their images: see `class_means`."""
         if not self.session:
-            super()._show_epoch()
+            super()._set_epoch_view()
 
     def run_epoch(self) -> None:
         if not self.session:
@@ -88,40 +88,41 @@ class FACTFSCIL(SessionTrainer):
 
     @torch.no_grad()
     def class_means(self) -> Tensor:
-        """Return the (C, width) means of the embeddings of the session's images, which are not augmented."""
-        shown = self.sessions[self.session]
+        """Return the (C, width) mean embeddings of the session's images, without augmentation."""
+        session = self.sessions[self.session]
         network = self.learned.network if isinstance(self.learned, ForwardCompatible) else self._network()
-        # In batches of the training's size, which a resume keeps. That of tests is free to change, and bits with it.
+        # The training's batch size, which a resume keeps. The test batch size may change, and the last bits with it.
         size = int(self.cfg.DATALOADER.TRAIN_X.BATCH_SIZE)
-        loader = loader_over(self.cfg, self._all_test, shown.train, train=False, seed=self.seed, batch_size=size)
+        loader = loader_over(self.cfg, self._all_test, session.train, train=False, seed=self.seed, batch_size=size)
         parts = [
-            (network(self.encode(inputs)), labels - shown.labels.start)
+            (network(self.encode(inputs)), labels - session.labels.start)
             for inputs, labels, _ in self.images.batches(loader, f"train/session{self.session}", self.device)
         ]
         embedded, labels = (torch.cat(side) for side in zip(*parts, strict=True)) if parts else (None, None)
-        without = set(range(len(shown.classnames))) - set([] if labels is None else labels.tolist())
-        if embedded is None or labels is None or without:
+        missing = set(range(len(session.classnames))) - set([] if labels is None else labels.tolist())
+        if embedded is None or labels is None or missing:
             raise UserError(
-                f"No image of the class {shown.classnames[min(without)]!r} in session {self.session} can be read, so "
-                "that it has no prototype. Restore its images."
+                f"No image of the class {session.classnames[min(missing)]!r} in session {self.session} can be read, so "
+                "the class has no prototype. Restore its images."
             )
-        return prototypes.class_means(embedded, labels, len(shown.classnames))
+        return prototypes.class_means(embedded, labels, len(session.classnames))
 
     # ------------------------------------------------------------------ evaluation
 
     def _network(self) -> ResidualNetwork:
-        """Return the network as session 0 left it."""
+        """Return the network of session 0."""
         network = ResidualNetwork(self.clip.sizes.embedding, self._hidden(), 0).to(self.device)
-        state = {key.removeprefix("network."): value for key, value in self._kept(0).items() if key[:8] == "network."}
+        saved = self._saved_state(0)
+        state = {key.removeprefix("network."): value for key, value in saved.items() if key[:8] == "network."}
         checkpoints.load_into(network, state, "session 0")
         return network
 
-    def _kept(self, session: int) -> dict[str, Tensor]:
-        return self.kept[session][self.kept_model]
+    def _saved_state(self, session: int) -> dict[str, Tensor]:
+        return self.session_models[session][self.main_model]
 
-    def _kept_rows(self, session: int, name: str, count: int | None = None) -> Tensor:
-        """Return the prototypes that a session kept under a name. count: how many there must be."""
-        rows, width = self._kept(session).get(name), self.clip.sizes.embedding
+    def _saved_rows(self, session: int, name: str, count: int | None = None) -> Tensor:
+        """Return the prototypes that a session saved as `name`, after a check of their width and `count`."""
+        rows, width = self._saved_state(session).get(name), self.clip.sizes.embedding
         if rows is None or rows.dim() != 2 or rows.shape[1] != width or len(rows) != (count or len(rows)):
             raise UserError(
                 f"Session {session} has no {name} of {self.clip.name}'s width, or not one for each class: its file was "
@@ -130,10 +131,11 @@ class FACTFSCIL(SessionTrainer):
         return rows.to(self.device)
 
     def scorer(self, session: int, names: Sequence[str] = ()) -> Scorer:
-        """From session 1 on, logits are logarithms of mixed probabilities."""
+        """Return a function from features to logits; from session 1 on, these are mixed log-probabilities."""
         network, settings = self._network(), self.settings
-        own = [self._kept_rows(one.number, "prototypes", len(one.classnames)) for one in self.sessions[: session + 1]]
-        rows, virtual = torch.cat(own), self._kept_rows(0, "virtual")
+        seen = self.sessions[: session + 1]
+        saved = [self._saved_rows(one.number, "prototypes", len(one.classnames)) for one in seen]
+        rows, virtual = torch.cat(saved), self._saved_rows(0, "virtual")
         if names:
             rows = rows[self._rows_of(names, self.seen_classes(session))]
         if not session:
@@ -143,15 +145,15 @@ class FACTFSCIL(SessionTrainer):
         )
 
     def _rows_of(self, names: Sequence[str], seen: Sequence[str]) -> list[int]:
-        places = {plain_class(name): place for place, name in enumerate(seen)}
-        unknown = [name for name in names if plain_class(name) not in places]
+        row_of = {plain_class(name): row for row, name in enumerate(seen)}
+        unknown = [name for name in names if plain_class(name) not in row_of]
         if unknown:
             raise UserError(
-                f"FACT knows a class by images of it, and of {unknown[0]!r} it has seen none: it can tell apart the "
-                f"{len(seen)} classes of its sessions alone. Train a session with images of the class, or use a method "
-                "that knows classes by their names."
+                f"FACT has no images of the class {unknown[0]!r}, so it cannot recognise it: it knows the {len(seen)} "
+                "classes of its sessions only. Train a session with images of the class, or use a method that needs "
+                "class names only."
             )
-        return [places[plain_class(name)] for name in names]
+        return [row_of[plain_class(name)] for name in names]
 
     def why_not_exported(self) -> str:
-        return "its logits come from a network on image features, and no fixed matrix gives them"
+        return "its logits come from a network on image features, so no fixed matrix gives them"

@@ -1,4 +1,4 @@
-"""FSPT-FSCIL (Ran et al.): a slow and a fast context, meta-learned by episodes of the session's images."""
+"""FSPT-FSCIL (Ran et al.): a slow and a fast context, meta-learned on episodes of the session's images."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ from .loop import SessionTrainer
 
 @register(TRAINER_REGISTRY)
 class FSPTFSCIL(SessionTrainer, CoOp):
-    """An outer step: gradient steps of the fast context alone, image by image, then one of both by the query.
+    """Meta-learning of two contexts.
 
-    What counts as an epoch is a block of outer steps.
+    An outer step takes one gradient step of the fast context per support image (the inner loop), then one step of both
+    contexts on the query. A block of outer steps counts as an epoch.
     """
 
     section = "FSPT"
@@ -64,11 +65,11 @@ class FSPTFSCIL(SessionTrainer, CoOp):
             items, batch_sampler=self.episodes, num_workers=loader.num_workers, collate_fn=loader.collate_fn
         )
 
-    def encoded_together(self) -> int:
-        """As many images as other methods encode together, so that they share stored features."""
-        return self.usual_batch()
+    def encoding_batch_size(self) -> int:
+        """Return the batch size of other methods, so that they share stored features."""
+        return self.default_batch_size()
 
-    def longest(self) -> int:
+    def epoch_limit(self) -> int:
         settings = self.settings
         return -(-max(settings.OUTER_STEPS, settings.LATER_STEPS) // settings.BLOCK_STEPS)
 
@@ -77,10 +78,10 @@ class FSPTFSCIL(SessionTrainer, CoOp):
     def build_prompts(self) -> None:
         self.max_epoch = self.episodes.blocks
         super().build_prompts()
-        self.go_on_from_before()
+        self.start_from_previous_session()
 
     def optim_settings(self) -> CfgNode:
-        """Let a schedule be as long as the session."""
+        """Return OPTIM with a schedule as long as the session."""
         optim = self.cfg.OPTIM.clone()
         optim.defrost()
         optim.MAX_EPOCH = self.max_epoch
@@ -99,7 +100,7 @@ class FSPTFSCIL(SessionTrainer, CoOp):
 
     def classifier(self, session: int, names: Sequence[str] = ()) -> Tensor:
         learner = self.make_learner(list(names) or self.seen_classes(session))
-        checkpoints.load_into(learner, self.kept[session][self.kept_model], f"session {session}")
+        checkpoints.load_into(learner, self.session_models[session][self.main_model], f"session {session}")
         return self.clip.encode_prompts(learner())
 
     # ------------------------------------------------------------------ an outer step
@@ -112,25 +113,25 @@ class FSPTFSCIL(SessionTrainer, CoOp):
         inputs, labels = self.parse_batch_train(batch)
         summary = None
         if len(labels):
-            features, adapted = self.encode(inputs), self._count_support(batch)
-            self.adapt(features[:adapted], labels[:adapted])
+            features, support = self.encode(inputs), self._count_support(batch)
+            self.adapt(features[:support], labels[:support])
             if not torch.isfinite(self.prompt_learner.fast_ctx).all():
                 raise self.cause_in_clip(inputs) or self._inner_diverged()
-            if adapted < len(labels):
-                summary = self.take_step(features[adapted:], labels[adapted:])
+            if support < len(labels):
+                summary = self.take_step(features[support:], labels[support:])
         if self.batch_idx + 1 == self.num_batches:
             self.update_lr()
         return summary
 
     def _count_support(self, batch: Mapping[str, Any]) -> int:
-        """Return how many images of a batch are to be adapted to: those of the support that can be read."""
+        """Return the number of readable support images, which come first in a batch."""
         items = cast(ImageItems, self.train_loader_x.dataset).items
-        lost = {path for path, _ in batch[UNREADABLE]}
+        unreadable = {path for path, _ in batch[UNREADABLE]}
         support = self.episodes.draw(self.episodes.numbers[self.batch_idx]).support
-        return sum(items[place].impath not in lost for place in support)
+        return sum(items[index].impath not in unreadable for index in support)
 
     def adapt(self, features: Tensor, labels: Tensor) -> None:
-        """Take a plain gradient step of the fast context for each image. Nothing of it is taken back."""
+        """Take one gradient step of the fast context per image. The steps are not undone after the query."""
         fast, rate = self.prompt_learner.fast_ctx, self.settings.INNER_LR
         scale = 1.0 if self.scaler is None else float(self.scaler.get_scale())
         for feature, label in zip(features.split(1), labels.split(1), strict=True):
@@ -143,6 +144,6 @@ class FSPTFSCIL(SessionTrainer, CoOp):
     def _inner_diverged(self) -> UserError:
         return UserError(
             f"The fast context is not finite after the inner loop of outer step "
-            f"{self.episodes.numbers[self.batch_idx] + 1} in session {self.session}. Nothing was saved since the last "
-            f"block of steps. Try a smaller TRAINER.FSPT.INNER_LR (now {self.settings.INNER_LR})."
+            f"{self.episodes.numbers[self.batch_idx] + 1} in session {self.session}. Nothing was saved after the last "
+            f"complete block of steps. Try a smaller TRAINER.FSPT.INNER_LR (now {self.settings.INNER_LR})."
         )

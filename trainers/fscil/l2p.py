@@ -1,7 +1,7 @@
-"""L2P, learning to prompt (Wang et al., CVPR 2022), on CLIP: a pool of prompts, of which each image chooses some.
+"""L2P, learning to prompt (Wang et al., CVPR 2022), on CLIP: a pool of prompts, from which each image selects some.
 
-How L2P was put on CLIP for published comparisons is not public. There are two readings here: the chosen prompts are the
-context of the class names (`text`), or stand beside the patches of the image (`visual`).
+How L2P was put on CLIP for published comparisons is not public. There are two readings here: the selected prompts are
+the context of the class names (`text`), or extra tokens of the image encoder (`visual`).
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from cocoamix.seeding import derive_seed
 from .loop import Scorer, SessionTrainer
 
 _POOL = "TRAINER.L2P.POOL"
-_AROUND = 4  # tokens of the shortest prompt beside its context: start, a name of one token, full stop, end
+_AROUND = 4  # tokens of the shortest prompt besides its context: start, a name of one token, full stop, end
 
 
 @register(TRAINER_REGISTRY)
 class L2PFSCIL(SessionTrainer):
-    """One pool, tuned on through the sessions by cross-entropy and by the similarity of images to their keys."""
+    """One pool for all sessions, trained by cross-entropy and by the similarity of images to the selected keys."""
 
     section = "L2P"
     chooses_classes = True
@@ -44,7 +44,7 @@ class L2PFSCIL(SessionTrainer):
 
     @property
     def is_visual(self) -> bool:
-        """Whether the prompts stand beside the patches, so that image features cannot be stored."""
+        """Whether the prompts are tokens of the image encoder, so that image features cannot be stored."""
         return bool(self.settings.POOL == "visual")
 
     def check_cfg(self, cfg: CfgNode) -> None:
@@ -76,11 +76,11 @@ class L2PFSCIL(SessionTrainer):
 
     def build_prompts(self) -> None:
         self.pool = self.make_pool(self.classnames)
-        self.register(self.kept_model, self.pool, self.cfg.OPTIM)
-        self.go_on_from_before()
+        self.register(self.main_model, self.pool, self.cfg.OPTIM)
+        self.start_from_previous_session()
 
     def make_pool(self, names: Sequence[str]) -> PromptPool:
-        """Return a pool as it starts. names: the classes of a text pool."""
+        """Return an untrained pool. `names` are the classes of a text pool."""
         settings, seed = self.settings, derive_seed(self.seed, "context")
         sizes = settings.POOL_SIZE, settings.LENGTH, settings.TOP_K
         if self.is_visual:
@@ -89,7 +89,7 @@ class L2PFSCIL(SessionTrainer):
         return TextPool(self.clip, names, *sizes, seed)
 
     def encode(self, inputs: Tensor) -> Tensor:
-        """Return image features; for a visual pool the images themselves, whose features depend on what they choose."""
+        """Return image features, or the images for a visual pool, whose features depend on the selected prompts."""
         return inputs if self.is_visual else super().encode(inputs)
 
     def compute_loss(self, image_features: Tensor, labels: Tensor) -> tuple[dict[str, Tensor], Tensor]:
@@ -108,13 +108,13 @@ class L2PFSCIL(SessionTrainer):
         return self._logits_of(features, text, choice_of), similar
 
     def _logits_of(self, features: Tensor, text: Tensor, choice_of: Tensor) -> Tensor:
-        """Return (B, C) logits. text: (G, C, embedding) of all choices. choice_of: (B,) which one an image made."""
+        """Return (B, C) logits for (G, C, embedding) text features of G selections and (B,) selection indices."""
         if len(text) == 1:
             return self.logits(features, text[0])
         return self.clip.logit_scale * torch.einsum("bd,bcd->bc", features, text[choice_of])
 
     def _visual_logits(self, pool: PromptPool, images: Tensor, text: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the logits of images with the prompts that they choose, and the cosines to the keys of these."""
+        """Return the logits of images with their selected prompts, and the cosines to the selected keys."""
         numbers, similar = pool.choose(self.clip.encode_image(images))
         start: Tensor = self.clip.visual.positional_embedding[0]  # type: ignore[index]
         tokens = pool.prompts_of(numbers) + start.float()  # L2P's prompts have the position of [CLS]
@@ -124,7 +124,7 @@ class L2PFSCIL(SessionTrainer):
         super().backward(terms)
         if self.settings.CLIP_NORM:
             if self.scaler is not None:
-                self.scaler.unscale_(self._optims[self.kept_model])
+                self.scaler.unscale_(self._optims[self.main_model])
             torch.nn.utils.clip_grad_norm_(self.pool.parameters(), self.settings.CLIP_NORM)
 
     # ------------------------------------------------------------------ evaluation
@@ -138,14 +138,14 @@ class L2PFSCIL(SessionTrainer):
     def scorer(self, session: int, names: Sequence[str] = ()) -> Scorer:
         classes = list(names) or self.seen_classes(session)
         pool = self.make_pool(classes)
-        checkpoints.load_into(pool, self.kept[session][self.kept_model], f"session {session}")
+        checkpoints.load_into(pool, self.session_models[session][self.main_model], f"session {session}")
         if isinstance(pool, TextPool):
             return self._text_scorer(pool)
         text = self.clip.encode_classes(classes, self.templates())
         return lambda images: self._visual_logits(pool, images, text)[0]
 
     def _text_scorer(self, pool: TextPool) -> Scorer:
-        """Return what encodes the class names once for each choice, when the first image makes it."""
+        """Return a scorer that encodes the class names once per selection, when it first occurs."""
         known: dict[tuple[int, ...], Tensor] = {}
 
         def score(features: Tensor) -> Tensor:
@@ -160,5 +160,5 @@ class L2PFSCIL(SessionTrainer):
         return score
 
     def why_not_exported(self) -> str:
-        where = "stand beside its patches" if self.is_visual else "are the context of the class names"
-        return f"each image chooses prompts of its own, which {where}, and no fixed matrix gives the logits"
+        role = "tokens of the image encoder" if self.is_visual else "context of the class names"
+        return f"each image selects its own prompts as {role}, so no fixed matrix gives the logits"

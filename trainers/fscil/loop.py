@@ -1,8 +1,8 @@
-"""The loop of class-incremental learning: session after session, each on its own images alone.
+"""The loop of class-incremental learning over sessions, each trained on its own images only.
 
-A method defines what it builds for a session (`build_prompts`, with `classnames` those of the session) and, for the
-evaluation, `classifier`, or `scorer` where logits are more than products with class vectors. What a session learned is
-kept in `sessions/session-<n>.pth`; of the images of an earlier session nothing is read again.
+A method overrides `build_prompts`, which builds the modules of one session (`classnames` are those of the session), and
+`classifier`, or `scorer` if its logits are more than products with class vectors. The learned modules of a session are
+saved in `sessions/session-<n>.pth`. Images of earlier sessions are never read again.
 """
 
 from __future__ import annotations
@@ -47,36 +47,36 @@ from cocoamix.run.results import RESULTS, Results, ResultsError
 
 from ..base import CLIPTrainer
 
-Scorer = Callable[[Tensor], Tensor]  # what `encode` returns of B images -> (B, C) logits
+Scorer = Callable[[Tensor], Tensor]  # output of `encode` for B images -> (B, C) logits
 
 
 class SessionTrainer(CLIPTrainer):
-    """A trainer that goes through sessions. Its training images and classes are those of the present one."""
+    """A trainer that learns session by session. Its training images and classes are those of the current session."""
 
-    kept_model = "prompt_learner"  # the name of what every session keeps
-    chooses_classes = False  # whether FSCIL.TUNED_CLASSES says which classes the loss of a session is over
-    session = 0
+    main_model = "prompt_learner"  # the model that every session saves
+    chooses_classes = False  # whether FSCIL.TUNED_CLASSES sets the classes of a session's loss
+    session = 0  # the current session
     last_session: int  # of this run
-    kept: list[Models]  # what each finished session learned
-    origins: list[dict[str, Any]]  # and tells about itself: see `provenance`
+    session_models: list[Models]  # learned modules of each finished session
+    origins: list[dict[str, Any]]  # provenance of each finished session
 
     def title(self) -> str:
         """Return the method's name in tables and plots."""
         return type(self).__name__
 
     def classifier(self, session: int, names: Sequence[str] = ()) -> Tensor:
-        """Return (C, embedding) vectors of classes, by what was learned up to `session`.
+        """Return the (C, embedding) class vectors after `session`.
 
         Their products with image features, times CLIP's scale, are the logits.
-        names: the classes, if not all that were seen up to the session.
+
+        Args:
+            session: The last session to use.
+            names: The classes; by default all classes seen up to the session.
         """
         raise NotImplementedError(f"{type(self).__name__} defines no classifier")
 
     def scorer(self, session: int, names: Sequence[str] = ()) -> Scorer:
-        """Return what gives the logits of classes, by what was learned up to `session`.
-
-        names: as of `classifier`, whose vectors it takes unless a method overrides it.
-        """
+        """Return the function from features to logits after `session`. By default it uses `classifier`."""
         classes = self.classifier(session, names)
         return lambda features: self.logits(features, classes)
 
@@ -87,28 +87,28 @@ class SessionTrainer(CLIPTrainer):
     # ------------------------------------------------------------------ the classes and images of a session
 
     def choose_seed(self) -> int:
-        """A run without a seed goes on with that of its first session."""
+        """Return the seed. A run without one reuses the seed of its first session."""
         for folder in (self.output_dir, self.cfg.RESUME):
             path = session_file(folder, 0)
             if self.cfg.SEED < 0 and folder and path.is_file():
-                seed = int(read_session(path, 0, self.kept_model).origin["seed"])
-                print(f"No seed is given; this run draws from {seed}, as its first session did")
+                seed = int(read_session(path, 0, self.main_model).origin["seed"])
+                print(f"No seed was given; this run uses {seed}, as its first session did")
                 set_random_seed(seed)
                 return seed
         return super().choose_seed()
 
     def build_data_loader(self) -> None:
-        """Cut the dataset into sessions and show the first."""
+        """Split the dataset into sessions and load the first."""
         super().build_data_loader()
-        # Loaders of sessions are made after those of all items, which are only lists: nothing is read for them.
+        # The loaders of all items, on which those of sessions are modelled. They read nothing.
         self._all_train, self._all_test = self.train_loader_x, self.test_loader
         self._cut_sessions()
 
     def _cut_sessions(self) -> None:
-        """Cut the dataset as FSCIL.* says, and show the present session."""
+        """Split the dataset as FSCIL.* sets, and load the current session."""
         data, cut = self.dm.dataset, self.cfg.FSCIL
         if isinstance(data, GivenData):
-            self._take_sessions(data)
+            self._use_given_sessions(data)
             return
         items = data.val if self.cfg.TEST.SPLIT == "val" else data.test
         if not items:
@@ -129,46 +129,46 @@ class SessionTrainer(CLIPTrainer):
             f"({'the published ones' if self.split == 'cec' else f'drawn with seed {self.seed}'})"
         )
         self._tests = [self._loader_over(session.test, train=False) for session in self.sessions]
-        self._show_session()
+        self._set_session_loader()
 
-    def _take_sessions(self, data: GivenData) -> None:
-        """Take the sessions of a run that is used again, without its images."""
+    def _use_given_sessions(self, data: GivenData) -> None:
+        """Use the sessions of a saved run, without its images."""
         self.sessions, self.split = sessions_of(data.classnames, data.sessions, data.train_x), "given"
         self.last_session = len(self.sessions) - 1
         self._tests = [self._loader_over(session.test, train=False) for session in self.sessions]
-        self._show_session()
+        self._set_session_loader()
 
     def _loader_over(self, items: Sequence[Any], train: bool) -> DataLoader[Any]:
-        """Return a loader like that of all items, over some of them."""
+        """Return a loader over some of the items."""
         batch = self._base_batch() if train else 0
         return loader_over(self.cfg, self._all_train if train else self._all_test, items, train, self.seed, batch)
 
-    def _show_session(self) -> None:
-        """Train on the present session's images from now on; those of the one before are let go, features and all."""
+    def _set_session_loader(self) -> None:
+        """Load the images of the current session, and release those of the previous one with their features."""
         self.train_loader_x = self.training_loader()
 
     def training_loader(self) -> DataLoader[Any]:
-        """Return a loader over the present session's images."""
+        """Return a loader over the training images of the current session."""
         return self._loader_over(self.sessions[self.session].train, train=True)
 
     @property
     def classnames(self) -> list[str]:
-        """The classes that the present session trains on."""
+        """The classes of the current session's loss."""
         return self.classnames_of(self.session)
 
     def classnames_of(self, session: int) -> list[str]:
-        """Return the classes that the loss of a session is over."""
+        """Return the classes of a session's loss."""
         last = {"session": None, "seen": session, "all": len(self.sessions) - 1}[self.tuned_classes]
         return self.sessions[session].classnames if last is None else self.seen_classes(last)
 
     @property
     def tuned_classes(self) -> str:
-        """Which classes the loss of a session is over: its own, all seen so far, or all of all sessions."""
+        """Classes of a session's loss: `session` (its own), `seen` (up to it) or `all` (of all sessions)."""
         return str(self.cfg.FSCIL.TUNED_CLASSES) if self.chooses_classes else "session"
 
     @property
     def first_label(self) -> int:
-        """The label, among all classes, of the first of `classnames`."""
+        """Label of the first of `classnames` among all classes."""
         return self.sessions[self.session].labels.start if self.tuned_classes == "session" else 0
 
     def parse_batch_train(self, batch: Any) -> tuple[Tensor, Tensor]:
@@ -176,81 +176,84 @@ class SessionTrainer(CLIPTrainer):
         return inputs, labels - self.first_label
 
     def store_part(self, split: str) -> str:
-        """Later sessions never look through the files of a session."""
+        """Return the part of the store, one for each session's training images."""
         return super().store_part(split) + (f"/session{self.session}" if split == "train" else "")
 
-    def encoded_together(self) -> int:
-        """FSCIL.BASE_BATCH_SIZE is the size of a step. What the store holds must not depend on which run came first."""
-        return super().encoded_together() or (self.usual_batch() if self._base_batch() else 0)
+    def encoding_batch_size(self) -> int:
+        """Return the batch size without FSCIL.BASE_BATCH_SIZE, so that stored features do not depend on that key."""
+        return super().encoding_batch_size() or (self.default_batch_size() if self._base_batch() else 0)
 
-    def usual_batch(self) -> int:
-        """Return how many images of the present session a batch has, if no key of a method or session says more."""
+    def default_batch_size(self) -> int:
+        """Return the batch size of the current session without the keys of a method or of session 0."""
         return min(int(self.cfg.DATALOADER.TRAIN_X.BATCH_SIZE), len(self.sessions[self.session].train))
 
     def _base_batch(self) -> int:
-        """Return the images of a step in session 0 where they are set, else 0."""
+        """Return the batch size that is set for session 0; 0 if none is set, or in a later session."""
         return 0 if self.session else int(self.cfg.FSCIL.BASE_BATCH_SIZE)
 
     def describe_protocol(self) -> dict[str, Any]:
-        cut, told = self.cfg.FSCIL, super().describe_protocol()
-        shown = [item for session in self.sessions for item in session.train]
-        told["splits"]["train"] = protocol.items_hash(shown)
-        told["views"] = protocol.views(self.cfg, self.longest())
-        told["fscil"] = {"base": cut.BASE, "way": cut.WAY, "shots": cut.SHOTS, "split": self.split}
-        if cut.BASE_BATCH_SIZE:  # fingerprints of runs without it stay
-            told["fscil"]["base_batch_size"] = cut.BASE_BATCH_SIZE
-        return told
+        cut, facts = self.cfg.FSCIL, super().describe_protocol()
+        training_items = [item for session in self.sessions for item in session.train]
+        facts["splits"]["train"] = protocol.items_hash(training_items)
+        facts["views"] = protocol.views(self.cfg, self.epoch_limit())
+        facts["fscil"] = {"base": cut.BASE, "way": cut.WAY, "shots": cut.SHOTS, "split": self.split}
+        if cut.BASE_BATCH_SIZE:  # only then, so that fingerprints of runs without it do not change
+            facts["fscil"]["base_batch_size"] = cut.BASE_BATCH_SIZE
+        return facts
 
     # ------------------------------------------------------------------ training
 
     def build_model(self) -> None:
-        self.kept, self.origins = [], []
-        self.rows: list[metrics.Row] = []  # their evaluations
+        self.session_models, self.origins = [], []
+        self.rows: list[metrics.Row] = []  # one evaluation per session
         super().build_model()
 
     def build_session(self) -> None:
-        """Build what the present session trains, anew."""
-        self.forget()
+        """Build the modules of the current session."""
+        self.unregister()
         self.start_epoch = self.epoch = self.trained_epochs = 0
         self.max_epoch = self.cfg.OPTIM.MAX_EPOCH
         self.trained_classes = self.classnames
-        self.is_training = False  # optimizers and scaler are those of one session, so that a resume needs no other
+        self.is_training = False  # each session builds its own optimizers and scaler, so a resume needs no other's
         self.build_prompts()
 
-    def go_on_from_before(self) -> None:
-        """Start a model from what the session before learned, if there is one."""
+    def start_from_previous_session(self) -> None:
+        """Initialise the main model with that of the previous session, if there is one."""
         if self.session:
-            checkpoints.load_into(self._models[self.kept_model], self.kept[-1][self.kept_model], "the session before")
+            previous = self.session_models[-1][self.main_model]
+            checkpoints.load_into(self._models[self.main_model], previous, "the previous session")
 
     def begin(self, number: int) -> None:
-        """Make session `number` the present one. The first is built with the trainer."""
-        shown = self.sessions[number]
+        """Make session `number` the current one. The first is built with the trainer."""
+        session = self.sessions[number]
         print(
-            f"** Session {number} of {len(self.sessions) - 1}: {len(shown.classnames)} classes, {len(shown.train):,} "
-            f"images **"
+            f"** Session {number} of {len(self.sessions) - 1}: {len(session.classnames)} classes, "
+            f"{len(session.train):,} images **"
         )
         if number != self.session:
             self.session = number
-            self._show_session()
+            self._set_session_loader()
             self.build_session()
 
     def train(self) -> None:
-        """Go through the sessions that are not finished."""
+        """Train the sessions that are not finished."""
         self._began = time.time()
-        self.kept = self._finished()
-        if not self._models or len(self.kept) > self.last_session:
+        self.session_models = self._finished()
+        if not self._models or len(self.session_models) > self.last_session:
             self.session = self.last_session
             if self._models:
                 print(f"All sessions up to {self.last_session} are finished")
             self._finish()
             return
-        for number in range(len(self.kept), self.last_session + 1):
+        for number in range(len(self.session_models), self.last_session + 1):
             self.begin(number)
             super().train()
 
     def after_train(self) -> None:
-        found = {name: trained(model) for name, model in self._models.items()}
-        self.kept.append({name: {key: value.clone() for key, value in one.items()} for name, one in found.items()})
+        states = {name: trained(model) for name, model in self._models.items()}
+        self.session_models.append(
+            {name: {key: value.clone() for key, value in state.items()} for name, state in states.items()}
+        )
         self.origins.append(self.provenance())
         if self.session == self.last_session:
             self._finish()
@@ -267,9 +270,9 @@ class SessionTrainer(CLIPTrainer):
     # ------------------------------------------------------------------ saving and resuming, session by session
 
     def save_model(self, epoch: int, directory: str, *_: Any, **__: Any) -> None:
-        """Keep what the session learned, once it is finished. There is one file for a session, and no best one."""
+        """Save the modules of a finished session. There is one file per session and no best checkpoint."""
         if epoch + 1 < self.max_epoch:
-            return  # the resume file is enough
+            return  # until then the resume file is enough
         models = {name: trained(model) for name, model in self._models.items()}
         save_session(directory, self.session, epoch + 1, models, self.provenance(), self.unreadable)
 
@@ -277,7 +280,7 @@ class SessionTrainer(CLIPTrainer):
         return {**super().resume_state(epochs), "session": self.session}
 
     def resume_model_if_exist(self, directory: str) -> int:
-        """Resume within the present session where a resume file of it is; return the number of epochs already done."""
+        """Resume within the current session if there is a resume file of it; return the number of epochs done."""
         for folder in dict.fromkeys((Path(self.output_dir), Path(directory))):
             path = folder / RESUME
             if epochs_in(path) and checkpoints.load(path).get("session") == self.session:
@@ -286,13 +289,13 @@ class SessionTrainer(CLIPTrainer):
                     f"Resuming from {folder}: in session {self.session}, "
                     f"{self.trained_epochs} of {self.max_epoch} epochs are done"
                 )
-                if self.trained_epochs >= self.max_epoch:  # no epoch is left that would keep it
+                if self.trained_epochs >= self.max_epoch:  # no epoch is left that would save the session
                     self.save_model(self.trained_epochs - 1, self.output_dir)
                 return self.trained_epochs
         return 0
 
     def _finished(self) -> list[Models]:
-        """Return what the finished sessions up to the last one learned, of the run or of that which --resume names."""
+        """Return the modules of the finished sessions of this run, or of the run that --resume names."""
         if not self._models:
             return []
         folders = [self.output_dir, *([self.cfg.RESUME] if self.cfg.RESUME else [])]
@@ -300,12 +303,12 @@ class SessionTrainer(CLIPTrainer):
             found = self._read_sessions(folder)
             if found or epochs_in(Path(folder, RESUME)):
                 if found:
-                    print(f"Going on from {folder}: {len(found)} of {len(self.sessions)} sessions are finished")
+                    print(f"Resuming from {folder}: {len(found)} of {len(self.sessions)} sessions are finished")
                 for one in found:
                     self.check_settings(one.path, one.origin["settings"], one.origin["protocol"])
                     if folder != self.output_dir:
                         copy_session(one, self.output_dir)
-                return self._take(found[: self.last_session + 1])
+                return self._use_sessions(found[: self.last_session + 1])
         if self.cfg.RESUME:
             raise UserError(f"--resume names {self.cfg.RESUME}, which holds neither {RESUME} nor finished sessions.")
         return []
@@ -314,13 +317,13 @@ class SessionTrainer(CLIPTrainer):
         now = self.provenance()
         expected = [{**now, "classnames": self.classnames_of(number)} for number in range(len(self.sessions))]
         if self.tuned_classes == "all" and isinstance(self.dm.dataset, GivenData):
-            # A run that ended early is given without the names of the sessions that it has not come to.
+            # A run that ended early is saved without the class names of the sessions it did not reach.
             for one in expected:
                 del one["classnames"]
-        return read_sessions(folder, expected, self.kept_model)
+        return read_sessions(folder, expected, self.main_model)
 
-    def _take(self, found: list[Kept]) -> list[Models]:
-        """Resume with, or evaluate, what sessions keep."""
+    def _use_sessions(self, found: list[Kept]) -> list[Models]:
+        """Use saved sessions for a resume or an evaluation; return their modules."""
         for one in found:
             self.unreadable.update(one.unreadable)
             self.trained_epochs = one.epoch
@@ -337,9 +340,9 @@ class SessionTrainer(CLIPTrainer):
         if not self._models:
             return
         if not directory:
-            raise UserError("--eval-only needs --model-dir, the output folder of a run in sessions.")
+            raise UserError("--eval-only needs --model-dir, the output folder of a run with sessions.")
         if count_sessions(directory):
-            self._follow_training(read_session(session_file(directory, 0), 0, self.kept_model))
+            self._adopt_training_settings(read_session(session_file(directory, 0), 0, self.main_model))
         found = self._read_sessions(directory)
         if not found or len(found) <= self.cfg.FSCIL.LAST_SESSION:
             raise UserError(
@@ -347,18 +350,18 @@ class SessionTrainer(CLIPTrainer):
                 + (f", but FSCIL.LAST_SESSION is {self.cfg.FSCIL.LAST_SESSION}." if found else ": nothing to evaluate.")
             )
         self.session = self.last_session = min(self.last_session, len(found) - 1)
-        self.kept = self._take(found[: self.session + 1])
+        self.session_models = self._use_sessions(found[: self.session + 1])
         print(f"Loaded sessions 0 to {self.session} from {directory}")
 
-    def _follow_training(self, first: Kept) -> None:
-        """Take what concerns training from the run that is evaluated: results must tell of that one."""
+    def _adopt_training_settings(self, first: Kept) -> None:
+        """Adopt the training settings of the evaluated run, because the results describe that run."""
         cfg, self.overridden = origin.follow_training(self.cfg, first.origin["settings"], self.section)
         then = protocol.settings_of(cfg)
         for key, now in self.overridden.items():
             print(f"{key} is {then[key]!r} as in training; the configuration's {now!r} is not used")
         if cfg != self.cfg or first.origin["seed"] != self.seed:
             self.cfg = cfg
-            self.take_seed(first.origin["seed"])
+            self.set_seed(first.origin["seed"])
             last, self.session = self.session, 0
             self._cut_sessions()
             self.hand_crafted = self.make_hand_crafted()
@@ -366,17 +369,17 @@ class SessionTrainer(CLIPTrainer):
             self.protocol = self.describe_protocol()
             self.session = last
         splits = first.origin["protocol"].get("splits")
-        if isinstance(splits, dict):  # the images that are here now may be others
+        if isinstance(splits, dict):  # the images may have changed since
             self.protocol["splits"]["train"] = splits.get("train")
 
     # ------------------------------------------------------------------ evaluation
 
     @torch.no_grad()
     def test(self, split: str | None = None) -> float:
-        """Evaluate the sessions that are not evaluated yet, each on all classes seen up to it, in one pass."""
+        """Evaluate the sessions that are not evaluated yet, each on all classes seen up to it, in a single pass."""
         name = split or self.cfg.TEST.SPLIT
         due = range(len(self.rows), self.session + 1)
-        print(f"Evaluate on the *{name}* set after session{'s' if len(due) > 1 else ''} {_listed(due)}")
+        print(f"Evaluate on the *{name}* set after session{'s' if len(due) > 1 else ''} {_format_range(due)}")
         self.set_model_mode("eval")
         start = time.monotonic()
         scorers = {number: self.scorer(number) for number in due}
@@ -386,7 +389,7 @@ class SessionTrainer(CLIPTrainer):
         }
         hits = {number: [0] * (number + 1) for number in due}
         last = self.session == self.last_session and self.session in due
-        with self.predictions_file(split) if last else nullcontext() as kept:
+        with self.predictions_file(split) if last else nullcontext() as predictions:
             for block, loader in enumerate(self._tests[: self.session + 1]):
                 for inputs, labels, indices in self.images.batches(loader, name, self.device):
                     features = self.encode(inputs)
@@ -396,10 +399,10 @@ class SessionTrainer(CLIPTrainer):
                             hits[number][block] += evaluations[number].add(logits, labels)
                         except NotFiniteError as error:
                             raise self.cause_in_clip(inputs) or error from None
-                        if kept is not None and number == self.session:
-                            kept.add(logits, labels, paths_at(loader, indices))
-                if kept is not None:
-                    kept.add_unreadable(loader, self.unreadable)
+                        if predictions is not None and number == self.session:
+                            predictions.add(logits, labels, paths_at(loader, indices))
+                if predictions is not None:
+                    predictions.add_unreadable(loader, self.unreadable)
         images_of = [self._readable(session) for session in self.sessions]
         found: dict[str, float] = {}
         for number in due:
@@ -414,7 +417,7 @@ class SessionTrainer(CLIPTrainer):
                 super().write_scalar(f"{name}/{key}", value, number)
         dataset = plain_name(self.cfg.DATASET.NAME)
         print(f"\n{self.title()} on {dataset}, accuracy (%)\n\n{metrics.text_table(self.rows)}")
-        if self.session == self.last_session and not self._is_shorter():
+        if self.session == self.last_session and not self._keeps_longer_results():
             self.num_classes = self.sessions[self.session].seen
             self._write_results(name, {**found, **self._last_metrics()}, time.monotonic() - start)
         return self.rows[-1].accuracy
@@ -430,46 +433,46 @@ class SessionTrainer(CLIPTrainer):
         return self._inferring(features)
 
     def seen_classes(self, session: int) -> list[str]:
-        """Return all classes up to and with a session."""
+        """Return all classes up to and including a session."""
         return [name for one in self.sessions[: session + 1] for name in one.classnames]
 
     def _readable(self, session: Session) -> int:
         return sum(item.impath not in self.unreadable for item in session.test)
 
     def _last_metrics(self) -> dict[str, float]:
-        last, told = self.rows[-1], metrics.summary(self.rows)
+        last, summary = self.rows[-1], metrics.summary(self.rows)
         found = {
             "accuracy": last.accuracy,
-            "mean_accuracy": told["mean"],
-            "pd": told["pd"],
+            "mean_accuracy": summary["mean"],
+            "pd": summary["pd"],
             "base_accuracy": last.blocks[0],
             "new_accuracy": last.novel,
             "harmonic_mean": last.harmonic_mean,
-            "mean_forgetting": told["sessions"][-1]["mean_forgetting"],
+            "mean_forgetting": summary["sessions"][-1]["mean_forgetting"],
         }
         return {key: value for key, value in found.items() if value is not None}
 
     @property
     def finished(self) -> bool:
-        """Whether all sessions of the cut are evaluated, not only those up to FSCIL.LAST_SESSION."""
+        """Whether all sessions of the dataset are evaluated, not only those up to FSCIL.LAST_SESSION."""
         return len(self.rows) == len(self.sessions)
 
-    def _is_shorter(self) -> bool:
-        """Say whether the folder has results of the same run over more sessions, which then stay."""
+    def _keeps_longer_results(self) -> bool:
+        """Return whether the folder has results of the same run over more sessions, which are not overwritten."""
         try:
-            there = Results.read(Path(self.output_dir, RESULTS))
+            existing = Results.read(Path(self.output_dir, RESULTS))
         except ResultsError:
             return False
-        count = len(there.sessions or ())
-        # Whether similarities were centred in any session may differ with their number.
-        told = {key: value for key, value in there.protocol.items() if key != "centred"}
+        count = len(existing.sessions or ())
+        # Whether similarities were centred in any session may depend on the number of sessions.
+        then = {key: value for key, value in existing.protocol.items() if key != "centred"}
         own = (self.title(), self.seed, protocol.fingerprint(self.protocol), self._settings_in(self.cfg))
-        same = "splits" in told and own == (
-            *(there.method, there.seed, protocol.fingerprint(told)),
-            self._settings_in(there.config),
+        same = "splits" in then and own == (
+            *(existing.method, existing.seed, protocol.fingerprint(then)),
+            self._settings_in(existing.config),
         )
         if same and count > len(self.rows):
-            print(f"The results in {self.output_dir} are of {count} sessions of this run; they stay as they are")
+            print(f"The results in {self.output_dir} cover {count} sessions of this run; they are not overwritten")
         return same and count > len(self.rows)
 
     def _settings_in(self, cfg: Mapping[str, Any]) -> dict[str, Any]:
@@ -489,5 +492,5 @@ class SessionTrainer(CLIPTrainer):
         return {**found, "finished": self.finished, **metrics.summary(self.rows)} if self.rows else found
 
 
-def _listed(numbers: range) -> str:
+def _format_range(numbers: range) -> str:
     return str(numbers.start) if len(numbers) == 1 else f"{numbers.start} to {numbers.stop - 1}"

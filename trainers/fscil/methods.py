@@ -1,4 +1,4 @@
-"""Few-shot class-incremental learning: CoCoA-Mix with a prompt for each session, and what it is compared with."""
+"""FSCIL methods of the paper: CoCoA-Mix with one prompt per session, CoOp-FSCIL and CLIP-ZSL."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .loop import SessionTrainer
 
 @register(TRAINER_REGISTRY)
 class ZeroshotCLIPFSCIL(SessionTrainer, ZeroshotCLIP):
-    """The paper's CLIP-ZSL: the dataset's template for every class; nothing is trained."""
+    """The paper's CLIP-ZSL: the dataset's template for every class, without training."""
 
     def title(self) -> str:
         return "CLIP-ZSL"
@@ -40,7 +40,7 @@ class ZeroshotCLIPFSCIL(SessionTrainer, ZeroshotCLIP):
 
 @register(TRAINER_REGISTRY)
 class CoOpFSCIL(SessionTrainer, CoOp):
-    """The paper's CoOp-FSCIL: one context, tuned on by cross-entropy through the sessions."""
+    """The paper's CoOp-FSCIL: one context, tuned by cross-entropy from session to session."""
 
     chooses_classes = True
 
@@ -51,17 +51,17 @@ class CoOpFSCIL(SessionTrainer, CoOp):
         super().check_cfg(cfg)
         if cfg.TRAINER.COOP.ENSEMBLE != "none":
             raise UserError(
-                f"TRAINER.COOP.ENSEMBLE is {cfg.TRAINER.COOP.ENSEMBLE}, but CoOp-FSCIL is one context alone: use none, "
+                f"TRAINER.COOP.ENSEMBLE is {cfg.TRAINER.COOP.ENSEMBLE}, but CoOp-FSCIL has a single context: use none, "
                 "or CoCoAMixFSCIL with TRAINER.COCOAMIX.ENSEMBLE uniform."
             )
         if cfg.TRAINER.COOP.CSC:
             raise UserError(
-                "TRAINER.COOP.CSC is True, but class-specific contexts cannot be tuned on with classes that come later."
+                "TRAINER.COOP.CSC is True, but class-specific contexts cannot be tuned further on later classes."
             )
 
     def build_prompts(self) -> None:
         super().build_prompts()
-        self.go_on_from_before()
+        self.start_from_previous_session()
 
     def classifier(self, session: int, names: Sequence[str] = ()) -> Tensor:
         settings = self.settings
@@ -72,13 +72,13 @@ class CoOpFSCIL(SessionTrainer, CoOp):
             ctx_init=context_words(settings.CTX_INIT),
             position=settings.CLASS_TOKEN_POSITION,
         )
-        checkpoints.load_into(learner, self.kept[session]["prompt_learner"], f"session {session}")
+        checkpoints.load_into(learner, self.session_models[session]["prompt_learner"], f"session {session}")
         return self.clip.encode_prompts(learner())
 
 
 @register(TRAINER_REGISTRY)
 class CoCoAMixFSCIL(SessionTrainer, CoCoAMix):
-    """A prompt and its two weights for each session, learned in two stages, kept, and mixed with all others."""
+    """One prompt and two weights per session, learned in two stages and mixed with those of earlier sessions."""
 
     def check_cfg(self, cfg: CfgNode) -> None:
         super().check_cfg(cfg)
@@ -92,7 +92,7 @@ class CoCoAMixFSCIL(SessionTrainer, CoCoAMix):
             if mix[key] != value:
                 raise UserError(f"TRAINER.COCOAMIX.{key} is {mix[key]}, but sessions have no folds: use {value}.")
         if mix.DOMAIN != "auto":
-            raise UserError(f"TRAINER.COCOAMIX.DOMAIN is {mix.DOMAIN}, but sessions tell whose a class is: use auto.")
+            raise UserError(f"TRAINER.COCOAMIX.DOMAIN is {mix.DOMAIN}, but sessions define the in-classes: use auto.")
 
     def title(self) -> str:
         kind = self.settings.ENSEMBLE
@@ -101,7 +101,7 @@ class CoCoAMixFSCIL(SessionTrainer, CoCoAMix):
     # ------------------------------------------------------------------ a session's prompt and weights
 
     def make_weights(self) -> CoAWeights:
-        earlier = [_weights_of(models) for models in self.kept] if self.settings.ENSEMBLE == "coa" else []
+        earlier = [_weights_of(models) for models in self.session_models] if self.settings.ENSEMBLE == "coa" else []
         return SessionWeights(self.clip.logit_scale, earlier, tied=self.settings.OUT_CLASSES == "none")
 
     @property
@@ -109,12 +109,13 @@ class CoCoAMixFSCIL(SessionTrainer, CoCoAMix):
         return int(self.cfg.FSCIL.WEIGHT_EPOCHS if self.session else self.cfg.FSCIL.BASE_WEIGHT_EPOCHS)
 
     def more_results(self) -> dict[str, Any]:
-        """Add how the second stage of each session ended, if there were any."""
-        told = {key: value for key, value in super().more_results().items() if key not in ("second_stage", "weights")}
+        """Add the end of each session's second stage, if there were any."""
+        results = super().more_results()
+        results = {key: value for key, value in results.items() if key not in ("second_stage", "weights")}
         ended = [origin.get("second_stage") for origin in self.origins]
-        return {**told, **({"second_stages": ended} if any(ended) else {})}
+        return {**results, **({"second_stages": ended} if any(ended) else {})}
 
-    def longest(self) -> int:
+    def epoch_limit(self) -> int:
         keys = self.cfg.FSCIL
         second = max(keys.WEIGHT_EPOCHS, keys.BASE_WEIGHT_EPOCHS) if self.settings.ENSEMBLE == "coa" else 0
         return int(self.cfg.OPTIM.MAX_EPOCH + second)
@@ -124,7 +125,7 @@ class CoCoAMixFSCIL(SessionTrainer, CoCoAMix):
         return derive_seed(self.seed, "context", self.session)
 
     def choose_outclasses(self) -> list[str]:
-        """Made-up names in session 0, the classes of all earlier sessions after it."""
+        """Return generated names in session 0, and the classes of all earlier sessions after it."""
         if self.session == 0 or self.settings.OUT_CLASSES == "none":
             return super().choose_outclasses()
         names = self.seen_classes(self.session - 1)
@@ -132,15 +133,15 @@ class CoCoAMixFSCIL(SessionTrainer, CoCoAMix):
         return names
 
     def other_prompts(self) -> list[Tensor]:
-        """The hand-crafted prompt and those of earlier sessions, on the session's own classes."""
+        """Return the hand-crafted prompt and those of earlier sessions for the session's own classes."""
         return [self.block_features(prompt, self.session) for prompt in range(self.session + 1)]
 
     # ------------------------------------------------------------------ evaluation
 
     def evaluated_protocol(self) -> dict[str, Any]:
-        """Say that similarities are centred where they were, in any of the sessions.
+        """Add `centred` if similarities were centred in any session.
 
-        The protocol of training does not say it, so that all sessions of a run keep the same.
+        The protocol of training does not have it, so that it is the same for all sessions of a run.
         """
         return {**super().evaluated_protocol(), **({"centred": True} if self._any_centred else {})}
 
@@ -151,10 +152,13 @@ class CoCoAMixFSCIL(SessionTrainer, CoCoAMix):
 
     @torch.no_grad()
     def block_features(self, prompt: int, session: int) -> Tensor:
-        """Return the (C, embedding) text features of a prompt on the classes of a session.
+        """Return the (C, embedding) text features of a prompt for the classes of a session.
 
-        prompt: 0 for the hand-crafted one, i + 1 for that of session i. Each pair is encoded by itself and once, so
-        that a run that is resumed computes the very same numbers.
+        Each pair is encoded separately and once, so that a resumed run computes the same bits.
+
+        Args:
+            prompt: 0 for the hand-crafted prompt, i + 1 for the prompt of session i.
+            session: The session whose classes to encode.
         """
         key = prompt, session
         if key not in self._blocks:
@@ -168,9 +172,9 @@ class CoCoAMixFSCIL(SessionTrainer, CoCoAMix):
         return self.encode_learners(self._learners_of(prompt - 1, names))
 
     def _learners_of(self, session: int, names: Sequence[str]) -> list[PromptLearner]:
-        """Return a finished session's prompt before other names."""
+        """Return the prompt learners of a finished session for `names`."""
         learners = [self.make_learner(clip, names) for clip in self.clip.each()]
-        checkpoints.load_into(as_one(learners), self.kept[session]["prompt_learner"], f"session {session}")
+        checkpoints.load_into(as_one(learners), self.session_models[session]["prompt_learner"], f"session {session}")
         return learners
 
     def classifier(self, session: int, names: Sequence[str] = ()) -> Tensor:
@@ -187,12 +191,12 @@ class CoCoAMixFSCIL(SessionTrainer, CoCoAMix):
         return mix_text(text, weights, centred)
 
     def mixture_weights(self, session: int, names: Sequence[str] = ()) -> Tensor:
-        """Return the (K + 1, C) weights of the prompts up to `session` for each class seen up to it, or for `names`."""
+        """Return the (K + 1, C) weights of the prompts up to `session`, for all classes seen so far or for `names`."""
         own = [one.classnames for one in self.sessions[: session + 1]]
         owner = (find_owners(names, own) if names else session_owners([len(one) for one in own])).to(self.device)
         inside, outside = torch.zeros(2, session + 1, device=self.device)
         if self.settings.ENSEMBLE == "coa":
-            pairs = [_weights_of(models) for models in self.kept[: session + 1]]
+            pairs = [_weights_of(models) for models in self.session_models[: session + 1]]
             inside, outside = (torch.cat(side).to(self.device) for side in zip(*pairs, strict=True))
         return weights_of_kind(self.settings.ENSEMBLE, inside, outside, owner)
 
@@ -202,10 +206,10 @@ def _weights_of(models: Models) -> tuple[Tensor, Tensor]:
     weights = models.get("coa_weights")
     if weights is None:
         raise UserError(
-            "A session has no weights, since it was trained with another TRAINER.COCOAMIX.ENSEMBLE than coa. "
-            "Evaluate it with that, or train with coa."
+            "A session has no weights, because it was trained with a TRAINER.COCOAMIX.ENSEMBLE other than coa. "
+            "Evaluate it with that value, or train with coa."
         )
-    # Without out-classes there is one weight: other classes take what own classes take.
+    # Without out-classes there is one weight, pi^in, for all classes.
     pair = weights.get("inside"), weights.get("outside", weights.get("inside"))
     if not all(side is not None and side.shape == (1,) for side in pair):
         raise UserError("The weights of a session are not two numbers: its file was altered. Restore it.")
