@@ -1,1 +1,1 @@
-"""What the methods learn: contexts, conditional and multi-modal prompts, and the heads beside them."""
+"""Learned parts of the methods: contexts, conditional and multi-modal prompts, pools and heads."""

@@ -1,4 +1,4 @@
-"""A second view of the features, channel by channel, with a linear classifier of the training classes (DePT)."""
+"""Channel-wise affine maps of the features and a linear classifier of the training classes (DePT)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cocoamix.seeding import seeded
 
 
 class ChannelAffine(nn.Module):
-    """x -> scale * x + shift, each channel by itself. It starts as the identity."""
+    """x -> scale * x + shift per channel, initially the identity."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -17,13 +17,14 @@ class ChannelAffine(nn.Module):
         self.shift = nn.Parameter(torch.zeros(channels))
 
     def forward(self, x: Tensor) -> Tensor:
+        """Return the mapped features."""
         return self.scale * x + self.shift
 
 
 class ChannelHead(nn.Module):
-    """One linear classifier for image and for text features, each through an affine map of its own.
+    """One linear classifier for image and text features, with a separate affine map for each.
 
-    Features are those of the towers, not normalised.
+    The features are the encoders' outputs before normalisation.
     """
 
     def __init__(self, channels: int, classes: int, seed: int = 0) -> None:
@@ -38,11 +39,11 @@ class ChannelHead(nn.Module):
         return logits
 
     def of_pairs(self, texts: Tensor, images: Tensor) -> Tensor:
-        """Return the (2 B, classes) logits of (B, channels) text features and of as many image features."""
+        """Return the (2 B, classes) logits of (B, channels) text features and (B, channels) image features."""
         logits: Tensor = self.head(torch.cat([self.text(texts), self.image(images)]))
         return logits
 
     def resize(self, classes: int) -> None:
-        """Make room for the classifier of another number of classes, which is about to be loaded."""
+        """Resize the classifier to `classes`, before a checkpoint is loaded into it."""
         if classes != self.head.out_features:
             self.head = nn.Linear(self.head.in_features, classes, device=self.head.weight.device)

@@ -1,4 +1,4 @@
-"""A context that is shifted for each picture, as in CoCoOp."""
+"""A context that is shifted for each image, as in CoCoOp."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from cocoamix.seeding import seeded
 
 from .context import PromptLearner
 
-REDUCTION = 16  # of the meta-network's hidden layer
+REDUCTION = 16  # embedding size over hidden size of the meta-network
 
 
 class ConditionalPromptLearner(PromptLearner):
-    """ctx_m(x) = ctx_m + h(f(x)): a small network h of the image feature shifts all context vectors alike.
+    """ctx_m(x) = ctx_m + h(f(x)): a small network h of the image feature shifts all context vectors equally.
 
-    The network has CoCoOp's names, `meta_net.linear1` and `meta_net.linear2`, and is kept in fp32.
+    The network has CoCoOp's parameter names, `meta_net.linear1` and `meta_net.linear2`, and is always fp32.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class ConditionalPromptLearner(PromptLearner):
         self.meta_net = nn.Sequential(OrderedDict(layers)).to(clip.device)
 
     def forward(self, image_features: Tensor | None = None) -> Prompts:
-        """Return one set of prompts for each of (G, embedding) image features; without any, that of `ctx` alone."""
+        """Return one set of prompts per (G, embedding) image feature; without features, the unshifted prompts."""
         prompts = super().forward()
         if image_features is None:
             return prompts

@@ -13,15 +13,26 @@ from cocoamix.clip.class_names import class_words
 from cocoamix.clip.tokens import encode
 from cocoamix.errors import UserError, check_choice
 
-STD = 0.02  # of a random context
+STD = 0.02  # standard deviation of a random context
 
 
 class PromptLearner(nn.Module):
-    """A context in front of, around or behind the class names.
+    """A learned context with the class name at its end, middle or front.
 
-    Parameters and buffers have CoOp's names and shapes, so that checkpoints can be exchanged:
-    `ctx` is (M, width), or (C, M, width) if class-specific; `token_prefix` and `token_suffix` hold the
-    embeddings before and after the context. The context is kept in fp32 whatever the towers compute in.
+    Parameters and buffers have CoOp's names and shapes, so that checkpoints can be exchanged: `ctx` is (M, width), or
+    (C, M, width) if class-specific; `token_prefix` and `token_suffix` hold the embeddings before and after the context.
+    The context is fp32 in every precision of the encoders.
+
+    Args:
+        clip: The frozen model.
+        classnames: The class names.
+        n_ctx: Number of context vectors, if `ctx_init` is empty.
+        ctx_init: Initial words of the context; random if empty.
+        class_specific: Learn one context per class (CSC).
+        position: Position of the class name: `end`, `middle` or `front`.
+        seed: Seed of a random context.
+        pad_to: Put zero vectors before the words of `ctx_init` up to this length.
+        before: Number of vectors before a class name in the middle; half of them by default.
     """
 
     ctx: nn.Parameter
@@ -42,10 +53,6 @@ class PromptLearner(nn.Module):
         pad_to: int = 0,
         before: int | None = None,
     ) -> None:
-        """pad_to: zero vectors are put before fewer words of `ctx_init` than this.
-
-        before: how many vectors stand before a class name in the middle, if not half of them.
-        """
         super().__init__()
         check_choice("CLASS_TOKEN_POSITION", position, POSITIONS)
         names = [class_words(name) for name in classnames]
@@ -73,27 +80,27 @@ class PromptLearner(nn.Module):
         self.register_buffer("token_prefix", embeddings[:, :1])
         self.register_buffer("token_suffix", embeddings[:, 1 + self.n_ctx :])
         lengths = [int(end) + 1 for end in tokens.argmax(dim=-1)]
-        self.length = max(lengths)  # positions beyond are never read
-        # What every prompt begins with: [SOS], and the part of a shared context that stands before the class name.
+        self.length = max(lengths)  # later positions are never read
+        # The prefix that all prompts share: [SOS] and the part of a shared context before the class name.
         before = 0 if class_specific else self._before_name()
         self.layout = Layout(1 + before, [length - 1 - before for length in lengths], clip.device)
-        # Behind a shared context only the names are left, and they never change.
+        # After a shared context only the class names follow, and they never change.
         fixed = not class_specific and position == "end"
         self.register_buffer("own", self.layout.pack(embeddings).float() if fixed else None, persistent=False)
         order = None if position == "end" else self._order([len(encode(name)) for name in names]).to(clip.device)
         self.register_buffer("order", order, persistent=False)
 
     def _before_name(self) -> int:
-        """Return how many context vectors stand before the class name."""
+        """Return the number of context vectors before the class name."""
         middle = self.n_ctx // 2 if self._before_middle is None else self._before_middle
         return {"end": self.n_ctx, "middle": middle, "front": 0}[self.position]
 
     def context(self) -> Tensor:
-        """Return the context, of which parts may be learned by themselves."""
+        """Return the whole context. A subclass may learn it in parts."""
         return self.ctx
 
     def _order(self, name_lengths: Sequence[int]) -> Tensor:
-        """Return (C, length) source positions that move the class name from the end to its place."""
+        """Return the (C, length) source positions that move the class name from the end to its position."""
         before = self._before_name()
         rows = []
         for name_length in name_lengths:
@@ -117,5 +124,5 @@ class PromptLearner(nn.Module):
 
 
 def as_one(learners: Sequence[PromptLearner]) -> nn.Module:
-    """Return the prompts of all backbones as one module. A single one keeps CoOp's keys in its checkpoint."""
+    """Return the prompt learners of all backbones as one module. A single one keeps CoOp's checkpoint keys."""
     return nn.ModuleList(learners) if len(learners) > 1 else learners[0]

@@ -1,4 +1,4 @@
-"""A context in two parts, of which one is learned slowly and the other fast (FSPT-FSCIL)."""
+"""A context with a slow and a fast part (FSPT-FSCIL)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class FastSlowPromptLearner(PromptLearner):
     """[SOS] slow fast class-name "." [EOT], or the class name between the two.
 
     Parameters have the names of FSPT-FSCIL's checkpoints: `ctx` is the slow context and `fast_ctx` the fast one. Both
-    are drawn together, so that they start as one context of as many vectors does.
+    are drawn at once, so their initial values are those of a single context with as many vectors.
     """
 
     def __init__(
@@ -27,4 +27,5 @@ class FastSlowPromptLearner(PromptLearner):
         self.ctx, self.fast_ctx = nn.Parameter(whole[:slow].clone()), nn.Parameter(whole[slow:].clone())
 
     def context(self) -> Tensor:
+        """Return the slow and the fast context, joined."""
         return torch.cat([self.ctx, self.fast_ctx])

@@ -1,4 +1,4 @@
-"""Learned tokens in both towers, coupled by linear layers (MaPLe)."""
+"""Learned tokens in both encoders, coupled by linear layers (MaPLe)."""
 
 from __future__ import annotations
 
@@ -18,25 +18,31 @@ from .context import PromptLearner
 
 
 def need_vit(clip: FrozenCLIP, who: str) -> None:
-    """Refuse a backbone without patches that tokens could stand beside. who: puts them there."""
+    """Raise a UserError if the image encoder is not a ViT. `who` names the method that adds tokens to it."""
     if not isinstance(clip.sizes.vision_layers, int):
         raise UserError(
-            f"{who} puts tokens beside the patches of a ViT, and {clip.name} is a ResNet. "
+            f"{who} adds tokens to a ViT, but {clip.name} is a ResNet. "
             "Set MODEL.BACKBONE.NAME to a ViT, such as ViT-B/16."
         )
 
 
-_STD = 0.02  # of the deeper tokens
+_STD = 0.02  # standard deviation of the deeper tokens
 
 
 class MultiModalPromptLearner(PromptLearner):
-    """Text tokens for each of the first `depth` layers, and a linear layer for each that makes vision tokens of them.
+    """Text tokens for each of the first `depth` layers, and linear layers that map them to vision tokens.
 
     Parameters have the names of MaPLe's checkpoints: `ctx` and `proj` belong to the input, `compound_prompts_text` and
     `compound_prompt_projections` to the layers after the first.
 
-    n_ctx: tokens of a layer. Those of the input start from the first words of `ctx_init`, whose other words stay as
-        they are; where `ctx_init` has fewer words, all start at random.
+    Args:
+        clip: The frozen model, with a ViT.
+        classnames: The class names.
+        n_ctx: Tokens per layer.
+        ctx_init: Initial words of the input's tokens. Words beyond `n_ctx` are kept fixed; with fewer words, the tokens
+            are random.
+        depth: Number of layers with learned tokens, including the input.
+        seed: Seed of the random values.
     """
 
     rest: Tensor
@@ -50,7 +56,7 @@ class MultiModalPromptLearner(PromptLearner):
         super().__init__(clip, classnames, n_ctx, words, seed=seed)
         context, suffix = self.ctx.detach(), self.token_suffix
         self.ctx, self.n_ctx = nn.Parameter(context[:n_ctx].clone()), n_ctx
-        # Words that are not learned are still shared by all prompts.
+        # Words that are not learned are shared by all prompts.
         self.register_buffer("rest", context[n_ctx:], persistent=False)
         self.token_suffix = torch.cat([self.rest.to(suffix.dtype).expand(len(suffix), -1, -1), suffix], dim=1)
         text, vision = clip.text.width, clip.sizes.vision_width

@@ -1,4 +1,4 @@
-"""An ensemble of models whose weights are generated for each sample (T_En)."""
+"""An ensemble of models with generated weights for each sample (T_En)."""
 
 from __future__ import annotations
 
@@ -9,26 +9,33 @@ from cocoamix.seeding import seeded
 
 
 def make_generator(channels: int, models: int, downscale: int = 32, seed: int = 0) -> nn.Sequential:
-    """Return the network from the features of all models, laid end to end, to one number for each model."""
+    """Return the network that maps the concatenated features of all models to one score per model."""
     hidden = max(1, channels // downscale)
     with seeded(seed):
         return nn.Sequential(nn.Linear(channels, hidden), nn.ReLU(), nn.Linear(hidden, models))
 
 
 def mix_probabilities(scores: Tensor, logits: Tensor) -> Tensor:
-    """Return the log of the mixture, (B, C): sum over the models of softmax(scores) x softmax(logits).
+    """Return the (B, C) log of the mixture, the sum over models of softmax(scores) x softmax(logits).
 
-    scores: (B, K) of the models. logits: (K, B, C) of each model.
+    Args:
+        scores: (B, K) scores of the models.
+        logits: (K, B, C) logits of each model.
     """
     weights = F.log_softmax(scores.float(), dim=-1).t()[:, :, None]
     return (weights + F.log_softmax(logits.float(), dim=-1)).logsumexp(dim=0)
 
 
 def mixture_loss(name: str, mixture: Tensor, labels: Tensor, models: int) -> Tensor:
-    """Return the loss of a mixture, given by its log (B, C).
+    """Return the loss of a mixture.
 
-    ce: the original's. Its output is the mean over the models, which divides the mixture by their number, and that
-        goes into cross-entropy as if it were logits: a second softmax, which leaves small gradients.
-    nll: the negative log-likelihood of the mixture.
+    `nll` is the negative log-likelihood. `ce` is the loss of the original code: it passes the mixture divided by the
+    number of models to cross-entropy as if it were logits, a second softmax that leaves small gradients.
+
+    Args:
+        name: `ce` or `nll`.
+        mixture: (B, C) log-probabilities.
+        labels: (B,) labels.
+        models: Number of models.
     """
     return F.cross_entropy(mixture.exp() / models, labels) if name == "ce" else F.nll_loss(mixture, labels)
