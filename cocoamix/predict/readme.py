@@ -16,6 +16,9 @@ from .classifier import Classifier
 from .linear import Linear
 
 _SAFETENSORS = ".safetensors"
+_RUNS_CODE = (
+    "# weights_only=False loads the file with code execution enabled: use only a file from a source that you trust."
+)
 
 
 @dataclass(frozen=True)
@@ -101,10 +104,11 @@ def _by_clip(backbone: str, file: str, archive: bool) -> Sequence[str]:
 
 def _by_open_clip(backbone: str, file: str, archive: bool, activation: str) -> Sequence[str]:
     name = backbone.replace("/", "-").replace("@336px", "-336") + ("-quickgelu" if activation == "quick_gelu" else "")
-    given = f"{_quoted(name)}, pretrained={_quoted(file or 'openai')}" + (
-        ", weights_only=False" if file and archive else ""
-    )
-    return [f"model, _, preprocess = open_clip.create_model_and_transforms({given})", "model.eval()"]
+    given, warning = f"{_quoted(name)}, pretrained={_quoted(file or 'openai')}", []
+    if file and archive:  # open_clip reads such an archive in no other way
+        given += ", weights_only=False"
+        warning = [_RUNS_CODE]
+    return [*warning, f"model, _, preprocess = open_clip.create_model_and_transforms({given})", "model.eval()"]
 
 
 def use_lines(classifier: Classifier, linear: Linear, name: str, loading: Loading) -> list[str]:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
+from typing import Any
+
+import numpy as np
+import torch
 
 from cocoamix.fscil.episodes import EpisodeSampler, EpisodeSize
+from cocoamix.seeding import derive_seed
 
 LABELS = [7] * 6 + [3] * 6 + [5] * 6 + [9] * 2
 
@@ -46,6 +52,40 @@ def test_draws() -> None:
     assert first != [sampler(seed=2).draw(step) for step in range(11)]
     assert first != [sampler(session=1).draw(step) for step in range(11)]
     assert {LABELS[one.support[0]] for one in first} == set(LABELS)
+
+
+def global_states() -> list[Any]:
+    return [torch.get_rng_state().tolist(), repr(np.random.get_state()), random.getstate()]
+
+
+def test_draws_do_not_use_global_generators() -> None:
+    """Whatever state these have, the episodes are the same, and drawing does not advance or reseed them."""
+    found = []
+    for seed in (0, 1):
+        torch.manual_seed(seed)
+        np.random.seed(seed)
+        random.seed(seed)
+        before = global_states()
+        found.append([sampler().draw(step) for step in (4, 0)])
+        assert global_states() == before
+    assert found[0] == found[1]
+
+
+def test_first_draw_by_hand() -> None:
+    """The permutations of one generator, seeded by seed, session and step: classes, their images, then the batch."""
+    for seed, session, step in ((1, 0, 0), (1, 2, 0), (1, 0, 7), (3, 2, 7)):
+        generator = torch.Generator().manual_seed(derive_seed(seed, "episode", session, step))
+        classes = [(7, 3, 5, 9)[number] for number in torch.randperm(4, generator=generator)[:2]]
+        support: list[int] = []
+        others: list[int] = []
+        for label in classes:
+            images = [index for index, its in enumerate(LABELS) if its == label]
+            order = [images[number] for number in torch.randperm(len(images), generator=generator)]
+            support, others = support + order[:3], others + order[3:5]
+        batch = torch.randperm(len(LABELS), generator=generator)[:5].tolist()
+        episode = sampler(seed, session).draw(step)
+        assert list(episode.support) == support
+        assert list(episode.query) == batch + others
 
 
 def test_blocks() -> None:

@@ -169,6 +169,7 @@ class TestReadme:
         found = self.lines_in("classes.safetensors")
         assert list(found) == ["OpenAI", "open_clip"]
         assert f'pretrained="{Path(kind).absolute()}"' in found["open_clip"]
+        assert "code execution" not in found["open_clip"]
         self.run_lines(found["open_clip"], wanted, 2e-6)
 
     @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore::UserWarning", "ignore::DeprecationWarning")
@@ -181,8 +182,16 @@ class TestReadme:
         run = load(done, "archive.pt")
         run.trainer.clip.name = "ViT-B/16"
         export(run, Path("classes.safetensors"))
-        for lines in self.lines_in("classes.safetensors").values():
+        found = self.lines_in("classes.safetensors")
+        for lines in found.values():
             self.run_lines(lines, load(done).probabilities("photo.jpg"))
+        # open_clip reads such an archive with code execution enabled; the line above says so.
+        loading = found["open_clip"].splitlines()
+        (place,) = (index for index, line in enumerate(loading) if line.startswith("model, _"))
+        assert loading[place].endswith("weights_only=False)")
+        assert loading[place - 1].startswith("# ")
+        assert "code execution enabled: use only a file from a source that you trust." in loading[place - 1]
+        assert "weights_only" not in found["OpenAI"]
 
     def test_gelu_needs_open_clip(self) -> None:
         (loading,) = find_loadings("ViT-B/16", "", "gelu")

@@ -15,6 +15,7 @@ import yaml
 from torch import nn
 
 from cocoamix.errors import UserError
+from cocoamix.fscil.episodes import EpisodeSampler, EpisodeSize
 from cocoamix.fscil.prototypes import ForwardCompatible
 from cocoamix.io import checkpoints
 from cocoamix.predict.classifier import load
@@ -113,9 +114,10 @@ def test_evaluated_by_another_process(run: Runner, data_root: Path, tmp_path: Pa
 
 
 def test_fspt_without_its_inner_loop_is_coop(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At an inner rate of 0 both contexts are one of as many vectors, tuned on the queries by CoOp's steps."""
+    """At an inner rate of 0, 12 slow and 8 fast vectors are a context of 20, tuned on the queries by CoOp's steps."""
     steps = watch(monkeypatch, FSPTFSCIL, "take_step")
-    done = train(run, NEW[0], *PLAIN, "TRAINER.FSPT.INNER_LR", "0.0", "FSCIL.TUNED_CLASSES", "seen")
+    contexts = ["TRAINER.FSPT.N_CTX", "12", "TRAINER.FSPT.F_N_CTX", "8"]
+    done = train(run, NEW[0], *PLAIN, *contexts, "TRAINER.FSPT.INNER_LR", "0.0", "FSCIL.TUNED_CLASSES", "seen")
     clip, context = steps[0][0].clip, None
     assert [len([one for one in steps if set(one[2].tolist()) <= set(own)]) for own in (range(4), range(4, 6))] == [
         5,
@@ -123,7 +125,7 @@ def test_fspt_without_its_inner_loop_is_coop(run: Runner, monkeypatch: pytest.Mo
     ]
     steps_of = [5, 3, 3, 3]
     for session, count in enumerate(steps_of):
-        learner = PromptLearner(clip, CLASSES[: 4 + 2 * session], 4, seed=derive_seed(1, "context"))
+        learner = PromptLearner(clip, CLASSES[: 4 + 2 * session], 20, seed=derive_seed(1, "context"))
         if context is not None:
             learner.ctx.data.copy_(context)
         optimizer = torch.optim.SGD([learner.ctx], lr=0.05, momentum=0.9, weight_decay=5e-4)
@@ -134,8 +136,41 @@ def test_fspt_without_its_inner_loop_is_coop(run: Runner, monkeypatch: pytest.Mo
             optimizer.step()
         context = learner.ctx.detach().clone()
         found = tensors(done.folder, session)
+        assert [len(found[f"prompt_learner.{name}"]) for name in ("ctx", "fast_ctx")] == [12, 8]
         whole = torch.cat([found["prompt_learner.ctx"], found["prompt_learner.fast_ctx"]])
         assert torch.equal(whole, context), session
+
+
+def test_fspt_adapts_to_the_support_and_steps_on_the_query(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The images of each loop and step, by features, are those of the episode of seed, session and step."""
+    loops, steps = watch(monkeypatch, FSPTFSCIL, "adapt"), watch(monkeypatch, FSPTFSCIL, "take_step")
+    batches: list[torch.Tensor] = []
+    original = FSPTFSCIL.forward_backward
+
+    def noted(self: Any, batch: dict[str, Any]) -> Any:
+        batches.append(self.encode(self.parse_batch_train(batch)[0]).clone())
+        return original(self, batch)
+
+    monkeypatch.setattr(FSPTFSCIL, "forward_backward", noted)
+    train(run, NEW[0], "FSCIL.LAST_SESSION", "1")
+    trainer = steps[0][0]
+    assert len(loops) == len(steps) == len(batches) == 5 + 3
+    for number, (loop, step, features) in enumerate(zip(loops, steps, batches, strict=True)):
+        session, place = (0, number) if number < 5 else (1, number - 5)
+        items, labels = trainer.sessions[session].train, trainer.sessions[session].labels
+        shots = 1 if session else 2
+        sampler = EpisodeSampler([item.label for item in items], EpisodeSize(2, shots, 2, 6), session, 5, 2)
+        sampler.seed = 1  # the run's
+        episode = sampler.draw(place)
+        support = len(episode.support)
+        assert support == 2 * shots
+        assert support + len(episode.query) == len(features)
+        for (_, shown, its), part, indices in (
+            (loop, features[:support], episode.support),
+            (step, features[support:], episode.query),
+        ):
+            assert its.tolist() == [items[index].label - labels.start for index in indices]
+            assert torch.equal(shown, part)
 
 
 def test_fspt_inner_loop_by_another_path(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
