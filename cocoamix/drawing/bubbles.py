@@ -8,7 +8,7 @@ from typing import Any
 
 from .chart import Chart, Series
 from .ranges import thin
-from .style import Figure, Palette, add_legend, make_figure
+from .style import Figure, Palette, add_legend, legend_height, make_figure
 
 _SMALLEST, _LARGEST = 30.0, 420.0  # areas in square points
 _DECADE = math.log(10)  # sizes that are nearer to each other than this do not fill the range of areas
@@ -18,7 +18,7 @@ _UNTRAINED = 14.0  # of a method without parameters, where it has a place
 
 def draw_bubbles(chart: Chart, palette: Palette) -> Figure:
     """Draw a chart of its own, with a legend."""
-    figure, axes = make_figure(3.2 + 0.2 * ((len(chart.series) + 1) // 2), chart.title)
+    figure, axes = make_figure(3.0 + legend_height([series.label for series in chart.series]), chart.title)
     bubbles_on(axes, chart, palette)
     add_legend(figure, axes, len(chart.series), max(len(series.label) for series in chart.series))
     return figure

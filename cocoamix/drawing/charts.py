@@ -12,7 +12,7 @@ from .bubbles import draw_bubbles
 from .chart import Chart
 from .points import draw_points
 from .ranges import thin
-from .style import DARK, LIGHT, Figure, Palette, add_legend, apply, make_figure, wrap
+from .style import DARK, LIGHT, Figure, Palette, add_legend, apply, legend_height, make_figure, wrap
 from .tradeoff import draw_tradeoff
 
 _TALL = 30  # marks below each other; from here on the numbers of the x axis also stand on top
@@ -60,7 +60,7 @@ def variables() -> dict[str, tuple[str, str]]:
 def _dots(chart: Chart, palette: Palette) -> Figure:
     """Datasets below each other; a small dot for each seed, a large mark for the mean."""
     methods, datasets = len(chart.series), len(chart.ticks)
-    figure, axes = make_figure(1.3 + datasets * (0.2 + 0.08 * methods) + 0.2 * ((methods + 1) // 2), chart.title)
+    figure, axes = make_figure(1.3 + datasets * (0.2 + 0.08 * methods) + legend_height(_names(chart)), chart.title)
     step = 0.84 / max(1, methods)
     for place, series in enumerate(chart.series):
         colour, marker = palette.look(place)
@@ -83,7 +83,7 @@ def _dots(chart: Chart, palette: Palette) -> Figure:
 
 def _curves(chart: Chart, palette: Palette) -> Figure:
     """Lines over sessions, shots or a setting; the band is the deviation, dots are seeds, dashed is the paper."""
-    figure, axes = make_figure(3.2 + 0.2 * ((len(chart.series) + 1) // 2), chart.title)
+    figure, axes = make_figure(3.0 + legend_height(_names(chart)), chart.title)
     draw_curves(axes, chart, palette)
     add_legend(figure, axes, len(chart.series), max(len(series.label) for series in chart.series))
     return figure
@@ -115,6 +115,10 @@ def draw_curves(axes: Any, chart: Chart, palette: Palette) -> None:
         axes.set_ylim(chart.y_range)
     axes.set_xlabel(chart.x_label)
     axes.set_ylabel(chart.y_label)
+
+
+def _names(chart: Chart) -> list[str]:
+    return [series.label for series in chart.series]
 
 
 def _shots(tick: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import textwrap
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -53,6 +54,8 @@ DARK = Palette(
 )
 MARKERS = "osD^vPX*"
 _PARTS = re.compile(r"\S+?(?:[_\-/.,:=(]+|(?<=[a-z])(?=[A-Z])|\s+|$)|\s+")  # of a name, where it may be broken
+_LONGEST_NAME = 48  # letters of a name in a legend
+_LEGEND_LINE = 0.2  # inches
 _WIDTH = 4.4  # inches; as narrow as a phone, so that letters stay legible on one
 
 _STYLE: dict[Any, Any] = {
@@ -106,11 +109,22 @@ def add_legend(figure: Figure, axes: Any, labels: int, longest: int, columns: in
     columns: their number, where the figure is not of the common width.
     """
     handles, texts = axes.get_legend_handles_labels()
-    texts = [shorten_middle(text, 48) for text in texts]
-    columns = min(labels, columns) or max(1, min(labels, int(52 / (longest + 6))))
+    texts = [shorten_middle(text, _LONGEST_NAME) for text in texts]
+    columns = min(labels, columns) or _legend_columns(labels, longest)
     if labels > 1:
         figure.legend(handles, texts, loc="outside lower center", ncols=columns, handlelength=1.4, columnspacing=1.4)
     return math.ceil(labels / columns) if labels > 1 else 0
+
+
+def legend_height(names: Sequence[str]) -> float:
+    """Return the inches that a legend of some names takes below a figure of the common width."""
+    if len(names) < 2:
+        return 0.0
+    return _LEGEND_LINE * math.ceil(len(names) / _legend_columns(len(names), max(map(len, names))))
+
+
+def _legend_columns(labels: int, longest: int) -> int:
+    return max(1, min(labels, int(52 / (min(longest, _LONGEST_NAME) + 6))))
 
 
 def wrap(label: str, width: int = 16) -> str:
