@@ -7,15 +7,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from .chart import Chart, Series
-from .style import Figure, Palette, add_legend, make_figure
+from .ranges import thin
+from .style import Figure, Palette, add_legend, legend_height, make_figure
 
 _SMALLEST, _LARGEST = 30.0, 420.0  # areas in square points
+_DECADE = math.log(10)  # sizes that are nearer to each other than this do not fill the range of areas
+_LABEL = 0.25  # room of a label, as a part of the range of x
 _UNTRAINED = 14.0  # of a method without parameters, where it has a place
 
 
 def draw_bubbles(chart: Chart, palette: Palette) -> Figure:
     """Draw a chart of its own, with a legend."""
-    figure, axes = make_figure(3.2 + 0.2 * ((len(chart.series) + 1) // 2), chart.title)
+    figure, axes = make_figure(3.0 + legend_height([series.label for series in chart.series]), chart.title)
     bubbles_on(axes, chart, palette)
     add_legend(figure, axes, len(chart.series), max(len(series.label) for series in chart.series))
     return figure
@@ -36,17 +39,25 @@ def bubbles_on(axes: Any, chart: Chart, palette: Palette) -> None:
         axes.plot([], [], marker, color=colour, markersize=6.5, label=series.label)
     if chart.x_log:
         axes.set_xscale("log")
-        axes.xaxis.set_major_formatter("{x:,.0f}")
-        axes.xaxis.set_minor_formatter("")
+        _label_counts(axes, [series.x[0] for series in chart.series])
     axes.margins(0.14)
     axes.set_xlabel(chart.x_label)
     axes.set_ylabel(chart.y_label)
+
+
+def _label_counts(axes: Any, counts: Sequence[float]) -> None:
+    """Label the counts that there are, as far as their labels do not touch."""
+    logs = sorted({math.log(count) for count in counts if count > 0})
+    gap = (logs[-1] - logs[0]) * _LABEL if logs else 0.0
+    axes.set_xticks([math.exp(one) for one in thin(logs, gap)])
+    axes.xaxis.set_major_formatter("{x:,.0f}")
+    axes.minorticks_off()
 
 
 def _areas(series: Sequence[Series]) -> list[float | None]:
     """Return the area of each point: even steps of the logarithm of its size; None where it has none."""
     sizes = [one.size[0] if one.size else 0.0 for one in series]
     logs = [math.log(size) for size in sizes if size > 0]
-    low, length = min(logs, default=0.0), max(max(logs, default=0.0) - min(logs, default=0.0), 1e-9)
+    low, length = min(logs, default=0.0), max(max(logs, default=0.0) - min(logs, default=0.0), _DECADE)
     step = (_LARGEST - _SMALLEST) / length
     return [_SMALLEST + step * (math.log(size) - low) if size > 0 else None for size in sizes]

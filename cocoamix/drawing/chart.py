@@ -24,12 +24,13 @@ class Chart:
     """The data of a figure, and the words for those who do not see it."""
 
     key: str
-    kind: str  # bars, dots, curves, tradeoff, bubbles
+    kind: str  # points, dots, curves, tradeoff, bubbles
     title: str
     alt: str
     series: tuple[Series, ...]
-    ticks: tuple[str, ...] = ()  # names of the x positions (bars, curves) or y positions (dots)
+    ticks: tuple[str, ...] = ()  # names of the x positions (curves) or y positions (points, dots)
     x_label: str = ""
     y_label: str = "accuracy (%)"
     arrows: tuple[tuple[int, int], ...] = ()  # from and to, as places in `series`
     x_log: bool = False
+    y_range: tuple[float, float] | None = None  # the ends of the y axis (curves), where other charts share it

@@ -10,14 +10,19 @@ from typing import Any
 from . import files
 from .bubbles import draw_bubbles
 from .chart import Chart
-from .style import DARK, LIGHT, Figure, Palette, add_legend, apply, make_figure, wrap
+from .points import draw_points
+from .ranges import thin
+from .style import DARK, LIGHT, Figure, Palette, add_legend, apply, legend_height, make_figure, wrap
 from .tradeoff import draw_tradeoff
+
+_TALL = 30  # marks below each other; from here on the numbers of the x axis also stand on top
+_MOST_TICKS = 12  # on the x axis of curves, so that their labels do not touch
 
 
 def draw(chart: Chart, palette: Palette = LIGHT) -> Figure:
     """Return the figure of a chart."""
     draws: dict[str, Callable[[Chart, Palette], Figure]] = {
-        "bars": _bars,
+        "points": draw_points,
         "dots": _dots,
         "curves": _curves,
         "tradeoff": draw_tradeoff,
@@ -52,34 +57,10 @@ def variables() -> dict[str, tuple[str, str]]:
 # ---------------------------------------------------------------------------------------- kinds
 
 
-def _bars(chart: Chart, palette: Palette) -> Figure:
-    """Methods below each other, three bars each. Bars start at zero: their length is the accuracy."""
-    methods = len(chart.ticks)
-    figure, axes = make_figure(1.2 + 0.66 * methods, chart.title)
-    thick = 0.26
-    for place, series in enumerate(chart.series):
-        colour = palette.hue(place)
-        heights = [x + (place - 1) * thick for x in series.x]
-        axes.barh(heights, series.y, height=thick * 0.86, color=colour, label=series.label)
-        for at, value, dots in zip(heights, series.y, series.dots, strict=True):
-            axes.plot(dots, [at] * len(dots), ".", color=palette.ink, markersize=3.5, zorder=3)
-            end = max([value, *dots])
-            axes.text(end + 1.5, at, f"{value:.1f}", va="center", fontsize=8.5, color=palette.ink)
-    axes.set_yticks(range(methods), [wrap(tick) for tick in chart.ticks])
-    axes.tick_params(axis="y", labelcolor=palette.ink)
-    axes.set_ylim(methods - 0.45, -0.55)
-    axes.set_xlim(0, 114)
-    axes.set_xticks(range(0, 101, 20))
-    axes.grid(visible=False, axis="y")
-    axes.set_xlabel(chart.y_label)
-    add_legend(figure, axes, len(chart.series), 4)
-    return figure
-
-
 def _dots(chart: Chart, palette: Palette) -> Figure:
     """Datasets below each other; a small dot for each seed, a large mark for the mean."""
     methods, datasets = len(chart.series), len(chart.ticks)
-    figure, axes = make_figure(1.3 + datasets * (0.16 + 0.1 * methods) + 0.2 * ((methods + 1) // 2), chart.title)
+    figure, axes = make_figure(1.3 + datasets * (0.2 + 0.08 * methods) + legend_height(_names(chart)), chart.title)
     step = 0.84 / max(1, methods)
     for place, series in enumerate(chart.series):
         colour, marker = palette.look(place)
@@ -90,8 +71,9 @@ def _dots(chart: Chart, palette: Palette) -> Figure:
         axes.plot(series.x, heights, marker, color=colour, markersize=6.5, label=series.label)
     for edge in range(1, datasets):
         axes.axhline(edge - 0.5, color=palette.grid, linewidth=0.8)
-    axes.set_yticks(range(datasets), chart.ticks)
+    axes.set_yticks(range(datasets), [wrap(tick) for tick in chart.ticks])
     axes.tick_params(axis="y", labelcolor=palette.ink)
+    axes.tick_params(axis="x", labeltop=datasets * methods > _TALL)
     axes.set_ylim(datasets - 0.5, -0.5)
     axes.grid(visible=False, axis="y")
     axes.set_xlabel(chart.x_label)
@@ -101,7 +83,7 @@ def _dots(chart: Chart, palette: Palette) -> Figure:
 
 def _curves(chart: Chart, palette: Palette) -> Figure:
     """Lines over sessions, shots or a setting; the band is the deviation, dots are seeds, dashed is the paper."""
-    figure, axes = make_figure(3.2 + 0.2 * ((len(chart.series) + 1) // 2), chart.title)
+    figure, axes = make_figure(3.0 + legend_height(_names(chart)), chart.title)
     draw_curves(axes, chart, palette)
     add_legend(figure, axes, len(chart.series), max(len(series.label) for series in chart.series))
     return figure
@@ -123,12 +105,20 @@ def draw_curves(axes: Any, chart: Chart, palette: Palette) -> None:
         dashes, width = ("--", 1.2) if series.paper else ("-", 1.8)
         axes.plot(series.x, series.y, dashes, marker=marker, color=colour, label=series.label, linewidth=width)
     if chart.ticks:
-        axes.set_xticks(range(len(chart.ticks)), [_shots(tick) for tick in chart.ticks])
+        shown = range(0, len(chart.ticks), 1 + (len(chart.ticks) - 1) // _MOST_TICKS)
+        axes.set_xticks(shown, [_shots(chart.ticks[place]) for place in shown])
     else:
-        axes.set_xticks(sorted({x for series in chart.series for x in series.x}))
+        values = sorted({x for series in chart.series for x in series.x})
+        axes.set_xticks(thin(values, (values[-1] - values[0]) / _MOST_TICKS))
         axes.xaxis.set_major_formatter("{x:g}")
+    if chart.y_range:
+        axes.set_ylim(chart.y_range)
     axes.set_xlabel(chart.x_label)
     axes.set_ylabel(chart.y_label)
+
+
+def _names(chart: Chart) -> list[str]:
+    return [series.label for series in chart.series]
 
 
 def _shots(tick: str) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
-from cocoamix.io.files import write_atomically, write_text
+from cocoamix.io.files import write_atomically
 
 from .style import DARK, LIGHT, Figure, Palette, apply
 
@@ -17,40 +17,44 @@ Draw = Callable[[Palette], Figure]  # draws a figure in the colours of a palette
 _DPI = 200  # of PNG files
 
 
-def write_figure(folder: Path, stem: str, draw: Draw, title: str, pdf: bool = False) -> list[str]:
-    """Write the files of a figure and return their names.
+def draw_files(stem: str, draw: Draw, title: str, pdf: bool = False) -> dict[str, bytes]:
+    """Draw a figure and return the contents of its files by name.
 
     Args:
-        folder: Where they go.
-        stem: Their name without an ending. Dark ones have `-dark` behind it.
+        stem: The name of the files without an ending. Dark ones have `-dark` behind it.
         draw: Draws the figure in the colours of a palette.
-        title: What the files call themselves.
-        pdf: Whether a PDF for print is written, too.
+        title: The title in the metadata of the files.
+        pdf: Whether to add a PDF for print.
     """
-    names = []
+    contents = {}
     for name, palette in ((stem, LIGHT), (f"{stem}-dark", DARK)):
-        names += [f"{name}.svg", f"{name}.png"]
-        write_text(folder / names[-2], to_svg(draw, title, palette))
-        write_atomically(folder / names[-1], partial(_save_png, draw, title, palette))
+        contents[f"{name}.svg"] = to_svg(draw, title, palette).encode()
+        contents[f"{name}.png"] = _to_bytes(draw, palette, "png", dpi=_DPI, transparent=True, metadata={"Title": title})
     if pdf:
-        names.append(f"{stem}.pdf")
-        write_atomically(folder / names[-1], partial(_save_pdf, draw, title))
-    return names
+        metadata = {"CreationDate": None, "Title": title}
+        contents[f"{stem}.pdf"] = _to_bytes(draw, LIGHT, "pdf", metadata=metadata)
+    return contents
+
+
+def write_files(folder: Path, contents: Mapping[str, bytes]) -> list[str]:
+    """Write files into a folder and return their names."""
+    for name, content in contents.items():
+        write_atomically(folder / name, partial(_write, content))
+    return list(contents)
 
 
 def to_svg(draw: Draw, title: str, palette: Palette = LIGHT) -> str:
     """Return a figure as SVG. The same figure gives the same text."""
-    target = io.StringIO()
+    metadata = {"Date": None, "Title": title}
+    return _to_bytes(draw, palette, "svg", transparent=True, metadata=metadata).decode()
+
+
+def _to_bytes(draw: Draw, palette: Palette, kind: str, **options: Any) -> bytes:
+    target = io.BytesIO()
     with apply(palette):
-        draw(palette).savefig(target, format="svg", transparent=True, metadata={"Date": None, "Title": title})
+        draw(palette).savefig(target, format=kind, **options)
     return target.getvalue()
 
 
-def _save_png(draw: Draw, title: str, palette: Palette, file: IO[bytes]) -> None:
-    with apply(palette):
-        draw(palette).savefig(file, format="png", dpi=_DPI, transparent=True, metadata={"Title": title})
-
-
-def _save_pdf(draw: Draw, title: str, file: IO[bytes]) -> None:
-    with apply(LIGHT):
-        draw(LIGHT).savefig(file, format="pdf", metadata={"CreationDate": None, "Title": title})
+def _write(content: bytes, file: IO[bytes]) -> None:
+    file.write(content)

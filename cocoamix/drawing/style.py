@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 import textwrap
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -51,6 +53,9 @@ DARK = Palette(
     ("#7db4f5", "#f2a65a", "#63d0a9", "#c6a4f2", "#f58c9a", "#d8c06a", "#f0a0cf", "#8fd0e2"),
 )
 MARKERS = "osD^vPX*"
+_PARTS = re.compile(r"\S+?(?:[_\-/.,:=(]+|(?<=[a-z])(?=[A-Z])|\s+|$)|\s+")  # of a name, where it may be broken
+_LONGEST_NAME = 48  # letters of a name in a legend
+_LEGEND_LINE = 0.2  # inches
 _WIDTH = 4.4  # inches; as narrow as a phone, so that letters stay legible on one
 
 _STYLE: dict[Any, Any] = {
@@ -104,14 +109,39 @@ def add_legend(figure: Figure, axes: Any, labels: int, longest: int, columns: in
     columns: their number, where the figure is not of the common width.
     """
     handles, texts = axes.get_legend_handles_labels()
-    texts = [textwrap.shorten(text, 48, placeholder="...") for text in texts]
-    columns = min(labels, columns) or max(1, min(labels, int(52 / (longest + 6))))
+    texts = [shorten_middle(text, _LONGEST_NAME) for text in texts]
+    columns = min(labels, columns) or _legend_columns(labels, longest)
     if labels > 1:
         figure.legend(handles, texts, loc="outside lower center", ncols=columns, handlelength=1.4, columnspacing=1.4)
     return math.ceil(labels / columns) if labels > 1 else 0
 
 
-def wrap(label: str) -> str:
-    """Break a long name into short lines; what does not fit is in the table."""
-    lines = textwrap.wrap(label, 16)
-    return "\n".join(lines[:3]) + ("..." if len(lines) > 3 else "")
+def legend_height(names: Sequence[str]) -> float:
+    """Return the inches that a legend of some names takes below a figure of the common width."""
+    if len(names) < 2:
+        return 0.0
+    return _LEGEND_LINE * math.ceil(len(names) / _legend_columns(len(names), max(map(len, names))))
+
+
+def _legend_columns(labels: int, longest: int) -> int:
+    return max(1, min(labels, int(52 / (min(longest, _LONGEST_NAME) + 6))))
+
+
+def wrap(label: str, width: int = 16) -> str:
+    """Break a long name into at most three short lines, between words or parts of words; the tables have it whole."""
+    lines = [""]
+    for part in _PARTS.findall(shorten_middle(label, 3 * width - 4)):
+        for piece in textwrap.wrap(part, width, drop_whitespace=False):
+            if len(lines[-1] + piece.rstrip()) > width:
+                lines.append("")
+            lines[-1] += piece
+    shown = [line.strip() for line in lines if line.strip()]
+    if len(shown) > 3:
+        shown[2] = shown[2][: width - 3] + "..."
+    return "\n".join(shown[:3])
+
+
+def shorten_middle(text: str, most: int) -> str:
+    """Leave out the middle of a long name: methods often differ in its end."""
+    kept = most - 3
+    return text if len(text) <= most else f"{text[: kept - kept // 2]}...{text[-(kept // 2) :]}"

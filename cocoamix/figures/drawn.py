@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cocoamix.io.files import write_text
 from cocoamix.io.spreadsheets import text_cell
 
 if TYPE_CHECKING:
@@ -38,13 +37,17 @@ class Drawn:
 
 
 def save(drawn: Drawn, folder: Path) -> list[str]:
-    """Write SVG and PNG in light and dark, the data as CSV and the sentence; return the names of the files."""
-    from cocoamix.drawing.files import write_figure  # matplotlib takes a second to import
+    """Write SVG and PNG in light and dark, the data as CSV and the sentence; return the names of the files.
 
-    names = [f"{drawn.stem}.csv", f"{drawn.stem}.txt"]
-    write_text(folder / names[0], to_csv(drawn.columns, drawn.rows))
-    write_text(folder / names[1], f"{drawn.sentence}\n")
-    return names + write_figure(folder, drawn.stem, drawn.draw, drawn.title)
+    Everything is drawn before the first file is written, so that a figure that fails leaves no file.
+    """
+    from cocoamix.drawing.files import draw_files, write_files  # matplotlib takes a second to import
+
+    contents = {
+        f"{drawn.stem}.csv": to_csv(drawn.columns, drawn.rows).encode(),
+        f"{drawn.stem}.txt": f"{drawn.sentence}\n".encode(),
+    }
+    return write_files(folder, contents | draw_files(drawn.stem, drawn.draw, drawn.title))
 
 
 def to_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

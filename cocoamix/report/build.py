@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
 from cocoamix.config.partition import LABEL
+from cocoamix.drawing.ranges import align
 from cocoamix.errors import UserError, printable
 
 from . import ablations
@@ -23,11 +24,11 @@ from .model.tables import (
     Table,
     all_classes_table,
     average_table,
-    bars_chart,
     count_sessions,
     curves_chart,
     dataset_table,
     dots_chart,
+    points_chart,
     sessions_average_table,
     sessions_table,
     shots_average_table,
@@ -37,7 +38,7 @@ from .model.tables import (
     transfer_table,
 )
 from .model.tradeoff import tradeoff_chart
-from .names import is_zero_shot, simplify, sort_datasets
+from .names import is_zero_shot, natural, simplify, sort_datasets
 from .readers.runs import Inventory, Problem, Run, find_runs
 
 
@@ -50,6 +51,7 @@ class Options:
     common: bool = False  # average over the datasets that all methods have
     names: tuple[tuple[str, str], ...] = ()
     confidence: bool = False  # tables of confidence for each dataset, not their average alone
+    command: str = ""  # that the report is made by
 
 
 @dataclass
@@ -61,11 +63,18 @@ class Report:
     runs: list[Run]
     problems: list[Problem]
     notes: list[str] = field(default_factory=list)
+    command: str = ""  # that made it
 
     @property
     def complete(self) -> bool:
         """Whether every run that was found is in it."""
         return not self.problems
+
+    @property
+    def backbones(self) -> list[str]:
+        """The backbones of its runs, as far as they state them; those of an ensemble one by one."""
+        found = (str(run.protocol["backbone"]) for run in self.runs if run.protocol.get("backbone"))
+        return sorted({printable(name) for names in found for name in names.split("+")}, key=natural)
 
 
 def build(directories: Sequence[str | os.PathLike[str]], options: Options | None = None) -> Report:
@@ -89,10 +98,30 @@ def build(directories: Sequence[str | os.PathLike[str]], options: Options | None
     problems = list(dict.fromkeys(inventory.problems))
     for section in sections:
         section.charts = [chart for chart in section.charts if any(series.x for series in chart.series)]
+    _make_keys_unique(sections)
     folders = [str(directory) for directory in directories]
     # Names of runs come from paths and files of any origin, and go to terminals and pages.
     folders, sections, problems, notes = (_printable(part) for part in (folders, sections, problems, notes))
-    return Report(folders, sections, runs, problems, notes)
+    return Report(folders, sections, runs, problems, notes, printable(options.command))
+
+
+def _make_keys_unique(sections: Sequence[Section]) -> None:
+    """Number equal keys, which names of own datasets such as `my birds` and `my_birds` lead to."""
+    seen: set[str] = set()
+    for section in sections:
+        for table in section.tables:
+            table.key = _unique(table.key, seen)
+        section.charts = [replace(chart, key=_unique(chart.key, seen)) for chart in section.charts]
+
+
+def _unique(key: str, seen: set[str]) -> str:
+    """Return a key that was not seen before, and note it."""
+    found, number = key, 1
+    while found in seen:
+        number += 1
+        found = f"{key}-{number}"
+    seen.add(found)
+    return found
 
 
 def _printable(part: Any) -> Any:
@@ -119,7 +148,7 @@ def _of_shots(runs: Sequence[Run], shots: int | None) -> list[Run]:
 def _sort(rows: list[Row]) -> list[Row]:
     """Zero-shot methods first, our own method last, others by name, as the field's tables do."""
     return sorted(
-        rows, key=lambda row: (not is_zero_shot(row.trainer), row.trainer.startswith("CoCoA"), row.label.lower())
+        rows, key=lambda row: (not is_zero_shot(row.trainer), row.trainer.startswith("CoCoA"), natural(row.label))
     )
 
 
@@ -135,7 +164,7 @@ def _base_to_new(runs: Sequence[Run], options: Options, inventory: Inventory, ba
     runs = [run for run in runs if run.task == "base2new"]
     random = [run for run in runs if partition_of(run) != LABEL]
     sections = _halves([run for run in runs if partition_of(run) == LABEL], options, inventory, baseline)
-    names = sorted({partition_of(run) for run in random})
+    names = sorted({partition_of(run) for run in random}, key=natural)
     title = f", partition {names[0]}" if len(names) == 1 else ", random halves"
     others = _halves(random, replace(options, paper=False), inventory, baseline, "-random", title)
     for section in others if len(names) > 1 else ():
@@ -161,6 +190,7 @@ def _halves(
         shown = averaged or datasets or sort_datasets(run.dataset for row in rows for run in row.runs)
         places = confidence.halves(rows)
         section.tables += confidence.dataset_tables(rows, shown, places, key, options.confidence)
+        baseline.mark(section, rows)
         sections.append(section)
     return sections
 
@@ -191,13 +221,13 @@ def _fill_base_to_new(
         table = average_table(rows, averaged, f"{key}-average")
         section.tables.append(table)
         title = f"Average over {len(averaged)} datasets"
-        section.charts.append(bars_chart(rows, averaged, f"{key}-bars", title))
+        section.charts.append(points_chart(rows, averaged, f"{key}-points", title))
         if options.paper:
             printed_somewhere |= printed.add_to_average_table(table, averaged)
         section.charts.append(tradeoff_chart(table, rows, averaged, f"{key}-tradeoff"))
         section.charts.append(parameters_chart(table, rows, averaged, f"{key}-parameters"))
     elif len(datasets) == 1:
-        section.charts.append(bars_chart(rows, datasets, f"{key}-bars", datasets[0]))
+        section.charts.append(points_chart(rows, datasets, f"{key}-points", datasets[0]))
     for dataset in datasets:
         table = dataset_table(rows, dataset, f"{key}-{simplify(dataset)}")
         section.tables.append(table)
@@ -265,6 +295,7 @@ def _transfer(runs: Sequence[Run], options: Options, inventory: Inventory, basel
                 compared = baseline.add_to(shown, measures, f"{key}-{name}-difference", section.notes, what)
                 section.tables += [compared] if compared else []
             section.tables += confidence.transfer_tables(rows, source, others, domains, key, options.confidence)
+            baseline.mark(section, rows)
             sections.append(section)
     return sections
 
@@ -290,7 +321,7 @@ def build_sessions(runs: Sequence[Run], options: Options, inventory: Inventory, 
         dataset: _kinds_of_sessions([run for run in chosen if run.dataset == dataset]) for dataset in datasets
     }
     if len(datasets) > 1 and all(len(kinds) == 1 for kinds in by_dataset.values()):
-        _average_sessions(section, chosen, datasets, options, inventory)
+        _average_sessions(section, chosen, datasets, options, inventory, baseline)
     averaged = any(table.key == "fscil-average-confidence" for table in section.tables)
     for dataset, kinds in by_dataset.items():
         for number, (title, members) in enumerate(kinds.items(), 1):
@@ -300,22 +331,30 @@ def build_sessions(runs: Sequence[Run], options: Options, inventory: Inventory, 
             if options.paper:
                 _say_sessions_of_the_paper(section, table, dataset, rows)
             section.tables.append(table)
+            first = len(section.tables) - 1
             count = sum(column.key.startswith("session_") for column in table.columns)
             measures = differences.sessions(dataset, count)
             compared = baseline.add_to(rows, measures, f"{key}-difference", section.notes, table.title)
             section.tables += [compared] if compared else []
             backbone = members[0].protocol.get("backbone", "")
             name = title if not backbone or str(backbone) in title else f"{title}, {backbone}"
-            section.charts.append(curves_chart(table, f"{key}-curves", name, "session"))
+            curves = [curves_chart(table, f"{key}-curves", name, "session")]
             if not any(chart.key == "fscil-average-base" for chart in section.charts):
-                section.charts += part_charts(rows, [dataset], key, name)
+                curves += part_charts(rows, [dataset], key, name)
+            section.charts += align(curves)
             if options.confidence or not averaged:
                 section.tables += confidence.session_tables(rows, [dataset], key, title)
+            baseline.mark(section, rows, section.tables[first:])
     return [section]
 
 
 def _average_sessions(
-    section: Section, runs: Sequence[Run], datasets: list[str], options: Options, inventory: Inventory
+    section: Section,
+    runs: Sequence[Run],
+    datasets: list[str],
+    options: Options,
+    inventory: Inventory,
+    baseline: Baseline,
 ) -> None:
     """Put the average over datasets first, where they have as many sessions and averages mean something."""
     rows = _sort(make_rows(runs, options.names, inventory))
@@ -324,9 +363,10 @@ def _average_sessions(
     table = sessions_average_table(rows, datasets, "fscil-average")
     if any(not line.values[0].missing for line in table.lines):
         section.tables.append(table)
-        section.charts.append(curves_chart(table, "fscil-average-curves", table.title, "session"))
-        section.charts += part_charts(rows, datasets, "fscil-average", table.title)
+        curves = [curves_chart(table, "fscil-average-curves", table.title, "session")]
+        section.charts += align(curves + part_charts(rows, datasets, "fscil-average", table.title))
         section.tables += confidence.session_tables(rows, datasets, table.key, table.title)
+        baseline.mark(section, rows)
 
 
 def _kinds_of_sessions(runs: Sequence[Run]) -> dict[str, list[Run]]:
@@ -374,6 +414,7 @@ def _few_shot(runs: Sequence[Run], options: Options, inventory: Inventory, basel
         section.tables.insert(1, compared)
     places = confidence.subsets(*kinds)
     section.tables += confidence.dataset_tables(rows, datasets, places, "few-shot", options.confidence)
+    baseline.mark(section, rows)
     for table in tables:
         if sum(column.key[0].isdigit() for column in table.columns) > 1:
             section.charts.append(curves_chart(table, f"{table.key}-curves", table.title, "shots"))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Sequence
@@ -95,7 +96,7 @@ def print_problems(report: Report) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Make the report that the arguments describe."""
-    options = Options(args.baseline, args.paper, args.common, read_names(args.name), args.confidence)
+    options = Options(args.baseline, args.paper, args.common, read_names(args.name), args.confidence, args.command)
     report = build(args.directories, options)
     if not args.quiet:
         print_tables(report)
@@ -108,4 +109,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status."""
     parser = Parser(prog="cocoamix report", description=__doc__)
     add_arguments(parser)
-    return run_command(partial(run, parser.parse_args(argv)), "Stopped.")
+    args = parser.parse_args(argv)
+    args.command = shlex.join(["cocoamix", "report", *(sys.argv[1:] if argv is None else argv)])
+    return run_command(partial(run, args), "Stopped.")

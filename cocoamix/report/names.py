@@ -24,6 +24,9 @@ _TRAINERS = {
 }
 
 
+_NUMBER = re.compile(r"([0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]{1,3}\b)?)")
+
+
 def simplify(name: str) -> str:
     """Return a name without case and punctuation, which differ between folders, classes and papers."""
     return re.sub(r"[^a-z0-9]", "", name.lower())
@@ -52,7 +55,14 @@ def is_dataset(spelling: str) -> bool:
 
 def sort_datasets(datasets: Iterable[str]) -> list[str]:
     """Return the datasets in the order of the papers' tables; others follow by name."""
-    return sorted(set(datasets), key=lambda name: (_ORDER.get(name, len(_ORDER)), name))
+    return sorted(set(datasets), key=lambda name: (_ORDER.get(name, len(_ORDER)), natural(name)))
+
+
+def natural(name: str) -> tuple[tuple[float, str], ...]:
+    """Return a key that sorts names as readers expect: case does not matter, and random:2 comes before random:10."""
+    parts = _NUMBER.split(name.lower())  # texts and numbers in turn
+    keys = [(float(part), "") if place % 2 else (-1.0, part) for place, part in enumerate(parts)]
+    return (*keys, (-2.0, name))
 
 
 def method_name(trainer: str) -> str:

@@ -50,8 +50,7 @@ def test_a_figure_is_six_files(tmp_path: Path) -> None:
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before  # the same figure, the same files
 
 
-def test_no_file_is_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A figure that fails in the middle of a file leaves the old one, and nothing beside it."""
+def test_a_figure_that_fails_leaves_all_files_as_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save(make(), tmp_path)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     whole = Figure.savefig
@@ -65,10 +64,10 @@ def test_no_file_is_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(Figure, "savefig", fail)
     with pytest.raises(OSError, match="No space left"):
         save(make(rows=[(3, 4)]), tmp_path)
-    after = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    assert after.keys() == before.keys()
-    assert {name for name in after if after[name] != before[name]} == {"one.csv"}  # which was written whole before
-    assert after["one.csv"] == b"a,b\n3,4\n"
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    with pytest.raises(OSError, match="No space left"):
+        save(make(stem="two"), tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == set(before)
 
 
 def test_cells_are_shown_as_they_are(tmp_path: Path) -> None:

@@ -46,7 +46,8 @@ CONTRAST = """
     return [255, 255, 255];
   };
   const bad = [];
-  for (const one of document.querySelectorAll("h1, h2, h3, p, li, a, th, td, button, td b, .std, svg text")) {
+  const texts = "h1, h2, h3, p, li, a, th, td, button, td b, .std, .sign, summary, code, svg text";
+  for (const one of document.querySelectorAll(texts)) {
     if (!one.textContent.trim()) continue;
     const style = getComputedStyle(one);
     const colour = one.namespaceURI.endsWith("svg") ? style.fill : style.color;
@@ -63,6 +64,8 @@ CONTRAST = """
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("browser")
     write_everything(root / "tree")
+    (root / "tree/damaged").mkdir()
+    (root / "tree/damaged/results.json").write_text("{")
     (root / "page.html").write_text(render(build([root / "tree"], Options(baseline="CoOp", paper=True))))
     return root / "page.html"
 
@@ -147,6 +150,22 @@ def test_letters_stay_legible_on_a_phone(browser: Browser) -> None:
     )
     assert smallest >= 9
     assert browser.evaluate("parseFloat(getComputedStyle(document.querySelector('td')).fontSize)") >= 14
+
+
+@pytest.mark.parametrize("size", [(1280, 900), (360, 740)])
+def test_averages_are_in_view_without_scrolling(browser: Browser, size: tuple[int, int]) -> None:
+    browser.resize(*size)
+    bottoms = browser.evaluate(
+        "[...document.querySelector('table').rows].map((row) => row.getBoundingClientRect().bottom)"
+    )
+    assert rows(browser, "Average over 3")[2][0] == "KgCoOp"
+    assert bottoms[3] < size[1]
+
+
+def test_notes_open_by_a_click(browser: Browser) -> None:
+    assert browser.evaluate("document.querySelector('.notice li').checkVisibility()") is False
+    browser.evaluate("document.querySelector('.notice summary').click()")
+    assert browser.evaluate("document.querySelector('.notice li').checkVisibility()") is True
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -64,8 +64,8 @@ def test_the_same_tree_gives_the_same_files(tmp_path: Path) -> None:
     for seed in (3, 1, 2):
         write_pair(tree, 80.0 + seed, 60.0, seed=seed)
     written = []
-    for number in range(2):
-        out = tmp_path / f"out{number}"
+    out = tmp_path / "out"  # the page names the command, and so the files
+    for _ in range(2):
         files = [part for kind in ("markdown", "json", "html") for part in (f"--{kind}", str(out / kind))]
         assert main([str(tree), "--quiet", *files]) == 0
         written.append([path.read_bytes() for path in sorted(out.iterdir())])
@@ -93,7 +93,7 @@ def test_figures_are_written(tmp_path: Path) -> None:
     assert main([str(tmp_path / "tree"), "--quiet", "--plots", str(tmp_path / "plots")]) == 0
     names = {path.name for path in (tmp_path / "plots").iterdir()}
     ends = (".svg", "-dark.svg", ".png", "-dark.png", ".pdf")
-    assert names == {f"base2new-4-{kind}{end}" for kind in ("bars", "dots", "tradeoff") for end in ends}
+    assert names == {f"base2new-4-{kind}{end}" for kind in ("points", "dots", "tradeoff") for end in ends}
 
 
 def test_names_with_dollars_are_drawn(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_names_with_dollars_are_drawn(tmp_path: Path) -> None:
     write_results(tree / "seed1", 70.0, trainer=r"$\foo{$", dataset=r"$\bar{$", subset="all", sessions=[80.0, 70.0])
     files = ["--html", str(tmp_path / "page.html"), "--plots", str(tmp_path / "plots")]
     assert main([str(tree), "--quiet", *files]) == 0
-    assert "$x$" in (tmp_path / "plots" / "base2new-4-bars.svg").read_text()
+    assert "$x$" in (tmp_path / "plots" / "base2new-4-points.svg").read_text()
 
 
 def test_empty_tree(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from cocoamix import __version__
 from cocoamix.drawing.charts import draw
 from cocoamix.drawing.files import to_svg
 from cocoamix.report.build import Options, build
+from cocoamix.report.command import main
 from cocoamix.report.render.html import render
 from tests.report.trees import write_pair, write_results
 
@@ -131,6 +133,26 @@ def test_counts_sort_as_numbers(tmp_path: Path) -> None:
     assert '<td data-value="10">10</td>' in text  # seeds
     assert '<td data-value="1">1 to 10</td>' in text
     assert '<td data-value="2">2 of 2</td>' in text
+
+
+def test_title_says_what_the_page_is_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", str(1_700_000_000))
+    write_pair(tmp_path / "tree", 80.0, 60.0)
+    write_pair(tmp_path / "tree", 81.0, 61.0, trainer="TuneEn", protocol={"backbone": "RN50+ViT-B/16"})
+    assert main([str(tmp_path / "tree"), "--html", str(tmp_path / "p & q.html"), "--quiet"]) == 0
+    page = (tmp_path / "p & q.html").read_text()
+    head = page[: page.index("</header>")]
+    assert "<title>Results with RN50, ViT-B/16, 14 November 2023</title>" in head
+    assert "<h1>Results with RN50, ViT-B/16</h1>" in head
+    assert f"14 November 2023 · cocoamix {__version__} · 4 runs from {tmp_path / 'tree'}" in head
+    quoted = f"'{tmp_path / 'p & q.html'}'".replace("&", "&amp;").replace("'", "&#x27;")
+    assert f"<code>cocoamix report {tmp_path / 'tree'} --html {quoted} --quiet</code>" in head
+
+
+def test_averages_come_before_figures_and_notes(page: str) -> None:
+    section = page[page.index('<section id="base2new-4">') :]
+    order = ["Average over 3 datasets</h3>", "Difference to CoOp</h3>", '<p class="note">', "<figure>", "EuroSAT</h3>"]
+    assert [section.index(text) for text in order] == sorted(section.index(text) for text in order)
 
 
 def test_figures_repeat(tmp_path: Path) -> None:

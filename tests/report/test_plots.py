@@ -31,7 +31,7 @@ def light_names(folder: Path) -> list[str]:
 
 def test_each_figure_has_a_dark_file(plots: Path) -> None:
     names = light_names(plots)
-    assert {name.split("-")[-1] for name in names} == {"bars", "dots", "curves", "tradeoff", "base", "novel"}
+    assert {name.split("-")[-1] for name in names} == {"points", "dots", "curves", "tradeoff", "base", "novel"}
     ends = (".svg", "-dark.svg", ".png", "-dark.png", ".pdf")
     assert {path.name for path in plots.iterdir()} == {name + end for name in names for end in ends}
 

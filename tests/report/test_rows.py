@@ -459,7 +459,7 @@ def test_rows_that_differ_in_much_have_names_of_their_own(tmp_path: Path) -> Non
         optim = {"MAX_EPOCH": 50 * seed, "LR": 0.1 * seed, "NAME": "sgd", "MOMENTUM": 0.9 if seed == 1 else 0.8}
         write_pair(tmp_path, 80.0, 60.0, seed=seed, config={"OPTIM": optim})
     labels = [one.label for one in only_table(build([tmp_path])).lines]
-    assert labels == ["CoOp [MAX_EPOCH=100]", "CoOp [MAX_EPOCH=150]", "CoOp [MAX_EPOCH=50]"]
+    assert labels == ["CoOp [MAX_EPOCH=50]", "CoOp [MAX_EPOCH=100]", "CoOp [MAX_EPOCH=150]"]
 
 
 def test_settings_of_other_trainers_do_not_matter(tmp_path: Path) -> None:
@@ -472,7 +472,7 @@ def test_settings_of_other_trainers_do_not_matter(tmp_path: Path) -> None:
 def test_a_tree_without_pairs_has_no_figure_of_h(tmp_path: Path) -> None:
     write_results(tmp_path / "base2new/train_base/eurosat/shots_4/CoOp/vit_b16/seed1", 80.0)
     report = build([tmp_path])
-    assert [chart.kind for chart in report.sections[0].charts] == ["bars"]
+    assert [chart.kind for chart in report.sections[0].charts] == ["points"]
     assert "<svg" in render(report)
 
 

@@ -9,9 +9,10 @@ from functools import partial
 from cocoamix.errors import UserError, nearest
 from cocoamix.report.names import is_zero_shot, simplify
 
+from .marks import default_reference, mark_differences
 from .rows import Cell, Row, not_comparable, show
 from .stats import compare, harmonic, mean
-from .tables import PLAIN, Column, Line, Seeds, Table, Value, measure
+from .tables import HIGH, LOW, PLAIN, Column, Line, Section, Seeds, Table, Value, measure
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class Measure:
     key: str
     title: str
     units: tuple[Unit, ...]
+    better: str = HIGH  # which differences are better
 
 
 # ---------------------------------------------------------------------------------------- the baseline
@@ -58,6 +60,12 @@ class Baseline:
                 f"--baseline {self.name} is {meant[0].label} here; it could also be {listed}: give the whole name."
             )
         return _difference_table(rows, meant[0], measures, key, notes, what)
+
+    def mark(self, section: Section, rows: Sequence[Row], tables: Sequence[Table] | None = None) -> None:
+        """Mark what is better and worse than the baseline, or than zero-shot CLIP, in the tables of a section."""
+        reference = next(iter(find_baselines(rows, self.name)), None) if self.name else default_reference(rows)
+        if reference and mark_differences(section.tables if tables is None else tables, rows, reference):
+            section.reference = reference.label
 
     def check(self) -> None:
         """Refuse a baseline that no table has."""
@@ -122,7 +130,7 @@ def sessions(dataset: str, count: int) -> list[Measure]:
     return [
         Measure("last", "last session", (unit(lambda values: values[-1]),)),
         Measure("mean", "mean", (unit(mean),)),
-        Measure("PD", "PD", (unit(lambda values: values[0] - values[-1]),)),
+        Measure("PD", "PD", (unit(lambda values: values[0] - values[-1]),), LOW),
     ]
 
 
@@ -173,7 +181,7 @@ def _difference_table(
     lines = [_line(row, baseline, measures, notes) for row in others]
     columns = []
     for one in measures:
-        columns += [Column(f"d_{one.key}", f"Δ {one.title}", PLAIN, signed=True)]
+        columns += [Column(f"d_{one.key}", f"Δ {one.title}", one.better, signed=True)]
         columns += [Column(f"p_{one.key}", "p", PLAIN, decimals=3)]
     columns.append(Column("pairs", "pairs", PLAIN))
     caption = (

@@ -6,15 +6,17 @@ Runs that differ in more than the seed are never averaged. They become rows of t
 from __future__ import annotations
 
 import fnmatch
+import hashlib
 import re
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cocoamix.config import roles
 from cocoamix.report.names import is_zero_shot, method_name
 from cocoamix.report.readers.runs import Inventory, Problem, Run
+from cocoamix.report.readers.zero_shot import DECISIVE
 
 from .facts import COMPARABLE, Scope, known, meaning
 
@@ -22,6 +24,7 @@ _PARTITION = "partition"
 _SAME = 0.06  # points; one decimal of a log may hide so much
 
 Cell = tuple[str, str]  # dataset, subset
+Identity = tuple[str, str, str]  # method, configuration, variant
 
 
 @dataclass
@@ -46,9 +49,10 @@ def make_rows(runs: Sequence[Run], names: Sequence[tuple[str, str]], inventory: 
 
     names: (pattern, label) pairs; the pattern is matched against Trainer/config and Trainer/config/variant.
     """
-    groups: dict[tuple[str, str, str], list[Run]] = defaultdict(list)
+    groups: dict[Identity, list[Run]] = defaultdict(list)
     for run in runs:
         groups[_identity(run, names)].append(run)
+    groups = _join_zero_shot(groups)
     rows = []
     for identity, label in _labels(groups).items():
         for suffix, members in _split(label, groups[identity], inventory):
@@ -58,7 +62,7 @@ def make_rows(runs: Sequence[Run], names: Sequence[tuple[str, str]], inventory: 
     return rows
 
 
-def _identity(run: Run, names: Sequence[tuple[str, str]]) -> tuple[str, str, str]:
+def _identity(run: Run, names: Sequence[tuple[str, str]]) -> Identity:
     full = "/".join(part for part in (run.trainer, run.config, run.variant) if part)
     for pattern, label in names:
         if any(fnmatch.fnmatchcase(text, pattern) for text in (full, f"{run.trainer}/{run.config}", run.trainer)):
@@ -66,9 +70,30 @@ def _identity(run: Run, names: Sequence[tuple[str, str]]) -> tuple[str, str, str
     return (run.title or method_name(run.trainer), run.config, run.variant)
 
 
-def _labels(groups: Iterable[tuple[str, str, str]]) -> dict[tuple[str, str, str], str]:
+def _join_zero_shot(groups: Mapping[Identity, list[Run]]) -> dict[Identity, list[Run]]:
+    """Join the zero-shot runs of a method that only the configurations of some trainings tell apart."""
+    joined: dict[Identity, list[Run]] = {}
+    for identity, runs in groups.items():
+        home = next((one for one in joined if one[0] == identity[0] and _same_zero_shot(joined[one] + runs)), identity)
+        joined.setdefault(home, []).extend(runs)
+    return joined
+
+
+def _same_zero_shot(runs: Sequence[Run]) -> bool:
+    """Say whether runs are zero-shot, state all that their results depend on, and agree in it and in the results."""
+    if not all(is_zero_shot(run.trainer) and all(key in run.protocol for key in DECISIVE) for run in runs):
+        return False
+    cells: dict[Hashable, list[Run]] = defaultdict(list)
+    for run in runs:
+        cells[(partition_of(run), *_cell(run))].append(run)
+    differing = _differing([list(runs)], lambda run: {**_facts(run, Scope.ROW), **_of_model(run), _PARTITION: None})
+    differing += _differing(cells.values(), lambda run: {**_facts(run, Scope.CELL), **run.settings})
+    return not differing and not _clash(runs)
+
+
+def _labels(groups: Iterable[Identity]) -> dict[Identity, str]:
     """Name each group as shortly as is unique: the method, with its configuration where it has several."""
-    by_method: dict[str, list[tuple[str, str, str]]] = defaultdict(list)
+    by_method: dict[str, list[Identity]] = defaultdict(list)
     for identity in groups:
         by_method[identity[0]].append(identity)
     labels = {}
@@ -150,9 +175,13 @@ def _models(runs: Iterable[Run]) -> list[list[Run]]:
 
 
 def _training(run: Run) -> dict[str, Any]:
-    """Return what a run says of its model, and every other run of that model must say, too."""
-    told = {key: value for key, value in run.settings.items() if roles.compared_in_model(key)}
-    return told if run.epoch is None else {**told, "epoch": run.epoch}
+    """Return what a run states of its model, on which all runs of that model must agree."""
+    stated = _of_model(run)
+    return stated if run.epoch is None else {**stated, "epoch": run.epoch}
+
+
+def _of_model(run: Run) -> dict[str, Any]:
+    return {key: value for key, value in run.settings.items() if roles.compared_in_model(key)}
 
 
 def _hidden_difference(cells: Iterable[list[Run]], keys: Sequence[str]) -> bool:
@@ -161,14 +190,22 @@ def _hidden_difference(cells: Iterable[list[Run]], keys: Sequence[str]) -> bool:
         first: dict[tuple[Hashable, ...], str] = {}
         for run in cell:
             stated = tuple(_fact(run, key) for key in (*keys, "dataset", "subset", "shots"))
-            if run.fingerprint and first.setdefault(stated, run.fingerprint) != run.fingerprint:
+            found = _fingerprint(run)
+            if found and first.setdefault(stated, found) != found:
                 return True
     return False
 
 
+def _fingerprint(run: Run) -> str:
+    """Return the fingerprint of a run's protocol; of a zero-shot run, without what only training reads."""
+    if not run.fingerprint or not is_zero_shot(run.trainer):
+        return run.fingerprint
+    return hashlib.sha256(repr(sorted(run.protocol.items())).encode(errors="replace")).hexdigest()[:16]
+
+
 def _fact(run: Run, key: str) -> Any:
     if key == "fingerprint":
-        return run.fingerprint or None
+        return _fingerprint(run) or None
     if key == "epoch":
         return run.epoch
     return run.settings.get(key, known(run.protocol).get(key))
@@ -279,8 +316,17 @@ def _folder_names(groups: list[list[Run]]) -> list[str]:
 
 
 def _clash(runs: Iterable[Run]) -> bool:
-    keys = [(*_cell(run), run.shots, run.seed) for run in runs]
-    return len(set(keys)) < len(keys)
+    """Say whether two runs claim one cell and seed. A zero-shot result may be there several times: it is the same."""
+    found: dict[Hashable, Run] = {}
+    for run in runs:
+        other = found.setdefault((partition_of(run), *_cell(run), run.shots, run.seed), run)
+        if other is not run and not (is_zero_shot(run.trainer) and _same_result(run, other)):
+            return True
+    return False
+
+
+def _same_result(one: Run, two: Run) -> bool:
+    return one.sessions == two.sessions and abs(one.accuracy - two.accuracy) <= _SAME
 
 
 # ---------------------------------------------------------------------------------------- filling
@@ -294,7 +340,7 @@ def _fill(label: str, runs: list[Run], inventory: Inventory) -> Row:
         if run.seed in seeds:
             older = seeds[run.seed]
             # MaPLe's scripts evaluate base classes once more, in test_base: the same result twice is no problem.
-            if run.sessions != older.sessions or abs(run.accuracy - older.accuracy) > _SAME:
+            if not _same_result(run, older):
                 reason = (
                     f"another run, {run.folder}, is of the same method, dataset and seed and newer: that one counts"
                 )

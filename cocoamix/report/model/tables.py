@@ -27,6 +27,7 @@ class Value:
     text: str = ""
     best: bool = False
     decimals: int | None = None  # of a figure that was printed with fewer than its column shows
+    against: float | None = None  # the difference to the reference method, where the two can be compared
 
     @property
     def missing(self) -> bool:
@@ -86,6 +87,7 @@ class Section:
     tables: list[Table] = field(default_factory=list)
     charts: list[Chart] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    reference: str = ""  # the method that cells are marked against as better or worse
 
 
 # ---------------------------------------------------------------------------------------- measures
@@ -199,8 +201,8 @@ def all_classes_table(rows: Sequence[Row], datasets: Sequence[str], key: str) ->
     return table.mark_best() if len(datasets) == 1 else table
 
 
-def bars_chart(rows: Sequence[Row], datasets: Sequence[str], key: str, title: str) -> Chart:
-    """Return bars of base, new and H for each method, with the seeds as dots."""
+def points_chart(rows: Sequence[Row], datasets: Sequence[str], key: str, title: str) -> Chart:
+    """Return base, new and H of each method, with the deviation over seeds and each seed as a dot."""
     shown = []
     for row in rows:
         measures = [measure(row, dataset) for dataset in datasets]
@@ -223,7 +225,7 @@ def bars_chart(rows: Sequence[Row], datasets: Sequence[str], key: str, title: st
         f"{label}: " + ", ".join(f"{c.title} {v.mean:.1f}" for c, v in zip(METRICS, values, strict=True) if v.mean)
         for label, values in shown
     )
-    return Chart(key, "bars", title, words, tuple(series), tuple(label for label, _ in shown))
+    return Chart(key, "points", title, words, tuple(series), tuple(label for label, _ in shown))
 
 
 def dots_chart(rows: Sequence[Row], datasets: Sequence[str], key: str, title: str) -> Chart:

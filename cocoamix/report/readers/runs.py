@@ -19,7 +19,9 @@ from cocoamix.run.results import RESULTS, Results, ResultsError
 
 from .damage import refuse_damaged, refuse_odd_name, refuse_texts_for_numbers
 from .logs import Log, canonical, list_logs, read_log
+from .own_names import own_name
 from .paths import Place, read_path
+from .zero_shot import without_training_facts, without_training_settings
 
 
 @dataclass(frozen=True)
@@ -193,7 +195,7 @@ def _read_results(folder: Path, names: list[str], place: Place, origin: int, inv
         config=place.config,
         variant=place.variant,
         task="fscil" if sessions else place.task,
-        dataset=dataset_name(results.dataset),
+        dataset=own_name(results.dataset, config) or dataset_name(results.dataset),
         subset=results.subset or place.subset or "all",
         shots=results.shots if results.shots is not None and results.shots > 0 else place.shots,
         # A run without a seed (-1) is told from its neighbours by its folder.
@@ -298,7 +300,7 @@ def _runs_of_log(folder: Path, path: Path, log: Log, place: Place, origin: int) 
         config=place.config,
         variant=place.variant,
         task=place.task,
-        dataset=dataset_name(dataset),
+        dataset=own_name(dataset, config) or dataset_name(dataset),
         subset=str(config.get("DATASET.SUBSAMPLE_CLASSES") or place.subset or "all"),
         shots=shots,
         seed=place.seed if place.seed is not None else int(printed_seed) if printed_seed.isdigit() else None,
@@ -352,7 +354,7 @@ def _stem(path: str) -> str:
 
 
 def _with_task(run: Run) -> Run:
-    """Settle which table a run belongs to, and that zero-shot methods have no shots."""
+    """Settle which table a run belongs to. What only training reads is dropped from zero-shot runs."""
     task = run.task
     if task != "fscil":
         if run.subset in ("base", "new"):
@@ -360,5 +362,7 @@ def _with_task(run: Run) -> Run:
         elif run.source and run.source != run.dataset:
             task = "transfer"
         task = task or "few-shot"
-    shots = None if is_zero_shot(run.trainer) else run.shots
-    return replace(run, task=task, shots=shots)
+    if not is_zero_shot(run.trainer):
+        return replace(run, task=task)
+    protocol, settings = without_training_facts(run.protocol), without_training_settings(run.settings)
+    return replace(run, task=task, shots=None, protocol=protocol, settings=settings)

@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+import os
 import re
+from datetime import datetime, timezone
 from html import escape
 from pathlib import Path
 
+from cocoamix import __version__
 from cocoamix.drawing.chart import Chart
 from cocoamix.drawing.charts import to_inline_svg, variables
 from cocoamix.report.build import Report
-from cocoamix.report.model.tables import Column, Line, Section, Table, Value
+from cocoamix.report.model.tables import HIGH, PLAIN, Column, Line, Section, Table, Value
 
 from .cells import LEGEND, MISSING, number, spread
 
 _HERE = Path(__file__).parent
+_MOST_NOTES = 3  # below a table; more of them open by a click
+_MOST_BACKBONES = 3  # in the title
+_MARKS = {
+    "up": '<span class="sign" aria-hidden="true">▲</span><span class="hidden">, better</span>',
+    "down": '<span class="sign" aria-hidden="true">▼</span><span class="hidden">, worse</span>',
+    "": '<span class="sign" aria-hidden="true"></span>',
+}
+_LEGEND_OF_MARKS = (
+    '<span class="up"><span class="sign" aria-hidden="true">▲</span> better</span>, '
+    '<span class="down"><span class="sign" aria-hidden="true">▼</span> worse</span> than'
+)
 # The page may run its own script and show its own styles; it can load nothing.
 _POLICY = "; ".join(
     [
@@ -30,7 +44,6 @@ _POLICY = "; ".join(
 def render(report: Report) -> str:
     """Return the page."""
     links = "".join(f'<li><a href="#{one.key}">{escape(one.title)}</a></li>' for one in report.sections)
-    count = len(report.runs)
     return "\n".join(
         [
             "<!DOCTYPE html>",
@@ -40,20 +53,17 @@ def render(report: Report) -> str:
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
             '<link rel="icon" href="data:,">',
-            "<title>Results</title>",
+            f"<title>{escape(_title(report))}, {_date()}</title>",
             f"<style>\n{_styles()}</style>",
             "</head>",
             "<body>",
-            "<header>",
-            "<h1>Results</h1>",
-            f'<p class="lead">{count} run{"s" * (count != 1)} from {escape(", ".join(report.folders))}. '
-            f"{LEGEND}; bold is the best of a column.</p>",
+            _header(report),
             f'<nav aria-label="Sections"><ul>{links}</ul></nav>' if len(report.sections) > 1 else "",
-            "</header>",
             "<main>",
             _notices(report),
             *(_section(section) for section in report.sections),
             "</main>",
+            f"<footer><p>{LEGEND}; bold is the best of a column.</p></footer>",
             '<div id="spoken" class="hidden" aria-live="polite"></div>',
             f"<script>\n{(_HERE / 'page.js').read_text(encoding='utf-8')}</script>",
             "</body>",
@@ -61,6 +71,33 @@ def render(report: Report) -> str:
             "",
         ]
     )
+
+
+def _header(report: Report) -> str:
+    """Return the title, with what the page was made from and by."""
+    count = len(report.runs)
+    facts = [
+        _date(),
+        f"cocoamix {__version__}",
+        f"{count} run{'s' * (count != 1)} from {', '.join(report.folders)}",
+    ]
+    parts = [f"<h1>{escape(_title(report))}</h1>", f'<p class="lead">{escape(" · ".join(facts))}</p>']
+    if report.command:
+        parts.append(f'<p class="lead"><code>{escape(report.command)}</code></p>')
+    return "\n".join(["<header>", *parts, "</header>"])
+
+
+def _title(report: Report) -> str:
+    names = report.backbones
+    shown = ", ".join(names[:_MOST_BACKBONES]) + (", ..." if len(names) > _MOST_BACKBONES else "")
+    return f"Results with {shown}" if names else "Results"
+
+
+def _date() -> str:
+    """Return today's date, or that of SOURCE_DATE_EPOCH, with which builds are repeated."""
+    stamp = os.environ.get("SOURCE_DATE_EPOCH", "")
+    day = datetime.fromtimestamp(int(stamp), timezone.utc) if stamp.isdigit() else datetime.now()
+    return f"{day.day} {day:%B %Y}"
 
 
 def _styles() -> str:
@@ -73,26 +110,37 @@ def _styles() -> str:
 
 def _notices(report: Report) -> str:
     parts = []
-    if report.notes:
-        parts.append(_notice("Read this first", report.notes))
     if report.problems:
         listed = [f"{problem.folder}: {problem.reason}" for problem in report.problems]
-        parts.append(_notice(f"Left out ({len(listed)})", listed))
+        parts.append(_notice(f"Left out: {_count(listed, 'run')}", listed))
+    if report.notes:
+        parts.append(_notice(f"Read this first: {_count(report.notes, 'note')} on what was averaged", report.notes))
     return "\n".join(parts)
 
 
+def _count(listed: list[str], what: str) -> str:
+    return f"{len(listed)} {what}{'s' * (len(listed) != 1)}"
+
+
 def _notice(title: str, texts: list[str]) -> str:
+    """Return a list that opens by a click, so that the first table stays in view."""
     items = "".join(f"<li>{escape(text)}</li>" for text in texts)
-    return f'<section class="notice"><h2>{escape(title)}</h2><ul>{items}</ul></section>'
+    return f'<details class="notice"><summary>{escape(title)}</summary><ul>{items}</ul></details>'
 
 
 def _section(section: Section) -> str:
+    """Return a section: what it is about first, then figures, then all other tables."""
     parts = [f'<section id="{section.key}">', f"<h2>{escape(section.title)}</h2>"]
-    parts += [f"<p>{escape(note)}</p>" for note in section.notes]
+    main = [table for table in section.tables[:2] if table is section.tables[0] or table.key.endswith("-difference")]
+    parts += [_table(table, section.reference) for table in main]
+    if len(section.notes) > _MOST_NOTES:
+        parts.append(_notice(_count(section.notes, "note"), section.notes))
+    else:
+        parts += [f'<p class="note">{escape(note)}</p>' for note in section.notes]
     if section.charts:
         figures = "\n".join(_figure(chart) for chart in section.charts)
         parts.append(f'<div class="charts">\n{figures}\n</div>')
-    parts += [_table(table) for table in section.tables]
+    parts += [_table(table, section.reference) for table in section.tables if table not in main]
     return "\n".join([*parts, "</section>"])
 
 
@@ -102,28 +150,37 @@ def _figure(chart: Chart) -> str:
     return f'<figure><div class="plot" tabindex="0" role="region" aria-label="{name}">{svg}</div></figure>'
 
 
-def _table(table: Table) -> str:
+def _table(table: Table, reference: str) -> str:
     heads = "".join(
         f'<th scope="col" aria-sort="none"><button type="button">{escape(title)}</button></th>'
         for title in [table.first, *(column.title for column in table.columns)]
     )
-    lines = "\n".join(_line(line, table.columns) for line in table.lines)
+    # What has no number at all, such as a method without an average, does not stand between the others.
+    ordered = sorted(table.lines, key=lambda line: all(value.mean is None for value in line.values))
+    marked = [
+        any(_direction(line.values[place], column) for line in table.lines)
+        for place, column in enumerate(table.columns)
+    ]
+    lines = "\n".join(_line(line, table.columns, marked, reference) for line in ordered)
+    legend = f'<p class="caption">{_LEGEND_OF_MARKS} {escape(reference)}</p>' if any(marked) and reference else ""
     caption = f'<p class="caption">{escape(table.caption)}</p>' if table.caption else ""
     wide = ' class="wide"' if len(table.columns) > 8 else ""
     return (
-        f'<h3 id="{table.key}">{escape(table.title)}</h3>\n{caption}'
+        f'<h3 id="{table.key}">{escape(table.title)}</h3>\n{legend}'
         f'<div class="scroll" tabindex="0" role="region" aria-labelledby="{table.key}">'
-        f"<table{wide}>\n<thead><tr>{heads}</tr></thead>\n<tbody>\n{lines}\n</tbody></table></div>"
+        f"<table{wide}>\n<thead><tr>{heads}</tr></thead>\n<tbody>\n{lines}\n</tbody></table></div>\n{caption}"
     )
 
 
-def _line(line: Line, columns: list[Column]) -> str:
-    cells = "".join(_cell(value, column) for value, column in zip(line.values, columns, strict=True))
-    kind = ' class="paper"' if line.kind == "paper" else ""
+def _line(line: Line, columns: list[Column], marked: list[bool], reference: str) -> str:
+    pairs = list(zip(line.values, columns, strict=True))
+    cells = "".join(_cell(value, column, reference, one) for (value, column), one in zip(pairs, marked, strict=True))
+    kinds = ["paper"] * (line.kind == "paper") + ["without"] * all(value.mean is None for value in line.values)
+    kind = f' class="{" ".join(kinds)}"' if kinds else ""
     return f'<tr{kind}><th scope="row">{escape(line.label)}</th>{cells}</tr>'
 
 
-def _cell(value: Value, column: Column) -> str:
+def _cell(value: Value, column: Column, reference: str, marked: bool) -> str:
     if value.missing:
         return f'<td class="missing" data-value=""><span aria-hidden="true">{MISSING}</span>' + (
             '<span class="hidden">missing</span></td>'
@@ -134,7 +191,26 @@ def _cell(value: Value, column: Column) -> str:
         return f'<td data-value="{counted.group()}">{text}</td>' if counted else f"<td>{text}</td>"
     deviation = spread(value, column)
     shown = f"<b>{text}</b>" if value.best else text
-    listed = ", ".join(f"{one:.{column.decimals}f}" for one in value.values)
-    seeds = f' title="seeds: {listed}"' if len(value.values) > 1 else ""
     tail = f' <span class="std">± {deviation}</span>' if deviation else ""
-    return f'<td data-value="{value.mean:.6f}"{seeds}>{shown}{tail}</td>'
+    direction = _direction(value, column)
+    kind = f' class="{direction}"' if direction else ""
+    mark = _MARKS[direction] if marked else ""
+    return f'<td{kind} data-value="{value.mean:.6f}"{_hint(value, column, reference)}>{shown}{tail}{mark}</td>'
+
+
+def _hint(value: Value, column: Column, reference: str) -> str:
+    """Return the attribute with what a pointer that rests on a cell shows: the seeds, and the difference."""
+    texts = []
+    if len(value.values) > 1:
+        texts.append("seeds: " + ", ".join(f"{one:.{column.decimals}f}" for one in value.values))
+    if value.against is not None:
+        texts.append(f"{value.against:+.{column.decimals}f} against {reference}")
+    return f' title="{escape("; ".join(texts))}"' if texts else ""
+
+
+def _direction(value: Value, column: Column) -> str:
+    """Return "up" for a cell that is visibly better than the reference's, "down" for a worse one, else ""."""
+    difference = value.mean if column.signed else value.against
+    if difference is None or column.better == PLAIN or round(difference, column.decimals) == 0:
+        return ""
+    return "up" if (difference > 0) == (column.better == HIGH) else "down"

@@ -1,5 +1,6 @@
 "use strict";
 // Tables sort by any column: click its head, or reach it with the tab key and press Enter or Space.
+const byName = new Intl.Collator("en", { numeric: true }); // random:2 before random:10
 const spoken = document.getElementById("spoken");
 
 function valueOf(row, column) {
@@ -20,7 +21,7 @@ function sortBy(table, column) {
   const order = (a, b) => {
     const x = valueOf(a, column), y = valueOf(b, column);
     if (x === null || y === null) return (x === null) - (y === null); // missing ones stay at the end
-    const difference = typeof x === "number" && typeof y === "number" ? x - y : String(x).localeCompare(String(y));
+    const difference = typeof x === "number" && typeof y === "number" ? x - y : byName.compare(String(x), String(y));
     return up ? difference : -difference;
   };
   rows.sort(order).forEach((row) => body.append(row));
