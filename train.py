@@ -1,15 +1,14 @@
-"""One run: train and evaluate, or evaluate only, with CoOp's flags. What it does is in cocoamix/train.py."""
+"""One run: train and evaluate, or evaluate only, with CoOp's flags. The code is in cocoamix/train.py."""
 
 from __future__ import annotations
 
 import sys
 
-from cocoamix.errors import hearing_ctrl_c
+if __name__ == "__main__":
+    from cocoamix import train_command
 
-with hearing_ctrl_c("Stopped."):  # importing torch takes seconds
+    sys.exit(train_command.main(prog="train.py"))  # imports torch once the arguments are read
+else:
     from cocoamix.train import main, parse_arguments, run, setup_cfg
 
-__all__ = ["main", "parse_arguments", "run", "setup_cfg"]
-
-if __name__ == "__main__":
-    sys.exit(main())
+    __all__ = ["main", "parse_arguments", "run", "setup_cfg"]

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import UserError
+from .refusals import in_words
 
 OLDEST_TORCH = (2, 1)
 
@@ -30,15 +31,16 @@ def ensure_dassl() -> None:
 
 
 def check_torch() -> None:
-    """Refuse a torch that is too old. Installing us never replaces it, so this is where a person is told."""
-    oldest = ".".join(map(str, OLDEST_TORCH))
+    """Refuse a torch that is missing or too old. Installing this package never replaces it, so nothing else checks."""
     try:
         version = str(importlib.import_module("torch").__version__)
     except ModuleNotFoundError as error:
-        raise UserError(
-            f"cocoamix needs torch {oldest} or newer, and {sys.executable} has none. Install one for your machine."
-        ) from error
+        sentence = in_words(error)
+        if sentence is None:  # torch is there, and a part of it is missing
+            raise
+        raise UserError(sentence) from error
     if tuple(int(number) for number in re.findall(r"\d+", version)[:2]) < OLDEST_TORCH:
+        oldest = ".".join(map(str, OLDEST_TORCH))
         raise UserError(f"cocoamix needs torch {oldest} or newer, and {sys.executable} has {version}.")
 
 

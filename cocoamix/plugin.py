@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from .config.shipped import PREFIX, copy_out, locate
+from .config.shipped import copy_out, locate
 from .errors import UserError, run_command
 from .parser import Parser
 
@@ -29,21 +29,27 @@ FLAGS = ("--config-file", "--dataset-config-file")
 
 
 def name_files(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments of a train.py with `cocoamix:` names replaced by paths of files.
+    """Return the arguments of a train.py with the names of our configurations replaced by paths of files.
 
-    Only the two flags that take a configuration are looked at, so that any other value may begin as it likes. They may
-    be shortened, as argparse allows.
+    Only the two flags that take a configuration are changed; argparse allows shortened spellings of them. A file of the
+    tree takes precedence over ours of the same name.
     """
     named = list(arguments)
     for index, argument in enumerate(arguments):
         flag, equals, value = argument.partition("=")
         if len(flag) < 3 or not any(known.startswith(flag) for known in FLAGS):
             continue
-        if equals and value.startswith(PREFIX):
-            named[index] = f"{flag}={locate(value)}"
-        elif not equals and index + 1 < len(arguments) and arguments[index + 1].startswith(PREFIX):
-            named[index + 1] = str(locate(arguments[index + 1]))
+        if equals:
+            named[index] = f"{flag}={_path(value)}"
+        elif index + 1 < len(arguments):
+            named[index + 1] = _path(arguments[index + 1])
     return named
+
+
+def _path(given: str) -> str:
+    """Return the path of our configuration of that name; anything else stays as it is."""
+    found = locate(given)
+    return given if found == Path(given) else str(found)
 
 
 def run_script(script: str, arguments: Sequence[str]) -> None:

@@ -5,11 +5,21 @@ from __future__ import annotations
 import errno
 import os
 import re
+import sys
 from typing import Any
 
 # torch's words, from the process that loads images or from the one that waits for it.
 _SHARED_MEMORY = re.compile(r"\(shm\)|Bus error|</torch_\w+>")
 _WORKER = re.compile(r"DataLoader worker \(pid.*\) (is killed|exited unexpectedly)")
+
+# What pip installs for a module. torch comes with torchvision, so that their builds fit each other.
+_PACKAGES = {
+    "torch": "torch torchvision",
+    "torchvision": "torch torchvision",
+    "PIL": "pillow",
+    "yaml": "pyyaml",
+    **{name: name for name in ("ftfy", "matplotlib", "numpy", "regex", "safetensors", "scipy", "tqdm", "yacs")},
+}
 
 
 def in_words(error: BaseException) -> str | None:
@@ -18,6 +28,8 @@ def in_words(error: BaseException) -> str | None:
         return _of_file(error)
     if isinstance(error, UnicodeEncodeError):
         return _of_letters(error)
+    if isinstance(error, ModuleNotFoundError):
+        return _of_package(error)
     if not isinstance(error, RuntimeError):
         return None
     if _SHARED_MEMORY.search(str(error)) or _WORKER.search(str(error)):
@@ -31,6 +43,16 @@ def in_words(error: BaseException) -> str | None:
 def shorten(text: str, most: int = 150) -> str:
     """Return a text without its middle if it is longer than so many letters."""
     return text if len(text) <= most else f"{text[: most - most // 3]}...{text[-(most // 3) :]}"
+
+
+def _of_package(error: ModuleNotFoundError) -> str | None:
+    """Name a package that is not installed. A part that is missing from a package which is there is a bug."""
+    if error.name not in _PACKAGES:
+        return None
+    return (
+        f"This needs the package {error.name}, which {sys.executable} does not have. Install it with "
+        f"`pip install {_PACKAGES[error.name]}`."
+    )
 
 
 def _of_file(error: OSError) -> str:

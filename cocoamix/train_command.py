@@ -12,9 +12,9 @@ from .run.arguments import STOPPED, add_arguments, parse_arguments
 __all__ = ["add_arguments", "main"]
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Do the run that the command line describes; return the exit status."""
-    return run_command(partial(_run, parse_arguments(argv, "cocoamix train")), STOPPED, work=True)
+def main(argv: Sequence[str] | None = None, prog: str = "cocoamix train") -> int:
+    """Do the run that the command line describes; return the exit status. prog: the command, for its help."""
+    return run_command(partial(_run, parse_arguments(argv, prog)), STOPPED, work=True)
 
 
 def _run(args: argparse.Namespace) -> None:

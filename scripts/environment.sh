@@ -1,21 +1,10 @@
-# Sourced by the other scripts: makes $PYTHON an interpreter that has everything, and says what it does.
+# Sourced by the other scripts: makes $PYTHON an interpreter that has every package, and reports what it installs.
 #
-# By default that is a virtual environment in the tree (.venv) with the pinned set of requirements.txt, made once.
-# COCOAMIX_PYTHON=/path/to/python uses an interpreter that you already have, with its own torch: only packages
-# that it lacks are installed there, and never torch or torchvision.
-
-case "${COCOAMIX_PYTHON:-}" in
-    */*)
-        if [ -d "$(dirname "$COCOAMIX_PYTHON")" ]; then # seen from where it was given
-            COCOAMIX_PYTHON=$(cd "$(dirname "$COCOAMIX_PYTHON")" && pwd)/$(basename "$COCOAMIX_PYTHON")
-        fi
-        ;;
-esac
-ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+# By default that is a virtual environment in the tree (.venv), made once, with the pinned packages of requirements.txt and
+# the command `cocoamix` of this tree. With COCOAMIX_PYTHON=/path/to/python it is an interpreter that you already have, with
+# its own torch: only packages that it lacks are installed there, and never torch or torchvision.
+source "$(dirname "${BASH_SOURCE[0]}")/interpreter.sh"
 cd "$ROOT" || exit 1
-
-say() { printf '%s\n' "$*" >&2; }
-fail() { say "error: $*"; exit 1; }
 
 python_is_new_enough() {
     "$1" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null
@@ -33,10 +22,9 @@ find_python() {
 }
 
 use_own_environment() {
-    local venv="$ROOT/.venv" base stamp wanted log
-    log="$venv/install.log"
+    local venv="$ROOT/.venv" base stamp wanted
     if [ -d "$venv" ] && ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
-        say "The virtual environment .venv does not work (was it moved, or its making interrupted?); making it anew."
+        say "The virtual environment .venv does not work (moved, or interrupted while it was made); making a new one."
         rm -rf "$venv"
     fi
     if [ ! -x "$venv/bin/python" ]; then
@@ -46,16 +34,26 @@ use_own_environment() {
     fi
     PYTHON="$venv/bin/python"
     stamp="$venv/.installed"
-    wanted=$("$PYTHON" -c 'import hashlib, sys; print(sys.version, hashlib.sha256(open("requirements.txt", "rb").read()).hexdigest())')
-    if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ]; then
-        return
+    wanted=$("$PYTHON" scripts/missing_packages.py --stamp)
+    if [ ! -f "$stamp" ] || [ "$(cat "$stamp")" != "$wanted" ]; then
+        say "Installing the pinned packages of requirements.txt into .venv (once; this can take some minutes)"
+        rm -f "$stamp"
+        # The first line writes the activate scripts again, which name another folder after the tree was moved or copied.
+        into_own_environment -m venv --without-pip "$venv"
+        into_own_environment -m pip install --disable-pip-version-check -r requirements.txt
     fi
-    say "Installing the pinned packages of requirements.txt into .venv (once; this can take some minutes)"
-    if ! "$PYTHON" -m pip install --disable-pip-version-check -r requirements.txt >"$log" 2>&1; then
-        tail -n 15 "$log" >&2
-        fail "the installation failed, as pip says above; its whole log is .venv/install.log."
+    if [ ! -f "$stamp" ] || ! (cd / && "$venv/bin/cocoamix" --version) >/dev/null 2>&1; then
+        into_own_environment -m pip install --disable-pip-version-check --no-deps --no-build-isolation -e .
+        say "\`source .venv/bin/activate\` gives you the commands python and cocoamix of this tree."
     fi
     printf '%s\n' "$wanted" >"$stamp"
+}
+
+into_own_environment() { # usage: into_own_environment ARGUMENTS-OF-PYTHON; its output goes to a log
+    if ! "$PYTHON" "$@" >"$ROOT/.venv/install.log" 2>&1; then
+        tail -n 15 "$ROOT/.venv/install.log" >&2
+        fail "the installation failed; the message is above and the whole log is .venv/install.log."
+    fi
 }
 
 use_given_python() {
@@ -66,7 +64,7 @@ use_given_python() {
     local missing
     missing=$("$PYTHON" scripts/missing_packages.py) || exit 1
     [ -n "$missing" ] || return 0
-    say "Installing into the environment of $PYTHON what it lacks:" $missing
+    say "Installing the packages that $PYTHON lacks:" $missing
     # Its torch and torchvision are held where they are.
     local hold
     hold=$(mktemp) || fail "no temporary file can be made."
@@ -74,7 +72,7 @@ use_given_python() {
     # shellcheck disable=SC2086  # a list of names
     if ! "$PYTHON" -m pip install --quiet --disable-pip-version-check -c "$hold" $missing; then
         rm -f "$hold"
-        fail "the installation failed, as pip says above."
+        fail "the installation failed; pip's message is above."
     fi
     rm -f "$hold"
 }

@@ -1,16 +1,24 @@
-"""Names the packages of requirements.txt that this interpreter lacks. Uses the standard library alone."""
+"""Name the packages of requirements.txt that this interpreter lacks. Uses the standard library alone.
+
+python scripts/missing_packages.py                  the missing ones, on one line
+python scripts/missing_packages.py --check-torch    refuse an interpreter without torch, or with one that is too old
+python scripts/missing_packages.py --hold           constraints that keep its torch and torchvision
+python scripts/missing_packages.py --stamp          a line that changes when .venv has to be installed again
+"""
 
 from __future__ import annotations
 
+import hashlib
 import re
 import sys
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parent.parent
 HELD = ("torch", "torchvision")
 OLDEST_TORCH = (2, 1)
-# What is imported, where that tells more than the name of one distribution: there are others of the same module.
+# Modules that several distributions provide, or whose name differs from that of the distribution.
 MODULES = {"clip-anytorch": "clip", "open_clip_torch": "open_clip", "pillow": "PIL", "PyYAML": "yaml"}
 
 
@@ -34,7 +42,7 @@ def applies(marker: str) -> bool:
 def missing() -> list[str]:
     """Return the pinned requirements that are not installed in any version."""
     found = []
-    for line in Path(__file__).parent.parent.joinpath("requirements.txt").read_text().splitlines():
+    for line in (ROOT / "requirements.txt").read_text().splitlines():
         requirement, _, marker = line.partition("#")[0].partition(";")
         name = re.split(r"[=<>]", requirement.strip())[0]
         if not name or name in HELD or not applies(marker) or installed(name) is not None:
@@ -44,7 +52,17 @@ def missing() -> list[str]:
     return found
 
 
+def stamp() -> str:
+    """Return what .venv depends on: the version of Python, the folder and the pinned packages."""
+    digest = hashlib.sha256((ROOT / "requirements.txt").read_bytes()).hexdigest()
+    return f"{sys.version.splitlines()[0]} {ROOT} {digest}"
+
+
 def main() -> int:
+    """Do what the one option asks for; return the exit status."""
+    if "--stamp" in sys.argv:
+        print(stamp())
+        return 0
     if "--check-torch" in sys.argv:
         for package in HELD:
             if installed(package) is None:

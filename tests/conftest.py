@@ -75,19 +75,27 @@ def write_dataset(root: Path, train: int = 6, val: int = 4, test: int = 4) -> Pa
 
 
 @pytest.fixture(scope="session")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the files of the project: those that git knows, or those that a source distribution lists."""
+    folder = tmp_path_factory.mktemp("source")
+    found = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True)
+    listed = ROOT / "cocoamix.egg-info" / "SOURCES.txt"
+    if found.returncode and not listed.is_file():
+        pytest.skip("neither a git checkout nor a source distribution")
+    for name in (listed.read_text() if found.returncode else found.stdout).splitlines():
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, folder / name)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     """What `pip install` would install of this tree."""
     folder = tmp_path_factory.mktemp("wheel")
-    source = folder / "source"
-    tracked = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True)
-    if tracked.returncode:
-        pytest.skip("not a git checkout")
-    for name in tracked.stdout.splitlines():
-        if (ROOT / name).is_file():
-            (source / name).parent.mkdir(parents=True, exist_ok=True)
-            (source / name).write_bytes((ROOT / name).read_bytes())
+    shutil.copytree(source, folder / "source")  # building leaves files there
     build = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-q", "-w", str(folder), "."]
-    done = subprocess.run(build, cwd=source, capture_output=True, text=True)
+    done = subprocess.run(build, cwd=folder / "source", capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return zipfile.ZipFile(next(folder.glob("*.whl")))
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import email
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
 
+import cocoamix
+from cocoamix import compat
 from tests.conftest import ROOT
 
 
@@ -35,6 +40,7 @@ def test_wheel_has_everything_under_one_name(wheel: zipfile.ZipFile) -> None:
         "cocoamix/bench/plans/quick.yaml",
         "cocoamix/assets/tiny.safetensors",
         "cocoamix/configs/trainers/CoCoAMix/vit_b16_ep50.yaml",
+        "cocoamix/py.typed",
     ):
         assert name in names
     assert {name.split("/")[0].split("-")[0] for name in names} == {"cocoamix"}
@@ -43,6 +49,44 @@ def test_wheel_has_everything_under_one_name(wheel: zipfile.ZipFile) -> None:
 def test_wheel_brings_one_command(wheel: zipfile.ZipFile) -> None:
     name = next(name for name in wheel.namelist() if name.endswith("entry_points.txt"))
     assert wheel.read(name).decode().split() == ["[console_scripts]", "cocoamix", "=", "cocoamix.cli:main"]
+
+
+def test_metadata(wheel: zipfile.ZipFile) -> None:
+    name = next(name for name in wheel.namelist() if name.endswith("METADATA"))
+    fields = email.message_from_bytes(wheel.read(name))
+    assert (fields["Name"], fields["Version"]) == ("cocoamix", cocoamix.__version__)
+    assert (fields["License-Expression"], fields["Requires-Python"]) == ("MIT", ">=3.10")
+    assert fields.get_payload().startswith("# CoCoA-Mix")
+    assert "Typing :: Typed" in fields.get_all("Classifier")
+    assert all(url.split(", ")[1].startswith("https://") for url in fields.get_all("Project-URL"))
+
+
+def extras() -> dict[str, list[str]]:
+    tomllib = pytest.importorskip("tomllib", reason="Python 3.10 cannot read TOML")
+    content = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    return dict(content["project"]["optional-dependencies"])
+
+
+def test_all_names_every_extra() -> None:
+    every_extra = extras()
+    (every,) = every_extra.pop("all")
+    assert every == f"cocoamix[{','.join(every_extra)}]"
+
+
+def test_oldest_torch_is_the_same_everywhere() -> None:
+    assert f"torch>={'.'.join(map(str, compat.OLDEST_TORCH))}" in extras()["torch"]
+    assert f"OLDEST_TORCH = {compat.OLDEST_TORCH}\n" in (ROOT / "scripts" / "missing_packages.py").read_text()
+
+
+def test_source_distribution_has_the_whole_tree(source: Path, tmp_path: Path) -> None:
+    """So its tests run as those of a checkout do."""
+    shutil.copytree(source, tmp_path / "source")
+    code = f"from setuptools import build_meta; build_meta.build_sdist({str(tmp_path)!r})"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path / "source", capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as archive:
+        held = {name.partition("/")[2] for name in archive.getnames()}
+    assert {path.relative_to(source).as_posix() for path in source.rglob("*") if path.is_file()} <= held
 
 
 def test_installing_replaces_nothing(wheel: zipfile.ZipFile) -> None:

@@ -20,6 +20,7 @@ from cocoamix.io import files
 from cocoamix.io.files import check_writable, write_text
 from cocoamix.io.paths import expand_home
 from cocoamix.refusals import in_words, shorten
+from cocoamix.run.arguments import STOPPED
 from cocoamix.run.checkpointer import Checkpointer
 from tests.conftest import ROOT, Runner
 
@@ -222,8 +223,9 @@ def test_ctrl_c_while_importing(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (130, "Stopped.\n")
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch" / "__init__.py").write_text(SWALLOWS)
-    done = python("import train", tmp_path)
-    assert (done.returncode, done.stderr) == (130, "Stopped.\n")
+    script = str(ROOT / "train.py")
+    done = python(f"import runpy, sys; sys.argv = ['x']; runpy.run_path({script!r}, run_name='__main__')", tmp_path)
+    assert (done.returncode, done.stderr) == (130, f"{STOPPED}\n")
 
 
 COMMAND = "import sys; from cocoamix.cli import main; sys.exit(main({arguments}))"

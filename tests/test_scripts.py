@@ -19,6 +19,7 @@ from tests.conftest import ROOT
 
 PAGE = (ROOT / "docs" / "BASELINES.md").read_text(encoding="utf-8")
 OURS = ("CFG", "SHOTS", "TRAINER", "SOURCE", "CONFIGS", "SUB", "DATA", "DATASET", "DATASETS", "SEEDS", "TAG")
+OURS += ("COCOAMIX_PYTHON", "PYTHON")
 
 # The configuration of each method's own paper: base to new, the same on ImageNet, and trained to be transferred.
 PAPERS = {
@@ -42,7 +43,7 @@ def start(tmp_path: Path, line: str, **environment: str) -> list[list[str]]:
     done = subprocess.run(
         ["bash", "-c", line],
         cwd=ROOT,
-        env={**clean, "PYTHON": str(stand_in), **environment},
+        env={**clean, "COCOAMIX_PYTHON": str(stand_in), **environment},
         capture_output=True,
         text=True,
     )
@@ -135,7 +136,7 @@ def test_comparison_ends_with_a_report(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("status", "trains"), [(0, False), (1, True), (2, False)])
 def test_results_are_compared_with_what_train_py_would_get(tmp_path: Path, status: int, trains: bool) -> None:
     """In a copy of the scripts, so that nothing is written to the tree."""
-    shutil.copytree(ROOT / "scripts" / "cocoamix", tmp_path / "scripts" / "cocoamix")
+    shutil.copytree(ROOT / "scripts", tmp_path / "scripts")
     folder = tmp_path / "output/base2new/train_base/dtd/shots_4/CoCoAMix/vit_b16_ep50/seed1"
     folder.mkdir(parents=True)
     (folder / "results.json").write_text("{}")
@@ -145,7 +146,7 @@ def test_results_are_compared_with_what_train_py_would_get(tmp_path: Path, statu
     done = subprocess.run(
         ["bash", "scripts/cocoamix/base2new_train.sh", "dtd", "1", "OPTIM.LR", "a b"],
         cwd=tmp_path,
-        env={**{key: value for key, value in os.environ.items() if key not in OURS}, "PYTHON": str(stand_in)},
+        env={**{key: value for key, value in os.environ.items() if key not in OURS}, "COCOAMIX_PYTHON": str(stand_in)},
         capture_output=True,
         text=True,
     )
@@ -169,3 +170,67 @@ def test_names_of_temporary_files_cannot_be_foreseen(script: Path) -> None:
     """Another user of the machine could put a link there."""
     text = script.read_text(encoding="utf-8")
     assert not re.search(r"TMPDIR|/tmp\b|\$\$", text)
+
+
+# ---------------------------------------------------------------------- the interpreter
+
+
+def executable(path: Path, lines: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{lines}\n")
+    path.chmod(0o755)
+    return path
+
+
+def tree(tmp_path: Path) -> Path:
+    """A copy of the scripts, whose .venv has a stand-in that writes its arguments to `calls`."""
+    folder = tmp_path / "tree"
+    shutil.copytree(ROOT / "scripts", folder / "scripts")
+    command = f"{folder}/.venv/bin/cocoamix"
+    answers = f"*--stamp) echo stamp;; *' -e .') printf '#!/bin/sh' >{command}; chmod +x {command};;"
+    executable(folder / ".venv/bin/python", f'echo "$*" >>{folder}/calls\ncase "$*" in {answers} esac')
+    return folder
+
+
+def shell(script: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    clean = {key: value for key, value in os.environ.items() if key not in OURS}
+    command = ["bash", str(script), *arguments]
+    options = {"cwd": script.parent, "env": {**clean, **environment}}
+    return subprocess.run(command, capture_output=True, text=True, **options)  # type: ignore[call-overload,no-any-return]
+
+
+def test_scripts_use_the_environment_of_the_tree(tmp_path: Path) -> None:
+    folder = tree(tmp_path)
+    script = folder / "scripts/cocoamix/xd_train.sh"
+    assert shell(script, "1").returncode == 0
+    (call,) = (folder / "calls").read_text().splitlines()
+    assert call.startswith("train.py --seed 1 ")
+    executable(folder / "scripts/cocoamix/mine", "echo mine")  # seen from the working directory
+    assert shell(script, "1", COCOAMIX_PYTHON="./mine").stdout == "mine\n"
+    assert len((folder / "calls").read_text().splitlines()) == 1
+    done = shell(script, "1", COCOAMIX_PYTHON="./nothing")
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: ")
+    assert "COCOAMIX_PYTHON" in done.stderr
+
+
+def test_environment_of_the_tree_has_the_command(tmp_path: Path) -> None:
+    """It is installed once, and again where it is missing or the packages are to be installed again."""
+    folder = tree(tmp_path)
+    environment, calls = folder / "scripts/environment.sh", folder / "calls"
+
+    def installed() -> list[str]:
+        calls.write_text("")
+        assert shell(environment).returncode == 0
+        found = re.findall(r"^-m pip install .*?(-r \S+|-e \.)$", calls.read_text(), re.M)
+        assert all(
+            "--no-deps --no-build-isolation" in line for line in calls.read_text().splitlines() if "-e ." in line
+        )
+        return found
+
+    assert installed() == ["-r requirements.txt", "-e ."]
+    assert installed() == []
+    (folder / ".venv/bin/cocoamix").unlink()
+    assert installed() == ["-e ."]
+    (folder / ".venv/.installed").write_text("of another folder")
+    assert installed() == ["-r requirements.txt", "-e ."]

@@ -350,7 +350,7 @@ def _method(draft: _Draft, here: Path) -> Method:
 def _trainer_file(config: str, trainer: str, here: Path, method: str) -> Path:
     """Return the file that `vit_b16`, `CoOp/vit_b16` or a path ending in .yaml names."""
     if config.endswith((".yaml", ".yml")):
-        path = here / expand_home(config)
+        path = configurations.locate(str(expand_home(config)), here)
         if not os.path.isfile(path):
             raise UserError(f"The configuration of the method {shorten(method)}, {path}, does not exist.")
         return path
@@ -382,7 +382,7 @@ def _datasets(content: _Mapping, here: Path, wanted: Sequence[str]) -> list[Data
 
 def _dataset(name: str, here: Path, where: str) -> Dataset:
     if name.endswith((".yaml", ".yml")):
-        path = here / expand_home(name)
+        path = configurations.locate(str(expand_home(name)), here)
     else:
         path = configurations.folder() / "datasets" / f"{name}.yaml"
     if not os.path.isfile(path):

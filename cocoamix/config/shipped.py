@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 
 from cocoamix.errors import UserError, nearest
@@ -27,10 +30,23 @@ def names() -> list[str]:
     return sorted(path.relative_to(place).as_posix() for path in place.rglob("*.yaml"))
 
 
-def locate(path: str) -> Path:
-    """Return the file that `cocoamix:CoOp/vit_b16.yaml` names; any other path stays as it is."""
+def locate(path: str, below: Path | None = None) -> Path:
+    """Return the file that `cocoamix:CoOp/vit_b16.yaml` or a path names.
+
+    The documentation writes `configs/trainers/CoOp/vit_b16.yaml`. An installed package has no such folder beside the
+    user, so a file that is not there is the package's own of that name. A line on standard error names it.
+
+    Args:
+        path: A name with the prefix `cocoamix:`, or the path of a file, which need not exist.
+        below: The folder that a relative path starts from, if it is not the working directory.
+    """
     if not path.startswith(PREFIX):
-        return Path(path)
+        file = (below or Path()) / path
+        own = path.removeprefix("configs/")
+        if own == path or os.path.exists(file) or own not in names():
+            return file
+        _note(f"{path} is not here; using the package's own, {PREFIX}{own.removeprefix('trainers/')}")
+        return folder() / own
     name, known = path.removeprefix(PREFIX), names()
     for kind in _KINDS:
         if kind + name in known:
@@ -40,6 +56,12 @@ def locate(path: str) -> Path:
         f"There is no configuration {path} in the package.{nearest(name, short)} "
         "`cocoamix plugin --configs DIR` copies all of them to DIR."
     )
+
+
+@lru_cache
+def _note(line: str) -> None:
+    """Print a line on standard error, once: a benchmark reads the configurations of many runs."""
+    print(line, file=sys.stderr, flush=True)
 
 
 def copy_out(target: Path, trainers: Sequence[str] = ()) -> tuple[list[Path], list[Path]]:

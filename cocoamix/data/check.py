@@ -12,76 +12,20 @@ from typing import Any
 
 from cocoamix.clip.class_names import class_words
 from cocoamix.clip.templates import dataset_template
-from cocoamix.dataset_table import OWN, of_kind
 from cocoamix.errors import UserError, printable
 from cocoamix.features.reading import why_unreadable
 from cocoamix.io.progress import progress
 from cocoamix.registry import plain_name
 
 from . import building
-from .fetching import kind_of
 from .other_names import renames
-from .sources import SOURCES, Part, Source
+from .parts import how_to_get, missing_parts, state
+from .sources import Source
 from .split_origin import about_split
 
 SHOWN = 40  # classes, unless all are asked for
 LISTED = 10  # unreadable images
 BLOCK = 4096
-
-
-def missing_parts(source: Source, root: Path) -> list[Part]:
-    """Return what of a dataset is not in the data root."""
-    folder = root / source.at(root).folder
-    return [part for part in source.parts if not (folder / part.path).exists()]
-
-
-def state(source: Source, root: Path) -> str:
-    """Say in a few words what of a dataset is in the data root."""
-    source = source.at(root)
-    if source.drawn:
-        return "written" if (root / source.folder).is_dir() else "drawn when needed"
-    if not (root / source.folder).is_dir():
-        return "-"
-    missing = missing_parts(source, root)
-    lacking = [part.path for part in missing if part.required]
-    if lacking:
-        return f"incomplete: no {', '.join(lacking)}"
-    optional = [part.path for part in missing if part.is_split]
-    return f"found, without {optional[0]}" if optional else "found"
-
-
-def list_datasets(root: Path | None) -> None:
-    """Print all datasets that have a loader or a source, and what of them is in the data root."""
-    rows = [("dataset", "configs/datasets/", "folder", f"in {root}" if root else "")]
-    for source in SOURCES.values():
-        rows.append((source.name, f"{source.config}.yaml", f"{source.folder}/", state(source, root) if root else ""))
-    for own in of_kind(OWN):
-        rows.append((own.name, f"{own.config}.yaml", "any", f"your own images: {own.homepage}"))
-    widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    for row in rows:
-        print("  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[3]]).rstrip())
-
-
-def how_to_get(source: Source, part: Part, root: Path) -> list[str]:
-    """Return lines that tell where a missing part comes from."""
-    lines = []
-    for file in source.providers(part.path):
-        place = root / source.target(file)
-        end = place / file.name if not file.unpack else f"{place}/"
-        if file.drive:
-            lines.append(f"gdown {file.drive} -O {end if not file.unpack else file.name}")
-        else:
-            lines.append(file.url)
-        if file.unpack:
-            inside = f" (its folder {file.take}/)" if file.take else ""
-            lines.append(f"unpacked{inside} to {end}" + (f", and {file.inner} there" if file.inner else ""))
-        elif not file.drive:
-            lines.append(f"saved as {end}")
-        if file.checksum:
-            lines.append(f"{kind_of(file.checksum)} {file.checksum}")
-        if file.note:
-            lines.append(file.note)
-    return lines
 
 
 def check(name: str, root: Path, options: Sequence[str] = (), fast: bool = False, every_class: bool = False) -> bool:

@@ -12,6 +12,9 @@ from cocoamix.io.paths import expand_home
 from cocoamix.parser import Parser
 
 from . import __doc__ as about
+from .building import resolve_name, source_of
+from .download import download
+from .parts import list_datasets
 
 PAIRS = "KEY VALUE pairs at the end change the configuration, as with train.py."
 
@@ -54,23 +57,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(chosen: argparse.Namespace, options: Sequence[str]) -> int:
     """Do what the command line asks for. options: KEY VALUE pairs."""
-    # Here, because they import the datasets, and torch with them.
-    from .building import resolve_name, source_of
-    from .check import check, list_datasets
-    from .download import download
-    from .manifest import export_manifest, import_manifest
-
     root = expand_home(chosen.root) if chosen.root else None
     if chosen.command == "list":
         list_datasets(root)
         return 0
     assert root is not None
     if chosen.command == "import":
+        from .manifest import import_manifest
+
         return 0 if import_manifest(chosen.file, root, options, chosen.force) else 1
     name = resolve_name(chosen.name)
     if chosen.command == "check":
+        from .check import check  # imports torch
+
         return 0 if check(name, root, options, chosen.fast, chosen.all) else 1
     if chosen.command == "export":
+        from .manifest import export_manifest
+
         export_manifest(name, root, chosen.shots, chosen.seed, chosen.out, options)
         return 0
     source = source_of(name)

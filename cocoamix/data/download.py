@@ -8,8 +8,8 @@ from pathlib import Path
 
 from cocoamix.errors import UserError
 
-from .check import missing_parts
 from .fetching import fetch, fetch_drive, kind_of, size_of, verify
+from .parts import missing_parts
 from .sources import Remote, Source
 from .unpack import unpack
 

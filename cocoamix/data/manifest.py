@@ -19,7 +19,7 @@ from cocoamix.io.texts import read_json
 from cocoamix.registry import plain_name
 
 from . import building
-from .check import how_to_get, missing_parts
+from .parts import how_to_get, missing_parts
 
 FORMAT = "cocoamix few-shot manifest"
 VERSION = 1

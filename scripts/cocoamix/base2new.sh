@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Train on base and evaluate on new for datasets x seeds: DATASETS="eurosat dtd" SEEDS="1 2 3".
+# Train on base and evaluate on new classes, for datasets and seeds: DATASETS="eurosat dtd" SEEDS="1 2 3".
 # usage: base2new.sh [KEY VALUE ...]
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 set -euo pipefail

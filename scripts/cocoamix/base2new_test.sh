@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Evaluate what base2new_train.sh trained, on the new classes (or SUB=base, SUB=all).
+# Evaluate the model of base2new_train.sh on the new classes (or SUB=base, SUB=all).
 # usage: base2new_test.sh DATASET SEED [KEY VALUE ...]
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 need 2 "$@"

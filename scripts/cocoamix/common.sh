@@ -1,20 +1,20 @@
-# Sourced by the scripts of this folder, which serve every method. From the environment:
+# Sourced by the scripts of this folder, which serve every method. Environment variables and their defaults:
 #   TRAINER  trainer (CoCoAMix); docs/BASELINES.md has the settings of the others
 #   CFG      configuration below configs/trainers/$TRAINER (vit_b16_ep50), or below configs/trainers/$CONFIGS
 #   SHOTS    images per class (4)
-#   DATA     the data folder (not needed for the drawn datasets)
-#   PYTHON   interpreter (python)
-# and of fscil.sh: DATASET (cifar100_fscil), TAG (added to the output folder's name)
+#   DATA     data folder (not needed for the drawn datasets)
+#   COCOAMIX_PYTHON  interpreter (that of .venv, else python): see scripts/interpreter.sh
+# For fscil.sh also: DATASET (cifar100_fscil), TAG (added to the name of the output folder)
 set -euo pipefail
-ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+source "$(dirname "${BASH_SOURCE[0]}")/../interpreter.sh"
 cd "$ROOT"
+command -v "$PYTHON" >/dev/null || fail "$PYTHON was not found. Run bash scripts/quickstart.sh, or set COCOAMIX_PYTHON."
 SHOTS=${SHOTS:-4}
 TRAINER=${TRAINER:-CoCoAMix}
 CFG=${CFG:-vit_b16_ep50}
-PYTHON=${PYTHON:-python}
 
-# usage: run DIR DATASET SEED [arguments of train.py ...]; a run whose results are there is skipped, but for one in
-# sessions that has not come to the last. Results of other settings are an error.
+# usage: run DIR DATASET SEED [arguments of train.py ...]
+# A run that has results is skipped, unless sessions are left to do. Results of other settings are an error.
 run() {
     local dir=$1 dataset=$2 seed=$3 status=1
     shift 3
@@ -32,11 +32,11 @@ run() {
     fi
     case $status in
         0)
-            echo "The results are in $dir already, so this run is skipped."
+            echo "Skipped: $dir already has results."
             return
             ;;
         1) ;;
-        *) exit "$status" ;; # it has said why
+        *) exit "$status" ;; # its message has the reason
     esac
     "$PYTHON" train.py "$@"
 }

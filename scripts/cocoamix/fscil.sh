@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Learn the classes of CIFAR-100 (or DATASET=mini_imagenet_fscil, cub200_fscil, warm_cool CFG=tiny) session after session.
+# Learn the classes of CIFAR-100 (or DATASET=mini_imagenet_fscil, cub200_fscil, warm_cool CFG=tiny) in sessions.
 # usage: fscil.sh SEED [KEY VALUE ...]
 CFG=${CFG:-vit_l14} TRAINER=${TRAINER:-CoCoAMixFSCIL}
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Evaluate what xd_train.sh trained on another dataset.
+# Evaluate the model of xd_train.sh on another dataset.
 # usage: xd_test.sh DATASET SEED [KEY VALUE ...]
 CFG=${CFG:-vit_b16_ep50_xd}
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Train on all classes of ImageNet (or SOURCE=...), to be transferred to other datasets.
+# Train on all classes of ImageNet (or SOURCE=...), for transfer to other datasets.
 # usage: xd_train.sh SEED [KEY VALUE ...]
 CFG=${CFG:-vit_b16_ep50_xd}
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
