@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import csv
 import json
 import os
 import shutil
@@ -116,6 +117,12 @@ class Run:
 
 
 Runner = Callable[..., Run]
+
+
+def epochs(folder: Path) -> list[dict[str, str]]:
+    """Return the rows of a run's metrics.csv without the times."""
+    with (folder / "metrics.csv").open(newline="") as file:
+        return [{name: cell for name, cell in row.items() if name != "seconds"} for row in csv.DictReader(file)]
 
 
 def command(data: Path, folder: Path, config: Path, *extra: str, trainer: str = "CoOp", seed: str = "1") -> list[str]:

@@ -222,6 +222,13 @@ class SessionTrainer(CLIPTrainer):
         if self.session:
             checkpoints.load_into(self._models[self.kept_model], self.kept[-1][self.kept_model], "the session before")
 
+    def describe_dataset(self) -> str:
+        classes = sum(len(session.classnames) for session in self.sessions)
+        return f"{plain_name(self.cfg.DATASET.NAME)}, {classes:,} classes in {len(self.sessions)} sessions"
+
+    def session_number(self) -> int:
+        return self.session
+
     def begin(self, number: int) -> None:
         """Make session `number` the present one. The first is built with the trainer."""
         shown = self.sessions[number]
@@ -281,7 +288,7 @@ class SessionTrainer(CLIPTrainer):
         for folder in dict.fromkeys((Path(self.output_dir), Path(directory))):
             path = folder / RESUME
             if epochs_in(path) and checkpoints.load(path).get("session") == self.session:
-                self.trained_epochs = self.resume_file(path)
+                self.trained_epochs, self.resumed_from = self.resume_file(path), folder
                 print(
                     f"Resuming from {folder}: in session {self.session}, "
                     f"{self.trained_epochs} of {self.max_epoch} epochs are done"
@@ -299,6 +306,7 @@ class SessionTrainer(CLIPTrainer):
         for folder in folders:
             found = self._read_sessions(folder)
             if found or epochs_in(Path(folder, RESUME)):
+                self.resumed_from = folder
                 if found:
                     print(f"Going on from {folder}: {len(found)} of {len(self.sessions)} sessions are finished")
                 for one in found:
