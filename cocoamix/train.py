@@ -30,6 +30,7 @@ from cocoamix.io.screen import brief, detail, log_only
 from cocoamix.run.arguments import STOPPED, parse_arguments
 from cocoamix.run.lock import FolderLock
 from cocoamix.run.overview import render
+from cocoamix.run.threads import threads_for
 from cocoamix.trainers.base import CLIPTrainer
 
 __all__ = ["main", "parse_arguments", "run", "setup_cfg"]
@@ -79,7 +80,8 @@ def run(args: argparse.Namespace) -> None:
 
 def _run(args: argparse.Namespace, cfg: CfgNode) -> None:
     setup_logger(cfg.OUTPUT_DIR)
-    with brief(not args.verbose):
+    section = getattr(TRAINER_REGISTRY.get(cfg.TRAINER.NAME), "section", "")
+    with brief(not args.verbose), threads_for(cfg, section):
         _run_logged(args, cfg)
 
 

@@ -115,6 +115,10 @@ class Run:
     def results(self) -> dict[str, Any]:
         return json.loads((self.folder / "results.json").read_text())  # type: ignore[no-any-return]
 
+    @property
+    def log(self) -> str:
+        return (self.folder / "log.txt").read_text()
+
 
 Runner = Callable[..., Run]
 
