@@ -26,8 +26,12 @@ from yacs.config import CfgNode
 from cocoamix.config import keys
 from cocoamix.errors import check_choice, run_command
 from cocoamix.io.files import check_still_there, check_writable
+from cocoamix.io.screen import brief, detail, log_only
 from cocoamix.run.arguments import STOPPED, parse_arguments
 from cocoamix.run.lock import FolderLock
+from cocoamix.run.overview import render
+from cocoamix.run.threads import threads_for
+from cocoamix.trainers.base import CLIPTrainer
 
 __all__ = ["main", "parse_arguments", "run", "setup_cfg"]
 
@@ -75,21 +79,31 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _run(args: argparse.Namespace, cfg: CfgNode) -> None:
-    if cfg.SEED >= 0:
-        print(f"Setting fixed seed: {cfg.SEED}")
-        set_random_seed(cfg.SEED)
     setup_logger(cfg.OUTPUT_DIR)
+    section = getattr(TRAINER_REGISTRY.get(cfg.TRAINER.NAME), "section", "")
+    with brief(not args.verbose), threads_for(cfg, section):
+        _run_logged(args, cfg)
+
+
+def _run_logged(args: argparse.Namespace, cfg: CfgNode) -> None:
+    if cfg.SEED >= 0:
+        detail(f"Setting fixed seed: {cfg.SEED}")
+        set_random_seed(cfg.SEED)
     if torch.cuda.is_available() and cfg.USE_CUDA:
         torch.backends.cudnn.benchmark = True
-    print("** Arguments **")
-    for key, value in sorted(vars(args).items()):
-        print(f"{key}: {value}")
-    print("** Config **")
-    print(cfg)
-    print(f"** System info **\n{collect_env_info()}\n")
+    with log_only():
+        print("** Arguments **")
+        for key, value in sorted(vars(args).items()):
+            print(f"{key}: {value}")
+        print("** Config **")
+        print(cfg)
+        print(f"** System info **\n{collect_env_info()}\n")
     trainer = build_trainer(cfg)
     if args.eval_only:
         trainer.load_model(args.model_dir, epoch=args.load_epoch)
+    if isinstance(trainer, CLIPTrainer):
+        print(render(trainer.overview(trains=not args.eval_only)))
+    if args.eval_only:
         trainer.test()
     elif args.no_train:
         trainer.begin_training()

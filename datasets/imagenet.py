@@ -8,6 +8,7 @@ from dassl.data.datasets import DATASET_REGISTRY
 from yacs.config import CfgNode
 
 from cocoamix.errors import UserError
+from cocoamix.io.screen import detail
 from cocoamix.registry import register
 
 from .common.base import FewShotDataset, Items, Three
@@ -37,7 +38,7 @@ class ImageNet(FewShotDataset):
         folder = self.find_folder(self.image_folder)
         kept = folder / KEPT
         if kept.is_file():
-            print(f"Loading the list of images from {kept}")
+            detail(f"Loading the list of images from {kept}")
             train, test = self._read_kept(kept)
         else:
             train, test = self._read_folders(folder)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import csv
 import json
 import os
 import shutil
@@ -122,8 +123,18 @@ class Run:
     def results(self) -> dict[str, Any]:
         return json.loads((self.folder / "results.json").read_text())  # type: ignore[no-any-return]
 
+    @property
+    def log(self) -> str:
+        return (self.folder / "log.txt").read_text()
+
 
 Runner = Callable[..., Run]
+
+
+def epochs(folder: Path) -> list[dict[str, str]]:
+    """Return the rows of a run's metrics.csv without the times."""
+    with (folder / "metrics.csv").open(newline="") as file:
+        return [{name: cell for name, cell in row.items() if name != "seconds"} for row in csv.DictReader(file)]
 
 
 def command(data: Path, folder: Path, config: Path, *extra: str, trainer: str = "CoOp", seed: str = "1") -> list[str]:

@@ -37,9 +37,10 @@ from cocoamix.features.source import ImageSource, StoreSettings
 from cocoamix.features.unreadable import Unreadable
 from cocoamix.io import checkpoints
 from cocoamix.io.files import check_still_there
+from cocoamix.io.screen import detail
 from cocoamix.prompts.hand_crafted import HandCraftedPrompt
 from cocoamix.registry import plain_name
-from cocoamix.run import origin, protocol
+from cocoamix.run import origin, overview, protocol
 from cocoamix.run.backbone import load_one
 from cocoamix.run.card import write_card
 from cocoamix.run.checkpointer import (
@@ -53,6 +54,7 @@ from cocoamix.run.checkpointer import (
 )
 from cocoamix.run.evaluation import Evaluation, NotFiniteError, among_all
 from cocoamix.run.loaders import build_manager, loader_over
+from cocoamix.run.metrics import EpochMetrics
 from cocoamix.run.movement import FirstMoves
 from cocoamix.run.optimisation import diverged, make_optimizer, step
 from cocoamix.run.parameter_groups import refuse_left_out
@@ -80,6 +82,8 @@ class CLIPTrainer(TrainerX):
     scaler: Any | None = None
     protocol: dict[str, Any]
     seed: int
+    resumed_from: Path | str = ""  # the folder that a training resumed from
+    tested: Mapping[str, float] = MappingProxyType({})  # the metrics of the last evaluation that wrote results
     trained_epochs = 0  # epochs that the current weights were trained for
     trained_classes: list[str]  # classes that they were trained on
     loaded_from: Mapping[str, Any] = MappingProxyType({})  # provenance of a loaded checkpoint
@@ -91,6 +95,7 @@ class CLIPTrainer(TrainerX):
     def __init__(self, cfg: CfgNode) -> None:
         self._optim_cfgs: dict[str, CfgNode] = {}
         self.is_training = False  # whether optimizers exist
+        self.metrics = EpochMetrics()
         super().__init__(keys.complete(cfg))
 
     # ------------------------------------------------------------------ hooks of a method
@@ -182,8 +187,33 @@ class CLIPTrainer(TrainerX):
         self.build_prompts()
         if self._models and self.cfg.OPTIM.STAGED_LR:
             self.protocol["staged_lr"] = protocol.staged_rates(self.cfg.OPTIM)
-        print(f"Trained parameters: {self.trained_parameters():,}")
-        print(f"Protocol fingerprint: {protocol.fingerprint(self.protocol)}")
+        detail(f"Trained parameters: {self.trained_parameters():,}")
+        detail(f"Protocol fingerprint: {protocol.fingerprint(self.protocol)}")
+
+    def overview(self, trains: bool = True) -> dict[str, str]:
+        """Return what the screen shows of a run, by the names of its lines. trains: not an evaluation alone."""
+        cfg = self.cfg
+        images = self.count_training_images() if self._models else None
+        return {
+            "trainer": cfg.TRAINER.NAME,
+            "dataset": self.describe_dataset(),
+            "images": overview.describe_images(cfg, images, len(self.evaluated_items(cfg.TEST.SPLIT) or ())),
+            "backbone": overview.describe_backbone(self.clip, self.device, cfg.MODEL.BACKBONE.WEIGHTS),
+            "training": self.describe_epochs() if trains and self._models else "none (evaluation only)",
+            "trained": overview.describe_models(self._models),
+            "features": overview.describe_features(self.images, self.frozen_images),
+            "seed": str(self.seed),
+            "protocol": protocol.fingerprint(self.evaluated_protocol()),
+            "output": f"{self.output_dir} (the full configuration is in its log.txt)",
+        }
+
+    def describe_dataset(self) -> str:
+        """Return the dataset and its classes, for the overview."""
+        return overview.describe_dataset(self.cfg, len(self.classnames))
+
+    def describe_epochs(self) -> str:
+        """Return how long the training is, for the overview."""
+        return f"{self.max_epoch} epoch{'s' * (self.max_epoch > 1)}, batches of {self.train_loader_x.batch_size}"
 
     def _store_settings(self) -> StoreSettings:
         cache = self.cfg.CACHE
@@ -226,6 +256,15 @@ class CLIPTrainer(TrainerX):
         self._optims[name], self._scheds[name] = make_optimizer(name, self._models[name], self._optim_cfgs[name])
         refuse_left_out(name, self._models[name], self._optims[name])
 
+    @property
+    def phase(self) -> str:
+        """What is trained now, of a method that trains in phases."""
+        return "train"
+
+    def session_number(self) -> int | None:
+        """Return the present session, of a method that goes through sessions."""
+        return None
+
     def trained_parameters(self) -> int:
         return sum(p.numel() for model in self._models.values() for p in model.parameters() if p.requires_grad)
 
@@ -264,6 +303,8 @@ class CLIPTrainer(TrainerX):
 
     def before_train(self) -> None:
         super().before_train()
+        folders = [folder for folder in (self.resumed_from, self.cfg.RESUME) if folder]
+        self.metrics.begin(self.cfg, folders, self.start_epoch, self.max_epoch, self.session_number())
         # Before the first epoch, so that no run resumes from checkpoints alone, which hold half of its state.
         if self._models:
             self._save_resume(self.trained_epochs)
@@ -271,6 +312,7 @@ class CLIPTrainer(TrainerX):
     def before_epoch(self) -> None:
         """Seed the epoch, so that it does not depend on what ran before it: a resume, a test, another run."""
         super().before_epoch()
+        self.metrics.begin_epoch(self.epoch, self.max_epoch, len(self.train_loader_x), self.phase)
         set_random_seed(derive_seed(self.seed, "epoch", self.epoch))
         self._set_epoch_view()
         redraw = getattr(self.train_loader_x.sampler, "redraw", None)
@@ -283,11 +325,13 @@ class CLIPTrainer(TrainerX):
         if self.start_epoch == 0:  # late in a resumed run, steps may be too small to move a parameter
             self._moves.refuse_stuck(self.trained_epochs)
         check_still_there(self.output_dir)
+        self.metrics.end_epoch(self.max_epoch)  # before a checkpoint, so that a resumed run finds the row
         super().after_epoch()
         self._save_resume(self.trained_epochs)
 
     def after_train(self) -> None:
         super().after_train()
+        self.metrics.end(self.tested)
         # Otherwise the evaluation has written it.
         if self.cfg.TEST.NO_TEST and not Path(self.output_dir, RESULTS).exists():
             write_card(self.output_dir, self.describe_run())
@@ -312,6 +356,7 @@ class CLIPTrainer(TrainerX):
         summary = dict(zip((*terms, "acc"), values, strict=True))
         if not all(map(math.isfinite, summary.values())):
             raise self.cause_in_clip(inputs) or self._diverged(summary)
+        self.metrics.add(summary, self.get_current_lr)
         return summary
 
     def cause_in_clip(self, inputs: Tensor) -> UserError | None:
@@ -527,6 +572,7 @@ class CLIPTrainer(TrainerX):
             evaluated_images=len(items) - len(self.unreadable.keys() & {item.impath for item in items}),
             evaluation_seconds=round(seconds, 3),
         )
+        self.tested = results.metrics
         path = results.write(self.output_dir)
         write_card(self.output_dir, results)
         print(f"Results written to {path}")
@@ -650,7 +696,7 @@ class CLIPTrainer(TrainerX):
                 continue  # no epoch is done yet, so the run may start with any settings
             done = self._resume_from(folder)
             if done is not None:
-                self.trained_epochs = done
+                self.trained_epochs, self.resumed_from = done, folder
                 print(f"Resuming from {folder}: {done} of {self.max_epoch} epochs are done")
                 if folder != Path(self.output_dir):
                     self.checkpointer.copy_best(folder, Path(self.output_dir))
@@ -661,7 +707,7 @@ class CLIPTrainer(TrainerX):
                 return done
         if self.cfg.RESUME:
             raise UserError(f"--resume names {directory}, which holds neither {RESUME} nor checkpoints to resume from.")
-        print("No checkpoint found, train from scratch")
+        detail("No checkpoint found, train from scratch")
         return 0
 
     def _resume_from(self, folder: Path) -> int | None:

@@ -28,6 +28,7 @@ from cocoamix.config import keys
 from cocoamix.errors import UserError
 from cocoamix.features.images import ImageItems, image_name
 from cocoamix.io import checkpoints
+from cocoamix.io.screen import detail
 from cocoamix.prompts.context import PromptLearner, as_one
 from cocoamix.registry import register
 from cocoamix.run import protocol
@@ -69,7 +70,7 @@ class CoCoAMix(CLIPTrainer):
     def build_prompts(self) -> None:
         settings = self.settings
         self._make_learners()
-        print(f'Initial context: "{self.learners[0].initial_context}"')
+        detail(f'Initial context: "{self.learners[0].initial_context}"')
         self.register(PROMPT, self.prompt_learner, self.cfg.OPTIM)
         self.weights = self.make_weights().to(self.device)
         self._make_folds()
@@ -160,6 +161,14 @@ class CoCoAMix(CLIPTrainer):
         """What the current epoch trains: see `Stages.phase`."""
         return self.stages.phase(self.epoch)
 
+    def describe_epochs(self) -> str:
+        if not self.two_stages:
+            return super().describe_epochs()
+        stages = self.stages
+        folds = f", {stages.folds} folds of {stages.first}" if stages.folds else ""
+        weights = f"{'' if stages.weights else 'at most '}{stages.most} for the weights"
+        return f"{stages.first} epochs{folds}, {weights}, batches of {self.train_loader_x.batch_size}"
+
     def update_lr(self, names: Any = None) -> None:
         super().update_lr(names or _MODELS[self.phase])
 
@@ -185,7 +194,7 @@ class CoCoAMix(CLIPTrainer):
         count, seed = len(self.classnames), derive_seed(self.seed, "out-classes")
         names = make_outclasses(self.settings.OUT_CLASSES, count, self.classnames, seed)
         if names:
-            print(f"Out-classes: {len(names)} generated names ({', '.join(names[:5])}, ...)")
+            detail(f"Out-classes: {len(names)} generated names ({', '.join(names[:5])}, ...)")
         return names
 
     def _make_outclasses(self) -> None:

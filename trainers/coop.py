@@ -13,6 +13,7 @@ from yacs.config import CfgNode
 from cocoamix.clip import FrozenCLIP
 from cocoamix.config.keys import context_words
 from cocoamix.io.checkpoints import load_into
+from cocoamix.io.screen import detail
 from cocoamix.prompts.context import PromptLearner
 from cocoamix.registry import register
 from cocoamix.run.checkpointer import trained
@@ -31,8 +32,8 @@ class CoOp(CLIPTrainer):
 
     def build_prompts(self) -> None:
         self.prompt_learner = self.make_learner()
-        print(f'Initial context: "{self.prompt_learner.initial_context}"')
-        print(f"Number of context words (tokens): {self.prompt_learner.n_ctx}")
+        detail(f'Initial context: "{self.prompt_learner.initial_context}"')
+        detail(f"Number of context words (tokens): {self.prompt_learner.n_ctx}")
         self.register(self.folder, self.trained_module(), self.optim_settings())
         if self.cfg.MODEL.INIT_WEIGHTS:
             self.load_initial_weights(self.folder, self.cfg.MODEL.INIT_WEIGHTS)

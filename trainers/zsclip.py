@@ -10,6 +10,7 @@ from yacs.config import CfgNode
 
 from cocoamix.clip import templates
 from cocoamix.config import keys
+from cocoamix.io.screen import detail
 from cocoamix.prompts.hand_crafted import HandCraftedPrompt
 from cocoamix.registry import register
 
@@ -29,7 +30,7 @@ class ZeroshotCLIP(CLIPTrainer):
 
     def build_prompts(self) -> None:
         for template in self.templates():
-            print(f'Template: "{template}"')
+            detail(f'Template: "{template}"')
 
     def text_features(self) -> Tensor:
         return self.general_features()

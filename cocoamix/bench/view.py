@@ -1,34 +1,44 @@
-"""One view of all runs: a bar on a terminal, plain lines in a log, and how long it will take."""
+"""One view of all runs: a bar and a line per running job on a terminal, plain lines in a log, and the time left."""
 
 from __future__ import annotations
 
+import os
+import re
 import sys
+import time
 from collections.abc import Iterable, Sequence
 
 from tqdm import tqdm
 
 from .engines.process import DONE, Outcome
 from .runs import Run
+from .stamp import CONSOLE
+
+_MOST_JOBS = 8  # that have a line on a terminal
+_SECONDS_BETWEEN_LOOKS = 1.0  # at the consoles of running jobs
+_TAIL = 4096  # bytes
+_EPOCH = re.compile(rb"^epoch \[(\d+)/(\d+)\]", re.MULTILINE)
+_EVALUATION = re.compile(rb"^Evaluate on the \*(\w+)\* set", re.MULTILINE)
 
 
 class Pace:
-    """Estimates what is left from what runs of the same kind took."""
+    """Estimates the remaining time from finished runs of the same kind."""
 
     def __init__(self) -> None:
         self._seen: dict[object, list[float]] = {}
 
     def record(self, run: Run, seconds: float) -> None:
-        """Take note of a run that ended well."""
+        """Record how long a successful run took."""
         for kind in _kinds(run):
             self._seen.setdefault(kind, []).append(seconds)
 
     def estimate(self, run: Run) -> float | None:
-        """Return how long a run takes: as the same method's, else as a run that trains or evaluates, else as any."""
+        """Return how long a run takes, by runs of its method, else of its kind (training or evaluation), else by any."""
         found = next((self._seen[kind] for kind in _kinds(run) if kind in self._seen), None)
         return sum(found) / len(found) if found else None
 
     def remaining(self, waiting: Iterable[Run], running: Iterable[tuple[Run, float]], at_once: int) -> float | None:
-        """Return the seconds that are left. running: runs and the seconds since they began."""
+        """Return the remaining seconds. running: runs and the seconds since they began."""
         whole = [(self.estimate(run), 0.0) for run in waiting] + [(self.estimate(run), past) for run, past in running]
         if any(one is None for one, _ in whole):
             return None
@@ -40,10 +50,24 @@ def _kinds(run: Run) -> list[object]:
     return [(run.method, run.dataset, run.trains), (run.method, run.trains), run.trains, ""]
 
 
-class View:
-    """Shows how far a plan is.
+def step_of(run: Run) -> str:
+    """Return what a running job does now, by the end of its console."""
+    try:
+        with (run.folder / CONSOLE).open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
+            tail = file.read().rpartition(b"\n$ ")[2]  # after the command of the last start
+    except OSError:
+        tail = b""
+    epochs, evaluations = list(_EPOCH.finditer(tail)), list(_EVALUATION.finditer(tail))
+    if evaluations and (not epochs or evaluations[-1].start() > epochs[-1].start()):
+        return f"evaluating ({evaluations[-1][1].decode()})"
+    return f"epoch {int(epochs[-1][1])}/{int(epochs[-1][2])}" if epochs else "starting"
 
-    runs: what is to be done. at_once: how many go at a time.
+
+class View:
+    """Shows the progress of a plan.
+
+    runs: those to do. at_once: how many run at a time.
     """
 
     def __init__(self, runs: Sequence[Run], pace: Pace, at_once: int) -> None:
@@ -53,13 +77,15 @@ class View:
         self._pace, self._at_once = pace, max(1, at_once)
         self._left: float | None = None
         self._bar: tqdm | None = None
+        self._jobs: list[tqdm] = []  # a line for each running job
+        self._looked = 0.0
         if sys.stderr.isatty():
             tqdm.monitor_interval = 0  # no thread beside the one that starts processes
             shape = "{n_fmt}/{total_fmt} runs |{bar}| {elapsed}{postfix}"
             self._bar = tqdm(total=self._total, bar_format=shape, leave=False)
 
     def tick(self, running: Iterable[tuple[Run, float]]) -> None:
-        """Show how long it will take. running: runs and the seconds since they began."""
+        """Show the remaining time and the running jobs. running: runs and the seconds since they began."""
         running = list(running)
         going = {run.folder for run, _ in running}
         waiting = [run for run in self._waiting if run.folder not in going]
@@ -67,6 +93,26 @@ class View:
         if self._bar is not None:
             failed = f", {self._failed} failed" if self._failed else ""
             self._bar.set_postfix_str(f"{len(running)} running{failed}{self._eta()}")
+            self._show_jobs(running)
+
+    def _show_jobs(self, running: Sequence[tuple[Run, float]]) -> None:
+        """Name the running jobs below the bar: method, dataset, seed, and what each does now."""
+        if time.monotonic() - self._looked < _SECONDS_BETWEEN_LOOKS:
+            return
+        self._looked = time.monotonic()
+        texts = [f"  {run.name}: {step_of(run)}, {duration(past)}" for run, past in running]
+        if len(texts) > _MOST_JOBS:
+            texts[_MOST_JOBS - 1 :] = [f"  and {len(texts) - _MOST_JOBS + 1} more"]
+        while len(self._jobs) < len(texts):
+            self._jobs.append(tqdm(bar_format="{desc}", position=len(self._jobs) + 1, leave=False))
+        for number, line in enumerate(self._jobs):
+            line.set_description_str(texts[number] if number < len(texts) else "")
+
+    def started(self, run: Run) -> None:
+        """Say in a log that a run has started; a terminal shows it below the bar."""
+        self._looked = 0.0
+        if self._bar is None:
+            self.say(f"{run.name}: started")
 
     def _eta(self) -> str:
         return "" if self._left is None or not self._waiting else f", about {duration(self._left)} left"
@@ -78,16 +124,16 @@ class View:
         if outcome.status == DONE:
             if not outcome.reason:  # else another process did it
                 self._pace.record(outcome.run, outcome.seconds)
-            told = f"{outcome.accuracy:.2f} % ({outcome.reason or duration(outcome.seconds)})"
+            result = f"{outcome.accuracy:.2f} % ({outcome.reason or duration(outcome.seconds)})"
         else:
             self._failed += 1
-            told = f"{outcome.status.upper()}: {outcome.reason}"
+            result = f"{outcome.status.upper()}: {outcome.reason}"
         if self._bar is not None:
             self._bar.update()
         self.tick(running)
         number = self._total - len(self._waiting)
         tail = self._eta() if self._bar is None else ""
-        line = f"[{number:{len(str(self._total))}}/{self._total}] {outcome.run.name}: {told}{tail}"
+        line = f"[{number:{len(str(self._total))}}/{self._total}] {outcome.run.name}: {result}{tail}"
         self.say(line)
 
     def say(self, line: str) -> None:
@@ -98,13 +144,14 @@ class View:
             print(line, flush=True)
 
     def close(self) -> None:
-        """Take the bar away."""
-        if self._bar is not None:
-            self._bar.close()
+        """Remove the bar and the lines of the jobs."""
+        for one in (*reversed(self._jobs), self._bar):
+            if one is not None:
+                one.close()
 
 
 def duration(seconds: float) -> str:
-    """Return seconds as people say them."""
+    """Return a duration in words."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)

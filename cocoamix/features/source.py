@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader
 from cocoamix.clip.interface import AnyCLIP
 from cocoamix.io.paths import expand_home
 from cocoamix.io.progress import progress
+from cocoamix.io.screen import detail
 
 from .extract import FrozenFeatures, Source
 from .images import UNREADABLE, ImageItems
@@ -48,7 +49,7 @@ class ImageSource:
         if settings.mode != "off":
             folder = expand_home(settings.folder) if settings.folder else default_folder()
             self.features = FrozenFeatures(clip.each(), folder, raw)
-            print(f"Image features are kept in {folder} (CACHE.MODE {settings.mode})")
+            detail(f"Image features are kept in {folder} (CACHE.MODE {settings.mode})")
 
     def encode(self, inputs: Tensor) -> Tensor:
         """Return (B, embedding) features of a batch: of images (B, 3, H, W), or of features as they are."""

@@ -9,12 +9,14 @@ from typing import TypeVar
 
 from tqdm import tqdm
 
+from .screen import at_end, shows_bars
+
 Item = TypeVar("Item")
 _SECONDS_BETWEEN_LINES = 30.0
 
 
 def progress(items: Iterable[Item], total: int, what: str) -> Iterator[Item]:
-    """Yield the items and show how far it is. Short work in a log prints nothing."""
+    """Yield the items and show the progress. Short work prints nothing in a log."""
     if sys.stderr.isatty():
         yield from tqdm(items, total=total, desc=what, leave=False)
         return
@@ -26,3 +28,39 @@ def progress(items: Iterable[Item], total: int, what: str) -> Iterator[Item]:
             last = now
             remaining = (now - start) / done * (total - done)
             print(f"{what}: {done}/{total}, about {remaining:.0f} s left", flush=True)
+
+
+class EpochBar:
+    """A bar over the epochs of a training. It shows nothing where epochs are printed as lines."""
+
+    def __init__(self, done: int, total: int) -> None:
+        self._bar: tqdm | None = None
+        if shows_bars() and done < total:
+            shape = "{desc}{percentage:3.0f}%|{bar}| {elapsed}<{remaining}{postfix}"
+            self._bar = tqdm(total=total, initial=done, bar_format=shape, leave=False)
+            at_end(self.close)
+
+    def begin_epoch(self, epoch: int, total: int, phase: str) -> None:
+        """Name the epoch that begins, counted from 1."""
+        if self._bar is not None:
+            self._bar.set_description_str(f"epoch {epoch}/{total} ({phase}) ", refresh=False)
+
+    def step(self, steps: int, values: str) -> None:
+        """Show one of the epoch's steps. values: its numbers."""
+        if self._bar is not None:
+            self._bar.set_postfix_str(values, refresh=False)
+            self._bar.update(1 / max(1, steps))
+
+    def end_epoch(self, epoch: int, total: int) -> None:
+        """Show that an epoch is done; take the bar away after the last. total: may have changed."""
+        if self._bar is not None:
+            self._bar.total, self._bar.n = total, epoch
+            self._bar.refresh()
+            if epoch >= total:
+                self.close()
+
+    def close(self) -> None:
+        """Take the bar away."""
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None

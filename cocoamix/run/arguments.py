@@ -14,8 +14,8 @@ STOPPED = "Stopped. The same command resumes from the last whole epoch."  # what
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add CoOp's flags."""
     parser.add_argument("--root", default="", help="folder that holds the datasets' folders")
-    parser.add_argument("--output-dir", default="", help="folder of the run: log, checkpoints, results.json")
-    parser.add_argument("--resume", default="", help="folder of a run to go on from (default: the output folder)")
+    parser.add_argument("--output-dir", default="", help="folder of the run: logs, checkpoints, results")
+    parser.add_argument("--resume", default="", help="folder of a run to resume from (default: the output folder)")
     parser.add_argument("--seed", type=int, help="0 or larger fixes everything that is drawn; -1 draws a seed")
     parser.add_argument("--source-domains", nargs="+", help="source domains, for datasets that have domains")
     parser.add_argument("--target-domains", nargs="+", help="target domains, for datasets that have domains")
@@ -29,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model-dir", default="", help="with --eval-only: output folder of the training run")
     parser.add_argument("--load-epoch", type=int, help="with --eval-only: epoch to load (default: best or newest)")
     parser.add_argument("--no-train", action="store_true", help="build everything and stop")
+    parser.add_argument("--verbose", action="store_true", help="show all of log.txt, the configuration too")
     parser.add_argument("opts", nargs=argparse.REMAINDER, help="KEY VALUE pairs that change the configuration")
 
 

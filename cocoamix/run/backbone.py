@@ -8,16 +8,17 @@ from yacs.config import CfgNode
 from cocoamix.clip import FrozenCLIP, load_clip
 from cocoamix.clip.ensemble import SeveralCLIPs
 from cocoamix.errors import UserError
+from cocoamix.io.screen import detail
 
 
 def load_one(cfg: CfgNode, precision: str, device: torch.device, name: str = "", weights: str = "") -> FrozenCLIP:
     """Load the CLIP of a name and say how it runs. name, weights: if not those of MODEL.BACKBONE."""
     backbone = cfg.MODEL.BACKBONE
     name, weights = (name, weights) if name else (backbone.NAME, backbone.WEIGHTS)
-    print(f"Loading CLIP (backbone: {name})")
+    detail(f"Loading CLIP (backbone: {name})")
     clip = load_clip(name, weights, backbone.SOURCE, precision, device, backbone.ACTIVATION)
     clip.text.at_once = 0 if backbone.TEXT_CHUNK == "auto" else backbone.TEXT_CHUNK
-    print(
+    detail(
         f"CLIP runs through {clip.source} in {clip.precision} on {device}, weights {clip.weights_hash[:16]}"
         + (" (RANDOM: the results mean nothing)" if weights == "random" else "")
     )

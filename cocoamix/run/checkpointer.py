@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from cocoamix.errors import UserError, brief, printable
 from cocoamix.io import checkpoints
 from cocoamix.io.files import write_atomically
+from cocoamix.io.screen import detail
 from cocoamix.io.texts import read_bytes
 
 RESUME = "resume.pth"
@@ -78,7 +79,7 @@ class Checkpointer:
             for one in [file or checkpoints.epoch_file(epochs)] + ([checkpoints.BEST] if is_best else []):
                 path = Path(directory, name, one)
                 checkpoints.save(path, content)
-                print(f"Checkpoint saved to {path}")
+                detail(f"Checkpoint saved to {path}")
                 if one != checkpoints.BEST:
                     checkpoints.point_to(path)
 

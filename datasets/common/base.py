@@ -15,6 +15,7 @@ from yacs.config import CfgNode
 from cocoamix.choices import SUBSETS
 from cocoamix.config.partition import LABEL
 from cocoamix.errors import UserError, check_choice
+from cocoamix.io.screen import detail
 from cocoamix.registry import plain_name
 
 from .doubts import check_split
@@ -149,7 +150,7 @@ class FewShotDataset(DatasetBase):
         return found["train"], found.get("val", val)
 
     def _kept_draw(self, cache: Path, train: Items, val: Items) -> tuple[Items, Items]:
-        print(f"Loading preprocessed few-shot data from {cache}")
+        detail(f"Loading preprocessed few-shot data from {cache}")
         kept = read_items(cache, self.drawn, "a few-shot draw of CoOp's")
         shots = self.cfg.DATASET.NUM_SHOTS
         today, most = {"train": train, "val": val}, {"train": shots, "val": validation_shots(shots)}

@@ -14,6 +14,7 @@ from dassl.data.datasets import Datum
 
 from cocoamix.errors import UserError
 from cocoamix.io.files import write_atomically
+from cocoamix.io.screen import detail
 
 from .items import Items, many_objects, new_item
 from .writing import keeps
@@ -72,7 +73,7 @@ def write_items(path: Path, splits: Mapping[str, Items], what: str) -> None:
     """Keep the items, as plain Datum, unless nothing is to be kept; say so where the folder cannot be written."""
     if not keeps():
         return
-    print(f"Saving {what} to {path}")
+    detail(f"Saving {what} to {path}")
     try:
         dump_items(path, splits)
     except OSError as error:  # a read-only data folder: it is made again next time

@@ -15,6 +15,7 @@ from dassl.data.datasets import Datum
 
 from cocoamix.errors import UserError
 from cocoamix.io.files import write_text
+from cocoamix.io.screen import detail
 
 from .items import Items, class_folders, list_pictures, new_item, paths_of, tell_left_out
 from .missing import refuse_missing
@@ -29,7 +30,7 @@ def read_split(path: str | os.PathLike[str], image_dir: str | os.PathLike[str], 
 
     bad_images: DATASET.BAD_IMAGES, which says what to do about images that are missing.
     """
-    print(f"Reading split from {path}")
+    detail(f"Reading split from {path}")
     try:
         if not os.path.isfile(path):  # reading a named pipe would wait for a writer
             raise OSError(errno.ENOENT, "it is not a file")
@@ -66,7 +67,7 @@ def write_split(path: str | os.PathLike[str], image_dir: str | os.PathLike[str],
     }
     try:
         write_text(path, json.dumps(content, indent=4))
-        print(f"Saved split to {path}")
+        detail(f"Saved split to {path}")
     except OSError as error:
         print(f"The split is not kept, {path} cannot be written ({error.strerror}): another seed splits otherwise.")
 

@@ -69,7 +69,7 @@ def test_forked_runs_are_those_of_fresh_processes(tmp_path: Path, monkeypatch: p
     one, other = (torch.load(Path(top, run, MODEL), weights_only=True)["state_dict"] for top in ("forked", "fresh"))
     assert one.keys() == other.keys()
     assert all(torch.equal(one[key], other[key]) for key in one)
-    assert "Setting fixed seed: 1" in Path("forked", run, CONSOLE).read_text()
+    assert "\nseed      1\n" in Path("forked", run, CONSOLE).read_text()
 
 
 @pytest.mark.skipif(not can_fork(()), reason="runs are not forked on this system")

@@ -1,16 +1,18 @@
-"""The estimate of what is left, and its two faces."""
+"""The remaining time, and what a terminal and a log show of the runs."""
 
 from __future__ import annotations
 
 import io
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from cocoamix.bench.engines.process import DONE, FAILED, Outcome
 from cocoamix.bench.runs import Run
-from cocoamix.bench.view import Pace, View, duration
+from cocoamix.bench.stamp import CONSOLE
+from cocoamix.bench.view import Pace, View, duration, step_of
 
 
 def make(method: str, number: int, trains: bool = True, dataset: str = "shapes") -> Run:
@@ -44,22 +46,56 @@ def test_lines_in_a_log(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     runs = [make("a", number) for number in (1, 2, 3)]
     view = View(runs, Pace(), 1)
+    view.started(runs[0])
     view.ended(Outcome(runs[0], DONE, seconds=30, accuracy=71.5), [(runs[1], 10.0)])
     view.ended(Outcome(runs[1], FAILED, "it is broken"), [])
     view.ended(Outcome(runs[2], DONE, seconds=30, accuracy=72), [])
     view.close()
     assert capsys.readouterr().out.splitlines() == [
+        "a 1: started",
         "[1/3] a 1: 71.50 % (30 s), about 50 s left",
         "[2/3] a 2: FAILED: it is broken, about 30 s left",
         "[3/3] a 3: 72.00 % (30 s)",
     ]
 
 
-def test_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
 
+
+def test_steps_of_a_running_job(tmp_path: Path) -> None:
+    run = replace(make("a", 1), folder=tmp_path)
+    assert step_of(run) == "starting"
+    console, shown = tmp_path / CONSOLE, []
+    for text in (
+        "$ train.py\noverview\n",
+        "epoch [1/50] batch [1/2] loss 1\n" * 500,
+        "Evaluate on the *val* set\n",
+        "epoch [2/50] batch [1/2]\n",
+        "Evaluate on the *test* set\n=> result\n",
+        "$ train.py\noverview\n",
+    ):
+        with console.open("a") as file:
+            file.write(text)
+        shown.append(step_of(run))
+    assert shown == ["starting", "epoch 1/50", "evaluating (val)", "epoch 2/50", "evaluating (test)", "starting"]
+
+
+def test_jobs_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stderr", screen)
+    runs = [make("a", number) for number in range(12)]
+    view = View(runs, Pace(), 12)
+    view.tick([(run, 5.0) for run in runs])
+    assert "a 6: starting, 5 s" in screen.getvalue()
+    assert "a 7: " not in screen.getvalue()
+    assert "and 5 more" in screen.getvalue()
+    view.close()
+    assert not screen.getvalue().rpartition("\r")[2].strip()
+
+
+def test_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     screen = Terminal()
     monkeypatch.setattr(sys, "stderr", screen)
     runs = [make("a", number) for number in (1, 2)]

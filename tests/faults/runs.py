@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from cocoamix.io import checkpoints
-from tests.conftest import command
+from tests.conftest import command, epochs
 
 _FEW = ("DATASET.NUM_SHOTS", "4")
 _BASE = (*_FEW, "DATASET.SUBSAMPLE_CLASSES", "base")
@@ -165,6 +165,7 @@ def outcome(folder: Path) -> dict[str, Any]:
     results = json.loads((folder / "results.json").read_text())
     for key in ("metrics", "sessions", "fingerprint", "finished"):
         found[key] = results.get(key)
+    found["metrics.csv"] = epochs(folder)
     assert any(key.startswith(("sessions/", "prompt", "coa", "learn")) or "/model" in key for key in found), found
     return found
 

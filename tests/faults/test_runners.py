@@ -104,5 +104,5 @@ def test_two_runners(start: Starter, tmp_path: Path, moments: random.Random, tal
         assert trained(tmp_path / output) == wanted
         for console in (tmp_path / output).rglob("console.txt"):
             if not number:
-                assert console.read_text().count("** Config **") <= 1, f"{console} shows two runs"
+                assert console.read_text().count("\nprotocol  ") <= 1, f"{console} shows two runs"
         tally.count(fault)

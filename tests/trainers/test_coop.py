@@ -136,7 +136,7 @@ def test_kinds_of_context(run: Runner, position: str, class_specific: str) -> No
 )
 def test_context_words_and_truth_values(run: Runner, value: str, words: str) -> None:
     """CTX_INIT is a text in CoOp and a boolean in some of its descendants."""
-    assert f'Initial context: "{words}"' in run(*BASE, "TRAINER.COOP.CTX_INIT", value, "OPTIM.MAX_EPOCH", "1").output
+    assert f'Initial context: "{words}"' in run(*BASE, "TRAINER.COOP.CTX_INIT", value, "OPTIM.MAX_EPOCH", "1").log
 
 
 def test_initial_weights(run: Runner) -> None:

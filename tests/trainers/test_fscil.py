@@ -22,7 +22,7 @@ from cocoamix.features import images
 from cocoamix.fscil.mixture import session_owners
 from cocoamix.io import checkpoints, files
 from cocoamix.prompts.context import PromptLearner
-from tests.conftest import CLASSES, ROOT, Run, Runner
+from tests.conftest import CLASSES, ROOT, Run, Runner, epochs
 from tests.trainers.test_cocoamix import as_of_before
 from tests.trainers.test_resume import Killed
 
@@ -68,6 +68,7 @@ def assert_same(one: Run, other: Run, sessions: int = 4) -> None:
         assert all(torch.equal(first[key], second[key]) for key in first), session
     assert told(one) == told(other)
     assert one.results["metrics"] == other.results["metrics"]
+    assert epochs(one.folder) == epochs(other.folder)
 
 
 def test_all_sessions(run: Runner) -> None:

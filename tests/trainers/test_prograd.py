@@ -99,14 +99,14 @@ def test_step_by_hand(tmp_path: Path, data_root: Path, tiny_config: Path) -> Non
 
 def test_context_of_words_after_zeros(run: Runner, tiny_clip: FrozenCLIP) -> None:
     done = run(*BASE, *WORDS, "OPTIM.MAX_EPOCH", "1", **PG)
-    assert 'Initial context: "X X X a centered satellite photo of"' in done.output
+    assert 'Initial context: "X X X a centered satellite photo of"' in done.log
     learner = PromptLearner(tiny_clip, CLASSES, ctx_init="a centered satellite photo of", pad_to=8)
     plain = PromptLearner(tiny_clip, CLASSES, ctx_init="a centered satellite photo of")
     assert torch.equal(learner.ctx[:3], torch.zeros(3, 128))
     assert torch.equal(learner.ctx[3:], plain.ctx)
     assert torch.equal(learner.own, plain.own), "the class names are the same"
     given = run(*BASE, "TRAINER.COOP.CTX_INIT", "a drawing of", "OPTIM.MAX_EPOCH", "1", name="given", **PG)
-    assert 'Initial context: "X a drawing of"' in given.output
+    assert 'Initial context: "X a drawing of"' in given.log
 
 
 def test_everywhere(run: Runner) -> None:

@@ -223,6 +223,13 @@ class SessionTrainer(CLIPTrainer):
             previous = self.session_models[-1][self.main_model]
             checkpoints.load_into(self._models[self.main_model], previous, "the previous session")
 
+    def describe_dataset(self) -> str:
+        classes = sum(len(session.classnames) for session in self.sessions)
+        return f"{plain_name(self.cfg.DATASET.NAME)}, {classes:,} classes in {len(self.sessions)} sessions"
+
+    def session_number(self) -> int:
+        return self.session
+
     def begin(self, number: int) -> None:
         """Make session `number` the current one. The first is built with the trainer."""
         session = self.sessions[number]
@@ -284,7 +291,7 @@ class SessionTrainer(CLIPTrainer):
         for folder in dict.fromkeys((Path(self.output_dir), Path(directory))):
             path = folder / RESUME
             if epochs_in(path) and checkpoints.load(path).get("session") == self.session:
-                self.trained_epochs = self.resume_file(path)
+                self.trained_epochs, self.resumed_from = self.resume_file(path), folder
                 print(
                     f"Resuming from {folder}: in session {self.session}, "
                     f"{self.trained_epochs} of {self.max_epoch} epochs are done"
@@ -302,6 +309,7 @@ class SessionTrainer(CLIPTrainer):
         for folder in folders:
             found = self._read_sessions(folder)
             if found or epochs_in(Path(folder, RESUME)):
+                self.resumed_from = folder
                 if found:
                     print(f"Resuming from {folder}: {len(found)} of {len(self.sessions)} sessions are finished")
                 for one in found:

@@ -160,6 +160,7 @@ class _Work:
                 self._take(begun)
             else:
                 self.running[slot] = begun
+                self._view.started(run)
 
     def _wait_for(self, run: Run) -> None:
         if run.folder not in self._busy:

@@ -48,6 +48,16 @@ DATASET = (
     ),
 )
 
+TRAINING = (
+    Key(
+        "TRAIN.WANDB",
+        "Send the rows of metrics.csv to Weights & Biases, which must be installed (`pip install wandb`).",
+        default=False,
+        role=HIDDEN,
+    ),
+    Key("TRAIN.WANDB_PROJECT", "The project there.", default="cocoamix", role=HIDDEN),
+)
+
 EVALUATION = (
     Key(
         "TEST.SAVE_PREDICTIONS",
@@ -116,6 +126,7 @@ CACHE = (
 
 SECTIONS = (
     Section("Datasets", "[OWN_IMAGES.md](OWN_IMAGES.md) explains the keys of your own images.", DATASET),
+    Section("Records of training", "", TRAINING),
     Section("Evaluation", "", EVALUATION),
     Section("The frozen CLIP", "", BACKBONE),
     Section("Stored image features", "[SPEED.md](SPEED.md) tells what is stored and what it takes.", CACHE),

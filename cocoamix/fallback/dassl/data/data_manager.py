@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, Dataset
 from yacs.config import CfgNode
 
 from cocoamix.errors import UserError
+from cocoamix.io.screen import detail
 
 from .datasets import Datum, build_dataset
 from .samplers import build_sampler
@@ -91,7 +92,7 @@ class DataManager:
         self.num_source_domains = len(cfg.DATASET.SOURCE_DOMAINS)
         self.lab2cname: dict[int, str] = data.lab2cname
         if cfg.VERBOSE:
-            print(self._summary(cfg.DATASET))
+            detail(self._summary(cfg.DATASET))
 
     def _summary(self, keys: CfgNode) -> str:
         """Return the size of the dataset as a small table."""

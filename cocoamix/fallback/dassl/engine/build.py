@@ -7,6 +7,8 @@ from typing import Any
 from dassl.utils import Registry, check_availability
 from yacs.config import CfgNode
 
+from cocoamix.io.screen import detail
+
 TRAINER_REGISTRY = Registry("TRAINER")
 
 
@@ -14,5 +16,5 @@ def build_trainer(cfg: CfgNode) -> Any:
     name = cfg.TRAINER.NAME
     check_availability(name, TRAINER_REGISTRY.registered_names(), "TRAINER.NAME")
     if cfg.VERBOSE:
-        print(f"Trainer: {name}")
+        detail(f"Trainer: {name}")
     return TRAINER_REGISTRY.get(name)(cfg)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from cocoamix.io.screen import detail
+
 
 def open_writer(log_dir: str) -> Any:
     """Return a TensorBoard writer, or None, with a note, where TensorBoard is not installed."""
@@ -13,5 +15,5 @@ def open_writer(log_dir: str) -> Any:
     except ImportError:
         print("TensorBoard is not installed: scalars are not written. Everything is in the log as well.")
         return None
-    print(f"TensorBoard scalars go to {log_dir}")
+    detail(f"TensorBoard scalars go to {log_dir}")
     return SummaryWriter(log_dir=log_dir)

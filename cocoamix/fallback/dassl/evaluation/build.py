@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dassl.utils import check_availability
 from yacs.config import CfgNode
 
+from cocoamix.io.screen import detail
+
 from .evaluator import Classification
 
 
@@ -14,5 +16,5 @@ def build_evaluator(cfg: CfgNode, lab2cname: Mapping[int, str] | None = None) ->
     """Return the evaluator. There is one; others need Dassl itself."""
     check_availability(cfg.TEST.EVALUATOR, [Classification.__name__], "TEST.EVALUATOR")
     if cfg.VERBOSE:
-        print(f"Evaluator: {cfg.TEST.EVALUATOR}")
+        detail(f"Evaluator: {cfg.TEST.EVALUATOR}")
     return Classification(cfg, lab2cname)

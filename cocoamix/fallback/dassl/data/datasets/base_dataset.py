@@ -11,6 +11,7 @@ from operator import attrgetter
 from dassl.utils import MissingFileError
 
 from cocoamix.errors import UserError
+from cocoamix.io.screen import detail
 
 
 def _reads(attribute: str) -> property:
@@ -70,7 +71,7 @@ class DatasetBase:
         """
         if num_shots < 1:
             return data_source
-        print(f"Drawing {num_shots} images per class")
+        detail(f"Drawing {num_shots} images per class")
         classes: dict[int, list[Datum]] = defaultdict(list)  # in the order in which the labels first occur
         for item in data_source:
             classes[item.label].append(item)

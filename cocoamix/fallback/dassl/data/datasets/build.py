@@ -7,6 +7,8 @@ from typing import Any
 from dassl.utils import Registry, check_availability
 from yacs.config import CfgNode
 
+from cocoamix.io.screen import detail
+
 DATASET_REGISTRY = Registry("DATASET")
 
 
@@ -14,5 +16,5 @@ def build_dataset(cfg: CfgNode) -> Any:
     name = cfg.DATASET.NAME
     check_availability(name, DATASET_REGISTRY.registered_names(), "DATASET.NAME")
     if cfg.VERBOSE:
-        print(f"Dataset: {name}")
+        detail(f"Dataset: {name}")
     return DATASET_REGISTRY.get(name)(cfg)

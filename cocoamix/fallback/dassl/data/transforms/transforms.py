@@ -10,6 +10,7 @@ from dassl.utils import check_availability
 from yacs.config import CfgNode
 
 from cocoamix.compat import ensure_torchvision
+from cocoamix.io.screen import detail
 
 ensure_torchvision()
 
@@ -58,7 +59,7 @@ def build_transform(cfg: CfgNode, is_train: bool = True, choices: Sequence[str] 
     if "normalize" in choices:
         names.append("normalize")
         steps.append(T.Normalize(mean=given.PIXEL_MEAN, std=given.PIXEL_STD))
-    print(f"{'Training' if is_train else 'Test'} images ({size[0]}x{size[1]}): {', '.join(names)}")
+    detail(f"{'Training' if is_train else 'Test'} images ({size[0]}x{size[1]}): {', '.join(names)}")
     return T.Compose(steps)
 
 

@@ -1,0 +1,88 @@
+"""One thread against torch's default, for a training step of each size of model.
+
+    python benchmarks/threads.py [--busy N] [--models tiny ViT-B/16] [--classes 30]
+
+Prints wall-clock seconds and their ratio: above 1, one thread is faster. --busy starts so many processes that compute
+all the while, as on a shared machine. `cocoamix/run/threads.py` takes its threshold from here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import multiprocessing
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import torch
+
+from benchmarks import measure
+from cocoamix.clip import load_clip
+
+
+def seconds(step: Callable[[], None], threads: int) -> float:
+    """Return the wall-clock seconds of a step: the median over two seconds of steps."""
+    torch.set_num_threads(threads)
+    step()
+    found = []
+    end = time.monotonic() + 2
+    while len(found) < 3 or time.monotonic() < end:
+        start = time.perf_counter()
+        step()
+        found.append(time.perf_counter() - start)
+    return statistics.median(found)
+
+
+def spin() -> None:
+    """Compute until the process is ended."""
+    torch.set_num_threads(1)
+    matrix = torch.randn(256, 256)
+    while True:
+        matrix = torch.tanh(matrix @ matrix)
+
+
+@contextlib.contextmanager
+def busy(processes: int) -> Iterator[None]:
+    """Keep so many processes computing."""
+    started = [multiprocessing.get_context("spawn").Process(target=spin, daemon=True) for _ in range(processes)]
+    for one in started:
+        one.start()
+    try:
+        yield
+    finally:
+        for one in started:
+            one.terminate()
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--busy", type=int, default=0, help="processes that compute beside it")
+    parser.add_argument("--models", nargs="+", default=["tiny", "ViT-B/16"])
+    parser.add_argument("--classes", type=int, default=30)
+    args = parser.parse_args()
+    default = torch.get_num_threads()
+    print(
+        f"torch {torch.__version__}, {default} threads by default, {args.busy} busy processes, {args.classes} classes\n"
+    )
+    print(f"| model | text width | one thread (s) | {default} threads (s) | ratio |\n|---|---|---|---|---|")
+    with busy(args.busy):
+        for name in args.models:
+            clip = load_clip(name, "random", precision="fp32")
+            step = measure.Case(clip, args.classes).forward_backward
+            one, many = (statistics.median(times) for times in zip(*_turns(step, default), strict=True))
+            print(f"| {name} | {clip.sizes.text_width} | {one:.4f} | {many:.4f} | {many / one:.2f} |", flush=True)
+
+
+def _turns(step: Callable[[], None], default: int) -> list[tuple[float, float]]:
+    """Measure both ways in turn."""
+    return [(seconds(step, 1), seconds(step, default)) for _ in range(3)]
+
+
+if __name__ == "__main__":
+    main()

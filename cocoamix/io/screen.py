@@ -1,0 +1,118 @@
+"""What a run shows on the terminal, beside its log, which has everything.
+
+`detail` is for lines that only the log needs. Unless `brief` is in force it is `print`, so that trainers inside another
+code base print what they always did.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tqdm import tqdm
+
+_EPOCH_LINE = "epoch ["  # the start of a training line, which CoOp's parsers know
+_is_brief = False
+_at_end: list[Callable[[], None]] = []
+
+
+@contextmanager
+def brief(wanted: bool = True) -> Iterator[None]:
+    """Keep the screen brief in this context: details go to the log alone, and a terminal shows a bar for the epochs.
+
+    It needs Dassl's logger, real or ours, as `sys.stdout`. Where there is none, or with `wanted` False, everything is
+    printed.
+    """
+    global _is_brief
+    logger: Any = sys.stdout
+    if not wanted or getattr(logger, "console", None) is None or getattr(logger, "file", None) is None:
+        yield
+        return
+    console = logger.console
+    _is_brief = True
+    if _on_terminal(console):
+        logger.console = _AboveBars(console)
+    try:
+        yield
+    finally:
+        while _at_end:
+            _at_end.pop()()
+        if isinstance(logger.console, _AboveBars):
+            logger.console.flush()  # a line that was begun
+        logger.console = console
+        _is_brief = False
+
+
+@contextmanager
+def log_only() -> Iterator[None]:
+    """Print to the log alone, while the screen is brief."""
+    logger: Any = sys.stdout
+    if not _is_brief or getattr(logger, "console", None) is None:
+        yield
+        return
+    console, logger.console = logger.console, _Nowhere()
+    try:
+        yield
+    finally:
+        logger.console = console
+
+
+def detail(text: str) -> None:
+    """Print a line that only the log needs."""
+    with log_only():
+        print(text)
+
+
+def shows_bars() -> bool:
+    """Whether epochs are shown as a bar instead of as lines."""
+    return _is_brief and isinstance(getattr(sys.stdout, "console", None), _AboveBars)
+
+
+def at_end(close: Callable[[], None]) -> None:
+    """Call `close` when the brief screen ends, also after an error."""
+    _at_end.append(close)
+
+
+def _on_terminal(console: Any) -> bool:
+    return bool(console.isatty()) and sys.stderr.isatty()  # bars go to stderr
+
+
+class _Nowhere:
+    """A console that shows nothing."""
+
+    def write(self, text: str) -> int:
+        return len(text)
+
+    def flush(self) -> None:
+        """Nothing is kept back."""
+
+    def isatty(self) -> bool:
+        return False
+
+
+class _AboveBars:
+    """A terminal whose lines appear above the bars. A training line is left out: the bar shows the same."""
+
+    def __init__(self, console: Any) -> None:
+        self._console = console
+        self._line = ""
+
+    def write(self, text: str) -> int:
+        *lines, self._line = (self._line + text).split("\n")
+        self._show("".join(f"{line}\n" for line in lines if not line.startswith(_EPOCH_LINE)))
+        return len(text)
+
+    def flush(self) -> None:
+        self._show(self._line)
+        self._line = ""
+        self._console.flush()
+
+    def _show(self, text: str) -> None:
+        if text:
+            with tqdm.external_write_mode(file=sys.stderr):  # where the bars are
+                self._console.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._console, name)

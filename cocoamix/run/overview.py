@@ -1,0 +1,72 @@
+"""The lines that a run shows of itself before it begins: what is trained on what, and where it goes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import nn
+from yacs.config import CfgNode
+
+from cocoamix.clip.interface import AnyCLIP
+from cocoamix.features.source import ImageSource
+from cocoamix.registry import plain_name
+
+Lines = dict[str, str]  # a line's name and its text
+
+
+def render(lines: Mapping[str, str]) -> str:
+    """Return the lines with their texts below each other."""
+    width = max(map(len, lines))
+    return "\n".join(f"{name:{width}}  {text}" for name, text in lines.items())
+
+
+def describe_dataset(cfg: CfgNode, classes: int) -> str:
+    """Return the dataset and how many classes the run is over."""
+    subset = cfg.DATASET.SUBSAMPLE_CLASSES
+    which = "" if subset == "all" else f" ({subset})"
+    return f"{plain_name(cfg.DATASET.NAME)}, {classes:,} classes{which}"
+
+
+def describe_images(cfg: CfgNode, trained: int | None, tested: int) -> str:
+    """Return the images of the run. trained: those to train on, if there are any and it is known."""
+    shots = cfg.DATASET.NUM_SHOTS
+    per_class = f" ({shots} per class)" if shots > 0 else ""
+    before = "" if trained is None else f"{trained:,} for training{per_class}, "
+    return f"{before}{tested:,} for the evaluation ({cfg.TEST.SPLIT})"
+
+
+def describe_backbone(clip: AnyCLIP, device: torch.device, weights: str) -> str:
+    """Return the frozen model and how it runs. weights: MODEL.BACKBONE.WEIGHTS."""
+    random = " with RANDOM weights: the results mean nothing" if weights == "random" else ""
+    return f"{clip.name}, {clip.precision}, on {describe_device(device)}{random}"
+
+
+def describe_device(device: torch.device) -> str:
+    """Return a device with the name of its GPU, or with the threads that the CPU uses."""
+    if device.type == "cuda":
+        return f"{device} ({torch.cuda.get_device_name(device)})"
+    threads = torch.get_num_threads()
+    return f"{device} ({threads} thread{'s' if threads > 1 else ''})"
+
+
+def describe_features(images: ImageSource, frozen: bool) -> str:
+    """Return where image features come from. frozen: whether the image encoder is as it was loaded."""
+    if not frozen:
+        return "computed in every step, because the method tunes the image side"
+    mode = images.settings.mode
+    if images.features is None:
+        return f"computed in every step (CACHE.MODE {mode})"
+    which = "" if mode == "all" else "those of test images "
+    return f"{which}stored in {images.features.folder} (CACHE.MODE {mode})"
+
+
+def describe_models(models: Mapping[str, nn.Module]) -> str:
+    """Return how many parameters are trained, and of which models."""
+    counts = {
+        name: sum(one.numel() for one in model.parameters() if one.requires_grad) for name, model in models.items()
+    }
+    if not counts:
+        return "nothing"
+    each = ", ".join(name if len(counts) == 1 else f"{name} {count:,}" for name, count in counts.items())
+    return f"{sum(counts.values()):,} parameters ({each})"

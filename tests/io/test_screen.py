@@ -1,0 +1,82 @@
+"""A brief screen beside a full log, on a terminal and in a pipe."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import sys
+from pathlib import Path
+
+import pytest
+from dassl.utils import Logger
+
+from cocoamix.io import screen
+from cocoamix.io.progress import EpochBar
+
+from .test_progress import Terminal
+
+LINES = ["a note", "epoch [1/2] batch [1/1] loss 0.5 (0.5)", "=> result", "* accuracy: 90.00%"]
+
+
+def show(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, console: io.StringIO, wanted: bool = True) -> tuple[str, str]:
+    """Print lines and a detail under `brief`, with a bar; return what the console and the log got."""
+    monkeypatch.setattr(sys, "stdout", console)
+    monkeypatch.setattr(sys, "stderr", console)
+    monkeypatch.setattr(sys, "stdout", Logger(str(tmp_path / "log.txt")))
+    with screen.brief(wanted):
+        bar = EpochBar(0, 2)
+        bar.begin_epoch(1, 2, "prompt")
+        with screen.log_only():
+            print("** Config **")
+        screen.detail("a detail")
+        for line in LINES:
+            print(line)
+        bar.step(1, "loss 0.500")
+        bar.end_epoch(1, 2)
+        print("no newline", end="")
+    print(" after")
+    sys.stdout.close()
+    return console.getvalue(), (tmp_path / "log.txt").read_text()
+
+
+FULL = "\n".join(["** Config **", "a detail", *LINES, "no newline after\n"])
+
+
+def test_a_pipe_has_plain_lines(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    console, log = show(monkeypatch, tmp_path, io.StringIO())
+    assert console == "\n".join([*LINES, "no newline after\n"])
+    assert log == FULL
+
+
+def test_a_terminal_has_a_bar_for_the_epochs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    console, log = show(monkeypatch, tmp_path, Terminal())
+    assert log == FULL
+    shown = [line.rpartition("\r")[2] for line in console.split("\n")]  # what stays of a line
+    assert [line for line in shown if line] == ["a note", "=> result", "* accuracy: 90.00%", "no newline after"]
+    assert "epoch 1/2 (prompt)" in console
+    assert "50%" in console
+    assert "loss 0.500" in console
+
+
+def test_verbose_shows_everything(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    console, log = show(monkeypatch, tmp_path, Terminal(), wanted=False)
+    assert console == log == FULL
+
+
+def test_without_a_logger_everything_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    with screen.brief():
+        screen.detail("a detail")
+    assert capsys.readouterr().out == "a detail\n"
+
+
+def test_the_bar_goes_away_after_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    console = Terminal()
+    monkeypatch.setattr(sys, "stderr", console)
+    monkeypatch.setattr(sys, "stdout", console)
+    monkeypatch.setattr(sys, "stdout", Logger(str(tmp_path / "log.txt")))
+    with contextlib.suppress(KeyError), screen.brief():
+        EpochBar(0, 2).begin_epoch(1, 2, "prompt")
+        raise KeyError
+    print("error: it stopped")
+    assert console.getvalue().rpartition("\r")[2] == "error: it stopped\n"
+    assert not screen.shows_bars()

@@ -1,0 +1,210 @@
+"""metrics.csv has one row for each epoch, whatever happens to the run, and Weights & Biases gets the same rows."""
+
+from __future__ import annotations
+
+import re
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cocoamix.errors import UserError
+from cocoamix.run.metrics import read_metrics
+from tests.conftest import Run, Runner, epochs
+from tests.trainers.test_resume import BASE, stopping_at
+
+MIX = ["TRAINER.COCOAMIX.N_CTX", "2", "TRAINER.COCOAMIX.STAGE", "two", "OPTIM.MAX_EPOCH", "2"]
+WANDB = ["TRAIN.WANDB", "True", "TRAIN.WANDB_PROJECT", "prompts"]
+
+
+def last_lines(run: Run) -> list[dict[str, str]]:
+    """Return the averages that the log shows after each epoch's last batch, and the rate of its first."""
+    found = []
+    for line in re.findall(r"^epoch \[.*batch \[(?:1|2)/2\].*$", (run.folder / "log.txt").read_text(), re.M):
+        if "batch [1/2]" in line:
+            rate = re.findall(r"lr (\S+)", line)[0]
+        else:
+            averages = re.findall(r"(\w+) [-\d.]+ \(([-\d.]+)\)", line)
+            found.append(dict(averages[2:], lr=rate))  # the first two are times
+    return found
+
+
+def test_rows_are_the_averages_of_the_log(run: Runner) -> None:
+    done = run(*BASE, "OPTIM.MAX_EPOCH", "3")
+    rows, logged = epochs(done.folder), last_lines(done)
+    assert [(row["epoch"], row["phase"]) for row in rows] == [("1", "train"), ("2", "train"), ("3", "train")]
+    assert len(logged) == 3
+    for row, line in zip(rows, logged, strict=True):
+        assert line.keys() == row.keys() - {"epoch", "phase"}
+        for name, value in line.items():
+            assert float(row[name]) == pytest.approx(float(value), rel=1e-4, abs=1e-4), name
+    times = [line.rpartition(",")[2] for line in (done.folder / "metrics.csv").read_text().splitlines()]
+    assert times[0] == "seconds"
+    assert all(float(time) > 0 for time in times[1:])
+
+
+def test_phases(run: Runner) -> None:
+    """A row has the terms of its phase alone, and the rate of what the phase trains."""
+    folds = ["TRAINER.COCOAMIX.WEIGHT_FIT", "heldout", "TRAINER.COCOAMIX.WEIGHT_EPOCHS", "1"]
+    rows = epochs(run(*BASE, *MIX, *folds, trainer="CoCoAMix").folder)
+    assert [row["phase"] for row in rows] == ["prompt"] * 2 + ["fold"] * 2 * 4 + ["weights"]
+    assert [int(row["epoch"]) for row in rows] == list(range(1, len(rows) + 1))
+    for row in rows:
+        weights = row["phase"] == "weights"
+        assert bool(row["ce"]) is not weights
+        assert bool(row["pi_in"]) is weights
+    assert rows[0]["lr"] == "1e-05"
+    assert rows[-1]["lr"] == "0.002"
+
+
+def test_resumed_here_and_elsewhere(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = epochs(run(*BASE, name="whole").folder)
+    with monkeypatch.context() as patch:
+        stopping_at(2, patch)
+        stopped = run(*BASE, name="stopped")
+    assert epochs(stopped.folder) == whole[:2]
+    # As if it was killed in epoch 3, after the row was written and before anything else was.
+    table = stopped.folder / "metrics.csv"
+    table.write_text(table.read_text() + table.read_text().splitlines()[-1].replace("2,train", "3,train") + "\n")
+    assert epochs(run("--resume", str(stopped.folder), *BASE, name="other").folder) == whole
+    assert epochs(run(*BASE, name="stopped").folder) == whole
+    assert epochs(run(*BASE, name="stopped").folder) == whole  # nothing was left to do
+
+
+def test_begins_afresh_with_the_run(run: Runner) -> None:
+    done = run(*BASE, "OPTIM.MAX_EPOCH", "2")
+    wanted = epochs(done.folder)
+    (done.folder / "resume.pth").unlink()
+    (done.folder / "prompt_learner" / "checkpoint").unlink()
+    assert epochs(run(*BASE, "OPTIM.MAX_EPOCH", "2").folder) == wanted
+
+
+def test_a_damaged_table_stops_no_training(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        stopping_at(1, patch)
+        stopped = run(*BASE, "OPTIM.MAX_EPOCH", "2")
+    (stopped.folder / "metrics.csv").write_text("epoch,phase\n1,train\n1,train\n")
+    resumed = run(*BASE, "OPTIM.MAX_EPOCH", "2")
+    assert resumed.status == 0, resumed.output[-500:]
+    assert "metrics.csv is not a table of epochs" in resumed.output
+    assert [row["epoch"] for row in epochs(resumed.folder)] == ["2"]
+
+
+@pytest.mark.parametrize("content", ["", "no,table\n1,2\n", 'epoch\n"1', "epoch\n1,2\n", "epoch\n2\n1\n", "epoch\nx\n"])
+def test_damaged_tables(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "metrics.csv"
+    path.write_text(content)
+    with pytest.raises(UserError, match=r"metrics\.csv is not a table of epochs"):
+        read_metrics(path)
+
+
+class FakeRun:
+    """What `wandb.init` returns, on a server that remembers runs."""
+
+    def __init__(self, rows: dict[int, dict[str, Any]]) -> None:
+        self.rows, self.summary, self.finished = rows, dict[str, float](), False
+
+    @property
+    def step(self) -> int:
+        return max(self.rows, default=-1) + 1
+
+    def log(self, values: dict[str, Any], step: int) -> None:
+        assert step not in self.rows, "W&B drops a row that it has"
+        self.rows[step] = values
+
+    def finish(self) -> None:
+        self.finished = True
+
+
+class FakeWandb(types.ModuleType):
+    def __init__(self) -> None:
+        super().__init__("wandb")
+        self.server: dict[str, dict[int, dict[str, Any]]] = {}
+        self.asked: list[dict[str, Any]] = []
+        self.runs: list[FakeRun] = []
+
+    def init(self, **options: Any) -> FakeRun:
+        self.asked.append(options)
+        self.runs.append(FakeRun(self.server.setdefault(options["id"], {})))
+        return self.runs[-1]
+
+
+@pytest.fixture
+def wandb(monkeypatch: pytest.MonkeyPatch) -> FakeWandb:
+    fake = FakeWandb()
+    monkeypatch.setitem(sys.modules, "wandb", fake)
+    return fake
+
+
+def as_sent(folder: Path) -> list[dict[str, Any]]:
+    """Return the rows of metrics.csv as W&B should have them."""
+    return [
+        {name: cell if name == "phase" else float(cell) for name, cell in row.items() if cell} for row in epochs(folder)
+    ]
+
+
+def received(rows: dict[int, dict[str, Any]]) -> list[dict[str, Any]]:
+    assert list(rows) == list(range(len(rows)))
+    return [{name: value for name, value in row.items() if name != "seconds"} for row in rows.values()]
+
+
+def test_wandb_gets_the_rows(run: Runner, wandb: FakeWandb, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        stopping_at(2, patch)
+        run(*BASE, *WANDB)
+    done = run(*BASE, *WANDB)
+    assert done.status == 0, done.output[-500:]
+    ((key, rows),) = wandb.server.items()  # one run, although it was resumed
+    assert received(rows) == as_sent(done.folder)
+    assert len(rows) == 4
+    assert wandb.asked[0]["project"] == "prompts"
+    assert wandb.asked[0]["resume"] == "allow"
+    assert wandb.asked[0]["config"]["OPTIM"]["MAX_EPOCH"] == 4
+    assert wandb.runs[-1].finished
+    assert wandb.runs[-1].summary["test/accuracy"] == done.results["metrics"]["accuracy"]
+    # A run that begins afresh is another run there.
+    (done.folder / "resume.pth").unlink()
+    (done.folder / "prompt_learner" / "checkpoint").unlink()
+    run(*BASE, *WANDB)
+    assert len(wandb.server) == 2
+    # One that is resumed elsewhere is another run as well, with all rows from the start.
+    with monkeypatch.context() as patch:
+        stopping_at(2, patch)
+        first = run(*BASE, *WANDB, name="first")
+    second = run("--resume", str(first.folder), *BASE, *WANDB, name="second")
+    assert received(list(wandb.server.values())[-1]) == as_sent(second.folder)
+    assert key != wandb.asked[-1]["id"]
+
+
+def test_wandb_through_sessions(run: Runner, wandb: FakeWandb) -> None:
+    cut = ["FSCIL.BASE", "6", "FSCIL.WAY", "2", "FSCIL.SHOTS", "2", "OPTIM.MAX_EPOCH", "2"]
+    done = run(*cut, *WANDB, trainer="CoOpFSCIL")
+    (rows,) = wandb.server.values()
+    assert len(wandb.runs) == 1
+    assert received(rows) == as_sent(done.folder)
+    assert [(row["session"], row["epoch"]) for row in received(rows)] == [(s, e) for s in range(3) for e in (1, 2)]
+
+
+def test_wandb_is_off_by_default(run: Runner, wandb: FakeWandb) -> None:
+    assert run(*BASE, "OPTIM.MAX_EPOCH", "1").status == 0
+    assert not wandb.asked
+
+
+def test_wandb_that_is_not_there(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    done = run(*BASE, *WANDB)
+    assert done.status == 2
+    assert "error: TRAIN.WANDB is True, but the package wandb is not installed." in done.output
+    assert "epoch [" not in done.output
+
+
+def test_wandb_that_refuses(run: Runner, wandb: FakeWandb, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(**_: Any) -> None:
+        raise RuntimeError("no API key")
+
+    monkeypatch.setattr(wandb, "init", refuse)
+    done = run(*BASE, *WANDB)
+    assert done.status == 2
+    assert "error: Weights & Biases did not begin a run (no API key)." in done.output
