@@ -8,9 +8,10 @@ from __future__ import annotations
 import posixpath
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mkdocs.structure.files import File, Files
+if TYPE_CHECKING:
+    from mkdocs.structure.files import Files
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -28,13 +29,15 @@ PLAIN = ("CITATION.cff",)
 LINK = re.compile(r"(\]\(|src=\"|srcset=\")([^)\"\s#:]+)(#[^)\"\s]*)?(?=[)\"])")
 FENCE = re.compile(r"(^```.*?^```|`[^`\n]+`)", re.MULTILINE | re.DOTALL)
 PICTURE = re.compile(
-    r"<picture>\s*<source[^>]*srcset=\"(?P<dark>[^\"]+)\"[^>]*>\s*<img (?P<before>[^>]*?)src=\"(?P<light>[^\"]+)\""
+    r"<picture>(?:<!--.*?-->)?\s*<source[^>]*srcset=\"(?P<dark>[^\"]+)\"[^>]*>\s*<img (?P<before>[^>]*?)src=\"(?P<light>[^\"]+)\""
     r"(?P<after>[^>]*)>\s*</picture>"
 )
 
 
 def on_files(files: Files, config: Any) -> Files:
     """Add the pages and files that live outside docs/."""
+    from mkdocs.structure.files import File  # here, so that tests can import this file without mkdocs
+
     for source, page in PAGES.items():
         text = turn_links((ROOT / source).read_text(encoding="utf-8"), source)
         files.append(File.generated(config, page, content=text))
