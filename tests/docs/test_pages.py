@@ -17,6 +17,7 @@ from .pages import PAGES, name_of
 
 EACH = pytest.mark.parametrize("page", PAGES, ids=name_of)
 FENCE = re.compile(r"^```.*?^```|`[^`\n]+`", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 IMAGE = re.compile(r"(?:!\[[^\]]*\]\(|src=\"|srcset=\")([^)\"\s]+)")
 # What draws: a figure, a sheet of drawn images, a report, a script.
@@ -30,7 +31,7 @@ def slug(heading: str) -> str:
 
 
 def anchors(page: Path) -> set[str]:
-    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    text = BLOCK.sub("", page.read_text(encoding="utf-8"))
     return {slug(heading) for heading in re.findall(r"^#+ (.+)$", text, re.M)}
 
 
@@ -49,10 +50,10 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_images_exist_and_name_what_draws_them(page: Path) -> None:
     """The command is in the section of the image; each figure that is light also has its dark twin."""
     for section in re.split(r"^#+ ", page.read_text(encoding="utf-8"), flags=re.M):
-        for image in IMAGE.findall(section):
+        for image in IMAGE.findall(BLOCK.sub("", section)):
             assert (page.parent / image).is_file(), image
             assert DRAWS.search(section), f"no command near {image}"
-        for light in re.findall(r"<img src=\"([^\"]+)\"", section):
+        for light in re.findall(r"<img src=\"([^\"]+)\"", BLOCK.sub("", section)):
             path = Path(light)
             dark = path.with_name(f"{path.stem}-dark{path.suffix}").as_posix()
             assert f'srcset="{dark}"' in section, f"no dark image beside {light}"
