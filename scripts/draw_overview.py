@@ -1,65 +1,95 @@
-"""Draw the picture of the method that the README shows: `python scripts/draw_overview.py docs/images/overview.svg`."""
+"""Draw the overview of the method, for light and dark pages: `python scripts/draw_overview.py docs/images`."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
-WIDTH, HEIGHT = 860, 330
-BOX = '<rect x="{x}" y="{y}" width="{w}" height="{h}" rx="8" fill="{fill}" stroke="#55606e" stroke-width="1.3"/>'
-TEXT = '<text x="{x}" y="{y}" text-anchor="middle" font-size="{size}" fill="#1d2733"{style}>{text}</text>'
-WEIGHT_LINES = ("in-classes: CE of the mixture → πⁱⁿ", "made-up classes: entropy → πᵒᵘᵗ")
-FROZEN, LEARNED, LOSS = "#e8edf3", "#fde3c4", "#dcefdc"
+WIDTH, HEIGHT = 880, 350
 
 
-def box(x: int, y: int, w: int, h: int, fill: str, *lines: str) -> str:
+class Palette(NamedTuple):
+    """Colours of one kind of page."""
+
+    text: str
+    line: str
+    frozen: str
+    learned: str
+    loss: str
+
+
+# The background is transparent, so a palette must suit the page it is shown on.
+PALETTES = {
+    "": Palette(text="#1d2733", line="#55606e", frozen="#e8edf3", learned="#fde3c4", loss="#dcefdc"),
+    "-dark": Palette(text="#e6edf3", line="#9aa7b5", frozen="#2b3440", learned="#5f431f", loss="#254a2c"),
+}
+
+
+def text(colours: Palette, x: float, y: float, words: str, size: int = 12, style: str = "") -> str:
+    """Return a centred line of text."""
+    return f'<text x="{x}" y="{y}" text-anchor="middle" font-size="{size}" fill="{colours.text}"{style}>{words}</text>'
+
+
+def box(colours: Palette, x: int, y: int, w: int, h: int, fill: str, *lines: str) -> str:
     """Return a box with centred lines, the first one bold."""
-    parts = [BOX.format(x=x, y=y, w=w, h=h, fill=fill)]
-    top = y + h / 2 - 9 * (len(lines) - 1) + 4
-    for number, line in enumerate(lines):
-        style = ' font-weight="bold"' if number == 0 else ""
-        size = 13 if number == 0 else 12
-        parts.append(TEXT.format(x=x + w / 2, y=top + 18 * number, size=size, style=style, text=line))
-    return "\n".join(parts)
+    shape = f'<rect x="{x}" y="{y}" width="{w}" height="{h}" rx="8" fill="{fill}" stroke="{colours.line}"/>'
+    top = y + h / 2 - 10 * (len(lines) - 1) + 4
+    parts = [text(colours, x + w / 2, top, lines[0], 14, ' font-weight="bold"')]
+    parts += [text(colours, x + w / 2, top + 20 * number, line) for number, line in enumerate(lines[1:], 1)]
+    return "\n".join([shape, *parts])
 
 
-def arrow(x1: int, y1: int, x2: int, y2: int, dashed: bool = False) -> str:
+def arrow(colours: Palette, *points: tuple[int, int], dashed: bool = False) -> str:
+    """Return an arrow through the points."""
     style = ' stroke-dasharray="5 4"' if dashed else ""
-    line = f'd="M{x1} {y1} L{x2} {y2}" stroke="#55606e" stroke-width="1.5" fill="none"'
-    return f'<path {line} marker-end="url(#tip)"{style}/>'
+    path = " L".join(f"{x} {y}" for x, y in points)
+    return f'<path d="M{path}" stroke="{colours.line}" stroke-width="1.5" fill="none" marker-end="url(#tip)"{style}/>'
 
 
-def overview() -> str:
-    """Return the picture as SVG."""
+def overview(colours: Palette) -> str:
+    """Return the overview as SVG."""
+    c = colours
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif">',
-        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
         '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" orient="auto">'
-        '<path d="M0 0 L8 4 L0 8 z" fill="#55606e"/></marker></defs>',
-        box(20, 30, 190, 56, FROZEN, "hand-crafted prompt t₀", "“a photo of a {class}.”"),
-        box(20, 140, 190, 56, LEARNED, "learned prompt t₁", "[ctx₁ … ctx_M] {class}."),
-        box(20, 250, 190, 56, FROZEN, "picture", "frozen CLIP"),
-        box(290, 30, 150, 56, FROZEN, "similarities s₀"),
-        box(290, 140, 150, 56, FROZEN, "similarities s₁"),
-        box(530, 82, 150, 62, LEARNED, "mixture", "softmax(Σ πᵢ sᵢ / τ)"),
-        box(730, 82, 110, 62, FROZEN, "prediction"),
-        box(290, 250, 150, 56, LOSS, "CE + w · CoA", "CoA = 1 - p(y)"),
-        box(530, 236, 310, 76, LOSS, "CoA-weights", *WEIGHT_LINES),
-        arrow(210, 58, 288, 58),
-        arrow(210, 168, 288, 168),
-        arrow(210, 262, 288, 180),
-        arrow(210, 252, 300, 88),
-        arrow(440, 58, 528, 102),
-        arrow(440, 168, 528, 128),
-        arrow(680, 113, 728, 113),
-        arrow(365, 196, 365, 248),
-        arrow(330, 250, 150, 198, dashed=True),
-        arrow(605, 234, 605, 146, dashed=True),
-        TEXT.format(x=470, y=226, size=12, style=' font-style="italic"', text="dashed: gradients"),
+        f'<path d="M0 0 L8 4 L0 8 z" fill="{c.line}"/></marker></defs>',
+        box(c, 20, 14, 200, 56, c.frozen, "hand-crafted prompt t₀", "“a photo of a {class}.”"),
+        box(c, 20, 96, 200, 56, c.frozen, "image", "encoded by the frozen CLIP"),
+        box(c, 20, 178, 200, 56, c.learned, "learned prompt t₁", "[ctx₁ … ctx_M] {class}."),
+        box(c, 280, 24, 140, 46, c.frozen, "similarities s₀"),
+        box(c, 280, 178, 140, 46, c.frozen, "similarities s₁"),
+        box(
+            c, 480, 68, 250, 104, c.learned,
+            "mixture",
+            "trained classes: (1 - πⁱⁿ) s₀ + πⁱⁿ s₁",
+            "other classes: (1 - πᵒᵘᵗ) s₀ + πᵒᵘᵗ s₁",
+        ),
+        box(c, 774, 96, 90, 48, c.frozen, "prediction"),
+        box(c, 230, 278, 220, 58, c.loss, "CoA-loss", "cross-entropy + w (1 - p(label))"),
+        box(
+            c, 480, 258, 384, 78, c.loss,
+            "CoA-weights",
+            "πⁱⁿ: cross-entropy of the mixture",
+            "πᵒᵘᵗ: less sure than t₀ about made-up classes",
+        ),
+        arrow(c, (220, 45), (278, 45)),
+        arrow(c, (220, 114), (302, 72)),
+        arrow(c, (220, 134), (302, 176)),
+        arrow(c, (220, 204), (278, 204)),
+        arrow(c, (420, 47), (478, 92)),
+        arrow(c, (420, 201), (478, 150)),
+        arrow(c, (730, 120), (772, 120)),
+        arrow(c, (350, 224), (350, 276)),
+        arrow(c, (230, 307), (120, 307), (120, 236), dashed=True),
+        arrow(c, (605, 258), (605, 174), dashed=True),
+        text(c, 175, 298, "trains", style=' font-style="italic"'),
+        text(c, 628, 220, "trains", style=' font-style="italic"'),
         "</svg>",
-    ]
+    ]  # fmt: skip
     return "\n".join(parts) + "\n"
 
 
 if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(overview(), encoding="utf-8")
+    for suffix, palette in PALETTES.items():
+        Path(sys.argv[1], f"overview{suffix}.svg").write_text(overview(palette), encoding="utf-8")

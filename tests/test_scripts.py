@@ -53,7 +53,7 @@ def start(tmp_path: Path, line: str, **environment: str) -> list[list[str]]:
 
 def blocks() -> list[list[str]]:
     """Return the commands of the page, by block."""
-    return [found.splitlines() for found in re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL)]
+    return [found.splitlines() for found in re.findall(r'```bash title="needs data"\n(.*?)```', PAGE, re.DOTALL)]
 
 
 def commands(*words: str) -> list[str]:

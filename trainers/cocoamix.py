@@ -194,7 +194,7 @@ class CoCoAMix(CLIPTrainer):
         count, seed = len(self.classnames), derive_seed(self.seed, "out-classes")
         names = make_outclasses(self.settings.OUT_CLASSES, count, self.classnames, seed)
         if names:
-            detail(f"Out-classes: {len(names)} generated names ({', '.join(names[:5])}, ...)")
+            detail(f"Out-classes: {len(names)} made-up names ({', '.join(names[:5])}, ...)")
         return names
 
     def _make_outclasses(self) -> None:

@@ -125,7 +125,7 @@ class CoCoAMixFSCIL(SessionTrainer, CoCoAMix):
         return derive_seed(self.seed, "context", self.session)
 
     def choose_outclasses(self) -> list[str]:
-        """Return generated names in session 0, and the classes of all earlier sessions after it."""
+        """Return made-up names in session 0, and the classes of all earlier sessions after it."""
         if self.session == 0 or self.settings.OUT_CLASSES == "none":
             return super().choose_outclasses()
         names = self.seen_classes(self.session - 1)

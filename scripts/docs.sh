@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Build the site into site/ and fail on any warning. `bash scripts/docs.sh serve` shows it on this machine instead.
+#
+# It has a virtual environment of its own (.venv-docs): building needs neither torch nor the package's dependencies, since
+# the API page reads docstrings without importing anything.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+venv=.venv-docs
+if [ ! -x "$venv/bin/python" ]; then
+    base=${COCOAMIX_PYTHON:-.venv/bin/python}
+    [ -x "$base" ] || base=python3
+    "$base" -m venv "$venv"
+fi
+if ! cmp -s requirements-docs.txt "$venv/installed.txt"; then
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -r requirements-docs.txt
+    cp requirements-docs.txt "$venv/installed.txt"
+fi
+export NO_MKDOCS_2_WARNING=1 # an advertisement of the theme
+if [ "${1:-build}" = serve ]; then
+    exec "$venv/bin/python" -m mkdocs serve
+fi
+exec "$venv/bin/python" -m mkdocs build --strict --quiet

@@ -1,0 +1,227 @@
+"""Every command on a page can be given: its words are taken by the parsers, and the files that it names exist.
+
+`pytest tests/docs -m slow` also runs those that need nothing but a clone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cocoamix import cli
+from cocoamix.config.shipped import locate
+from cocoamix.errors import UserError
+from cocoamix.parser import Parser
+from cocoamix.plugin import name_files
+from cocoamix.run.arguments import parse_arguments
+from cocoamix.train import setup_cfg
+from tests.conftest import ROOT
+
+from .pages import PAGES, Command, commands_of, name_of, split
+
+# Programs of others, whose arguments are not ours to check.
+OTHERS = {
+    *("pip", "git", "apt-get", "sinfo", "scontrol", "mutmut", "source", "export", "cd", "mkdir"),
+    *("for", "do", "done", "sed"),
+}
+COMMANDS = {page: commands_of(page) for page in PAGES}
+EACH = pytest.mark.parametrize("page", PAGES, ids=name_of)
+
+
+def refuse(reason: str) -> None:
+    raise UserError(reason)
+
+
+def parser_of(name: str) -> argparse.ArgumentParser:
+    """Return the parser of `cocoamix NAME`."""
+    if name not in cli.COMMANDS:
+        refuse(f"cocoamix {name} is not a command")
+    parser = Parser(prog=f"cocoamix {name}")
+    importlib.import_module(cli.COMMANDS[name][0]).add_arguments(parser)
+    return parser
+
+
+def check_run(words: list[str]) -> None:
+    """Check the arguments of train.py: flags, trainer, configuration files, keys and values."""
+    args = parse_arguments(name_files([word.replace("$", "") for word in words]))
+    setup_cfg(args)
+
+
+def check_plugin(words: list[str]) -> None:
+    """Check what the plugin hands to another tree's train.py; only that tree has its datasets' configurations."""
+    if words[0] == "--configs":
+        parser_of("plugin").parse_args(words)
+        return
+    args = parse_arguments(words[1:])
+    if not locate(args.config_file).is_file():
+        refuse(f"{args.config_file} is not a file")
+
+
+def check_cocoamix(words: list[str]) -> None:
+    if words == ["--help"] or words[1:] == ["--help"]:
+        return
+    name, *rest = words
+    if name == "train":
+        check_run(rest)
+    elif name == "plugin":
+        check_plugin(rest)
+    else:
+        # `data` takes KEY VALUE pairs behind its arguments.
+        _, more = parser_of(name).parse_known_args([word for word in rest if word not in ("...]", "[RUN")])
+        if more and (name != "data" or any(word.startswith("-") for word in more)):
+            refuse(f"cocoamix {name} does not take {' '.join(more)}")
+
+
+def check_python_file(path: str, words: list[str]) -> None:
+    """Check that a script exists and knows the flags."""
+    file = ROOT / path
+    if not file.is_file():
+        refuse(f"{path} is not a file")
+    text = file.read_text(encoding="utf-8")
+    for flag in (word.partition("=")[0] for word in words if word.startswith("--")):
+        if f'"{flag}"' not in text:
+            refuse(f"{path} does not take {flag}")
+
+
+def check_pytest(words: list[str]) -> None:
+    for word in words:
+        if word.startswith("tests") and not (ROOT / word.partition("::")[0]).exists():
+            refuse(f"{word} is not a file")
+
+
+def check_python(words: list[str]) -> None:
+    if words[0] != "-m":
+        check_run(words[1:]) if words[0] == "train.py" else check_python_file(words[0], words[1:])
+    elif words[1] in ("pytest", "mutmut", "pip"):
+        check_pytest(words[2:])
+    elif words[1] == "cocoamix":
+        check_cocoamix(words[2:])
+    elif words[1] == "cocoamix.plugin":
+        check_plugin(words[2:])
+    else:
+        check_python_file(words[1].replace(".", "/") + ".py", words[2:])
+
+
+def check_script(settings: dict[str, str], words: list[str]) -> None:
+    """Check that a shell script exists, and the configurations that its variables name."""
+    path, *arguments = words
+    if not (ROOT / path).is_file():
+        refuse(f"{path} is not a file")
+    if path == "scripts/test.sh":
+        check_pytest(arguments)
+    if not path.startswith("scripts/cocoamix/"):
+        return
+    folder = settings.get("CONFIGS", settings.get("TRAINER", "CoCoAMixFSCIL" if "fscil" in path else "CoCoAMix"))
+    if "CFG" in settings and not (ROOT / "configs" / "trainers" / folder / f"{settings['CFG']}.yaml").is_file():
+        refuse(f"{folder} has no configuration {settings['CFG']}")
+    named = [*settings.get("DATASETS", "").split(), settings.get("DATASET"), settings.get("SOURCE")]
+    named += arguments[:1] if path.endswith(("base2new_train.sh", "_test.sh")) else []
+    for dataset in filter(None, named):
+        if not (ROOT / "configs" / "datasets" / f"{dataset}.yaml").is_file():
+            refuse(f"{dataset} is not a dataset")
+
+
+def check(command: Command) -> None:
+    """Raise for a command that could not be given as it is."""
+    program, *words = command.words or ["export"]
+    if "tree" in command.mark and "cocoamix.plugin" not in words:  # a script of that tree
+        return
+    checks: dict[str, Callable[[list[str]], None]] = {
+        "cocoamix": check_cocoamix,
+        "python": check_python,
+        "pytest": check_pytest,
+    }
+    if program in checks:
+        checks[program](words)
+    elif program == "bash":
+        check_script(command.settings, words)
+    elif program not in OTHERS:
+        refuse(f"{program} is not a program that a page may name")
+
+
+@EACH
+def test_commands_can_be_given(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    wrong = []
+    for command in COMMANDS[page]:
+        try:
+            check(command)
+        except (UserError, SystemExit) as error:
+            wrong.append(f"{' '.join(command.words)}: {error}")
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "cocoamix bnech run quick",
+        "cocoamix bench walk quick",
+        "cocoamix report output --no-such-flag x",
+        "python -m cocoamix data chekc EuroSAT",
+        "python train.py --trainer CoOp --config-file configs/trainers/CoOp/none.yaml",
+        "python train.py --trainer CoOpp --config-file configs/trainers/CoOp/tiny.yaml",
+        "python train.py --trainer CoOp --config-file configs/trainers/CoOp/tiny.yaml DATASET.NUM_SHOT 4",
+        "python train.py --seeds 1",
+        "python -m cocoamix.plugin train.py --config-file cocoamix:CoOp/none.yaml",
+        "python benchmarks/none.py",
+        "python benchmarks/rules.py --none",
+        "python -m cocoamix.none",
+        "pytest tests/none",
+        "bash scripts/none.sh",
+        "CFG=none bash scripts/cocoamix/base2new.sh",
+        "DATASETS=none bash scripts/cocoamix/base2new.sh",
+        "nonesuch",
+    ],
+)
+def test_wrong_commands_are_found(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    ((settings, words),) = split(line)
+    with pytest.raises((UserError, SystemExit)):
+        check(Command("a page", line, settings, words, ""))
+
+
+@EACH
+def test_flags_in_the_text_exist(page: Path) -> None:
+    """Flags of `cocoamix NAME --flag` between backquotes are flags of the command."""
+    for words in re.findall(r"`cocoamix ([a-z]+ [^`]*)`", re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S)):
+        name = words.split()[0]
+        known = parser_of(name).format_help() if name != "plugin" else "--configs --config-file"
+        for kind in re.findall(r"[a-z]+", words)[1:2]:  # a command inside the command
+            subparsers = [one for one in parser_of(name)._actions if isinstance(one, argparse._SubParsersAction)]
+            known += "".join(one.choices[kind].format_help() for one in subparsers if kind in one.choices)
+        for flag in re.findall(r"(?<!\S)\[?(--[a-z][a-z-]*)", words):
+            assert f"{flag}" in known, f"cocoamix {words}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [page for page in PAGES if any(not one.mark for one in COMMANDS[page])], ids=name_of)
+def test_commands_run(page: Path, tmp_path: Path) -> None:
+    """What is not marked runs, in the page's order, in a copy of the tree."""
+    tree, programs = tmp_path / "tree", tmp_path / "programs"
+    files = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for name in filter(None, files.split("\0")):
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        (tree / name).write_bytes((ROOT / name).read_bytes())
+    programs.mkdir()
+    for name, start in (("python", ""), ("cocoamix", "-m cocoamix"), ("pytest", "-m pytest")):
+        (programs / name).write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {start} "$@"\n')
+        (programs / name).chmod(0o755)
+    lines = list(dict.fromkeys(one.text for one in COMMANDS[page] if not one.mark))
+    environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", "\n".join(lines)],
+        cwd=tree,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
