@@ -8,6 +8,7 @@ import csv
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -21,6 +22,9 @@ from typing import Any
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
 # The models of most tests are too small to share among threads; one thread is faster, above all beside other work.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# A shell starts background jobs with SIGINT ignored, children inherit that, and tests that interrupt one would hang.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 # Stored features of tests stay out of the user's own.
 os.environ["COCOAMIX_CACHE"] = tempfile.mkdtemp(prefix="cocoamix-tests-")
 
