@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import copy
+import functools
+import io
 import json
 import os
 import shutil
@@ -11,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,9 +31,13 @@ import cocoamix  # noqa: F401  (before dassl)
 # isort: split
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
+from cocoamix import compat
 from cocoamix.clip import FrozenCLIP, load_clip
+from cocoamix.clip import model as clip_model
+from cocoamix.clip.backbones import BACKBONES
 
 atexit.register(shutil.rmtree, os.environ["COCOAMIX_CACHE"], ignore_errors=True)
 
@@ -59,19 +66,61 @@ TRAINER: {COOP: {N_CTX: 4}}
 
 def write_dataset(root: Path, train: int = 6, val: int = 4, test: int = 4) -> Path:
     """Write a dataset of ten coloured classes in EuroSAT's layout."""
+    for name, content in _draw_dataset(train, val, test).items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(content)
+    return root
+
+
+@functools.cache
+def _draw_dataset(train: int, val: int, test: int) -> dict[str, bytes]:
+    """Return the files of `write_dataset` by name; drawing them takes longer than writing them."""
+    files: dict[str, bytes] = {}
     generator = np.random.default_rng(0)
     split: dict[str, list[tuple[str, int, str]]] = {"train": [], "val": [], "test": []}
     for label, name in enumerate(CLASSES):
         colour = generator.integers(0, 256, size=3)
-        folder = root / "eurosat" / "2750" / name.replace(" ", "")
-        folder.mkdir(parents=True)
+        folder = name.replace(" ", "")
         for number, part in enumerate(["train"] * train + ["val"] * val + ["test"] * test):
             pixels = np.clip(colour + generator.normal(0, 40, size=(40, 36, 3)), 0, 255).astype(np.uint8)
-            file = folder / f"{name.replace(' ', '')}_{number}.png"
-            Image.fromarray(pixels).save(file)
-            split[part].append((f"{folder.name}/{file.name}", label, name))
-    (root / "eurosat" / "split_zhou_EuroSAT.json").write_text(json.dumps(split))
-    return root
+            content = io.BytesIO()
+            Image.fromarray(pixels).save(content, "png")
+            files[f"eurosat/2750/{folder}/{folder}_{number}.png"] = content.getvalue()
+            split[part].append((f"{folder}/{folder}_{number}.png", label, name))
+    files["eurosat/split_zhou_EuroSAT.json"] = json.dumps(split).encode()
+    return files
+
+
+@pytest.fixture(scope="session", autouse=True)
+def draw_weights_once() -> Iterator[None]:
+    """Draw and hash the random weights of the tiny CLIP once, and give each run a copy: they are always the same."""
+    build, digest = clip_model.build_openai, clip_model.hash_weights
+    drawn: dict[type, torch.nn.Module] = {}
+    known: list[tuple[dict[str, torch.Tensor], str]] = []
+
+    def build_copy(sizes: Any) -> Any:
+        if sizes != BACKBONES["tiny"].sizes:
+            return build(sizes)
+        compat.import_openai_clip()
+        from clip.model import CLIP
+
+        if CLIP not in drawn:
+            drawn[CLIP] = build(sizes)
+        return copy.deepcopy(drawn[CLIP])
+
+    def find_digest(state: Mapping[str, torch.Tensor]) -> str:
+        for other, found in known:
+            if other.keys() == state.keys() and all(torch.equal(other[key], state[key]) for key in other):
+                return found
+        found = digest(state)
+        if len(known) < 4:
+            known.append(({key: value.detach().clone() for key, value in state.items()}, found))
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(clip_model, "build_openai", build_copy)
+        patch.setattr(clip_model, "hash_weights", find_digest)
+        yield
 
 
 @pytest.fixture(scope="session")
