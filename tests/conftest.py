@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import copy
 import functools
+import hashlib
 import io
 import json
 import os
@@ -18,6 +19,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+try:
+    import fcntl
+except ImportError:  # Windows has one worker at a time make things
+    fcntl = None  # type: ignore[assignment]
 
 # Some virtual machines announce AMX and cannot run it; bf16 would end the test process.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
@@ -38,10 +44,12 @@ from cocoamix import compat
 from cocoamix.clip import FrozenCLIP, load_clip
 from cocoamix.clip import model as clip_model
 from cocoamix.clip.backbones import BACKBONES
+from tests.fast import FOLDERS, is_fast
 
 atexit.register(shutil.rmtree, os.environ["COCOAMIX_CACHE"], ignore_errors=True)
 
 ROOT = Path(__file__).resolve().parent.parent
+TESTS = ROOT / "tests"
 SHARED = ROOT.parent / "shared"
 CLASSES = ["Annual Crop Land", "Forest", "Herbaceous Vegetation Land", "Highway or Road", "Industrial Buildings"]
 CLASSES += ["Pasture Land", "Permanent Crop Land", "Residential Buildings", "River", "Sea or Lake"]
@@ -62,6 +70,23 @@ TRAIN: {PRINT_FREQ: 1}
 MODEL: {BACKBONE: {NAME: "tiny", WEIGHTS: "random"}}
 TRAINER: {COOP: {N_CTX: 4}}
 """
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With `-m fast`, read the folders alone that have such tests: importing the others takes longer than the tests."""
+    if config.option.markexpr != "fast" or collection_path.parent != TESTS:
+        return None
+    return collection_path.name not in (*FOLDERS, "conftest.py") or None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the fast tests."""
+    for item in items:
+        folder = item.path.parent
+        if isinstance(item, pytest.Function) and folder.parent == TESTS and not item.get_closest_marker("slow"):
+            name, fixtures = item.originalname, set(item.fixturenames)
+            if is_fast(folder.name, item.path.name, name, item.function, fixtures):
+                item.add_marker(pytest.mark.fast)
 
 
 def write_dataset(root: Path, train: int = 6, val: int = 4, test: int = 4) -> Path:
@@ -185,17 +210,72 @@ def tiny_config(tmp_path: Path) -> Path:
 @pytest.fixture
 def run(data_root: Path, tmp_path: Path, tiny_config: Path, capfd: pytest.CaptureFixture[str]) -> Runner:
     """Run train.py in this process on the generated dataset; trailing arguments are KEY VALUE pairs or flags."""
-    sys.path.insert(0, str(ROOT))
-    import train
 
     def runner(*extra: str, name: str = "run", data: Path = data_root, **options: str) -> Run:
         folder = tmp_path / name
-        with own_stdout():
-            status = train.main(command(data, folder, tiny_config, *extra, **options))
+        status = train_here(command(data, folder, tiny_config, *extra, **options))
         captured = capfd.readouterr()
         return Run(status, captured.out + captured.err, folder)
 
     return runner
+
+
+def train_here(arguments: list[str]) -> int:
+    """Run train.py in this process."""
+    from cocoamix.train import main
+
+    with own_stdout():
+        return main(arguments)
+
+
+@pytest.fixture(scope="session")
+def for_all_workers(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], None]], Path]:
+    """Make a folder once for all tests of all workers: the first that asks for it fills it, the others wait."""
+    worker = "PYTEST_XDIST_WORKER" in os.environ
+    top = tmp_path_factory.getbasetemp().parent if worker else tmp_path_factory.mktemp("shared")
+
+    def make(name: str, fill: Callable[[Path], None]) -> Path:
+        folder = top / "shared" / hashlib.sha256(name.encode()).hexdigest()[:24]
+        folder.parent.mkdir(exist_ok=True)
+        with folder.with_suffix(".lock").open("ab") as lock:
+            if fcntl is not None:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            if not (folder / "made").is_file():
+                shutil.rmtree(folder, ignore_errors=True)
+                folder.mkdir()
+                fill(folder)
+                (folder / "made").touch()
+        return folder
+
+    return make
+
+
+@pytest.fixture
+def shared_run(
+    for_all_workers: Callable[[str, Callable[[Path], None]], Path],
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> Runner:
+    """Train as `run` does, once for all tests with these arguments, and return a copy of the folder.
+
+    Its images and OUTPUT_DIR are those of the shared run. Call it before you patch anything that training uses.
+    """
+
+    def find(*extra: str, name: str = "run", **options: str) -> Run:
+        def fill(place: Path) -> None:
+            (place / "tiny.yaml").write_text(TINY)
+            data = write_dataset(place / "data")
+            capfd.readouterr()
+            status = train_here(command(data, place / "run", place / "tiny.yaml", *extra, **options))
+            captured = capfd.readouterr()
+            (place / "output.txt").write_text(captured.out + captured.err, encoding="utf-8")
+            assert status == 0, captured.err[-800:]
+
+        place = for_all_workers(json.dumps([extra, options], sort_keys=True), fill)
+        output = (place / "output.txt").read_text(encoding="utf-8")
+        return Run(0, output, Path(shutil.copytree(place / "run", tmp_path / name)))
+
+    return find
 
 
 @contextlib.contextmanager
