@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import copy
 import csv
+import functools
+import hashlib
+import io
 import json
 import os
 import shutil
@@ -13,10 +17,15 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+try:
+    import fcntl
+except ImportError:  # Windows has one worker at a time make things
+    fcntl = None  # type: ignore[assignment]
 
 # Some virtual machines announce AMX and cannot run it; bf16 would end the test process.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
@@ -33,14 +42,21 @@ import cocoamix  # noqa: F401  (before dassl)
 # isort: split
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
+from cocoamix import compat
 from cocoamix.clip import FrozenCLIP, load_clip
+from cocoamix.clip import model as clip_model
+from cocoamix.clip.backbones import BACKBONES
+from tests.fast import FOLDERS, is_fast
 
 atexit.register(shutil.rmtree, os.environ["COCOAMIX_CACHE"], ignore_errors=True)
 
 ROOT = Path(__file__).resolve().parent.parent
-SHARED = ROOT.parent / "shared"
+TESTS = ROOT / "tests"
+# What cannot be in the tree, such as CoOp's split files: CONTRIBUTING.md says what this folder holds.
+SHARED = Path(os.environ.get("COCOAMIX_SHARED") or ROOT.parent / "shared")
 CLASSES = ["Annual Crop Land", "Forest", "Herbaceous Vegetation Land", "Highway or Road", "Industrial Buildings"]
 CLASSES += ["Pasture Land", "Permanent Crop Land", "Residential Buildings", "River", "Sea or Lake"]
 
@@ -62,21 +78,86 @@ TRAINER: {COOP: {N_CTX: 4}}
 """
 
 
+def needs(place: str) -> pytest.MarkDecorator:
+    """Skip a test where a file or folder below SHARED is missing."""
+    reason = f"needs {place} in the folder that COCOAMIX_SHARED names; see CONTRIBUTING.md"
+    return pytest.mark.skipif(not (SHARED / place).exists(), reason=reason)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With `-m fast`, read the folders alone that have such tests: importing the others takes longer than the tests."""
+    if config.option.markexpr != "fast" or collection_path.parent != TESTS:
+        return None
+    return collection_path.name not in (*FOLDERS, "conftest.py") or None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the fast tests."""
+    for item in items:
+        folder = item.path.parent
+        if isinstance(item, pytest.Function) and folder.parent == TESTS and not item.get_closest_marker("slow"):
+            name, fixtures = item.originalname, set(item.fixturenames)
+            if is_fast(folder.name, item.path.name, name, item.function, fixtures):
+                item.add_marker(pytest.mark.fast)
+
+
 def write_dataset(root: Path, train: int = 6, val: int = 4, test: int = 4) -> Path:
     """Write a dataset of ten coloured classes in EuroSAT's layout."""
+    for name, content in _draw_dataset(train, val, test).items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(content)
+    return root
+
+
+@functools.cache
+def _draw_dataset(train: int, val: int, test: int) -> dict[str, bytes]:
+    """Return the files of `write_dataset` by name; drawing them takes longer than writing them."""
+    files: dict[str, bytes] = {}
     generator = np.random.default_rng(0)
     split: dict[str, list[tuple[str, int, str]]] = {"train": [], "val": [], "test": []}
     for label, name in enumerate(CLASSES):
         colour = generator.integers(0, 256, size=3)
-        folder = root / "eurosat" / "2750" / name.replace(" ", "")
-        folder.mkdir(parents=True)
+        folder = name.replace(" ", "")
         for number, part in enumerate(["train"] * train + ["val"] * val + ["test"] * test):
             pixels = np.clip(colour + generator.normal(0, 40, size=(40, 36, 3)), 0, 255).astype(np.uint8)
-            file = folder / f"{name.replace(' ', '')}_{number}.png"
-            Image.fromarray(pixels).save(file)
-            split[part].append((f"{folder.name}/{file.name}", label, name))
-    (root / "eurosat" / "split_zhou_EuroSAT.json").write_text(json.dumps(split))
-    return root
+            content = io.BytesIO()
+            Image.fromarray(pixels).save(content, "png")
+            files[f"eurosat/2750/{folder}/{folder}_{number}.png"] = content.getvalue()
+            split[part].append((f"{folder}/{folder}_{number}.png", label, name))
+    files["eurosat/split_zhou_EuroSAT.json"] = json.dumps(split).encode()
+    return files
+
+
+@pytest.fixture(scope="session", autouse=True)
+def draw_weights_once() -> Iterator[None]:
+    """Draw and hash the random weights of the tiny CLIP once, and give each run a copy: they are always the same."""
+    build, digest = clip_model.build_openai, clip_model.hash_weights
+    drawn: dict[type, torch.nn.Module] = {}
+    known: list[tuple[dict[str, torch.Tensor], str]] = []
+
+    def build_copy(sizes: Any) -> Any:
+        if sizes != BACKBONES["tiny"].sizes:
+            return build(sizes)
+        compat.import_openai_clip()
+        from clip.model import CLIP
+
+        if CLIP not in drawn:
+            drawn[CLIP] = build(sizes)
+        return copy.deepcopy(drawn[CLIP])
+
+    def find_digest(state: Mapping[str, torch.Tensor]) -> str:
+        for other, found in known:
+            if other.keys() == state.keys() and all(torch.equal(other[key], state[key]) for key in other):
+                return found
+        found = digest(state)
+        if len(known) < 4:
+            known.append(({key: value.detach().clone() for key, value in state.items()}, found))
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(clip_model, "build_openai", build_copy)
+        patch.setattr(clip_model, "hash_weights", find_digest)
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -103,6 +184,14 @@ def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> zipfile.Zip
     done = subprocess.run(build, cwd=folder / "source", capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return zipfile.ZipFile(next(folder.glob("*.whl")))
+
+
+@pytest.fixture
+def undrawn_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave the weights of new models unset, for tests of large models that only look at shapes."""
+    for draw in ("normal_", "xavier_uniform_", "kaiming_uniform_"):
+        monkeypatch.setattr(torch.nn.init, draw, lambda tensor, *_, **__: tensor)
+    monkeypatch.setattr(clip_model, "hash_weights", lambda state: "")
 
 
 @pytest.fixture
@@ -159,17 +248,72 @@ def tiny_config(tmp_path: Path) -> Path:
 @pytest.fixture
 def run(data_root: Path, tmp_path: Path, tiny_config: Path, capfd: pytest.CaptureFixture[str]) -> Runner:
     """Run train.py in this process on the generated dataset; trailing arguments are KEY VALUE pairs or flags."""
-    sys.path.insert(0, str(ROOT))
-    import train
 
     def runner(*extra: str, name: str = "run", data: Path = data_root, **options: str) -> Run:
         folder = tmp_path / name
-        with own_stdout():
-            status = train.main(command(data, folder, tiny_config, *extra, **options))
+        status = train_here(command(data, folder, tiny_config, *extra, **options))
         captured = capfd.readouterr()
         return Run(status, captured.out + captured.err, folder)
 
     return runner
+
+
+def train_here(arguments: list[str]) -> int:
+    """Run train.py in this process."""
+    from cocoamix.train import main
+
+    with own_stdout():
+        return main(arguments)
+
+
+@pytest.fixture(scope="session")
+def for_all_workers(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], None]], Path]:
+    """Make a folder once for all tests of all workers: the first that asks for it fills it, the others wait."""
+    worker = "PYTEST_XDIST_WORKER" in os.environ
+    top = tmp_path_factory.getbasetemp().parent if worker else tmp_path_factory.mktemp("shared")
+
+    def make(name: str, fill: Callable[[Path], None]) -> Path:
+        folder = top / "shared" / hashlib.sha256(name.encode()).hexdigest()[:24]
+        folder.parent.mkdir(exist_ok=True)
+        with folder.with_suffix(".lock").open("ab") as lock:
+            if fcntl is not None:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            if not (folder / "made").is_file():
+                shutil.rmtree(folder, ignore_errors=True)
+                folder.mkdir()
+                fill(folder)
+                (folder / "made").touch()
+        return folder
+
+    return make
+
+
+@pytest.fixture
+def shared_run(
+    for_all_workers: Callable[[str, Callable[[Path], None]], Path],
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> Runner:
+    """Train as `run` does, once for all tests with these arguments, and return a copy of the folder.
+
+    Its images and OUTPUT_DIR are those of the shared run. Call it before you patch anything that training uses.
+    """
+
+    def find(*extra: str, name: str = "run", **options: str) -> Run:
+        def fill(place: Path) -> None:
+            (place / "tiny.yaml").write_text(TINY)
+            data = write_dataset(place / "data")
+            capfd.readouterr()
+            status = train_here(command(data, place / "run", place / "tiny.yaml", *extra, **options))
+            captured = capfd.readouterr()
+            (place / "output.txt").write_text(captured.out + captured.err, encoding="utf-8")
+            assert status == 0, captured.err[-800:]
+
+        place = for_all_workers(json.dumps([extra, options], sort_keys=True), fill)
+        output = (place / "output.txt").read_text(encoding="utf-8")
+        return Run(0, output, Path(shutil.copytree(place / "run", tmp_path / name)))
+
+    return find
 
 
 @contextlib.contextmanager

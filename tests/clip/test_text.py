@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -9,6 +11,7 @@ from torch import Tensor
 
 from benchmarks.plain import PlainPrompts
 from cocoamix.clip import FrozenCLIP, Layout, Prompts, load_clip, text_encoder, tokenize
+from cocoamix.clip.backbones import BACKBONES
 from cocoamix.prompts.context import PromptLearner
 
 PETS = ["abyssinian", "american pit bull terrier"]
@@ -19,8 +22,11 @@ NAMES = [*PETS, *CARS, *IMAGENET]
 
 @pytest.fixture(scope="module", params=["clip", "open_clip"])
 def large(request: pytest.FixtureRequest) -> FrozenCLIP:
-    """A tower of ViT-B/16's size."""
-    return load_clip("ViT-B/16", "random", source=request.param, precision="fp32")
+    """A text tower of ViT-B/16's size, beside a small image tower."""
+    sizes = replace(BACKBONES["ViT-B/16"].sizes, vision_layers=1, vision_width=64)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(BACKBONES, "ViT-B/16", replace(BACKBONES["ViT-B/16"], sizes=sizes))
+        return load_clip("ViT-B/16", "random", source=request.param, precision="fp32")
 
 
 def gradient(features: Tensor, context: Tensor) -> Tensor:

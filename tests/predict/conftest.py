@@ -4,55 +4,29 @@ from __future__ import annotations
 
 import csv
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import TINY, Run, command, own_stdout, write_dataset
+from tests.conftest import Run, Runner
 from tests.faults.runs import KINDS
 
 Trained = Callable[..., Run]
 
 
-@pytest.fixture(scope="session")
-def trained_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """Train each kind of run once for all tests, with the predictions of its evaluation kept."""
-    place = tmp_path_factory.mktemp("runs")
-    data, config = write_dataset(place / "data"), place / "tiny.yaml"
-    config.write_text(TINY)
-    done: dict[tuple[str, ...], Path] = {}
-
-    def train(kind: str, *extra: str) -> Path:
-        key = (kind, *extra)
-        if key not in done:
-            from cocoamix.train import main
-
-            if kind.startswith("zero-shot"):
-                cut = ("FSCIL.BASE", "4", "FSCIL.WAY", "2", "FSCIL.SHOTS", "2")
-                trainer, settings = ("ZeroshotCLIPFSCIL", cut) if "sessions" in kind else ("ZeroshotCLIP", ())
-                settings = ("--eval-only", *settings)
-            else:
-                trainer, settings = KINDS[kind]
-            folder = place / str(len(done))
-            keep = ("TEST.SAVE_PREDICTIONS", "True")
-            with own_stdout():
-                assert main(command(data, folder, config, *settings, *keep, *extra, trainer=trainer)) == 0
-            done[key] = folder
-        return done[key]
-
-    return train
-
-
 @pytest.fixture
-def trained(trained_once: Callable[..., Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Trained:
-    """Return a kind of run in a folder of the test's own."""
+def trained(shared_run: Runner) -> Trained:
+    """Return a kind of run, with the predictions of its evaluation kept, in a folder of the test's own."""
 
     def train(kind: str, *extra: str, name: str = "trained") -> Run:
-        source = trained_once(kind, *extra)
-        capfd.readouterr()
-        return Run(0, "", Path(shutil.copytree(source, tmp_path / name)))
+        if kind.startswith("zero-shot"):
+            cut = ("FSCIL.BASE", "4", "FSCIL.WAY", "2", "FSCIL.SHOTS", "2")
+            trainer, settings = ("ZeroshotCLIPFSCIL", cut) if "sessions" in kind else ("ZeroshotCLIP", ())
+            settings = ("--eval-only", *settings)
+        else:
+            trainer, settings = KINDS[kind]
+        return shared_run(*settings, "TEST.SAVE_PREDICTIONS", "True", *extra, name=name, trainer=trainer)
 
     return train
 
