@@ -210,8 +210,8 @@ def loading_rates(clip: FrozenCLIP, pictures: int = 32) -> tuple[float, float]:
         Image.fromarray(noise).resize((500, 375), Image.Resampling.BICUBIC).save(path, quality=90)
         item = SimpleNamespace(impath=path, label=0, domain=0)
         items = ImageItems(None, [item], transform=transform, is_train=True)
-        loaded = cpu_time(lambda: [items.picture(0, view) for view in range(pictures)])
-        batch = torch.stack([items.picture(0, view)["img"] for view in range(pictures)])
+        loaded = cpu_time(lambda: [items.load_image(0, view) for view in range(pictures)])
+        batch = torch.stack([items.load_image(0, view)["img"] for view in range(pictures)])
     encoded = cpu_time(lambda: clip.encode_image(batch))
     return pictures / loaded, pictures / encoded
 
