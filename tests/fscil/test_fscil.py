@@ -178,7 +178,7 @@ class TestCut:
     def test_refusals(self) -> None:
         with pytest.raises(UserError, match=r"10 classes .* FSCIL.WAY 4"):
             self.cut(way=4)
-        with pytest.raises(UserError, match="not as many"):
+        with pytest.raises(UserError, match="there are too few"):
             label_ranges(3, Cut(4, 1, 1))
         with pytest.raises(UserError, match=r"FSCIL.SHOTS is 7, but the class class 4 has 6"):
             self.cut(shots=7)

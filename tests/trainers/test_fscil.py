@@ -746,7 +746,7 @@ def test_refuses_altered_files(run: Runner) -> None:
         ({"cocoamix": None}, "it does not record its run"),
         ({"cocoamix": {k: v for k, v in origin.items() if k != "settings"}}, "does not record the settings of its run"),
         ({"cocoamix": {**origin, "classnames": None}}, "does not record the classnames of its run"),
-        ({"cocoamix": {**origin, "seed": 2}}, "another run than session-0.pth: its seed is 2, and that one's is 1"),
+        ({"cocoamix": {**origin, "seed": 2}}, "session-0.pth belong to different runs: their seed is 2 and 1"),
         (
             {"cocoamix": {**origin, "settings": {**settings, "TRAINER.COCOAMIX.TEMPLATE": "{}."}}},
             "another run than session-0.pth: its TRAINER.COCOAMIX.TEMPLATE is '{}.'",
