@@ -4,9 +4,9 @@
         python benchmarks/parity_data.py --splits SPLITS [--eurosat DATA] [--write tests/datasets/coop_hashes.json]
 
 SPLITS holds CoOp's published split files, DATA holds `eurosat/`. Images are empty placeholders, and for datasets
-without a split file, small folders in the official layouts are made. CoOp's loaders run on real Dassl in one process, ours on our
-fallback in another. CoOp needs scipy. The public trees are not edited; one thing is changed in memory: `os.listdir`
-sorts, because CoOp uses images in the order of the file system.
+without a split file, small folders in the official layouts are made. CoOp's loaders run on real Dassl in one process,
+ours on our fallback in another. CoOp needs scipy. The public trees are not edited; one thing is changed in memory:
+`os.listdir` sorts, because CoOp uses images in the order of the file system.
 """
 
 from __future__ import annotations
