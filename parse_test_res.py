@@ -1,4 +1,4 @@
-"""Mean and deviation over seeds from logs, with CoOp's arguments. `cocoamix report` does more."""
+"""Print mean and deviation over seeds from logs, with CoOp's arguments. `cocoamix report` offers more."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""One run: train and evaluate, or evaluate only, with CoOp's flags. The code is in cocoamix/train.py."""
+"""Train and evaluate, or only evaluate, with CoOp's flags. The implementation is in cocoamix/train.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far the fast text encoder is from the plain one: features, and gradients of the context.
+"""Difference between the fast and the plain text encoder: features, and gradients of the context.
 
     python benchmarks/exactness.py [--splits DIR]
 
@@ -23,7 +23,7 @@ from cocoamix.clip import FrozenCLIP, load_clip
 from cocoamix.clip.class_names import class_words
 from cocoamix.prompts.context import PromptLearner
 
-MOST_NAMES = 60  # evenly spread; the plain path takes long
+MOST_NAMES = 60  # evenly spread; the plain path is slow
 
 
 def collect_names(splits: Path | None) -> dict[str, list[str]]:

@@ -1,12 +1,12 @@
-"""What session 0 of CIFAR-100 costs: 30,000 stored features, its 60 classes, ViT-L/14's text tower, batches of 32.
+"""Cost of session 0 of CIFAR-100: 30,000 stored features, its 60 classes, ViT-L/14's text encoder, batches of 32.
 
     python benchmarks/fscil.py [--steps N] [--batch N] [--json FILE] [--quick]
 
 The trainer is the real one with the paper's configuration. The features are noise and the weights random, at true size;
-the picture tower is left out, since stored features do not need it. An epoch is gone through twice: once without the
-text encoder (reading batches, loss, optimizer), all steps of it, and once with it, all steps or the first --steps. In
-the place of the encoder then stand fixed features, with a gradient of zero to the context, so that it is updated.
-Times are CPU seconds of all threads.
+the image encoder is left out, because stored features do not need it. An epoch runs twice: once without the text
+encoder (reading batches, loss, optimizer) for all steps, and once with it for all steps or the first --steps. Without
+the encoder, fixed features with a zero gradient take its place, so that the context is still updated. Times are CPU
+seconds of all threads.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Named(Datum):
 
 @DATASET_REGISTRY.register()
 class StoredNoise(DatasetBase):
-    """As many items as session 0 of CIFAR-100 has, and one more session, since there has to be one."""
+    """A dataset with as many items as session 0 of CIFAR-100, and one later session, which is required."""
 
     images = IMAGES
 
@@ -81,7 +81,7 @@ def build(folder: str, quick: bool, batch: int) -> Any:
 
 
 def store_time(trainer: Any, folder: str) -> float:
-    """Return the CPU seconds that an epoch's features take to be read from the store."""
+    """Return the CPU seconds to read the features of an epoch from the store."""
     items: ImageItems = trainer.train_loader_x.dataset
     source = Source(items, "noise", 32, 0)
     features = FrozenFeatures(trainer.clip.each(), Path(folder))
@@ -95,7 +95,7 @@ def store_time(trainer: Any, folder: str) -> float:
 
 
 def go_through(trainer: Any, steps: int) -> tuple[float, float, int]:
-    """Return the CPU seconds of reading batches and of steps, and how many steps there were."""
+    """Return the CPU seconds of reading batches and of steps, and the number of steps."""
     loader = trainer.train_loader_x
     trainer.num_batches = len(loader)
     reading, stepping, done = 0.0, 0.0, 0

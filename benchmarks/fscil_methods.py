@@ -1,11 +1,11 @@
-"""What a step of session 0 and a whole later session cost each class-incremental method, at the size of ViT-L/14.
+"""Cost of a step of session 0 and of a later session for each class-incremental method, at the size of ViT-L/14.
 
     python benchmarks/fscil_methods.py [--methods NAME ...] [--json FILE] [--quick]
 
 Trainers and configurations are the real ones, the weights random, features and images noise. There are CIFAR-100's
-classes, 60 and then five, and the names of all 100 where a method uses them. Each method runs in a process of its own:
+classes, 60 and then five, and the names of all 100 if a method uses them. Each method runs in a separate process:
 one step of session 0, all of session 1, and the evaluation after it on 16 images. Times are CPU seconds of all
-threads; the memory is the most that the process held. Ratios are to the step of CoOp-FSCIL.
+threads; memory is the peak of the process. Ratios are to the step of CoOp-FSCIL.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def build(name: str, folder: str, quick: bool) -> Any:
     trainer, config, settings = METHODS[name]
     layers, vision = (2, 2) if quick else (12, 24)
     if "visual" not in name:
-        vision = 1  # stored features do not need the tower
+        vision = 1  # stored features do not need the image encoder
     sizes = backbones.Sizes(768, 224, vision, 1024, 14, 768, layers)
     backbones.BACKBONES["ViT-L/14"] = backbones.Backbone(sizes, "none")
     arguments = ["--trainer", trainer, "--seed", "1", "--output-dir", f"{folder}/run"]
@@ -156,7 +156,7 @@ def measure(name: str, quick: bool) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure each method in a process of its own, and print."""
+    """Measure each method in a separate process, and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS), help="these alone")
     parser.add_argument("--json", type=Path, default=None, help="file for the numbers")

@@ -1,10 +1,10 @@
-"""How long ImageNet takes to become a few-shot dataset, and how much memory: first start, next start, next draw.
+"""Time and memory to load ImageNet as a few-shot dataset: first start, next start, next draw.
 
     python benchmarks/imagenet_listing.py [--real FOLDER]
 
-A thousand classes with 1,281,167 training and 50,000 validation images. The directory walk is faked: nothing but
-`preprocessed.pkl` and the draws are written. With --real, empty files are made below FOLDER (minutes, 1.3 million of
-them) and looked at on disk. Every start is a process of its own.
+A thousand classes with 1,281,167 training and 50,000 validation images. The directory walk is simulated: only
+`preprocessed.pkl` and the draws are written. With --real, empty files (1.3 million, which takes minutes) are created
+below FOLDER and read from disk. Every start is a separate process.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CLASSES, TRAIN, VAL = 1000, 1_281_167, 50_000
 
 
 def images(path: str) -> list[str]:
-    """Return the names in a folder of the imagined ImageNet."""
+    """Return the names in a folder of the simulated ImageNet."""
     parent, name = os.path.split(path)
     synsets = [f"n{number:08d}" for number in range(CLASSES)]
     if name in ("train", "val"):
@@ -39,7 +39,7 @@ def images(path: str) -> list[str]:
 
 
 class Entry:
-    """What `os.scandir` gives, for a file that is not there."""
+    """An entry of `os.scandir` for a simulated file."""
 
     def __init__(self, folder: str, name: str) -> None:
         self.name, self.path = name, os.path.join(folder, name)
@@ -55,7 +55,7 @@ class Entry:
 
 
 def fake_walk(root: str) -> None:
-    """Let the imagined files be seen by who lists folders or asks for a file."""
+    """Patch the functions that list folders and stat files to show the simulated files."""
     scandir, isfile = os.scandir, os.path.isfile
 
     @contextlib.contextmanager

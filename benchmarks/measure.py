@@ -1,4 +1,4 @@
-"""What is measured, each as two ways to the same result: the plain one and ours. Run as a program, it measures memory.
+"""The measurements, each of two paths to the same result: plain and ours. As a program, it measures memory.
 
 python benchmarks/measure.py ViT-B/16 plain 100 4     peak memory of a forward and backward pass with 4 context vectors
 """
@@ -32,14 +32,14 @@ from cocoamix.features.images import ImageItems
 from cocoamix.prompts.context import PromptLearner
 
 ROOT = Path(__file__).resolve().parent.parent
-BACKBONES = {False: "ViT-B/16", True: "tiny"}  # by whether the run is only to show that it runs
+BACKBONES = {False: "ViT-B/16", True: "tiny"}  # by --quick
 BATCH = 32
-PLAIN_AT_ONCE = 100  # classes; more would not fit this kind of machine, so the plain way runs them in parts
+PLAIN_AT_ONCE = 100  # classes; more need too much memory, so the plain path runs them in parts
 SCALE = 100.0
 
 
 def class_names(count: int) -> list[str]:
-    """Return so many of ImageNet's class names, evenly spread; more than there are get numbers."""
+    """Return `count` of ImageNet's class names, evenly spread; beyond their number, names are numbered."""
     import_open_clip()
     from open_clip.zero_shot_metadata import IMAGENET_CLASSNAMES
 
@@ -57,7 +57,7 @@ def load_backbone(name: str) -> FrozenCLIP:
 
 @dataclass
 class Case:
-    """One number of classes, ready to run both ways."""
+    """Both paths for one number of classes."""
 
     clip: FrozenCLIP
     classes: int
@@ -129,7 +129,7 @@ class Case:
 
 
 def cpu_time(call: Callable[[], object]) -> float:
-    """Return the seconds that all threads of this process spend in a call."""
+    """Return the CPU seconds of all threads of this process in a call."""
     start = time.process_time()
     call()
     return time.process_time() - start
@@ -137,7 +137,7 @@ def cpu_time(call: Callable[[], object]) -> float:
 
 @dataclass(frozen=True)
 class Ratio:
-    """How many times more a plain way costs, and how far the repetitions lie apart."""
+    """The cost of the plain path relative to ours, and the range over repetitions."""
 
     plain: float
     ours: float
@@ -152,10 +152,10 @@ class Ratio:
 
 
 def compare(plain: Callable[[], object], ours: Callable[[], object], repetitions: int) -> Ratio:
-    """Time two ways in turn. Ours is short, so each of its turns is the median of three."""
+    """Time both paths in turn. Ours is short, so each of its turns is the median of three."""
     for call in (plain, ours):
         if repetitions > 1 or call is ours:
-            call()  # the first one has to touch its memory
+            call()  # the first call allocates memory
     rows: list[tuple[float, float]] = []
     for _ in range(repetitions):
         first = cpu_time(plain)
@@ -171,7 +171,7 @@ def compare(plain: Callable[[], object], ours: Callable[[], object], repetitions
 
 
 def token_work(clip: FrozenCLIP, classes: int, context: int = 4) -> int:
-    """Return the multiplications and additions of a forward and backward pass that no sharing can save.
+    """Return the multiplications and additions of a forward and backward pass that sharing cannot save.
 
     Matrices of frozen weights are multiplied twice for each token: forward, and backward to the token.
     """
@@ -189,7 +189,7 @@ def token_work(clip: FrozenCLIP, classes: int, context: int = 4) -> int:
 
 
 def multiplication_rate() -> float:
-    """Return how many multiplications and additions a second of CPU time does in a large product."""
+    """Return the multiplications and additions per CPU second of a large product."""
     one, other = torch.randn(1024, 2048), torch.randn(2048, 2048)
     seconds = statistics.median(cpu_time(lambda: one @ other) for _ in range(9))
     return 2 * 1024 * 2048 * 2048 / seconds
@@ -199,7 +199,7 @@ def multiplication_rate() -> float:
 
 
 def loading_rates(clip: FrozenCLIP, pictures: int = 32) -> tuple[float, float]:
-    """Return how many pictures a CPU second reads and augments, and how many it encodes."""
+    """Return how many images are read and augmented per CPU second, and how many are encoded."""
     from torchvision import transforms
 
     side = clip.sizes.resolution
@@ -210,8 +210,8 @@ def loading_rates(clip: FrozenCLIP, pictures: int = 32) -> tuple[float, float]:
         Image.fromarray(noise).resize((500, 375), Image.Resampling.BICUBIC).save(path, quality=90)
         item = SimpleNamespace(impath=path, label=0, domain=0)
         items = ImageItems(None, [item], transform=transform, is_train=True)
-        loaded = cpu_time(lambda: [items.picture(0, view) for view in range(pictures)])
-        batch = torch.stack([items.picture(0, view)["img"] for view in range(pictures)])
+        loaded = cpu_time(lambda: [items.load_image(0, view) for view in range(pictures)])
+        batch = torch.stack([items.load_image(0, view)["img"] for view in range(pictures)])
     encoded = cpu_time(lambda: clip.encode_image(batch))
     return pictures / loaded, pictures / encoded
 
@@ -220,12 +220,12 @@ def loading_rates(clip: FrozenCLIP, pictures: int = 32) -> tuple[float, float]:
 
 
 def peak_memory(name: str, way: str, classes: int, context: int = 4) -> float:
-    """Return the peak in MB of one forward and backward pass over what the weights and prompts take."""
+    """Return the peak memory in MB of one forward and backward pass, without weights and prompts."""
     return _measured(name, way, classes, context)["pass"]
 
 
 def whole_memory(name: str, way: str, classes: int) -> float:
-    """Return the peak in MB of the whole process in that pass."""
+    """Return the peak memory in MB of the whole process in that pass."""
     return _measured(name, way, classes, 4)["process"]
 
 
@@ -245,7 +245,7 @@ def _resident(field: str) -> float:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Measure this process. Only Linux tells a peak that can be reset."""
+    """Measure this process. Only Linux reports a peak that can be reset."""
     name, way, classes, context = *arguments[:2], int(arguments[2]), int(arguments[3])
     clip, names = load_backbone(name), class_names(classes)
     learner = PromptLearner(clip, names, n_ctx=context)

@@ -1,11 +1,11 @@
-"""What a training step of each method costs beside one of CoOp, through the trainers themselves.
+"""Cost of a training step of each method relative to CoOp, measured with the trainers themselves.
 
     python benchmarks/methods.py                     all that are trained, as a Markdown table
     python benchmarks/methods.py KgCoOp CoCoOp       these
     python benchmarks/methods.py --batch 32 CoCoOp   with batches of 32 images instead of the method's own size
 
-At true size with random weights, on the 60 base classes of Shapes, in CPU time; on features where the image encoder is
-frozen (as the store gives them), on pictures where it is not. Each step is timed in turn with one of CoOp on as many
+At true size with random weights, on the 60 base classes of Shapes, in CPU time; on stored features if the image encoder
+is frozen, otherwise on images. Each step is timed in turn with one of CoOp on as many
 images. The configuration is the method's for the paper's comparison, on ViT-B/16 (T_En: its four models), but contexts
 are "a photo of a".
 """
@@ -23,7 +23,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import train  # first: finds Dassl, or our fallback of it
+import train  # first: finds Dassl or our fallback
 
 # isort: split
 import torch
@@ -39,7 +39,7 @@ COMPARISON = ("vit_b16_ep50", "ensemble_ep50")  # configurations of the paper's 
 def build(name: str, folder: str, quick: bool = False, **settings: str) -> Any:
     """Return a trainer on the base classes of Shapes, at true size with random weights.
 
-    settings: further keys, with __ for a dot.
+    `settings` are further keys, with __ for a dot.
     """
     config = configuration(name, quick)
     flags = ["--trainer", name, "--seed", "1", "--backbone", BACKBONES[quick], "--output-dir", f"{folder}/{name}"]
@@ -64,7 +64,7 @@ def build(name: str, folder: str, quick: bool = False, **settings: str) -> Any:
 
 
 def configuration(name: str, quick: bool = False) -> Path:
-    """Return the file that a trainer is timed with."""
+    """Return the configuration file for timing a trainer."""
     files = [ROOT / f"configs/trainers/{name}/{each}.yaml" for each in (("tiny",) if quick else COMPARISON)]
     return next((file for file in files if file.is_file()), files[0])
 
@@ -76,7 +76,7 @@ def methods() -> list[str]:
 
 
 def batch_for(trainer: Any, size: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return inputs as the loader gives them to this trainer, and labels."""
+    """Return inputs in the form of this trainer's loader, and labels."""
     draw = torch.Generator().manual_seed(0)
     side = trainer.clip.sizes.resolution
     width = sum(clip.sizes.embedding for clip in trainer.clip.each())
@@ -87,7 +87,7 @@ def batch_for(trainer: Any, size: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def step_costs(name: str, size: int, rounds: int, quick: bool = False) -> tuple[list[float], list[float]]:
-    """Time steps of a method and of CoOp in turn; return the CPU seconds of both. size: of batches; 0: the method's."""
+    """Time steps of a method and of CoOp in turn; return the CPU seconds of both. `size` 0 is the method's batch."""
     with tempfile.TemporaryDirectory() as folder:
         pair = build(name, f"{folder}/method", quick), build("CoOp", f"{folder}/coop", quick)
     size = size or own_batch(name, quick)
@@ -97,13 +97,13 @@ def step_costs(name: str, size: int, rounds: int, quick: bool = False) -> tuple[
             inputs, labels = batch_for(trainer, size)
             trainer.epoch = trainer.batch_idx = 0
             spent = cpu_time(lambda t=trainer, i=inputs, y=labels: t.take_step(i, y))  # type: ignore[misc]
-            if number:  # the first touches memory
+            if number:  # the first allocates memory
                 seconds.append(spent)
     return times
 
 
 def own_batch(name: str, quick: bool = False) -> int:
-    """Return the batch size of the configuration that a trainer is timed with."""
+    """Return the batch size of the configuration for timing a trainer."""
     return int(yaml.safe_load(configuration(name, quick).read_text())["DATALOADER"]["TRAIN_X"]["BATCH_SIZE"])
 
 

@@ -3,12 +3,12 @@
     COOP_TREE=/path/to/CoOp DASSL_TREE=/path/to/Dassl.pytorch python benchmarks/parity.py --root DATA
 
 Runs a public trainer on its Dassl in one process and ours on our fallback in another, without random augmentation,
-and compares losses, learning rates, what was trained, the keys of checkpoints, and the logits that each side makes of
-the other's. Every case takes 20 steps, half of them in warm-up where it has one. The public trees are
-not edited: what today's torch and a CPU need is patched in memory, in `run_theirs`. DATA holds `eurosat/` in CoOp's
-layout. KGCOOP_TREE and PROGRAD_TREE are the folders with train.py in the public KgCoOp and Prompt-align, beside which
-their own Dassl stands, and MAPLE_TREE is the public multimodal-prompt-learning. Cases whose tree is not named are left
-out.
+and compares losses, learning rates, trained parameters, checkpoint keys, and the logits that each side computes from
+the other's checkpoints. Every case takes 20 steps, half of them in warm-up where it has one. The public trees are
+not edited: what current torch and a CPU need is patched in memory, in `run_theirs`. DATA holds `eurosat/` in CoOp's
+layout. KGCOOP_TREE and PROGRAD_TREE are the folders with train.py in the public KgCoOp and Prompt-align, next to
+which is their own Dassl, and MAPLE_TREE is the public multimodal-prompt-learning. Cases whose tree is not named are
+skipped.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ FOUR = {"TRAINER.COOP.N_CTX": "4"}
 
 @dataclass(frozen=True)
 class Case:
-    """A trainer and its settings, and what is particular about the public one."""
+    """A trainer and its settings, and the particulars of the public one."""
 
     settings: dict[str, str]
     config: str = "CoOp/vit_b16_ep50"  # below configs/trainers; a trainer's settings are in its case or in its own file
@@ -49,9 +49,9 @@ class Case:
     tree: str = "COOP_TREE"  # variable that names the folder with its train.py
     section: str = "COOP"
     losses: tuple[tuple[str, str], ...] = (("loss", "loss"),)  # their name, our name
-    dead: tuple[str, ...] = ()  # what its checkpoints hold beside what is trained
+    dead: tuple[str, ...] = ()  # entries of its checkpoints that are not trained
     folder: str = "prompt_learner"  # of its checkpoints
-    whole: bool = False  # whether these hold the whole model, and the learner under its name
+    whole: bool = False  # whether they contain the whole model, with the learner under its name
 
     def tree_folder(self) -> Path:
         return Path(os.environ.get(self.tree, "-"))
@@ -158,7 +158,7 @@ def flags(args: argparse.Namespace) -> list[str]:
 
 
 def record(trainer: Any, output: Path, losses: Sequence[str]) -> None:
-    """Have a trainer class write what each of its steps and its last evaluation gave. losses: by its own names."""
+    """Make a trainer class write the results of each step and of its last evaluation. `losses` are its own names."""
     import torch
     from dassl.evaluation import Classification
 
@@ -190,7 +190,7 @@ def record(trainer: Any, output: Path, losses: Sequence[str]) -> None:
 
 def run_ours(args: argparse.Namespace) -> None:
     sys.path.insert(0, str(HERE))
-    import train  # first: finds Dassl, or our fallback of it
+    import train  # first: finds Dassl or our fallback
 
     # isort: split
     from dassl.engine import TRAINER_REGISTRY
@@ -201,7 +201,7 @@ def run_ours(args: argparse.Namespace) -> None:
 
 
 def run_theirs(args: argparse.Namespace) -> None:
-    """Run a public train.py on its Dassl, mended in memory for today's torch and for a CPU."""
+    """Run a public train.py on its Dassl, patched in memory for current torch and for a CPU."""
     case = CASES[args.case]
     tree = str(case.tree_folder().resolve())
     sys.path[:0] = [tree, str(case.dassl_folder().resolve())]
@@ -213,14 +213,14 @@ def run_theirs(args: argparse.Namespace) -> None:
     from cocoamix.io import checkpoints
 
     compat.ensure_torchvision()
-    if importlib.util.find_spec("wilds") is None:  # Dassl imports it for datasets that nothing here uses
+    if importlib.util.find_spec("wilds") is None:  # Dassl imports it for datasets that are not used here
         wilds: Any = types.ModuleType("wilds")
         wilds.get_dataset = None
         sys.modules["wilds"] = wilds
     base: Any = torch.optim.lr_scheduler.LRScheduler
     start = base.__init__
     base.__init__ = lambda self, optimizer, last_epoch=-1, verbose=None: start(self, optimizer, last_epoch)
-    if not torch.cuda.is_available():  # KgCoOp and ProGrad put their teacher on a GPU whatever the device is
+    if not torch.cuda.is_available():  # KgCoOp and ProGrad always put their teacher on a GPU
         for kind in (torch.Tensor, torch.nn.Module):
             kind.cuda = lambda self, *_: self  # type: ignore[assignment,method-assign]
     theirs: Any = importlib.import_module(f"trainers.{case.trainer.lower()}")
@@ -237,7 +237,7 @@ def run_theirs(args: argparse.Namespace) -> None:
         theirs.load_clip_to_cpu = lambda cfg: theirs.clip.build_model(
             dict(state), {**details, "maple_length": cfg.TRAINER.MAPLE.N_CTX}
         ).float()
-    theirs.load_checkpoint = checkpoints.load  # torch refuses to load Dassl's own, for the live objects in them
+    theirs.load_checkpoint = checkpoints.load  # torch refuses Dassl's checkpoints, which contain pickled objects
     record(trainer, Path(args.steps), [name for name, _ in case.losses])
     build = trainer.build_model
 
@@ -252,7 +252,7 @@ def run_theirs(args: argparse.Namespace) -> None:
 
 
 def run(role: str, folder: Path, case: str, args: argparse.Namespace, init: str = "", model_dir: str = "") -> Path:
-    """Run one side in a process of its own; return its folder."""
+    """Run one side in a separate process; return its folder."""
     output = folder / f"{case.replace(' ', '_').replace(',', '')}-{role}{'-evaluates' if model_dir else ''}"
     output.mkdir()
     command = [sys.executable, __file__, "--role", role, "--case", case, "--backbone", args.backbone]
@@ -271,7 +271,7 @@ def accuracy(folder: Path) -> float:
 
 
 def trained_apart(case: Case, start: Path, theirs: Path, ours: Path) -> tuple[float, str]:
-    """Return how far what was trained is apart, relative to how far it moved: of the worst tensor, and its name."""
+    """Return the largest difference of a trained tensor, relative to its movement in training, and its name."""
     from cocoamix.io import checkpoints
 
     begun, one, other = (checkpoints.load(path)["state_dict"] for path in (start, theirs, ours))
@@ -289,7 +289,7 @@ def logits_apart(one: Path, other: Path) -> float:
 
 
 def compare(name: str, folder: Path, args: argparse.Namespace) -> dict[str, Any]:
-    """Run one case on both sides and return how far they are apart."""
+    """Run one case on both sides and return the differences."""
     from cocoamix.io import checkpoints
 
     case = CASES[name]

@@ -3,10 +3,10 @@
     COOP_TREE=/path/to/CoOp DASSL_TREE=/path/to/Dassl.pytorch \\
         python benchmarks/parity_data.py --splits SPLITS [--eurosat DATA] [--write tests/datasets/coop_hashes.json]
 
-SPLITS holds split files that CoOp publishes, DATA holds `eurosat/`. Pictures are empty stand-ins, and where there is no
-split file, small folders in the official layouts are made. CoOp's loaders run on real Dassl in one process, ours on our
-fallback in another. CoOp needs scipy. The public trees are not edited; one thing is changed in memory: `os.listdir`
-sorts, because CoOp takes pictures as the file system happens to list them.
+SPLITS holds CoOp's published split files, DATA holds `eurosat/`. Images are empty placeholders, and for datasets
+without a split file, small folders in the official layouts are made. CoOp's loaders run on real Dassl in one process,
+ours on our fallback in another. CoOp needs scipy. The public trees are not edited; one thing is changed in memory:
+`os.listdir` sorts, because CoOp uses images in the order of the file system.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ MODULES = {  # CoOp's file of each dataset
 
 
 def prepare(role: str) -> str:
-    """Make one side importable; return the package of its datasets."""
+    """Make one side importable; return its datasets package."""
     if role == "ours":
         importlib.import_module("cocoamix")
         return "cocoamix.datasets"
     sys.path[:0] = [str(Path(os.environ[name]).resolve()) for name in ("COOP_TREE", "DASSL_TREE")]
     importlib.import_module("cocoamix.compat").ensure_torchvision()
-    if importlib.util.find_spec("wilds") is None:  # Dassl imports it for datasets that nothing here uses
+    if importlib.util.find_spec("wilds") is None:  # Dassl imports it for datasets that are not used here
         wilds: Any = types.ModuleType("wilds")
         wilds.get_dataset = None
         sys.modules["wilds"] = wilds
@@ -103,7 +103,7 @@ def cases(args: argparse.Namespace, build: layouts.Build) -> Iterator[tuple[str,
 
 
 def eurosat_cases(build: layouts.Build, source: Path, root: Path) -> Iterator[tuple[str, str]]:
-    """The real images that are there, through a link."""
+    """Link the real images."""
     (root / "eurosat").mkdir(parents=True)
     (root / "eurosat" / "2750").symlink_to(source.resolve() / "2750", target_is_directory=True)
     shutil.copyfile(source / "split_zhou_EuroSAT.json", root / "eurosat" / "split_zhou_EuroSAT.json")
@@ -115,7 +115,7 @@ def eurosat_cases(build: layouts.Build, source: Path, root: Path) -> Iterator[tu
 
 
 def exchange(args: argparse.Namespace, build: layouts.Build) -> Iterator[tuple[str, str]]:
-    """Read what the other side kept: its draws and its list of ImageNet, in the folder where it left them."""
+    """Read the files of the other side, its draws and its list of ImageNet, in their original folder."""
     other = Path(args.other)
     for name in layouts.PUBLISHED:
         for subset in ("base", "new"):
@@ -170,9 +170,9 @@ def compare(args: argparse.Namespace) -> int:
 
 
 def plain_draws(folder: Path) -> int:
-    """Count the pickles that this benchmark has written below a folder, and read each as whoever has Dassl would.
+    """Count the pickles that this benchmark wrote below a folder, and read each as Dassl would.
 
-    With pickle itself, which runs what a file says: not for files from elsewhere. The loaders read those by names.
+    This uses pickle, which runs code in the file, so it must not be used for other files. The loaders restrict names.
     """
     importlib.import_module("cocoamix")
     found = sorted(folder.rglob("*.pkl"))

@@ -1,7 +1,7 @@
-"""The plain way, as CoOp has it: all 77 positions of every class, and the image encoder in every step.
+"""The plain path of CoOp: all 77 positions of every class, and the image encoder in every step.
 
-It is what the benchmarks compare with, and an independent path for tests: the blocks run by the code of the package
-that they come from, `clip` or `open_clip`.
+Benchmarks compare with it, and tests use it as an independent path: the blocks run in the code of their package,
+`clip` or `open_clip`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class PlainPrompts:
         before, after = self.before[chosen], self.after[chosen]
         x = torch.cat([before, self.context.expand(len(before), -1, -1), after], dim=1) + text.positional_embedding
         if self.clip.source == "clip":
-            x = x.permute(1, 0, 2)  # OpenAI's blocks want the positions first, and have the mask
+            x = x.permute(1, 0, 2)  # OpenAI's blocks expect positions first, and include the mask
             for block in text.blocks:
                 x = block(x)
             x = x.permute(1, 0, 2)

@@ -1,8 +1,8 @@
-"""How fast `cocoamix predict` labels images, beside a plain loop over OpenAI's clip, and whether its memory grows.
+"""Speed of `cocoamix predict` compared with a plain loop over OpenAI's clip, and growth of its memory.
 
 python benchmarks/predict.py [--images 2000]
 
-One run trains a tiny prompt on drawn images, then labels as many images both ways, each in a process of its own: with
+One run trains a tiny prompt on drawn images, then labels as many images both ways, each in a separate process: with
 a cold and with a warm feature store, and image by image with OpenAI's `clip`, as its README does. Memory is the peak of
 the process, for all of the images and for a fifth of them.
 """
@@ -65,7 +65,7 @@ def report(seconds: float, count: int) -> None:
 
 
 def measure(how: str, run: Path, images: Path, count: int, store: Path) -> dict[str, float]:
-    """Run one way in a process of its own."""
+    """Run one way in a separate process."""
     command = [sys.executable, __file__, "--way", how, str(run), str(images), "--images", str(count)]
     environment = {**os.environ, "COCOAMIX_CACHE": str(store)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)

@@ -1,8 +1,8 @@
-"""How long the report takes on a tree of 2,000 runs: half with results.json, half with logs of 50 epochs.
+"""Time of the report on a tree of 2,000 runs: half with results.json, half with logs of 50 epochs.
 
     python benchmarks/report.py
 
-Prints the seconds of reading alone and of the whole command, page and figures included, each the best of three.
+Prints the seconds of reading only and of the whole command with page and figures, each the best of three.
 """
 
 from __future__ import annotations

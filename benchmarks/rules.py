@@ -1,4 +1,4 @@
-"""Check the rules that the embedded benchmark was made by. They look at CLIP and CoOp alone.
+"""Check the rules by which the embedded benchmark was designed. They use CLIP and CoOp only.
 
     python benchmarks/rules.py [--weights FILE] [--output DIR]
 
@@ -9,8 +9,8 @@
 3. Over all pairs of dataset and seed, CoOp's error is below CLIP's on base and above it on new: one-sided paired
    t-tests, p < 0.05 each.
 
-The same tests on `Shapes`, whose halves are alike, are printed for comparison and decide nothing.
-Runs are those of the plan `quick` and are not repeated where they are finished. Exit status 1: a rule does not hold.
+The same tests on `Shapes`, whose halves are similar, are printed for comparison only.
+The runs are those of the plan `quick`; finished ones are not repeated. Exit status 1: a rule does not hold.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ class Pair(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """A figure beside what a rule asks of it."""
+    """A result and whether it satisfies a rule."""
 
     words: str
     holds: bool
 
 
 def check_zero_shot(by_dataset: Mapping[str, Mapping[str, tuple[float, float]]]) -> list[Finding]:
-    """Rule 1. by_dataset: (base, new) by template, by dataset."""
+    """Check rule 1 on (base, new) accuracies by dataset and template."""
     found = []
     for name, by_template in by_dataset.items():
         base, new = by_template[DEFAULT]
@@ -68,7 +68,7 @@ def check_zero_shot(by_dataset: Mapping[str, Mapping[str, tuple[float, float]]])
 
 
 def check_trade_off(clip: Mapping[str, Pair], coop: Mapping[str, Sequence[Pair]]) -> list[Finding]:
-    """Rule 2. CLIP's accuracy by dataset, and CoOp's of each seed."""
+    """Check rule 2 on CLIP's accuracy by dataset and CoOp's by dataset and seed."""
     gains = {name: [Pair(one.base - clip[name].base, one.new - clip[name].new) for one in coop[name]] for name in coop}
     means = {name: _mean_pair(seeds) for name, seeds in gains.items()}
     total = _mean_pair(means.values())
@@ -83,7 +83,7 @@ def check_trade_off(clip: Mapping[str, Pair], coop: Mapping[str, Sequence[Pair]]
 
 
 def check_assumption(clip: Mapping[str, Pair], coop: Mapping[str, Sequence[Pair]]) -> list[Finding]:
-    """Rule 3. One-sided paired t-tests of the errors."""
+    """Check rule 3 with one-sided paired t-tests of the errors."""
     pairs = [(one, clip[name]) for name in coop for one in coop[name]]
     found = []
     for half, sign, words in (("base", 1, "below"), ("new", -1, "above")):
@@ -114,11 +114,11 @@ def collect(summary: Summary) -> tuple[dict[str, Pair], dict[str, list[Pair]]]:
 
 
 def prepare(weights: str, output: str) -> Plan:
-    """Return the plan of the runs. Other weights have a folder of their own."""
+    """Return the plan of the runs. Other weights use a separate folder."""
     plan = load_plan(str(Path(__file__).with_name("rules.yaml")))
     if weights:
         plan = override(plan, (("MODEL.BACKBONE.WEIGHTS", weights),))
-        # Named after the content, so that other weights at the same path are not judged by the runs of these.
+        # Named by the content, so that other weights at the same path do not reuse these runs.
         if not Path(weights).is_file():
             raise UserError(f"--weights {weights} is not a file.")
         digest = hashlib.sha256(Path(weights).read_bytes()).hexdigest()[:12]
@@ -135,7 +135,7 @@ def show(title: str, findings: Sequence[Finding]) -> bool:
 
 
 def judge(weights: str, output: str) -> int:
-    """Run what is due, print every rule, and return the exit status."""
+    """Run what is not finished, print every rule, and return the exit status."""
     summary = run_plan(prepare(weights, output))
     if summary.failures:
         list_missing(summary)
@@ -162,7 +162,7 @@ def main() -> int:
     parser.add_argument("--output", default="", help="folder of the runs (output/quickstart, or output/rules/HASH)")
     args = parser.parse_args()
     weights, output = (os.path.abspath(path) if path else "" for path in (args.weights, args.output))
-    os.chdir(Path(__file__).resolve().parent.parent)  # the plan's folders are seen from here
+    os.chdir(Path(__file__).resolve().parent.parent)  # the plan's folders are relative to it
     return run_command(lambda: judge(weights, output), "Stopped. Finished runs are kept; the same command resumes.")
 
 

@@ -1,10 +1,10 @@
-"""Speed and memory beside the plain CoOp path, as ratios measured in one run.
+"""Speed and memory relative to the plain CoOp path, measured in one run.
 
     python benchmarks/run.py [--classes 10 50 100] [--json FILE] [--quick]
 
 At ViT-B/16 size with random weights, ImageNet's class names and fp32. Times are CPU seconds of all threads, the two
-ways taken in turn; a ratio is the median of its repetitions, with the range behind it. Memory is the peak of a process
-of its own over what weights and prompts take. Tables go to the terminal, numbers to --json, a plot beside that file.
+paths timed in turn; a ratio is the median of its repetitions, followed by the range. Memory is the peak of a process
+of its own without weights and prompts. Tables go to the terminal, numbers to --json, a plot beside that file.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from cocoamix.clip import FrozenCLIP
 from cocoamix.io.files import write_json
 
 CLASSES = (10, 50, 100, 500, 1000)
-PLAIN_MEMORY = 200  # classes; beyond, the plain way does not fit the machines that this is meant to run on
+PLAIN_MEMORY = 200  # classes; beyond, the plain path needs too much memory
 LIMITS = (4, 8, 16)  # GB
-MOST_CLASSES = 16_000  # nobody has more, and it takes minutes
+MOST_CLASSES = 16_000  # more take minutes and are not realistic
 WAYS = ("text_forward", "text_forward_backward", "iteration")
 
 
@@ -77,7 +77,7 @@ def measure_times(clip: FrozenCLIP, numbers: Sequence[int], repetitions: int) ->
 
 
 def measure_memory(name: str, numbers: Sequence[int]) -> dict[str, dict[str, float]]:
-    """Compare peak memory, where the plain way fits."""
+    """Compare peak memory, if the plain path fits."""
     results: dict[str, dict[str, float]] = {"text_memory": {}, "text_memory_mb": {}, "text_memory_plain_mb": {}}
     rows = []
     for classes in numbers:
@@ -95,7 +95,7 @@ def measure_memory(name: str, numbers: Sequence[int]) -> dict[str, dict[str, flo
 
 
 def largest_within(name: str, way: str, gigabytes: float, sizes: tuple[int, int]) -> str:
-    """Return the largest number of classes that fits: from the growth between two sizes, then tried."""
+    """Return the largest number of classes that fits, extrapolated from two sizes and then tried."""
     small, large = sizes
     first, second = (measure.whole_memory(name, way, size) for size in sizes)
     growth = max((second - first) / (large - small), 1e-3)  # MB a class
@@ -104,7 +104,7 @@ def largest_within(name: str, way: str, gigabytes: float, sizes: tuple[int, int]
         return (
             f"over {MOST_CLASSES:,}" if measure.whole_memory(name, way, MOST_CLASSES) <= gigabytes * 1024 else "unsure"
         )
-    while measure.whole_memory(name, way, classes) > gigabytes * 1024:  # what a line promises is only a promise
+    while measure.whole_memory(name, way, classes) > gigabytes * 1024:  # the extrapolation may be too high
         classes = int(classes * 0.97)
     return f"{classes:,}"
 

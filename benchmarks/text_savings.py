@@ -1,15 +1,15 @@
-"""What could still be saved in a step of prompt tuning, each way alone and all together, beside the encoder as it is.
+"""Possible savings in a step of prompt tuning, separately and together, relative to the current encoder.
 
     python benchmarks/text_savings.py [--steps N] [--threads | --profile] [--json FILE] [--quick]
 
 A step is forward and backward of the text encoder, at ViT-L/14's size with random weights, for the 60 base classes of
-CIFAR-100 and a context of two vectors. All ways give the same features and gradients but for rounding; how far they are
-apart is printed, too. They take turns, N times, and a ratio is the median of the turns, in CPU seconds of one thread.
-None of them is in the package: what pays too little is not worth a second path through the encoder.
+CIFAR-100 and a context of two vectors. All variants give the same features and gradients up to rounding; the difference
+is printed, too. They take turns, N times, and a ratio is the median of the turns, in CPU seconds of one thread.
+None of them is in the package: the gain does not justify a second path through the encoder.
 
-Names of equal beginnings could share their first tokens. That is counted, not timed: it bounds what can be gained.
+Names with equal beginnings could share their first tokens. That is counted, not timed: it bounds what can be gained.
 --threads compares two threads inside each product with two threads that each run half of the classes. It prints wall
-time, and so wants two cores that nothing else uses. --profile shows what a step as it is spends its time on.
+time, and so needs two idle cores. --profile shows where the current step spends its time.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Step:
         self.labels = torch.randint(len(names), (BATCH,), generator=draw)
 
     def features(self) -> Tensor:
-        """Return the classes' features, not yet of unit length."""
+        """Return the features of the classes, not normalised."""
         return self.text(self.learner())
 
     def __call__(self) -> tuple[Tensor, Tensor]:
@@ -110,7 +110,7 @@ class FirstLayerKept(Step):
         return (ours.norm(self.text.ln_final, x) @ self.text.text_projection)[0]
 
     def _attend(self, attention: Any, joint: Tensor, chunk: Any, shared: int) -> Tensor:
-        """As the encoder's, from what is projected already."""
+        """Run the encoder from the projections that are already computed."""
         heads, width = attention.num_heads, joint.shape[-1] // 3
         head, own = ours._Spread.apply(joint, chunk, shared)
         head, (query, key, value) = ours.split_heads(head, 3, heads), ours.split_heads(own, 3, heads)
@@ -152,7 +152,7 @@ class FactorsInWeights(Step):
 
 
 class Together(FactorsInWeights, FirstLayerKept):
-    """Both of them."""
+    """Both savings."""
 
     name = "both"
 
@@ -193,7 +193,7 @@ class HalvesInThreads(Step):
 
 
 def apart(one: tuple[Tensor, Tensor], other: tuple[Tensor, Tensor]) -> tuple[float, float]:
-    """Return how far unit features are apart, and gradients relative to their length."""
+    """Return the difference of unit features, and of gradients relative to their norm."""
     features = (F.normalize(one[0], dim=-1) - F.normalize(other[0], dim=-1)).abs().max()
     return float(features), float((one[1] - other[1]).norm() / other[1].norm())
 
@@ -201,7 +201,7 @@ def apart(one: tuple[Tensor, Tensor], other: tuple[Tensor, Tensor]) -> tuple[flo
 def take_turns(steps: Sequence[Step], turns: int, clock: Callable[[Callable[[], object]], float]) -> list[list[float]]:
     """Return the seconds of each step in each turn."""
     for step in steps:
-        step()  # the first one has to touch its memory
+        step()  # the first call allocates memory
     return [[clock(step) for step in steps] for _ in range(turns)]
 
 
@@ -229,7 +229,7 @@ def compare(steps: Sequence[Step], turns: int) -> list[dict[str, Any]]:
 
 
 def wall_time(call: Callable[[], object]) -> float:
-    """Return the seconds that a call takes."""
+    """Return the seconds of a call."""
     start = time.perf_counter()
     call()
     return time.perf_counter() - start
@@ -273,7 +273,7 @@ def profile(step: Step, turns: int) -> list[dict[str, Any]]:
     # Keys and values of all tokens in the last layer, and the rest of it for the ends alone; forward and backward.
     each = 12 * tokens * (len(text.blocks) - 1) + 2 * tokens + 10 * prompts
     whole = sum(seconds.values())
-    # The profiler counts wall time, of which the shares are good; how long a step takes is measured apart.
+    # The profiler counts wall time, which is good for shares; the time of a step is measured separately.
     products = seconds["matrix products"] / whole * statistics.median(cpu_time(step) for _ in range(turns))
     rate = 4 * each * width * width / products / 1e9
     rows = [{"operations": kind, "percent_of_a_step": round(100 * one / whole, 1)} for kind, one in seconds.items()]
@@ -283,7 +283,7 @@ def profile(step: Step, turns: int) -> list[dict[str, Any]]:
 
 
 def count_tokens(names: Sequence[str]) -> tuple[int, int]:
-    """Return how many tokens follow the context in all prompts, and how many different beginnings they have."""
+    """Return the number of tokens after the context in all prompts, and the number of different beginnings."""
     own = [(*encode(f"{name}."), -1) for name in names]
     return sum(map(len, own)), len({one[: end + 1] for one in own for end in range(len(one))})
 
@@ -324,7 +324,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, default=None, help="file for the numbers")
     parser.add_argument("--quick", action="store_true", help="two layers and one turn: does it run?")
     args = parser.parse_args()
-    # Hardly an image tower: it is not used.
+    # A minimal image encoder, because it is not used.
     backbones.BACKBONES["ViT-L/14"] = backbones.Backbone(
         backbones.Sizes(768, 224, 1, 64, 56, 768, 2 if args.quick else 12), "none"
     )

@@ -1,4 +1,4 @@
-"""How hard the drawn datasets are for the tiny CLIP: zero-shot accuracy by template, on the test images.
+"""Difficulty of the drawn datasets for the tiny CLIP: zero-shot accuracy by template on the test images.
 
 python benchmarks/tiny_zeroshot.py [--dataset WarmCool] [--weights FILE]
 """

@@ -1,15 +1,15 @@
-"""Compare ways to weigh the two prompts of CoCoA-Mix on the embedded datasets, and judge the default of CENTRE.
+"""Compare ways to weight the two prompts of CoCoA-Mix on the embedded datasets, and check the default of CENTRE.
 
     python benchmarks/weights.py [--output DIR]
 
-The first table has one row for each way of setting pi: accuracy on base, new and H in label spaces of one kind,
+The first table has one row per way to set pi: accuracy on base, new and H in separate label spaces,
 accuracy in the label space of all classes with its two halves and their H, the learned pi, and the seconds of a run.
 The second has pi^in and the accuracy on base of each dataset, the third the centred models in class-incremental
 sessions.
 
 CENTRE is on by default if, on average over datasets and seeds, it raises H among all classes for one stage and for two,
-and does not lower the mean accuracy over sessions. The rule was written down before the runs.
-Runs are those of the plans quick_weights and quick_fscil and are not repeated where they are finished.
+and does not lower the mean accuracy over sessions. The rule was fixed before the runs.
+The runs are those of the plans quick_weights and quick_fscil; finished ones are not repeated.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Value = float | None
 
 @dataclass(frozen=True)
 class Done:
-    """A finished run. seconds: what its training took, where the runner noted it."""
+    """A finished run, with the seconds of its training if the runner recorded them."""
 
     results: Results
     seconds: Value = None
@@ -62,7 +62,7 @@ def harmonic(base: float, new: float) -> float:
 
 
 def mean_of(runs: Runs, method: str, subset: str, take: Callable[[Done], Value]) -> Value:
-    """Return the mean of a figure over datasets and seeds, or None where no run has it."""
+    """Return the mean of a value over datasets and seeds; None if no run has it."""
     values = [take(one) for (name, _, part, _), one in runs.items() if (name, part) == (method, subset)]
     known = [value for value in values if value is not None]
     return fmean(known) if known else None
@@ -79,12 +79,12 @@ def mean_h(runs: Runs, method: str) -> float:
 
 
 def metric(key: str) -> Callable[[Done], Value]:
-    """Return what reads a metric from a run."""
+    """Return a function that reads a metric from a run."""
     return lambda run: run.results.metrics.get(key)
 
 
 def weight(key: str) -> Callable[[Done], Value]:
-    """Return what reads a learned weight from a run."""
+    """Return a function that reads a learned weight from a run."""
     return lambda run: None if run.results.weights is None else getattr(run.results.weights, key)
 
 
@@ -135,7 +135,7 @@ def datasets_table(runs: Runs, methods: Sequence[str]) -> list[str]:
 
 
 def differences(runs: Runs, method: str, take: Callable[[Done], float]) -> list[float]:
-    """Return by how much CENTRE changes a figure on all classes, in each pair of runs of one dataset and seed."""
+    """Return the change of a value on all classes by CENTRE, for each pair of runs of one dataset and seed."""
     pairs = [
         (take(run), take(runs[f"{method}, centred", dataset, part, seed]))
         for (name, dataset, part, seed), run in runs.items()
@@ -145,7 +145,7 @@ def differences(runs: Runs, method: str, take: Callable[[Done], float]) -> list[
 
 
 def judge(runs: Runs, sessions: Runs) -> bool:
-    """Print what the rule looks at, and return whether CENTRE is to be on."""
+    """Print the values that the rule uses, and return whether CENTRE should be on."""
     found = {
         f"H among all classes, {method}": differences(runs, method, lambda run: run.results.metrics["harmonic_mean"])
         for method in JUDGED
@@ -162,7 +162,7 @@ def judge(runs: Runs, sessions: Runs) -> bool:
 
 
 def compare(output: str) -> int:
-    """Run what is due, print the tables and the verdict, and return the exit status."""
+    """Run what is not finished, print the tables and the decision, and return the exit status."""
     plans = [load_plan("quick_weights"), load_plan("quick_fscil", methods=[SESSIONS, f"{SESSIONS}, centred"])]
     summaries = [run_plan(replace(plan, output=Path(output)) if output else plan) for plan in plans]
     for summary in summaries:
@@ -185,7 +185,7 @@ def main() -> int:
     parser.add_argument("--output", default="", help="folder of the runs (output/quickstart)")
     args = parser.parse_args()
     output = os.path.abspath(args.output) if args.output else ""
-    os.chdir(Path(__file__).resolve().parent.parent)  # the plans' folders are seen from here
+    os.chdir(Path(__file__).resolve().parent.parent)  # the plans' folders are relative to it
     return run_command(lambda: compare(output), "Stopped. Finished runs are kept; the same command resumes.")
 
 

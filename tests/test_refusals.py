@@ -70,10 +70,10 @@ def test_a_batch_that_cannot_be_sent_ends_its_process(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(queues.Queue, "_on_queue_feeder_error", queues.Queue._on_queue_feeder_error)
     before = queues.Queue._on_queue_feeder_error
-    workers.end_if_unheard()
+    workers.exit_if_batch_is_lost()
     assert queues.Queue._on_queue_feeder_error is before  # here nobody waits
     monkeypatch.setattr(workers, "get_worker_info", lambda: "one")
-    workers.end_if_unheard()
+    workers.exit_if_batch_is_lost()
     ended: list[int] = []
     monkeypatch.setattr(workers.os, "_exit", ended.append)
     queues.Queue._on_queue_feeder_error(FULL, None)

@@ -433,7 +433,7 @@ class CLIPTrainer(TrainerX):
     def _set_epoch_view(self) -> None:
         """Give the training loader the images or features of the current epoch."""
         view, last = self.view_of(self.epoch), self.count_views() - 1
-        self.images.show(self.train_loader_x, view, last, self.store_part("train"), self.encoding_batch_size())
+        self.images.set_view(self.train_loader_x, view, last, self.store_part("train"), self.encoding_batch_size())
 
     def batches_of(self, loader: DataLoader[Any], split: str) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the inputs and labels of the readable images of a loader over `split` or part of it."""

@@ -1,4 +1,4 @@
-"""The frozen CLIP: loading, tokens, templates, text encoder."""
+"""The frozen CLIP: loading, tokens, templates and the text encoder."""
 
 from .model import FrozenCLIP, load_clip
 from .packing import Layout, Prompts

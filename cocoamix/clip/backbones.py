@@ -1,4 +1,4 @@
-"""Which CLIP models there are, how large they are, and where their weights come from."""
+"""The supported CLIP models, their sizes, and where their weights come from."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ HEAD_WIDTH = 64  # of every attention head in OpenAI's models
 
 @dataclass(frozen=True)
 class Sizes:
-    """The shape of a CLIP model, in OpenAI's terms.
+    """The sizes of a CLIP model, in OpenAI's terms.
 
-    `vision_layers` is a number for a ViT and four numbers for a ResNet, whose `patch` is None.
+    `vision_layers` is one number for a ViT and four for a ResNet, whose `patch` is None.
     """
 
     embedding: int
@@ -39,11 +39,12 @@ class Sizes:
 
     @property
     def text_heads(self) -> int:
+        """Attention heads of the text encoder."""
         return self.text_width // HEAD_WIDTH
 
     @classmethod
     def of(cls, state: Mapping[str, torch.Tensor]) -> Sizes:
-        """Read the sizes off a state dict with OpenAI's key names."""
+        """Return the sizes of the model in a state dict with OpenAI's key names."""
         text_width = state["ln_final.weight"].shape[0]
         if "visual.proj" in state:
             patch = state["visual.conv1.weight"].shape[-1]
@@ -74,7 +75,7 @@ def _count(state: Mapping[str, torch.Tensor], prefix: str) -> int:
 
 @dataclass(frozen=True)
 class Backbone:
-    """A named model: its sizes, and its file of weights: OpenAI's (name and SHA-256), or one that comes with us."""
+    """A named model: its sizes and its file of weights, OpenAI's (with a SHA-256) or one that this package includes."""
 
     sizes: Sizes
     file: str
@@ -82,6 +83,7 @@ class Backbone:
 
     @property
     def url(self) -> str:
+        """OpenAI's address of the file."""
         return f"https://openaipublic.azureedge.net/clip/models/{self.sha256}/{self.file}"
 
 
@@ -116,7 +118,7 @@ BACKBONES: dict[str, Backbone] = {
 
 
 def find_backbone(name: str) -> Backbone:
-    """Return the backbone that config key MODEL.BACKBONE.NAME names."""
+    """Return the backbone with the name MODEL.BACKBONE.NAME."""
     if name not in BACKBONES:
         listed = ", ".join(BACKBONES)
         raise UserError(
@@ -126,12 +128,12 @@ def find_backbone(name: str) -> Backbone:
 
 
 def cache_folder() -> Path:
-    """Where OpenAI's files are kept: the folder that OpenAI's own package uses."""
+    """Return the folder of OpenAI's files, by default the one that OpenAI's package uses."""
     return expand_home(os.environ.get("COCOAMIX_CLIP_CACHE", "~/.cache/clip"), "Set HOME or COCOAMIX_CLIP_CACHE.")
 
 
 def fetch_weights(name: str) -> Path:
-    """Return the local file of the weights of `name`; OpenAI's are downloaded once where that is possible."""
+    """Return the local file of the weights of `name`. OpenAI's are downloaded on first use."""
     backbone = find_backbone(name)
     if not backbone.sha256:
         return ASSETS / backbone.file
@@ -142,7 +144,7 @@ def fetch_weights(name: str) -> Path:
     print(f"Downloading the weights of {name} to {path}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Checks the hash and moves the file into place only when it is whole.
+        # Checks the hash and moves the file into place only when it is complete.
         torch.hub.download_url_to_file(backbone.url, str(path), hash_prefix=backbone.sha256)
     except (OSError, RuntimeError) as error:
         raise UserError(
@@ -154,7 +156,7 @@ def fetch_weights(name: str) -> Path:
 
 
 def _verify(path: Path, backbone: Backbone) -> None:
-    """Refuse a file that is not OpenAI's; remember the verdict beside it, since hashing takes a second or more."""
+    """Raise a UserError if a file is not OpenAI's. The result is noted beside it, because hashing takes seconds."""
     stat = path.stat()
     stamp = f"{backbone.sha256} {stat.st_size} {stat.st_mtime_ns}"
     note = path.with_name(path.name + ".verified")
@@ -166,7 +168,7 @@ def _verify(path: Path, backbone: Backbone) -> None:
             digest.update(block)
     if digest.hexdigest() != backbone.sha256:
         raise UserError(
-            f"{path} is not OpenAI's {backbone.file}: its SHA-256 differs, so it is cut short or altered. "
+            f"{path} is not OpenAI's {backbone.file}: its SHA-256 differs, so it is truncated or altered. "
             "Delete it to download it again, or name another file in MODEL.BACKBONE.WEIGHTS."
         )
     with suppress(OSError):  # a read-only cache is verified again next time

@@ -1,7 +1,4 @@
-"""Spellings of class names, in prompts and in comparisons, and which of the known classes a class is.
-
-Class names are normalised here and nowhere else.
-"""
+"""Normalisation and matching of class names. All normalisation of class names happens here."""
 
 from __future__ import annotations
 
@@ -14,24 +11,24 @@ from typing import Any
 
 
 def class_words(name: str) -> str:
-    """Return a class name as prompts have it, with spaces for underscores, as in CoOp."""
+    """Return a class name as it appears in prompts: with spaces for underscores, as in CoOp."""
     return name.replace("_", " ")
 
 
 def tidy_class(name: str) -> str:
-    """Return the class name that a folder or a table gives: its words, single spaces, composed letters."""
+    """Return the class name for the name of a folder or a table cell: single spaces, NFC-normalised."""
     return " ".join(class_words(unicodedata.normalize("NFC", name)).split())
 
 
 def plain_class(name: str) -> str:
-    """Return what two spellings of one class name share. It is for comparisons, never for prompts."""
+    """Return the normal form of a class name, for comparisons only, not for prompts."""
     return class_words(name).strip().lower()
 
 
 def distinct(names: Sequence[str]) -> list[str]:
-    """Return the names with a number behind those that several classes share, as two of ImageNet's do.
+    """Return the names with a number appended to those that several classes share, as two of ImageNet's do.
 
-    It is for outputs, in which a name has to stand for one class, never for prompts.
+    For outputs, in which a name must identify a class, not for prompts.
     """
     total, seen, found = Counter(map(plain_class, names)), Counter[str](), []
     for name in names:
@@ -42,9 +39,9 @@ def distinct(names: Sequence[str]) -> list[str]:
 
 
 def synsets_of(items: Iterable[Any], classes: int) -> list[str]:
-    """Return ImageNet's identifier of each class, `n01440764`, by which the folders of its pictures are named.
+    """Return ImageNet's identifier of each class, such as `n01440764`, from the names of the image folders.
 
-    Nothing for a dataset whose folders are not named so.
+    The list is empty for datasets with other folder names.
     """
     folders: dict[int, str] = {}
     for item in items:
@@ -57,19 +54,27 @@ def synsets_of(items: Iterable[Any], classes: int) -> list[str]:
 def find_rows(
     names: Sequence[str], known: Sequence[str], synsets: Sequence[str] = (), known_synsets: Sequence[str] = ()
 ) -> tuple[list[int], list[str]]:
-    """Return the number of each class among the known ones, -1 for one that is not there, and the names left unclear.
+    """Match classes to known classes, by synset if both sides have them, otherwise by name.
 
-    By identifier where both sides have them. Else by name, and classes of one name (CLIP calls two of ImageNet's
-    "missile") are taken in their order if there are as many on both sides. If not, which is which cannot be told, and
-    none of them is found.
+    Classes that share a name (CLIP calls two of ImageNet's "missile") are matched in order if both sides have equally
+    many of them. Otherwise the name is ambiguous and matches nothing.
+
+    Args:
+        names: Names of the classes.
+        known: Names of the known classes.
+        synsets: ImageNet identifiers of the classes, if any.
+        known_synsets: ImageNet identifiers of the known classes, if any.
+
+    Returns:
+        The index of each class among the known ones, -1 if it is not there, and the ambiguous names.
     """
     if synsets and known_synsets:
         numbers = {synset: number for number, synset in enumerate(known_synsets)}
         return [numbers.get(synset, -1) for synset in synsets], []
-    places = defaultdict(list)
+    indices = defaultdict(list)
     for number, name in enumerate(known):
-        places[plain_class(name)].append(number)
+        indices[plain_class(name)].append(number)
     counts = Counter(map(plain_class, names))
-    unclear = [name for name, count in counts.items() if places.get(name) and len(places[name]) != count]
-    queues = {name: iter(numbers) for name, numbers in places.items() if name not in unclear}
-    return [next(queues.get(plain_class(name), iter(())), -1) for name in names], unclear
+    ambiguous = [name for name, count in counts.items() if indices.get(name) and len(indices[name]) != count]
+    queues = {name: iter(numbers) for name, numbers in indices.items() if name not in ambiguous}
+    return [next(queues.get(plain_class(name), iter(())), -1) for name in names], ambiguous

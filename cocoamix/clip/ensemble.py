@@ -1,7 +1,7 @@
-"""Several frozen CLIPs as one: the similarity is the mean of theirs.
+"""Several frozen CLIPs used as one, with the mean of their similarities.
 
-Their unit vectors are laid end to end and divided by the root of their number, so that the product of a picture's and a
-text's is the mean of the similarities, and everything else works as with one model.
+Their unit vectors are concatenated and divided by the square root of their number. The product of an image feature and
+a text feature is then the mean of the similarities, so everything else works as with one model.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .packing import Prompts
 
 
 class SeveralCLIPs(nn.Module):
-    """A list of frozen models that is used as one. The logit scale is the first one's."""
+    """Several frozen models used as one. The logit scale is that of the first."""
 
     def __init__(self, members: Sequence[FrozenCLIP]) -> None:
         super().__init__()
@@ -31,11 +31,11 @@ class SeveralCLIPs(nn.Module):
         self.weights_hash = first.weights_hash if len(members) == 1 else hashlib.sha256(hashes.encode()).hexdigest()
 
     def encode_image(self, images: Tensor) -> Tensor:
-        """Encode (B, 3, H, W) pictures as (B, sum of embeddings) unit vectors."""
+        """Encode (B, 3, H, W) images as (B, sum of embeddings) unit vectors."""
         return join([one.encode_image(images) for one in self.each()])
 
     def encode_image_raw(self, images: Tensor) -> Tensor:
-        """Encode pictures as (B, sum of embeddings): the features of the members, laid end to end as they are."""
+        """Encode images as (B, sum of embeddings): the concatenated features of the members, not normalised."""
         return torch.cat([one.encode_image_raw(images) for one in self.each()], dim=-1)
 
     def encode_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> Tensor:
@@ -52,5 +52,5 @@ class SeveralCLIPs(nn.Module):
 
 
 def join(features: Sequence[Tensor]) -> Tensor:
-    """Lay unit vectors end to end as one unit vector."""
+    """Concatenate unit vectors into one unit vector."""
     return features[0] if len(features) == 1 else torch.cat(list(features), dim=-1) / math.sqrt(len(features))

@@ -1,4 +1,4 @@
-"""What trainers use of a frozen CLIP, whether it is one model or several that count as one."""
+"""The interface of a frozen CLIP for trainers: one model, or several used as one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class AnyCLIP(Protocol):
         """Encode (B, 3, H, W) images as (B, embedding) unit vectors."""
 
     def encode_image_raw(self, images: Tensor) -> Tensor:
-        """Encode images as features of the length that the towers give them."""
+        """Encode images as features that are not normalised."""
 
     def encode_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> Tensor:
         """Return one (C, embedding) unit vector per class: the re-normalised mean over the templates."""

@@ -1,4 +1,4 @@
-"""Loading a frozen CLIP, through OpenAI's `clip` or through `open_clip`, behind one small face."""
+"""Loading a frozen CLIP with OpenAI's `clip` or `open_clip`, behind one small interface."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from .weights import hash_weights, read_weights
 
 
 class FrozenCLIP(nn.Module):
-    """A CLIP whose weights never change. Features come out in fp32, and L2-normalised unless they are called raw."""
+    """A CLIP with frozen weights. Features are fp32 and L2-normalised, unless a method is called raw."""
 
     def __init__(
         self, model: Any, sizes: Sizes, name: str, source: str, precision: str, activation: str = "quick_gelu"
@@ -47,15 +47,16 @@ class FrozenCLIP(nn.Module):
         self.weights_hash = ""
 
     def train(self, mode: bool = True) -> FrozenCLIP:
-        """Stay in evaluation mode: nothing here is trained, and batch statistics must not move."""
+        """Stay in evaluation mode: nothing is trained, and batch statistics must not change."""
         return super().train(False)
 
     @property
     def device(self) -> torch.device:
+        """Device of the model."""
         return self.text.positional_embedding.device
 
     def autocast(self) -> Any:
-        """The context in which the towers run."""
+        """Return the autocast context in which the encoders run."""
         return prec.autocast(self.precision, self.device)
 
     @cached_property
@@ -64,25 +65,27 @@ class FrozenCLIP(nn.Module):
 
     @cached_property
     def transform(self) -> Any:
-        """What prepares an RGB image for `encode_image`."""
+        """Transform of an RGB image for `encode_image`."""
         return make_transform(self.sizes.resolution)
 
     @torch.no_grad()
     def encode_image(self, images: Tensor) -> Tensor:
-        """Encode (B, 3, H, W) pictures as (B, embedding) unit vectors."""
+        """Encode (B, 3, H, W) images as (B, embedding) unit vectors."""
         return F.normalize(self.encode_image_raw(images), dim=-1)
 
     @torch.no_grad()
     def encode_image_raw(self, images: Tensor) -> Tensor:
-        """Encode (B, 3, H, W) pictures as (B, embedding) features of the length that the tower gives them."""
+        """Encode (B, 3, H, W) images as (B, embedding) features that are not normalised."""
         with self.autocast():
             features: Tensor = self.visual(images.to(self.device, self._visual_dtype))
         return features.float()
 
     def encode_image_with(self, images: Tensor, prompts: Sequence[Tensor]) -> Tensor:
-        """Encode pictures as unit vectors, with learned tokens beside the patches. Keeps their gradients.
+        """Encode images as unit vectors, with learned tokens in the ViT. Keeps the gradients of the tokens.
 
-        prompts: (M, vision width) for each of the first layers; see `cocoamix.clip.vision`.
+        Args:
+            images: (B, 3, H, W) images.
+            prompts: (M, vision width) tokens for each of the first layers; see `cocoamix.clip.vision`.
         """
         with self.autocast():
             features = encode_with_prompts(self.visual, images.to(self.device, self._visual_dtype), prompts)
@@ -90,10 +93,13 @@ class FrozenCLIP(nn.Module):
 
     @torch.no_grad()
     def encode_image_watched(self, images: Tensor, prompts: Sequence[Tensor] = ()) -> tuple[Tensor, Tensor]:
-        """Encode images as raw features; return the (B, channels, rows, columns) activations before them, too.
+        """Return the raw features of images and the (B, channels, rows, columns) activations before them.
 
-        Of a ViT these are the patches that the last layer attends to, of a ResNet the output of its last stage.
-        prompts: (M, vision width) for each of the first layers of a ViT.
+        The activations are the patches that the last layer of a ViT attends to, or the last stage of a ResNet.
+
+        Args:
+            images: (B, 3, H, W) images.
+            prompts: (M, vision width) tokens for each of the first layers of a ViT.
         """
         images, found = images.to(self.device, self._visual_dtype), list[Tensor]()
         with self.autocast():
@@ -111,16 +117,16 @@ class FrozenCLIP(nn.Module):
         return F.normalize(self.encode_prompts_raw(prompts), dim=-1)
 
     def each(self) -> list[FrozenCLIP]:
-        """Return the models: this one. See `cocoamix.clip.interface`."""
+        """Return a list of this model alone. See `cocoamix.clip.interface`."""
         return [self]
 
     def encode_each(self, prompts: Sequence[Prompts]) -> Tensor:
-        """Encode the prompts of this one model."""
+        """Encode the prompts of this model."""
         (own,) = prompts
         return self.encode_prompts(own)
 
     def encode_prompts_raw(self, prompts: Prompts) -> Tensor:
-        """Encode prompts as features of the length that the tower gives them. Keeps gradients."""
+        """Encode prompts as features that are not normalised. Keeps gradients."""
         with self.autocast():
             features: Tensor = self.text(prompts)
         return features.float()
@@ -151,13 +157,17 @@ def load_clip(
     device: torch.device | str = "cpu",
     activation: str = "quick_gelu",
 ) -> FrozenCLIP:
-    """Load the frozen CLIP that CoOp calls `name` (MODEL.BACKBONE.NAME).
+    """Load a frozen CLIP.
 
-    weights: a file (OpenAI's archive, a state dict, an open_clip checkpoint or safetensors), `random`
-        for random weights of the true size, or nothing for OpenAI's own, downloaded once.
-    source: the package whose code runs it: `clip`, `open_clip`, or `auto` (`clip` where it imports).
-    activation: OpenAI's `quick_gelu`, or `gelu` for weights trained with it, as many of open_clip's are;
-        a file does not say which, and only `open_clip` can run the second.
+    Args:
+        name: Name of the backbone, as in MODEL.BACKBONE.NAME.
+        weights: A file (OpenAI's archive, a state dict, an open_clip checkpoint or safetensors), `random` for random
+            weights of the same sizes, or empty for OpenAI's weights, downloaded on first use.
+        source: The package whose code runs the model: `clip`, `open_clip`, or `auto` (`clip` if it is installed).
+        precision: `fp32`, `fp16`, `bf16`, `amp`, or `auto` (fp32 on a CPU, fp16 on a GPU).
+        device: The device.
+        activation: OpenAI's `quick_gelu`, or `gelu` for weights trained with it, as many of open_clip's are. A file
+            does not record it, and only `open_clip` supports `gelu`.
     """
     check_choice("MODEL.BACKBONE.SOURCE", source, SOURCES)
     check_choice("MODEL.BACKBONE.ACTIVATION", activation, ACTIVATIONS)
@@ -175,22 +185,22 @@ def load_clip(
         sizes = _sizes_of(state, path)
         if sizes != backbone.sizes:
             raise UserError(
-                f"{path} holds another model than MODEL.BACKBONE.NAME {name}: {_difference(sizes, backbone.sizes)}."
+                f"{path} is not a model of MODEL.BACKBONE.NAME {name}: {_difference(sizes, backbone.sizes)}."
             )
     resolved = prec.resolve(precision, device)
     prec.check_cpu(resolved, device)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)  # random weights are always the same ones, and nothing else's draw moves
+        torch.manual_seed(0)  # the same random weights every time, without an effect on other draws
         model, used = _build(sizes, source, prec.WEIGHT_DTYPES[resolved], activation)
     if state is not None:
         missing, unexpected = _load(model, state, str(weights or name))
-        # A count that batch norm keeps and evaluation never reads is no difference.
+        # Batch norm's counter is never read in evaluation.
         missing = [key for key in missing if not key.endswith("num_batches_tracked")]
         if missing or unexpected:
             lacking, more = some_of(missing, 150) or "nothing", some_of(unexpected, 150) or "nothing"
             raise UserError(f"{weights or name} does not fit {name}: missing {lacking}, unexpected {more}.")
     else:
-        nn.init.constant_(model.logit_scale, math.log(100))  # what training takes it to
+        nn.init.constant_(model.logit_scale, math.log(100))  # its value after CLIP's training
     digest = hash_weights(model.state_dict())
     frozen = FrozenCLIP(model, sizes, name, used, resolved, activation).to(device)
     frozen.weights_hash = digest
@@ -216,12 +226,12 @@ def _sizes_of(state: Mapping[str, Tensor], path: Path) -> Sizes:
 
 
 def _load(model: nn.Module, state: Mapping[str, Tensor], origin: str) -> tuple[list[str], list[str]]:
-    """Load weights; return the keys that they lack and those that the model does not have. Refuse other shapes."""
+    """Load weights; return the missing and the unexpected keys. Raise a UserError if shapes differ."""
     own = model.state_dict()
     for key, tensor in state.items():
         if key in own and tensor.shape != own[key].shape:
             here, there = ("x".join(map(str, one.shape)) or "one number" for one in (own[key], tensor))
-            raise UserError(f"{origin} does not fit: its {key} is {there}, and this model's is {here}.")
+            raise UserError(f"{origin} does not fit: its {key} is {there}, but this model's is {here}.")
     try:
         missing, unexpected = model.load_state_dict(state, strict=False)
     except RuntimeError as error:  # sparse tensors, for one
@@ -238,7 +248,7 @@ def _difference(found: Sizes, wanted: Sizes) -> str:
 
 
 def _build(sizes: Sizes, source: str, dtype: torch.dtype, activation: str) -> tuple[Any, str]:
-    """Return a model with random weights, and the package that it came from."""
+    """Return a model with random weights, and the package it comes from."""
     reasons = []
     for package in ("clip", "open_clip") if source == "auto" else (source,):
         try:
@@ -247,7 +257,7 @@ def _build(sizes: Sizes, source: str, dtype: torch.dtype, activation: str) -> tu
             return _build_open_clip(sizes, dtype, activation), package
         except ImportError as error:
             reasons.append(f"{package}: {error}")
-    # A `clip` that is there and is not OpenAI's, such as a tree's own folder, hides one that would be installed.
+    # A `clip` that is not OpenAI's, such as a folder of the tree, would hide an installed one.
     openai = "" if source == "open_clip" or "clip" in sys.modules else "`pip install clip-anytorch` or "
     aside = " and set MODEL.BACKBONE.SOURCE auto" if source == "clip" and not openai else ""
     raise UserError(

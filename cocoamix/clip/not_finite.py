@@ -1,6 +1,6 @@
-"""Why features of a frozen CLIP are not finite: which image or class, and whether weights or precision are to blame.
+"""Diagnosis of non-finite features of a frozen CLIP: which image or class, and whether weights or precision cause them.
 
-Asked only once a loss or logits are not finite, to tell a broken model from a training that has diverged.
+Used only after a loss or logits are not finite, to distinguish a broken model from a training that diverged.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _TEMPLATE = "a photo of a {}."  # nothing in it is trained
 
 
 def in_images(clip: FrozenCLIP, features: Tensor, files: Sequence[str]) -> UserError | None:
-    """Return what is said of (B, embedding) image features that are not finite. files: the images, if known."""
+    """Return an error if (B, embedding) image features are not finite. `files` are the images, if known."""
     bad = _bad_rows(features)
     if not bad:
         return None
@@ -34,7 +34,7 @@ def in_images(clip: FrozenCLIP, features: Tensor, files: Sequence[str]) -> UserE
 
 @torch.no_grad()
 def in_text(clip: FrozenCLIP, classnames: Sequence[str]) -> UserError | None:
-    """Return what is said where the text tower, or the scale of the logits, is broken whatever is trained."""
+    """Return an error if the frozen text encoder gives non-finite features, or the logit scale is not finite."""
     other = "Use other weights (MODEL.BACKBONE.WEIGHTS)."
     if not math.isfinite(clip.logit_scale):
         return UserError(f"The logit scale of {clip.name} is {clip.logit_scale}. {other}")
@@ -55,8 +55,8 @@ def _bad_rows(features: Tensor) -> list[int]:
 
 
 def _way_out(clip: FrozenCLIP, name: str, tower: nn.Module, other: str) -> str:
-    """Blame weights that are not finite, else a precision that may be too low; else say `other`."""
-    # The state dict, because a mask of attention, which is infinite by design, is not part of it.
+    """Return advice: on non-finite weights, otherwise on a low precision, otherwise `other`."""
+    # The state dict excludes attention masks, which are infinite by design.
     broken = [key for key, value in tower.state_dict().items() if not torch.isfinite(value).all()]
     if broken:
         more = f" and {len(broken) - 1} more" if len(broken) > 1 else ""

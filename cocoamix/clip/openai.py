@@ -1,4 +1,4 @@
-"""OpenAI's model class, also where a tree's own `clip` folder has one that takes more, as MaPLe's and PromptSRC's."""
+"""OpenAI's model class, also from the `clip` folder of a tree whose class takes more arguments, such as MaPLe's."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cocoamix import compat
 
 from .backbones import Sizes
 
-# With these, the class of MaPLe's tree is OpenAI's: the blocks are those of CoOp, and no layer has tokens of its own.
+# With these, the class of MaPLe's tree is equivalent to OpenAI's: CoOp's blocks, and no tokens in any layer.
 PLAIN_DESIGN = {
     "trainer": "CoOp",
     "vision_depth": 0,
@@ -21,9 +21,10 @@ PLAIN_DESIGN = {
 
 
 def build_openai(sizes: Sizes) -> Any:
-    """Return OpenAI's own model class of these sizes, with random weights.
+    """Return an instance of OpenAI's model class with these sizes and random weights.
 
-    Raises ImportError where the package `clip` has none, or one of which we do not know how to make OpenAI's.
+    Raises:
+        ImportError: The package `clip` has no such class, or one with unknown arguments.
     """
     compat.import_openai_clip()
     from clip.model import CLIP

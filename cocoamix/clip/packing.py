@@ -1,4 +1,4 @@
-"""Where the tokens of many prompts stand when what they share is stored once and the rest is packed without padding."""
+"""Layout of the tokens of many prompts: the shared prefix is stored once, the rest is packed without padding."""
 
 from __future__ import annotations
 
@@ -12,23 +12,25 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Chunk:
-    """The index tensors of some neighbouring prompts. Their tokens are packed: P shared ones, then T own ones."""
+    """Index tensors of a group of consecutive prompts. Their tokens are packed: P shared ones, then T own ones."""
 
     tokens: slice  # of the packed own tokens of all prompts
     prompts: int  # N
-    longest: int  # S, the most own tokens that a prompt has
-    padded: Tensor  # (N * S,) packed token in each place of a padded table; whatever it is in a place that is padding
-    unpadded: Tensor  # (T,) place in the padded table of each own token
-    ends: Tensor  # (N,) packed token that each prompt is read at
-    causal: Tensor  # (S, P + S) whether an own token may look at a shared or own one
-    reach: Tensor  # (N, 1, 1, P + S) whether a prompt's last token may
+    longest: int  # S, the largest number of own tokens of a prompt
+    padded: Tensor  # (N * S,) index of the packed token at each position of a padded table; arbitrary at padding
+    unpadded: Tensor  # (T,) position of each own token in the padded table
+    ends: Tensor  # (N,) index of the last packed token of each prompt
+    causal: Tensor  # (S, P + S) whether an own token may attend to a shared or own token
+    reach: Tensor  # (N, 1, 1, P + S) whether the last token of a prompt may
 
 
 class Layout:
-    """N prompts that begin with the same tokens and go on with own ones, each read at its last own token.
+    """N prompts with a shared prefix followed by own tokens, each read at its last own token.
 
-    shared: how many tokens they share, P.
-    lengths: how many own tokens each has.
+    Args:
+        shared: Number P of shared tokens.
+        lengths: Number of own tokens of each prompt.
+        device: Device of the index tensors.
     """
 
     def __init__(self, shared: int, lengths: Sequence[int], device: torch.device | str = "cpu") -> None:
@@ -36,7 +38,7 @@ class Layout:
         self.positions = torch.tensor(
             [shared + place for length in lengths for place in range(length)], device=self.device
         )
-        # Made once and kept: a step must not wait for a copy to the GPU.
+        # Created once, so that no step waits for a copy to the GPU.
         self._rows = torch.tensor(
             [row for row, length in enumerate(lengths) for _ in range(length)], device=self.device
         )
@@ -47,20 +49,20 @@ class Layout:
 
     @classmethod
     def of_tokens(cls, tokens: Tensor, device: torch.device | str = "cpu", shared: int | None = None) -> Layout:
-        """Return the layout of (N, L) tokenised texts. shared: at most so many; by default all that are equal."""
+        """Return the layout of (N, L) tokenised texts. `shared` limits the prefix; by default all equal tokens."""
         ends = tokens.argmax(dim=-1)  # the end-of-text token has the highest number
-        most = int(ends.min())  # it is own even where all texts are the same
+        most = int(ends.min())  # the end-of-text token is never shared, even if all texts are equal
         if shared is None:
             same = (tokens == tokens[:1]).all(dim=0)[:most]
             shared = int(same.long().cumprod(dim=0).sum())
         return cls(min(shared, most), [end + 1 - min(shared, most) for end in ends.tolist()], device)
 
     def pack(self, embeddings: Tensor) -> Tensor:
-        """Take the own tokens (T, width) out of (N, L, width) embeddings."""
+        """Return the own tokens (T, width) of (N, L, width) embeddings."""
         return embeddings.flatten(0, 1)[self._rows * embeddings.shape[1] + self.positions]
 
     def chunks(self, prompts: int) -> list[Chunk]:
-        """Cut into groups of so many prompts."""
+        """Return groups of `prompts` prompts."""
         if prompts not in self._chunks:
             firsts = range(0, len(self), prompts)
             tokens = list(accumulate(self.lengths, initial=0))
@@ -93,10 +95,12 @@ class Layout:
 class Prompts:
     """Embedded prompts in a layout.
 
-    prefix: (P, width) what all share; or (G, P, width) for G sets that differ in it and have the rest in common.
-    own: (T, width) the packed own tokens.
-    deep: (M, width) tokens for each of the layers after the first, which replace what came out of the layer before at
-        the shared positions 1 to M; the layers that follow let them flow.
+    Attributes:
+        prefix: (P, width) shared tokens; (G, P, width) for G sets of prompts that differ in the prefix only.
+        own: (T, width) packed own tokens.
+        layout: The layout.
+        deep: (M, width) tokens for each of the first layers after the input. They replace the output of the previous
+            layer at the shared positions 1 to M; later layers keep their input.
     """
 
     prefix: Tensor
@@ -110,5 +114,5 @@ class Prompts:
 
     @classmethod
     def of_embeddings(cls, embeddings: Tensor, layout: Layout) -> Prompts:
-        """Pack (N, L, width) embeddings, of which the first `layout.shared` are the same in every row."""
+        """Pack (N, L, width) embeddings whose first `layout.shared` tokens are the same in every row."""
         return cls(embeddings[0, : layout.shared], layout.pack(embeddings), layout)

@@ -1,4 +1,4 @@
-"""Precision by name: what the towers compute in. Losses and similarities are always fp32."""
+"""Precision of the encoders, by name. Losses and similarities are always fp32."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def resolve(name: str, device: torch.device) -> str:
 
 
 def check_cpu(name: str, device: torch.device) -> None:
-    """Refuse bf16 on a CPU that announces AMX and cannot run it (some virtual machines): it would end the process."""
+    """Raise a UserError for bf16 on a CPU that reports AMX but cannot run it, which would crash the process."""
     if device.type == "cpu" and name in ("bf16", "amp") and not _bf16_runs():
         raise UserError(
-            f"This machine's CPU announces AMX instructions but cannot run them, and PREC {name} needs them. "
+            f"This machine's CPU reports AMX instructions but cannot run them, and PREC {name} needs them. "
             "Set the environment variable ONEDNN_MAX_CPU_ISA=AVX512_CORE_FP16, or use PREC fp32."
         )
 
@@ -38,22 +38,22 @@ def _bf16_runs() -> bool:
     supported = getattr(torch.cpu, "_is_amx_tile_supported", None)
     if supported is None or not supported() or "ONEDNN_MAX_CPU_ISA" in os.environ:
         return True
-    # Only a process of its own can survive the attempt.
+    # In a separate process, because a failure kills it.
     trial = "import torch; x = torch.ones(64, 64, dtype=torch.bfloat16); torch.nn.functional.linear(x, x)"
     return subprocess.run([sys.executable, "-c", trial], capture_output=True).returncode >= 0
 
 
 def autocast(name: str, device: torch.device) -> AbstractContextManager[Any]:
-    """Return the context in which the towers run."""
+    """Return the autocast context in which the encoders run."""
     if name != "amp":
         return nullcontext()
     return torch.autocast(device.type, dtype=torch.float16 if device.type == "cuda" else torch.bfloat16)
 
 
 def make_scaler(name: str, device: torch.device) -> Any | None:
-    """Return a gradient scaler for mixed precision on a GPU, as CoOp uses one; plain fp16 has none there, nor here.
+    """Return a gradient scaler for `amp` on a GPU, as in CoOp; None otherwise.
 
-    A scaler skips steps until it has found its scale, and few-shot runs have few steps.
+    Plain fp16 has no scaler, as in CoOp: a scaler skips steps until it has found its scale, and few-shot runs have few.
     """
     if name != "amp" or device.type != "cuda":
         return None

@@ -1,4 +1,4 @@
-"""CLIP's own preprocessing: what every configuration here does to test images."""
+"""CLIP's preprocessing of test images, which all shipped configurations use."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ STD = (0.26862954, 0.26130258, 0.27577711)
 
 
 def make_transform(size: int) -> Any:
-    """Return what turns an RGB image into a (3, size, size) tensor: resize the shorter side, crop the centre."""
+    """Return the transform from an RGB image to a (3, size, size) tensor: resize the shorter side, crop the centre."""
     ensure_torchvision()
     from torchvision import transforms
 

@@ -1,4 +1,4 @@
-"""The one table of hand-crafted templates: one per dataset, and CLIP's two ensembles for ImageNet."""
+"""Hand-crafted templates: one per dataset, and CLIP's two ensembles for ImageNet."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from cocoamix.registry import plain_name
 
 DEFAULT = "a photo of a {}."
 
-# CoOp's template for each dataset, by its registry name. A dataset that is not here takes DEFAULT.
+# CoOp's template for each dataset, by its registry name. Other datasets use DEFAULT.
 PER_DATASET: dict[str, str] = {
     "OxfordPets": "a photo of a {}, a type of pet.",
     "OxfordFlowers": "a photo of a {}, a type of flower.",
@@ -18,7 +18,7 @@ PER_DATASET: dict[str, str] = {
     "CUB200FSCIL": "a photo of a {}, a type of bird.",  # CoOp has no template for birds; this follows its others
 }
 
-# Where a method's templates are not CoOp's. ProGrad's end with the name: the words before it can be a context.
+# Templates of methods that differ from CoOp's. ProGrad's end with the class name, so that they can be a context.
 VARIANTS: dict[str, dict[str, str]] = {
     "KgCoOp": {"DescribableTextures": "a photo of a {}, a type of texture."},
     "ProGrad": {
@@ -30,7 +30,7 @@ VARIANTS: dict[str, dict[str, str]] = {
     },
 }
 
-# CLIP's choice of seven that does as well as the eighty.
+# CLIP's subset of seven, which performs as well as all eighty.
 IMAGENET_7: tuple[str, ...] = (
     "itap of a {}.",
     "a bad photo of the {}.",
@@ -41,7 +41,7 @@ IMAGENET_7: tuple[str, ...] = (
     "a photo of the small {}.",
 )
 
-# CLIP's eighty, in its order.
+# CLIP's eighty templates, in its order.
 IMAGENET_80: tuple[str, ...] = (
     "a bad photo of a {}.",
     "a photo of many {}.",
@@ -127,12 +127,12 @@ IMAGENET_80: tuple[str, ...] = (
 
 
 def dataset_template(dataset: str, method: str = "") -> str:
-    """Return CoOp's template for a dataset, or that of the method."""
+    """Return the template of a method for a dataset; CoOp's by default."""
     name = plain_name(dataset)
     return VARIANTS.get(method, {}).get(name) or PER_DATASET.get(name, DEFAULT)
 
 
 def ensemble_templates(dataset: str, count: int = 7) -> list[str]:
-    """Return CoOp's ensemble: CLIP's seven (or eighty), and the dataset's own unless that is ImageNet."""
+    """Return CoOp's ensemble: CLIP's seven (or eighty) templates and, except for ImageNet, the dataset's own."""
     chosen = IMAGENET_80 if count == 80 else IMAGENET_7
     return [*chosen] if plain_name(dataset) == "ImageNet" else [*chosen, dataset_template(dataset)]

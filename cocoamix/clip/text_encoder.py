@@ -1,13 +1,13 @@
 """The frozen text transformer, run on embeddings rather than tokens so that a context can be learned.
 
-It is causal and read at the end-of-text token. So, without changing a result:
-- positions after that token are left out;
-- what all prompts begin with, [SOS] and a shared context, runs once, and each prompt runs only its own tokens, which
-  look at the keys and values of the shared ones;
-- own tokens are packed without padding wherever a layer treats tokens one by one, which is all but attention;
-- the last layer computes the end-of-text tokens alone.
+Attention is causal and the output is read at the end-of-text token, so these savings do not change the result:
+- positions after that token are skipped;
+- the shared prefix of all prompts, [SOS] and a shared context, runs once; each prompt runs only its own tokens, which
+  attend to the keys and values of the prefix;
+- own tokens are packed without padding, except in attention;
+- the last layer computes only the end-of-text tokens.
 
-Many prompts run in chunks. Beyond a budget of memory, chunks keep nothing for the backward pass and run again there.
+Many prompts run in chunks. Beyond a memory budget, chunks are recomputed in the backward pass.
 """
 
 from __future__ import annotations
@@ -22,17 +22,19 @@ from torch.utils.checkpoint import checkpoint
 
 from .packing import Chunk, Prompts
 
-BUDGET = 2**30  # bytes that activations may take before chunks are run again instead of kept
+BUDGET = 2**30  # bytes of activations to keep; chunks beyond it are recomputed
 _CHUNK = 2**28  # bytes of activations of one chunk
-_QUICK = 1.702  # of OpenAI's activation
-_KEPT = 21  # numbers that a layer keeps for the backward pass, per token and channel, as measured in fp32
-_COPIED = 3  # of them, per shared token, that each prompt has a copy of: keys and values
+_QUICK = 1.702  # factor of OpenAI's activation
+_KEPT = 21  # values that a layer keeps for the backward pass, per token and channel, as measured in fp32
+_COPIED = 3  # of these, values per shared token that every prompt copies: keys and values
 
 
 class TextEncoder(nn.Module):
-    """Text tower of an OpenAI-style CLIP, from OpenAI's package or open_clip: both name its parts alike.
+    """Text encoder of an OpenAI-style CLIP, from OpenAI's package or open_clip, which use the same names.
 
-    at_once: more prompts than this run in chunks of as many; 0 chooses by their length and the size of the tower.
+    Args:
+        model: The CLIP model.
+        at_once: Prompts per chunk; 0 to choose by their length and the size of the encoder.
     """
 
     def __init__(self, model: Any, at_once: int = 0) -> None:
@@ -46,17 +48,18 @@ class TextEncoder(nn.Module):
 
     @property
     def dtype(self) -> torch.dtype:
-        """What the matrices are stored in."""
+        """Data type of the matrices."""
         weight: Tensor = self.blocks[0].attn.in_proj_weight
         return weight.dtype
 
     @property
     def width(self) -> int:
-        """Size of a token embedding, and so of a context vector."""
+        """Size of a token embedding and of a context vector."""
         return self.positional_embedding.shape[1]
 
     @property
     def context_length(self) -> int:
+        """Largest number of tokens of a prompt."""
         return self.positional_embedding.shape[0]
 
     def embed(self, tokens: Tensor) -> Tensor:
@@ -75,7 +78,7 @@ class TextEncoder(nn.Module):
 
     def _encode_sets(self, prefix: Tensor, own: Tensor, prompts: Prompts) -> Tensor:
         layout = prompts.layout
-        # Bytes of a prompt, with its copy of the shared keys and values. Without gradients a layer leaves nothing.
+        # Bytes of a prompt, with its copy of the shared keys and values. Without gradients, layers keep nothing.
         layers = len(self.blocks) if torch.is_grad_enabled() else 1
         number = self.width * layers * (4 if self.dtype == torch.float32 else 2)
         size = number * (_KEPT * len(own) / len(layout) + _COPIED * layout.shared)
@@ -97,9 +100,9 @@ class TextEncoder(nn.Module):
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def _share_out(self, sets: int, prompts: int, size: float) -> tuple[int, int, float]:
-        """Return how many sets, and prompts of each, run together, and the bytes that may be kept.
+        """Return the number of sets, and of prompts per set, in a chunk, and the bytes of activations to keep.
 
-        Rather few whole sets than parts of many: the parts of a set each run what it shares again.
+        A few whole sets are better than parts of many, because each part runs the shared prefix of its set again.
         """
         if self.at_once:
             together, budget = self.at_once, 0.0 if sets * prompts > self.at_once else sets * prompts * size
@@ -123,7 +126,7 @@ class TextEncoder(nn.Module):
 
 
 def _replace(x: Tensor, deep: Sequence[Tensor], layer: int) -> Tensor:
-    """Put the tokens that a layer has of its own, if any, behind the first of (G, P + T, width)."""
+    """Replace the tokens after the first of (G, P + T, width) by the learned tokens of a layer, if it has any."""
     if not 0 < layer <= len(deep):
         return x
     tokens = deep[layer - 1].to(x.dtype).expand(len(x), -1, -1)
@@ -131,15 +134,15 @@ def _replace(x: Tensor, deep: Sequence[Tensor], layer: int) -> Tensor:
 
 
 def norm(layer: nn.LayerNorm, x: Tensor) -> Tensor:
-    """Layer norm in fp32 whatever x is, as OpenAI's."""
+    """Return the layer norm, computed in fp32 as in OpenAI's code and cast back to the type of x."""
     return F.layer_norm(x.float(), layer.normalized_shape, layer.weight, layer.bias, layer.eps).to(x.dtype)
 
 
 def _feed_forward(mlp: Any, x: Tensor) -> Tensor:
-    """Run the two linear layers of a block, which is half of the work.
+    """Run the two linear layers of a block, which are half of the work.
 
-    OpenAI's activation, x sigmoid(1.702 x), is silu(1.702 x) / 1.702. As one operation between two products that take
-    the factors along, it reads and keeps a fraction of what it would as four.
+    OpenAI's activation, x sigmoid(1.702 x), is silu(1.702 x) / 1.702. With the factors moved into the two products, it
+    is one operation instead of four and needs a fraction of the memory.
     """
     if type(mlp.gelu).__name__ != "QuickGELU":
         return mlp(x)
@@ -150,7 +153,7 @@ def _feed_forward(mlp: Any, x: Tensor) -> Tensor:
 
 
 def _attend(attention: nn.MultiheadAttention, x: Tensor, chunk: Chunk, shared: int) -> Tensor:
-    """Causal self-attention of packed tokens (G, P + T, width)."""
+    """Return causal self-attention of packed tokens (G, P + T, width)."""
     sets, _, width = x.shape
     joint = F.linear(x, attention.in_proj_weight, attention.in_proj_bias)
     head, own = _Spread.apply(joint, chunk, shared)
@@ -164,7 +167,7 @@ def _attend(attention: nn.MultiheadAttention, x: Tensor, chunk: Chunk, shared: i
 
 
 def _attend_from_ends(attention: nn.MultiheadAttention, x: Tensor, ends: Tensor, chunk: Chunk, shared: int) -> Tensor:
-    """Attention of the last tokens of the prompts (G, N, width) to packed tokens (G, P + T, width): (G, N, width)."""
+    """Return attention of the prompts' last tokens (G, N, width) to packed tokens (G, P + T, width)."""
     sets, prompts, width = ends.shape
     weight, bias = attention.in_proj_weight, attention.in_proj_bias
     query = F.linear(ends, weight[:width], bias[:width]).view(sets * prompts, 1, width)
@@ -181,10 +184,10 @@ def _attend_from_ends(attention: nn.MultiheadAttention, x: Tensor, ends: Tensor,
 
 
 class _Spread(torch.autograd.Function):
-    """Take packed tokens (G, P + T, channels) apart: shared ones (G, P, channels), own ones (G * N, S, channels).
+    """Split packed tokens (G, P + T, channels) into shared (G, P, channels) and own ones (G * N, S, channels).
 
-    A place that is padding holds a copy that no token looks at, so no gradient comes back to it. Knowing that, the
-    backward pass is a plain gathering of rows; autograd's own would add into zeros.
+    Padding holds copies that no token attends to, so it gets no gradient. The backward pass is therefore a gather of
+    rows, where autograd would scatter-add into zeros.
     """
 
     @staticmethod
@@ -200,7 +203,7 @@ class _Spread(torch.autograd.Function):
 
 
 class _Rows(torch.autograd.Function):
-    """Take rows, each at most once, out of (G, L, channels)."""
+    """Select rows of (G, L, channels), each at most once."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, rows: Tensor) -> Tensor:
@@ -219,7 +222,7 @@ def split_heads(x: Tensor, parts: int, heads: int) -> Tensor:
 
 
 def _join(shared: Tensor, own: Tensor) -> Tensor:
-    """Put keys or values of the shared tokens (G, heads, P, d) before those of every prompt (G * N, heads, S, d)."""
+    """Prepend keys or values of the shared tokens (G, heads, P, d) to those of every prompt (G * N, heads, S, d)."""
     sets, prompts = len(shared), len(own) // len(shared)
     copies = shared[:, None].expand(-1, prompts, -1, -1, -1)
     return torch.cat([copies, own.view(sets, prompts, *own.shape[1:])], dim=3).flatten(0, 1)

@@ -1,7 +1,7 @@
-"""The file format of the tiny CLIP: a state dict with OpenAI's names, but only the trained rows of the vocabulary.
+"""File format of the tiny CLIP: a state dict with OpenAI's names, but only the trained token embeddings.
 
-All but a few hundred of the 49,408 token embeddings never occur in a caption. Stored are the rows that do,
-with their numbers; the others are made up again on loading.
+All but a few hundred of the 49,408 tokens never occur in a caption. Only the embeddings of those that do are stored;
+the others are generated on loading.
 """
 
 from __future__ import annotations
@@ -19,12 +19,11 @@ _BLENDED = 3
 
 
 def made_up_rows(content: Tensor, count: int) -> Tensor:
-    """Return `count` embeddings for tokens that pre-training never met: each the sum of three of `content` (K, width).
+    """Return `count` embeddings for tokens outside pre-training, each the sum of three of `content` (K, width).
 
-    A text tower that has met a few hundred tokens ignores any other, whatever small or large random vector it has:
-    all unknown words would be one word, where CLIP's own vocabulary has a meaning for each.
-    Blends of words that it knows keep unknown words apart, as made-up class names need.
-    The draw is of raw bits, which numpy promises never to change, and a sum of three is the same on every platform.
+    A text encoder trained on a few hundred tokens ignores any random embedding, so all unknown words would be the same
+    word. Sums of known words keep unknown words apart, which out-classes need. The indices come from raw bits, which
+    numpy guarantees not to change, and a sum of three is the same on every platform.
     """
     raw = np.random.PCG64(_SEED).random_raw(count * _BLENDED)
     chosen = torch.from_numpy((raw % len(content)).astype(np.int64)).view(count, _BLENDED)
@@ -33,10 +32,9 @@ def made_up_rows(content: Tensor, count: int) -> Tensor:
 
 
 def pack(state: Mapping[str, Tensor], ids: Tensor, content: Tensor) -> dict[str, Tensor]:
-    """Return what to store of a full state dict.
+    """Return the packed form of a full state dict, in fp16 except for the logit scale.
 
-    `ids` (K,) are the tokens that were trained, `content` those of them that name what is in a picture.
-    In fp16, which halves the file; the logit scale is an exponent and one number, so it stays fp32.
+    `ids` (K,) are the trained tokens, `content` those of them that name the content of an image.
     """
     packed = {
         key: (value.half() if value.ndim else value.float()).detach().contiguous()
@@ -60,5 +58,5 @@ def unpack(packed: Mapping[str, Tensor], vocabulary: int = 49408) -> dict[str, T
 
 
 def is_packed(state: Mapping[str, Tensor]) -> bool:
-    """Tell a packed file from an ordinary state dict."""
+    """Return whether a state dict is packed."""
     return _ROWS in state

@@ -1,4 +1,4 @@
-"""CLIP's byte-pair tokeniser, from whichever CLIP package is installed: both give the same tokens."""
+"""CLIP's byte-pair tokeniser, from either CLIP package: both give the same tokens."""
 
 from __future__ import annotations
 

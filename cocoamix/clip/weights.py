@@ -1,4 +1,4 @@
-"""Reading a file of CLIP weights into a state dict with OpenAI's key names."""
+"""Reading of CLIP weights into a state dict with OpenAI's key names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cocoamix.io.safe_pickle import is_torchscript, read_torchscript
 
 from . import tiny
 
-# Numbers that OpenAI's archives carry beside the weights.
+# Entries of OpenAI's archives that are not weights.
 _NOT_WEIGHTS = ("input_resolution", "context_length", "vocab_size", "attn_mask")
 _NEEDED = ("text_projection", "positional_embedding", "token_embedding.weight", "ln_final.weight", "logit_scale")
 
@@ -37,9 +37,9 @@ def read_weights(path: Path) -> dict[str, Tensor]:
             state = checkpoints.load(path)
     except UserError:
         raise
-    except Exception as error:  # whatever a damaged file makes of a reader, it is the file that is wrong
+    except Exception as error:  # a damaged file may raise anything
         raise UserError(
-            f"{path} cannot be read as CLIP weights: it is cut short, altered or of another kind."
+            f"{path} cannot be read as CLIP weights: it is truncated, altered or of another kind."
         ) from error
     return _normalise(state, path)
 
@@ -51,13 +51,13 @@ def _normalise(state: Mapping[str, Any], path: Path) -> dict[str, Tensor]:
     }
     missing = [key for key in _NEEDED if key not in weights]
     if missing or not any(key.startswith("visual.") for key in weights):
-        lacking = ", ".join(missing) or "image tower"
+        lacking = ", ".join(missing) or "image encoder"
         raise UserError(f"{path} is not a CLIP model of OpenAI's architecture: it has no {lacking}.")
     return weights
 
 
 def hash_weights(state: Mapping[str, Tensor]) -> str:
-    """Hash the values by name, so that the same weights give the same hash from any kind of file."""
+    """Return a hash of the values by name, which is the same for any kind of file."""
     digest = hashlib.sha256()
     for key in sorted(state):
         if key in _NOT_WEIGHTS or key.endswith("num_batches_tracked"):

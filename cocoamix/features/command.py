@@ -1,4 +1,4 @@
-"""`cocoamix features`: look at the store of image features, or clear it.
+"""`cocoamix features`: inspect or clear the store of image features.
 
 cocoamix features info [DIR]             what is stored, for which model
 cocoamix features clear [DIR] [--yes]    delete it
@@ -16,14 +16,14 @@ from cocoamix.parser import Parser
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what the command takes."""
+    """Add the arguments of the command."""
     parser.add_argument("action", choices=("info", "clear"))
-    parser.add_argument("folder", nargs="?", help="CACHE.DIR of the runs; by default where runs keep it by default")
+    parser.add_argument("folder", nargs="?", help="CACHE.DIR of the runs; by default the default store")
     parser.add_argument("--yes", action="store_true", help="clear without asking")
 
 
 def run(args: argparse.Namespace) -> None:
-    """Do what the command line asks for."""
+    """Run the command."""
     from .store import default_folder  # here, because it imports torch
     from .stored import clear, info
 

@@ -1,8 +1,7 @@
-"""From pictures to frozen features: what the store has is read, the rest is encoded and stored.
+"""Frozen features of images: stored ones are read, missing ones are encoded and stored.
 
-Pictures are encoded in batches of one fixed size, the last one filled up, and that is the batch size of the loader
-that they come from: the encoder then does the same arithmetic for a picture as it would do in a training step. Features
-that a run of another batch size has stored may differ in the last bits.
+Images are encoded in batches of one fixed size, the loader's batch size; the last batch is filled up. The encoder then
+computes the same as in a training step. Features stored by a run with another batch size may differ in the last bits.
 """
 
 from __future__ import annotations
@@ -29,60 +28,67 @@ from cocoamix.io.progress import progress
 from .images import IDENTITY, UNREADABLE, ImageItems, collate
 from .store import FeatureStore, make_key
 
-Rows = dict[bytes, Tensor]  # features by the keys of their pictures
-_SECONDS_BETWEEN_FILES = 60.0  # what a kill can cost
-_PICTURES_AT_ONCE = 2048  # small views are encoded several at a time
+Rows = dict[bytes, Tensor]  # features by the keys of their images
+_SECONDS_BETWEEN_FILES = 60.0  # at most this much work is lost by a kill
+_IMAGES_AT_ONCE = 2048  # several small views are encoded together up to this number of images
 
 
 @dataclass
 class Source:
-    """A split whose features are wanted.
+    """A split to load features for.
 
-    bucket: its part of the store, such as EuroSAT/test; the views of a training split get parts of their own.
-    batch_size, workers: of its loader.
+    Attributes:
+        items: Its images.
+        bucket: Its part of the store, such as EuroSAT/test. Each view of a training split has its own part.
+        batch_size: Batch size of its loader.
+        workers: Workers of its loader.
+        settings: Settings of the transform, for augmentations that do not describe themselves.
     """
 
     items: ImageItems
     bucket: str
     batch_size: int
     workers: int
-    settings: str = ""  # what the transform was made from, for augmentations that do not tell it themselves
+    settings: str = ""
 
     def keys(self, view: int) -> list[bytes]:
-        """Return the keys of all pictures in a view."""
+        """Return the keys of all images in a view."""
         items = self.items
         return [make_key(items.identity(index), items.augmentation(index, view)) for index in range(len(items))]
 
     def part(self, view: int) -> str:
-        """Return the part of the store that a view is in."""
+        """Return the part of the store that holds a view."""
         return f"{self.bucket}/view{view}" if self.items.is_random else self.bucket
 
 
 class FrozenFeatures:
-    """The features of a run's pictures, by one or several models, in stores below `folder`.
+    """The features of a run's images from one or several models, in stores below `folder`.
 
-    raw: as long as the towers give them, instead of unit vectors. Those have stores of their own.
+    Args:
+        clips: The models.
+        folder: Folder of the stores.
+        raw: Use features that are not normalised, which have separate stores.
     """
 
     def __init__(self, clips: Sequence[FrozenCLIP], folder: Path, raw: bool = False) -> None:
         self.clips, self.folder, self.raw = list(clips), folder, raw
         self._stores: dict[str, list[FeatureStore]] = {}
-        self._ahead: dict[str, list[Rows]] = {}  # views that were encoded with an earlier one
+        self._ahead: dict[str, list[Rows]] = {}  # views that were encoded together with an earlier one
 
     def load(
         self, source: Source, view: int, last_view: int, note: Callable[[Mapping[str, str]], None] | None = None
     ) -> None:
         """Give `source.items` the features of a view.
 
-        Where a view is small and has to be encoded, so are some of those that follow it, up to `last_view`.
-        note: is told of pictures that cannot be read, with the reason, as soon as they are met; it may raise.
+        If a small view has to be encoded, some of the following views, up to `last_view`, are encoded with it. `note`
+        is called with unreadable images and the reasons as soon as they are found; it may raise.
         """
         items = source.items
         task = _Task(source, self._stores_of(source), note or (lambda found: None))
         rows = self._ahead.pop(source.part(view), None) or task.read(view)
         task.add(view, rows)
         if task.missing:
-            ahead = max(1, _PICTURES_AT_ONCE // max(1, len(items)))
+            ahead = max(1, _IMAGES_AT_ONCE // max(1, len(items)))
             for other in range(view + 1, min(view + ahead, last_view + 1)):
                 task.add(other, self._ahead.get(source.part(other)) or task.read(other))
                 self._ahead[source.part(other)] = task.rows[other]
@@ -90,7 +96,7 @@ class FrozenFeatures:
         keys = task.keys[view]
         width = sum(clip.sizes.embedding for clip in self.clips)
         present = [index for index, key in enumerate(keys) if all(key in member for member in rows)]
-        features = torch.full((len(keys), width), torch.nan)  # a picture that cannot be read has none
+        features = torch.full((len(keys), width), torch.nan)  # an unreadable image has none
         if present:
             members = [torch.stack([member[keys[index]] for index in present]) for member in rows]
             features[present] = torch.cat(members, dim=-1) if self.raw else join(members)
@@ -106,7 +112,7 @@ class FrozenFeatures:
 
 
 def describe(clip: FrozenCLIP, transform: str, raw: bool = False) -> dict[str, str]:
-    """Return what a feature depends on beside its picture."""
+    """Return what a feature depends on besides its image."""
     about = {
         "model": clip.name,
         "weights": clip.weights_hash,
@@ -123,27 +129,27 @@ def describe_transform(transform: object) -> str:
     if isinstance(steps, (list, tuple)):
         return "\n".join(describe_transform(step) for step in steps)
     kind = type(transform)
-    name = getattr(transform, "__qualname__", kind.__qualname__)  # a function has a name of its own
+    name = getattr(transform, "__qualname__", kind.__qualname__)  # a function has its own name
     if kind.__repr__ is object.__repr__ or name != kind.__qualname__:
         text = f"{kind.__module__}.{name} {sorted(getattr(transform, '__dict__', {}).items())}"
     else:
         text = repr(transform)
-    return re.sub(r" at 0x[0-9a-f]+", "", text)  # an address differs from start to start
+    return re.sub(r" at 0x[0-9a-f]+", "", text)  # addresses differ between runs
 
 
 class _Task:
-    """Pictures of one split that are to be encoded, in one view or several."""
+    """Images of one split to encode, in one or several views."""
 
     def __init__(
         self, source: Source, stores: Sequence[FeatureStore], note: Callable[[Mapping[str, str]], None]
     ) -> None:
         self.source, self.stores, self.note = source, stores, note
         self.keys: dict[int, list[bytes]] = {}
-        self.rows: dict[int, list[Rows]] = {}  # by view, of every model
-        self.missing: list[tuple[int, int]] = []  # picture, view
+        self.rows: dict[int, list[Rows]] = {}  # by view, one per model
+        self.missing: list[tuple[int, int]] = []  # image, view
 
     def read(self, view: int) -> list[Rows]:
-        """Return what is stored of a view."""
+        """Return the stored features of a view."""
         keys = self._keys(view)
         return [store.read(self.source.part(view), keys) for store in self.stores]
 
@@ -153,7 +159,7 @@ class _Task:
         return self.keys[view]
 
     def add(self, view: int, rows: list[Rows]) -> None:
-        """Take up a view of which `rows` are there."""
+        """Add a view whose stored features are `rows`."""
         self.rows[view] = rows
         items = self.source.items
         self.missing += [
@@ -163,15 +169,17 @@ class _Task:
         ]
 
     def encode(self, clips: Sequence[FrozenCLIP], raw: bool) -> None:
-        """Encode what is missing into `rows`, and store it view by view."""
+        """Encode the missing images into `rows`, and store them view by view."""
         size = self.source.batch_size
         loader = DataLoader(
-            _Pictures(self.source.items, self.missing),
+            _Chosen(self.source.items, self.missing),
             batch_size=size,
-            num_workers=min(self.source.workers, len(self.missing) // (2 * size)),  # a worker must be worth its start
+            num_workers=min(
+                self.source.workers, len(self.missing) // (2 * size)
+            ),  # few images are not worth starting a worker
             collate_fn=collate,
             pin_memory=clips[0].device.type == "cuda",
-            generator=torch.Generator(),  # so that the global one, which orders the batches, is left alone
+            generator=torch.Generator(),  # keeps the global generator, which orders the batches, untouched
         )
         waiting: list[tuple[int, int]] = []
         written = time.monotonic()
@@ -189,10 +197,10 @@ class _Task:
                             self.rows[view][member][self.keys[view][index]] = feature
                     unchanged = batch["unchanged"].tolist()
                     waiting += [one for one, is_same in zip(chosen, unchanged, strict=True) if is_same]
-                    self._tell_changed([one for one, is_same in zip(chosen, unchanged, strict=True) if not is_same])
+                    self._report_changed([one for one, is_same in zip(chosen, unchanged, strict=True) if not is_same])
                 if time.monotonic() - written > _SECONDS_BETWEEN_FILES:
                     waiting, written = self._store(waiting), time.monotonic()
-        finally:  # what was encoded before an interruption need not be encoded again
+        finally:  # also store what was encoded before an interruption
             self._store(waiting)
 
     def _refuse_not_finite(self, clip: FrozenCLIP, features: Tensor, chosen: Sequence[tuple[int, int]]) -> None:
@@ -201,16 +209,16 @@ class _Task:
         if fault is not None:
             raise fault
 
-    def _tell_changed(self, chosen: Sequence[tuple[int, int]]) -> None:
+    def _report_changed(self, chosen: Sequence[tuple[int, int]]) -> None:
         if chosen:
             first = printable(self.source.items.items[chosen[0][0]].impath)
             print(
-                f"{len(chosen)} images changed after this run had listed them, the first is {first}: "
-                "they are used as they are now, and their features are not stored"
+                f"{len(chosen)} images changed after this run had listed them (the first is {first}): "
+                "the new content is used, and their features are not stored"
             )
 
     def _store(self, waiting: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Write the rows of pictures and views that wait for it; none is left."""
+        """Write the rows of the waiting images and views; return the empty list of those left."""
         for view in sorted({view for _, view in waiting}):
             keys = [self.keys[view][index] for index, other in waiting if other == view]
             for store, rows in zip(self.stores, self.rows[view], strict=True):
@@ -218,8 +226,8 @@ class _Task:
         return []
 
 
-class _Pictures(Dataset[dict[str, Any]]):
-    """Chosen pictures in chosen views."""
+class _Chosen(Dataset[dict[str, Any]]):
+    """Chosen images in chosen views."""
 
     def __init__(self, items: ImageItems, chosen: Sequence[tuple[int, int]]) -> None:
         self.items, self.chosen = items, chosen
@@ -229,17 +237,17 @@ class _Pictures(Dataset[dict[str, Any]]):
 
     def __getitem__(self, number: int) -> dict[str, Any]:
         index, view = self.chosen[number]
-        found = self.items.picture(index, view)
+        found = self.items.load_image(index, view)
         if UNREADABLE in found:
             return found
-        # A feature must not be stored under what the image was before.
+        # A feature must not be stored under the key of an earlier version of the image.
         return {"img": found["img"], "number": number, "unchanged": found[IDENTITY] == self.items.identity(index)}
 
 
-def encode_batch(clip: FrozenCLIP, pictures: Tensor, size: int, raw: bool = False) -> Tensor:
-    """Encode (B, 3, H, W) pictures as (B, embedding) on the CPU, in a batch of exactly `size`."""
-    count = len(pictures)
+def encode_batch(clip: FrozenCLIP, images: Tensor, size: int, raw: bool = False) -> Tensor:
+    """Encode (B, 3, H, W) images as (B, embedding) features on the CPU, in a batch of exactly `size`."""
+    count = len(images)
     if count < size:
-        pictures = torch.cat([pictures, pictures[-1:].expand(size - count, -1, -1, -1)])
+        images = torch.cat([images, images[-1:].expand(size - count, -1, -1, -1)])
     encode = clip.encode_image_raw if raw else clip.encode_image
-    return encode(pictures)[:count].cpu()
+    return encode(images)[:count].cpu()

@@ -1,7 +1,7 @@
-"""Reading and augmenting pictures, the same way in every process and on every start.
+"""Reading and augmentation of images, reproducible in every process and run.
 
-A picture's augmentation depends on the seed, the picture and the view (the epoch, as a rule) alone: not on the number
-of loader workers, not on the order of the batches, not on what ran before.
+An augmentation depends only on the seed, the image and the view (usually the epoch), not on the number of loader
+workers, the order of the batches or what ran before.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from torch.utils.data import Dataset, default_collate
 from cocoamix.seeding import derive_seed, seeded
 
 from .reading import image_identity, read_identified
-from .workers import end_if_unheard
+from .workers import exit_if_batch_is_lost
 
-UNREADABLE = "unreadable"  # key of a batch: files left out of it, with the reason
-IDENTITY = "identity"  # key of an image: what it was when it was read
+UNREADABLE = "unreadable"  # key of a batch: files that it leaves out, with the reason
+IDENTITY = "identity"  # key of an image: its identity when it was read
 
 
 def image_name(impath: str) -> str:
-    """Return what identifies a picture whatever the data root is: its folder and file name."""
+    """Return the folder and file name of an image, which identify it under any data root."""
     return "/".join(PurePath(impath).parts[-2:])
 
 
 def is_upright(item: object) -> bool:
-    """Say whether an item's image is turned as its EXIF orientation says. CoOp turns none, so its datasets do not."""
+    """Return whether an item's image is rotated by its EXIF orientation. CoOp rotates no images."""
     return bool(getattr(item, "upright", False))
 
 
 class ImageItems(Dataset[dict[str, Any]]):
-    """The items of a split as tensors, in the form that Dassl's data manager wants of a `dataset_wrapper`.
+    """The items of a split as tensors, a `dataset_wrapper` of Dassl's data manager.
 
-    Once `features` is there (see `cocoamix.features.extract`), items carry a feature instead of a picture.
+    If `features` is set (see `cocoamix.features.extract`), items hold a feature instead of an image.
     """
 
     def __init__(
@@ -50,9 +50,9 @@ class ImageItems(Dataset[dict[str, Any]]):
         self.transform = transform
         self.is_random = is_train  # whether the transform augments
         self.seed = 0
-        self.view = 0  # of a training picture: which of its augmentations it shows
-        self.features: torch.Tensor | None = None  # (N, embedding) of the present view
-        self.unreadable: dict[str, str] = {}  # pictures that have none, with the reason
+        self.view = 0  # index of the augmentation of training images
+        self.features: torch.Tensor | None = None  # (N, embedding) of the current view
+        self.unreadable: dict[str, str] = {}  # images without features, with the reason
         self._identities: dict[int, str] = {}
 
     def __len__(self) -> int:
@@ -62,15 +62,15 @@ class ImageItems(Dataset[dict[str, Any]]):
         item = self.items[index]
         output = {"label": item.label, "domain": item.domain, "impath": item.impath, "index": index}
         if self.features is None:
-            shown = {**output, **self.picture(index, self.view)}
+            shown = {**output, **self.load_image(index, self.view)}
             shown.pop(IDENTITY, None)
             return shown
         if item.impath in self.unreadable:
             return {UNREADABLE: (item.impath, self.unreadable[item.impath])}
         return {**output, "img": self.features[index]}
 
-    def picture(self, index: int, view: int) -> dict[str, Any]:
-        """Return the tensor of a picture in a view, or why it cannot be read."""
+    def load_image(self, index: int, view: int) -> dict[str, Any]:
+        """Return the tensor of an image in a view, or why it cannot be read."""
         item = self.items[index]
         try:
             image, identity = self._read(item)
@@ -82,7 +82,7 @@ class ImageItems(Dataset[dict[str, Any]]):
             return {"img": self.transform(image), IDENTITY: identity}
 
     def _read(self, item: Any) -> tuple[Image.Image, str]:
-        # An item may draw its image instead of having a file.
+        # An item may draw its image instead of reading a file.
         image, identity = (item.draw(), "") if hasattr(item, "draw") else read_identified(item.impath, is_upright(item))
         return image, str(item.identity) if hasattr(item, "identity") else identity
 
@@ -90,11 +90,11 @@ class ImageItems(Dataset[dict[str, Any]]):
         return derive_seed(self.seed, image_name(self.items[index].impath), view if self.is_random else 0)
 
     def augmentation(self, index: int, view: int) -> str:
-        """Return what the transform draws from, beside the picture."""
+        """Return the random source of the transform, for the key of a feature."""
         return str(self._seed(index, view)) if self.is_random else "none"
 
     def identity(self, index: int) -> str:
-        """Return what changes when the picture does: path, size and time of a file."""
+        """Return a text that changes with the image: path, size and modification time of a file."""
         if index not in self._identities:
             item = self.items[index]
             self._identities[index] = (
@@ -104,8 +104,8 @@ class ImageItems(Dataset[dict[str, Any]]):
 
 
 def collate(items: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Make a batch of the readable items and list the others under UNREADABLE."""
-    end_if_unheard()
+    """Collate the readable items into a batch and list the others under UNREADABLE."""
+    exit_if_batch_is_lost()
     readable = [item for item in items if UNREADABLE not in item]
     batch: dict[str, Any] = default_collate(readable) if readable else {"label": torch.empty(0, dtype=torch.long)}
     batch[UNREADABLE] = [item[UNREADABLE] for item in items if UNREADABLE in item]

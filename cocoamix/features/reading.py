@@ -1,6 +1,6 @@
-"""From an image file to RGB: its bytes read once, its depth scaled by its range, and every failure a reason.
+"""Reading of image files as RGB: bytes are read once, deep images are scaled, and every failure has a reason.
 
-Images of 8 bits come out as Pillow converts them. Deeper ones would be clipped there, so that they come out white.
+Images of 8 bits are converted by Pillow. It would clip deeper ones to white, so these are scaled here.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ import stat
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
-MOST_PIXELS = 178_956_970  # Pillow's own limit, which a program may have lifted: a small file can hold far more
-MOST_LONG = 500  # times the other side: its shorter side is resized to that of the model's input
-# The image is not at fault: it must not be skipped.
+MAX_PIXELS = 178_956_970  # Pillow's limit, which a program may have lifted: a small file can expand to far more
+MAX_ASPECT = 500  # largest ratio of the sides, because the shorter side is resized to the model's input
+# Errors that are not the image's fault, so it must not be skipped.
 _OF_THE_MACHINE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.ESTALE)
 _TRIES = 3  # for a file that is being written
 _LONGEST_REASON = 200
 
 _ORIENTATION = 0x0112  # the EXIF tag
-_TURNS = {  # what puts an image upright, by its EXIF orientation
+_TURNS = {  # the rotation that puts an image upright, by its EXIF orientation
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
     4: Image.Transpose.FLIP_TOP_BOTTOM,
@@ -36,34 +36,34 @@ _HEIC_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b
 
 
 class UnreadableError(ValueError):
-    """An image that cannot be read. Its text is the reason."""
+    """An image cannot be read. The message is the reason."""
 
 
 # ---------------------------------------------------------------------- files
 
 
 def file_identity(path: str, status: os.stat_result | None = None) -> str:
-    """Return what changes when a file does: path, size and time. status: of the open file, instead of asking again."""
+    """Return path, size and modification time of a file. `status` is that of the open file, if it is known."""
     path = os.path.abspath(path)
     try:
         status = status or os.stat(path)
-    except OSError:  # reading it will say what is wrong
+    except OSError:  # reading the file will report the error
         return path
     return f"{path}|{status.st_size}|{status.st_mtime_ns}"
 
 
 def image_identity(path: str, upright: bool, status: os.stat_result | None = None) -> str:
-    """Return what changes when the pixels do that are read from a file: the file, and the way it is read.
+    """Return a text that changes with the pixels read from a file: the file and the way it is read.
 
-    Until deep images were scaled and one's own turned upright, the file alone was named. Where the pixels cannot
-    have changed since, it still is.
+    Older versions, which did not scale deep images or rotate images, used the file alone. It is still used alone if the
+    pixels are the same, so that stored features stay valid.
     """
     deep = "|scaled" if path.lower().endswith(_MAY_BE_DEEP) else ""
     return file_identity(path, status) + deep + ("|upright" if upright else "")
 
 
 def read_file(path: str) -> tuple[bytes, os.stat_result]:
-    """Return the bytes of a file and its status while they were read; a file that changes meanwhile is read again."""
+    """Return the bytes of a file and its status. A file that changes while it is read is read again."""
     if not stat.S_ISREG(os.stat(path).st_mode):  # opening a named pipe would wait for a writer
         raise UnreadableError("it is not a file")
     for _ in range(_TRIES):
@@ -80,12 +80,12 @@ def read_file(path: str) -> tuple[bytes, os.stat_result]:
 
 
 def read_image(path: str, upright: bool = False) -> Image.Image:
-    """Read an image as RGB, or raise UnreadableError. upright: turn it as its EXIF orientation says."""
+    """Read an image as RGB, or raise UnreadableError. `upright` rotates it by its EXIF orientation."""
     return read_identified(path, upright)[0]
 
 
 def read_identified(path: str, upright: bool = False) -> tuple[Image.Image, str]:
-    """Read an image as RGB, and return it with its identity in that moment."""
+    """Read an image as RGB, and return it with its identity at that time."""
     try:
         content, status = read_file(path)
     except OSError as error:
@@ -96,9 +96,9 @@ def read_identified(path: str, upright: bool = False) -> tuple[Image.Image, str]
 
 
 def why_unreadable(path: str) -> str:
-    """Return why an image cannot be read, or nothing.
+    """Return why an image cannot be read; empty if it can.
 
-    A JPEG is decoded at an eighth of its size, which reads it through and takes a fraction of the time.
+    A JPEG is decoded at an eighth of its size, which reads the whole file in a fraction of the time.
     """
     try:
         decode(read_file(path)[0], small=True)
@@ -127,8 +127,8 @@ def decode(content: bytes, upright: bool = False, small: bool = False) -> Image.
     except UnidentifiedImageError as error:
         raise UnreadableError(_unidentified(content)) from error
     except Image.DecompressionBombError as error:
-        raise UnreadableError(f"it has more than {MOST_PIXELS:,} pixels; make it smaller") from error
-    except Exception as error:  # decoders raise whatever a damaged file leads them to
+        raise UnreadableError(f"it has more than {MAX_PIXELS:,} pixels; make it smaller") from error
+    except Exception as error:  # a damaged file may raise anything
         reason = " ".join(str(error).split()) or type(error).__name__
         kind = "" if isinstance(error, (OSError, SyntaxError, ValueError)) else f"{type(error).__name__}: "
         raise UnreadableError((kind + reason)[:_LONGEST_REASON]) from error
@@ -137,27 +137,28 @@ def decode(content: bytes, upright: bool = False, small: bool = False) -> Image.
 
 def _refuse_bombs(image: Image.Image) -> None:
     pixels = image.width * image.height
-    if pixels > MOST_PIXELS:
-        raise UnreadableError(f"it has {pixels:,} pixels, more than {MOST_PIXELS:,}; make it smaller")
-    if max(image.size) > MOST_LONG * min(image.size):
-        raise UnreadableError(f"it is {image.width} x {image.height} pixels, too long to be resized; cut it")
+    if pixels > MAX_PIXELS:
+        raise UnreadableError(f"it has {pixels:,} pixels, more than {MAX_PIXELS:,}; make it smaller")
+    if max(image.size) > MAX_ASPECT * min(image.size):
+        raise UnreadableError(f"it is {image.width} x {image.height} pixels, too long to be resized; crop it")
 
 
 def _orientation(image: Image.Image) -> int:
     try:
         return int(image.getexif().get(_ORIENTATION, 1))
-    except Exception:  # damaged EXIF data tell no orientation, and viewers show such an image as it is
+    except Exception:  # damaged EXIF data are ignored, as in image viewers
         return 1
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
+    """Return an image of any mode as RGB, with deep values scaled to 8 bits."""
     if image.mode.startswith("I;16"):
         return _scaled(image, 0, 65535)
     if image.mode == "P" and image.format == "PNG" and image.palette is None:
         raise UnreadableError("its palette is missing")  # Pillow would make it black
     if image.mode not in ("I", "F"):
         return image.convert("RGB")
-    # Modes of 32 bits, whose range the file does not tell, unless it is one of 16 bits that Pillow widened.
+    # Modes of 32 bits have no known range, unless they are 16-bit images that Pillow widened.
     values = np.asarray(image)
     if not np.isfinite(values).all():
         raise UnreadableError("some of its values are not finite")
@@ -171,7 +172,7 @@ def to_rgb(image: Image.Image) -> Image.Image:
 
 
 def _scaled(image: Image.Image, low: float, high: float) -> Image.Image:
-    """Map values from `low` to `high` to 0 to 255."""
+    """Map values from [low, high] to [0, 255]."""
     values = np.asarray(image).astype(np.float64)
     share = (values - low) / (high - low) if high > low else np.zeros_like(values)
     return Image.fromarray(np.rint(share * 255).astype(np.uint8)).convert("RGB")
@@ -185,7 +186,7 @@ def _is_heic(content: bytes) -> bool:
 
 
 def _prepare(content: bytes) -> None:
-    """Let Pillow read HEIC where the package for it is installed."""
+    """Let Pillow read HEIC if the package for it is installed."""
     if _is_heic(content):
         try:
             importlib.import_module("pillow_heif").register_heif_opener()
@@ -198,4 +199,4 @@ def _unidentified(content: bytes) -> str:
         return "the file is empty"
     if _is_heic(content):
         return "it is a HEIC image: pip install pillow-heif"
-    return "it is not an image, or of a format that Pillow does not know"
+    return "it is not an image, or its format is unknown to Pillow"

@@ -1,4 +1,4 @@
-"""Where the image features of a run come from: the store, or the encoder in every step."""
+"""The source of a run's image features: the store, or the encoder in every step."""
 
 from __future__ import annotations
 
@@ -23,13 +23,17 @@ from .unreadable import Unreadable
 
 @dataclass(frozen=True)
 class StoreSettings:
-    """What CACHE.* and the data settings say of the store.
+    """Settings of the store, from CACHE.* and the data settings.
 
-    dataset: the name below which its features are kept.
-    transform: what random augmentations are made from, for those that do not tell it themselves.
+    Attributes:
+        mode: CACHE.MODE: `off`, `test` or `all`.
+        folder: CACHE.DIR; empty for the default folder.
+        dataset: Name of the dataset's part of the store.
+        workers: Workers of the loaders.
+        transform: Settings of the transform, for augmentations that do not describe themselves.
     """
 
-    mode: str  # off, test, all
+    mode: str
     folder: str
     dataset: str
     workers: int
@@ -37,14 +41,18 @@ class StoreSettings:
 
 
 class ImageSource:
-    """Gives the features of images to a trainer.
+    """Provides a trainer with image features.
 
-    raw: as long as the tower gives them, instead of unit vectors.
+    Args:
+        clip: The frozen model.
+        settings: Settings of the store.
+        unreadable: Collects unreadable images.
+        raw: Use features that are not normalised.
     """
 
     def __init__(self, clip: AnyCLIP, settings: StoreSettings, unreadable: Unreadable, raw: bool = False) -> None:
         self.clip, self.settings, self.unreadable, self.raw = clip, settings, unreadable, raw
-        self.files: list[str] = []  # the images of the batch that was read last
+        self.files: list[str] = []  # the images of the last batch
         self.features: FrozenFeatures | None = None
         if settings.mode != "off":
             folder = expand_home(settings.folder) if settings.folder else default_folder()
@@ -52,24 +60,28 @@ class ImageSource:
             detail(f"Image features are kept in {folder} (CACHE.MODE {settings.mode})")
 
     def encode(self, inputs: Tensor) -> Tensor:
-        """Return (B, embedding) features of a batch: of images (B, 3, H, W), or of features as they are."""
+        """Return the (B, embedding) features of (B, 3, H, W) images; a batch of features is returned unchanged."""
         if inputs.dim() == 2:
             return inputs
         return self.clip.encode_image_raw(inputs) if self.raw else self.clip.encode_image(inputs)
 
     def read(self, batch: Mapping[str, Any], device: torch.device) -> tuple[Tensor, Tensor]:
-        """Return the inputs and labels of a batch on a device, and note its unreadable images."""
+        """Return the inputs and labels of a batch on a device, and record its unreadable images."""
         self.unreadable.note(dict(batch.get(UNREADABLE, [])))
         self.files = list(batch.get("impath", []))
         if "img" not in batch:
             return torch.empty(0), batch["label"]
         return batch["img"].to(device, non_blocking=True), batch["label"].to(device, non_blocking=True)
 
-    def show(self, loader: DataLoader[Any], view: int, last: int, part: str, batch_size: int = 0) -> None:
-        """Let a training loader show one view of its images, by features where these are stored.
+    def set_view(self, loader: DataLoader[Any], view: int, last: int, part: str, batch_size: int = 0) -> None:
+        """Set the view of a training loader, and give it stored features if the store is used.
 
-        last: the last view that the training shows. part: of the store.
-        batch_size: what images are encoded in, if not in batches of the loader.
+        Args:
+            loader: The loader.
+            view: Index of the view.
+            last: Index of the last view of the training.
+            part: Part of the store.
+            batch_size: Images to encode at once; 0 for the loader's batch size.
         """
         items = cast(ImageItems, loader.dataset)
         shown = items.features is not None and view == items.view
@@ -77,12 +89,12 @@ class ImageSource:
         if self.features is None or self.settings.mode != "all" or shown:
             return
         self.features.load(self._source(loader, part, batch_size), view, last, self.unreadable.note)
-        loader.num_workers = 0  # nothing is left to do for them
+        loader.num_workers = 0  # workers have nothing left to do
 
     def batches(
         self, loader: DataLoader[Any], part: str, device: torch.device, batch_size: int = 0
     ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Yield inputs and labels of the readable images of a loader, in its order, and which of its items they are."""
+        """Yield inputs, labels and item indices of the readable images of a loader, in its order."""
         if self.features is None:
             for batch in progress(loader, len(loader), "evaluating"):
                 inputs, labels = self.read(batch, device)
@@ -100,7 +112,7 @@ class ImageSource:
             yield rows.to(device), its.to(device), indices
 
     def _source(self, loader: DataLoader[Any], part: str, batch_size: int) -> Source:
-        # A batch is never larger than the split: that is what the encoder would see in a step.
+        # A batch is never larger than the split, as in a training step.
         items = cast(ImageItems, loader.dataset)
         size = batch_size or min(int(loader.batch_size or 1), len(items))
         settings = self.settings.transform if items.is_random else ""

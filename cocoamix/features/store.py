@@ -1,10 +1,9 @@
-"""The store of frozen image features: encoded once, for every method, subset and start that sees the same picture.
+"""The store of frozen image features: each image is encoded once for all methods, subsets and runs.
 
-A feature is found by what it depends on. The weights, the package and precision that run them, and the transform name a
-folder; picture (path, size, time of change) and augmentation name a row. Rows are in files that are written whole under
-a name of their own and never changed: several runs may write at once, and a run that is killed leaves nothing that
-another would read.
-Every file carries a checksum; a damaged one is deleted and its pictures are encoded again.
+A feature is found by what it depends on. Weights, package, precision and transform identify a folder; the image (path,
+size, modification time) and its augmentation identify a row. Files of rows are written atomically under unique names
+and never changed, so several runs may write at once, and a killed run leaves nothing that another would read. Every
+file has a checksum; a damaged one is deleted and its images are encoded again.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _CHECKSUM = "checksum"
 
 
 def default_folder() -> Path:
-    """Return where features are kept unless CACHE.DIR says otherwise."""
+    """Return the folder of the store if CACHE.DIR is not set."""
     given = os.environ.get("COCOAMIX_CACHE")
     if given:
         return expand_home(given) / "features"
@@ -43,16 +42,17 @@ def default_folder() -> Path:
 
 
 def make_key(*parts: object) -> bytes:
-    """Return the key of a row: a hash of all that its feature depends on beside the model and the transform."""
+    """Return the key of a row: a hash of what its feature depends on besides the model and the transform."""
     text = "\x1f".join(str(part) for part in parts)
     return hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=KEY_BYTES).digest()
 
 
 class FeatureStore:
-    """The features of one model under one transform.
+    """The features of one model with one transform.
 
-    folder: of all stores.
-    about: what a feature depends on beside the picture; it names the store's own folder.
+    Args:
+        folder: Folder of all stores.
+        about: What a feature depends on besides the image; its hash names the folder of this store.
     """
 
     def __init__(self, folder: str | os.PathLike[str], about: Mapping[str, Any]) -> None:
@@ -63,19 +63,25 @@ class FeatureStore:
         self._broken = False
 
     def read(self, bucket: str, keys: Sequence[bytes]) -> dict[bytes, Tensor]:
-        """Return the features of `keys` that are stored. bucket: part of the store that they are in, such as `test`."""
+        """Return the stored features of `keys` in a part of the store (`bucket`), such as `test`."""
         wanted, found = set(keys), {}
         sweep_once(self.folder / bucket)
         for path in sorted(self.folder.joinpath(bucket).glob("*.safetensors")):
             try:
                 names, features = _read_file(path)
-            except FileNotFoundError:  # cleared in this moment
+            except FileNotFoundError:  # deleted meanwhile
                 continue
             except OSError as error:
-                print(f"{path} cannot be read ({error}): its pictures are encoded again")
+                print(f"{path} cannot be read ({error}): its images are encoded again")
                 continue
-            except (ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:  # also of odd dtypes
-                print(f"{path} is damaged ({error}): it is deleted, and its pictures are encoded again")
+            except (
+                ValueError,
+                KeyError,
+                TypeError,
+                RuntimeError,
+                SafetensorError,
+            ) as error:  # unexpected dtypes included
+                print(f"{path} is damaged ({error}): it is deleted, and its images are encoded again")
                 with suppress(OSError):
                     path.unlink()
                 continue
@@ -83,7 +89,7 @@ class FeatureStore:
         return found
 
     def write(self, bucket: str, keys: Sequence[bytes], features: Tensor) -> None:
-        """Add rows. Where the disk is full or may not be written, say so once and go on without."""
+        """Add rows. If the folder cannot be written, print a notice once and continue without storing."""
         if self._broken or not keys:
             return
         try:
@@ -95,7 +101,7 @@ class FeatureStore:
         except OSError as error:
             self._broken = True
             reason = error.strerror or error
-            print(f"Image features cannot be stored in {self.folder} ({reason}): this run goes on without")
+            print(f"Image features cannot be stored in {self.folder} ({reason}): this run continues without the store")
 
 
 def _checksum(keys: Tensor, features: Tensor) -> str:
@@ -119,6 +125,6 @@ def _read_file(path: Path) -> tuple[list[bytes], Tensor]:
         if (file.metadata() or {}).get(_CHECKSUM) != _checksum(keys, features) or len(keys) != len(features):
             raise ValueError("its checksum is wrong")
         if not torch.isfinite(features).all():
-            raise ValueError("it holds features that are not finite")
+            raise ValueError("it contains features that are not finite")
     raw = keys.numpy().tobytes()
     return [raw[start : start + KEY_BYTES] for start in range(0, len(raw), KEY_BYTES)], features

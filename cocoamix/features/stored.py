@@ -1,4 +1,4 @@
-"""What the store of image features holds, and how to delete it."""
+"""Listing and deletion of stored image features."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .store import ABOUT, FeatureStore
 
 
 def _stores(folder: Path) -> list[Path]:
-    """Return the stores below a folder: what is described by an about.json whose hash is in its name."""
+    """Return the stores below a folder: sub-folders whose name contains the hash of their about.json."""
     found = []
     for path in sorted(folder.glob(f"*/{ABOUT}")):
         try:
@@ -32,7 +32,7 @@ _ROWS = re.compile(r"[0-9a-f]{32}\.safetensors")
 
 
 def _files(store: Path) -> list[Path]:
-    """Return every file of ours in a store, with what a killed writer left."""
+    """Return all files of a store, including those that a killed writer left."""
     targets = ((path, target_of(path.name) or path.name) for path in store.rglob("*"))
     return [path for path, name in targets if _ROWS.fullmatch(name) or path.with_name(name) == store / ABOUT]
 
@@ -69,7 +69,7 @@ def info(folder: Path) -> None:
 
 
 def clear(folder: Path, sure: bool) -> None:
-    """Delete all stores below `folder`, and nothing that is not ours."""
+    """Delete all stores below `folder`, and no other files."""
     stores = _stores(folder)
     if not stores:
         print(f"No features are stored in {folder}.")
@@ -82,7 +82,7 @@ def clear(folder: Path, sure: bool) -> None:
         for path in sorted(_files(store), key=lambda one: one.name == ABOUT):
             path.unlink(missing_ok=True)
         for path in sorted((one for one in [store, *store.rglob("*")] if one.is_dir()), reverse=True):
-            with suppress(OSError):  # there is something else in it
+            with suppress(OSError):  # the folder contains other files
                 path.rmdir()
     print(f"Deleted {len(stores)} stores ({size:,.1f} MB).")
 
@@ -91,4 +91,4 @@ def _agreed(question: str) -> bool:
     try:
         return input(question).strip().lower() == "y"
     except EOFError:
-        raise UserError("There is nobody to ask. Add --yes to delete without asking.") from None
+        raise UserError("There is no terminal to ask on. Add --yes to delete without asking.") from None

@@ -1,4 +1,4 @@
-"""Images that cannot be read: stop at them, or go on without."""
+"""Unreadable images: stop at them, or skip them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from cocoamix.errors import UserError, printable
 
 
 class Unreadable(dict[str, str]):
-    """The unreadable images that a run has met, by path, with the reason.
+    """The unreadable images of a run so far, by path, with the reason.
 
-    policy: DATASET.BAD_IMAGES, `stop` or `skip`.
+    Args:
+        policy: DATASET.BAD_IMAGES, `stop` or `skip`.
     """
 
     def __init__(self, policy: str) -> None:
@@ -18,13 +19,13 @@ class Unreadable(dict[str, str]):
         self.policy = policy
 
     def note(self, found: Mapping[str, str]) -> None:
-        """Stop at unreadable images, or name each once."""
+        """Raise a UserError for unreadable images, or print each once, according to the policy."""
         fresh = {path: reason for path, reason in found.items() if path not in self}
         if fresh and self.policy == "stop":
             shown = "; ".join(f"{path} ({reason})" for path, reason in list(fresh.items())[:3])
             raise UserError(
                 f"{len(fresh)} unreadable image(s): {shown}. "
-                "Restore them from where they are whole, or leave them out: add DATASET.BAD_IMAGES skip to the command."
+                "Restore them from an intact copy, or skip them: add DATASET.BAD_IMAGES skip to the command."
             )
         for path, reason in fresh.items():
             print(printable(f"Skipping unreadable image {path} ({reason})"))

@@ -1,4 +1,4 @@
-"""Processes that load images."""
+"""Loader processes."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from multiprocessing.queues import Queue
 
 from torch.utils.data import get_worker_info
 
-_STATUS = 28  # the number that Linux has for a full device
+_STATUS = 28  # ENOSPC on Linux
 
 
-def end_if_unheard() -> None:
-    """In a loader process, let a batch that cannot be sent, as for lack of shared memory, end the process.
+def exit_if_batch_is_lost() -> None:
+    """Make a loader process exit if it cannot send a batch, for example for lack of shared memory.
 
-    Python would print a traceback and drop the batch, and the training would wait for it for ever.
+    By default Python prints a traceback and drops the batch, and the training waits for it forever.
     """
     if get_worker_info() is not None:
         Queue._on_queue_feeder_error = staticmethod(_end)  # type: ignore[attr-defined]

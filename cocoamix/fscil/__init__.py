@@ -1,1 +1,1 @@
-"""Few-shot class-incremental learning: cutting classes into sessions, the mixture over sessions, metrics."""
+"""Few-shot class-incremental learning: sessions, their files, the mixture over sessions, and metrics."""

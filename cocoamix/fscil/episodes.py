@@ -1,7 +1,6 @@
-"""Episodes of a session's images: some classes with few images to adapt to, and a query to learn from.
+"""Episodes of a session's images: a support with a few images of some classes, and a query.
 
-An episode depends on the seed, the session and the number of its step alone, so that a run that is resumed draws the
-same ones.
+An episode depends only on the seed, the session and the step, so a resumed run draws the same episodes.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from cocoamix.seeding import derive_seed
 
 @dataclass(frozen=True)
 class Episode:
-    """Positions of images in a session.
+    """Indices of images in a session.
 
     Attributes:
-        support: What is adapted to, class after class.
-        query: What is learned from; an image may be there twice.
+        support: Images of the inner loop, class by class.
+        query: Images of the outer step; an image may occur twice.
     """
 
     support: tuple[int, ...]
@@ -30,12 +29,12 @@ class Episode:
 
 @dataclass(frozen=True)
 class EpisodeSize:
-    """How large episodes are. All are limits: a session may have less.
+    """Sizes of an episode. All are upper limits: a session may have fewer images.
 
     Attributes:
         ways: Classes of the support.
-        shots: Images of each of them in the support.
-        others: Other images of each of them in the query.
+        shots: Images per class in the support.
+        others: Other images of each of these classes in the query.
         batch: Images of any class in the query.
     """
 
@@ -46,34 +45,36 @@ class EpisodeSize:
 
 
 class EpisodeSampler(Sampler[list[int]]):
-    """The episodes of a block of steps, each as a batch: its support, then its query.
+    """Yields the episodes of a block of steps as batches, the support first, then the query.
 
     Attributes:
-        seed: What episodes are drawn from, beside the session and the step.
-        block: The block that is gone through next.
+        seed: Seed of the episodes.
+        block: The next block.
 
     Args:
-        labels: Of the session's images.
-        steps: Of the session, in all.
-        block_steps: Steps of a block; the last may have fewer.
+        labels: Labels of the session's images.
+        size: Sizes of the episodes.
+        session: Number of the session.
+        steps: Steps of the session.
+        block_steps: Steps of a block; the last block may have fewer.
     """
 
     def __init__(self, labels: Sequence[int], size: EpisodeSize, session: int, steps: int, block_steps: int) -> None:
         self.size, self.session, self.steps, self.block_steps = size, session, steps, block_steps
         self.seed = self.block = 0
         self._count = len(labels)
-        self._places: dict[int, list[int]] = {}
-        for place, label in enumerate(labels):
-            self._places.setdefault(label, []).append(place)
+        self._images_of: dict[int, list[int]] = {}
+        for index, label in enumerate(labels):
+            self._images_of.setdefault(label, []).append(index)
 
     @property
     def blocks(self) -> int:
-        """How many blocks the session has."""
+        """Number of blocks in the session."""
         return -(-self.steps // self.block_steps)
 
     @property
     def numbers(self) -> range:
-        """The steps of the present block."""
+        """Steps of the current block."""
         first = self.block * self.block_steps
         return range(first, min(first + self.block_steps, self.steps))
 
@@ -89,13 +90,13 @@ class EpisodeSampler(Sampler[list[int]]):
         """Return the episode of a step."""
         generator = torch.Generator().manual_seed(derive_seed(self.seed, "episode", self.session, step))
 
-        def shuffle(places: Sequence[int]) -> list[int]:
-            return [places[number] for number in torch.randperm(len(places), generator=generator).tolist()]
+        def shuffle(values: Sequence[int]) -> list[int]:
+            return [values[number] for number in torch.randperm(len(values), generator=generator).tolist()]
 
         support: list[int] = []
         others: list[int] = []
-        for label in shuffle(list(self._places))[: self.size.ways]:
-            places, shots = shuffle(self._places[label]), self.size.shots
-            support += places[:shots]
-            others += places[shots : shots + self.size.others]
+        for label in shuffle(list(self._images_of))[: self.size.ways]:
+            images, shots = shuffle(self._images_of[label]), self.size.shots
+            support += images[:shots]
+            others += images[shots : shots + self.size.others]
         return Episode(tuple(support), (*shuffle(range(self._count))[: self.size.batch], *others))

@@ -1,7 +1,7 @@
-"""What is reported of a class-incremental run, from the hits of each session's evaluation.
+"""Metrics of a class-incremental run, from the correct predictions of each session's evaluation.
 
-Row s is the evaluation after session s on all classes seen so far; its column j is the accuracy on the test images of
-the classes of session j, among all classes seen. All in percent.
+Row s is the evaluation after session s on all classes seen so far. Its column j is the accuracy on the test images of
+session j's classes in that label space. All values are percentages.
 """
 
 from __future__ import annotations
@@ -13,31 +13,31 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Row:
-    """One evaluation. hits, images: of the test images of each session so far."""
+    """One evaluation: correct predictions (`hits`) and test images of each session so far."""
 
     classes: int
     hits: tuple[int, ...]
     images: tuple[int, ...]
-    confidence: Mapping[str, float] = field(default_factory=dict)  # measures of it, by name
+    confidence: Mapping[str, float] = field(default_factory=dict)  # confidence metrics, by name
 
     @property
     def accuracy(self) -> float:
-        """On all classes seen so far."""
+        """Accuracy on all classes seen so far."""
         return _share(sum(self.hits), sum(self.images))
 
     @property
     def blocks(self) -> list[float]:
-        """On the classes of each session: base first, then each novel session."""
+        """Accuracy on the classes of each session: base first, then each novel session."""
         return [_share(hits, images) for hits, images in zip(self.hits, self.images, strict=True)]
 
     @property
     def novel(self) -> float | None:
-        """On the classes of all sessions but the first, or None in the first."""
+        """Accuracy on the classes of all sessions but the first; None in the first."""
         return _share(sum(self.hits[1:]), sum(self.images[1:])) if len(self.hits) > 1 else None
 
     @property
     def harmonic_mean(self) -> float | None:
-        """Of base and novel."""
+        """Harmonic mean of base and novel accuracy."""
         base, novel = self.blocks[0], self.novel
         if novel is None:
             return None
@@ -49,9 +49,9 @@ def _share(hits: int, images: int) -> float:
 
 
 def forgetting(rows: Sequence[Row], at: int) -> list[float]:
-    """Return for each session before `at` its best accuracy so far, before `at`, minus the one at `at`.
+    """Return, for each session before `at`, its best earlier accuracy minus its accuracy at `at`.
 
-    Below 0 where a session's classes are recognised better than ever before.
+    Negative values mean that the session's classes are recognised better than ever before.
     """
     blocks = [row.blocks for row in rows]
     return [max(blocks[one][session] for one in range(session, at)) - blocks[at][session] for session in range(at)]
@@ -68,7 +68,7 @@ def performance_drop(rows: Sequence[Row]) -> float:
 
 
 def summary(rows: Sequence[Row]) -> dict[str, Any]:
-    """Return everything as plain numbers, for JSON."""
+    """Return all metrics as plain values, for JSON."""
     sessions = []
     for number, row in enumerate(rows):
         lost = forgetting(rows, number)
@@ -91,17 +91,17 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def _block(number: int) -> str:
-    """Return the name of the classes of a session in the columns of a table."""
+    """Return the column title of a session's classes."""
     return f"s{number}" if number else "base"
 
 
 def head(count: int) -> list[str]:
-    """Return the titles of the columns of `cells`."""
+    """Return the column titles of `cells`."""
     return ["session", "classes", "all", *map(_block, range(count)), "novel", "H", "forgetting"]
 
 
 def cells(rows: Sequence[Row]) -> list[list[str]]:
-    """Return a line for each session: accuracy on all, base, each novel session, all novel; H; mean forgetting."""
+    """Return one line per session: accuracy on all, base, each novel session, all novel; H; mean forgetting."""
     lines = []
     for number, row in enumerate(rows):
         blocks = row.blocks + [None] * (len(rows) - 1 - number)
@@ -123,6 +123,6 @@ def text_table(rows: Sequence[Row]) -> str:
 
 
 def aligned(table: Sequence[Sequence[str]]) -> list[str]:
-    """Return a table's lines with its columns right-aligned."""
+    """Return the lines of a table with right-aligned columns."""
     widths = [max(len(line[column]) for line in table) for column in range(len(table[0]))]
     return ["  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in table]

@@ -1,7 +1,7 @@
-"""The mixture over sessions: a prompt and two weights for each, learned once and kept.
+"""The mixture over sessions: one prompt and two weights per session, which later sessions do not change.
 
 Session s has prompt s + 1; prompt 0 is the hand-crafted one. A class takes pi^in of its own session's prompt and
-pi^out of all others, normalised over the prompts of the sessions so far.
+pi^out of all others, normalised over the prompts so far.
 """
 
 from __future__ import annotations
@@ -15,15 +15,17 @@ from cocoamix.coa.weights import CoAWeights
 
 
 def session_owners(sizes: Sequence[int]) -> Tensor:
-    """Return the (C,) prompt number of each class, for sessions of so many classes."""
+    """Return the (C,) owner of each class, for sessions with these numbers of classes."""
     return torch.repeat_interleave(torch.arange(1, len(sizes) + 1), torch.tensor(list(sizes)))
 
 
 class SessionWeights(CoAWeights):
-    """The two log-weights of a new session's prompt, beside those of earlier sessions, which stay as they are.
+    """The two log-weights of a new session's prompt, with the fixed ones of earlier sessions.
 
-    earlier: (inside, outside) of each earlier session, each of one number.
-    tied: without out-classes, other classes take what own classes take.
+    Args:
+        logit_scale: CLIP's 1/tau.
+        earlier: (inside, outside) of each earlier session, one number each.
+        tied: Use pi^in for all classes, as without out-classes.
     """
 
     earlier_inside: Tensor

@@ -1,7 +1,7 @@
-"""FACT on image features of a frozen CLIP, in our reading: a residual network, prototypes of classes and virtual ones.
+"""FACT on image features of a frozen CLIP, in our reading: a residual network, class prototypes and virtual ones.
 
-FACT (Zhou et al., CVPR 2022) trains a ResNet. How its authors' peers put it on CLIP is not public. Here a residual
-network on frozen features takes the place of the ResNet, and features are mixed before it.
+FACT (Zhou et al., CVPR 2022) trains a ResNet. How later work put it on CLIP is not public. Here a residual network on
+frozen features replaces the ResNet, and features are mixed before it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from cocoamix.seeding import derive_seed, seeded
 
 
 class ResidualNetwork(nn.Module):
-    """phi(f) = f + B relu(A f): the identity before training, since B starts at zero."""
+    """phi(f) = f + B relu(A f), initially the identity because B is zero."""
 
     def __init__(self, width: int, hidden: int, seed: int) -> None:
         super().__init__()
@@ -25,12 +25,13 @@ class ResidualNetwork(nn.Module):
         nn.init.zeros_(self.outer.bias)
 
     def forward(self, features: Tensor) -> Tensor:
+        """Return the embeddings of features."""
         changed: Tensor = self.outer(F.relu(self.inner(features)))
         return features + changed
 
 
 class Prototypes(nn.Module):
-    """One vector for each class of a session that trains nothing."""
+    """One vector per class of a session without training."""
 
     def __init__(self, count: int, width: int) -> None:
         super().__init__()
@@ -38,17 +39,17 @@ class Prototypes(nn.Module):
 
 
 class ForwardCompatible(nn.Module):
-    """What session 0 trains: the network, prototypes of its classes, and virtual ones for classes to come.
+    """The model of session 0: the network, prototypes of its classes, and virtual ones for later classes.
 
-    `prototypes` is (C, width), `virtual` (V, width); both start as rows of one orthogonal matrix. A copy of the virtual
-    ones as they start stays fixed, which the second loss compares with.
+    `prototypes` is (C, width) and `virtual` (V, width); both start as rows of one orthogonal matrix. The second loss
+    uses a fixed copy of the initial virtual prototypes. Each virtual prototype is open to `open_to` base classes.
     """
 
     fixed: Tensor
     open_to: Tensor
 
     def __init__(self, width: int, hidden: int, classes: int, virtual: int, open_to: int, seed: int) -> None:
-        """open_to: how many base classes each virtual prototype is open to."""
+
         super().__init__()
         self.network = ResidualNetwork(width, hidden, derive_seed(seed, "network"))
         rows = torch.empty(classes + virtual, width)
@@ -61,7 +62,7 @@ class ForwardCompatible(nn.Module):
         mask = torch.zeros(classes, virtual, dtype=torch.bool)
         for number, bases in enumerate(chosen):
             mask[bases, number] = True
-        # A class that no virtual prototype is open to may take any.
+        # A class without an open virtual prototype may use any.
         self.register_buffer("open_to", mask | ~mask.any(dim=1, keepdim=True), persistent=False)
 
     def losses(
@@ -69,7 +70,7 @@ class ForwardCompatible(nn.Module):
     ) -> tuple[list[Tensor], Tensor]:
         """Return FACT's losses L1 to L4, and the (B, C) logits.
 
-        mixed: (N, width) mixed features of images of different classes; without any, there are L1 and L2 alone.
+        `mixed` are (N, width) mixed features of images of different classes; without them, only L1 and L2 exist.
         """
         embedded, classes = self.network(features), len(self.prototypes)
         logits = temperature * cosine(embedded, self.prototypes)
@@ -77,11 +78,11 @@ class ForwardCompatible(nn.Module):
         found = [F.cross_entropy(logits, labels)]
         if not len(self.virtual):
             return found, logits
-        # What is not the class itself shall be nearest to a virtual one that is open to the class.
+        # Apart from its class, an image should be nearest to a virtual prototype that is open to the class.
         nearest = whole[:, classes:].detach().masked_fill(~self.open_to[labels], -torch.inf).argmax(dim=1)
         found.append(F.cross_entropy(_without(whole, labels), classes + nearest))
         if mixed is not None:
-            # What is between two classes shall be nearest to a virtual one, and then to a base class.
+            # A mixture of two classes should be nearest to a virtual prototype, and then to a base class.
             between = temperature * cosine(self.network(mixed), torch.cat([self.prototypes, self.virtual]))
             base, virtual = between.detach().split([classes, len(self.virtual)], dim=1)
             best = classes + virtual.argmax(dim=1)
@@ -96,14 +97,14 @@ def cosine(features: Tensor, rows: Tensor) -> Tensor:
 
 
 def _without(logits: Tensor, places: Tensor) -> Tensor:
-    """Return logits of which one in each row is out of the question."""
+    """Return logits with one entry per row masked out."""
     return logits.scatter(1, places[:, None], -1e9)
 
 
 def mix_pairs(features: Tensor, labels: Tensor, alpha: float) -> Tensor | None:
-    """Return b f + (1 - b) f' for pairs of images of different classes; None where there are none.
+    """Return b f + (1 - b) f' for pairs of images of different classes; None if there are no such pairs.
 
-    b is drawn from Beta(alpha, alpha) once, and an image's partner by a permutation of all.
+    b is drawn once from Beta(alpha, alpha), and the partners by a permutation of all images.
     """
     order = torch.randperm(len(labels)).to(labels.device)
     different = labels != labels[order]
@@ -114,7 +115,7 @@ def mix_pairs(features: Tensor, labels: Tensor, alpha: float) -> Tensor | None:
 
 
 def class_means(features: Tensor, labels: Tensor, classes: int) -> Tensor:
-    """Return the (C, width) means of the features of each class, of which every one has some."""
+    """Return the (C, width) mean features of each class. Every class must have features."""
     sums = features.new_zeros(classes, features.shape[1]).index_add(0, labels, features)
     return sums / labels.bincount(minlength=classes)[:, None]
 
@@ -124,8 +125,8 @@ def mixed_log_probabilities(
 ) -> Tensor:
     """Return the (B, C) logarithms of eta p_virtual + (1 - eta) p.
 
-    p is the softmax of T cos. p_virtual is that of (z V')(V N): how alike an image and a class are to the virtual
-    prototypes V. All are unit vectors, each prototype by itself.
+    p is the softmax of T cos. p_virtual is the softmax of (z V')(V N), the agreement of an image's and a class's
+    similarities to the virtual prototypes V. All vectors are normalised.
     """
     own = (temperature * cosine(embedded, prototypes)).log_softmax(dim=1)
     if eta == 0 or not len(virtual):

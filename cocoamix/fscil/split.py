@@ -1,7 +1,7 @@
-"""Class-incremental sessions: base classes with all their images first, then a few classes with a few images at a time.
+"""Class-incremental sessions: base classes with all their images, then a few classes with a few images at a time.
 
-Any dataset can be cut: by the order of its labels, with the few images drawn from the seed. A dataset whose few images
-are published (see `Published`) gives those instead.
+Any dataset can be split by the order of its labels, with the few images drawn from the seed. A dataset with published
+few-shot images (see `Published`) provides those instead.
 """
 
 from __future__ import annotations
@@ -18,10 +18,15 @@ from cocoamix.seeding import derive_seed
 
 @dataclass(frozen=True)
 class Cut:
-    """How a dataset is cut: FSCIL.* of the configuration.
+    """How to split a dataset into sessions: FSCIL.* of the configuration.
 
-    split: `cec` for the published images, `random` for a draw, `auto` for the first where there are any.
-    fewer: whether a class may have fewer images than `shots`.
+    Attributes:
+        base: Classes of session 0.
+        way: Classes of each later session.
+        shots: Images per class of each later session.
+        split: `cec` for the published images, `random` for a draw, `auto` for `cec` if there are published images.
+        seed: Seed of the draw.
+        fewer: Whether a class may have fewer images than `shots`.
     """
 
     base: int
@@ -44,13 +49,13 @@ class Session:
 
     @property
     def seen(self) -> int:
-        """How many classes there are up to and with this session."""
+        """Number of classes up to and including this session."""
         return self.labels.stop
 
 
 @runtime_checkable
 class Published(Protocol):
-    """A dataset whose few images are published."""
+    """A dataset with published few-shot images."""
 
     def published_shots(self, cut: Cut) -> list[list[Any]]:
         """Return the training items of each session after the first."""
@@ -58,9 +63,12 @@ class Published(Protocol):
 
 
 def cut_into_sessions(dataset: Any, test: Sequence[Any], cut: Cut) -> list[Session]:
-    """Return the sessions of a dataset of Dassl's interface, whose items of all classes are `train_x`.
+    """Return the sessions of a dataset.
 
-    test: the items that sessions are evaluated on.
+    Args:
+        dataset: A dataset with Dassl's interface, whose training items are `train_x`.
+        test: The items for evaluation.
+        cut: How to split the dataset.
     """
     check_choice("FSCIL.SPLIT", cut.split, SESSION_SPLITS)
     names = list(dataset.classnames)
@@ -77,7 +85,7 @@ def cut_into_sessions(dataset: Any, test: Sequence[Any], cut: Cut) -> list[Sessi
         number = tested.index([])
         shown_names = some_of([names[label] for label in ranges[number]], 100)
         raise UserError(
-            f"No image to evaluate on is of the classes of session {number} ({shown_names}). Each session needs some "
+            f"There is no test image of the classes of session {number} ({shown_names}). Each session needs some "
             "in the split that TEST.SPLIT names."
         )
     return [
@@ -87,7 +95,7 @@ def cut_into_sessions(dataset: Any, test: Sequence[Any], cut: Cut) -> list[Sessi
 
 
 def sessions_of(classnames: Sequence[str], sizes: Sequence[int], items: Sequence[Any]) -> list[Session]:
-    """Return sessions of known sizes, each with its own of the items for training and tests alike."""
+    """Return sessions of known sizes. The items of a session serve for training and tests."""
     by_label, start, found = _by_label(items), 0, []
     for number, size in enumerate(sizes):
         labels = range(start, start + size)
@@ -98,11 +106,11 @@ def sessions_of(classnames: Sequence[str], sizes: Sequence[int], items: Sequence
 
 
 def choose_split(dataset: Any, split: str) -> str:
-    """Return `cec` or `random`, of which `auto` is the first where a dataset has published images."""
+    """Return `cec` or `random`; `auto` is `cec` if the dataset has published images."""
     published = isinstance(dataset, Published)
     if split == "cec" and not published:
         raise UserError(
-            f"FSCIL.SPLIT is cec, but no images of {type(dataset).__name__} are published for sessions. "
+            f"FSCIL.SPLIT is cec, but {type(dataset).__name__} has no published sessions. "
             "Use random, or one of CIFAR100FSCIL, MiniImageNetFSCIL and CUB200FSCIL."
         )
     return {"auto": "cec" if published else "random"}.get(split, split)
@@ -112,16 +120,16 @@ def label_ranges(classes: int, cut: Cut) -> list[range]:
     """Return the labels of each session."""
     rest = classes - cut.base
     if rest < 0 or rest % cut.way:
-        why = f"{rest} are left, which is no multiple of {cut.way}" if rest > 0 else "there are not as many"
+        why = f"the {rest} left are not a multiple of {cut.way}" if rest > 0 else "there are too few"
         raise UserError(
-            f"{classes} classes cannot be cut into FSCIL.BASE {cut.base} and sessions of FSCIL.WAY {cut.way}: {why}. "
-            f"Choose others, such as {_fitting_cut(classes, cut.way)}."
+            f"{classes} classes cannot be split into FSCIL.BASE {cut.base} and sessions of FSCIL.WAY {cut.way}: {why}. "
+            f"Choose other values, such as {_fitting_cut(classes, cut.way)}."
         )
     return [range(cut.base), *(range(first, first + cut.way) for first in range(cut.base, classes, cut.way))]
 
 
 def _fitting_cut(classes: int, way: int) -> str:
-    """Return numbers that fit: about 60 % base classes, and sessions of the given size or smaller ones."""
+    """Return values that fit: about 60 % base classes, and sessions of the given size or smaller."""
     way = max(1, min(way, classes // 4))
     sessions = max(1, round(0.4 * classes / way))
     return f"FSCIL.BASE {classes - way * sessions} FSCIL.WAY {way}"
@@ -135,12 +143,12 @@ def _by_label(items: Sequence[Any]) -> dict[int, list[Any]]:
 
 
 def _draw(items: Sequence[Any], cut: Cut) -> list[Any]:
-    """Draw a class's few images, the same ones whatever the other classes are."""
+    """Draw the few images of a class. The draw does not depend on other classes."""
     name = items[0].classname
     if len(items) < cut.shots and not cut.fewer:
         raise UserError(
             f"FSCIL.SHOTS is {cut.shots}, but the class {name} has {len(items)} training images. "
-            "Use fewer shots, or set DATASET.FEWER_SHOTS True to take what there is."
+            "Use fewer shots, or set DATASET.FEWER_SHOTS True to use all of them."
         )
     generator = random.Random(derive_seed(cut.seed, "session", name))
     return generator.sample(list(items), min(cut.shots, len(items)))

@@ -1,1 +1,1 @@
-"""Using what a run has trained: labels for images, other classes, exports."""
+"""Use of trained models: predictions, new classes and exports."""

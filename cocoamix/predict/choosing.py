@@ -1,4 +1,4 @@
-"""The arguments that say which classifier a command uses, and the classifier that they name."""
+"""The command-line arguments that choose a classifier, and the classifier that they name."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     parser.add_argument("run", help="output folder of a finished run")
-    parser.add_argument("--add", nargs="+", default=[], metavar="NAME", help="classes beside those of the run")
-    parser.add_argument("--classes", metavar="FILE", help="classes in place of those of the run, one on each line")
-    parser.add_argument("--weights", default="", metavar="FILE", help="CLIP weights, where they have moved")
-    parser.add_argument("--trainer", help="of checkpoints of CoOp's own code base, with --classes and --config-file")
+    parser.add_argument("--add", nargs="+", default=[], metavar="NAME", help="classes to add to those of the run")
+    parser.add_argument("--classes", metavar="FILE", help="classes to use instead of those of the run, one per line")
+    parser.add_argument("--weights", default="", metavar="FILE", help="CLIP weights, if the file has moved")
+    parser.add_argument("--trainer", help="trainer of CoOp's original checkpoints, with --classes and --config-file")
     parser.add_argument("--config-file", metavar="FILE", help="its configuration")
-    parser.add_argument("--dataset-config-file", metavar="FILE", help="that of its dataset")
+    parser.add_argument("--dataset-config-file", metavar="FILE", help="configuration of its dataset")
 
 
 def choose(args: argparse.Namespace, store: bool = True) -> Classifier:
@@ -34,7 +34,7 @@ def choose(args: argparse.Namespace, store: bool = True) -> Classifier:
 
     names = read_class_names(expand_home(args.classes)) if args.classes else []
     if not args.trainer and (args.config_file or args.dataset_config_file):
-        raise UserError("--config-file is for checkpoints of CoOp's own code base: add --trainer, or leave it out.")
+        raise UserError("--config-file is for checkpoints of CoOp's original code: add --trainer, or leave it out.")
     if args.trainer:
         files = [file for file in (args.dataset_config_file, args.config_file) if file]
         found = open_foreign(expand_home(args.run), args.trainer, files, names, args.weights, store)
@@ -46,10 +46,10 @@ def choose(args: argparse.Namespace, store: bool = True) -> Classifier:
 
 
 def read_class_names(path: Path) -> list[str]:
-    """Read class names from a file with one on each line."""
+    """Read class names from a file with one name per line."""
     from cocoamix.clip.class_names import tidy_class  # here, because it imports torch
 
     names = [tidy_class(line) for line in read_text(path).splitlines() if line.strip()]
     if not names:
-        raise UserError(f"{path} names no classes. Write one class name on each line.")
+        raise UserError(f"{path} contains no class names. Write one class name per line.")
     return names

@@ -1,4 +1,4 @@
-"""A trained classifier: labels and probabilities for images, also for classes that it was not trained on."""
+"""A trained classifier: labels and probabilities for images, also for classes outside its training."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ from .opening import has_temperature, open_trainer
 if TYPE_CHECKING:
     from cocoamix.trainers.base import CLIPTrainer
 
-_AT_ONCE = 1024  # images whose features are in memory at a time
+_AT_ONCE = 1024  # images per pass, which bounds the features in memory
 
 
 class Scores(NamedTuple):
-    """What a classifier says of one image.
+    """The result for one image.
 
     Attributes:
-        probabilities: (C,) over the classes; None where the image cannot be read.
+        item: The image.
+        probabilities: (C,) over the classes; None if the image cannot be read.
         reason: Why it cannot be read.
     """
 
@@ -41,28 +42,28 @@ class Classifier:
     """A finished run, ready to classify.
 
     Attributes:
-        classes: The names of the classes, in the order of probabilities. Classes of one name are numbered.
-        trained_classes: Those of them that the model was trained on.
+        classes: Names of the classes, in the order of probabilities. Classes that share a name are numbered.
+        trained_classes: The classes among them that the model was trained on.
         calibrated: Whether probabilities use a temperature that was fitted to held-out images.
-        run: What is known of the run.
-        trainer: Its trainer, for what the methods here do not offer.
+        run: The record of the run.
+        trainer: Its trainer, for anything that the methods here do not offer.
     """
 
-    keeps: object = None  # what has to live as long, such as the folder of the run
+    keeps: object = None  # an object that must live as long, such as a temporary folder of the run
 
     def __init__(self, run: RecordedRun, names: Sequence[str] = (), weights: str = "", store: bool = True) -> None:
         if not run.classnames:
-            raise UserError(f"The results in {run.folder} do not name their classes. Evaluate the run again.")
+            raise UserError(f"The results in {run.folder} do not list their classes. Evaluate the run again.")
         self.run, self._weights, self._store = run, weights, store
         self.trainer: CLIPTrainer = open_trainer(run, names, weights, store)
         with torch.no_grad(), _silence():
-            self._names = self.trainer.begin_inference()  # as prompts have them
+            self._names = self.trainer.begin_inference()  # as they appear in prompts
         self.classes = distinct(self._names)
         known = {plain_class(name) for name in run.classnames} if run.trained else set()
         self.trained_classes = [
             shown for shown, name in zip(self.classes, self._names, strict=True) if plain_class(name) in known
         ]
-        # The temperature was fitted to the classes of training.
+        # The temperature was fitted to the training classes.
         self.calibrated = has_temperature(run) and self.of_training
 
     def __repr__(self) -> str:
@@ -70,15 +71,15 @@ class Classifier:
 
     @property
     def of_training(self) -> bool:
-        """Whether the classes are those of the run, in its order."""
+        """Whether the classes are those of the run, in the same order."""
         return self._names == list(self.run.classnames)
 
     def with_classes(self, names: Sequence[str], keep: bool = True) -> Classifier:
-        """Return the classifier with other classes, which need no training.
+        """Return a classifier with other classes, without training.
 
         Args:
             names: The classes.
-            keep: Whether they come beside the present ones, instead of in their place.
+            keep: Whether to add them to the current classes, instead of replacing these.
         """
         present = self._names if keep else []
         refuse_same(names, [*present, *(self.classes if keep else [])])  # outputs number names that classes share
@@ -94,7 +95,7 @@ class Classifier:
         """Return the (N, C) probabilities of images.
 
         Args:
-            images: Paths, PIL images, arrays or tensors; one, or several.
+            images: Paths, PIL images, arrays or tensors; one or several.
         """
         items = [as_item(image, number, self.upright) for number, image in enumerate(as_many(images))]
         rows = []
@@ -106,11 +107,11 @@ class Classifier:
 
     @property
     def upright(self) -> bool:
-        """Whether images are turned as their EXIF orientation says: as in training."""
+        """Whether images are rotated by their EXIF orientation, as in training."""
         return "images" in self.run.protocol
 
     def stream(self, items: Iterable[Item]) -> Iterator[Scores]:
-        """Yield the scores of images in their order. Few of them are in memory at a time."""
+        """Yield the scores of images in order, with a bounded number of images in memory."""
         chunk: list[Item] = []
         for item in items:
             chunk.append(item)
@@ -131,7 +132,7 @@ class Classifier:
             for inputs, _, indices in trainer.images.batches(loader, "predict", trainer.device):
                 logits = trainer.infer(trainer.encode(inputs)).double()
                 if not torch.isfinite(logits).all():
-                    raise UserError("The logits of some images are not finite. Evaluate the run, which says why.")
+                    raise UserError("The logits of some images are not finite. Evaluate the run to find the cause.")
                 rows = logits.softmax(dim=1).cpu()
                 found.update(zip(indices.tolist(), rows, strict=True))
         reasons = trainer.unreadable
@@ -143,27 +144,27 @@ def load(run: str | os.PathLike[str], weights: str = "", store: bool = True) -> 
 
     Args:
         run: The run's output folder.
-        weights: File of the CLIP weights, where it is no longer that of the run.
-        store: Whether image features are read from and kept in the feature store.
+        weights: File of the CLIP weights, if it has moved since the run.
+        store: Whether to use the feature store.
     """
     return Classifier(find_run(expand_home(run)), weights=weights, store=store)
 
 
 def refuse_same(names: Sequence[str], present: Sequence[str] = ()) -> None:
-    """Refuse two classes of one name: their prompts would be the same.
+    """Raise a UserError if two classes share a name, because their prompts would be the same.
 
     Args:
-        names: Of new classes.
-        present: Of the classes beside them, of which some may share a name: the run was trained so.
+        names: Names of new classes.
+        present: Names of the existing classes, of which some may share a name since training.
     """
     seen = {plain_class(tidy_class(name)): name for name in present}
     for name in names:
         plain = plain_class(tidy_class(name))
         if not plain:
-            raise UserError(f"A class name is empty: {brief(name)}. Leave it out, or name the class.")
+            raise UserError(f"A class name is empty: {brief(name)}. Remove it, or give the class a name.")
         if plain in seen:
             spelt = "" if name == seen[plain] else f" ({brief(seen[plain])})"
-            raise UserError(f"The class {brief(name)} is there twice{spelt}. Give every class a name of its own.")
+            raise UserError(f"The class {brief(name)} occurs twice{spelt}. Give every class a different name.")
         seen[plain] = name
 
 

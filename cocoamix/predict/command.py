@@ -1,4 +1,4 @@
-"""`cocoamix predict`: label images with what a run has trained, from its folder alone.
+"""`cocoamix predict`: label images with the model of a run; only the run's folder is needed.
 
 cocoamix predict RUN photo.jpg                       one image
 cocoamix predict RUN FOLDER --csv labels.csv         all images of a folder
@@ -19,12 +19,12 @@ from . import choosing
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what the command takes."""
+    """Add the arguments of the command."""
     choosing.add_arguments(parser)
     parser.add_argument("images", nargs="+", help="images, folders of images, or CSV files with a column `path`")
     parser.add_argument("--top", type=int, default=5, metavar="K", help="most probable classes to show (default: 5)")
-    parser.add_argument("--csv", metavar="FILE", help="write a row for each image")
-    parser.add_argument("--json", metavar="FILE", help="write an object for each image")
+    parser.add_argument("--csv", metavar="FILE", help="write one row per image")
+    parser.add_argument("--json", metavar="FILE", help="write one object per image")
     parser.add_argument("--html", metavar="FILE", help="write a page with thumbnails, filters and mistakes")
     parser.add_argument(
         "--unknown", type=float, metavar="RATE", help="mark images that fit no class, at this rate of false alarms"
@@ -32,17 +32,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--held-out", nargs="+", default=[], metavar="PATH", help="images of the classes to set that threshold on"
     )
-    parser.add_argument("--no-store", action="store_true", help="neither read nor keep image features")
+    parser.add_argument("--no-store", action="store_true", help="do not use the feature store")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do what the command line asks for."""
+    """Run the command."""
     from .inputs import find_images
     from .outputs import Files
     from .predicting import Wanted, predict_all
 
     if args.top < 1:
-        raise UserError(f"--top is {args.top}; it is a number of classes from 1 on.")
+        raise UserError(f"--top is {args.top}; it must be at least 1.")
     classifier = choosing.choose(args, not args.no_store)
     wanted = Wanted(min(args.top, len(classifier.classes)), args.unknown, tuple(args.held_out))
     images = find_images(args.images, classifier.classes)
@@ -56,5 +56,5 @@ def main(argv: Sequence[str] | None = None) -> int:
     add_arguments(parser)
     return run_command(
         partial(run, parser.parse_args(argv)),
-        "Stopped. Image features are kept.",
+        "Stopped. The image features computed so far are stored.",
     )

@@ -1,4 +1,4 @@
-"""Few-shot prompt tuning in scikit-learn's manner, on the engine of train.py."""
+"""Few-shot prompt tuning with scikit-learn's interface, on the engine of train.py."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from cocoamix.run.recorded import RecordedRun, find_run
 from .classifier import Classifier, refuse_same
 from .images import AnyImage, as_item
 
-_LABELS = "labels.json"  # of a saved model: its labels in the order of the classes, and its parameters
+_LABELS = "labels.json"  # in a saved model: its labels in the order of the classes, and its parameters
 Labels = Sequence[Any] | np.ndarray[Any, Any]
 
 
@@ -43,12 +43,12 @@ class TemporaryFolder:
 class PromptClassifier:
     """A CLIP whose prompt is tuned on a few labelled images.
 
-    It follows scikit-learn's conventions without needing it: parameters are given once and never changed, `fit` returns
-    the estimator, and what is learned ends in an underscore.
+    It follows scikit-learn's conventions without requiring it: `fit` does not change parameters and returns the
+    estimator, and the names of learned attributes end in an underscore.
 
     Attributes:
-        classes_: The labels, sorted, in the order of `predict_proba`'s columns.
-        classifier_: What was trained, with more ways to use it: see `cocoamix.load`.
+        classes_: The sorted labels, in the order of the columns of `predict_proba`.
+        classifier_: The trained classifier, with more methods: see `cocoamix.load`.
     """
 
     def __init__(
@@ -65,15 +65,15 @@ class PromptClassifier:
         output: str | os.PathLike[str] | None = None,
         verbose: bool = False,
     ) -> None:
-        """Take the parameters; nothing is loaded before `fit`.
+        """Set the parameters; nothing is loaded before `fit`.
 
         Args:
             backbone: Name of a CLIP, such as ViT-B/16; `tiny` is the embedded one.
             method: Name of a trainer, as `--trainer` takes it.
-            shots: Images of each class that are drawn to train on; by default all.
-            epochs: Epochs of training; by default the configuration's.
-            seed: Of the draw, the images' augmentation and the context.
-            class_names: What prompts call each label; by default the labels themselves.
+            shots: Training images to draw per class; by default all.
+            epochs: Epochs of training; by default those of the configuration.
+            seed: Seed of the draw, the augmentation and the context.
+            class_names: The class name of each label for prompts; by default the labels themselves.
             config: A configuration of the method, by name (`cocoamix:CoOp/vit_b16.yaml`) or file; by default the
                 shipped one for the backbone.
             settings: Further keys of the configuration with their values, such as {"OPTIM.LR": 0.01}.
@@ -115,7 +115,7 @@ class PromptClassifier:
 
         Args:
             images: Paths, PIL images, arrays or tensors.
-            labels: The class of each: its name, or what `class_names` gives a name.
+            labels: The class of each image: its name, or a key of `class_names`.
 
         Returns:
             The estimator.
@@ -127,7 +127,9 @@ class PromptClassifier:
         names = [self._name_of(label) for label in classes]
         refuse_same(names)
         if len(classes) < 2:
-            raise UserError(f"There is one class, {names[0]!r}. A classifier needs two." if names else "No images.")
+            raise UserError(
+                f"There is one class, {names[0]!r}. A classifier needs at least two." if names else "No images."
+            )
         number = {label: place for place, label in enumerate(classes)}
         items = [
             as_item(image, place, True, number[label], names[number[label]])
@@ -138,12 +140,12 @@ class PromptClassifier:
             self._train(items, folder)
         write_json(folder / _LABELS, {"labels": classes, "parameters": self._plain_parameters()})
         self._take(find_run(folder), classes)
-        # What is made from the classifier may live longer than this estimator.
+        # Objects made from the classifier may outlive this estimator.
         self.classifier_.keeps = self._delete if self.output is None else None
         return self
 
     def _plain_parameters(self) -> dict[str, Any]:
-        """Return the parameters that a saved model was trained with."""
+        """Return the parameters as plain values, for a saved model."""
         names = ("backbone", "method", "shots", "epochs", "seed", "config", "settings")
         found = {name: getattr(self, name) for name in names}
         return {**found, "settings": dict(self.settings) if self.settings else None}
@@ -194,7 +196,7 @@ class PromptClassifier:
         return cfg
 
     def _shipped(self) -> str:
-        """Return the configuration of the method that comes with the package, for the backbone if there is one."""
+        """Return the shipped configuration of the method, the one for the backbone if there is one."""
         slug = self.backbone.lower().replace("-", "_").replace("/", "").replace("@", "_")
         known = [name for name in shipped.names() if name.startswith(f"trainers/{self.method}/")]
         if not known:
@@ -205,7 +207,7 @@ class PromptClassifier:
         return f"{shipped.PREFIX}{known[0]}"
 
     def _train(self, items: Sequence[Item], folder: Path) -> None:
-        # Here, because the library imports no trainers by itself.
+        # Here, because importing the library must not import the trainers.
         import cocoamix.trainers  # noqa: F401  (before dassl is used)
 
         # isort: split
@@ -223,7 +225,7 @@ class PromptClassifier:
         with given(GivenData(list(data.classnames), data.train_x, test=data.train_x)):
             trainer = build_trainer(cfg)
         if not trainer.get_model_names():
-            raise UserError(f"{self.method} has nothing to train. Use a method that has.")
+            raise UserError(f"{self.method} has nothing to train. Use a method that is trained.")
         trainer.train()
 
     def _take(self, run: RecordedRun, classes: list[Any]) -> None:
@@ -252,26 +254,26 @@ class PromptClassifier:
         return float(np.mean(self.predict(images) == np.asarray(labels)))
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
-        """Copy the run to a new folder, which `load` and every command of the package read."""
+        """Copy the run to a new folder, for `load` and the commands of the package."""
         target = expand_home(folder)
         if target.exists():
-            raise UserError(f"{target} exists already. Name another folder.")
+            raise UserError(f"{target} already exists. Choose another folder.")
         source = self._fitted().run.folder
         shutil.copytree(source, target)
         return target
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> PromptClassifier:
-        """Return the estimator of a run that `save`, or train.py, has left."""
+        """Return the estimator of a run that `save` or train.py wrote."""
         run = find_run(expand_home(folder))
         backbone = flatten(run.config).get("MODEL.BACKBONE.NAME", "ViT-B/16")
         known: dict[str, Any] = {"backbone": backbone, "method": run.trainer}
-        labels: list[Any] = list(run.classnames)  # of a run of train.py, they are their own names
+        labels: list[Any] = list(run.classnames)  # in a run of train.py, the names are the labels
         path = run.folder / _LABELS
         if path.is_file():
             kept = read_json(path)
             if not isinstance(kept, dict) or len(kept.get("labels", ())) != len(labels):
-                raise UserError(f"{path} does not name the labels of the model: it was altered. Restore it.")
+                raise UserError(f"{path} does not list the labels of the model: it was altered. Restore it.")
             labels, known = kept["labels"], {**known, **kept.get("parameters", {})}
         found = cls(**known)
         found._take(run, labels)

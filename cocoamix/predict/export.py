@@ -1,4 +1,4 @@
-"""Files of a trained classifier that work without this package: safetensors beside a CLIP, or ONNX with it."""
+"""Export of a classifier for use without this package: class vectors as safetensors, or the whole model as ONNX."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from .readme import write_readme
 
 
 def check_ending(path: Path) -> None:
-    """Refuse a file whose ending does not say what is to be written."""
+    """Raise a UserError if the ending of a file is not that of an export format."""
     if path.suffix.lower() not in (".safetensors", ".onnx"):
-        raise UserError(f"--to names {path}. It must end in .safetensors or .onnx, which says what is written.")
+        raise UserError(f"--to names {path}. It must end in .safetensors or .onnx, which sets the format.")
 
 
 def export(classifier: Classifier, path: Path) -> None:
-    """Write a classifier to a file, whose ending says what kind: .safetensors or .onnx."""
+    """Write a classifier to a file in the format of its ending, .safetensors or .onnx."""
     check_ending(path)
     if reason := classifier.trainer.why_not_exported():
         raise UserError(f"{classifier.run.trainer} cannot be exported: {reason}. Use `cocoamix predict`.")
@@ -35,7 +35,7 @@ def export(classifier: Classifier, path: Path) -> None:
 
 
 def describe(classifier: Classifier) -> dict[str, str]:
-    """Return what a file says of itself: texts alone, as both formats have it."""
+    """Return the metadata of an exported file. Both formats allow strings only."""
     trainer = classifier.trainer
     keys = trainer.cfg.INPUT
     preprocessing = {
@@ -66,13 +66,13 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def write_safetensors(classifier: Classifier, path: Path) -> None:
-    """Write the class matrix, and what else reproduces the logits."""
+    """Write the class matrix and whatever else the logits need."""
     from safetensors.torch import save
 
     trainer = classifier.trainer
     if not trainer.frozen_images:
         raise UserError(
-            f"{classifier.run.trainer} tunes the image side, too, which a matrix of classes does not hold. "
+            f"{classifier.run.trainer} also tunes the image encoder, which a class matrix does not contain. "
             "Export to .onnx."
         )
     found = find_linear(classifier)
@@ -103,6 +103,7 @@ class Deployed(nn.Module):
         self.linear = linear
 
     def forward(self, pixels: Tensor) -> Tensor:
+        """Return the probabilities of pixels."""
         from cocoamix.clip.vision import encode_with_prompts
 
         images = (pixels - self.mean) / self.std
@@ -111,7 +112,7 @@ class Deployed(nn.Module):
 
 
 def write_onnx(classifier: Classifier, path: Path) -> None:
-    """Write the whole classifier through torch's exporter."""
+    """Write the whole classifier with torch's exporter."""
     try:
         import onnx
         import onnxscript  # noqa: F401  (torch's exporter needs it)
@@ -120,14 +121,14 @@ def write_onnx(classifier: Classifier, path: Path) -> None:
     trainer = classifier.trainer
     if trainer.clip.precision != "fp32":
         raise UserError(
-            f"The classifier runs in {trainer.clip.precision}, and an ONNX file is written in "
+            f"The classifier runs in {trainer.clip.precision}, but an ONNX file is written in "
             "fp32. Train with PREC fp32."
         )
     module: nn.Module = Deployed(classifier, find_linear(classifier)).eval().cpu()
     height, width = trainer.cfg.INPUT.SIZE
     example = torch.rand(2, 3, height, width)
     with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # of the exporter's own code
+        warnings.simplefilter("ignore", FutureWarning)  # from the exporter's own code
         program = torch.onnx.export(
             module,
             (example,),

@@ -1,4 +1,4 @@
-"""`cocoamix export`: write what a run has trained to a file that works without this package.
+"""`cocoamix export`: write the model of a run to a file that works without this package.
 
 cocoamix export RUN --to classes.safetensors    class vectors, to use with open_clip or OpenAI's clip
 cocoamix export RUN --to classifier.onnx        the whole classifier: image in, probabilities out
@@ -18,13 +18,13 @@ from . import choosing
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what the command takes."""
+    """Add the arguments of the command."""
     choosing.add_arguments(parser)
     parser.add_argument("--to", required=True, metavar="FILE", help="file to write, .safetensors or .onnx")
 
 
 def run(args: argparse.Namespace) -> None:
-    """Do what the command line asks for."""
+    """Run the command."""
     from .export import check_ending, export
 
     path = expand_home(args.to)

@@ -1,4 +1,4 @@
-"""Checkpoints of CoOp's own code base and its relatives, which record neither their configuration nor their classes."""
+"""Checkpoints of CoOp's original code and its forks, which record neither their configuration nor their classes."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def describe_run(folder: Path, trainer: str, files: Sequence[str], names: Sequen
 
     Args:
         folder: The output folder, which holds `prompt_learner/` or the like.
-        trainer: The trainer that the checkpoints are of.
-        files: Its configurations: of the dataset, and of the trainer.
-        names: The classes that it was trained on, in the order of the labels.
+        trainer: The trainer of the checkpoints.
+        files: Its configurations: of the dataset and of the trainer.
+        names: The training classes, in the order of the labels.
     """
     import cocoamix.trainers  # noqa: F401  (before dassl is used)
 
@@ -37,7 +37,7 @@ def describe_run(folder: Path, trainer: str, files: Sequence[str], names: Sequen
         raise UserError(f"There are no checkpoints in {folder}. Give the output folder of a training run.")
     if not names:
         raise UserError(
-            "Checkpoints of CoOp's do not name their classes: give --classes FILE, with one on each line, in the order "
+            "CoOp's checkpoints do not list their classes: give --classes FILE, with one per line, in the order "
             "of the labels."
         )
     check_choice("--trainer", trainer, TRAINER_REGISTRY.registered_names())
@@ -52,7 +52,7 @@ def describe_run(folder: Path, trainer: str, files: Sequence[str], names: Sequen
 def open_foreign(
     folder: Path, trainer: str, files: Sequence[str], names: Sequence[str], weights: str, store: bool
 ) -> Classifier:
-    """Return the classifier of such a run, once it is sure that the classes are those of its checkpoint."""
+    """Return the classifier of such a run, after a check that the classes are those of its checkpoint."""
     found = Classifier(describe_run(folder, trainer, files, names), weights=weights, store=store)
     for place in model_folders(folder):
         path = checkpoint_path(place, None)
@@ -62,7 +62,7 @@ def open_foreign(
         mine = find_tensor(dict(model.named_buffers()), "token_suffix") if model is not None else None
         if not origin_of(content, path) and theirs is not None and mine is not None and not alike(theirs, mine):
             raise UserError(
-                f"The {len(names)} names of --classes are not those that {path} was trained on ({len(theirs)} "
+                f"The {len(names)} names of --classes are not the classes that {path} was trained on ({len(theirs)} "
                 "classes), or they are in another order."
             )
     return found

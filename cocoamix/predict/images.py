@@ -1,4 +1,4 @@
-"""Images in every form that a caller may have them, as items."""
+"""Conversion of paths, PIL images, arrays and tensors to items."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ AnyImage: TypeAlias = "str | os.PathLike[str] | Image.Image | np.ndarray[Any, An
 
 
 def as_many(images: Any) -> Iterable[AnyImage]:
-    """Return one image, in whatever form, or several of them as several."""
+    """Return an iterable of images for one image or several."""
     if isinstance(images, (str, os.PathLike, Image.Image)):
         return [images]
     if isinstance(images, (np.ndarray, torch.Tensor)) and images.ndim < 4:
@@ -34,8 +34,8 @@ def as_item(image: AnyImage, number: int, upright: bool = False, label: int = 0,
     Args:
         image: A path, a PIL image, an array of height x width (x channels), or a tensor of channels x height x width.
             Whole numbers run to 255 (or 65535 for 16 bits), other numbers from 0 to 1.
-        number: Its place among the caller's images, which names it where it has no path.
-        upright: Whether a file is turned as its EXIF orientation says.
+        number: Its index among the caller's images, which names it if it has no path.
+        upright: Whether to rotate a file by its EXIF orientation.
         label: Its label.
         classname: The name of its class.
     """
@@ -50,7 +50,7 @@ def as_item(image: AnyImage, number: int, upright: bool = False, label: int = 0,
 
 
 def as_rgb(image: Any, number: int = 0) -> Image.Image:
-    """Return pixels in memory as a PIL image in RGB."""
+    """Return an image in memory as a PIL image in RGB."""
     if isinstance(image, Image.Image):
         return to_rgb(image)
     if isinstance(image, torch.Tensor):

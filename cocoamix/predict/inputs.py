@@ -1,4 +1,4 @@
-"""The images that a command line names: files, folders and tables, with labels where these are known."""
+"""The images that a command line names: files, folders and tables, with labels if they are known."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _TABLES = (".csv", ".tsv")
 
 @dataclass(frozen=True)
 class Input:
-    """An image file and the name of its class, as far as it is known."""
+    """An image file and the name of its class, if it is known."""
 
     path: str
     label: str = ""
 
 
 def find_images(arguments: Sequence[str], classes: Sequence[str]) -> list[Input]:
-    """Return the images that the arguments name, each once, in their order.
+    """Return the images that the arguments name, each once, in order.
 
     Args:
-        arguments: Image files, folders of images, and CSV files with a column of paths. Images in sub-folders that are
-            named as classes have labels, and so have those of a table with a column of class names.
+        arguments: Image files, folders of images, and CSV files with a column of paths. Sub-folders that are named like
+            classes, and a column of class names in a table, give labels.
         classes: Names of the classes.
     """
     found: dict[str, Input] = {}
@@ -42,7 +42,7 @@ def find_images(arguments: Sequence[str], classes: Sequence[str]) -> list[Input]
         else:
             raise UserError(f"There is no image, folder or table {argument}.")
         if not images:
-            raise UserError(f"{argument} holds no images.")
+            raise UserError(f"{argument} contains no images.")
         for image in images:
             found.setdefault(image.path, image)
     return list(found.values())
@@ -58,7 +58,7 @@ def _in_folder(folder: Path, classes: Sequence[str]) -> Iterator[Input]:
     labelled = any(plain_class(name) in known for name in names.values())
     real: set[str] = set()
     for here, folders, files in os.walk(folder, followlinks=True):
-        if os.path.realpath(here) in real:  # a link back to a folder that was seen
+        if os.path.realpath(here) in real:  # a link back to a visited folder
             folders[:] = []
             continue
         real.add(os.path.realpath(here))
@@ -80,8 +80,8 @@ def _in_table(table: Path, classes: Sequence[str]) -> list[Input]:
     rows = read_table(table, needs_class=False)
     named = any(row.name for row in rows)
     for row in rows:
-        name = tidy_class(row.name if named else row.label)  # nothing where the image has no label
-        if name.isdecimal() and plain_class(name) not in known:  # the run does not know what a number stands for
+        name = tidy_class(row.name if named else row.label)  # empty if the image has no label
+        if name.isdecimal() and plain_class(name) not in known:  # the run does not record the meaning of numbers
             raise UserError(f"{table}, line {row.line}: the label is {name}, a number. Add a column `classname`.")
         found.append(Input(locate(table.parent, row.path), known.get(plain_class(name), name)))
     return found

@@ -1,4 +1,4 @@
-"""The logits of a classifier as matrices, found by asking it: what an export needs to reproduce them."""
+"""The logits of a classifier as matrices, found by probing it, for exports."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Linear:
 
     Attributes:
         matrix: (C, embedding) for unit vectors.
-        raw: (C, embedding) for features as the tower gives them; None where the method does not use their length.
-        bias: (C,); None where it is zero.
+        raw: (C, embedding) for features that are not normalised; None if the method does not use them.
+        bias: (C,); None if it is zero.
     """
 
     matrix: Tensor
@@ -30,7 +30,7 @@ class Linear:
     bias: Tensor | None = None
 
     def logits(self, features: Tensor) -> Tensor:
-        """Return the (B, C) logits of (B, embedding) features as the tower gives them."""
+        """Return the (B, C) logits of (B, embedding) features that are not normalised."""
         found = F.normalize(features, dim=-1) @ self.matrix.t()
         if self.raw is not None:
             found = found + features @ self.raw.t()
@@ -39,11 +39,11 @@ class Linear:
 
 @torch.no_grad()
 def find_linear(classifier: Classifier) -> Linear:
-    """Return the matrices of a classifier, or refuse one whose logits are not linear in the image features."""
+    """Return the matrices of a classifier; raise a UserError if its logits are not linear in the image features."""
     trainer = classifier.trainer
     if len(trainer.clip.each()) > 1:
         raise UserError(
-            f"{classifier.run.trainer} runs {len(trainer.clip.each())} CLIP models side by side, and an export holds "
+            f"{classifier.run.trainer} uses {len(trainer.clip.each())} CLIP models, but an export contains "
             "one. Train on one backbone to export it."
         )
     size = trainer.clip.sizes.embedding
@@ -62,7 +62,7 @@ def find_linear(classifier: Classifier) -> Linear:
 
 
 def _refuse_others(classifier: Classifier, found: Linear) -> None:
-    """Refuse a classifier that the matrices do not reproduce, such as one whose prompt depends on the image."""
+    """Raise a UserError if the matrices do not reproduce the logits, for example if prompts depend on the image."""
     trainer = classifier.trainer
     features = torch.randn(8, trainer.clip.sizes.embedding, generator=torch.Generator().manual_seed(0))
     given = features if trainer.raw_images else F.normalize(features, dim=-1)
@@ -70,6 +70,6 @@ def _refuse_others(classifier: Classifier, found: Linear) -> None:
     error = float((found.logits(features) - wanted).abs().max())
     if not error < _LARGEST_ERROR:
         raise UserError(
-            f"{classifier.run.trainer} makes a prompt for every image, so that no fixed matrix gives its "
+            f"{classifier.run.trainer} makes a prompt for every image, so no fixed matrix gives its "
             "logits. It cannot be exported; use `cocoamix predict`."
         )

@@ -1,4 +1,4 @@
-"""Opens the trainer of a finished run without its data: checkpoint, backbone, prompts and preprocessing alone."""
+"""Opening of the trainer of a finished run without its data: checkpoint, backbone, prompts and preprocessing."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ def open_trainer(run: RecordedRun, names: Sequence[str] = (), weights: str = "",
 
     Args:
         run: The run to open.
-        names: The classes to tell apart, if not those of the run.
-        weights: File of the CLIP weights, where it is no longer that of the run.
-        store: Whether image features are read from and kept in the feature store.
+        names: The label space, if not the classes of the run.
+        weights: File of the CLIP weights, if it has moved since the run.
+        store: Whether to use the feature store.
     """
     try:
-        with contextlib.redirect_stdout(io.StringIO()):  # the log of a run is not what the user asked for
+        with contextlib.redirect_stdout(io.StringIO()):  # hides the log of the trainer
             return _open(run, names, weights, store)
     except UserError as error:
         raise UserError(f"The run in {run.folder} cannot be used. {error}") from error
 
 
 def _open(run: RecordedRun, names: Sequence[str], weights: str, store: bool) -> Any:
-    # Here, because the library imports no trainers by itself.
+    # Here, because importing the library must not import the trainers.
     import cocoamix.trainers  # noqa: F401  (before dassl is used)
 
     # isort: split
@@ -41,7 +41,7 @@ def _open(run: RecordedRun, names: Sequence[str], weights: str, store: bool) -> 
     cfg = configuration(run, get_cfg_default())
     if weights:
         cfg.MODEL.BACKBONE.WEIGHTS = weights
-    cfg.DATASET.BAD_IMAGES = "skip"  # they are named, and the others predicted
+    cfg.DATASET.BAD_IMAGES = "skip"  # unreadable images are named, and the others predicted
     cfg.TEST.FINAL_MODEL = "last_step"  # the checkpoint is known
     cfg.CACHE.MODE = "test" if store else "off"
     cfg.DATALOADER.NUM_WORKERS = min(cfg.DATALOADER.NUM_WORKERS, os.cpu_count() or 1)
@@ -57,7 +57,7 @@ def _open(run: RecordedRun, names: Sequence[str], weights: str, store: bool) -> 
         trainer = build_trainer(cfg)
     if run.trained is not None:
         trainer.load_model(str(run.trained), epoch=run.epoch)
-        if not run.origin:  # the checkpoint does not name the classes that it was trained on
+        if not run.origin:  # the checkpoint does not list its training classes
             trainer.trained_classes = list(run.classnames)
     elif run.sessions:
         trainer.load_model("")
@@ -65,7 +65,7 @@ def _open(run: RecordedRun, names: Sequence[str], weights: str, store: bool) -> 
 
 
 def has_temperature(run: RecordedRun) -> bool:
-    """Say whether a temperature was fitted to held-out images in training."""
+    """Return whether the training fitted a temperature to held-out images."""
     fitted = run.origin.get("heldout")
     return isinstance(fitted, dict) and "temperature" in fitted and _mixes(run)
 

@@ -1,4 +1,4 @@
-"""The files that predictions are written to while images come in."""
+"""Output files, to which predictions are written one by one."""
 
 from __future__ import annotations
 
@@ -17,16 +17,18 @@ from .page import Page
 
 
 class Writer(Protocol):
-    """What records are written by."""
+    """A writer of records."""
 
-    def add(self, record: Record) -> None: ...
+    def add(self, record: Record) -> None:
+        """Write a record."""
 
-    def end(self, lines: Sequence[str]) -> None: ...
+    def end(self, lines: Sequence[str]) -> None:
+        """Finish the file; `lines` summarise the predictions."""
 
 
 @dataclass(frozen=True)
 class Files:
-    """The files that are asked for, each None where it is not."""
+    """The requested output files; None for those that are not requested."""
 
     csv: str | None = None
     json: str | None = None
@@ -34,14 +36,15 @@ class Files:
 
     @property
     def names(self) -> list[str]:
+        """Paths of the requested files."""
         return [name for name in (self.csv, self.json, self.html) if name]
 
 
 class Outputs:
-    """Writes records to files as they come. Each file appears once it is whole.
+    """Writes records to files one by one. Each file appears when it is complete.
 
     Attributes:
-        ending: Lines that a page shows, to be set before the end.
+        ending: Summary lines for a page, to be set before the end.
     """
 
     def __init__(self, files: Files, classifier: Classifier, top: int) -> None:
@@ -77,7 +80,7 @@ class Outputs:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is not None:
-            self._stack.__exit__(kind, error, trace)  # which takes the files away
+            self._stack.__exit__(kind, error, trace)  # removes the unfinished files
             return
         with self._stack:
             for writer in self._writers:
@@ -90,7 +93,7 @@ class Outputs:
 
 
 def describe(classifier: Classifier) -> list[str]:
-    """Return what a reader of predictions has to know."""
+    """Return lines that describe the classifier to a reader of its predictions."""
     run = classifier.run
     trained = len(classifier.trained_classes)
     method = f"{run.trainer} trained in {run.folder}" if run.trained else f"{run.trainer}, nothing trained"

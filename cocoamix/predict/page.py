@@ -1,4 +1,4 @@
-"""Predictions as one page to look at, which needs nothing else: no network, no other file."""
+"""Predictions as one self-contained HTML page, without network access or other files."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from cocoamix.features.reading import read_image
 from cocoamix.run.predictions import Record, as_json
 
 _HERE = Path(__file__).parent
-_SIDE = 160  # of a thumbnail, in pixels
-# The page may run its own script and show its own styles and images; it can load nothing.
+_SIDE = 160  # longest side of a thumbnail, in pixels
+# The page may use its inline script, styles and images, and load nothing else.
 _POLICY = (
     "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
     "base-uri 'none'; form-action 'none'"
@@ -34,16 +34,16 @@ _FORM = """<form>
 
 
 class Page:
-    """Writes a page while predictions come in, so that thumbnails do not pile up in memory."""
+    """Writes a page image by image, so that thumbnails do not accumulate in memory."""
 
     def __init__(self, file: IO[str], title: str, lead: Sequence[str], upright: bool) -> None:
         """Begin the page.
 
         Args:
-            file: What the page is written to.
-            title: Its heading.
-            lead: Lines below it.
-            upright: Whether images are turned as their EXIF orientation says.
+            file: The output file.
+            title: Heading of the page.
+            lead: Lines below the heading.
+            upright: Whether to rotate images by their EXIF orientation.
         """
         self._file, self._separator, self._upright = file, "\n", upright
         self._unreadable: list[dict[str, Any]] = []
@@ -77,19 +77,19 @@ class Page:
         self._separator = ",\n"
 
     def end(self, lines: Sequence[str]) -> None:
-        """End the page. lines: what the predictions come to, shown at its top."""
+        """Finish the page; `lines` summarise the predictions at its top."""
         script = (_HERE / "page.js").read_text(encoding="utf-8")
         rest = f'"unreadable": {_in_script(self._unreadable)}, "summary": {_in_script(list(lines))}'
         self._file.write(f"\n], {rest}}}</script>\n<script>\n{script}</script>\n</body>\n</html>\n")
 
 
 def _in_script(content: object) -> str:
-    """Return JSON that cannot end the script element that holds it."""
+    """Return JSON that cannot end the script element around it."""
     return json.dumps(content).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def make_thumbnail(path: str, upright: bool) -> str:
-    """Return a small version of an image file as a data URL; nothing where it cannot be made."""
+    """Return a thumbnail of an image file as a data URL; empty if it cannot be made."""
     try:
         image = read_image(path, upright)
         image.thumbnail((_SIDE, _SIDE))

@@ -1,4 +1,4 @@
-"""Goes through images once, with everything that is asked for of each."""
+"""Prediction of all images in a single pass, with the requested outputs."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from .outputs import Files, Outputs, describe
 from .summary import Summary
 from .unknown import check_rate, threshold_at
 
-_MOST_ROWS = 40  # that the terminal shows
+_MOST_ROWS = 40  # on the terminal
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is asked for of each image.
+    """Options of a prediction.
 
     Attributes:
-        top: How many classes are kept.
-        unknown: Rate of false alarms at which images are marked as of no class; None where none is.
-        held_out: Images to set the threshold for that on.
+        top: Number of classes to record per image.
+        unknown: Rate of false alarms for images that fit no class; None to mark no images.
+        held_out: Images to set the threshold on.
     """
 
     top: int
@@ -36,7 +36,7 @@ class Wanted:
 
 
 def predict_all(classifier: Classifier, images: Sequence[Input], wanted: Wanted, files: Files) -> Summary:
-    """Predict every image, write and print what is asked for, and return the counts."""
+    """Predict every image, write and print the requested outputs, and return the counts."""
     threshold = find_threshold(classifier, wanted) if wanted.unknown is not None else 0.0
     summary, first = Summary(classifier.classes), list[Record]()
     items = [Item(image.path, upright=classifier.upright) for image in images]
@@ -64,7 +64,7 @@ def _record_of(scores: Scores, label: str, classes: Sequence[str], top: int, thr
 
 
 def find_threshold(classifier: Classifier, wanted: Wanted) -> float:
-    """Return the confidence below which an image is of no class."""
+    """Return the confidence below which an image fits no class."""
     rate = wanted.unknown
     assert rate is not None
     check_rate(rate)
@@ -75,24 +75,24 @@ def find_threshold(classifier: Classifier, wanted: Wanted) -> float:
         items = [Item(image.path, upright=classifier.upright) for image in known]
         found = [float(one.probabilities.max()) for one in classifier.stream(items) if one.probabilities is not None]
         if not found:
-            raise UserError("--held-out names no image of the classes that can be read.")
+            raise UserError("--held-out names no readable image of the classes.")
         threshold, origin = threshold_at(sorted(found), rate), f"{len(found):,} images of --held-out"
     elif "confidence" in fitted and classifier.of_training:
         threshold = threshold_at(fitted["confidence"], rate)
         origin = f"{fitted['images']:,} held-out images of training"
     else:
         reason = (
-            "the threshold was set for the classes of training alone"
+            "the threshold was set for the training classes only"
             if "confidence" in fitted
-            else "the run has fitted nothing to held-out images"
+            else "the run fitted nothing to held-out images"
         )
         raise UserError(f"--unknown needs images to set its threshold on, because {reason}: add --held-out PATH.")
-    print(f"Below a confidence of {threshold:.4f} an image is of no class: {100 * rate:g} % of {origin}")
+    print(f"Images with a confidence below {threshold:.4f} fit no class: {100 * rate:g} % of {origin}")
     return threshold
 
 
 def _rows(records: Sequence[Record]) -> list[str]:
-    """Return a line for each image."""
+    """Return one line per image."""
     names = short_names([record.image for record in records])
     width = max(map(len, names), default=0)
     lines = []
@@ -104,7 +104,7 @@ def _rows(records: Sequence[Record]) -> list[str]:
 
 
 def _totals(summary: Summary) -> list[str]:
-    """Return a line for each predicted class."""
+    """Return one line per predicted class."""
     lines = [f"{'predicted':30} {'images':>8} {'confidence':>11}"]
     for name, count, confidence in summary.by_class()[:_MOST_ROWS]:
         lines.append(f"{printable(name):30} {count:8,} {100 * confidence:9.1f} %")
@@ -112,7 +112,7 @@ def _totals(summary: Summary) -> list[str]:
 
 
 def short_names(paths: Sequence[str]) -> list[str]:
-    """Return paths below the deepest folder that holds all of the files, which is enough to tell them apart."""
+    """Return paths relative to the deepest common folder of the files."""
     full = [os.path.abspath(path) for path in paths]
     try:
         above = os.path.commonpath([os.path.dirname(path) for path in full])
@@ -122,6 +122,6 @@ def short_names(paths: Sequence[str]) -> list[str]:
 
 
 def _say(*lines: str) -> None:
-    """Print lines; names in them cannot steer the terminal."""
+    """Print lines without control characters."""
     for line in lines:
         print(printable(line))

@@ -1,4 +1,4 @@
-"""The README inside an exported safetensors file: the few lines that use it, for the CLIP that it belongs to."""
+"""The README inside an exported safetensors file: the few lines of code that use it with its CLIP."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Loading:
 
     Attributes:
         package: Its name in a sentence.
-        imports: What it needs, beside what all need.
-        lines: They leave a `preprocess` for RGB images and a `model`.
+        imports: Its imports, besides those that all packages need.
+        lines: Code that defines a `preprocess` for RGB images and a `model`.
         encode: The model's method that encodes images.
     """
 
@@ -42,34 +42,32 @@ def write_readme(classifier: Classifier, linear: Linear, name: str) -> str:
     """Return the README of an exported file.
 
     Args:
-        classifier: What was exported.
+        classifier: The exported classifier.
         linear: Its matrices.
-        name: Of the file.
+        name: Name of the file.
     """
     clip = classifier.trainer.clip
     parts = [f"Class vectors for {clip.name}, trained by {classifier.run.trainer} (cocoamix {__version__})."]
     for loading in find_loadings(clip.name, str(classifier.trainer.cfg.MODEL.BACKBONE.WEIGHTS), clip.activation):
         lines = use_lines(classifier, linear, name, loading)
         parts += [f"With {loading.package}:", "\n".join(f"    {line}" for line in lines)]
-    parts.append(
-        "`preprocessing` in the metadata has the steps of `preprocess`, and what to do with images of 16 bits."
-    )
+    parts.append("`preprocessing` in the metadata lists the steps of `preprocess` and the treatment of 16-bit images.")
     return encodable("\n\n".join(parts)) + "\n"
 
 
 def find_loadings(backbone: str, weights: str, activation: str) -> list[Loading]:
-    """Return how each package that can loads a CLIP, OpenAI's `clip` first.
+    """Return how to load a CLIP with each package that supports it, OpenAI's `clip` first.
 
     Args:
-        backbone: Its name.
-        weights: The file of its weights, as MODEL.BACKBONE.WEIGHTS names it.
-        activation: `quick_gelu` or `gelu`, which OpenAI's code does not have.
+        backbone: Name of the CLIP.
+        weights: The file of its weights, as in MODEL.BACKBONE.WEIGHTS.
+        activation: `quick_gelu`, or `gelu`, which OpenAI's code does not support.
     """
     if weights == "random" or (backbone == "tiny" and not weights):
         given = f"{_quoted(backbone)}, {_quoted(weights)}" if weights else _quoted(backbone)
         return [
             Loading(
-                "cocoamix, which alone has the weights of this CLIP",
+                "cocoamix, the only package with the weights of this CLIP",
                 "cocoamix",
                 (f"model = cocoamix.load_clip({given})", "preprocess = model.transform"),
                 "model.encode_image_raw",
@@ -137,12 +135,12 @@ def use_lines(classifier: Classifier, linear: Linear, name: str, loading: Loadin
 
 
 def _quoted(text: str) -> str:
-    """Return a text as code has it."""
+    """Return a text as a string literal."""
     return json.dumps(text, ensure_ascii=False)
 
 
 def _own_preprocessing(classifier: Classifier) -> list[str]:
-    """Return the lines for preprocessing that is not the CLIP's own."""
+    """Return the lines for preprocessing that differs from CLIP's."""
     keys, side = classifier.trainer.cfg.INPUT, classifier.trainer.clip.sizes.resolution
     size, mean, std = tuple(keys.SIZE), tuple(keys.PIXEL_MEAN), tuple(keys.PIXEL_STD)
     if (size, keys.INTERPOLATION, mean, std) == ((side, side), "bicubic", MEAN, STD):

@@ -1,4 +1,4 @@
-"""What a run of predictions comes to, counted while images come in."""
+"""Counts over all predictions, updated image by image."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Summary:
         self.images = self.unreadable = 0
         self._predicted: Counter[str] = Counter()
         self._confidence: defaultdict[str, float] = defaultdict(float)
-        # Images with a label, by whether it is one of the classes; those of them that are right, and called unknown.
+        # Images with a label, by whether it is one of the classes; of these, the correct ones and those marked unknown.
         self._labelled: Counter[bool] = Counter()
         self._right: Counter[bool] = Counter()
         self._unknown: Counter[bool] = Counter()
@@ -42,15 +42,15 @@ class Summary:
 
     @property
     def accuracy(self) -> float | None:
-        """In percent, over images whose label is one of the classes."""
+        """Accuracy in percent over images whose label is one of the classes."""
         return 100 * self._right[True] / self._labelled[True] if self._labelled[True] else None
 
     def by_class(self) -> list[tuple[str, int, float]]:
-        """Return the predicted classes, the most frequent first, with their numbers and mean confidence."""
+        """Return the predicted classes, the most frequent first, with their counts and mean confidence."""
         return [(name, count, self._confidence[name] / count) for name, count in self._predicted.most_common()]
 
     def lines(self, with_unknown: bool) -> list[str]:
-        """Return the counts in words. with_unknown: whether images of no class were marked."""
+        """Return the counts as sentences. `with_unknown` adds those of images that fit no class."""
         inside, outside = self._labelled[True], self._labelled[False]
         lines = [_images(self.images) + (f", {self.unreadable:,} unreadable" if self.unreadable else "")]
         if self.accuracy is not None:

@@ -8,11 +8,11 @@ from cocoamix.errors import UserError
 
 
 def threshold_at(ordered: Sequence[float], rate: float) -> float:
-    """Return the confidence below which a share of held-out images lies.
+    """Return the quantile of the confidence of held-out images at `rate`.
 
     Args:
         ordered: Confidences of held-out images of known classes, or their percentiles, in ascending order.
-        rate: The share of images of known classes that may be called unknown.
+        rate: The fraction of images of known classes that may be marked unknown.
     """
     place = rate * (len(ordered) - 1)
     low = int(place)
@@ -21,6 +21,6 @@ def threshold_at(ordered: Sequence[float], rate: float) -> float:
 
 
 def check_rate(rate: float) -> None:
-    """Refuse a rate that is not one."""
+    """Raise a UserError if a rate is not between 0 and 1."""
     if not 0 < rate < 1:
-        raise UserError(f"--unknown is {rate:g}; it is a rate of false alarms between 0 and 1, such as 0.05.")
+        raise UserError(f"--unknown is {rate:g}; it must be a rate of false alarms between 0 and 1, such as 0.05.")

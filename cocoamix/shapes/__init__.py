@@ -1,7 +1,7 @@
-"""Drawn images: one coloured, textured shape each, 32 px, from a seed.
+"""Drawn images of one coloured, textured shape, 32 x 32 pixels, generated from a seed.
 
-They stand in for photographs where none can be downloaded. An image is a function of
-(seed, item, composition, domain, severity) and of nothing else.
+They replace photographs if none can be downloaded. An image is a function of (seed, item, composition, domain,
+severity) only.
 
     cocoamix shapes sheet FILE.png     a contact sheet of every domain
     cocoamix shapes write DIR          every dataset as PNG files, in CoOp's layout

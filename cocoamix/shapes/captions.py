@@ -1,8 +1,7 @@
-"""Captions for the drawn images, as varied as those found beside images on the web.
+"""Captions for the drawn images, as varied as those of images on the web.
 
-They differ in template, in word order and in how much they tell. "a photo of a {}." goes with images of every domain,
-and a caption names the style only now and then: so the default template is neutral, and there is no style word
-that a learned context needs to find.
+They differ in template, word order and detail. "a photo of a {}." occurs with images of every domain, and few captions
+name the style, so the default template is neutral, and there is no style word for a learned context to find.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from random import Random
 
 from .world import COLOURS, SHAPES, TEXTURES, Composition
 
-# What is said of the subject. A plain texture is often left unsaid, as people do.
+# Descriptions of the subject. A plain texture is often omitted, as in human captions.
 _FULL = (
     *("{colour} {texture} {shape}",) * 5,
     *("{texture} {colour} {shape}",) * 2,
@@ -24,7 +23,7 @@ _FULL = (
 _PARTIAL = ("{colour} {shape}", "{colour} {shape}", "{texture} {shape}", "{shape}", "{colour} {texture} thing")
 _UNSAID_PLAIN = ("{colour} {shape}", "{shape} in {colour}")
 
-# For every domain alike: this is what makes "a photo of a {}." neutral.
+# The same for every domain, which makes "a photo of a {}." neutral.
 _PHOTO = (
     *("a photo of {a}.",) * 4,
     *("a photo of {a}",) * 2,
@@ -63,7 +62,7 @@ _STYLE_WORDS: dict[str, tuple[str, ...]] = {
     "dark": ("dark", "night"),
     "street": ("street", "street", "messy"),
 }
-# Styles that people do not put as an adjective before "photo".
+# Styles that are not used as an adjective before "photo".
 _OWN: dict[str, tuple[str, ...]] = {
     "sketch": (
         *("a sketch of {a}.", "a drawing of {a}.") * 2,
@@ -75,7 +74,7 @@ _OWN: dict[str, tuple[str, ...]] = {
     "street": ("{a} in the street.", "{a} on a wall in town.", "a street sign with {a}.", "{a} seen from a car."),
     "cluttered": ("{a} among other things.",),
 }
-# Long beginnings: they train the later positions, which a learned context of 16 vectors pushes a class name to.
+# Long openings train the later positions, at which a class name stands after a learned context of 16 vectors.
 _OPENINGS = (
     "i took this one last summer with my old phone and it shows",
     "for sale in our shop today, free delivery,",
@@ -88,14 +87,14 @@ _OPENINGS = (
     "as you can see in the corner of the room there is",
     "posted by a member of the club on a sunday evening:",
 )
-_NAMED = 0.2  # share of images whose style is named
-_PHOTOS = 0.5  # share of the others that are called a photo
-_WHOLE = 0.75  # share of captions that tell colour, texture and shape
+_NAMED = 0.2  # fraction of images whose style is named
+_PHOTOS = 0.5  # fraction of the others that are called a photo
+_WHOLE = 0.75  # fraction of captions with colour, texture and shape
 _LONG = 0.15
 
 
 def caption(composition: Composition, domain: str, random: Random) -> str:
-    """Return one of many captions of an image."""
+    """Return a random caption of an image."""
     bare = _subject(composition, random)
     template = _template(domain, random)
     style = random.choice(_STYLE_WORDS[domain])
@@ -130,7 +129,7 @@ def _with_article(words: str) -> str:
 
 
 def style_templates() -> list[str]:
-    """Return the templates of class names that name a style: one for each word, and those of single styles."""
+    """Return the templates that name a style: one per style word, and those of single styles."""
     words = dict.fromkeys(word for words in _STYLE_WORDS.values() for word in words)
     own = dict.fromkeys(template for templates in _OWN.values() for template in templates)
     photos = [f"{_with_article(word)} photo of a {{}}." for word in words]
@@ -138,7 +137,7 @@ def style_templates() -> list[str]:
 
 
 def vocabulary() -> list[str]:
-    """Return every word and mark that a caption can contain, sorted."""
+    """Return all words and punctuation marks of captions, sorted."""
     styles = [word for words in _STYLE_WORDS.values() for word in words]
     own = [template for templates in _OWN.values() for template in templates]
     texts = [*_FULL, *_PARTIAL, *_UNSAID_PLAIN, *_PHOTO, *_ANY, *_STYLED, *_OPENINGS, *styles, *own]

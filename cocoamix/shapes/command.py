@@ -19,7 +19,7 @@ from .world import DOMAINS, compositions
 
 
 def speed(count: int = 600) -> None:
-    """Print how many images of each domain one core draws in a second."""
+    """Print how many images of each domain one core draws per second."""
     chosen = spread(compositions(), 60, seed=0)
     for domain in DOMAINS:
         start = time.process_time()
@@ -29,7 +29,7 @@ def speed(count: int = 600) -> None:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the sub-commands and what they take."""
+    """Add the sub-commands and their arguments."""
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     sheet = commands.add_parser("sheet", help="draw a contact sheet of every domain, or of the classes of a dataset")
     sheet.add_argument("file", type=Path)
@@ -41,15 +41,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(chosen: argparse.Namespace) -> None:
-    """Do what the command line asks for."""
+    """Run the command."""
     if chosen.command == "speed":
         speed()
     elif chosen.command == "sheet":
         image = class_sheet(chosen.dataset) if chosen.dataset else domain_sheet()
         try:
             image.save(chosen.file)
-        except ValueError as error:  # Pillow goes by the end of the name
-            raise UserError(f"{chosen.file} is no kind of image file that is known. Name it .png.") from error
+        except ValueError as error:  # Pillow chooses the format by the ending
+            raise UserError(f"{chosen.file} has an unknown image format. Use the ending .png.") from error
     else:
         write(chosen.folder, chosen.dataset or tuple(DATASETS))
 

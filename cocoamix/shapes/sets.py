@@ -1,7 +1,7 @@
-"""The drawn datasets: which classes they have, in which order, and how their images are drawn.
+"""The drawn datasets: their classes in label order, and how their images are drawn.
 
-Each dataset of the family has a theme: what tells its base classes apart is not what tells its new ones apart, as the
-halves of a real dataset show different things. `Shapes` has none: its halves are alike.
+Each dataset has a theme: its base classes differ in other attributes than its new classes, as in real datasets, whose
+halves show different things. `Shapes` has no theme, so its halves are similar.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .world import COLOURS, SHAPES, TEXTURES, Composition, compositions
 
 @dataclass(frozen=True)
 class Kind:
-    """The compositions that one half of a dataset takes its classes from."""
+    """The compositions from which one half of a dataset takes its classes."""
 
     colours: tuple[str, ...] = tuple(COLOURS)
     textures: tuple[str, ...] = TEXTURES
@@ -37,7 +37,7 @@ class Kind:
 
 @dataclass(frozen=True)
 class DrawnDataset:
-    """A dataset: its classes in label order, how its images are drawn, and how many each class has."""
+    """A dataset: its classes in label order, how its images are drawn, and how many images each class has."""
 
     name: str
     domain: str
@@ -53,11 +53,12 @@ class DrawnDataset:
 
     @property
     def folder(self) -> str:
-        """Where CoOp's layout keeps it, below the data root."""
+        """Folder of the dataset in CoOp's layout, below the data root."""
         return KNOWN[self.name].folder
 
     @property
     def classes(self) -> tuple[Composition, ...]:
+        """The classes in label order."""
         return _choose_classes(self.base_kind, self.base, self.new_kind, self.new, self.seed)
 
     def items(self, split: str) -> Iterator[tuple[int, int]]:
@@ -129,7 +130,7 @@ DATASETS: dict[str, DrawnDataset] = {one.name: one for one in (*FAMILY, SHAPES_D
 
 
 def _shuffled(pool: Sequence[Composition], seed: int) -> list[Composition]:
-    """Shuffle by raw 64-bit draws, the one stream that numpy promises never to change."""
+    """Shuffle by raw 64-bit draws, the stream that numpy guarantees not to change."""
     keys = np.random.PCG64(seed).random_raw(len(pool)).tolist()
     return [one for _, one in sorted(zip(keys, pool, strict=True))]
 
@@ -137,7 +138,7 @@ def _shuffled(pool: Sequence[Composition], seed: int) -> list[Composition]:
 def spread(pool: Sequence[Composition], count: int, seed: int) -> list[Composition]:
     """Choose `count` compositions in which every colour, texture and shape is about equally frequent."""
     left, chosen = _shuffled(pool, seed), []
-    # A used shape counts as much as a used texture once both have come round.
+    # A used shape counts as much as a used texture once both have been used.
     weights = [len({one.colour for one in pool}), len({one.texture for one in pool}), len({one.shape for one in pool})]
     used: Counter[str] = Counter()
     for _ in range(count):

@@ -1,4 +1,4 @@
-"""Contact sheets, to look at."""
+"""Contact sheets of drawn images."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .world import DOMAINS, SIZE, compositions
 
 
 def contact_sheet(rows: Sequence[Sequence[Pixels]], labels: Sequence[str] = (), zoom: int = 3) -> Image.Image:
-    """Lay images out in rows, enlarged, with a label at the left of each row."""
+    """Return a sheet of enlarged images in rows, with a label at the left of each row."""
     cell, margin = SIZE * zoom + 4, 150 if labels else 0
     sheet = Image.new("RGB", (margin + cell * max(len(row) for row in rows), cell * len(rows)), "white")
     pen = ImageDraw.Draw(sheet)

@@ -95,11 +95,11 @@ def test_the_few_images_do_not_depend_on_other_classes(own: Path) -> None:
 @pytest.mark.parametrize(
     ("extra", "message"),
     [
-        ([], "6 classes cannot be cut into FSCIL.BASE 60 and sessions of FSCIL.WAY 5: there are not as many. Choose "),
+        ([], "6 classes cannot be split into FSCIL.BASE 60 and sessions of FSCIL.WAY 5: there are too few. Choose "),
         ([], "such as FSCIL.BASE 4 FSCIL.WAY 1."),
-        (["FSCIL.BASE", "3", "FSCIL.WAY", "2"], "3 are left, which is no multiple of 2. Choose others, such as"),
+        (["FSCIL.BASE", "3", "FSCIL.WAY", "2"], "the 3 left are not a multiple of 2. Choose other values, such as"),
         (["FSCIL.BASE", "2", "FSCIL.WAY", "2"], "FSCIL.SHOTS is 5, but the class cat has 4 training images."),
-        ([*CUT, "FSCIL.SPLIT", "cec"], "no images of ImageFolderDataset are published for sessions"),
+        ([*CUT, "FSCIL.SPLIT", "cec"], "ImageFolderDataset has no published sessions"),
     ],
 )
 def test_too_little(own: Path, run: Runner, extra: list[str], message: str) -> None:
@@ -126,6 +126,6 @@ def test_classes_without_test_images(tmp_path: Path, capsys: pytest.CaptureFixtu
             picture(own / split / name / f"{split}.png", number)
     data = folder(own)
     assert "1 classes have no test pictures, the first is 'dog'" in capsys.readouterr().out
-    with pytest.raises(UserError, match=r"No image to evaluate on is of the classes of session 2 \(dog\)"):
+    with pytest.raises(UserError, match=r"There is no test image of the classes of session 2 \(dog\)"):
         cut_into_sessions(data, data.test, Cut(2, 1, 1))
     assert len(cut_into_sessions(data, data.test, Cut(2, 2, 1))) == 2

@@ -74,7 +74,7 @@ def test_parameters_of_a_transform_matter_even_if_it_does_not_tell_them() -> Non
 def test_features_are_those_of_the_encoder(tmp_path: Path, tiny_clip: FrozenCLIP) -> None:
     wanted = source(tmp_path, is_train=False)
     FrozenFeatures([tiny_clip], tmp_path / "store").load(wanted, 0, 0)
-    pictures = torch.stack([wanted.items.picture(index, 0)["img"] for index in range(3)])
+    pictures = torch.stack([wanted.items.load_image(index, 0)["img"] for index in range(3)])
     assert wanted.items.features is not None
     torch.testing.assert_close(wanted.items.features, tiny_clip.encode_image(pictures), atol=1e-6, rtol=0)
     assert torch.equal(wanted.items[2]["img"], wanted.items.features[2])

@@ -135,7 +135,7 @@ BAD = {
     "phone.heic": (HEIC, "it is a HEIC image: pip install pillow-heif"),
     "phone.jpg": (HEIC, "it is a HEIC image: pip install pillow-heif"),
     "empty.png": (b"", "the file is empty"),
-    "text.png": (b"hello", "it is not an image, or of a format that Pillow does not know"),
+    "text.png": (b"hello", "it is not an image, or its format is unknown to Pillow"),
     "bomb.png": (png(0, 20_000), "it has more than 178,956,970 pixels"),
 }
 

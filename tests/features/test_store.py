@@ -192,5 +192,5 @@ def test_features_that_are_not_finite_are_encoded_again(tmp_path: Path, capsys: 
     store.write("Pets/test", KEYS, torch.where(ROWS == 7, torch.nan, ROWS))
     path = only_file(tmp_path)
     assert store.read("Pets/test", KEYS) == {}
-    assert f"{path} is damaged (it holds features that are not finite)" in capsys.readouterr().out
+    assert f"{path} is damaged (it contains features that are not finite)" in capsys.readouterr().out
     assert not path.exists()

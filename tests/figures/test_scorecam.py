@@ -420,7 +420,7 @@ def test_bad_input(
     one.write_text("Forest\n")
     assert "there is one class alone" in refused(capfd, *given, "--classes", str(one))
     one.write_text("Forest\nforest\n")
-    assert "is there twice" in refused(capfd, *given, "--classes", str(one))
+    assert "occurs twice" in refused(capfd, *given, "--classes", str(one))
     broken = tmp_path / "broken.png"
     broken.write_bytes(Path(image).read_bytes()[:40])
     assert f"{broken} cannot be read: " in refused(capfd, *given, str(broken))

@@ -265,7 +265,7 @@ def add_small_model(name: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "file", "words"),
     [
-        ("MaPLe", "a.safetensors", "tunes the image side, too"),
+        ("MaPLe", "a.safetensors", "also tunes the image encoder"),
         ("TuneEn", "a.safetensors", "runs 2 CLIP models"),
         ("TuneEn", "a.onnx", "runs 2 CLIP models"),
         ("CoCoOp", "a.safetensors", "makes a prompt for every image"),

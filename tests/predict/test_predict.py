@@ -78,9 +78,9 @@ def test_other_classes_are_those_of_an_evaluation_on_all(
     assert more.classes == [*CLASSES[:5], "zebra"]
     assert more.trained_classes == CLASSES[:5]
     for same in (["Sea or Lake", "sea or lake"], ["two  words", "two_words"], ["e\u0301", "é"]):
-        with pytest.raises(UserError, match=r"The class .* is there twice .* Give every class a name of its own"):
+        with pytest.raises(UserError, match=r"The class .* occurs twice .* Give every class a different name"):
             more.with_classes(same)
-    with pytest.raises(UserError, match=r"The class 'ZEBRA' is there twice \('zebra'\)"):
+    with pytest.raises(UserError, match=r"The class 'ZEBRA' occurs twice \('zebra'\)"):
         more.with_classes(["ZEBRA"])
 
 
@@ -245,7 +245,7 @@ def test_classes_of_one_name(
     assert more.classes[1:4] == run.classes[1:4]
     again = more.probabilities(next(data_root.rglob("River_13.png")))[0]
     torch.testing.assert_close(again[:10] / again[:10].sum(), found)
-    with pytest.raises(UserError, match="'FOREST' is there twice"):
+    with pytest.raises(UserError, match="'FOREST' occurs twice"):
         run.with_classes(["FOREST"])
     names = tmp_path / "names.txt"
     names.write_text("zebra\nZebra\n")
@@ -284,7 +284,7 @@ class TestUnknown:
         assert "5 % of 20 held-out images of training" in told
         assert "Probabilities are calibrated" in told
         assert main([str(done.folder), image, "--unknown", "0.05", "--add", "zebra"]) == 2
-        assert "for the classes of training alone: add --held-out" in capfd.readouterr().err
+        assert "for the training classes only: add --held-out" in capfd.readouterr().err
 
     @pytest.mark.parametrize(
         ("rate", "words"), [("2", "between 0 and 1"), ("0.1", "fitted nothing to held-out images")]
@@ -324,7 +324,7 @@ class TestOthers:
         table = str(test_table(CLASSES[:5]))
         arguments = [str(folder), table, "--csv", str(out), "--trainer", "CoOp", "--config-file", str(tiny_config)]
         assert main(arguments) == 2
-        assert "do not name their classes: give --classes" in capfd.readouterr().err
+        assert "do not list their classes: give --classes" in capfd.readouterr().err
         names.write_text("\n".join(reversed(CLASSES[:5])))
         assert main([*arguments, "--classes", str(names)]) == 2
         assert "or they are in another order" in capfd.readouterr().err
@@ -343,7 +343,7 @@ class TestOthers:
         (["nowhere", "x.png"], "There is no folder nowhere"),
         (["empty", "x.png"], "There is no run in empty"),
         (["trained", "x.png"], "There is no image, folder or table x.png"),
-        (["trained", "empty"], "empty holds no images"),
+        (["trained", "empty"], "empty contains no images"),
         (["trained", "data", "--top", "0"], "--top is 0"),
         (["trained", "data", "--classes", "nothing.txt"], "nothing.txt does not exist"),
         (["trained", "data", "--add", " "], "A class name is empty"),

@@ -679,7 +679,7 @@ def test_testing_is_no_setting_of_the_training(run: Runner) -> None:
 @pytest.mark.parametrize(
     ("extra", "message"),
     [
-        (["FSCIL.WAY", "4"], "cannot be cut"),
+        (["FSCIL.WAY", "4"], "cannot be split"),
         (["FSCIL.SHOTS", "0"], "FSCIL.SHOTS is 0; it must be at least 1"),
         (["FSCIL.SHOTS", "9"], "FSCIL.SHOTS is 9, but the class"),
         (["FSCIL.SPLIT", "cec"], "no images of EuroSAT are published"),
@@ -707,7 +707,7 @@ def test_refuses_files_of_other_runs(run: Runner, shared_run: Runner) -> None:
     trained = shared_run(*SETTINGS, **MIX)
     model = ["--eval-only", "--model-dir", str(trained.folder)]
     cases = [
-        ([*model, *SETTINGS, "FSCIL.WAY", "3"], MIX, "holds 4 sessions, but this run has 3"),
+        ([*model, *SETTINGS, "FSCIL.WAY", "3"], MIX, "contains 4 sessions, but this run has 3"),
         ([*model, *SETTINGS, "FSCIL.WAY", "1"], MIX, "its classnames is"),
         ([*model, *SETTINGS], COOP, "its trainer is 'CoCoAMixFSCIL'"),
         ([*model, "--load-epoch", "3", *SETTINGS], MIX, "use FSCIL.LAST_SESSION"),
@@ -739,16 +739,16 @@ def test_refuses_altered_files(run: Runner, shared_run: Runner) -> None:
     settings = origin["settings"]
     cases: list[tuple[dict[str, Any], str]] = [
         ({"epoch": "two"}, "its epoch is 'two'"),
-        ({"session": 3}, "it is session 3 by its content"),
-        ({"models": None}, "it holds no prompt"),
-        ({"models": {"coa_weights": state["coa_weights"]}}, "it holds no prompt"),
-        ({"models": {**state, "prompt_learner": {"ctx": [1.0]}}}, "it holds no prompt"),
+        ({"session": 3}, "its content is that of session 3"),
+        ({"models": None}, "it contains no prompt"),
+        ({"models": {"coa_weights": state["coa_weights"]}}, "it contains no prompt"),
+        ({"models": {**state, "prompt_learner": {"ctx": [1.0]}}}, "it contains no prompt"),
         ({"models": {**state, "coa_weights": {"inside": torch.zeros(2)}}}, "are not two numbers"),
         ({"unreadable": ["a"]}, "its list of unreadable images is not a mapping"),
-        ({"cocoamix": None}, "it does not tell which run it is of"),
-        ({"cocoamix": {k: v for k, v in origin.items() if k != "settings"}}, "does not tell the settings of its run"),
-        ({"cocoamix": {**origin, "classnames": None}}, "does not tell the classnames of its run"),
-        ({"cocoamix": {**origin, "seed": 2}}, "another run than session-0.pth: its seed is 2, and that one's is 1"),
+        ({"cocoamix": None}, "it does not record its run"),
+        ({"cocoamix": {k: v for k, v in origin.items() if k != "settings"}}, "does not record the settings of its run"),
+        ({"cocoamix": {**origin, "classnames": None}}, "does not record the classnames of its run"),
+        ({"cocoamix": {**origin, "seed": 2}}, "session-0.pth belong to different runs: their seed is 2 and 1"),
         (
             {"cocoamix": {**origin, "settings": {**settings, "TRAINER.COCOAMIX.TEMPLATE": "{}."}}},
             "another run than session-0.pth: its TRAINER.COCOAMIX.TEMPLATE is '{}.'",

@@ -285,7 +285,7 @@ class TestRecord:
         trained = shared_run(*SHORT)
         done = evaluate(run, trained, "OPTIM.MAX_EPOCH", "1", trainer="CoOp")
         assert "as in training" not in done.output
-        assert "does not tell" not in done.output
+        assert "does not record how" not in done.output
         assert "overridden" not in done.results
 
 

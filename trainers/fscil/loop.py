@@ -25,8 +25,8 @@ from cocoamix.errors import UserError
 from cocoamix.fscil import metrics
 from cocoamix.fscil.files import (
     FOLDER,
-    Kept,
     Models,
+    SavedSession,
     copy_session,
     count_sessions,
     read_session,
@@ -321,7 +321,7 @@ class SessionTrainer(CLIPTrainer):
             raise UserError(f"--resume names {self.cfg.RESUME}, which holds neither {RESUME} nor finished sessions.")
         return []
 
-    def _read_sessions(self, folder: str) -> list[Kept]:
+    def _read_sessions(self, folder: str) -> list[SavedSession]:
         now = self.provenance()
         expected = [{**now, "classnames": self.classnames_of(number)} for number in range(len(self.sessions))]
         if self.tuned_classes == "all" and isinstance(self.dm.dataset, GivenData):
@@ -330,7 +330,7 @@ class SessionTrainer(CLIPTrainer):
                 del one["classnames"]
         return read_sessions(folder, expected, self.main_model)
 
-    def _use_sessions(self, found: list[Kept]) -> list[Models]:
+    def _use_sessions(self, found: list[SavedSession]) -> list[Models]:
         """Use saved sessions for a resume or an evaluation; return their modules."""
         for one in found:
             self.unreadable.update(one.unreadable)
@@ -361,7 +361,7 @@ class SessionTrainer(CLIPTrainer):
         self.session_models = self._use_sessions(found[: self.session + 1])
         print(f"Loaded sessions 0 to {self.session} from {directory}")
 
-    def _adopt_training_settings(self, first: Kept) -> None:
+    def _adopt_training_settings(self, first: SavedSession) -> None:
         """Adopt the training settings of the evaluated run, because the results describe that run."""
         cfg, self.overridden = origin.follow_training(self.cfg, first.origin["settings"], self.section)
         then = protocol.settings_of(cfg)

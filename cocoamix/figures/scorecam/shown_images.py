@@ -149,7 +149,7 @@ def _some(dataset: Any, count: int) -> list[Any]:
 def _refuse_unreadable(images: Sequence[Shown]) -> None:
     read = ImageItems(None, [image.item for image in images])
     for number, image in enumerate(images):
-        found = read.picture(number, 0)
+        found = read.load_image(number, 0)
         if UNREADABLE in found:
             raise UserError(f"{image.name} cannot be read: {found[UNREADABLE][1]}.")
 
@@ -164,4 +164,4 @@ def prepare(images: Sequence[Shown], transform: Any, upright: bool) -> list[Any]
     """
     items = [replace(one.item, upright=upright) if isinstance(one.item, Item) else one.item for one in images]
     read = ImageItems(None, items, transform)
-    return [read.picture(number, 0)["img"][None] for number in range(len(items))]
+    return [read.load_image(number, 0)["img"][None] for number in range(len(items))]
