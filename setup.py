@@ -26,7 +26,6 @@ extras = {
     "slurm": ["submitit>=1.4"],  # to hand benchmarks to a cluster
     "test": ["pytest>=7", "pytest-xdist>=3.2", "hypothesis"],
     "lint": ["ruff", "mypy", "import-linter"],
-    "docs": ["mkdocs-material>=9.5,<10", "mkdocstrings[python]>=0.26"],  # the site: scripts/docs.sh
 }
 
 setup(

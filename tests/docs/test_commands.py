@@ -10,6 +10,7 @@ import importlib
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -208,10 +209,7 @@ def test_flags_in_the_text_exist(page: Path) -> None:
 def test_commands_run(page: Path, tmp_path: Path) -> None:
     """What is not marked runs, in the page's order, in a copy of the tree."""
     tree, programs = tmp_path / "tree", tmp_path / "programs"
-    files = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    for name in filter(None, files.split("\0")):
-        (tree / name).parent.mkdir(parents=True, exist_ok=True)
-        (tree / name).write_bytes((ROOT / name).read_bytes())
+    shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(".*", "output", "site", "__pycache__", "mutants"))
     programs.mkdir()
     for name, start in (("python", ""), ("cocoamix", "-m cocoamix"), ("pytest", "-m pytest")):
         (programs / name).write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {start} "$@"\n')
