@@ -8,7 +8,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 venv=.venv-docs
 if [ ! -x "$venv/bin/python" ]; then
     base=${COCOAMIX_PYTHON:-.venv/bin/python}
-    [ -x "$base" ] || base=python3
+    command -v "$base" >/dev/null || base=python3
     "$base" -m venv "$venv"
 fi
 if ! cmp -s requirements-docs.txt "$venv/installed.txt"; then

@@ -29,8 +29,8 @@ PLAIN = ("CITATION.cff",)
 LINK = re.compile(r"(\]\(|src=\"|srcset=\")([^)\"\s#:]+)(#[^)\"\s]*)?(?=[)\"])")
 FENCE = re.compile(r"(^```.*?^```|`[^`\n]+`)", re.MULTILINE | re.DOTALL)
 PICTURE = re.compile(
-    r"<picture>(?:<!--.*?-->)?\s*<source[^>]*srcset=\"(?P<dark>[^\"]+)\"[^>]*>\s*<img (?P<before>[^>]*?)src=\"(?P<light>[^\"]+)\""
-    r"(?P<after>[^>]*)>\s*</picture>"
+    r"<picture>(?:<!--.*?-->)?\s*<source[^>]*srcset=\"(?P<dark>[^\"]+)\"[^>]*>\s*"
+    r"<img (?P<before>[^>]*?)src=\"(?P<light>[^\"]+)\"(?P<after>[^>]*)>\s*</picture>"
 )
 
 
