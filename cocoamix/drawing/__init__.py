@@ -1,1 +1,1 @@
-"""How figures look: one style in light and dark colours, and the kinds of charts, drawn by matplotlib."""
+"""Draw figures with matplotlib: one style in light and dark colours, and the kinds of charts."""

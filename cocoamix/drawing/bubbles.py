@@ -1,4 +1,4 @@
-"""Bubbles: a point for each method, whose area grows with the number of its parameters."""
+"""Bubbles: a point for each method, whose area grows with its number of parameters."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from .ranges import thin
 from .style import Figure, Palette, add_legend, legend_height, make_figure
 
 _SMALLEST, _LARGEST = 30.0, 420.0  # areas in square points
-_DECADE = math.log(10)  # sizes that are nearer to each other than this do not fill the range of areas
+_DECADE = math.log(10)  # sizes within a smaller range do not use all areas
 _LABEL = 0.25  # room of a label, as a part of the range of x
-_UNTRAINED = 14.0  # of a method without parameters, where it has a place
+_UNTRAINED = 14.0  # of a method without parameters
 
 
 def draw_bubbles(chart: Chart, palette: Palette) -> Figure:
-    """Draw a chart of its own, with a legend."""
+    """Draw a chart as a separate figure with a legend."""
     figure, axes = make_figure(3.0 + legend_height([series.label for series in chart.series]), chart.title)
     bubbles_on(axes, chart, palette)
     add_legend(figure, axes, len(chart.series), max(len(series.label) for series in chart.series))
@@ -25,7 +25,7 @@ def draw_bubbles(chart: Chart, palette: Palette) -> Figure:
 
 
 def bubbles_on(axes: Any, chart: Chart, palette: Palette) -> None:
-    """Draw the bubbles into axes that are there. What has no size is a line, or small where x is measured, too."""
+    """Draw the bubbles into axes. A method without a size is a line, or a small point if x is measured, too."""
     areas = _areas(chart.series)
     for place, (series, area) in enumerate(zip(chart.series, areas, strict=True)):
         colour, marker = palette.look(place)
@@ -46,7 +46,7 @@ def bubbles_on(axes: Any, chart: Chart, palette: Palette) -> None:
 
 
 def _label_counts(axes: Any, counts: Sequence[float]) -> None:
-    """Label the counts that there are, as far as their labels do not touch."""
+    """Label as many of the counts as fit without touching."""
     logs = sorted({math.log(count) for count in counts if count > 0})
     gap = (logs[-1] - logs[0]) * _LABEL if logs else 0.0
     axes.set_xticks([math.exp(one) for one in thin(logs, gap)])
@@ -55,7 +55,7 @@ def _label_counts(axes: Any, counts: Sequence[float]) -> None:
 
 
 def _areas(series: Sequence[Series]) -> list[float | None]:
-    """Return the area of each point: even steps of the logarithm of its size; None where it has none."""
+    """Return the area of each point, linear in the logarithm of its size; None without a size."""
     sizes = [one.size[0] if one.size else 0.0 for one in series]
     logs = [math.log(size) for size in sizes if size > 0]
     low, length = min(logs, default=0.0), max(max(logs, default=0.0) - min(logs, default=0.0), _DECADE)

@@ -15,13 +15,13 @@ class Series:
     spread: tuple[float, ...] = ()  # deviation of each point
     dots: tuple[tuple[float, ...], ...] = ()  # seeds of each point
     paper: bool = False
-    x_spread: tuple[float, ...] = ()  # deviation of each point in x, where x is measured, too
-    size: tuple[float, ...] = ()  # what the area of each point stands for
+    x_spread: tuple[float, ...] = ()  # deviation of each point in x, if x is measured
+    size: tuple[float, ...] = ()  # the quantity that the area of each point shows
 
 
 @dataclass(frozen=True)
 class Chart:
-    """The data of a figure, and the words for those who do not see it."""
+    """The data of a figure, and its alternative text."""
 
     key: str
     kind: str  # points, dots, curves, tradeoff, bubbles
@@ -33,4 +33,4 @@ class Chart:
     y_label: str = "accuracy (%)"
     arrows: tuple[tuple[int, int], ...] = ()  # from and to, as places in `series`
     x_log: bool = False
-    y_range: tuple[float, float] | None = None  # the ends of the y axis (curves), where other charts share it
+    y_range: tuple[float, float] | None = None  # the ends of the y axis (curves), if it is shared with other charts

@@ -1,4 +1,4 @@
-"""Charts drawn by their kind. On a page their colours follow the reader's light or dark mode."""
+"""Draw charts by their kind. On a page their colours follow the reader's light or dark mode."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .ranges import thin
 from .style import DARK, LIGHT, Figure, Palette, add_legend, apply, legend_height, make_figure, wrap
 from .tradeoff import draw_tradeoff
 
-_TALL = 30  # marks below each other; from here on the numbers of the x axis also stand on top
+_TALL = 30  # marks below each other; taller figures show the numbers of the x axis on top, too
 _MOST_TICKS = 12  # on the x axis of curves, so that their labels do not touch
 
 
@@ -58,7 +58,7 @@ def variables() -> dict[str, tuple[str, str]]:
 
 
 def _dots(chart: Chart, palette: Palette) -> Figure:
-    """Datasets below each other; a small dot for each seed, a large mark for the mean."""
+    """Draw datasets below each other, with a small dot for each seed and a large mark for the mean."""
     methods, datasets = len(chart.series), len(chart.ticks)
     figure, axes = make_figure(1.3 + datasets * (0.2 + 0.08 * methods) + legend_height(_names(chart)), chart.title)
     step = 0.84 / max(1, methods)
@@ -82,7 +82,7 @@ def _dots(chart: Chart, palette: Palette) -> Figure:
 
 
 def _curves(chart: Chart, palette: Palette) -> Figure:
-    """Lines over sessions, shots or a setting; the band is the deviation, dots are seeds, dashed is the paper."""
+    """Draw lines over sessions, shots or a setting. The band is the deviation, dots are seeds, dashed is the paper."""
     figure, axes = make_figure(3.0 + legend_height(_names(chart)), chart.title)
     draw_curves(axes, chart, palette)
     add_legend(figure, axes, len(chart.series), max(len(series.label) for series in chart.series))
@@ -90,7 +90,7 @@ def _curves(chart: Chart, palette: Palette) -> Figure:
 
 
 def draw_curves(axes: Any, chart: Chart, palette: Palette) -> None:
-    """Draw the lines of a chart into axes that are there."""
+    """Draw the lines of a chart into axes."""
     owns = [series.label for series in chart.series if not series.paper]
     for place, series in enumerate(chart.series):
         # The paper's line of a method has the colour of ours.

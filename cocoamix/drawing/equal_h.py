@@ -10,7 +10,7 @@ from .chart import Series
 
 _STEPS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)  # between lines of equal H
 _MOST_LINES = 8
-_NARROWEST = 4.0  # points of accuracy; less would blow noise up
+_NARROWEST = 4.0  # points of accuracy; a shorter axis would exaggerate noise
 
 
 @dataclass(frozen=True)
@@ -24,21 +24,21 @@ class Window:
 
 
 def window(series: Sequence[Series]) -> Window:
-    """Return the part of the plane that holds all points with their deviations, and room for their names."""
+    """Return the part of the plane that holds all points, their deviations and their names."""
     left, right = _range([(one.x[0], one.x_spread[0]) for one in series], 0.15, 0.27)  # names stand on the right
     bottom, top = _range([(one.y[0], one.spread[0]) for one in series], 0.15, 0.15)
     return Window(left, right, bottom, top)
 
 
 def _range(values: Sequence[tuple[float, float]], before: float, after: float) -> tuple[float, float]:
-    """Return the ends of an axis; `before` and `after` are the room beside the values, as parts of their range."""
+    """Return the ends of an axis; `before` and `after` are the room beside the values, as fractions of their range."""
     low, high = min(x - spread for x, spread in values), max(x + spread for x, spread in values)
     length = max(high - low, _NARROWEST)
     return max(low - before * length, 0.0), high + after * length
 
 
 def levels(shown: Window) -> list[float]:
-    """Return the values of H to draw lines for: round ones, and few."""
+    """Return a few round values of H to draw lines for."""
     low, high = _harmonic(shown.left, shown.bottom), _harmonic(shown.right, shown.top)
     for step in _STEPS:
         numbers = range(math.floor(low / step) + 1, math.ceil(high / step))

@@ -1,4 +1,4 @@
-"""Several charts of the same series beside each other, with one legend."""
+"""Several charts of the same series side by side, with one legend."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _WIDTH, _HEIGHT = 3.3, 3.1  # inches of a panel
 
 
 def draw_panels(charts: Sequence[Chart], palette: Palette) -> Figure:
-    """Return a figure with a panel for each chart, under its title."""
+    """Return a figure with a titled panel for each chart."""
     draws: dict[str, Callable[[Any, Chart, Palette], None]] = {"curves": draw_curves, "bubbles": bubbles_on}
     with apply(palette):
         labels = [series.label for series in max(charts, key=lambda one: len(one.series)).series]

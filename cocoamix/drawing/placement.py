@@ -1,4 +1,4 @@
-"""Where names stand beside the points of a figure, so that none covers another or a point."""
+"""Place names beside the points of a figure, so that no name covers another or a point."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ Segment = tuple[Point, Point]
 
 _DISTANCES = (6.5, 10.0, 16.0, 24.0, 33.0, 44.0)  # of a name from its point
 _ANGLES = 16
-_NEAR = 12.0  # up to here it is plain which point a name is of; beyond, a thin line leads to it
-_MARGIN = 3.0  # a name is so much nearer to its point than to others
-_CROSSED, _COVERED = 14.0, 1e4  # costs of a name on a line, and on a point or another name
+_NEAR = 12.0  # a name farther away than this gets a thin line to its point
+_MARGIN = 3.0  # by which a name is nearer to its point than to others
+_CROSSED, _COVERED = 14.0, 1e4  # costs of a name on a line, and on another name
 _SWEEPS = 12
 
 
@@ -28,29 +28,34 @@ class Box:
 
     @staticmethod
     def around(centre: Point, width: float, height: float) -> Box:
+        """Return a box by its centre and size."""
         x, y = centre
         return Box(x - width / 2, y - height / 2, x + width / 2, y + height / 2)
 
     def grown(self, by: float) -> Box:
+        """Return the box, larger on each side."""
         return Box(self.left - by, self.bottom - by, self.right + by, self.top + by)
 
     def overlaps(self, other: Box) -> bool:
+        """Return whether two boxes share an area."""
         across = self.left < other.right and other.left < self.right
         return across and self.bottom < other.top and other.bottom < self.top
 
     def inside(self, frame: Box) -> bool:
+        """Return whether the box lies within another."""
         wide = frame.left <= self.left and self.right <= frame.right
         return wide and frame.bottom <= self.bottom and self.top <= frame.top
 
     def holds(self, point: Point) -> bool:
+        """Return whether a point is in the box."""
         return self.left <= point[0] <= self.right and self.bottom <= point[1] <= self.top
 
     def nearest(self, point: Point) -> Point:
-        """Return the point of the box that is nearest to a point."""
+        """Return the point of the box nearest to a point."""
         return min(max(point[0], self.left), self.right), min(max(point[1], self.bottom), self.top)
 
     def crosses(self, segment: Segment) -> bool:
-        """Say whether a straight line between two points goes through the box."""
+        """Return whether a straight line between two points crosses the box."""
         (x, y), (end_x, end_y) = segment
         enter, leave = 0.0, 1.0
         for start, way, low, high in ((x, end_x - x, self.left, self.right), (y, end_y - y, self.bottom, self.top)):
@@ -65,7 +70,7 @@ class Box:
 
 @dataclass(frozen=True)
 class Scene:
-    """What is in a figure before names are: none may leave the frame or cover a box, and few should cross a line."""
+    """A figure without names. A name must not leave the frame or cover a box, and should not cross a line."""
 
     frame: Box
     boxes: tuple[Box, ...]
@@ -74,7 +79,7 @@ class Scene:
 
 @dataclass(frozen=True)
 class Place:
-    """A place for a name; `leader` is the line to its point where that is far."""
+    """A place for a name; `leader` is the line to its point, if that is far away."""
 
     box: Box
     leader: Segment | None
@@ -82,9 +87,9 @@ class Place:
 
 
 def place_names(points: Sequence[Point], sizes: Sequence[tuple[float, float]], scene: Scene) -> list[Place] | None:
-    """Return a place for each name, or nothing where there is no room for all.
+    """Return a place for each name, or None if there is no room for all.
 
-    Each name in turn takes the best place beside where the others are, until none moves.
+    Each name in turn takes the best place given the others, until no name moves.
     """
     choices = []
     for number, (point, size) in enumerate(zip(points, sizes, strict=True)):
@@ -104,7 +109,7 @@ def place_names(points: Sequence[Point], sizes: Sequence[tuple[float, float]], s
 
 
 def _best(places: Iterable[Place], others: Sequence[Place]) -> Place:
-    """Return the place of least cost beside the others; the places are sorted by their own cost."""
+    """Return the cheapest place given the others; the places are sorted by their own cost."""
     best, least = None, math.inf
     for place in places:
         if place.cost >= least:
@@ -117,7 +122,7 @@ def _best(places: Iterable[Place], others: Sequence[Place]) -> Place:
 
 
 def _choices(point: Point, size: tuple[float, float], rivals: Sequence[Point], scene: Scene) -> list[Place]:
-    """Return the places around a point that are free but for other names."""
+    """Return the places around a point that are free, apart from other names."""
     found = []
     for distance in _DISTANCES:
         for number in range(_ANGLES):
@@ -127,14 +132,14 @@ def _choices(point: Point, size: tuple[float, float], rivals: Sequence[Point], s
             box = Box.around((x, y), *size)
             if box.inside(scene.frame) and not any(box.overlaps(other) for other in scene.boxes):
                 leader = (point, box.nearest(point)) if math.dist(point, box.nearest(point)) > _NEAR else None
-                # Right of the point is where one looks first.
+                # Readers look to the right of a point first.
                 cost = distance + 2 * (1 - math.cos(angle)) + _CROSSED * _doubts(point, box, leader, rivals, scene)
                 found.append(Place(box, leader, cost))
     return found
 
 
 def _doubts(point: Point, box: Box, leader: Segment | None, rivals: Sequence[Point], scene: Scene) -> int:
-    """Count what makes a name hard to read or to ascribe: lines below it, other points nearer to it or on its way."""
+    """Count what makes a name hard to read or to assign: lines below it, points nearer to it or on its leader."""
     below = sum(box.crosses(line) for line in scene.lines)
     passed = sum(other.crosses(leader) for other in scene.boxes if not other.holds(point)) if leader else 0
     own = min(math.dist(point, box.nearest(point)), _NEAR - _MARGIN)
@@ -142,7 +147,7 @@ def _doubts(point: Point, box: Box, leader: Segment | None, rivals: Sequence[Poi
 
 
 def _disturbance(place: Place, others: Iterable[Place]) -> float:
-    """Return what it costs that a name covers others, or that lines to points go through names or each other."""
+    """Return the cost of names that cover each other, and of leaders that cross names or each other."""
     cost = 0.0
     for other in others:
         cost += _COVERED * place.box.overlaps(other.box)
@@ -156,12 +161,12 @@ def _disturbance(place: Place, others: Iterable[Place]) -> float:
 
 
 def meet(one: Segment, two: Segment) -> bool:
-    """Say whether two straight lines between points cross."""
+    """Return whether two segments cross."""
     return _apart(one, two) and _apart(two, one)
 
 
 def _apart(line: Segment, ends: Segment) -> bool:
-    """Say whether two points are on different sides of a line."""
+    """Return whether two points are on different sides of a line."""
     (x, y), (end_x, end_y) = line
     first, second = ((end_x - x) * (b - y) - (end_y - y) * (a - x) for a, b in ends)
     return first * second < 0

@@ -1,4 +1,4 @@
-"""Methods below each other, each with a point for every measure: where it is, how far its seeds spread."""
+"""Methods below each other, with a point for the mean of each measure."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from .ranges import around, spread_of
 from .style import MARKERS, Figure, Palette, add_legend, make_figure, wrap
 
 _APART = 0.27  # of the points of a method; methods are 1 apart
-_ROOM_FOR_NUMBERS = 0.13  # right of the points, as a part of the axis
+_ROOM_FOR_NUMBERS = 0.13  # right of the points, as a fraction of the axis
 
 
 def draw_points(chart: Chart, palette: Palette) -> Figure:
-    """Draw the mean of each measure with its deviation and seeds. The axis shows the range of the values alone."""
+    """Draw the mean of each measure with its deviation and seeds, on an axis around the values."""
     methods = len(chart.ticks)
     figure, axes = make_figure(1.3 + 0.62 * methods, chart.title)
     low, high = around(value for series in chart.series for value in spread_of(series))

@@ -1,4 +1,4 @@
-"""The part of an axis that a figure shows: around the values, so that differences are seen, and equal among panels."""
+"""Choose the range of an axis: around the values, so that differences show, and equal among panels."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from .chart import Chart, Series
 
 Range = tuple[float, float]
 
-NARROWEST = 4.0  # points of accuracy; less would blow noise up
-_ROOM = 0.06  # on both sides, as a part of the range
-_MOST = 1.5  # panels share the ends of their axes if that makes the longest at most so much longer
+NARROWEST = 4.0  # points of accuracy; a shorter axis would exaggerate noise
+_ROOM = 0.06  # on both sides, as a fraction of the range
+_MOST = 1.5  # panels share the ends of their axes if the longest grows by at most this factor
 
 
 def around(values: Iterable[float]) -> Range:
@@ -22,7 +22,7 @@ def around(values: Iterable[float]) -> Range:
 
 
 def stretch(ends: Range, length: float) -> Range:
-    """Return a range of at least some length about the same centre, moved so that it does not leave 0 to 100."""
+    """Stretch a range about its centre to at least some length, and move it into 0 to 100."""
     missing = max(0.0, length - (ends[1] - ends[0])) / 2
     low, high = ends[0] - missing, ends[1] + missing
     shift = max(0.0, -low) - max(0.0, high - 100.0)
@@ -32,8 +32,8 @@ def stretch(ends: Range, length: float) -> Range:
 def align(charts: Sequence[Chart]) -> list[Chart]:
     """Give charts of curves that are compared the same y axis.
 
-    Where their levels are so far apart that one axis would hide the differences within each, the axes have the same
-    length instead: a point of accuracy is then equally high in all of them.
+    If their levels are so far apart that one axis would hide the differences within each, the axes only have the same
+    length: a point of accuracy has the same height in all of them.
     """
     filled = [chart for chart in charts if any(one.y for one in chart.series)]
     if not filled:
@@ -54,7 +54,7 @@ def spread_of(series: Series) -> list[float]:
 
 
 def thin(positions: Sequence[float], gap: float) -> list[float]:
-    """Return ascending positions without those that are nearer than a gap to the one before; the last one is kept."""
+    """Drop ascending positions that are closer than `gap` to the one before; keep the last one."""
     kept: list[float] = []
     for position in positions:
         if not kept or position - kept[-1] >= gap:

@@ -24,7 +24,7 @@ except ImportError as error:
 
 @dataclass(frozen=True)
 class Palette:
-    """The colours of a figure: hues that colour-blind readers tell apart, each clear on its background."""
+    """The colours of a figure. Colour-blind readers can distinguish the hues, and each is clear on its background."""
 
     ink: str
     muted: str
@@ -32,11 +32,11 @@ class Palette:
     hues: tuple[str, ...]
 
     def hue(self, place: int) -> str:
-        """Return the colour of a series; they come round again."""
+        """Return the colour of a series; the colours repeat."""
         return self.hues[place % len(self.hues)]
 
     def look(self, place: int) -> tuple[str, str]:
-        """Return colour and marker; where colours come round again, they meet another marker."""
+        """Return colour and marker; a repeated colour has another marker."""
         return self.hue(place), MARKERS[(place + place // len(self.hues)) % len(MARKERS)]
 
 
@@ -54,12 +54,12 @@ DARK = Palette(
 )
 MARKERS = "osD^vPX*"
 _PARTS = re.compile(r"\S+?(?:[_\-/.,:=(]+|(?<=[a-z])(?=[A-Z])|\s+|$)|\s+")  # of a name, where it may be broken
-_LONGEST_NAME = 48  # letters of a name in a legend
+_LONGEST_NAME = 48  # characters of a name in a legend
 _LEGEND_LINE = 0.2  # inches
-_WIDTH = 4.4  # inches; as narrow as a phone, so that letters stay legible on one
+_WIDTH = 4.4  # inches; narrow, so that letters stay legible on a phone
 
 _STYLE: dict[Any, Any] = {
-    # An SVG file names them all. Verdana, on Windows and Apple's systems, is as wide as DejaVu Sans.
+    # An SVG file lists them all. Verdana, on Windows and macOS, is as wide as DejaVu Sans.
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans", "Verdana", "Arial"],
     "font.size": 9.5,
@@ -86,7 +86,7 @@ _STYLE: dict[Any, Any] = {
 
 
 def apply(palette: Palette) -> AbstractContextManager[None]:
-    """Draw in the common style with the colours of a palette while the context lasts."""
+    """Return a context in which figures have the common style and the colours of a palette."""
     keys = {
         palette.ink: ("axes.titlecolor", "legend.labelcolor", "text.color"),
         palette.muted: ("axes.labelcolor", "xtick.color", "ytick.color"),
@@ -104,9 +104,14 @@ def make_figure(height: float, title: str) -> tuple[Figure, Any]:
 
 
 def add_legend(figure: Figure, axes: Any, labels: int, longest: int, columns: int = 0) -> int:
-    """Put the names of the series below the axes, in as many columns as fit; return the number of its lines.
+    """Put the names of the series below the axes, and return the number of lines.
 
-    columns: their number, where the figure is not of the common width.
+    Args:
+        figure: The figure.
+        axes: The axes whose series are named.
+        labels: The number of names.
+        longest: The length of the longest name.
+        columns: The number of columns; 0 for as many as fit into the common width.
     """
     handles, texts = axes.get_legend_handles_labels()
     texts = [shorten_middle(text, _LONGEST_NAME) for text in texts]
@@ -117,7 +122,7 @@ def add_legend(figure: Figure, axes: Any, labels: int, longest: int, columns: in
 
 
 def legend_height(names: Sequence[str]) -> float:
-    """Return the inches that a legend of some names takes below a figure of the common width."""
+    """Return the height in inches of a legend below a figure of the common width."""
     if len(names) < 2:
         return 0.0
     return _LEGEND_LINE * math.ceil(len(names) / _legend_columns(len(names), max(map(len, names))))
@@ -128,7 +133,7 @@ def _legend_columns(labels: int, longest: int) -> int:
 
 
 def wrap(label: str, width: int = 16) -> str:
-    """Break a long name into at most three short lines, between words or parts of words; the tables have it whole."""
+    """Break a long name into at most three short lines, between words or parts of words."""
     lines = [""]
     for part in _PARTS.findall(shorten_middle(label, 3 * width - 4)):
         for piece in textwrap.wrap(part, width, drop_whitespace=False):
@@ -142,6 +147,6 @@ def wrap(label: str, width: int = 16) -> str:
 
 
 def shorten_middle(text: str, most: int) -> str:
-    """Leave out the middle of a long name: methods often differ in its end."""
+    """Shorten a long name in the middle, because names of methods often differ at the end."""
     kept = most - 3
     return text if len(text) <= most else f"{text[: kept - kept // 2]}...{text[-(kept // 2) :]}"

@@ -1,4 +1,4 @@
-"""The drawing of the trade-off between base and new classes."""
+"""Draw the trade-off between base and new classes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MARK = 3.8  # half of a marker
 _GAP = 2.0  # between a line of equal H and its label
 _SMALL = 7.5  # letters of these labels
 _SHORTEST_ARROW = 16.0
-_MOST_NAMES = 16  # beside the points; more stand in a legend
+_MOST_NAMES = 16  # beside the points; more go into a legend
 
 
 @dataclass(frozen=True)
@@ -30,13 +30,13 @@ class _Canvas:
     palette: Palette
 
     def at(self, x: float, y: float) -> Point:
-        """Return where accuracies are in the figure, in points."""
+        """Return the position of a pair of accuracies in the figure, in points."""
         scale = 72 / self.figure.dpi
         across, up = self.axes.transData.transform((x, y))
         return float(across) * scale, float(up) * scale
 
     def write(self, text: str, **style: Any) -> Any:
-        """Return a text that is not yet in its place."""
+        """Return a text that is yet to be placed."""
         return self.axes.annotate(text, (0, 0), xycoords="figure points", ha="center", va="center", **style)
 
     def size(self, text: Any) -> tuple[float, float]:
@@ -46,14 +46,14 @@ class _Canvas:
 
 
 def draw_tradeoff(chart: Chart, palette: Palette) -> Figure:
-    """Points of methods over lines of equal H; arrows from zero-shot CLIP, hollow points for the paper."""
+    """Draw methods as points over lines of equal H, with arrows from zero-shot CLIP and hollow points for the paper."""
     figure, axes = make_figure(_HEIGHT, chart.title)
     canvas = _Canvas(figure, axes, palette)
     _set_axes(axes, chart)
     looks = _looks(chart.series, palette)
     for series, (colour, marker) in zip(chart.series, looks, strict=True):
         _draw_point(axes, series, colour, marker)
-    figure.draw_without_rendering()  # places the axes; what follows is fitted into them
+    figure.draw_without_rendering()  # places the axes, into which the rest is fitted
     scene = _scene(canvas, chart)
     names = _write_names(canvas, chart.series, scene)
     if names is None:
@@ -107,7 +107,7 @@ def _draw_point(axes: Any, series: Series, colour: str, marker: str) -> None:
 def _draw_arrows(canvas: _Canvas, chart: Chart, looks: Sequence[tuple[str, str]]) -> None:
     for (_, end), line in zip(chart.arrows, _arrow_lines(canvas, chart), strict=True):
         if math.dist(*line) < _SHORTEST_ARROW:
-            continue  # the two points say it
+            continue  # the two points are close enough
         paper = chart.series[end].paper
         style = {"arrowstyle": "->", "shrinkA": 6, "shrinkB": 6.5, "mutation_scale": 8, "color": looks[end][0]}
         style |= {"linewidth": 0.8, "alpha": 0.45, "linestyle": ":"} if paper else {"linewidth": 1.1, "alpha": 0.6}
@@ -124,7 +124,7 @@ def _arrow_lines(canvas: _Canvas, chart: Chart) -> list[Segment]:
 
 
 def _scene(canvas: _Canvas, chart: Chart) -> Scene:
-    """Return what names must not cover: points, their deviations, and, if it can be helped, arrows."""
+    """Return what names must not cover (points and deviations) and should not cross (arrows)."""
     shown = window(chart.series)
     frame = Box(*canvas.at(shown.left, shown.bottom), *canvas.at(shown.right, shown.top))
     boxes: list[Box] = []
@@ -142,7 +142,7 @@ def _with_names(scene: Scene, names: Sequence[Place]) -> Scene:
 
 
 def _write_names(canvas: _Canvas, series: Sequence[Series], scene: Scene) -> list[Place] | None:
-    """Write each name beside its point; nothing where there is no room for all."""
+    """Write each name beside its point; return None if there is no room for all."""
     if len(series) > _MOST_NAMES:
         return None
     colours = [canvas.palette.muted if one.paper else canvas.palette.ink for one in series]
@@ -195,7 +195,7 @@ def _add_legend(canvas: _Canvas, series: Sequence[Series], looks: Sequence[tuple
 
 
 def _draw_levels(canvas: _Canvas, chart: Chart, scene: Scene) -> None:
-    """Draw the lines of equal H, each broken by its label. A line whose label finds no room is left out."""
+    """Draw the lines of equal H, each interrupted by its label. A line without room for its label is left out."""
     shown = window(chart.series)
     for level in levels(shown):
         line = equal_h(level, shown)

@@ -1,4 +1,4 @@
-"""The figures by name. A module of one imports neither torch nor matplotlib before it is asked to draw."""
+"""The figures by name. Their modules import neither torch nor matplotlib before they draw."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MODULES = {
 
 
 class FigureModule(Protocol):
-    """What the module of a figure has.
+    """The interface of a figure's module.
 
     Attributes:
         ABOUT: What the figure shows, in a sentence.
@@ -35,10 +35,10 @@ class FigureModule(Protocol):
     TIME: str
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add what the figure takes beside `--output`."""
+        """Add the arguments of the figure other than `--output`."""
 
     def make(self, args: argparse.Namespace) -> Iterable[Drawn]:
-        """Return the figures, computed and ready to be drawn."""
+        """Return the figures, computed and ready to draw."""
 
 
 def load(name: str) -> FigureModule:

@@ -2,10 +2,10 @@
 
 cocoamix figures list                       the figures, and how long each takes
 cocoamix figures tradeoff                   one of them, on the embedded datasets
-cocoamix figures tradeoff --root DATA       on real data: what is missing is run first
-cocoamix figures tradeoff --runs output     from runs that are finished
+cocoamix figures tradeoff --root DATA       on real data: missing runs are run first
+cocoamix figures tradeoff --runs output     from finished runs
 
-Each writes SVG and PNG (light and dark), the data as CSV, and a sentence of what it shows.
+Each writes SVG and PNG (light and dark), the data as CSV, and a sentence on what it shows.
 Exit status: 0, or 2 when a figure cannot be drawn.
 """
 
@@ -29,7 +29,7 @@ _OUTPUT = "output/figures"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add a sub-command for each figure."""
+    """Add a subcommand for each figure."""
     figures = parser.add_subparsers(dest="figure", title="figures", metavar="NAME", required=True)
     figures.add_parser("list", help="the figures, and how long each takes on the embedded datasets")
     for name in MODULES:
@@ -40,16 +40,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Draw what the arguments ask for."""
+    """Draw the requested figure."""
     if args.figure == "list":
         for name in MODULES:
             module = load(name)
             print(f"{name:12} {module.ABOUT} Takes {module.TIME}.")
         return
-    import cocoamix.drawing.style  # noqa: F401  (says that matplotlib is missing before anything takes its time)
+    import cocoamix.drawing.style  # noqa: F401  (fails early if matplotlib is missing)
 
     folder: Path = expand_home(args.output)
-    check_writable(str(folder))  # before runs take their time
+    check_writable(str(folder))  # before long runs start
     files = []
     try:
         for drawn in load(args.figure).make(args):
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> None:
             files += save(drawn, folder)
     finally:
         if not files:
-            with suppress(OSError):  # a folder that holds something stays
+            with suppress(OSError):  # a folder that is not empty stays
                 folder.rmdir()
     print(f"Written to {folder}: {', '.join(files)}")
 

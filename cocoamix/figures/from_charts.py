@@ -1,4 +1,4 @@
-"""Figures that the report has the data of."""
+"""Figures whose data the report has."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COLUMNS = ("panel", "method", "from_paper", "x", "y", "x_deviation", "y_deviatio
 
 
 def to_drawn(stem: str, charts: Sequence[Chart], title: str, sentence: str) -> Drawn:
-    """Return a figure of one chart, or of several beside each other."""
+    """Return a figure of one chart, or of several side by side."""
     return Drawn(stem, title, sentence, partial(_draw, charts), COLUMNS, _rows(charts))
 
 
@@ -29,7 +29,7 @@ def charts_of(report: Report, kind: str, lacking: str) -> list[Chart]:
     Args:
         report: The report.
         kind: The kind of chart.
-        lacking: The message where there is none.
+        lacking: The error message if there is no such chart.
     """
     found = [chart for section in report.sections for chart in section.charts if chart.kind == kind]
     if not found:

@@ -1,4 +1,4 @@
-"""`gradient`: how hard the loss of a prompt pulls at the similarities of the label and of a wrong class."""
+"""`gradient`: the gradient of a prompt's loss with respect to the similarities of the label and of a wrong class."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TIME = "seconds"
 COLUMNS = ("w", "p_label", "p_wrong", "label_autograd", "label_closed", "wrong_autograd", "wrong_closed")
 _TITLE = "Gradient of the prompt's loss"
 _POINTS = tuple(number / 50 for number in range(1, 50))  # probabilities of the label
-_MARKED = 6  # every so many points autograd is drawn as a dot
+_MARKED = 6  # autograd is drawn as a dot at every sixth point
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def make(args: argparse.Namespace) -> Iterable[Drawn]:
-    """Compute the gradients in both ways."""
+    """Compute the gradients by autograd and in closed form."""
     if any(not 0 <= w < float("inf") for w in args.w):
         raise UserError(f"--w is {' '.join(f'{w:g}' for w in args.w)}; weights of the CoA-loss are 0 or more.")
     weights = list(dict.fromkeys(args.w))
@@ -64,7 +64,7 @@ def by_formula(w: float) -> Slopes:
 
 
 def by_autograd(w: float) -> Slopes:
-    """Return what torch derives from the loss that trainers use."""
+    """Return the gradients that autograd computes from the loss of the trainers."""
     import torch
 
     from cocoamix.coa.losses import make_loss
@@ -87,7 +87,7 @@ def _sentence(measured: Sequence[Slopes], closed: Sequence[Slopes]) -> str:
     largest = max(closed, key=lambda one: one.w)
     steepest = max(range(len(_POINTS)), key=lambda place: -largest.label[place])
     return (
-        f"With w = {largest.w:g} the pull at the label is strongest at p(y) = {_POINTS[steepest]:.2f}, where it is "
+        f"With w = {largest.w:g} the gradient of the label is largest at p(y) = {_POINTS[steepest]:.2f}, where it is "
         f"{-largest.label[steepest]:.2f} / tau against {1 - _POINTS[steepest]:.2f} / tau of cross-entropy alone. "
         f"Autograd and the closed form -(1 - p(y)) (1 + w p(y)) / tau differ by at most {gap:.0e}; the paper prints "
         "(1 - w p(y)) for the second factor, a slip of the sign."

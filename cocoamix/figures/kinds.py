@@ -1,4 +1,4 @@
-"""Finished runs of CoCoA-Mix, gathered by what a figure varies, while all else agrees."""
+"""Gather finished runs of CoCoA-Mix that differ only in the settings that a figure varies."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 SECTION = "TRAINER.COCOAMIX."
 _TRAINER = "cocoamix"
-_LETTERS = 160  # of the folders of runs that are left out
+_LETTERS = 160  # characters of the folders of runs that are left out
 
 Point = TypeVar("Point")
 Cell = tuple[str, str]  # dataset, subset
@@ -28,8 +28,8 @@ class Gathered(Generic[Point]):
     """Runs of one kind.
 
     Attributes:
-        cells: By what is varied, then by dataset and subset, then by seed.
-        shots: Images per class that all were trained on; None where they do not tell.
+        cells: By the varied setting, then by dataset and subset, then by seed.
+        shots: Training images per class; None if the runs do not state them.
     """
 
     cells: dict[Point, dict[Cell, dict[int | None, Run]]] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class Gathered(Generic[Point]):
 
 
 def find_inventory(folders: Sequence[Path]) -> Inventory:
-    """Return the runs below some folders; those that cannot be used are named on the standard error."""
+    """Return the runs below some folders; name unusable ones on the error stream."""
     from cocoamix.report.readers.runs import find_runs
 
     inventory = find_runs(folders)
@@ -77,13 +77,13 @@ def own_runs(inventory: Inventory, ensemble: str) -> list[Run]:
 def gather(
     runs: Iterable[Run], point: Callable[[Run], Point | None], varied: Sequence[str], what: str
 ) -> Gathered[Point]:
-    """Return the runs of the kind that has the most points; the others are named on the standard error.
+    """Return the runs of the kind with the most points; name the others on the error stream.
 
     Args:
-        runs: Of any kinds.
-        point: What a run is a point of; None where it is none.
+        runs: Runs of any kind.
+        point: Returns the point that a run belongs to, or None.
         varied: Keys in which the runs of a figure may differ.
-        what: What the figure needs, for the sentence where there is nothing.
+        what: What the figure needs, for the error message.
     """
     kinds: dict[tuple[tuple[str, Any], ...], list[tuple[Point, Run]]] = defaultdict(list)
     for run in runs:
@@ -117,7 +117,7 @@ def _kind(run: Run, varied: Sequence[str]) -> tuple[tuple[str, Any], ...]:
 
 
 def _difference(one: Sequence[tuple[str, Any]], two: Sequence[tuple[str, Any]], run: Run, other: Run) -> str:
-    """Say in what two kinds differ, by a run of each."""
+    """Describe how two kinds differ, by a run of each."""
     from cocoamix.report.model.rows import show
 
     facts, others = dict(one), dict(two)
@@ -126,7 +126,7 @@ def _difference(one: Sequence[tuple[str, Any]], two: Sequence[tuple[str, Any]], 
 
 
 def _refuse_other_images(runs: Sequence[Run]) -> None:
-    """Refuse to put accuracies on different images, or of different models, beside each other."""
+    """Refuse to compare accuracies on different images or of different models."""
     from cocoamix.report.model.rows import not_comparable, show
 
     first: dict[Cell, Run] = {}
@@ -134,13 +134,13 @@ def _refuse_other_images(runs: Sequence[Run]) -> None:
         other = first.setdefault((run.dataset, run.subset), run)
         for key, one, two in not_comparable(other, run)[:1]:
             raise UserError(
-                f"{other.folder} and {run.folder} cannot be compared: {key} is {show(one)} in the one and {show(two)} "
-                "in the other. Give the folders of one protocol."
+                f"{other.folder} and {run.folder} cannot be compared: {key} is {show(one)} in the first and "
+                f"{show(two)} in the second. Give the folders of one protocol."
             )
 
 
 def seeds_in_words(seeds: Sequence[int | None]) -> str:
-    """Return the seeds that a mean is over."""
+    """Describe the seeds of a mean."""
     shown = [str(seed) for seed in seeds if seed is not None]
     if not shown:
         return "one run each"
@@ -148,6 +148,6 @@ def seeds_in_words(seeds: Sequence[int | None]) -> str:
 
 
 def number(settings: Mapping[str, Any], key: str, default: float) -> float:
-    """Return a number of the trainer's section."""
+    """Return a numeric setting of the trainer's section."""
     value = settings.get(SECTION + key, default)
     return float(value) if isinstance(value, (int, float)) else default

@@ -1,4 +1,4 @@
-"""`parameters`: what methods reach with how many trained parameters."""
+"""`parameters`: H against the number of trained parameters."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LACKING = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what chooses the runs."""
+    """Add the arguments that choose the runs."""
     sources.add_arguments(parser, _PLANS)
 
 
@@ -38,14 +38,14 @@ def make(args: argparse.Namespace) -> Iterator[Drawn]:
 
 
 def with_sizes(tradeoff: Chart, counted: Chart) -> Chart:
-    """Return the points of a trade-off as bubbles, for the methods whose parameters are counted, in their order."""
+    """Return the points of a trade-off as bubbles, for the methods whose parameters are known, in their order."""
     points = {series.label: series for series in tradeoff.series}
     series = tuple(replace(points[one.label], size=one.size) for one in counted.series if one.label in points)
     return replace(tradeoff, kind="bubbles", series=series, arrows=())
 
 
 def describe(chart: Chart) -> str:
-    """Return the best method and the smallest within a point of it."""
+    """Describe the best method and the smallest one within a point of it."""
     trained = [one for one in chart.series if one.x[0]]
     best = max(trained, key=lambda one: one.y[0])
     smaller = [one for one in trained if one.x[0] < best.x[0] and one.y[0] >= best.y[0] - 1]

@@ -23,13 +23,13 @@ _LACKING = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what chooses the runs."""
+    """Add the arguments that choose the runs."""
     sources.add_arguments(parser, _PLANS)
-    parser.add_argument("--paper", action="store_true", help="show the lines that the paper prints, too")
+    parser.add_argument("--paper", action="store_true", help="also show the lines that the paper prints")
 
 
 def make(args: argparse.Namespace) -> Iterator[Drawn]:
-    """Yield a figure of the average over datasets, or of each dataset where there is none."""
+    """Yield a figure of the average over datasets, or of each dataset if there is no average."""
     report = sources.build_report(sources.find_source(args, _PLANS), args.paper)
     charts = {chart.key: chart for chart in charts_of(report, "curves", _LACKING)}
     names = stems("sessions")
@@ -47,7 +47,7 @@ def make(args: argparse.Namespace) -> Iterator[Drawn]:
 
 
 def describe(chart: Chart) -> str:
-    """Return where each method begins and ends."""
+    """Describe where each method begins and ends."""
     ends = "; ".join(
         f"{one.label} from {one.y[0]:.1f} to {one.y[-1]:.1f} ({one.y[-1] - one.y[0]:+.1f})" for one in chart.series
     )

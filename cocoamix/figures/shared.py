@@ -1,4 +1,4 @@
-"""The sentence for runs that have no dataset, epoch or seed in common."""
+"""The error for runs that have no dataset, epoch or seed in common."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 from cocoamix.errors import UserError, printable, some_of
 
 _WAYS_OUT = {
-    "dataset": "Do the runs that are missing, or give the folders of runs on the same datasets alone.",
-    "epoch": "Evaluate the models of one epoch with --load-epoch, and give these folders as well.",
-    "seed": "Do the runs that are missing, or give the folders of runs with the same seeds alone.",
+    "dataset": "Run what is missing, or give only folders of runs on the same datasets.",
+    "epoch": "Evaluate the models of one epoch with --load-epoch, and add these folders.",
+    "seed": "Run what is missing, or give only folders of runs with the same seeds.",
 }
 
 
@@ -19,8 +19,8 @@ def nothing_shared(kind: str, where: str, found: Mapping[str, Iterable[Any]]) ->
 
     Args:
         kind: What they should share: dataset, epoch or seed.
-        where: Of which runs that is said, such as "on base classes".
-        found: What there is, by the name of a point of the figure.
+        where: Which runs these are, such as "on base classes".
+        found: The values by the name of a point of the figure.
     """
     listed = [f"{name} has {_list(values)}" for name, values in found.items()]
     return UserError(printable(f"No {kind} is shared by all runs {where}: {some_of(listed)}. {_WAYS_OUT[kind]}"))

@@ -1,4 +1,4 @@
-"""The runs that a figure is drawn from: finished ones that the user names, or those of a plan, run first if need be."""
+"""The runs that a figure is drawn from: finished ones that the user names, or those of a plan, run first if needed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from cocoamix.bench.runs import Run
     from cocoamix.report.build import Report
 
-# Seconds of a run with the embedded model on one core, for the estimate before the first has ended.
+# Seconds of a run with the embedded model on one core, for the estimate before the first run ends.
 _TRAINING, _EVALUATION = 8.0, 2.0
 
 
@@ -26,7 +26,7 @@ class Choice:
 
     Attributes:
         plan: Its name.
-        methods: These of its methods alone; all if empty.
+        methods: Only these of its methods; all if empty.
         datasets: These of its datasets, unless the user chooses others.
         seeds: These of its seeds, unless the user chooses others.
     """
@@ -51,8 +51,8 @@ class Source:
 
     Attributes:
         folders: Their folders, or folders above them.
-        names: What the report calls methods: pairs of a pattern and a name.
-        runs: The runs of a plan, as it names them; none where the user gave folders.
+        names: Names of methods in the report: pairs of a pattern and a name.
+        runs: The runs of a plan; empty if the user gave folders.
     """
 
     folders: tuple[Path, ...]
@@ -66,14 +66,14 @@ def add_arguments(
     """Add the arguments that choose the runs.
 
     Args:
-        parser: Takes them.
+        parser: The parser of the figure.
         plans: The runs of the figure.
-        runs: What `--runs` takes.
+        runs: The help of `--runs`.
     """
     parser.add_argument("--runs", nargs="+", metavar="DIR", help=runs)
     parser.add_argument("--root", help=f"folder of the real datasets: the plan {plans.real.plan} runs on them first")
-    parser.add_argument("--datasets", nargs="+", default=[], metavar="NAME", help="these datasets of the plan alone")
-    parser.add_argument("--seeds", nargs="+", default=[], type=int, metavar="SEED", help="these seeds of it alone")
+    parser.add_argument("--datasets", nargs="+", default=[], metavar="NAME", help="only these datasets of the plan")
+    parser.add_argument("--seeds", nargs="+", default=[], type=int, metavar="SEED", help="only these seeds of the plan")
     parser.add_argument("--run-output", metavar="FOLDER", help="where its runs go (default: the plan's)")
     pair = ("KEY", "VALUE")
     parser.add_argument("--set", nargs=2, action="append", default=[], metavar=pair, help="change all its runs")
@@ -81,16 +81,16 @@ def add_arguments(
 
 
 def find_source(args: argparse.Namespace, plans: Plans) -> Source:
-    """Return the runs that the arguments choose; those of a plan are made first, as far as they are missing.
+    """Return the runs that the arguments choose; missing runs of a plan are run first.
 
     Args:
-        args: What `add_arguments` added.
+        args: The arguments of `add_arguments`.
         plans: The runs of the figure.
     """
     if args.runs:
         for flag in ("root", "datasets", "seeds", "partitions", "set", "run_output", "jobs"):
             if getattr(args, flag, None):
-                raise UserError(f"--{flag.replace('_', '-')} is for runs that are still to be made, not for --runs.")
+                raise UserError(f"--{flag.replace('_', '-')} is for runs of a plan, not for --runs.")
         return Source(tuple(expand_home(folder) for folder in args.runs))
     from cocoamix.bench.command import read_plan
     from cocoamix.bench.tables import report_names
@@ -108,12 +108,12 @@ def find_source(args: argparse.Namespace, plans: Plans) -> Source:
             set=args.set,
         )
     )
-    runs = _do(plan, args)
+    runs = _run_plan(plan, args)
     return Source(tuple(run.folder for run in runs), report_names(plan), tuple(runs))
 
 
-def _do(plan: Plan, args: argparse.Namespace) -> list[Run]:
-    """Do what is due of a plan and return its runs."""
+def _run_plan(plan: Plan, args: argparse.Namespace) -> list[Run]:
+    """Run what is due of a plan and return its runs."""
     from cocoamix.bench.benchmark import How, check, list_missing, run_plan
 
     how = How(jobs=args.jobs)
@@ -125,13 +125,13 @@ def _do(plan: Plan, args: argparse.Namespace) -> list[Run]:
         list_missing(summary)
         raise UserError(
             f"{len(summary.failures)} of the {len(summary.runs)} runs of the plan {plan.name} are missing, as listed "
-            "above. Once the cause is gone, the same command resumes."
+            "above. Once the cause is fixed, the same command resumes."
         )
     return summary.runs
 
 
 def _estimate(judged: Judged, args: argparse.Namespace) -> str:
-    """Return in words how long the runs will take."""
+    """Describe how long the runs will take."""
     from cocoamix.bench.engines.local import find_slots
     from cocoamix.bench.stamp import read_stamp, seconds_of
     from cocoamix.bench.view import Pace, duration
@@ -145,7 +145,7 @@ def _estimate(judged: Judged, args: argparse.Namespace) -> str:
     left = pace.remaining(judged.due, (), at_once)
     if left is None and not args.root:
         left = sum(_TRAINING if run.trains else _EVALUATION for run in judged.due) / at_once
-    return f"about {duration(left)}" if left is not None else "with the time left shown once the first has ended"
+    return f"about {duration(left)}" if left is not None else "with the time left shown after the first one"
 
 
 def build_report(source: Source, paper: bool = False) -> Report:

@@ -22,9 +22,9 @@ _LACKING = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what chooses the runs."""
+    """Add the arguments that choose the runs."""
     sources.add_arguments(parser, _PLANS)
-    parser.add_argument("--paper", action="store_true", help="show the points that the paper prints, too")
+    parser.add_argument("--paper", action="store_true", help="also show the points that the paper prints")
 
 
 def make(args: argparse.Namespace) -> Iterator[Drawn]:
@@ -35,7 +35,7 @@ def make(args: argparse.Namespace) -> Iterator[Drawn]:
 
 
 def describe(chart: Chart) -> str:
-    """Return what methods gain and lose, from where their arrows begin."""
+    """Describe what methods gain and lose along their arrows."""
     parts = []
     for start in dict.fromkeys(start for start, _ in chart.arrows):
         first = chart.series[start]

@@ -1,6 +1,6 @@
-"""The paper's tables of averages alone (ensembles, weights, stages, kinds of out-classes), laid beside our runs.
+"""The paper's tables that hold only averages (ensembles, weights, stages, kinds of out-classes), beside our runs.
 
-A run stands beside a row of them only where it states all that the row demands: trainer, backbone and settings.
+A run is matched to a row only if it states everything that the row requires: trainer, backbone and settings.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ Place = tuple[str, str]  # the key of a table, and the name of its row
 
 @dataclass
 class Beside:
-    """What there is to lay beside the paper's averages."""
+    """Our results beside the paper's averages."""
 
     tables: list[Table] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    laid: set[str] = field(default_factory=set)  # labels of our rows that stand in the tables
+    matched: set[str] = field(default_factory=set)  # labels of our rows in the tables
 
 
 def beside_averages(rows: Sequence[Row], datasets: Sequence[str], shots: int | None, key: str) -> Beside:
-    """Return each table of the paper that our rows have something new of.
+    """Return each table of the paper that our rows add to.
 
-    Rows that the paper's base-to-new table prints, too, are there already: they alone bring no table.
+    Rows that also stand in the paper's base-to-new table do not count: they are shown there.
     """
     beside = Beside()
-    if shots != figures()["ablations"]["shots"]:  # what differs is said with the base-to-new figures
+    if shots != figures()["ablations"]["shots"]:  # the note on base-to-new names the difference
         return beside
     entries = _entries()
     matched = {place: [row for row in rows if differing(row, entry, rows) == []] for place, entry in entries.items()}
@@ -42,15 +42,15 @@ def beside_averages(rows: Sequence[Row], datasets: Sequence[str], shots: int | N
     fitting = [place for place, entry in entries.items() if _fits(entry, datasets)]
     beside.notes += _other_averages([place for place in entries if place in new.difference(fitting)], datasets)
     shown = {table for table, _ in new.intersection(fitting)}
-    stands = {place: matched[place] if place in fitting else [] for place in entries if place[0] in shown}
+    shown_at = {place: matched[place] if place in fitting else [] for place in entries if place[0] in shown}
     for table in figures()["ablations"]["tables"]:
         if table in shown:
-            beside.tables.append(_table(table, stands, datasets, key))
+            beside.tables.append(_table(table, shown_at, datasets, key))
             content = figures()["ablations"]["tables"][table]
             beside.notes.append(f"The paper's table of {content['table']}: {content['note']}")
-    beside.laid = {row.label for found in stands.values() for row in found}
-    beside.notes += _contradictions(rows, stands)
-    beside.notes += _near_misses(rows, {place: entries[place] for place in fitting}, beside.laid)
+    beside.matched = {row.label for found in shown_at.values() for row in found}
+    beside.notes += _contradictions(rows, shown_at)
+    beside.notes += _near_misses(rows, {place: entries[place] for place in fitting}, beside.matched)
     return beside
 
 
@@ -68,7 +68,7 @@ def _decimals(place: Place) -> int:
 
 
 def _fits(entry: Entry, datasets: Sequence[str]) -> bool:
-    """Say whether an average over our datasets may stand beside a row: ten that the paper does not name may be any."""
+    """Return whether an average over our datasets can be shown beside a row. The paper does not name its ten."""
     known = set(figures()["base_to_new"]["datasets"]) - {"Average"}
     return set(datasets) <= known and entry["datasets"] <= len(datasets)
 
@@ -77,9 +77,14 @@ def _fits(entry: Entry, datasets: Sequence[str]) -> bool:
 
 
 def differing(row: Row, entry: Entry, rows: Sequence[Row]) -> list[str] | None:
-    """Return in what our row differs from a row of the paper, in words; None where the trainer is another.
+    """Describe how our row differs from a row of the paper; None for another trainer.
 
-    What a run does not say is taken for different. rows: where the runs of prompts that it builds on are.
+    What a run does not state counts as different.
+
+    Args:
+        row: Our row.
+        entry: The paper's row.
+        rows: All our rows, among them those of the prompts that the row builds on.
     """
     if any(simplify(run.trainer) != simplify(entry["trainer"]) for run in row.runs):
         return None
@@ -88,29 +93,29 @@ def differing(row: Row, entry: Entry, rows: Sequence[Row]) -> list[str] | None:
         found = run.protocol.get("backbone")
         if "backbone" in entry and _members(found) != _members(entry["backbone"]):
             words[f"backbone is {show(found)} here, {entry['backbone']} in the paper"] = None
-        for key, value in demanded(entry).items():
+        for key, value in required(entry).items():
             if run.settings.get(key) != value:
                 words[f"{key} is {show(run.settings.get(key))} here, {show(value)} in the paper"] = None
     return [*words, *(_differing_prompts(row, entry["prompts"], rows) if "prompts" in entry else [])]
 
 
-def demanded(entry: Entry) -> dict[str, Any]:
-    """Return the settings of a row: those of a method of the base-to-new table, but for what it changes or drops."""
+def required(entry: Entry) -> dict[str, Any]:
+    """Return the settings of a row: those of a base-to-new method, except for those that the row changes or drops."""
     own = figures()["base_to_new"]["settings"].get(entry.get("like"), {}) | entry.get("settings", {})
     return {key: canonical(value) for key, value in own.items() if value is not None}
 
 
 def _members(backbone: object) -> list[str]:
-    """Return the models of an ensemble; their order means nothing."""
+    """Return the models of an ensemble, in any order."""
     return sorted(simplify(name) for name in str(backbone).split("+"))
 
 
 def _differing_prompts(row: Row, entry: Entry, rows: Sequence[Row]) -> list[str]:
-    """Return in what the prompts that a row builds on differ from the paper's. Only their own runs tell."""
+    """Describe how the prompts that a row builds on differ from the paper's, by the runs that trained them."""
     words: dict[str, None] = {}
     for run in row.runs:
         if not run.prompts:
-            words["the runs of its prompts are not said"] = None
+            words["the runs of its prompts are not stated"] = None
         for trainer, config in run.prompts:
             name = f"{trainer}/{config}"
             owners = [one for one in rows if any((of.trainer, of.config) == (trainer, config) for of in one.runs)]
@@ -126,8 +131,8 @@ def _differing_prompts(row: Row, entry: Entry, rows: Sequence[Row]) -> list[str]
 # ---------------------------------------------------------------------------------------- tables
 
 
-def _table(key: str, stands: Mapping[Place, Sequence[Row]], datasets: Sequence[str], prefix: str) -> Table:
-    """Return all rows of a table of the paper, with what we have beside them."""
+def _table(key: str, shown: Mapping[Place, Sequence[Row]], datasets: Sequence[str], prefix: str) -> Table:
+    """Return all rows of a table of the paper, with ours beside them."""
     content = figures()["ablations"]
     printed = content["tables"][key]
     metrics = [column for column in METRICS if any(column.key in entry for entry in printed["rows"].values())]
@@ -139,11 +144,11 @@ def _table(key: str, stands: Mapping[Place, Sequence[Row]], datasets: Sequence[s
     columns += [Column("datasets", "datasets", PLAIN), SEEDS]
     lines = []
     for name, entry in printed["rows"].items():
-        found: Sequence[Row | None] = stands[key, name] or [None]
+        found: Sequence[Row | None] = shown[key, name] or [None]
         for row in found:
             lines.append(Line(name, _values(row, entry, [one.key for one in metrics], datasets, printed["decimals"])))
     source = f"{figures()['source']}: {content['setting']}"
-    caption = f"The paper's are printed figures of {source}. Δ is ours minus the paper's."
+    caption = f"The paper's are printed numbers of {source}. Δ is ours minus the paper's."
     title = f"Ours beside the paper's table of {printed['table']}"
     return Table(f"{prefix}-{key}", title, columns, lines, first="row of the paper", caption=caption)
 
@@ -151,7 +156,7 @@ def _table(key: str, stands: Mapping[Place, Sequence[Row]], datasets: Sequence[s
 def _values(
     row: Row | None, entry: Entry, metrics: Sequence[str], datasets: Sequence[str], decimals: int
 ) -> list[Value]:
-    """Return the cells of one line. There is a difference only where the datasets are known to be the same."""
+    """Return the cells of one line, with a difference only if the datasets are known to be the same."""
     same = entry["datasets"] == len(datasets) == len(figures()["base_to_new"]["datasets"]) - 1
     measures = [measure(row, dataset) for dataset in datasets] if row else []
     values = [Value(text=row.label if row else "")]
@@ -168,7 +173,7 @@ def _values(
 
 
 def _other_averages(places: Sequence[Place], datasets: Sequence[str]) -> list[str]:
-    """Return why rows that we have runs of do not stand beside them: the paper has no figures by dataset there."""
+    """Explain why some rows are not compared: the paper has no numbers by dataset for them."""
     if not places:
         return []
     titles = dict.fromkeys(_title(place) for place in places)
@@ -179,11 +184,11 @@ def _other_averages(places: Sequence[Place], datasets: Sequence[str]) -> list[st
     ]
 
 
-def _contradictions(rows: Sequence[Row], stands: Mapping[Place, Sequence[Row]]) -> list[str]:
-    """Return where the paper prints different figures for what is one configuration here."""
+def _contradictions(rows: Sequence[Row], shown: Mapping[Place, Sequence[Row]]) -> list[str]:
+    """Note where the paper prints different numbers for one configuration of ours."""
     entries, notes = _entries(), []
     for row in rows:
-        places = [place for place, found in stands.items() if row in found]
+        places = [place for place, found in shown.items() if row in found]
         for column in METRICS:
             printed = [(place, entries[place][column.key]) for place in places if column.key in entries[place]]
             rounding = max([0.5 * 10 ** -_decimals(place) for place, _ in printed], default=0.0)
@@ -191,17 +196,17 @@ def _contradictions(rows: Sequence[Row], stands: Mapping[Place, Sequence[Row]]) 
             if values and max(values) - min(values) > 2 * rounding + 1e-9:
                 texts = [f"{value:.{_decimals(p)}f} (table of {_title(p)}, {p[1]})" for p, value in printed]
                 notes.append(
-                    f"{row.label} is one configuration here, for which the paper prints several figures of "
+                    f"{row.label} is one configuration here, for which the paper prints several numbers of "
                     f"{column.title}: {' and '.join(texts)}."
                 )
     return notes
 
 
-def _near_misses(rows: Sequence[Row], entries: Mapping[Place, Entry], laid: set[str]) -> list[str]:
-    """Return why rows of trainers that only these tables have stand beside none of them."""
+def _near_misses(rows: Sequence[Row], entries: Mapping[Place, Entry], shown: set[str]) -> list[str]:
+    """Explain why rows whose trainers are only in these tables match no row of them."""
     notes, methods = [], list(figures()["base_to_new"]["datasets"]["Average"])
     for row in rows:
-        if row.label in laid or paper_method(row, methods):
+        if row.label in shown or paper_method(row, methods):
             continue
         found = {place: differing(row, entry, rows) for place, entry in entries.items()}
         missed = [(_foreign_prompts(row, entries[place]), len(words), place) for place, words in found.items() if words]
@@ -209,13 +214,13 @@ def _near_misses(rows: Sequence[Row], entries: Mapping[Place, Entry], laid: set[
             place = min(missed, key=lambda one: one[:2])[2]
             words = found[place] or []
             notes.append(
-                f"{row.label} is not laid beside {place[1]} in the paper's table of {_title(place)}; "
+                f"{row.label} is not compared with {place[1]} in the paper's table of {_title(place)}; "
                 f"settings differ: {words[0]}."
             )
     return notes
 
 
 def _foreign_prompts(row: Row, entry: Entry) -> bool:
-    """Say whether a row builds on prompts of another trainer, which no setting makes up for."""
+    """Return whether a row builds on prompts of another trainer, which no setting can make equal."""
     wanted = entry.get("prompts", {}).get("trainer", "")
     return any(simplify(trainer) != simplify(wanted) for run in row.runs for trainer, _ in run.prompts)

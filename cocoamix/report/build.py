@@ -1,4 +1,4 @@
-"""The whole report from some folders: sections of tables and charts, with what was left out and why."""
+"""Build a report from folders of runs: sections of tables and charts, and the runs that were left out."""
 
 from __future__ import annotations
 
@@ -44,26 +44,26 @@ from .readers.runs import Inventory, Problem, Run, find_runs
 
 @dataclass(frozen=True)
 class Options:
-    """What a person asked for."""
+    """What the user asked for."""
 
     baseline: str = ""
     paper: bool = False
     common: bool = False  # average over the datasets that all methods have
     names: tuple[tuple[str, str], ...] = ()
     confidence: bool = False  # tables of confidence for each dataset, not their average alone
-    command: str = ""  # that the report is made by
+    command: str = ""  # the command line that makes the report
 
 
 @dataclass
 class Report:
-    """All that a report says."""
+    """The content of a report."""
 
     folders: list[str]
     sections: list[Section]
     runs: list[Run]
     problems: list[Problem]
     notes: list[str] = field(default_factory=list)
-    command: str = ""  # that made it
+    command: str = ""  # the command line that made it
 
     @property
     def complete(self) -> bool:
@@ -106,7 +106,7 @@ def build(directories: Sequence[str | os.PathLike[str]], options: Options | None
 
 
 def _make_keys_unique(sections: Sequence[Section]) -> None:
-    """Number equal keys, which names of own datasets such as `my birds` and `my_birds` lead to."""
+    """Number equal keys, such as those of the own datasets `my birds` and `my_birds`."""
     seen: set[str] = set()
     for section in sections:
         for table in section.tables:
@@ -115,7 +115,7 @@ def _make_keys_unique(sections: Sequence[Section]) -> None:
 
 
 def _unique(key: str, seen: set[str]) -> str:
-    """Return a key that was not seen before, and note it."""
+    """Return the key, with a number if it was seen before, and remember it."""
     found, number = key, 1
     while found in seen:
         number += 1
@@ -125,7 +125,7 @@ def _unique(key: str, seen: set[str]) -> str:
 
 
 def _printable(part: Any) -> Any:
-    """Return a part of a report whose texts are harmless on a terminal."""
+    """Return a part of a report with the control characters in its texts escaped."""
     if isinstance(part, str):
         return printable(part)
     if isinstance(part, (list, tuple)):
@@ -136,7 +136,7 @@ def _printable(part: Any) -> Any:
 
 
 def _groups(runs: Sequence[Run]) -> list[int | None]:
-    """Return the numbers of shots that need a table of their own; what is not trained joins each of them."""
+    """Return the numbers of shots, each of which has its own tables; zero-shot runs join all of them."""
     shots = {run.shots for run in runs if not is_zero_shot(run.trainer)}
     return sorted(shots, key=lambda value: (value is None, value or 0)) or [None]
 
@@ -160,7 +160,7 @@ def _setting(shots: int | None) -> str:
 
 
 def _base_to_new(runs: Sequence[Run], options: Options, inventory: Inventory, baseline: Baseline) -> list[Section]:
-    """Return the sections of CoOp's halves, and of others after them: neither average nor H may mix them."""
+    """Return the sections of CoOp's halves, then of random halves: averages and H must not mix them."""
     runs = [run for run in runs if run.task == "base2new"]
     random = [run for run in runs if partition_of(run) != LABEL]
     sections = _halves([run for run in runs if partition_of(run) == LABEL], options, inventory, baseline)
@@ -168,7 +168,7 @@ def _base_to_new(runs: Sequence[Run], options: Options, inventory: Inventory, ba
     title = f", partition {names[0]}" if len(names) == 1 else ", random halves"
     others = _halves(random, replace(options, paper=False), inventory, baseline, "-random", title)
     for section in others if len(names) > 1 else ():
-        section.charts.clear()  # rows are draws of classes there, not methods: `cocoamix figures assumption` draws them
+        section.charts.clear()  # rows are draws of classes, not methods: see `cocoamix figures assumption`
     return sections + others
 
 
@@ -196,13 +196,13 @@ def _halves(
 
 
 def _averaged(rows: Sequence[Row], datasets: list[str], options: Options, section: Section) -> list[str]:
-    """Return the datasets that the average is over."""
+    """Return the datasets to average over."""
     if not options.common:
         return datasets
     shared = [one for one in datasets if all(row.by_seed(one, "base") and row.by_seed(one, "new") for row in rows)]
     if len(shared) < len(datasets):
         left = ", ".join(one for one in datasets if one not in shared)
-        section.notes.append(f"Averages are over what all methods have (--common); left out: {left}.")
+        section.notes.append(f"Averages are over the datasets that all methods have (--common); left out: {left}.")
     return shared
 
 
@@ -239,23 +239,23 @@ def _fill_base_to_new(
     measures = differences.base_to_new(averaged or datasets)
     compared = baseline.add_to(rows, measures, f"{key}-difference", section.notes)
     if compared:
-        section.tables.insert(1, compared)  # below the averages, or the only dataset
+        section.tables.insert(1, compared)  # below the averages or the only dataset
     if options.paper:
         further = ablations.beside_averages(rows, averaged, shots, f"{key}-paper-table")
         section.tables += further.tables
-        section.tables += printed.beside_tables(rows, datasets, f"{key}-paper", section.notes, further.laid)
+        section.tables += printed.beside_tables(rows, datasets, f"{key}-paper", section.notes, further.matched)
         section.notes += further.notes
-        others = [row for row in rows if row.label not in further.laid]
-        _say_paper(section, "base_to_new", printed_somewhere, others, shots, ", ".join(datasets))
+        others = [row for row in rows if row.label not in further.matched]
+        _note_paper(section, "base_to_new", printed_somewhere, others, shots, ", ".join(datasets))
     for sweep, chart in find_sweeps(rows, averaged or datasets, key, section.notes):
         section.tables.append(sweep)
         section.charts.append(chart)
     section.charts.append(dots_chart(rows, datasets, f"{key}-dots", "H of each seed"))
 
 
-def _say_paper(section: Section, part: str, there: bool, rows: list[Row], shots: int | None, what: str) -> None:
-    if not there:
-        section.notes.append(f"The paper has no figures for {what}.")
+def _note_paper(section: Section, part: str, found: bool, rows: list[Row], shots: int | None, what: str) -> None:
+    if not found:
+        section.notes.append(f"The paper has no results for {what}.")
         return
     section.notes.append(printed.source_note(part))
     differing = printed.setting_differs(part, rows, shots)
@@ -281,9 +281,9 @@ def _transfer(runs: Sequence[Run], options: Options, inventory: Inventory, basel
             others = [one for one in targets if one not in domains]
             if others:
                 table = transfer_table(rows, source, others, f"{key}-datasets", "To other datasets")
-                there = options.paper and printed.add_to_transfer_table(table, source, others)
+                found = options.paper and printed.add_to_transfer_table(table, source, others)
                 if options.paper:
-                    _say_paper(section, "transfer", there, rows, shots, "this transfer")
+                    _note_paper(section, "transfer", found, rows, shots, "this transfer")
                 section.tables.append(table)
             if domains:
                 section.tables.append(
@@ -303,7 +303,7 @@ def _transfer(runs: Sequence[Run], options: Options, inventory: Inventory, basel
 # ---------------------------------------------------------------------------------------- sessions
 
 
-# Facts that runs in one table of sessions share: accuracies of others say nothing about each other.
+# Facts that the runs in one table of sessions share. Otherwise their accuracies cannot be compared.
 _SESSION_FACTS = (
     *("backbone", "weights_sha256", "splits.test", "evaluated_on"),
     *("fscil.base", "fscil.way", "fscil.shots", "fscil.split"),
@@ -311,7 +311,7 @@ _SESSION_FACTS = (
 
 
 def build_sessions(runs: Sequence[Run], options: Options, inventory: Inventory, baseline: Baseline) -> list[Section]:
-    """Return the section of class-incremental runs, if there are any: a table for each dataset, model and cut."""
+    """Return the section of class-incremental runs, if any, with a table for each dataset, model and session split."""
     chosen = [replace(run, subset="all") for run in runs if run.task == "fscil"]
     if not chosen:
         return []
@@ -329,7 +329,7 @@ def build_sessions(runs: Sequence[Run], options: Options, inventory: Inventory, 
             key = f"fscil-{simplify(dataset)}" + (f"-{number}" if len(kinds) > 1 else "")
             table = sessions_table(rows, dataset, key, title)
             if options.paper:
-                _say_sessions_of_the_paper(section, table, dataset, rows)
+                _add_paper_sessions(section, table, dataset, rows)
             section.tables.append(table)
             first = len(section.tables) - 1
             count = sum(column.key.startswith("session_") for column in table.columns)
@@ -356,7 +356,7 @@ def _average_sessions(
     inventory: Inventory,
     baseline: Baseline,
 ) -> None:
-    """Put the average over datasets first, where they have as many sessions and averages mean something."""
+    """Put the average over datasets first, if all of them have the same number of sessions."""
     rows = _sort(make_rows(runs, options.names, inventory))
     if len({count_sessions(rows, dataset) for dataset in datasets}) > 1:
         return
@@ -370,7 +370,7 @@ def _average_sessions(
 
 
 def _kinds_of_sessions(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """Return the runs of a dataset by the titles of their tables, which tell what differs between them."""
+    """Group the runs of a dataset by the titles of their tables, which name what differs."""
     facts = [tuple(run.protocol.get(key) for key in _SESSION_FACTS) for run in runs]
     differing = [place for place, values in enumerate(zip(*facts, strict=True)) if len(set(values)) > 1]
     kinds: dict[str, list[Run]] = {}
@@ -380,9 +380,9 @@ def _kinds_of_sessions(runs: Sequence[Run]) -> dict[str, list[Run]]:
     return kinds
 
 
-def _say_sessions_of_the_paper(section: Section, table: Table, dataset: str, rows: list[Row]) -> None:
+def _add_paper_sessions(section: Section, table: Table, dataset: str, rows: list[Row]) -> None:
     if dataset != printed.figures()["fscil"]["dataset"]:
-        section.notes.append(f"The paper has no figures for {dataset}.")
+        section.notes.append(f"The paper has no results for {dataset}.")
         return
     count = sum(column.key.startswith("session_") for column in table.columns)
     differing = printed.sessions_differ(dataset, rows, count)

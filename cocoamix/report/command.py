@@ -29,10 +29,10 @@ from .render.data import render_csv, render_json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what the command takes."""
+    """Add the arguments of the command."""
     parser.add_argument("directories", nargs="+", metavar="DIR", help="folder of a run, or any folder above runs")
     parser.add_argument("--baseline", default="", metavar="METHOD", help="show differences to it, with a paired test")
-    parser.add_argument("--paper", action="store_true", help="lay the paper's printed figures beside ours")
+    parser.add_argument("--paper", action="store_true", help="show the paper's printed numbers beside ours")
     parser.add_argument("--common", action="store_true", help="average over the datasets that all methods have")
     parser.add_argument("--confidence", action="store_true", help="tables of confidence for each dataset")
     parser.add_argument(
@@ -62,7 +62,7 @@ def read_names(texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
 
 
 def write_files(report: Report, args: argparse.Namespace) -> None:
-    """Write the files that were asked for."""
+    """Write the requested files."""
     if args.markdown:
         write_text(args.markdown, markdown.render(report))
     if args.latex:
@@ -81,14 +81,14 @@ def write_files(report: Report, args: argparse.Namespace) -> None:
 
 
 def print_tables(report: Report) -> None:
-    """Print the tables, as wide as the terminal."""
+    """Print the tables at the width of the terminal."""
     colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
     width = shutil.get_terminal_size((100, 24)).columns if sys.stdout.isatty() else 160
     print(render_text.render(report, width, colour), end="")
 
 
 def print_problems(report: Report) -> None:
-    """List on the error stream what was left out."""
+    """List the runs that were left out on the error stream."""
     if report.problems:
         sys.stdout.flush()
         print(render_text.problems(report), file=sys.stderr)

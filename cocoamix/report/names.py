@@ -1,4 +1,4 @@
-"""Names of datasets and methods: folders, classes and papers spell them in many ways; here each has one."""
+"""Names of datasets and methods in tables. Folders, classes and papers spell them in many ways."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NUMBER = re.compile(r"([0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]{1,3}\b)?)")
 
 
 def simplify(name: str) -> str:
-    """Return a name without case and punctuation, which differ between folders, classes and papers."""
+    """Return a name in lower case without punctuation, to compare spellings."""
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
@@ -44,12 +44,12 @@ def dataset_name(spelling: str) -> str:
         return known
     if re.search(r"[A-Z]", spelling):
         return spelling
-    # The folder of a dataset of one's own: warm_cool is WarmCool in its results.
+    # The folder of an unlisted dataset: warm_cool is WarmCool in its results.
     return "".join(part[:1].upper() + part[1:] for part in re.split(r"[_\-\s]+", spelling))
 
 
 def is_dataset(spelling: str) -> bool:
-    """Say whether a folder's name is that of a dataset of the field."""
+    """Return whether a folder has the name of a published dataset."""
     return simplify(spelling) in _SHOWN
 
 
@@ -71,10 +71,10 @@ def method_name(trainer: str) -> str:
 
 
 def is_zero_shot(trainer: str) -> bool:
-    """Say whether a trainer trains nothing, so that neither shots nor seeds matter to it."""
+    """Return whether a trainer trains nothing, so that its results depend on neither shots nor seeds."""
     return simplify(trainer).startswith(("zeroshot", "clipzsl"))
 
 
 def is_clip(trainer: str) -> bool:
-    """Say whether a trainer is zero-shot CLIP with one hand-crafted template, where all prompt tuning starts."""
+    """Return whether a trainer is zero-shot CLIP with one hand-crafted template, where all prompt tuning starts."""
     return simplify(trainer) == "zeroshotclip"

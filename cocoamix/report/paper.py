@@ -1,4 +1,4 @@
-"""The paper's printed figures, laid beside ours and named as such. They are never averaged or compared for the best."""
+"""The paper's printed numbers beside ours, labelled as such. They are never averaged or marked as the best."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from .readers.logs import canonical
 
 @lru_cache(maxsize=1)
 def figures() -> dict[str, Any]:
-    """Return the printed figures with their source."""
+    """Return the printed numbers with their source."""
     content: dict[str, Any] = json.loads((Path(__file__).parent / "paper.json").read_text(encoding="utf-8"))
     return content
 
 
 def paper_method(row: Row, methods: Sequence[str]) -> str | None:
-    """Return the paper's name of a row's method."""
+    """Return the paper's name for the method of a row."""
     names = {simplify(name): name for name in methods}
     if simplify(row.label) in names:
         return names[simplify(row.label)]
@@ -34,7 +34,7 @@ def paper_method(row: Row, methods: Sequence[str]) -> str | None:
 
 
 def other_settings(row: Row, method: str) -> list[str]:
-    """Return in what the runs of a row differ from the settings that the paper states for a method, in words."""
+    """Describe how the runs of a row differ from the settings that the paper states for a method."""
     words: dict[str, None] = {}
     for key, value in figures()["base_to_new"]["settings"].get(method, {}).items():
         for run in row.runs:
@@ -48,13 +48,13 @@ def _value(entry: dict[str, float]) -> Value:
 
 
 def source_note(part: str) -> str:
-    """Return where a part of the figures is from."""
+    """Return the source of a part of the printed numbers."""
     content = figures()
-    return f"Lines that say (paper) are printed figures of {content['source']}: {content[part]['setting']}."
+    return f"Lines marked (paper) are printed numbers of {content['source']}: {content[part]['setting']}."
 
 
 def setting_differs(part: str, rows: Sequence[Row], shots: int | None = None) -> list[str]:
-    """Return in what our runs differ from the paper's setting, in words."""
+    """Describe how our runs differ from the paper's setting."""
     printed = figures()[part]
     words = []
     if shots is not None and "shots" in printed and shots != printed["shots"]:
@@ -67,7 +67,7 @@ def setting_differs(part: str, rows: Sequence[Row], shots: int | None = None) ->
 
 
 def add_to_dataset_table(table: Table, dataset: str) -> bool:
-    """Append the paper's lines on a dataset; say whether it has any."""
+    """Append the paper's lines for a dataset; return whether it has any."""
     printed = figures()["base_to_new"]["datasets"].get(dataset)
     if printed is None:
         return False
@@ -80,7 +80,7 @@ def add_to_dataset_table(table: Table, dataset: str) -> bool:
 
 
 def add_to_average_table(table: Table, datasets: Sequence[str]) -> bool:
-    """Append the paper's averages: as printed for its eleven datasets, else computed from its figures on ours."""
+    """Append the paper's averages: as printed for its eleven datasets, else computed from its numbers for ours."""
     printed = figures()["base_to_new"]["datasets"]
     if any(dataset not in printed for dataset in datasets):
         return False
@@ -95,17 +95,23 @@ def add_to_average_table(table: Table, datasets: Sequence[str]) -> bool:
         words = "as printed" if whole else "computed"
         table.lines.append(Line(f"{method} (paper)", [*values, Value(text=words), Value()], "paper"))
     if not whole:
-        table.caption += f" The paper's averages are computed from its figures on these {len(datasets)} datasets."
+        table.caption += f" The paper's averages are computed from its numbers for these {len(datasets)} datasets."
     return True
 
 
 def beside_tables(
     rows: Sequence[Row], datasets: Sequence[str], key: str, notes: list[str], elsewhere: Collection[str] = ()
 ) -> list[Table]:
-    """Return for each method that the paper has one table: ours, the paper's and the difference, by dataset.
+    """Return a table for each method of the paper: ours, the paper's and the difference, by dataset.
 
-    Variants of other settings than the paper's are not laid beside it: that goes to the notes.
-    elsewhere: labels of rows that stand beside another table of the paper, of which there is nothing to note.
+    Variants whose settings differ from the paper's are not compared with it; a note names the setting.
+
+    Args:
+        rows: Our rows.
+        datasets: The datasets.
+        key: The start of the keys of the tables.
+        notes: Takes the notes.
+        elsewhere: Labels of rows in other tables of the paper, which need no note.
     """
     printed = figures()["base_to_new"]["datasets"]
     shared = [dataset for dataset in datasets if dataset in printed]
@@ -116,7 +122,9 @@ def beside_tables(
             continue
         if differing := other_settings(row, method):
             if row.label not in elsewhere:
-                notes.append(f"{row.label} is not laid beside {method} in the paper; settings differ: {differing[0]}.")
+                notes.append(
+                    f"{row.label} is not compared with {method} in the paper; settings differ: {differing[0]}."
+                )
             continue
         lines = []
         for dataset in shared:
@@ -155,9 +163,9 @@ def add_to_transfer_table(table: Table, source: str, targets: Sequence[str]) -> 
 
 
 def sessions_differ(dataset: str, rows: Sequence[Row], count: int) -> list[str]:
-    """Return in words why the paper's lines do not stand beside runs of so many sessions; nothing where they do.
+    """Describe why the paper's lines cannot be shown beside runs of `count` sessions; empty if they can.
 
-    What a run does not say is taken for different: the lines are of one dataset, model and choice of images.
+    What a run does not state counts as different: the lines are for one dataset, model and choice of images.
     """
     printed = figures()["fscil"]
     wanted = {"backbone": printed["backbone"], **{f"fscil.{key}": value for key, value in printed["sessions"].items()}}

@@ -264,7 +264,7 @@ def test_all_nine_sessions(
     assert told["finished"]
     # The sessions are the paper's, so the report lays its lines beside them.
     (section,) = build([tmp_path / "run"], Options(paper=True)).sections
-    assert "Lines that say (paper) are printed figures of CoCoA-Mix" in " ".join(section.notes)
+    assert "Lines marked (paper) are printed numbers of CoCoA-Mix" in " ".join(section.notes)
     sizes_kept = [path.stat().st_size for path in (tmp_path / "run" / "sessions").iterdir()]
     assert len(sizes_kept) == 9
     assert 6_000 < min(sizes_kept) <= max(sizes_kept) < 20_000

@@ -197,14 +197,14 @@ def test_no_runs(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     write_results(root / "eurosat" / "CoOp" / "vit_b16_4shots" / "seed1", 70.0, subset="all")
     message = refused(capfd, root)
     assert f"There is no run on base or new classes below {root}. The figure needs CLIP and a trained method" in message
-    assert "--partitions is for runs that are still to be made" in refused(capfd, root, "--partitions", "1")
+    assert "--partitions is for runs of a plan" in refused(capfd, root, "--partitions", "1")
 
 
 def test_one_side_is_missing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     root = tmp_path / "runs"
     for number in COOP:
         write(root, number, COOP[number])
-    assert "There is no zero-shot run among them. The figure compares" in refused(capfd, root)
+    assert "There is no zero-shot run. The figure compares" in refused(capfd, root)
     for number in (1, 2, 3):
         write(root, number, CLIP[number], trainer="ZeroshotCLIP")
     assert "CLIP has no result on the base classes of EuroSAT under random:4" in refused(capfd, root)
@@ -251,7 +251,7 @@ def test_what_must_not_be_mixed(tmp_path: Path, capfd: pytest.CaptureFixture[str
     write(root, 3, COOP[3])
     write(root, 3, CLIP[3], trainer="ZeroshotCLIP", protocol={"splits": {"train": "t", "test": "others"}})
     message = refused(capfd, root)
-    assert "cannot be compared: splits.test is EuroSAT 3 base in the one and others in the other" in message
+    assert "cannot be compared: splits.test is EuroSAT 3 base in the first and others in the second" in message
 
 
 # ---------------------------------------------------------------------- runs of its own

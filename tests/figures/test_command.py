@@ -126,7 +126,7 @@ def parse(*arguments: str) -> argparse.Namespace:
     ],
 )
 def test_finished_runs_take_no_settings(flag: tuple[str, ...]) -> None:
-    with pytest.raises(UserError, match=f"^{flag[0]} is for runs that are still to be made, not for --runs.$"):
+    with pytest.raises(UserError, match=f"^{flag[0]} is for runs of a plan, not for --runs.$"):
         sources.find_source(parse("--runs", "somewhere", *flag), PLANS)
 
 

@@ -168,7 +168,7 @@ def test_one_loss_alone_has_no_gains(tree: Path, capsys: pytest.CaptureFixture[s
     (curves,) = make("confusing", "--runs", tree, "--losses", "ce")
     assert {row["loss"] for row in rows_of(curves)} == {"zero-shot CLIP", "CE"}
     make("confusing", "--runs", tree, "--losses", "ce", "gce")
-    assert "of the losses ce, gce there is ce alone" in capsys.readouterr().err
+    assert "of the losses ce, gce only ce is there" in capsys.readouterr().err
 
 
 # ---------------------------------------------------------------------- bad input
@@ -281,12 +281,12 @@ def test_refuses_with_a_sentence(
 def test_refuses_arguments(tree: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert "--gap is 0; a gap between" in refused(capfd, tree, "--gap", 0)
     assert "--datasets-gap is 1.5;" in refused(capfd, tree, "--datasets-gap", 1.5)
-    assert "--curves names Gamma, of which there is no run. There are: Alpha, Beta." in refused(
+    assert "--curves names Gamma, for which there is no run. There are: Alpha, Beta." in refused(
         capfd, tree, "--curves", "Gamma"
     )
     (tmp_path / "empty").mkdir()
     assert "There is no run below" in refused(capfd, tmp_path / "empty")
-    assert "--seeds is for runs that are still to be made" in refused(capfd, tree, "--seeds", 1)
+    assert "--seeds is for runs of a plan" in refused(capfd, tree, "--seeds", 1)
 
 
 def test_runs_of_another_kind_are_left_out_or_refused(tree: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -364,7 +364,7 @@ def test_says_what_losses_do_not_share(tree: Path, capfd: pytest.CaptureFixture[
         shutil.rmtree(folder)
     assert (
         "No seed is shared by all runs on base classes: CE on Alpha has 1, CE + CoA on Alpha has 1, CE on Beta has 2, "
-        "CE + CoA on Beta has 2. Do the runs that are missing, or give the folders"
+        "CE + CoA on Beta has 2. Run what is missing, or give only folders"
     ) in refused(capfd, tree)
     for path in ("Alpha/shots_4/CoCoAMix/ce_*", "Beta/shots_4/CoCoAMix/ce_coa_*"):
         for folder in tree.glob(f"**/{path}"):

@@ -37,7 +37,7 @@ def test_finite_differences(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         assert row["label_autograd"] == pytest.approx(by_label, abs=1e-5)  # the loss computes in fp32
         assert row["wrong_autograd"] == pytest.approx(by_wrong, abs=1e-5)
     told = capsys.readouterr().out
-    assert f"With w = 7 the pull at the label is strongest at p(y) = {strongest['p_label']:.2f}" in told
+    assert f"With w = 7 the gradient of the label is largest at p(y) = {strongest['p_label']:.2f}" in told
     # The maximum of (1 - p)(1 + w p) is at (w - 1) / 2w.
     assert strongest["p_label"] == pytest.approx(6 / 14, abs=0.011)
     assert f"{-strongest['label_closed']:.2f} / tau against {1 - strongest['p_label']:.2f} / tau" in told

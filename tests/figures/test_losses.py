@@ -172,7 +172,7 @@ def test_parts_that_cannot_be_drawn(tree: Path, tmp_path: Path, capfd: pytest.Ca
     )
     assert {path.stem for path in (tmp_path / "out").iterdir()} == {"losses", "losses-dark"}
     assert main(["losses", "--runs", str(tree), "--parts", "sensitivity", *out]) == 2
-    assert "error: There is nothing to draw, as said above." in capfd.readouterr().err
+    assert "error: There is nothing to draw, for the reasons above." in capfd.readouterr().err
     write_run(tree, "other", "Alpha", protocol={"splits": {"test": "x"}}, LOSS="ce", **NONE)
     write_run(tree, "again", "Alpha", protocol={"splits": {"test": "y"}}, LOSS="gce", **NONE)
     assert main(["losses", "--runs", str(tree), *out]) == 2
@@ -187,9 +187,9 @@ def test_runs_of_two_protocols_or_none(tmp_path: Path, capfd: pytest.CaptureFixt
     write_run(tmp_path / "runs", "gce", "Beta", LOSS="gce", **NONE)
     assert main(["losses", "--runs", str(tmp_path / "runs"), "--output", str(tmp_path / "out")]) == 2
     printed = capfd.readouterr().err
-    lacking = "No dataset is shared by all runs on base classes: GCE (q 0.7) has Beta, CE has Alpha. Do the runs that"
+    lacking = "No dataset is shared by all runs on base classes: GCE (q 0.7) has Beta, CE has Alpha. Run what is missing"
     assert f"Base accuracy by loss is not drawn: {lacking}" in printed
-    assert "error: There is nothing to draw, as said above." in printed
+    assert "error: There is nothing to draw, for the reasons above." in printed
     write_run(tmp_path / "runs", "gce", "Alpha", seed=2, LOSS="gce", **NONE)
     assert main(["losses", "--runs", str(tmp_path / "runs"), "--output", str(tmp_path / "out")]) == 2
     lacking = "No seed is shared by all runs on base classes: GCE (q 0.7) on Alpha has 2, CE on Alpha has 1."

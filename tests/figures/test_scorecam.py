@@ -295,7 +295,7 @@ def test_images_of_the_dataset(train: Callable[..., Run], data_root: Path, tmp_p
     rights = {method: sum(right for (name, _), right in images.items() if name == method) for method, _ in images}
     told = (out / f"{STEM}.txt").read_text()
     assert (
-        f"on 4 images. Labelled right, of 4: {', '.join(f'{name} {count}' for name, count in rights.items())}." in told
+        f"on 4 images. Correct labels, of 4: {', '.join(f'{name} {count}' for name, count in rights.items())}." in told
     )
     svg = (out / f"{STEM}.svg").read_text()
     assert all(CLASSES[at].split()[0] in svg for at in (1, 3, 6, 8))
@@ -403,9 +403,9 @@ def test_bad_input(
     assert "There is no run in" in refused(capfd, "--runs", str(data_root), *out)
     folder = str(train("CoOp").folder)
     runs = ["--runs", folder, *out]
-    assert "--count is 0; it is a number from 1 on" in refused(capfd, *runs, "--count", "0")
-    assert "--batch-size is -1; it is" in refused(capfd, *runs, "--batch-size", "-1")
-    assert "--seeds is for runs that are still to be made" in refused(capfd, *runs, "--seeds", "1")
+    assert "--count is 0; it must be at least 1" in refused(capfd, *runs, "--count", "0")
+    assert "--batch-size is -1; it must be" in refused(capfd, *runs, "--batch-size", "-1")
+    assert "--seeds is for runs of a plan" in refused(capfd, *runs, "--seeds", "1")
     assert "--names is for" in refused(capfd, "--names", "a", *out)
     assert "--names gives 2 different names to 1 runs" in refused(capfd, *runs, "--names", "a", "b")
     assert "is given twice" in refused(capfd, "--runs", folder, folder, *out)
@@ -414,11 +414,11 @@ def test_bad_input(
     given = [*runs, "--images", image]
     assert "--labels names 2 classes for 1 images" in refused(capfd, *given, "--labels", "Forest", "River")
     message = refused(capfd, *given, "--labels", "River")
-    assert "is of the class 'River', which is not one of the 5 classes to tell apart. Name all of them by" in message
+    assert "is of the class 'River', which is not one of the 5 candidate classes. List all of them in" in message
     assert "--target label needs the class of" in refused(capfd, *given, "--target", "label")
     one = tmp_path / "one.txt"
     one.write_text("Forest\n")
-    assert "there is one class alone" in refused(capfd, *given, "--classes", str(one))
+    assert "there is only one class" in refused(capfd, *given, "--classes", str(one))
     one.write_text("Forest\nforest\n")
     assert "occurs twice" in refused(capfd, *given, "--classes", str(one))
     broken = tmp_path / "broken.png"
@@ -434,7 +434,7 @@ def test_bad_input(
     towers = ["TRAINER.ENLEARN.BACKBONES", "['tiny', 'tiny']", "TRAINER.ENLEARN.BACKBONE_WEIGHTS", "['', 'random']"]
     several = str(train("TuneEn", *towers).folder)
     message = refused(capfd, "--runs", folder, several, "--images", image, *out)
-    assert f"The run in {several} is one of TuneEn on 2 CLIP models side by side" in message
+    assert f"The run in {several} uses TuneEn with 2 CLIP models" in message
     assert not (tmp_path / "out").exists()
     # Classes of one's own give other labels room.
     one.write_text("Forest\nRiver\n")

@@ -281,9 +281,9 @@ def test_folders_without_such_a_run(tmp_path: Path, capfd: pytest.CaptureFixture
         (folder / "results.json").write_text(json.dumps(told))
 
     told("CoOp")
-    assert f"The run in {folder} is one of CoOp. Give" in refused(capfd, str(folder), *out)
+    assert f"The run in {folder} is a CoOp run. Give" in refused(capfd, str(folder), *out)
     told("CoCoAMixFSCIL")
-    assert f"The run in {folder} is one of CoCoAMixFSCIL. Give" in refused(capfd, str(folder), *out)
+    assert f"The run in {folder} is a CoCoAMixFSCIL run. Give" in refused(capfd, str(folder), *out)
     for ensemble in ("uniform", "none"):
         told("cocoamix.CoCoAMix", ENSEMBLE=ensemble)
         message = refused(capfd, str(folder), *out)

@@ -182,7 +182,7 @@ def test_one_configuration_of_two_figures_is_said(tmp_path: Path) -> None:
     # One note: 75.1 in three tables is one figure.
     (note,) = (note for note in report.sections[0].notes if "one configuration" in note)
     assert note == (
-        "CoCoA-Mix (vit_b16_ep50_pi_in) is one configuration here, for which the paper prints several figures of new: "
+        "CoCoA-Mix (vit_b16_ep50_pi_in) is one configuration here, for which the paper prints several numbers of new: "
         "73.81 (table of weights, pi^in) and 74.12 (table of kinds of out-classes, None)."
     )
     assert all(rows_beside(tables["outclasses"]).values())
@@ -211,7 +211,7 @@ def test_runs_of_the_plan_of_ensembles(tmp_path: Path) -> None:
     assert (four["base"], four["base_paper"], four["base_gap"]) == (near(80), near(85.3), None)
     assert texts(table, "T_En + CoA-loss")["datasets"] == "11 here, 10 there"
     assert any("over 10 datasets that it does not name" in note for note in report.sections[0].notes)
-    notes = [note for note in report.sections[0].notes if "not laid" in note]
+    notes = [note for note in report.sections[0].notes if "not compared" in note]
     assert [note.split(" is not")[0] for note in notes] == ["CoCoA-Mix (ensemble_ep50_none)"]
 
 
@@ -276,7 +276,7 @@ def test_without_the_flag_there_is_nothing_of_the_paper(tmp_path: Path) -> None:
         ("MODEL.BACKBONE.NAME", "RN50", {"stages", "weights", "outclasses"}),
     ],
 )
-def test_other_settings_are_not_laid_beside(tmp_path: Path, key: str, value: object, lost: set[str]) -> None:
+def test_other_settings_are_not_compared(tmp_path: Path, key: str, value: object, lost: set[str]) -> None:
     write_plan(tmp_path, "weights", **{key: value})
     assert set(tables_of(build([tmp_path], Options(paper=True)))) == {"stages", "weights", "outclasses"} - lost
 
@@ -290,7 +290,7 @@ def test_what_a_run_does_not_say_is_taken_for_different(tmp_path: Path) -> None:
     assert set(tables_of(build([tmp_path], Options(paper=True)))) == {"stages"}
 
 
-def test_other_shots_are_not_laid_beside(tmp_path: Path) -> None:
+def test_other_shots_are_not_compared(tmp_path: Path) -> None:
     write_plan(tmp_path, "weights")
     for path in tmp_path.glob("base2new/*/*/*/*/*/*/results.json"):
         content = json.loads(path.read_text())
@@ -323,7 +323,7 @@ def test_prompts_of_other_runs_are_those_of_the_paper(
     found = rows_beside(tables_of(report)["ensembles"])
     assert found["T_En + CoCoOp"]
     assert not found["T_En + CoA-loss"]
-    (note,) = (note for note in report.sections[0].notes if "not laid beside T_En" in note)
+    (note,) = (note for note in report.sections[0].notes if "not compared with T_En" in note)
     assert "T_En + CoA-loss in the paper's table of ensembles" in note
     assert words in note
 

@@ -107,7 +107,7 @@ def test_a_metric_that_is_not_finite_is_left_out_with_a_note(
     write_results(tmp_path / BAD, 70.0, metrics={"accuracy": 70.0, "nll": float("inf")})
     assert main([str(tmp_path)]) == 0
     told = capsys.readouterr().out
-    assert "nll of its results.json is not finite and left out" in told
+    assert "nll of its results.json is not finite and is left out" in told
     assert "70.00" in told
 
 

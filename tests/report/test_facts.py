@@ -57,7 +57,7 @@ def test_partitions_are_not_averaged() -> None:
         ("CoOp [partition=random:1]", 1),
     ]
     assert "partition is label in EuroSAT/1 and random:1 in EuroSAT/3" in notes[0]
-    assert not any("not said" in note for note in notes)
+    assert not any("not stated" in note for note in notes)
     assert not_comparable(run(1), run(1, partition="random:1")) == [("partition", "label", "random:1")]
     assert not not_comparable(run(1), run(1, partition="label"))
 
@@ -66,7 +66,7 @@ def test_partitions_are_not_averaged() -> None:
 def test_what_is_stated_only_where_it_takes_effect(fact: str, missed: bool) -> None:
     """A run in which all classes have the same weights says nothing of centring, and need not."""
     _, notes = rows_of(run(1, **{fact: True}), run(2))
-    assert any("protocol not said" in note for note in notes) is missed
+    assert any("protocol not stated" in note for note in notes) is missed
 
 
 @pytest.mark.parametrize(

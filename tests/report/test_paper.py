@@ -54,11 +54,11 @@ def test_beside_ours(tmp_path: Path) -> None:
     assert beside["base_gap"] == near(0.07)
     assert beside["new_paper"] == near(64.79)
     notes = report.sections[0].notes
-    assert any("printed figures of CoCoA-Mix" in note and "4 shots" in note for note in notes)
+    assert any("printed numbers of CoCoA-Mix" in note and "4 shots" in note for note in notes)
     assert not any("settings differ" in note for note in notes)
 
 
-def test_variants_are_not_laid_beside_the_papers_method(tmp_path: Path) -> None:
+def test_variants_are_not_compared_with_the_papers_method(tmp_path: Path) -> None:
     for value in (0.0, 5.0):
         settings = {"TRAINER": {"NAME": "CoCoAMix", "COCOAMIX": {"W": value, "ENSEMBLE": "coa", "BACKBONES": []}}}
         write_pair(tmp_path, 80.0, 65.0, trainer="CoCoAMix", config=settings, config_name=f"w{value:g}")
@@ -71,7 +71,7 @@ def test_variants_are_not_laid_beside_the_papers_method(tmp_path: Path) -> None:
         "CoCoA-Mix (w5) beside CoCoA-Mix in the paper",
     ]
     (note,) = (one for one in report.sections[0].notes if "settings differ" in one)
-    assert note.startswith("CoCoA-Mix (w0) is not laid beside CoCoA-Mix in the paper")
+    assert note.startswith("CoCoA-Mix (w0) is not compared with CoCoA-Mix in the paper")
     assert "TRAINER.COCOAMIX.W is 0 here, 5 in the paper" in note
 
 
@@ -98,7 +98,7 @@ def test_differing_setting_is_said(tmp_path: Path) -> None:
 def test_dataset_that_the_paper_has_not(tmp_path: Path) -> None:
     write_pair(tmp_path, 80.0, 65.0, dataset="Shapes")
     report = build([tmp_path], Options(paper=True))
-    assert "The paper has no figures for Shapes." in report.sections[0].notes
+    assert "The paper has no results for Shapes." in report.sections[0].notes
     assert all(one.kind == "own" for one in only_table(report, "Shapes").lines)
 
 

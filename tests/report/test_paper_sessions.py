@@ -62,7 +62,7 @@ def test_published_lines_are_of_the_paper(tmp_path: Path) -> None:
             sessions = [line[f"session_{number}"] for number in range(9)]
             assert line["PD"] == pytest.approx(sessions[0] - sessions[-1], abs=0.06)
             assert line["mean"] == pytest.approx(sum(sessions) / 9, abs=0.06)
-    assert "printed figures of CoCoA-Mix" in notes(tmp_path)
+    assert "printed numbers of CoCoA-Mix" in notes(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -71,9 +71,9 @@ def test_published_lines_are_of_the_paper(tmp_path: Path) -> None:
         ({"protocol": {**PAPER, "fscil": {**CUT, "split": "random"}}}, "fscil.split is random here, cec there"),
         ({"protocol": {**PAPER, "fscil": {**CUT, "shots": 10}}}, "fscil.shots is 10 here, 5 there"),
         ({"protocol": {**PAPER, "backbone": "ViT-B/16"}}, "backbone is ViT-B/16 here, ViT-L/14 there"),
-        ({"protocol": {"backbone": "ViT-L/14"}}, "fscil.split is not said here, cec there"),
+        ({"protocol": {"backbone": "ViT-L/14"}}, "fscil.split is not stated here, cec there"),
         ({"count": 4}, "there are 4 sessions here, 9 there"),
-        ({"dataset": "Shapes"}, "The paper has no figures for Shapes"),
+        ({"dataset": "Shapes"}, "The paper has no results for Shapes"),
     ],
 )
 def test_published_lines_stand_beside_their_setting_alone(tmp_path: Path, changes: dict[str, Any], said: str) -> None:

@@ -177,7 +177,9 @@ def test_differing_fingerprints_are_not_averaged_even_where_no_key_tells_why(tmp
         ("CoOp [fingerprint=1]", 80.0),
         ("CoOp [fingerprint=2]", 90.0),
     ]
-    assert any("fingerprint is aaaa in" in note and "all that they state agrees" in note for note in report.notes)
+    assert any(
+        "fingerprint is aaaa in" in note and "everything that they state agrees" in note for note in report.notes
+    )
 
 
 def test_differing_fingerprints_name_what_only_one_run_says(tmp_path: Path) -> None:
@@ -185,7 +187,7 @@ def test_differing_fingerprints_name_what_only_one_run_says(tmp_path: Path) -> N
     write_pair(tmp_path, 90.0, 70.0, seed=2, fingerprint="bbbb", protocol={"views": 4})
     report = build([tmp_path])
     assert len(only_table(report).lines) == 2
-    assert any("only one of them says views" in note for note in report.notes)
+    assert any("only one of them states views" in note for note in report.notes)
 
 
 def test_fingerprints_that_a_fact_explains_are_told_by_the_fact(tmp_path: Path) -> None:
@@ -203,7 +205,7 @@ def test_protocol_that_is_not_said_is_noted(tmp_path: Path) -> None:
     report = build([tmp_path])
     assert line(only_table(report), "CoOp")["base"] == near(85)
     (note,) = report.notes
-    assert "CoOp: protocol not said in" in note
+    assert "CoOp: protocol not stated in" in note
     assert "seed2" in note
     assert "backbone" in note
 

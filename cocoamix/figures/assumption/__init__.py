@@ -1,4 +1,4 @@
-"""`assumption`: whether a learned prompt is better on its own classes, and the hand-crafted one on all others."""
+"""`assumption`: whether a learned prompt is better on its training classes, and the hand-crafted one on all others."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _THEMED = Plans(Choice("quick", ("CLIP", "CoOp")), Choice("assumption"))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what chooses the runs, and the two methods among them."""
+    """Add the arguments that choose the runs and the two methods."""
     sources.add_arguments(parser, _PLANS)
-    parser.add_argument("--partitions", nargs="+", default=[], type=int, metavar="K", help="these random halves alone")
+    parser.add_argument("--partitions", nargs="+", default=[], type=int, metavar="K", help="only these random halves")
     parser.add_argument("--learned", default="", metavar="NAME", help="the trained method, if --runs has several")
     parser.add_argument("--hand-crafted", default="", metavar="NAME", help="the zero-shot method (default: CLIP)")
 
@@ -63,7 +63,7 @@ def _sentence(groups: Sequence[Group], single: Sequence[str], halves: Halves) ->
 
 
 def _describe(group: Group, halves: Halves) -> str:
-    """Return what the tests of a group say."""
+    """Describe the tests of a group."""
     from .halves import LEVEL
 
     inside, outside = group.inside, group.outside
@@ -84,7 +84,7 @@ def _describe(group: Group, halves: Halves) -> str:
 
 
 def _describe_means(group: Group) -> str:
-    """Return the tests over means of seeds, where there are several seeds: they are not independent of each other."""
+    """Describe the tests over means of seeds if there are several seeds, which are not independent."""
     means = group.means
     if not 1 < len(means.pairs) < len(group.pairs):
         return ""

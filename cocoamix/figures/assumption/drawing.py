@@ -1,4 +1,4 @@
-"""The drawing of the assumption: boxes of accuracy differences, of in-classes on the left and of out-classes right."""
+"""Draw the assumption: box plots of accuracy differences on in-classes (left) and out-classes (right)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SPREAD = 0.13  # of the dots beside the middle of a box
 
 
 def draw(groups: Sequence[Group], halves: Halves, palette: Palette = LIGHT) -> Figure:
-    """Return the figure of some groups of pairs."""
+    """Return the figure of groups of pairs."""
     with apply(palette):
         width = 2 * max(_BOX * len(groups), 2.4) + _MARGIN
         figure = Figure(figsize=(width, _HEIGHT), layout="constrained")
@@ -50,7 +50,7 @@ def _draw_box(axes: Any, place: int, values: list[float], colour: str, palette: 
         medianprops={**line, "linewidth": 2.2},
         manage_ticks=False,
     )
-    shift = [_SPREAD * (number % 3 - 1) for number in range(len(values))]  # so that equal values can be told apart
+    shift = [_SPREAD * (number % 3 - 1) for number in range(len(values))]  # so that equal values stay visible
     axes.plot([place + one for one in shift], sorted(values), ".", color=colour, alpha=0.65, markersize=6)
     axes.plot(place, sum(values) / len(values), "D", color=palette.ink, markersize=5, zorder=4)
 

@@ -17,7 +17,7 @@ from cocoamix.report.readers.runs import Inventory, Run, find_runs
 from ..sources import Source
 
 LEVEL = 0.05  # of the tests
-_BETWEEN = " / "  # dataset and partition, in the name of the two
+_BETWEEN = " / "  # between dataset and partition in their joint name
 
 
 @dataclass(frozen=True)
@@ -57,12 +57,12 @@ class Group:
 
     @property
     def inside(self) -> OneSided:
-        """The test of the first inequality: on its own classes the learned prompt is better."""
+        """The test of the first inequality: the learned prompt is better on its training classes."""
         return paired_t_test([pair.in_difference for pair in self.pairs])
 
     @property
     def outside(self) -> OneSided:
-        """The test of the second inequality: on all other classes the hand-crafted prompt is better."""
+        """The test of the second inequality: the hand-crafted prompt is better on all other classes."""
         return paired_t_test([pair.out_difference for pair in self.pairs])
 
     @property
@@ -79,8 +79,8 @@ class Halves:
     """The pairs of some runs.
 
     Attributes:
-        learned: What the report calls the method that was trained.
-        hand_crafted: And zero-shot CLIP.
+        learned: The report's name of the trained method.
+        hand_crafted: The report's name of zero-shot CLIP.
     """
 
     learned: str
@@ -89,12 +89,18 @@ class Halves:
 
 
 def read_halves(source: Source, learned: str = "", hand_crafted: str = "") -> Halves:
-    """Return the pairs of the runs of a source, or say what is missing.
+    """Return the pairs of the runs of a source.
 
-    learned, hand_crafted: names of methods; without them there must be one that is trained, and CLIP.
+    Args:
+        source: The runs.
+        learned: The name of the trained method; "" if there is only one.
+        hand_crafted: The name of the zero-shot method; "" for CLIP.
+
+    Raises:
+        UserError: A run is missing, or the methods are ambiguous.
     """
     inventory = find_runs(source.folders)
-    # Each partition is a dataset of its own here: what makes up a row must agree within one, and among them.
+    # Each partition counts as a separate dataset here: the runs of a row must agree within and among partitions.
     runs = [_name_halves(run) for run in inventory.runs if run.subset in ("base", "new")]
     if not runs:
         raise UserError(
@@ -106,11 +112,11 @@ def read_halves(source: Source, learned: str = "", hand_crafted: str = "") -> Ha
     if not hand_crafted:  # CLIP with one template, which others extend
         fixed = [row for row in fixed if is_clip(row.trainer)] or fixed
     theirs = _choose(fixed, hand_crafted, "--hand-crafted", "zero-shot")
-    shots = {run.shots for run in runs if run.trainer == ours.trainer}  # a row would keep the newest alone
+    shots = {run.shots for run in runs if run.trainer == ours.trainer}  # a row would keep only the newest
     if len(shots) > 1:
         raise UserError(
             f"The runs of {ours.label} are of {' and '.join(sorted(map(show, shots)))} shots, which are not tested "
-            "together. Name folders of one number of shots."
+            "together. Name folders with one number of shots."
         )
     places = dict.fromkeys([*ours.datasets, *theirs.datasets])
     pairs = [pair for place in places for pair in _pairs(ours, theirs, place, inventory)]
@@ -125,7 +131,7 @@ def _mean(pairs: Sequence[Pair]) -> Pair:
 
 
 def make_groups(pairs: Iterable[Pair]) -> tuple[list[Group], list[str]]:
-    """Return the pairs in groups that can be tested, and what is left out, because a test needs two pairs."""
+    """Group the pairs for the tests; also return the names of groups with one pair, which cannot be tested."""
     named: dict[str, list[Pair]] = {}
     for pair in _ordered(pairs):
         name = "halves by label" if pair.partition == LABEL else f"random halves of {pair.dataset}"
@@ -156,7 +162,7 @@ def _ordered(pairs: Iterable[Pair]) -> list[Pair]:
 
 
 def _name_halves(run: Run) -> Run:
-    """Return a run under the name of its dataset and partition, with a protocol that is silent on the second."""
+    """Return a run with its partition in the name of its dataset instead of the protocol."""
     partition = known(run.protocol)["partition"]
     protocol = {key: value for key, value in run.protocol.items() if key != "partition"}
     return replace(run, dataset=f"{run.dataset}{_BETWEEN}{partition}", protocol=protocol)
@@ -167,9 +173,9 @@ def _rows(runs: Sequence[Run], source: Source, zero_shot: bool) -> list[Row]:
 
 
 def _choose(rows: Sequence[Row], name: str, flag: str, what: str) -> Row:
-    """Return the row of a name, or the only one where none is given."""
+    """Return the row with a name, or the only row if no name is given."""
     if not rows:
-        raise UserError(f"There is no {what} run among them. The figure compares a trained method with zero-shot CLIP.")
+        raise UserError(f"There is no {what} run. The figure compares a trained method with zero-shot CLIP.")
     found = find_baselines(rows, name) if name else rows
     if not found:
         labels = [row.label for row in rows]
@@ -182,22 +188,22 @@ def _choose(rows: Sequence[Row], name: str, flag: str, what: str) -> Row:
 
 
 def _pairs(ours: Row, theirs: Row, place: str, inventory: Inventory) -> Iterable[Pair]:
-    """Yield the pairs of a dataset and partition; what lacks its counterpart is refused."""
+    """Yield the pairs of a dataset and partition; refuse runs without a counterpart."""
     dataset, _, partition = place.rpartition(_BETWEEN)
     learned, fixed = ([row.by_seed(place, half) for half in ("base", "new")] for row in (ours, theirs))
     for row, halves in ((ours, learned), (theirs, fixed)):
         for half, seeds in zip(("base", "new"), halves, strict=True):
             if not seeds:
                 raise UserError(
-                    f"{row.label} has no result on the {half} classes of {_place(dataset, partition)}, which the pair "
-                    f"lacks. Run it, or name folders without these halves.{_first_problem(inventory)}"
+                    f"{row.label} has no result on the {half} classes of {_place(dataset, partition)}. "
+                    f"Run it, or name folders without these halves.{_first_problem(inventory)}"
                 )
     for seed in learned[0].keys() | learned[1].keys():
         if seed not in learned[0] or seed not in learned[1]:
             half = "new" if seed in learned[0] else "base"
             raise UserError(
                 f"{ours.label} has no result on the {half} classes of {_place(dataset, partition)} with seed {seed}, "
-                f"but on the other half. Run it, or leave out that seed.{_first_problem(inventory)}"
+                f"only on the other half. Run it, or leave out that seed.{_first_problem(inventory)}"
             )
     for seed in learned[0]:
         values = []
@@ -211,8 +217,8 @@ def _pairs(ours: Row, theirs: Row, place: str, inventory: Inventory) -> Iterable
 def _refuse_other_protocol(one: Run, other: Run) -> None:
     for key, first, second in not_comparable(one, other):
         raise UserError(
-            f"{one.folder} and {other.folder} cannot be compared: {key} is {show(first)} in the one and {show(second)} "
-            "in the other. Give the folders of one protocol."
+            f"{one.folder} and {other.folder} cannot be compared: {key} is {show(first)} in the first and "
+            f"{show(second)} in the second. Give the folders of one protocol."
         )
 
 
@@ -221,7 +227,7 @@ def _place(dataset: str, partition: str) -> str:
 
 
 def _first_problem(inventory: Inventory) -> str:
-    """Return what is wrong with the first folder that should have been a run, for the end of a message."""
+    """Return the first problem of the inventory, for the end of a message."""
     return "".join(f" {one.folder}: {one.reason}." for one in inventory.problems[:1])
 
 

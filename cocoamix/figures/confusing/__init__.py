@@ -1,6 +1,6 @@
-"""`confusing`: what a loss does for test images that zero-shot CLIP takes for another class by a narrow margin.
+"""`confusing`: the effect of a loss on test images that zero-shot CLIP misclassifies by a narrow margin.
 
-Confusing is wrong, by less than the gap: the predicted class is less than the gap more probable than the label.
+An image is confusing if the prediction is wrong and less than the gap more probable than the label.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _EMBEDDED, _REAL = "texture_colour", "eurosat"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what chooses the runs, the losses and the gaps."""
+    """Add the arguments that choose the runs, the losses and the gaps."""
     sources.add_arguments(parser, _PLANS)
     parser.add_argument(
         "--losses",
         nargs="+",
         choices=NAMES,
         default=["ce", "ce+coa"],
-        help="losses, the one that others are compared with first (default: ce ce+coa)",
+        help="losses, the reference first (default: ce ce+coa)",
     )
     parser.add_argument(
         "--curves",
@@ -52,13 +52,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"dataset of the curves over epochs (default: {_REAL}, or {_EMBEDDED} of the drawn ones)",
     )
     parser.add_argument(
-        "--gap", type=float, default=0.2, help="of the curves: confusing is wrong, by less than the gap (default: 0.2)"
+        "--gap",
+        type=float,
+        default=0.2,
+        help="for the curves: confusing images are wrong by less than the gap (default: 0.2)",
     )
     parser.add_argument(
         "--datasets-gap",
         type=float,
         default=0.5,
-        help="of the gains on all datasets: confusing is wrong, by less than the gap (default: 0.5)",
+        help="for the gains on all datasets: confusing images are wrong by less than the gap (default: 0.5)",
     )
 
 
@@ -75,8 +78,8 @@ def make(args: argparse.Namespace) -> Iterator[Drawn]:
     else:
         inventory = find_inventory(_do_runs(args, losses, [_curves_config(args)], with_epochs=True).folders)
         yield _curves(inventory, gather_losses(inventory, losses), args.gap, "")
-        if len(losses) < 2:  # before runs on all datasets take their time
-            _say_no_gains(losses, losses)
+        if len(losses) < 2:  # before long runs on all datasets
+            _note_no_gains(losses, losses)
             return
         inventory = find_inventory(_do_runs(args, losses, args.datasets, with_epochs=False).folders)
         trained = gather_losses(inventory, losses)
@@ -84,7 +87,7 @@ def make(args: argparse.Namespace) -> Iterator[Drawn]:
 
 
 def _curves_config(args: argparse.Namespace) -> str:
-    """Return the dataset of the curves, as the plan calls it."""
+    """Return the plan's name for the dataset of the curves."""
     default = _REAL if args.root else _EMBEDDED
     if args.curves:
         from cocoamix.bench.plan import load_plan
@@ -96,7 +99,7 @@ def _curves_config(args: argparse.Namespace) -> str:
 
 
 def _do_runs(args: argparse.Namespace, losses: Sequence[str], datasets: list[str], with_epochs: bool) -> Source:
-    """Do the runs of the plan that one of the figures needs."""
+    """Run the runs of the plan that one of the figures needs."""
     from cocoamix.bench.plan import load_plan
 
     names = [NAMES[loss] for loss in losses]
@@ -123,7 +126,7 @@ def _gains(inventory: Inventory, trained: Gathered[Trained], losses: Sequence[st
 
     there = [name for name in losses if any(point.loss.name == name for point in trained.cells)]
     if len(there) < 2:
-        _say_no_gains(losses, there)
+        _note_no_gains(losses, there)
         return
     found, seeds = gains.find_gains(inventory, trained, there, gap)
     base = NAMES[there[0]]
@@ -132,5 +135,5 @@ def _gains(inventory: Inventory, trained: Gathered[Trained], losses: Sequence[st
     yield Drawn(f"{STEM}-datasets", _GAINS_TITLE, sentence, draw, gains.COLUMNS, rows)
 
 
-def _say_no_gains(losses: Sequence[str], there: Sequence[str]) -> None:
-    print(f"No gains are drawn: of the losses {', '.join(losses)} there is {there[0]} alone.", file=sys.stderr)
+def _note_no_gains(losses: Sequence[str], there: Sequence[str]) -> None:
+    print(f"No gains are drawn: of the losses {', '.join(losses)} only {there[0]} is there.", file=sys.stderr)

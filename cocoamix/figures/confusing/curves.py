@@ -27,11 +27,11 @@ class Curves:
     """The accuracies of one dataset over epochs.
 
     Attributes:
-        difficulty: Of its base test images.
+        difficulty: The parts of its base test images.
         accuracy: By loss, epoch, part (easy, confusing, hard, all or new) and seed, in percent.
-        zero_shot: Of zero-shot CLIP on all base images, and on new ones where it was evaluated there.
-        new: How many test images the new classes have; None where it is not known.
-        seeds: What means are over.
+        zero_shot: The accuracy of zero-shot CLIP on all base images, and on new ones if it was evaluated on them.
+        new: The number of test images of the new classes; None if unknown.
+        seeds: The seeds of the means.
     """
 
     difficulty: Difficulty
@@ -50,9 +50,10 @@ def choose_dataset(trained: Gathered[Trained], name: str | None) -> str:
         for dataset, subset in cells:
             epochs[dataset] = epochs.get(dataset, 0) + (subset == BASE)
     if name:
-        if not epochs.get(dataset_name(name)):
-            raise UserError(f"--curves names {name}, of which there is no run. There are: {', '.join(epochs)}.")
-        return dataset_name(name)
+        chosen = name if name in epochs else dataset_name(name)
+        if not epochs.get(chosen):
+            raise UserError(f"--curves names {name}, for which there is no run. There are: {', '.join(epochs)}.")
+        return chosen
     return max(sort_datasets(epochs), key=lambda dataset: epochs[dataset])
 
 
@@ -118,13 +119,13 @@ def table(curves: Curves) -> Iterator[tuple[Any, ...]]:
 
 
 def describe(curves: Curves) -> str:
-    """Say what the curves show."""
+    """Describe the curves."""
     difficulty = curves.difficulty
     total = difficulty.count(ALL)
     shares = [f"{difficulty.count(part)} ({100 * difficulty.count(part) / total:.1f} %)" for part in PARTS]
-    said = (
+    text = (
         f"Of the {total} test images of the base classes of {difficulty.dataset}, {shares[0]} are easy, {shares[1]} "
-        f"confusing and {shares[2]} hard under zero-shot CLIP; confusing is wrong by less than {difficulty.gap:g}."
+        f"confusing and {shares[2]} hard under zero-shot CLIP; confusing means wrong by less than {difficulty.gap:g}."
     )
     for loss, epochs in curves.accuracy.items():
         epoch = max(epochs)
@@ -133,5 +134,5 @@ def describe(curves: Curves) -> str:
         by_part = [
             f"{means[part]:.1f} % on {words.get(part, f'{part} ones')}" for part in (*PARTS, ALL, NEW) if part in means
         ]
-        said += f" After epoch {epoch}, {loss.title} has {', '.join(by_part[:-1])} and {by_part[-1]}."
-    return f"{said} ({seeds_in_words(curves.seeds).capitalize()}.)"
+        text += f" After epoch {epoch}, {loss.title} has {', '.join(by_part[:-1])} and {by_part[-1]}."
+    return f"{text} ({seeds_in_words(curves.seeds).capitalize()}.)"

@@ -1,4 +1,4 @@
-"""Test images by how zero-shot CLIP takes them: easy, confusing or hard; and the accuracy on each of these."""
+"""Divide test images into easy, confusing and hard ones under zero-shot CLIP, and measure the accuracy on each part."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Difficulty:
 
     Attributes:
         dataset: Its name.
-        folder: Of the zero-shot run.
+        folder: The folder of the zero-shot run.
         parts: The part of each image, by its path.
-        gap: Below which an image with a wrong prediction is confusing.
+        gap: A wrong prediction by less than this is confusing.
     """
 
     dataset: str
@@ -35,7 +35,7 @@ class Difficulty:
     gap: float
 
     def count(self, part: str) -> int:
-        """Return how many images a part has."""
+        """Return the number of images of a part."""
         return len(self.parts) if part == ALL else sum(one == part for one in self.parts.values())
 
     def accuracies(self, folder: Path) -> dict[str, float]:
@@ -54,13 +54,11 @@ class Difficulty:
             return
         lone = min(given ^ set(self.parts))
         who, other = (folder, self.folder) if lone in given else (self.folder, folder)
-        raise UserError(
-            f"{who} has a prediction for {lone}, which {other} has none for. Evaluate both on the same images."
-        )
+        raise UserError(f"{who} has a prediction for {lone}, but {other} does not. Evaluate both on the same images.")
 
 
 def read(folder: Path) -> list[Record]:
-    """Return the predictions of a run for those images that could be read."""
+    """Return the predictions of a run for the images that could be read."""
     from cocoamix.run.predictions import FILE, read_predictions
 
     path = folder / FILE
@@ -75,8 +73,8 @@ def read(folder: Path) -> list[Record]:
 def split_images(dataset: str, folder: Path, gap: float) -> Difficulty:
     """Return the parts of a dataset by the predictions of a zero-shot run.
 
-    An image is easy where the prediction is right. Else it is confusing where the probability of the predicted class
-    is less than `gap` above that of the label, and hard otherwise.
+    An image is easy if the prediction is right. Otherwise it is confusing if the probability of the predicted class
+    is less than `gap` above that of the label, else hard.
     """
     records = read(folder)
     if not records:
@@ -87,23 +85,23 @@ def split_images(dataset: str, folder: Path, gap: float) -> Difficulty:
 
 
 def _part(record: Record, gap: float, folder: Path) -> str:
-    """Return the part of an image. folder: of its run, for the message."""
+    """Return the part of an image; `folder` is that of its run, for the message."""
     from cocoamix.run.predictions import FILE
 
     if record.predicted == record.label:
         return EASY
     if record.label_probability is None:
         raise UserError(
-            f"{folder / FILE} has a wrong prediction for {record.image} without a label_probability, so that its gap "
-            "is not known. Evaluate the run again with TEST.SAVE_PREDICTIONS True, on images of its classes."
+            f"{folder / FILE} has a wrong prediction for {record.image} without a label_probability, so its gap "
+            "is unknown. Evaluate the run again with TEST.SAVE_PREDICTIONS True, on images of its classes."
         )
-    # In the digits of the file: the difference of two decimals may be a little off.
+    # Rounded to the digits of the file: differences of floats are inexact.
     ahead = round((record.confidence - record.label_probability) * _DIGITS)
     return CONFUSING if ahead < round(gap * _DIGITS) else HARD
 
 
 def refuse_without_confusing(difficulty: Difficulty) -> None:
-    """Refuse a dataset of which nothing is confusing."""
+    """Refuse a dataset without a confusing image."""
     if difficulty.count(CONFUSING):
         return
     easy, hard = difficulty.count(EASY), difficulty.count(HARD)

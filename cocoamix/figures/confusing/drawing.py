@@ -1,4 +1,4 @@
-"""The drawing of accuracies on easy, confusing and hard images, and of what a loss adds on confusing ones."""
+"""Draw accuracies on easy, confusing and hard images, and the gain of a loss on confusing ones."""
 
 from __future__ import annotations
 
@@ -80,13 +80,13 @@ def draw_gains(gains: Sequence[Gain], base: str, palette: Palette = LIGHT) -> Fi
         axes: Any = figure.add_subplot()
         thick = 0.76 / len(losses)
         for place, loss in enumerate(losses):
-            colour = palette.hue(place + 1)  # the first is that of the loss that all are compared with
+            colour = palette.hue(place + 1)  # the first is that of the reference loss
             for row, values in enumerate(_rows([gain.values for gain in gains if gain.loss == loss])):
                 at, mean = row + (place - (len(losses) - 1) / 2) * thick, sum(values) / len(values)
                 name = loss.title if not row else None
                 axes.barh(at, mean, height=thick * 0.84, color=colour, alpha=0.85, label=name)
                 axes.plot(values, [at] * len(values), ".", color=palette.ink, markersize=4.5, zorder=3)
-                # In a column of their own: beside a dot they would seem to be its value.
+                # In a separate column: beside a dot they would seem to be its value.
                 where = {"x": 1.02, "transform": axes.get_yaxis_transform()}
                 axes.text(
                     y=at, s=f"{mean:+.1f}".replace("-", "\u2212"), **where, va="center", fontsize=9, color=palette.ink
@@ -109,7 +109,7 @@ def draw_gains(gains: Sequence[Gain], base: str, palette: Palette = LIGHT) -> Fi
 
 
 def _rows(by_dataset: Sequence[Sequence[float]]) -> list[Sequence[float]]:
-    """Return the values of each seed by dataset, and behind them their averages where there are several datasets."""
+    """Return the values of each seed by dataset, followed by their averages if there are several datasets."""
     if len(by_dataset) == 1:
         return list(by_dataset)
     return [*by_dataset, [sum(seed) / len(by_dataset) for seed in zip(*by_dataset, strict=True)]]

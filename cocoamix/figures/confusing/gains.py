@@ -1,4 +1,4 @@
-"""What a loss adds to another on the confusing test images of each dataset."""
+"""The gain of a loss over another on the confusing test images of each dataset."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Gain:
-    """What a loss adds to the accuracy on confusing images of a dataset, in points, seed by seed.
+    """The gain of a loss in accuracy on confusing images of a dataset, in points, by seed.
 
     Attributes:
-        difficulty: Of the dataset's base test images.
+        difficulty: The parts of the dataset's base test images.
         loss: The loss.
-        epoch: Of the models of both losses; None where they were chosen on validation images.
-        before: The accuracies with the loss that it is compared with, in percent.
-        after: The accuracies with this one.
+        epoch: The epoch of the models of both losses; None if they were chosen on validation images.
+        before: The accuracies with the reference loss, in percent.
+        after: The accuracies with this loss.
     """
 
     difficulty: Difficulty
@@ -48,14 +48,14 @@ class Gain:
 
     @property
     def mean(self) -> float:
-        """Over the seeds."""
+        """The mean gain over seeds."""
         return sum(self.values) / len(self.values)
 
 
 def find_gains(
     inventory: Inventory, trained: Gathered[Trained], losses: Sequence[str], gap: float
 ) -> tuple[list[Gain], list[int | None]]:
-    """Return what each loss adds to the first one on confusing images, by dataset, and the seeds."""
+    """Return the gain of each loss over the first one on confusing images, by dataset, and the seeds."""
     points = _points_of_one_epoch(trained, losses)
     of_all = [set(trained.seeds(own, [dataset], BASE)) for dataset, own in points.items()]
     seeds = sorted(set.intersection(*of_all), key=lambda seed: (seed is None, seed or 0))
@@ -87,7 +87,7 @@ def find_gains(
     if not gains:
         refuse_without_confusing(bare[0])
     for difficulty in bare:
-        print(f"Left out: {difficulty.dataset}, of which no image is confusing.", file=sys.stderr)
+        print(f"Left out: {difficulty.dataset}, which has no confusing image.", file=sys.stderr)
     return gains, seeds
 
 
@@ -112,7 +112,7 @@ def _points_of_one_epoch(trained: Gathered[Trained], losses: Sequence[str]) -> d
         own = epochs[dataset]
         shared = set.intersection(*(set(own[name]) for name in losses))
         if shared:
-            # A model that was chosen on validation images, which has no epoch, is the one that training ended with.
+            # A model chosen on validation images has no epoch and is the final one of its training.
             last = None if None in shared else max(epoch or 0 for epoch in shared)
             points[dataset] = [own[name][last] for name in losses]
         else:
@@ -126,7 +126,7 @@ def _points_of_one_epoch(trained: Gathered[Trained], losses: Sequence[str]) -> d
 
 
 def table(gains: Sequence[Gain], base: str, seeds: Sequence[int | None]) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows of the data. base: the loss that the others are compared with."""
+    """Yield the rows of the data; `base` is the reference loss."""
     for gain in gains:
         counts = gain.difficulty.count(CONFUSING), gain.difficulty.count(ALL)
         for seed, before, after, value in zip(seeds, gain.before, gain.after, gain.values, strict=True):
@@ -135,8 +135,8 @@ def table(gains: Sequence[Gain], base: str, seeds: Sequence[int | None]) -> Iter
 
 
 def describe(gains: Sequence[Gain], base: str, seeds: Sequence[int | None]) -> str:
-    """Say what each loss adds."""
-    said = []
+    """Describe the gain of each loss."""
+    sentences = []
     for loss in dict.fromkeys(gain.loss for gain in gains):
         own = [gain for gain in gains if gain.loss == loss]
         by_dataset = [
@@ -144,14 +144,14 @@ def describe(gains: Sequence[Gain], base: str, seeds: Sequence[int | None]) -> s
         ]
         mean = sum(gain.mean for gain in own) / len(own)
         average = f", {mean:+.1f} on average" if len(own) > 1 else ""
-        said.append(f"Accuracy of {loss.title} minus that of {base}, in points: {', '.join(by_dataset)}{average}.")
+        sentences.append(f"Accuracy of {loss.title} minus that of {base}, in points: {', '.join(by_dataset)}{average}.")
     gap = gains[0].difficulty.gap
-    said.append(f"Over confusing base test images, wrong by less than {gap:g}; {_epochs_in_words(gains)}")
-    return f"{' '.join(said)} ({seeds_in_words(seeds)})."
+    sentences.append(f"Over confusing base test images, wrong by less than {gap:g}; {_epochs_in_words(gains)}")
+    return f"{' '.join(sentences)} ({seeds_in_words(seeds)})."
 
 
 def _epochs_in_words(gains: Sequence[Gain]) -> str:
-    """Say which models are compared, by dataset where that differs."""
+    """Describe which models are compared, by dataset if that differs."""
     epochs = {gain.difficulty.dataset: gain.epoch for gain in gains}
     words = {
         dataset: "models chosen on validation images" if epoch is None else f"models of epoch {epoch}"

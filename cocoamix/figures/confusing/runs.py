@@ -20,14 +20,14 @@ _ZERO_SHOT = "zeroshotclip"
 
 
 class Trained(NamedTuple):
-    """A loss and the epochs of the model; None where it was chosen on validation images."""
+    """A loss and the epochs of the model; None if it was chosen on validation images."""
 
     loss: Loss
     epoch: int | None
 
 
 def gather_losses(inventory: Inventory, losses: Sequence[str]) -> Gathered[Trained]:
-    """Return the runs of some losses, of which each has one setting."""
+    """Return the runs of some losses; each loss must have one setting."""
 
     def point(run: Run) -> Trained | None:
         loss = loss_of(run.settings)
@@ -49,7 +49,7 @@ def gather_losses(inventory: Inventory, losses: Sequence[str]) -> Gathered[Train
 def find_zero_shot(inventory: Inventory, trained: Gathered[Trained], dataset: str, subset: str) -> Run | None:
     """Return the run of zero-shot CLIP with the hand-crafted prompt on a part of a dataset.
 
-    Its protocol is that of the trained prompts; None where there is no run of zero-shot CLIP, or no trained prompt.
+    Its protocol must be that of the trained prompts. None if there is no such run, or no trained prompt.
     """
     from cocoamix.registry import plain_name
     from cocoamix.report.model.rows import not_comparable, show
@@ -79,11 +79,11 @@ def find_zero_shot(inventory: Inventory, trained: Gathered[Trained], dataset: st
 
 
 def split_dataset(inventory: Inventory, trained: Gathered[Trained], dataset: str, gap: float) -> Difficulty:
-    """Return the base test images of a dataset by their parts."""
+    """Divide the base test images of a dataset into their parts."""
     run = find_zero_shot(inventory, trained, dataset, BASE)
     if run is None:
         raise UserError(
-            f"There is no run of ZeroshotCLIP on the base classes of {dataset}, which tells what is easy, confusing "
-            "and hard. Run it with TEST.SAVE_PREDICTIONS True, and give its folder as well."
+            f"There is no run of ZeroshotCLIP on the base classes of {dataset}, which decides what is easy, confusing "
+            "and hard. Run it with TEST.SAVE_PREDICTIONS True, and add its folder."
         )
     return split_images(dataset, Path(run.folder), gap)

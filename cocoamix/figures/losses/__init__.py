@@ -46,19 +46,19 @@ _PLANS = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what chooses the runs and the parts."""
+    """Add the arguments that choose the runs and the parts."""
     sources.add_arguments(parser, _PLANS[LOSSES][0])
     parser.add_argument(
         "--parts",
         nargs="+",
         choices=PARTS,
         default=list(PARTS),
-        help="these figures alone; on real data they are of the plans losses; losses_sweep; sweep_w and sweep_d",
+        help="only these figures; on real data their plans are losses; losses_sweep; sweep_w and sweep_d",
     )
 
 
 def make(args: argparse.Namespace) -> Iterator[Drawn]:
-    """Yield the figures whose runs there are, or can be made."""
+    """Yield the figures whose runs exist or can be run."""
     drawn = False
     given = find_inventory(sources.find_source(args, _PLANS[LOSSES][0]).folders) if args.runs else None
     for part in (one for one in PARTS if one in args.parts):
@@ -71,31 +71,31 @@ def make(args: argparse.Namespace) -> Iterator[Drawn]:
             drawn = True
             yield found
         else:
-            _say_not_drawn(_TITLES[part], found)
+            _note_not_drawn(_TITLES[part], found)
     if not drawn:
         way_out = "Give the folders of such runs, or leave out --runs." if args.runs else "Choose other --parts."
-        raise UserError(f"There is nothing to draw, as said above. {way_out}")
+        raise UserError(f"There is nothing to draw, for the reasons above. {way_out}")
 
 
-def _say_not_drawn(title: str, reason: str) -> None:
+def _note_not_drawn(title: str, reason: str) -> None:
     print(f"{title} is not drawn: {reason.removesuffix('.')}.", file=sys.stderr)
 
 
 def _do_runs(args: argparse.Namespace, part: str) -> Inventory:
-    """Do the runs of a part and return them."""
-    plans = _PLANS[part] if args.root else _PLANS[part][:1]  # the drawn ones are of one plan
+    """Run the runs of a part and return them."""
+    plans = _PLANS[part] if args.root else _PLANS[part][:1]  # those of the drawn datasets belong to one plan
     return find_inventory([folder for one in plans for folder in sources.find_source(args, one).folders])
 
 
 def _comparison(inventory: Inventory, part: str) -> Drawn | str:
-    """Return the figure of losses, or what is missing."""
+    """Return the figure of losses, or a description of what is missing."""
     if not own_runs(inventory, "none"):
         return comparison.NEEDED
     found = comparison.gather_losses(inventory)
     if part == SETTINGS and not comparison.has_settings(found):
         return "there is no loss with several settings"
     if len(found.cells) < 2:
-        return f"there is one loss alone, {next(iter(found.cells)).title}"
+        return f"there is only one loss, {next(iter(found.cells)).title}"
     from . import drawing
 
     averages = (comparison.compare if part == LOSSES else comparison.compare_settings)(found)
@@ -106,14 +106,14 @@ def _comparison(inventory: Inventory, part: str) -> Drawn | str:
 
 
 def _sensitivity(inventory: Inventory) -> Drawn | str:
-    """Return the figure of the sensitivity, or what is missing."""
+    """Return the figure of the sensitivity, or a description of what is missing."""
     if not own_runs(inventory, "coa"):
         return sensitivity.NEEDED
     panels, refused = sensitivity.find_panels(sensitivity.gather_settings(inventory))
     if not panels:
         return " ".join(refused.values()) or sensitivity.NEEDED
     for symbol, reason in refused.items():
-        _say_not_drawn(f"Sensitivity to {symbol}", reason)
+        _note_not_drawn(f"Sensitivity to {symbol}", reason)
     from .drawing import draw_sensitivity
 
     rows, sentence = list(sensitivity.table(panels)), sensitivity.describe(panels)

@@ -1,4 +1,4 @@
-"""Accuracies averaged over the datasets and seeds that all points of a figure have."""
+"""Average accuracies over the datasets and seeds that all points of a figure share."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..shared import nothing_shared
 
 
 class Named(Protocol):
-    """A point of a figure with the name that messages give it."""
+    """A point of a figure with a name for messages."""
 
     @property
     def full_title(self) -> str:
@@ -19,7 +19,7 @@ class Named(Protocol):
         ...
 
     def __hash__(self) -> int:
-        """As the key of a table."""
+        """The hash, for use as a key."""
         ...
 
 
@@ -28,24 +28,24 @@ Point = TypeVar("Point", bound=Named)
 
 @dataclass(frozen=True)
 class Average:
-    """The accuracies of a point in percent, by dataset and seed: the same datasets and seeds as of the others."""
+    """The accuracies of a point in percent, by dataset and seed. All points share datasets and seeds."""
 
     accuracy: Mapping[str, Mapping[int | None, float]]
 
     @property
     def values(self) -> list[float]:
-        """The mean over datasets, seed by seed."""
+        """The mean over datasets for each seed."""
         by_dataset = list(self.accuracy.values())
         return [sum(one[seed] for one in by_dataset) / len(by_dataset) for seed in by_dataset[0]]
 
     @property
     def mean(self) -> float:
-        """Over datasets and seeds."""
+        """The mean over datasets and seeds."""
         return sum(self.values) / len(self.values)
 
 
 def average(found: Gathered[Point], points: Sequence[Point], subset: str) -> dict[Point, Average]:
-    """Return the accuracies of some points on base or new classes of the datasets that all of them have."""
+    """Return the accuracies of points on base or new classes of the datasets that all of them share."""
     datasets = found.datasets(points, subset)
     seeds = found.seeds(points, datasets, subset)
     if not datasets:
@@ -68,7 +68,7 @@ def average(found: Gathered[Point], points: Sequence[Point], subset: str) -> dic
 
 
 def over_what(some: Average) -> str:
-    """Say what an average is over."""
+    """Describe what an average is over."""
     datasets, seeds = list(some.accuracy), list(next(iter(some.accuracy.values())))
     where = datasets[0] if len(datasets) == 1 else f"average over {', '.join(datasets)}"
     return f"{where}; {seeds_in_words(seeds)}"

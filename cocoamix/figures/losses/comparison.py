@@ -26,7 +26,7 @@ def _point(run: Run) -> Loss | None:
 
 
 def compare(found: Gathered[Loss]) -> dict[Loss, Average]:
-    """Return the accuracies of each loss under one setting: the default one, or the nearest to it that there is."""
+    """Return the accuracies of each loss under one setting: the default, or the available one nearest to it."""
     chosen = []
     for name in NAMES:
         own = [loss for loss in found.cells if loss.name == name]
@@ -37,14 +37,14 @@ def compare(found: Gathered[Loss]) -> dict[Loss, Average]:
 
 
 def compare_settings(found: Gathered[Loss]) -> dict[Loss, Average]:
-    """Return the accuracies of each loss under each setting; of a loss without settings, one."""
+    """Return the accuracies of each loss under each of its settings."""
     order = list(NAMES)
     chosen = sorted(found.cells, key=lambda loss: (order.index(loss.name), loss.setting or 0.0))
     return average(found, chosen, "base")
 
 
 def has_settings(found: Gathered[Loss]) -> bool:
-    """Say whether there is a loss with several settings."""
+    """Return whether there is a loss with several settings."""
     names = [loss.name for loss in found.cells]
     return len(set(names)) < len(names)
 
@@ -60,7 +60,7 @@ def table(averages: Mapping[Loss, Average]) -> Iterator[tuple[Any, ...]]:
 
 
 def describe(averages: Mapping[Loss, Average]) -> str:
-    """Say how accurate each loss is."""
+    """Describe the accuracy of each loss."""
     means = [f"{loss.full_title} {one.mean:.2f}" for loss, one in averages.items()]
     best = max(averages, key=lambda loss: averages[loss].mean)
     name = f"{best.title}{f' with {best.setting_text}' if best.setting_text else ''}"

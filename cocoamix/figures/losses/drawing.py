@@ -1,4 +1,4 @@
-"""The drawing of accuracies by loss and setting, and over w and d. Axes begin near the lowest value."""
+"""Draw accuracies by loss and setting, and over w and d. Axes begin near the lowest value."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def draw_losses(averages: Mapping[Loss, Average], palette: Palette = LIGHT) -> F
 
 
 def draw_settings(averages: Mapping[Loss, Average], palette: Palette = LIGHT) -> Figure:
-    """Return the figure of all settings: losses beside each other, the setting above each mean."""
+    """Return the figure of all settings: losses side by side, the setting above each mean."""
     with apply(palette):
         figure = Figure(figsize=(max(5.0, 1.2 + 0.55 * len(averages)), 3.9), layout="constrained")
         axes: Any = figure.add_subplot()
@@ -95,6 +95,6 @@ def _draw_panel(axes: Any, panel: Panel, look: tuple[str, str], palette: Palette
 
 
 def _where(one: Average) -> str:
-    """Return in short what an average is over."""
+    """Describe briefly what an average is over."""
     datasets, seeds = list(one.accuracy), len(one.values)
     return f"{datasets[0] if len(datasets) == 1 else f'{len(datasets)} datasets'}, {seeds} seed{'s' * (seeds != 1)}"

@@ -24,7 +24,7 @@ _VARIED = tuple(SECTION + key for key in ("LOSS", "W", "MARGIN", "OUT_CLASSES"))
 
 
 class Setting(NamedTuple):
-    """What a run was trained with: w is 0 for cross-entropy alone, out is the kind of out-classes."""
+    """The settings of a run: w is 0 for cross-entropy alone, out is the kind of out-classes."""
 
     w: float
     d: float
@@ -41,10 +41,10 @@ class Panel:
     """Accuracies over one setting.
 
     Attributes:
-        symbol: Of the setting that is varied: w or d.
-        subset: Classes that were evaluated: base or new.
-        points: By settings, in the order of their values.
-        baseline: The settings and accuracies of the dashed line; None where there is no such run.
+        symbol: The symbol of the varied setting: w or d.
+        subset: The evaluated classes: base or new.
+        points: The averages by setting, in the order of their values.
+        baseline: The settings and accuracies of the dashed line; None if there is no such run.
     """
 
     symbol: str
@@ -53,12 +53,12 @@ class Panel:
     baseline: tuple[Setting, Average] | None
 
     def value(self, setting: Setting) -> float:
-        """Return the value that is varied."""
+        """Return the value of the varied setting."""
         return setting.w if self.symbol == "w" else setting.d
 
     @property
     def baseline_name(self) -> str:
-        """What the dashed line is."""
+        """The name of the dashed line."""
         return "CE (w = 0)" if self.symbol == "w" else "without π^out"
 
 
@@ -76,7 +76,7 @@ def _point(run: Run) -> Setting | None:
 
 
 def find_panels(found: Gathered[Setting]) -> tuple[list[Panel], dict[str, str]]:
-    """Return a panel for each setting of which there are several values; for others that cannot be drawn, why."""
+    """Return a panel for each setting with several values, and why others cannot be drawn."""
     outs = [setting.out for setting in found.cells if setting.out != NO_OUT]
     if not outs:
         return [], {}
@@ -100,7 +100,7 @@ def find_panels(found: Gathered[Setting]) -> tuple[list[Panel], dict[str, str]]:
 
 
 def _over_w(settings: Sequence[Setting], out: str) -> tuple[list[Setting], Setting | None]:
-    """Return the settings of the margin that has the most w, and w = 0."""
+    """Return the settings with the margin that has the most values of w, and the one with w = 0."""
     own = [setting for setting in settings if setting.out == out]
     d = _most({setting.d for setting in own}, lambda d: len({one.w for one in own if one.d == d}), _D)
     chosen = sorted(setting for setting in own if setting.d == d and setting.w)
@@ -108,7 +108,7 @@ def _over_w(settings: Sequence[Setting], out: str) -> tuple[list[Setting], Setti
 
 
 def _over_d(settings: Sequence[Setting], out: str) -> tuple[list[Setting], Setting | None]:
-    """Return the settings of the w that has the most margins, and the one without out-classes."""
+    """Return the settings with the w that has the most margins, and the one without out-classes."""
     own = [setting for setting in settings if setting.out == out]
     w = _most({setting.w for setting in own}, lambda w: len({one.d for one in own if one.w == w}), _W)
     chosen = sorted((setting for setting in own if setting.w == w), key=lambda setting: setting.d)
@@ -116,7 +116,7 @@ def _over_d(settings: Sequence[Setting], out: str) -> tuple[list[Setting], Setti
 
 
 def _most(values: Iterable[float], count: Callable[[float], int], default: float) -> float | None:
-    """Return the value that has the most; of several the nearest to the default."""
+    """Return the value with the highest count; of several, the one nearest to the default."""
     return max(values, key=lambda value: (count(value), -abs(value - default)), default=None)
 
 
@@ -133,15 +133,15 @@ def table(panels: Iterable[Panel]) -> Iterator[tuple[Any, ...]]:
 
 
 def describe(panels: Iterable[Panel]) -> str:
-    """Say how the accuracies go with the settings."""
-    said = []
+    """Describe the accuracies by setting."""
+    sentences = []
     for panel in panels:
         means = [f"{one.mean:.2f} at {panel.symbol} {panel.value(setting):g}" for setting, one in panel.points.items()]
-        dashed = f"; {panel.baseline[1].mean:.2f} {_behind(panel)}" if panel.baseline else ""
+        dashed = f"; {panel.baseline[1].mean:.2f} {_baseline_text(panel)}" if panel.baseline else ""
         first = next(iter(panel.points.values()))
-        said.append(f"{panel.subset.capitalize()} accuracy in %: {', '.join(means)}{dashed} ({over_what(first)}).")
-    return " ".join(said)
+        sentences.append(f"{panel.subset.capitalize()} accuracy in %: {', '.join(means)}{dashed} ({over_what(first)}).")
+    return " ".join(sentences)
 
 
-def _behind(panel: Panel) -> str:
+def _baseline_text(panel: Panel) -> str:
     return "with CE alone" if panel.symbol == "w" else "without pi^out"

@@ -1,4 +1,4 @@
-"""`scorecam`: where in an image methods see the class that they predict."""
+"""`scorecam`: which parts of an image methods base their predictions on."""
 
 from __future__ import annotations
 
@@ -30,14 +30,16 @@ _PER_FIGURE = 8  # images, below each other
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what chooses the runs, the images and the class to explain."""
+    """Add the arguments that choose the runs, the images and the class to explain."""
     sources.add_arguments(parser, _PLANS, "folders of finished trainings, or of evaluations of them")
-    parser.add_argument("--names", nargs="+", default=[], metavar="NAME", help="what the figure calls --runs, in order")
+    parser.add_argument(
+        "--names", nargs="+", default=[], metavar="NAME", help="names of --runs in the figure, in order"
+    )
     parser.add_argument(
         "--images", nargs="+", metavar="PATH", help="images, folders of them, or CSV files with a column `path`"
     )
     parser.add_argument("--labels", nargs="+", default=[], metavar="NAME", help="their classes, one for each, in order")
-    parser.add_argument("--classes", metavar="FILE", help="the classes to tell apart, one on each line")
+    parser.add_argument("--classes", metavar="FILE", help="the candidate classes, one on each line")
     parser.add_argument(
         "--count", type=int, default=_COUNT, metavar="N", help=f"images of base and of new classes (default: {_COUNT})"
     )
@@ -53,10 +55,10 @@ def make(args: argparse.Namespace) -> Iterator[Drawn]:
     """Compute the maps; a figure has the images of one dataset, and at most eight of them."""
     for flag in ("count", "batch_size"):
         if getattr(args, flag) < 1:
-            raise UserError(f"--{flag.replace('_', '-')} is {getattr(args, flag)}; it is a number from 1 on.")
+            raise UserError(f"--{flag.replace('_', '-')} is {getattr(args, flag)}; it must be at least 1.")
     from .explained import check_package, refuse_several_towers
 
-    check_package()  # before runs take their time
+    check_package()  # before long runs start
     from .class_maps import COLUMNS, compute, describe, table
     from .drawing import draw
     from .shown_images import check_arguments, choose_images
@@ -76,13 +78,13 @@ def make(args: argparse.Namespace) -> Iterator[Drawn]:
 
 
 def _find_methods(args: argparse.Namespace) -> dict[str, dict[str, RecordedRun]]:
-    """Return the runs of each dataset by the names of their methods; those that the user names are one group."""
+    """Return the runs of each dataset by method; runs that the user names are one group."""
     from cocoamix.run.recorded import find_run
 
     if args.names and not args.runs:
         raise UserError("--names is for the runs that --runs names.")
     if args.runs:
-        own = argparse.Namespace(**{**vars(args), "root": None})  # which then says where the dataset has moved
+        own = argparse.Namespace(**{**vars(args), "root": None})  # --root is where the dataset is now
         found = [find_run(folder) for folder in sources.find_source(own, _PLANS).folders]
         return {"": _name(found, args.names)}
     runs = [run for run in sources.find_source(args, _PLANS).runs if run.subset == "base"]
@@ -95,23 +97,23 @@ def _find_methods(args: argparse.Namespace) -> dict[str, dict[str, RecordedRun]]
 
 
 def _name(runs: list[RecordedRun], names: list[str]) -> dict[str, RecordedRun]:
-    """Return runs by the given names, or by those of their trainers with what tells their folders apart."""
+    """Return runs by the given names, or by their trainers with the differing parts of their folders."""
     from cocoamix.report.names import method_name
 
     if names and (len(names) != len(runs) or len(set(names)) < len(names)):
         raise UserError(f"--names gives {len(set(names))} different names to {len(runs)} runs. Give one to each.")
     if names:
         return dict(zip(names, runs, strict=True))
-    alike: dict[str, list[RecordedRun]] = {}
+    by_trainer: dict[str, list[RecordedRun]] = {}
     for run in runs:
-        alike.setdefault(method_name(run.trainer), []).append(run)
+        by_trainer.setdefault(method_name(run.trainer), []).append(run)
     found: dict[str, RecordedRun] = {}
     for run in runs:
         name = method_name(run.trainer)
-        if len(alike[name]) > 1:
-            shared = set.intersection(*(set(one.folder.parts) for one in alike[name]))
+        if len(by_trainer[name]) > 1:
+            shared = set.intersection(*(set(one.folder.parts) for one in by_trainer[name]))
             name += f" ({'/'.join(part for part in run.folder.parts if part not in shared)})"
         if name in found:
-            raise UserError(f"The run in {run.folder} is given twice. Leave it out once.")
+            raise UserError(f"The run in {run.folder} is given twice. Give it once.")
         found[name] = run
     return found

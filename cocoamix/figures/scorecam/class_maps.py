@@ -1,4 +1,4 @@
-"""The class activation maps of several methods on some images: computed, in words, and as a table."""
+"""Compute class activation maps of several methods on images, and describe them as text and as a table."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Map:
-    """What one method says of one image.
+    """The prediction and the map of one method for one image.
 
     Attributes:
         predicted: The class that it predicts.
         probability: Of that class.
-        right: Whether it is the image's label; None where that is not known.
+        right: Whether it is the image's label; None if the label is unknown.
         explained: The class that the map is of.
         values: (rows, columns) from 0 to 1.
     """
@@ -64,7 +64,7 @@ class Maps:
     target: str
 
     def part(self, start: int, end: int) -> Maps:
-        """Return those of some of the images."""
+        """Return the maps of some of the images."""
         chosen = slice(start, end)
         return replace(self, images=self.images[chosen], pixels=self.pixels[chosen], maps=self.maps[chosen])
 
@@ -107,7 +107,7 @@ def _map(classifier: Classifier, model: Explained, tensor: Tensor, image: Shown,
 
 
 def _restore(tensor: Tensor, transform: Any) -> Array:
-    """Return a prepared image with its own colours."""
+    """Return a prepared image in its original colours."""
     image = tensor[0]
     for step in transform.transforms:
         if hasattr(step, "mean") and hasattr(step, "std"):
@@ -121,14 +121,14 @@ def _restore(tensor: Tensor, transform: Any) -> Array:
 
 
 def describe(found: Maps) -> str:
-    """Return what the maps show, in a few sentences."""
+    """Describe the maps in a few sentences."""
     which = "the predicted class" if found.target == "predicted" else "the label"
     count = len(found.images)
     sentences = [f"ScoreCAM of {which} on {count} {'images' if count > 1 else 'image'}."]
     known = [row for row in found.maps if row[0].right is not None]
     if known:
         rights = [f"{name} {sum(bool(row[n].right) for row in known)}" for n, name in enumerate(found.methods)]
-        sentences.append(f"Labelled right, of {len(known)}: {', '.join(rights)}.")
+        sentences.append(f"Correct labels, of {len(known)}: {', '.join(rights)}.")
     gaps = [
         np.abs(one.values - two.values)
         for row in found.maps
@@ -139,7 +139,7 @@ def describe(found: Maps) -> str:
         mean, most = float(np.mean([gap.mean() for gap in gaps])), float(max(gap.max() for gap in gaps))
         sentences.append(
             f"Maps of one image by two methods differ by {mean:.2f} of their scale on average over the cells, and by "
-            f"{most:.2f} at most: the weights of channels are a softmax of probabilities, so that none weighs more "
+            f"{most:.2f} at most: the weights of channels are a softmax of probabilities, so no channel weighs more "
             "than e times as much as another."
         )
     return " ".join(sentences)

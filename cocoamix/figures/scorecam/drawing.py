@@ -1,4 +1,4 @@
-"""The drawing of class activation maps: a row for each image, a column for each method, the predicted label below."""
+"""Draw class activation maps: a row for each image, a column for each method, the predicted label below."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from cocoamix.drawing.style import LIGHT, Figure, Palette, apply
 from .class_maps import Map, Maps
 from .explained import Array
 
-_HEAT = "inferno"  # brighter means higher, in print without colours, too
-_SHARE = 0.6  # of the heat in what is shown; the rest is the image without its colours
+_HEAT = "inferno"  # brighter means higher, also in print without colours
+_SHARE = 0.6  # of the map in the blend; the rest is the image in grey
 _LUMINANCE = (0.299, 0.587, 0.114)
 _FEWEST = 224  # pixels of a side
 _LETTERS, _LINES = 19, 3  # of a label
 _RIGHT, _WRONG = "\u2713", "\u2717"
-_RIGHT_HUE, _WRONG_HUE = 2, 4  # green and red, which a tick and a cross tell apart, too
+_RIGHT_HUE, _WRONG_HUE = 2, 4  # green and red; a tick and a cross show the same
 # Inches:
 _CELL, _TEXT, _MARGIN, _TOP, _BOTTOM = 1.3, 0.55, 0.3, 0.45, 0.6
 
 
 def draw(found: Maps, palette: Palette = LIGHT) -> Figure:
-    """Return the figure of some images."""
+    """Return the figure of images and maps."""
     rows, columns = len(found.images), 1 + len(found.methods)
     with apply(palette):
         size = (_MARGIN + columns * (_CELL + 0.1), _TOP + rows * (_CELL + _TEXT) + _BOTTOM)
@@ -94,14 +94,14 @@ def overlay(pixels: Array, values: Array) -> Array:
 
 
 def _enlarge(pixels: Array) -> Array:
-    """Repeat the pixels of a small image, so that a smooth map can lie over it."""
+    """Repeat the pixels of a small image, so that a smooth map fits over it."""
     times = -(-_FEWEST // pixels.shape[0])
     larger: Array = pixels.repeat(times, axis=0).repeat(times, axis=1)
     return larger
 
 
 def _add_scale(figure: Figure, size: tuple[float, float], columns: int, palette: Palette) -> None:
-    """Show what the colours mean."""
+    """Add the colour bar."""
     width = min(2.2, size[0] - 1)
     axes = figure.add_axes(((size[0] - width) / 2 / size[0], 0.34 / size[1], width / size[0], 0.09 / size[1]))
     bar = figure.colorbar(ScalarMappable(cmap=_HEAT), cax=axes, orientation="horizontal", ticks=[0, 1])

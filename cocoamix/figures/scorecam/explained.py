@@ -1,8 +1,8 @@
-"""A classifier as grad-cam sees it, and ScoreCAM's map of a class.
+"""Wrap a classifier for grad-cam, and compute ScoreCAM's map of a class.
 
-ScoreCAM hides the image by each channel of the activations in turn and weighs the channels by the scores that are left.
-The image tower is the costly part of it. Methods that share a frozen tower share its passes; of each method only the
-logits are computed anew, from text features that it has computed once.
+ScoreCAM masks the image by each channel of the activations in turn and weighs the channels by the remaining scores.
+The image tower dominates the cost. Methods that share a frozen tower share its passes; for each method only the logits
+are computed again, from text features that are computed once.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ Kept = dict[tuple[str, ...], Tensor]  # raw features of batches, by tower and pi
 
 
 class Explanation(NamedTuple):
-    """What a classifier says of an image, and where it sees it.
+    """The prediction of a classifier for an image, and the map of a class.
 
     Attributes:
         predicted: Number of the most probable class.
         probability: Of that class.
         explained: Number of the class that the map is of.
-        values: (rows, columns) from 0 to 1, where the highest is 1; all 0 where no channel speaks for the class.
+        values: (rows, columns) from 0 to 1, the highest is 1; all 0 if no channel supports the class.
     """
 
     predicted: int
@@ -45,7 +45,7 @@ class Explanation(NamedTuple):
 
 
 def check_package() -> None:
-    """Refuse an environment without grad-cam, before anything takes its time."""
+    """Refuse an environment without grad-cam, before any long computation."""
     try:
         import_grad_cam()
     except ImportError as error:
@@ -66,8 +66,8 @@ def refuse_several_towers(runs: Iterable[RecordedRun]) -> None:
         models = flatten(run.config).get(f"TRAINER.{section}.BACKBONES") or ()
         if len(models) > 1:
             raise UserError(
-                f"The run in {run.folder} is one of {run.trainer} on {len(models)} CLIP models side by side, and a map "
-                "is of one image tower. Leave it out."
+                f"The run in {run.folder} uses {run.trainer} with {len(models)} CLIP models, but a map "
+                "needs a single image tower. Leave it out."
             )
 
 
@@ -75,8 +75,8 @@ class Explained(nn.Module):
     """(B, 3, H, W) images in, (B, C) probabilities out.
 
     Args:
-        classifier: Whose probabilities these are.
-        kept: Features that frozen towers have computed already, and where new ones go.
+        classifier: The classifier.
+        kept: A cache of the features of frozen towers.
     """
 
     def __init__(self, classifier: Classifier, kept: Kept) -> None:
@@ -95,7 +95,7 @@ class Explained(nn.Module):
     @torch.no_grad()
     def forward(self, images: Tensor) -> Tensor:
         """Return the probabilities of images."""
-        if self.prompts:  # a tower of the method's own
+        if self.prompts:  # the method has its own tower
             return self._probabilities(self.clip.encode_image_watched(images, self.prompts)[0])
         digest = hashlib.blake2b(images.cpu().numpy().tobytes(), digest_size=16).hexdigest()
         key = (*self._tower, digest)
@@ -107,7 +107,7 @@ class Explained(nn.Module):
         given = features if self._trainer.raw_images else F.normalize(features, dim=-1)
         found = self._trainer.infer(given).double().softmax(dim=1)
         if not torch.isfinite(found).all():
-            raise UserError("The logits of some images are not finite. Evaluate the run, which says why.")
+            raise UserError("The logits of some images are not finite. Evaluate the run to see why.")
         return found
 
 
@@ -118,13 +118,13 @@ def explain(model: Explained, image: Tensor, target: int | None, batch_size: int
         model: The classifier.
         image: (1, 3, H, W).
         target: Number of the class to explain; None for the predicted one.
-        batch_size: How many hidden versions of the image go through the tower at a time.
+        batch_size: The number of masked images that go through the tower at a time.
     """
     package = import_grad_cam()
     probabilities, activations = model.look(image)
     predicted = int(probabilities[0].argmax())
     explained = predicted if target is None else target
-    cam = package.ScoreCAM(model, [])  # no layer to hook: the activations are at hand
+    cam = package.ScoreCAM(model, [])  # no layer to hook: the activations are known
     cam.batch_size = batch_size
     targets = [package.utils.model_targets.ClassifierOutputTarget(explained)]
     with contextlib.redirect_stderr(io.StringIO()):  # a progress bar for every image

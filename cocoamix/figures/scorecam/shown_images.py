@@ -1,4 +1,4 @@
-"""The images of the figure `scorecam`: those that the user names, or some of the runs' dataset."""
+"""The images of the figure `scorecam`: those that the user names, or some from the runs' dataset."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Shown:
     """An image to explain.
 
     Attributes:
-        item: What is read or drawn.
-        name: What the data call it.
-        label: The name of its class; empty where it is not known.
-        classes: The classes to tell apart.
-        part: Which classes of its dataset these are: `base`, `new`, `all`; empty for images that the user names.
+        item: The item of the dataset.
+        name: The name of the image in the data.
+        label: The name of its class; empty if unknown.
+        classes: The candidate classes.
+        part: Which classes of the dataset these are: `base`, `new`, `all`; empty for images that the user names.
     """
 
     item: Any
@@ -41,7 +41,7 @@ class Shown:
 
 
 def check_arguments(args: argparse.Namespace) -> None:
-    """Refuse what is wrong with the images that the user names, before runs take their time."""
+    """Check the images that the user names, before long runs start."""
     if not args.images:
         for flag in ("labels", "classes"):
             if getattr(args, flag):
@@ -52,13 +52,13 @@ def check_arguments(args: argparse.Namespace) -> None:
 
 
 def choose_images(args: argparse.Namespace, runs: Sequence[RecordedRun]) -> list[Shown]:
-    """Return the images that the arguments ask for, once it is sure that they can be used."""
+    """Return the images that the arguments choose, after checking that they can be used."""
     found = _named_images(args, runs) if args.images else _dataset_images(args.count, args.root, runs)
     if len(found) > _MOST:
         raise UserError(f"{len(found):,} images are too many for maps; name at most {_MOST}.")
     for image in found:
         if len(image.classes) == 1:
-            raise UserError("A map shows what speaks for a class against others, and there is one class alone.")
+            raise UserError("A map shows what distinguishes a class from others, but there is only one class.")
         if args.target == "label" and not image.label:
             raise UserError(f"--target label needs the class of {image.name}: give --labels, or leave --target out.")
     _refuse_unreadable(found)
@@ -82,20 +82,20 @@ def _named_images(args: argparse.Namespace, runs: Sequence[RecordedRun]) -> list
     for label, one in zip(labels, inputs, strict=True):
         if label and plain_class(label) not in known:
             raise UserError(
-                f"{one.path} is of the class {brief(label)}, which is not one of the {len(classes)} classes to tell "
-                "apart. Name all of them by --classes FILE, one on each line."
+                f"{one.path} is of the class {brief(label)}, which is not one of the {len(classes)} candidate "
+                "classes. List all of them in --classes FILE, one on each line."
             )
     named = [known.get(plain_class(label), "") for label in labels]
     return [Shown(Item(one.path), one.path, name, classes) for one, name in zip(inputs, named, strict=True)]
 
 
 def _common_classes(runs: Sequence[RecordedRun]) -> tuple[str, ...]:
-    """Return the classes of all runs, or refuse runs of different ones."""
+    """Return the classes of all runs; refuse runs with different classes."""
     first = runs[0]
     for run in runs[1:]:
         if set(map(plain_class, run.classnames)) != set(map(plain_class, first.classnames)):
             raise UserError(
-                f"The runs in {first.folder} and {run.folder} have different classes. Name those to tell apart by "
+                f"The runs in {first.folder} and {run.folder} have different classes. List the candidates in "
                 "--classes FILE, one on each line."
             )
     return tuple(first.classnames)
@@ -105,7 +105,7 @@ def _common_classes(runs: Sequence[RecordedRun]) -> tuple[str, ...]:
 
 
 def _dataset_images(count: int, root: str | None, runs: Sequence[RecordedRun]) -> list[Shown]:
-    """Return test images of classes at equal distances, so that nobody has chosen them: of each half, where halved."""
+    """Return test images of evenly spaced classes, so that the choice is objective; of each half if there are any."""
     import cocoamix.datasets
     import cocoamix.trainers  # noqa: F401  (before dassl is used)
 
@@ -134,7 +134,7 @@ def _dataset_images(count: int, root: str | None, runs: Sequence[RecordedRun]) -
 
 
 def _some(dataset: Any, count: int) -> list[Any]:
-    """Return the first test image of some classes at equal distances."""
+    """Return the first test image of some evenly spaced classes."""
     first: dict[int, Any] = {}
     for item in dataset.test:
         first.setdefault(item.label, item)
@@ -159,8 +159,8 @@ def prepare(images: Sequence[Shown], transform: Any, upright: bool) -> list[Any]
 
     Args:
         images: The images.
-        transform: What makes a tensor of an image.
-        upright: Whether files that the user names are turned as their EXIF orientation says.
+        transform: Turns an image into a tensor.
+        upright: Whether files that the user names are rotated by their EXIF orientation.
     """
     items = [replace(one.item, upright=upright) if isinstance(one.item, Item) else one.item for one in images]
     read = ImageItems(None, items, transform)

@@ -25,17 +25,17 @@ _PLANS = Plans(
     Choice("quick_weights", ("one stage", "two stages", "held-out"), ("round_angular",), (1,)),
     Choice("weights", ("pi^in and pi^out", "pi^in and pi^out, two stages"), ("eurosat",), (1,)),
 )
-_PER_FIGURE = 4  # runs, beside each other
+_PER_FIGURE = 4  # runs, side by side
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what chooses the runs."""
+    """Add the arguments that choose the runs."""
     sources.add_arguments(parser, _PLANS, "folders of finished trainings, or of evaluations of them")
 
 
 def make(args: argparse.Namespace) -> Iterator[Drawn]:
-    """Compute the curves of the runs; at most four stand in a figure."""
-    runs = _find_runs(args)  # all of them before the first takes its time
+    """Compute the curves of the runs; a figure has at most four."""
+    runs = _find_runs(args)  # check all of them before the first computation
     from .drawing import draw
     from .over_pi import COLUMNS, compute, describe, table
     from .runs import open_run
@@ -52,6 +52,6 @@ def _find_runs(args: argparse.Namespace) -> list[RecordedRun]:
     from .runs import find_run
 
     if args.runs:
-        own = argparse.Namespace(**{**vars(args), "root": None})  # which then says where the dataset has moved
+        own = argparse.Namespace(**{**vars(args), "root": None})  # --root is where the dataset is now
         return [find_run(folder) for folder in sources.find_source(own, _PLANS).folders]
     return [find_run(run.folder) for run in sources.find_source(args, _PLANS).runs if run.trains]

@@ -1,4 +1,4 @@
-"""The drawing of the mixture over pi: a column for each run; accuracy, cross-entropy and calibration error below it."""
+"""Draw the mixture over pi: a column for each run, with accuracy, cross-entropy and calibration error."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ROWS: tuple[tuple[str, Callable[[Point], float], int], ...] = (
 )
 _CROSS_ENTROPY = 1  # its row
 _DASHES = (0, (4, 2))
-_HELDOUT_HUE = 2  # the curves have those before it
+_HELDOUT_HUE = 2  # the curves use those before it
 # Inches:
 _COLUMN, _MARGIN, _HEIGHT = 2.75, 0.65, 7.6
 
@@ -30,14 +30,14 @@ def draw(found: Sequence[Weights], palette: Palette = LIGHT) -> Figure:
     """Return the figure of some runs."""
     with apply(palette):
         figure = Figure(figsize=(_MARGIN + _COLUMN * max(len(found), 1.6), _HEIGHT), layout="constrained")
-        # Values of different datasets are not to be compared, and would hide each other's shape.
+        # Values of different datasets are not compared, and a shared axis would hide their shape.
         share: Literal["row", "none"] = "row" if len({weights.dataset for weights in found}) == 1 else "none"
         grid = figure.subplots(len(_ROWS), len(found), squeeze=False, sharex=True, sharey=share)
         for column, weights in enumerate(found):
             for row, (label, value, sign) in enumerate(_ROWS):
                 _draw_panel(grid[row][column], weights, value, palette)
                 _draw_heldout(grid[row][column], weights, found, palette)
-                if row != _CROSS_ENTROPY:  # whose lowest point is found more exactly
+                if row != _CROSS_ENTROPY:  # its lowest point is computed more exactly
                     _mark_best(grid[row][column], weights, value, sign, palette)
                 if not column:
                     grid[row][column].set_ylabel(label)
@@ -72,7 +72,7 @@ def _mark_best(axes: Any, weights: Weights, value: Callable[[Point], float], sig
 
 
 def _draw_losses(axes: Any, weights: Weights, palette: Palette) -> None:
-    """Mark the lowest cross-entropy, and add what it is at the one-stage scale and on held-out images."""
+    """Mark the lowest cross-entropy, and add the curves at the one-stage scale and on held-out images."""
     for place, curve in enumerate(weights.curves):
         _draw_one_stage(axes, curve, palette.hue(place))
         _mark(axes, curve.lowest, _at(curve.points, curve.lowest), palette.hue(place))
@@ -83,7 +83,7 @@ def _draw_losses(axes: Any, weights: Weights, palette: Palette) -> None:
 
 
 def _draw_one_stage(axes: Any, curve: Curve, colour: str) -> None:
-    """Draw as much as is no higher than where it begins: towards pi = 1 it has no end."""
+    """Draw the part that is not above its start: towards pi = 1 the curve diverges."""
     start = curve.one_stage[0].nll
     shown = [point for point in curve.one_stage if point.nll <= start * 1.02]
     axes.plot(*_line(shown, lambda point: point.nll), color=colour, linestyle=_DASHES, linewidth=1.3)
@@ -97,7 +97,7 @@ def _line(points: Sequence[Point], value: Callable[[Point], float]) -> tuple[lis
 
 
 def _at(points: Sequence[Point], pi: float) -> float:
-    """Return the cross-entropy between two points of a curve."""
+    """Interpolate the cross-entropy between two points of a curve."""
     after = next(number for number, point in enumerate(points) if number and point.pi >= min(pi, points[-1].pi))
     low, high = points[after - 1], points[after]
     return low.nll + (high.nll - low.nll) * (min(pi, high.pi) - low.pi) / (high.pi - low.pi)
@@ -108,7 +108,7 @@ def _mark(axes: Any, x: float, y: float, colour: str) -> None:
 
 
 def _name(axes: Any, weights: Weights, palette: Palette) -> None:
-    """Write above a column which run it is, and its weight at the line that shows it."""
+    """Write the run above its column, and its weight at its line."""
     shots = f"{weights.shots} shots" if weights.shots > 0 else "all images"
     title = "\n".join(textwrap.wrap(f"{weights.dataset}, {weights.kind}", 26))
     axes.set_title(f"{title}\n{shots}, seed {weights.seed}", pad=20)

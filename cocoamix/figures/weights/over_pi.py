@@ -15,15 +15,19 @@ from cocoamix.errors import UserError
 from cocoamix.registry import plain_name
 
 GRID = tuple(number / 50 for number in range(51))
-_VIEWS = 10  # augmentations of each training image: enough to average over, and bounded for long trainings
+_VIEWS = 10  # augmentations of each training image: enough for an average, and few for long trainings
 
 
 @dataclass(frozen=True)
 class Curve:
     """The mixture on one set of images, over GRID.
 
-    one_stage: with the scale that the one-stage form has at each pi, which has no end at 1.
-    lowest, one_stage_lowest: the pi of the lowest cross-entropy.
+    Attributes:
+        images: The name of the set.
+        points: The mixture at CLIP's temperature.
+        one_stage: The mixture at the scale of the one-stage form at each pi, which diverges at 1.
+        lowest: The pi of the lowest cross-entropy.
+        one_stage_lowest: The same at the scale of the one-stage form.
     """
 
     images: str
@@ -40,7 +44,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Weights:
-    """What is drawn of one run."""
+    """The curves of one run."""
 
     folder: str
     dataset: str
@@ -48,13 +52,13 @@ class Weights:
     shots: int
     seed: int
     pi_in: float
-    curves: list[Curve]  # on training images, and on those of the evaluation
-    heldout: list[tuple[float, float]]  # pi and the cross-entropy that a held-out fit saw, if it was one
-    heldout_lowest: tuple[float, float] | None  # the point that it found
+    curves: list[Curve]  # on training images and on evaluated images
+    heldout: list[tuple[float, float]]  # pi and cross-entropy of a held-out fit, if there was one
+    heldout_lowest: tuple[float, float] | None  # its minimum
 
     @property
     def images(self) -> tuple[str, int, int]:
-        """What the training images follow from: runs that share it can be compared."""
+        """The key of the training images: runs with the same key can be compared."""
         return self.dataset, self.shots, self.seed
 
 
@@ -63,7 +67,7 @@ class Weights:
 
 @torch.no_grad()
 def compute(trainer: Any, folder: str) -> Weights:
-    """Return the curves of a trainer that has its checkpoint loaded."""
+    """Return the curves of a trainer with a loaded checkpoint."""
     split = trainer.cfg.TEST.SPLIT
     batches = [(trainer.encode(inputs), labels) for inputs, labels in trainer.test_batches(split)]
     features, labels = (torch.cat(side) for side in zip(*batches, strict=True))
@@ -107,7 +111,7 @@ def _curve(images: str, general: Tensor, special: Tensor, labels: Tensor, logit_
 
 
 def describe(weights: Weights) -> str:
-    """Return what the figure shows of a run, in a sentence."""
+    """Describe the curves of a run in a sentence."""
     name = "held-out" if weights.heldout else "learned"
     lowest = " and ".join(f"{curve.lowest:.2f} on {curve.images} images" for curve in weights.curves)
     accurate = " and ".join(f"{curve.most_accurate:.2f}" for curve in weights.curves)
@@ -127,7 +131,7 @@ COLUMNS = (
 
 
 def table(found: Sequence[Weights]) -> Iterator[tuple[Any, ...]]:
-    """Yield the curves as rows of COLUMNS, one for each pi; what does not exist is empty."""
+    """Yield the curves as rows of COLUMNS, one for each pi; missing values are empty."""
     for weights in found:
         about = (weights.folder, weights.dataset, weights.kind, weights.shots, weights.seed, weights.pi_in)
         yield from ((*about, *row) for row in _rows(weights))

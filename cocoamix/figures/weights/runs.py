@@ -1,4 +1,4 @@
-"""Finished runs of CoCoA-Mix, found by their folder, and opened with all that they were trained with."""
+"""Find finished runs of CoCoA-Mix by their folders, and open them with their training settings."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _NEEDED = f"Give the folder of a finished run of {TRAINER}."
 
 
 def find_run(folder: Path) -> RecordedRun:
-    """Return the run in a folder, or say why there is none that can be drawn."""
+    """Return the run in a folder; refuse one that cannot be drawn."""
     run = recorded.find_run(folder, needs_results=True)
     if run.trainer != TRAINER:
-        raise UserError(f"The run in {folder} is one of {run.trainer}. {_NEEDED}")
+        raise UserError(f"The run in {folder} is a {run.trainer} run. {_NEEDED}")
     ensemble = flatten(run.config).get("TRAINER.COCOAMIX.ENSEMBLE", "coa")
     if ensemble != "coa":
         raise UserError(
@@ -35,19 +35,21 @@ def find_run(folder: Path) -> RecordedRun:
 
 
 def open_run(run: RecordedRun, root: str = "") -> Any:
-    """Return the trainer of a run with its checkpoint loaded. Nothing is written but features into their store.
+    """Return the trainer of a run with its checkpoint loaded. Only stored features are written.
 
-    root: of the datasets, where it is no longer that of the run.
+    Args:
+        run: The run.
+        root: The folder of the datasets, if it has moved since the run.
     """
     try:
-        with contextlib.redirect_stdout(io.StringIO()):  # the log of a run is not what the user asked for
+        with contextlib.redirect_stdout(io.StringIO()):  # hides the log of the run
             return _open(run, root)
     except UserError as error:
         raise UserError(f"The run in {run.folder} cannot be drawn. {error}") from error
 
 
 def _open(run: RecordedRun, root: str) -> Any:
-    # Here, because the library imports no trainers by itself.
+    # Imported here, because the library does not import trainers.
     import cocoamix.datasets
     import cocoamix.trainers  # noqa: F401  (before dassl is used)
 
@@ -74,11 +76,11 @@ def _open(run: RecordedRun, root: str) -> Any:
 
 
 def _refuse_other_images(trainer: Any, origin: Mapping[str, Any]) -> None:
-    """Refuse a dataset that has changed since: its images are not those that the weights were fitted to."""
+    """Refuse a dataset that has changed since the run: the weights were fitted to other images."""
     then, now = (origin.get("protocol") or {}).get("splits", {}), trainer.protocol["splits"]
     for split in ("train", "test"):
         if split in then and then[split] != now[split]:
             raise UserError(
-                f"The {split} images of {trainer.cfg.DATASET.NAME} are not those of the run: other files, labels or "
-                "draws of few shots. Restore them, or name their folder by --root."
+                f"The {split} images of {trainer.cfg.DATASET.NAME} are not those of the run: files, labels or the "
+                "few-shot draw differ. Restore them, or give their folder with --root."
             )

@@ -1,1 +1,1 @@
-"""What a report says, before it is rendered: rows, tables, statistics."""
+"""The content of a report before it is rendered: rows, tables, statistics."""

@@ -1,4 +1,4 @@
-"""The tables of confidence: how far the probabilities of each method can be trusted."""
+"""Tables of confidence: how far the probabilities of each method can be trusted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ AUROC = Column("auroc", "AUROC")
 WORDS = {
     "ece": "ECE is the expected calibration error in percent (15 bins of equal width): lower is better.",
     "nll": "NLL is the mean negative log-likelihood in nats: lower is better.",
-    "auroc": "AUROC, in percent, is that of telling images of trained classes from images of other classes by their "
+    "auroc": "AUROC, in percent, is that of separating images of trained classes from images of other classes by "
     "confidence, the highest probability.",
 }
 
@@ -36,7 +36,7 @@ Places = Callable[[Sequence[str]], list[Place]]  # the places of some datasets
 
 
 def halves(rows: Sequence[Row]) -> Places:
-    """Return the places of base-to-new: base, new, and all classes together where they were evaluated."""
+    """Return the places of base-to-new: base, new, and all classes together if they were evaluated."""
 
     def places(datasets: Sequence[str]) -> list[Place]:
         whole = [dataset for dataset in datasets if any(row.by_seed(dataset, "all") for row in rows)]
@@ -46,7 +46,7 @@ def halves(rows: Sequence[Row]) -> Places:
 
 
 def subsets(*names: str) -> Places:
-    """Return the places of each subset. A single one needs no name."""
+    """Return the place of each subset. A single one needs no name."""
 
     def places(datasets: Sequence[str]) -> list[Place]:
         return [Place(name, name if len(names) > 1 else "", _cells(datasets, name)) for name in names]
@@ -59,7 +59,7 @@ def _cells(datasets: Sequence[str], subset: str) -> list[Cell]:
 
 
 def dataset_tables(rows: Sequence[Row], datasets: Sequence[str], places: Places, key: str, each: bool) -> list[Table]:
-    """Return the average over datasets, and each of them where that is asked for or no method has an average."""
+    """Return the average over datasets, and a table for each dataset on request or if no method has an average."""
     if len(datasets) == 1:
         return _some(confidence_table(rows, places(datasets), f"{key}-confidence", "Confidence"))
     title = f"Confidence, average over {len(datasets)} datasets"
@@ -74,7 +74,7 @@ def dataset_tables(rows: Sequence[Row], datasets: Sequence[str], places: Places,
 def transfer_tables(
     rows: Sequence[Row], source: str, others: Sequence[str], domains: Sequence[str], key: str, each: bool
 ) -> list[Table]:
-    """Return source and averages over targets, and each target where that is asked for or there is no average."""
+    """Return source and averages over targets, and each target on request or if there is no average."""
     first = Place("source", f"{source} (source)" if source else "source", _cells([source], "all"))
     averages = [
         Place("target", "target average", _cells(others, "all")),
@@ -96,7 +96,7 @@ def session_tables(rows: Sequence[Row], datasets: Sequence[str], key: str, where
 
 
 def _after_last_session(row: Row, counts: Mapping[str, int]) -> Row:
-    """Return a row without the runs that lack a session: theirs is the confidence among fewer classes."""
+    """Return a row without runs that lack a session: their confidence is over fewer classes."""
     cells = {
         (dataset, "all"): {seed: run for seed, run in row.by_seed(dataset, "all").items() if len(run.sessions) == count}
         for dataset, count in counts.items()
@@ -105,7 +105,7 @@ def _after_last_session(row: Row, counts: Mapping[str, int]) -> Row:
 
 
 def confidence_table(rows: Sequence[Row], places: Sequence[Place], key: str, title: str) -> Table | None:
-    """Return what runs tell of their confidence in some places; nothing where there is nothing to show."""
+    """Return the confidence of runs in some places; None if there is nothing to show."""
     wanted = [(place, measure) for place in places for measure in place.measures]
     values = {
         (place.key, measure.key): [average(_measures(row, place, measure)) for row in rows] for place, measure in wanted
@@ -118,13 +118,13 @@ def confidence_table(rows: Sequence[Row], places: Sequence[Place], key: str, tit
         cells = [values[place.key, measure.key][number] for place, measure in shown]
         if any(any(_measures(row, place, measure)) for place, measure in shown):
             lines.append(Line(row.label, [*cells, count_text(value.n for value in cells)]))
-    told = {measure.key for _, measure in shown}
-    caption = " ".join(words for name, words in WORDS.items() if name in told)
+    measured = {measure.key for _, measure in shown}
+    caption = " ".join(words for name, words in WORDS.items() if name in measured)
     return Table(key, title, [*(_column(*one) for one in shown), SEEDS], lines, caption=caption).mark_best()
 
 
 def _measures(row: Row, place: Place, measure: Column) -> list[Seeds]:
-    """Return a measure by seed in each cell of a place. Runs of before it was recorded do not have it."""
+    """Return a measure by seed in each cell of a place. Older runs did not record it."""
     return [
         {
             seed: run.metrics[measure.key]

@@ -17,7 +17,7 @@ from .tables import HIGH, LOW, PLAIN, Column, Line, Section, Seeds, Table, Value
 
 @dataclass(frozen=True)
 class Unit:
-    """One thing that a measure is taken on: a dataset. Several of them are pairs of the test; of one, seeds are."""
+    """A dataset that a measure is taken on. Several units are the pairs of the test; within a single one, seeds are."""
 
     name: str
     values: Callable[[Row], Seeds]
@@ -38,7 +38,7 @@ class Measure:
 
 
 class Baseline:
-    """The method that others are compared with, looked for in every table."""
+    """The method that others are compared with, searched for in every table."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -48,18 +48,18 @@ class Baseline:
     def add_to(
         self, rows: Sequence[Row], measures: Sequence[Measure], key: str, notes: list[str], what: str = ""
     ) -> Table | None:
-        """Return the differences to the baseline in one table of rows, if it is there and not alone."""
+        """Return the differences of rows to the baseline, if it is among them with others."""
         self._labels.update(dict.fromkeys(row.label for row in rows))
-        meant = find_baselines(rows, self.name) if self.name else []
-        if not meant:
+        found = find_baselines(rows, self.name) if self.name else []
+        if not found:
             return None
         self.found = True
-        if len(meant) > 1:
-            listed = ", ".join(row.label for row in meant[1:])
+        if len(found) > 1:
+            listed = ", ".join(row.label for row in found[1:])
             notes.append(
-                f"--baseline {self.name} is {meant[0].label} here; it could also be {listed}: give the whole name."
+                f"--baseline {self.name} is {found[0].label} here; it could also be {listed}: give the whole name."
             )
-        return _difference_table(rows, meant[0], measures, key, notes, what)
+        return _difference_table(rows, found[0], measures, key, notes, what)
 
     def mark(self, section: Section, rows: Sequence[Row], tables: Sequence[Table] | None = None) -> None:
         """Mark what is better and worse than the baseline, or than zero-shot CLIP, in the tables of a section."""
@@ -68,7 +68,7 @@ class Baseline:
             section.reference = reference.label
 
     def check(self) -> None:
-        """Refuse a baseline that no table has."""
+        """Refuse a baseline that is in no table."""
         if self.name and not self.found:
             labels = list(self._labels)
             raise UserError(
@@ -78,7 +78,7 @@ class Baseline:
 
 
 def find_baselines(rows: Sequence[Row], name: str) -> list[Row]:
-    """Return the rows that a person may mean by `name`: the label, else the label or trainer in another spelling."""
+    """Return the rows that `name` may mean: by label, else by label or trainer in another spelling."""
     exact = [row for row in rows if row.label == name]
     return exact or [row for row in rows if simplify(name) in (simplify(row.label), simplify(row.trainer))]
 
@@ -135,7 +135,7 @@ def sessions(dataset: str, count: int) -> list[Measure]:
 
 
 def few_shot(datasets: Sequence[str], kinds: Sequence[str]) -> list[Measure]:
-    """Return the accuracy for each number of shots; what is not trained is the same for all of them."""
+    """Return the accuracy for each number of shots; a zero-shot result holds for all of them."""
     trained = [kind for kind in kinds if kind != "zero-shot"] or list(kinds)
 
     def kind_of(row: Row, kind: str) -> str:
@@ -169,10 +169,10 @@ def _same(cells: list[Cell], row: Row) -> list[Cell]:
 def _difference_table(
     rows: Sequence[Row], baseline: Row, measures: Sequence[Measure], key: str, notes: list[str], what: str
 ) -> Table | None:
-    """Return for each other method how much higher it is, and p of a paired sign-flip test.
+    """Return the difference of each other method, and p of a paired sign-flip test.
 
     Several datasets are paired by dataset (means over shared seeds), because seeds of one dataset are not
-    independent witnesses; a single dataset is paired by seed.
+    independent; a single dataset is paired by seed.
     """
     others = [row for row in rows if row is not baseline]
     if not others:
@@ -215,7 +215,7 @@ def _line(row: Row, baseline: Row, measures: Sequence[Measure], notes: list[str]
 
 
 def _paired(seeds: Seeds, reference: Seeds, row: Row, baseline: Row) -> list[float]:
-    """Return the differences of shared seeds. What is not trained has the same value for every seed."""
+    """Return the differences of shared seeds. A zero-shot method has the same value for every seed."""
     if len(reference) == 1 and is_zero_shot(baseline.trainer):
         (constant,) = reference.values()
         return [value - constant for value in seeds.values()]
@@ -226,9 +226,9 @@ def _paired(seeds: Seeds, reference: Seeds, row: Row, baseline: Row) -> list[flo
 
 
 def _refusals(row: Row, baseline: Row, measures: Sequence[Measure], notes: list[str]) -> dict[str, set[str]]:
-    """Return for each measure the datasets on which the two cannot be compared, and say why, once for each cell."""
+    """Return for each measure the datasets on which the two cannot be compared; note why, once for each dataset."""
     refused: dict[str, set[str]] = {}
-    said: set[str] = set()
+    noted: set[str] = set()
     for one in measures:
         refused[one.key] = set()
         for unit in one.units:
@@ -239,8 +239,8 @@ def _refusals(row: Row, baseline: Row, measures: Sequence[Measure], notes: list[
                 if not differing:
                     continue
                 refused[one.key].add(unit.name)
-                if mine[0] not in said:
-                    said.add(mine[0])
+                if mine[0] not in noted:
+                    noted.add(mine[0])
                     key, value, other = differing[0]
                     notes.append(
                         f"{row.label} and {baseline.label} are not compared on {mine[0]}: "

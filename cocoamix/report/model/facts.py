@@ -1,7 +1,7 @@
-"""The facts of a protocol that are not like any other: which runs must agree in them, and what they decide.
+"""The facts of a protocol with special rules: which runs must agree on them, and what they decide.
 
-A fact is a dotted key of `protocol` in results.json. One that is not listed must agree among all runs of a row, and
-stops no comparison with another row.
+A fact is a dotted key of `protocol` in results.json. A fact that is not listed must agree among all runs of a row, and
+does not prevent a comparison with another row.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 
 class Scope(Enum):
-    """Which runs of a row must agree in a fact."""
+    """Which runs of a row must agree on a fact."""
 
     ROW = "all"
     CELL = "those of one dataset and subset"
@@ -22,12 +22,12 @@ class Scope(Enum):
 
 @dataclass(frozen=True)
 class Fact:
-    """What a fact of the protocol means."""
+    """The rules for a fact of the protocol."""
 
     scope: Scope = Scope.ROW
-    comparable: bool = False  # accuracies of one cell say nothing about each other where it differs
-    where_true: bool = False  # stated only where it takes effect
-    otherwise: Any = None  # what holds of a run that does not state it, if that is known
+    comparable: bool = False  # where it differs, accuracies of one cell cannot be compared
+    where_true: bool = False  # stated only if it takes effect
+    otherwise: Any = None  # the value for a run that does not state it, if known
 
 
 # In the order in which a note names them.
@@ -58,10 +58,10 @@ _UNSTATED = {name: fact.otherwise for name, fact in FACTS.items() if fact.otherw
 
 
 def meaning(name: str) -> Fact:
-    """Return what a fact means."""
+    """Return the rules for a fact."""
     return FACTS.get(name, _OTHER)
 
 
 def known(protocol: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the facts of a protocol, with those that hold although it does not state them."""
+    """Return the facts of a protocol, with defaults for those that it does not state."""
     return {**_UNSTATED, **protocol}

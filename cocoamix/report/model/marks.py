@@ -1,4 +1,4 @@
-"""Marks of better and worse in tables: the difference of each cell to that of a reference method."""
+"""Mark cells as better or worse than those of a reference method."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def default_reference(rows: Sequence[Row]) -> Row | None:
 
 
 def mark_differences(tables: Sequence[Table], rows: Sequence[Row], reference: Row) -> bool:
-    """Note in each cell the difference to the reference's cell, where they can be compared; say whether any can."""
+    """Note in each cell the difference to the reference's cell if they can be compared; return whether any can."""
     comparable = {row.label for row in rows if row is not reference and _comparable(row, reference)}
     marked = False
     for table in tables:

@@ -14,14 +14,14 @@ _COUNT = "trained parameters"
 
 
 def count_parameters(row: Row, datasets: Sequence[str]) -> float | None:
-    """Return the trained parameters of a method, averaged over datasets; None where a run does not tell."""
+    """Return the trained parameters of a method, averaged over datasets; None if a run does not state them."""
     counts = [run.parameters for dataset in datasets for run in row.by_seed(dataset, "base").values()]
     known = [count for count in counts if count is not None]
     return mean(known) if known and len(known) == len(counts) else None
 
 
 def parameters_chart(table: Table, rows: Sequence[Row], datasets: Sequence[str], key: str) -> Chart:
-    """Return H over the number of trained parameters, for each line of a table of base, new and H."""
+    """Return H over the number of trained parameters for each line of a table of base, new and H."""
     series = [
         Series(line.label, (count,), (h.mean or 0.0,), (h.std or 0.0,), size=(count,))
         for line, count, h in _counted(table, rows, datasets)

@@ -1,6 +1,6 @@
-"""Which runs make one row of a table: those of one method whose protocol and settings agree.
+"""Group runs into rows of a table: runs of one method whose protocol and settings agree.
 
-Runs that differ in more than the seed are never averaged. They become rows of their own, named after what differs.
+Runs that differ in more than the seed are never averaged. They become separate rows, named after what differs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cocoamix.report.readers.zero_shot import DECISIVE
 from .facts import COMPARABLE, Scope, known, meaning
 
 _PARTITION = "partition"
-_SAME = 0.06  # points; one decimal of a log may hide so much
+_SAME = 0.06  # points; the one decimal of a log may hide this much
 
 Cell = tuple[str, str]  # dataset, subset
 Identity = tuple[str, str, str]  # method, configuration, variant
@@ -37,17 +37,22 @@ class Row:
     cells: dict[Cell, dict[int | None, Run]] = field(default_factory=dict)  # by seed
 
     def by_seed(self, dataset: str, subset: str) -> dict[int | None, Run]:
+        """Return the runs of a cell by seed."""
         return self.cells.get((dataset, subset), {})
 
     @property
     def datasets(self) -> list[str]:
+        """The datasets of the runs."""
         return list(dict.fromkeys(run.dataset for run in self.runs))
 
 
 def make_rows(runs: Sequence[Run], names: Sequence[tuple[str, str]], inventory: Inventory) -> list[Row]:
-    """Group the runs of one table into rows; what was not averaged, and why, goes to the inventory.
+    """Group the runs of one table into rows.
 
-    names: (pattern, label) pairs; the pattern is matched against Trainer/config and Trainer/config/variant.
+    Args:
+        runs: The runs.
+        names: (pattern, label) pairs; a pattern is matched against Trainer/config and Trainer/config/variant.
+        inventory: Takes notes on runs that were not averaged, and why.
     """
     groups: dict[Identity, list[Run]] = defaultdict(list)
     for run in runs:
@@ -57,7 +62,7 @@ def make_rows(runs: Sequence[Run], names: Sequence[tuple[str, str]], inventory: 
     for identity, label in _labels(groups).items():
         for suffix, members in _split(label, groups[identity], inventory):
             text = f"{label} [{suffix}]" if suffix else label
-            _say_what_is_not_said(text, members, inventory)
+            _note_unstated(text, members, inventory)
             rows.append(_fill(text, members, inventory))
     return rows
 
@@ -71,7 +76,7 @@ def _identity(run: Run, names: Sequence[tuple[str, str]]) -> Identity:
 
 
 def _join_zero_shot(groups: Mapping[Identity, list[Run]]) -> dict[Identity, list[Run]]:
-    """Join the zero-shot runs of a method that only the configurations of some trainings tell apart."""
+    """Join the zero-shot runs of a method that differ only in the configuration of training."""
     joined: dict[Identity, list[Run]] = {}
     for identity, runs in groups.items():
         home = next((one for one in joined if one[0] == identity[0] and _same_zero_shot(joined[one] + runs)), identity)
@@ -80,7 +85,7 @@ def _join_zero_shot(groups: Mapping[Identity, list[Run]]) -> dict[Identity, list
 
 
 def _same_zero_shot(runs: Sequence[Run]) -> bool:
-    """Say whether runs are zero-shot, state all that their results depend on, and agree in it and in the results."""
+    """Return whether runs are zero-shot, state all that their results depend on, and agree on it and on the results."""
     if not all(is_zero_shot(run.trainer) and all(key in run.protocol for key in DECISIVE) for run in runs):
         return False
     cells: dict[Hashable, list[Run]] = defaultdict(list)
@@ -92,7 +97,7 @@ def _same_zero_shot(runs: Sequence[Run]) -> bool:
 
 
 def _labels(groups: Iterable[Identity]) -> dict[Identity, str]:
-    """Name each group as shortly as is unique: the method, with its configuration where it has several."""
+    """Give each group a short unique name: the method, with its configuration if there are several."""
     by_method: dict[str, list[Identity]] = defaultdict(list)
     for identity in groups:
         by_method[identity[0]].append(identity)
@@ -109,7 +114,7 @@ def _labels(groups: Iterable[Identity]) -> dict[Identity, str]:
 
 
 def _split(label: str, runs: list[Run], inventory: Inventory) -> list[tuple[str, list[Run]]]:
-    """Divide the runs of a method until no two of a cell differ in anything but the seed."""
+    """Divide the runs of a method until the runs of a cell differ only in the seed."""
     result = []
     for halves, whole in _split_by_partition(label, runs, inventory):
         for suffix, members in _split_by_facts(label, whole, inventory):
@@ -119,42 +124,42 @@ def _split(label: str, runs: list[Run], inventory: Inventory) -> list[tuple[str,
 
 
 def _split_by_partition(label: str, runs: list[Run], inventory: Inventory) -> list[tuple[str, list[Run]]]:
-    """Divide runs by the partition of the classes first: only within one are cells of the same classes."""
+    """Divide runs by the partition of the classes: only within one do cells have the same classes."""
     divided: dict[str, list[Run]] = defaultdict(list)
     for run in runs:
         divided[partition_of(run)].append(run)
     if len(divided) == 1:
         return [("", runs)]
-    _say_what_differs(label, [runs], [_PARTITION], inventory)
+    _note_differences(label, [runs], [_PARTITION], inventory)
     return [(f"{_PARTITION}={name}", members) for name, members in divided.items()]
 
 
 def partition_of(run: Run) -> str:
-    """Return how a run divides the classes into base and new."""
+    """Return the partition of the classes into base and new."""
     return str(_fact(run, _PARTITION))
 
 
 def _split_by_facts(label: str, runs: list[Run], inventory: Inventory) -> list[tuple[str, list[Run]]]:
     cells = _cells(runs)
-    # Which runs must agree, and in what.
-    demands: list[tuple[list[list[Run]], Callable[[Run], dict[str, Any]]]] = [
+    # Which runs must agree, and on what.
+    requirements: list[tuple[list[list[Run]], Callable[[Run], dict[str, Any]]]] = [
         ([runs], lambda run: _facts(run, Scope.ROW)),
         (list(cells.values()), lambda run: {**_facts(run, Scope.CELL), **run.settings}),
         (_models(runs), _training),
     ]
-    keys = list(dict.fromkeys(key for groups, facts in demands for key in _differing(groups, facts)))
+    keys = list(dict.fromkeys(key for groups, facts in requirements for key in _differing(groups, facts)))
     if _hidden_difference(cells.values(), keys):
         keys.append("fingerprint")
     if not keys:
         return [("", runs)]
-    _say_what_differs(label, [group for groups, _ in demands for group in groups], keys, inventory)
+    _note_differences(label, [group for groups, _ in requirements for group in groups], keys, inventory)
     divided: dict[tuple[Hashable, ...], list[Run]] = defaultdict(list)
     for run in runs:
         values: list[Hashable] = []
         for key in keys:
             value = _fact(run, key)
             if meaning(key).scope is Scope.CELL:
-                # A hash of one dataset means nothing for another: take its place among the cell's.
+                # A hash of one dataset cannot be compared with that of another: take its place among the cell's.
                 value = 1 + _distinct(_fact(other, key) for other in cells[_cell(run)]).index(value)
             values.append(value)
         divided[tuple(values)].append(run)
@@ -162,7 +167,7 @@ def _split_by_facts(label: str, runs: list[Run], inventory: Inventory) -> list[t
 
 
 def _models(runs: Iterable[Run]) -> list[list[Run]]:
-    """Return the runs whose results are combined as those of one model: base and new, or source and targets."""
+    """Group the runs whose results are combined as those of one model: base and new, or source and targets."""
     models: dict[str, list[Run]] = defaultdict(list)
     for run in runs:
         if is_zero_shot(run.trainer):
@@ -185,7 +190,7 @@ def _of_model(run: Run) -> dict[str, Any]:
 
 
 def _hidden_difference(cells: Iterable[list[Run]], keys: Sequence[str]) -> bool:
-    """Say whether runs of a cell have differing fingerprints that none of the keys explains."""
+    """Return whether runs of a cell have different fingerprints that no key explains."""
     for cell in cells:
         first: dict[tuple[Hashable, ...], str] = {}
         for run in cell:
@@ -212,7 +217,7 @@ def _fact(run: Run, key: str) -> Any:
 
 
 def _fact_names(keys: list[str], groups: list[tuple[Hashable, ...]]) -> list[str]:
-    """Name groups by as few of the facts in which they differ as tell them apart."""
+    """Name groups by as few of their differing facts as distinguish them."""
     kept = list(range(len(keys)))
     for place in reversed(range(len(keys))):
         fewer = [one for one in kept if one != place]
@@ -237,7 +242,7 @@ def _facts(run: Run, scope: Scope) -> dict[str, Any]:
 
 
 def _differing(groups: Iterable[list[Run]], facts: Callable[[Run], dict[str, Any]]) -> list[str]:
-    """Return the keys that runs of one group both have and disagree on."""
+    """Return the keys on whose values runs of one group disagree."""
     found: dict[str, None] = {}
     for group in groups:
         if len(group) < 2:
@@ -250,32 +255,36 @@ def _differing(groups: Iterable[list[Run]], facts: Callable[[Run], dict[str, Any
     return list(found)
 
 
-def _say_what_differs(label: str, groups: Iterable[list[Run]], keys: Sequence[str], inventory: Inventory) -> None:
-    said: set[str] = set()
+def _note_differences(label: str, groups: Iterable[list[Run]], keys: Sequence[str], inventory: Inventory) -> None:
+    noted: set[str] = set()
     for group in groups:
         for key in keys:
             first: dict[Any, Run] = {}
             for run in group:
                 if _fact(run, key) is not None:
                     first.setdefault(_fact(run, key), run)
-            if len(first) < 2 or key in said:
+            if len(first) < 2 or key in noted:
                 continue
-            said.add(key)
+            noted.add(key)
             (one, run_one), (two, run_two) = list(first.items())[:2]
             tail = f" ({len(first)} values in all)" if len(first) > 2 else ""
             if key == "fingerprint":
                 alone = sorted(set(run_one.protocol) ^ set(run_two.protocol))
-                tail = f" (only one of them says {', '.join(alone)})" if alone else " (all that they state agrees)"
+                tail = (
+                    f" (only one of them states {', '.join(alone)})"
+                    if alone
+                    else " (everything that they state agrees)"
+                )
             inventory.notes.append(
                 f"{label}: {key} is {show(one)} in {run_one.folder} and {show(two)} in {run_two.folder}{tail}. "
-                "Runs that differ in it are not averaged; each kind has a row of its own."
+                "Runs that differ in it are not averaged; each kind has its own row."
             )
 
 
-def _say_what_is_not_said(label: str, runs: Sequence[Run], inventory: Inventory) -> None:
-    """Note where some runs of a row are silent about what others state: they are averaged on trust."""
-    told = dict.fromkeys(key for run in runs for scope in (Scope.ROW, Scope.CELL) for key in _facts(run, scope))
-    stated = [key for key in told if not meaning(key).where_true]
+def _note_unstated(label: str, runs: Sequence[Run], inventory: Inventory) -> None:
+    """Note which facts some runs of a row do not state while others do. They are averaged nevertheless."""
+    found = dict.fromkeys(key for run in runs for scope in (Scope.ROW, Scope.CELL) for key in _facts(run, scope))
+    stated = [key for key in found if not meaning(key).where_true]
     silent = [(run, [key for key in stated if key not in known(run.protocol)]) for run in runs]
     silent = [(run, lacking) for run, lacking in silent if lacking]
     if not silent:
@@ -285,13 +294,13 @@ def _say_what_is_not_said(label: str, runs: Sequence[Run], inventory: Inventory)
     listed = ", ".join(lacking[:4]) + (", ..." if len(lacking) > 4 else "")
     others = f" and {len(silent) - 1} more" if len(silent) > 1 else ""
     inventory.notes.append(
-        f"{label}: protocol not said in {run.folder}{others}: {listed}. Other runs of the row state it; "
-        "that it is the same is taken on trust."
+        f"{label}: protocol not stated in {run.folder}{others}: {listed}. Other runs of the row state it; "
+        "it is assumed to be the same."
     )
 
 
 def _split_by_folder(runs: list[Run]) -> list[tuple[str, list[Run]]]:
-    """Where two runs claim one cell and seed, let folders that were given or lie above tell experiments apart."""
+    """Divide runs that claim the same cell and seed by the folders that were given or that lie above them."""
     if not _clash(runs):
         return [("", runs)]
     keys: list[Callable[[Run], Hashable]] = [lambda run: run.origin, lambda run: run.rest]
@@ -305,7 +314,7 @@ def _split_by_folder(runs: list[Run]) -> list[tuple[str, list[Run]]]:
 
 
 def _folder_names(groups: list[list[Run]]) -> list[str]:
-    """Return the part of the folders above the runs that tells the groups apart."""
+    """Return the part of the folders above the runs that distinguishes the groups."""
     tails = [list(group[0].rest) for group in groups]
     while tails[0] and all(tail[:1] == tails[0][:1] for tail in tails):
         tails = [tail[1:] for tail in tails]
@@ -316,7 +325,7 @@ def _folder_names(groups: list[list[Run]]) -> list[str]:
 
 
 def _clash(runs: Iterable[Run]) -> bool:
-    """Say whether two runs claim one cell and seed. A zero-shot result may be there several times: it is the same."""
+    """Return whether two runs claim the same cell and seed. Equal zero-shot results may be there several times."""
     found: dict[Hashable, Run] = {}
     for run in runs:
         other = found.setdefault((partition_of(run), *_cell(run), run.shots, run.seed), run)
@@ -334,15 +343,15 @@ def _same_result(one: Run, two: Run) -> bool:
 
 def _fill(label: str, runs: list[Run], inventory: Inventory) -> Row:
     row = Row(label, runs[0].trainer, [])
-    # Folders sort the same on every machine; the newer of two runs that claim one seed counts.
+    # Sorted, so that every machine gives the same; the newer of two runs that claim one seed counts.
     for run in sorted(runs, key=lambda run: (run.written, run.folder)):
         seeds = row.cells.setdefault(_cell(run), {})
         if run.seed in seeds:
             older = seeds[run.seed]
-            # MaPLe's scripts evaluate base classes once more, in test_base: the same result twice is no problem.
+            # MaPLe's scripts evaluate base classes once more, in test_base: the same result twice is fine.
             if not _same_result(run, older):
                 reason = (
-                    f"another run, {run.folder}, is of the same method, dataset and seed and newer: that one counts"
+                    f"another run, {run.folder}, has the same method, dataset and seed and is newer: that one counts"
                 )
                 inventory.problems.append(Problem(older.folder, reason, "duplicate"))
             row.runs.remove(older)
@@ -366,7 +375,7 @@ def _cells(runs: Iterable[Run]) -> dict[Cell, list[Run]]:
 
 
 def not_comparable(one: Run, two: Run) -> list[tuple[str, Any, Any]]:
-    """Return the facts (key, value, value) that forbid to compare the accuracies of two runs of a cell."""
+    """Return the facts (key, value, value) because of which two runs of a cell cannot be compared."""
     first, second = known(one.protocol), known(two.protocol)
     return [
         (key, first[key], second[key])
@@ -379,7 +388,7 @@ def not_comparable(one: Run, two: Run) -> list[tuple[str, Any, Any]]:
 
 
 def find_sources(runs: Sequence[Run]) -> list[Run]:
-    """Return the runs with the training runs of transferred models turned from few-shot runs into transfer's source.
+    """Return the runs, with the training runs of transferred models as sources instead of few-shot runs.
 
     CoOp's layout keeps the model that was trained on ImageNet where a few-shot run on ImageNet would be.
     """
@@ -414,15 +423,15 @@ def _model(run: Run) -> tuple[str, str, str, int | None]:
 
 
 def show(value: Any) -> str:
-    """Return a value of a configuration as a person would write it."""
+    """Return a value of a configuration as a user would write it."""
     if isinstance(value, float) and abs(value) < 1e15 and value == int(value):
         return str(int(value))
     if isinstance(value, tuple):
         return "(" + ", ".join(show(item) for item in value) + ")"
     if value is None:
-        return "not said"
+        return "not stated"
     if isinstance(value, str) and re.fullmatch(r"[0-9a-f]{32,}", value):
-        return value[:12]  # of a hash so much is enough
+        return value[:12]  # enough of a hash
     return str(value) if str(value) else "empty"
 
 

@@ -1,4 +1,4 @@
-"""The few statistics of a report."""
+"""Statistics of a report."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def harmonic(base: float, new: float) -> float:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Differences of paired values and how surprising they would be if signs were coin tosses."""
+    """The mean of paired differences, and its p under random signs."""
 
     difference: float
     p: float
@@ -37,14 +37,14 @@ class Comparison:
 
     @property
     def smallest_p(self) -> float:
-        """The smallest p that so many pairs can give."""
+        """The smallest p that this number of pairs can give."""
         return min(1.0, 2.0 ** (1 - self.pairs))
 
 
 def compare(differences: Sequence[float]) -> Comparison:
     """Test whether paired differences are centred at zero: two-sided sign-flip permutation test.
 
-    Exact up to 16 pairs; beyond, 65,536 assignments of signs are drawn with a fixed seed.
+    Exact for up to 16 pairs; for more, 65,536 assignments of signs are drawn with a fixed seed.
     """
     count = len(differences)
     observed = abs(math.fsum(differences)) - 1e-9  # rounding must not decide a tie

@@ -14,9 +14,13 @@ from .tables import METRICS, Column, Line, Table, average, measure
 
 
 def find_sweeps(rows: Sequence[Row], datasets: Sequence[str], key: str, notes: list[str]) -> list[tuple[Table, Chart]]:
-    """Return a table and a figure for each number of a trainer's settings in which rows differ, all else equal.
+    """Return a table and a figure for each numeric trainer setting in which rows differ, all else being equal.
 
-    notes: takes what was left out of a sweep, and why.
+    Args:
+        rows: The rows.
+        datasets: The datasets to average over.
+        key: The start of the keys of the tables and figures.
+        notes: Takes notes on rows that were left out of a sweep.
     """
     settings = {id(row): found for row in rows if (found := _settings(row, datasets))}
     candidates: dict[str, None] = {}
@@ -31,9 +35,11 @@ def find_sweeps(rows: Sequence[Row], datasets: Sequence[str], key: str, notes: l
             found = settings.get(id(row), {})
             if name in found:
                 others = tuple(sorted((k, repr(v)) for k, v in found.items() if k != name))
-                epochs = frozenset(run.earlier_epoch for run in row.runs)  # a sweep is of models that are as far
+                epochs = frozenset(
+                    run.earlier_epoch for run in row.runs
+                )  # a sweep compares models after the same epoch
                 groups[(row.trainer, others, epochs)].append((found[name], row))
-        for identity, group in groups.items():  # a row with `auto` for the number has no place among the numbers
+        for identity, group in groups.items():  # a row with `auto` for the number cannot be placed among the numbers
             groups[identity] = [one for one in group if isinstance(one[0], float)]
             if len({value for value, _ in groups[identity]}) > 1:
                 notes += [
@@ -65,7 +71,7 @@ def _shared(group: Sequence[tuple[float, Row]], datasets: Sequence[str]) -> list
 
 def _sweep(name: str, group: Sequence[tuple[float, Row]], datasets: Sequence[str], key: str) -> tuple[Table, Chart]:
     symbol = roles.symbol(name)
-    # Without the configuration, or the value that the plan of a sweep puts into the name.
+    # Without the configuration, and without the value that the plan of a sweep puts into the name.
     method = group[0][1].label.split(f", {name.rsplit('.', 1)[-1]} ")[0].split(" (")[0].split(" [")[0]
     # The points must be over the same datasets, or the curve would show which datasets were run.
     datasets = _shared(group, datasets)

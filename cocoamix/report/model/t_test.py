@@ -1,4 +1,4 @@
-"""A paired t-test on one side, without scipy, which the report does not need otherwise."""
+"""A one-sided paired t-test without scipy, which the report does not need otherwise."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class OneSided:
 
     Attributes:
         difference: Their mean.
-        t: The statistic; infinite where all differences are the same and not zero.
-        p: How likely so large a t is if they are centred at zero.
+        t: The statistic; infinite if all differences are equal and not zero.
+        p: The probability of a t at least this large if the differences are centred at zero.
         pairs: How many there are.
     """
 
@@ -27,16 +27,16 @@ class OneSided:
 
 
 def paired_t_test(differences: Sequence[float]) -> OneSided:
-    """Test paired differences, of which there are at least two, by Student's t.
+    """Test at least two paired differences by Student's t.
 
-    Without any spread the limit is returned: p is 0 above zero, 1 below, and 1/2 where every difference is zero.
+    Without any spread the result is the limit: p is 0 above zero, 1 below, and 1/2 if every difference is zero.
     """
     count = len(differences)
     if count < 2:
         raise ValueError(f"a paired t-test needs at least two differences, not {count}")
     centre = mean(differences)
     error = deviation(differences) / math.sqrt(count - 1)  # of the mean; the deviation is the population's
-    # What rounding makes of equal differences is no spread.
+    # Rounding errors of equal differences are not a spread.
     if error <= 1e-12 * max(abs(one) for one in differences):
         t = math.copysign(math.inf, centre) if centre else 0.0
     else:
@@ -58,7 +58,7 @@ def _upper_tail(t: float, freedom: int) -> float:
 
 
 def _incomplete_beta(x: float, a: float, b: float) -> float:
-    """Return the regularised incomplete beta function by its series, all terms of which are positive."""
+    """Return the regularised incomplete beta function by its series of positive terms."""
     if x <= 0:
         return 0.0
     log_front = a * math.log(x) + b * math.log1p(-x) + math.lgamma(a + b) - math.lgamma(a + 1) - math.lgamma(b)

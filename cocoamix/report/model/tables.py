@@ -1,4 +1,4 @@
-"""What the rows of runs become: tables of means, deviations and counts, and the data of the figures."""
+"""Tables of means, deviations and counts from the rows of runs, and the data of the figures."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from .stats import deviation, harmonic, mean
 
 Seeds = dict[int | None, float]  # a measure by seed
 
-HIGH, LOW, PLAIN = "high", "low", "plain"  # which values of a column are the best
+HIGH, LOW, PLAIN = "high", "low", "plain"  # which values of a column are the best, if any
 
 
 @dataclass(frozen=True)
 class Value:
-    """One cell: a mean over seeds, or words where a number would mislead."""
+    """One cell: a mean over seeds, or a text."""
 
     mean: float | None = None
     std: float | None = None
@@ -26,17 +26,18 @@ class Value:
     values: tuple[float, ...] = ()
     text: str = ""
     best: bool = False
-    decimals: int | None = None  # of a figure that was printed with fewer than its column shows
+    decimals: int | None = None  # of a printed number with fewer decimals than its column
     against: float | None = None  # the difference to the reference method, where the two can be compared
 
     @property
     def missing(self) -> bool:
+        """Whether the cell is empty."""
         return self.mean is None and not self.text
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column; `better` says which values are the best of it."""
+    """A column; `better` is HIGH, LOW or PLAIN."""
 
     key: str
     title: str
@@ -56,7 +57,7 @@ class Line:
 
 @dataclass
 class Table:
-    """A table, whatever it will be printed as."""
+    """A table in no particular format."""
 
     key: str
     title: str
@@ -66,7 +67,7 @@ class Table:
     caption: str = ""
 
     def mark_best(self) -> Table:
-        """Mark the best of our own values in each column, ties included, where there is something to compare."""
+        """Mark the best of our own values in each column, ties included, if there are at least two."""
         for place, column in enumerate(self.columns):
             own = [line for line in self.lines if line.kind == "own" and line.values[place].mean is not None]
             if column.better == PLAIN or len(own) < 2:
@@ -94,7 +95,7 @@ class Section:
 
 
 def summarise(seeds: Seeds) -> Value:
-    """Return mean and deviation over seeds; a single run has no deviation."""
+    """Return the mean and deviation over seeds; a single run has no deviation."""
     if not seeds:
         return Value()
     values = tuple(seeds.values())
@@ -102,7 +103,7 @@ def summarise(seeds: Seeds) -> Value:
 
 
 def measure(row: Row, dataset: str) -> dict[str, Seeds]:
-    """Return base, new and H of a row on a dataset, by seed. H is taken for each seed, as the paper does."""
+    """Return base, new and H of a row on a dataset by seed. H is computed for each seed, as in the paper."""
     base = {seed: run.accuracy for seed, run in row.by_seed(dataset, "base").items()}
     new = {seed: run.accuracy for seed, run in row.by_seed(dataset, "new").items()}
     both = {seed: harmonic(base[seed], new[seed]) for seed in base if seed in new}
@@ -116,20 +117,20 @@ def average(measures: Sequence[Seeds]) -> Value:
     centre = mean([mean(list(seeds.values())) for seeds in measures])
     shared = [seed for seed in measures[0] if all(seed in seeds for seeds in measures)]
     values = tuple(mean([seeds[seed] for seeds in measures]) for seed in shared)
-    whole = all(len(seeds) == len(shared) for seeds in measures)  # else the values have another mean
+    whole = all(len(seeds) == len(shared) for seeds in measures)  # else their mean would differ
     spread = deviation(values) if whole and len(values) > 1 else None
     return Value(centre, spread, len(values) if whole else 0, values if whole else ())
 
 
 def of_means(base: Value, new: Value) -> Value:
-    """Return the harmonic mean of two means, the other way to average H."""
+    """Return the harmonic mean of two means, the other common way to average H."""
     if base.mean is None or new.mean is None:
         return Value()
     return Value(harmonic(base.mean, new.mean), None, min(base.n, new.n))
 
 
 def count_text(counts: Iterable[int]) -> Value:
-    """Return the number of seeds as a cell: 3, or 2 to 3 where it differs, or nothing."""
+    """Return the number of seeds as a cell: `3`, `2 to 3` if it varies, or empty."""
     present = sorted({count for count in counts if count})
     if not present:
         return Value()
@@ -144,7 +145,7 @@ SEEDS = Column("seeds", "seeds", PLAIN)
 
 
 def dataset_table(rows: Sequence[Row], dataset: str, key: str) -> Table:
-    """Return base, new, H of all methods on one dataset."""
+    """Return base, new and H of all methods on one dataset."""
     lines = []
     for row in rows:
         measures = measure(row, dataset)
@@ -157,7 +158,7 @@ def dataset_table(rows: Sequence[Row], dataset: str, key: str) -> Table:
 
 
 def average_table(rows: Sequence[Row], datasets: Sequence[str], key: str) -> Table:
-    """Return base, new, H averaged over datasets; H as the paper does it (mean of H) and the other way."""
+    """Return base, new and H averaged over datasets, with H as in the paper (mean of H) and as H of means."""
     lines = []
     for row in rows:
         measures = [measure(row, dataset) for dataset in datasets]
@@ -243,11 +244,11 @@ def dots_chart(rows: Sequence[Row], datasets: Sequence[str], key: str, title: st
                     dots=tuple(value.values if value.n > 1 else () for _, value in points),
                 )
             )
-    # Rows of a sweep over a few datasets would stretch the figure; they have one of their own.
+    # Rows of a sweep over a few datasets would stretch the figure; they have their own.
     most = max((len(one.x) for one in series), default=0)
     series = [one for one in series if 2 * len(one.x) >= most]
     words = (
-        f"H of {len(series)} methods on {len(datasets)} datasets, one dot for each seed; the tables have the figures."
+        f"H of {len(series)} methods on {len(datasets)} datasets, one dot for each seed; the tables have the numbers."
     )
     return Chart(key, "dots", title, words, tuple(series), tuple(datasets), x_label="H (%)", y_label="")
 
@@ -288,7 +289,7 @@ AFTER_LAST = (
 def sessions_table(rows: Sequence[Row], dataset: str, key: str, title: str = "") -> Table:
     """Return the accuracy after each session of class-incremental learning, its mean, and PD (first minus last).
 
-    Where runs tell them, also what AFTER_LAST lists.
+    The measures in AFTER_LAST are added if runs state them.
     """
     columns = _session_columns(rows, [dataset])
     lines = []
@@ -299,7 +300,7 @@ def sessions_table(rows: Sequence[Row], dataset: str, key: str, title: str = "")
 
 
 def sessions_average_table(rows: Sequence[Row], datasets: Sequence[str], key: str) -> Table:
-    """Return the same averaged over datasets of as many sessions; missing where a dataset is missing."""
+    """Return the same averaged over datasets with equal numbers of sessions; missing if a dataset is missing."""
     columns = _session_columns(rows, datasets)
     lines = []
     for row in rows:
@@ -318,13 +319,13 @@ def count_sessions(rows: Sequence[Row], dataset: str) -> int:
 
 def _session_columns(rows: Sequence[Row], datasets: Sequence[str]) -> list[Column]:
     count = max(count_sessions(rows, dataset) for dataset in datasets)
-    told = [column for column in AFTER_LAST if any(column.key in run.metrics for row in rows for run in row.runs)]
+    stated = [column for column in AFTER_LAST if any(column.key in run.metrics for row in rows for run in row.runs)]
     sessions = [Column(f"session_{number}", str(number)) for number in range(count)]
-    return [*sessions, Column("mean", "mean"), Column("PD", "PD", LOW), *told]
+    return [*sessions, Column("mean", "mean"), Column("PD", "PD", LOW), *stated]
 
 
 def _session_measures(row: Row, dataset: str, columns: Sequence[Column]) -> list[Seeds]:
-    """Return each column's measure by seed. Mean, PD and what holds after the last need all sessions."""
+    """Return each column's measure by seed. The mean, PD and measures after the last session need all sessions."""
     runs = row.by_seed(dataset, "all")
     count = sum(column.key.startswith("session_") for column in columns)
     whole = {seed: run.sessions for seed, run in runs.items() if len(run.sessions) == count}
@@ -343,8 +344,8 @@ def _session_measures(row: Row, dataset: str, columns: Sequence[Column]) -> list
 
 def _session_caption(columns: Sequence[Column]) -> str:
     caption = "Accuracy on all classes seen so far after each session. PD is the first minus the last: lower is better."
-    told = [column.title for column in columns if column in AFTER_LAST]
-    return f"{caption} After the last session: {', '.join(told)}." if told else caption
+    stated = [column.title for column in columns if column in AFTER_LAST]
+    return f"{caption} After the last session: {', '.join(stated)}." if stated else caption
 
 
 def shots_table(rows: Sequence[Row], dataset: str, key: str) -> Table:
@@ -360,7 +361,7 @@ def shots_table(rows: Sequence[Row], dataset: str, key: str) -> Table:
 
 
 def shots_average_table(rows: Sequence[Row], datasets: Sequence[str], key: str) -> Table:
-    """Return the same averaged over datasets; missing where a dataset is missing."""
+    """Return the same averaged over datasets; missing if a dataset is missing."""
     kinds = sort_shots({run.subset for row in rows for run in row.runs})
     lines = []
     for row in rows:
@@ -377,7 +378,7 @@ def shots_kind(trainer: str, shots: int | None) -> str:
     """Return the column of a few-shot run."""
     if is_zero_shot(trainer):
         return "zero-shot"
-    return "shots not said" if shots is None else f"{shots} shot" + "s" * (shots != 1)
+    return "shots unknown" if shots is None else f"{shots} shot" + "s" * (shots != 1)
 
 
 def sort_shots(kinds: Iterable[str]) -> list[str]:

@@ -12,12 +12,16 @@ from .tables import Line, Table, Value
 
 
 def tradeoff_chart(table: Table, rows: Sequence[Row], datasets: Sequence[str], key: str) -> Chart:
-    """Return base and new of each line of a table that has both, with arrows from zero-shot CLIP to what is trained.
+    """Return base and new of each line of a table that has both, with arrows from zero-shot CLIP to trained methods.
 
-    datasets: those that the table is over.
+    Args:
+        table: A table with base and new.
+        rows: The rows of its lines.
+        datasets: The datasets that the table is over.
+        key: The key of the chart.
     """
     lines = [line for line in table.lines if not any(value.missing for value in _halves(table, line))]
-    if len(lines) < 2:  # one point trades nothing
+    if len(lines) < 2:  # a single point shows no trade-off
         lines = []
     series = tuple(_point(table, line) for line in lines)
     words = "; ".join(f"{one.label}: base {one.x[0]:.1f}, new {one.y[0]:.1f}" for one in series)
@@ -55,7 +59,7 @@ def _point(table: Table, line: Line) -> Series:
 
 
 def _own_arrows(lines: Sequence[Line], rows: Sequence[Row], datasets: Sequence[str]) -> list[tuple[int, int]]:
-    """Return arrows from CLIP; none to a method that several rows of CLIP could be meant for."""
+    """Return arrows from CLIP; none to a method that can be compared with several rows of CLIP."""
     places = {line.label: place for place, line in enumerate(lines) if line.kind == "own"}
     shown = [row for row in rows if row.label in places]
     clips = [row for row in shown if is_clip(row.trainer)]

@@ -1,7 +1,7 @@
 """CoOp's parse_test_res.py: the same arguments and printed lines, for more logs than the original reads.
 
 Differences: "Finished training" counts as "Finish training" does; log.txt-<time> is read where log.txt has no result;
-a folder without a result is named and left out, where the original stops at an assertion.
+a folder without a result is named and left out, where the original stops with an assertion error.
 """
 
 from __future__ import annotations
@@ -28,13 +28,15 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("directory", help="folder whose sub-folders are seeds")
     parser.add_argument("--ci95", action="store_true", help="95%% confidence interval instead of the deviation")
     parser.add_argument("--test-log", action="store_true", help="logs of evaluations (--eval-only)")
-    parser.add_argument("--multi-exp", action="store_true", help="sub-folders are experiments, theirs are seeds")
+    parser.add_argument(
+        "--multi-exp", action="store_true", help="sub-folders are experiments, whose sub-folders are seeds"
+    )
     parser.add_argument("--keyword", default="accuracy", help="which result: accuracy, error, macro_f1")
     return parser.parse_args(argv)
 
 
 def read_last(path: Path, keyword: str, test_log: bool) -> float | None:
-    """Return the last value of a result after the mark from which results count, as it is printed."""
+    """Return the last printed value of a result after the mark from which results count."""
     content = read_bytes(path)
     mark = (RESULT if test_log else FINISHED).search(content)
     if mark is None:
@@ -90,7 +92,7 @@ def run(args: argparse.Namespace) -> None:
         return
     means = [summarise_folder(folder, args) for folder in _folders(Path(args.directory))]
     if not means:
-        raise UserError(f"{args.directory} has no sub-folders, which --multi-exp takes for experiments.")
+        raise UserError(f"{args.directory} has no sub-folders, which --multi-exp expects: one for each experiment.")
     print("Average performance")
     print(f"* {args.keyword}: {mean(means):.2f}%")
 

@@ -1,4 +1,4 @@
-"""What no run writes: a file that holds it is damaged, and its other numbers cannot be trusted."""
+"""Refuse values that no run writes. A file with one is damaged, and its other numbers cannot be trusted."""
 
 from __future__ import annotations
 
@@ -9,17 +9,20 @@ from typing import Any
 from cocoamix.config import roles
 from cocoamix.errors import brief, printable
 
-_LONGEST_NAME = 100  # letters; it becomes a label of tables and a part of file names
+_LONGEST_NAME = 100  # characters; a name becomes a label in tables and part of file names
 
 
 def refuse_damaged(settings: Mapping[str, Any], what: str, finite: bool = True) -> None:
     """Refuse dotted settings that no run has.
 
-    what: where they are, such as `config`. finite: whether all numbers have to be.
+    Args:
+        settings: The settings.
+        what: Where they are, such as `config`.
+        finite: Whether all numbers must be finite.
     """
     for key, value in settings.items():
         if printable(key) != key:
-            raise ValueError(f"its {what} has a key {brief(key)}, which is no name")
+            raise ValueError(f"its {what} has a key {brief(key)}, which is not a name")
         if finite and not _is_sound(value):
             raise ValueError(f"its {what} has {key[:100]} {brief(value)}, which no run has")
 
@@ -33,12 +36,12 @@ def _is_sound(value: Any) -> bool:
 
 
 def _is_unicode(text: str) -> bool:
-    """Say whether a text has no half of a surrogate pair, which no file can hold as UTF-8."""
+    """Return whether a text has no lone surrogate, which UTF-8 cannot encode."""
     return not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def refuse_texts_for_numbers(config: Mapping[str, Any]) -> None:
-    """Refuse a text as the value of a key of ours that takes numbers alone. config: of our own results."""
+    """Refuse a text in the config of our own results for a key that takes only numbers."""
     for key, value in config.items():
         declared = roles.find(key)
         numeric = isinstance(declared.default, (int, float)) and not isinstance(declared.default, bool)
@@ -47,6 +50,6 @@ def refuse_texts_for_numbers(config: Mapping[str, Any]) -> None:
 
 
 def refuse_odd_name(name: str, what: str) -> None:
-    """Refuse what is no name of a trainer or a dataset."""
+    """Refuse a text that is not a name of a trainer or a dataset."""
     if len(name) > _LONGEST_NAME or printable(name) != name:
-        raise ValueError(f"its {what} is {brief(name)}, which is no name")
+        raise ValueError(f"its {what} is {brief(name)}, which is not a name")

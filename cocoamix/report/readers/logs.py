@@ -1,4 +1,4 @@
-"""What a log of CoOp or of one of its descendants says: arguments, configuration, results."""
+"""Read a log of CoOp or of one of its descendants: arguments, configuration, results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RESULT = re.compile(rb"^[^\S\n]*=> result", re.MULTILINE)
 _EVALUATED = re.compile(rb"Evaluate on the \*(\w+)\* set")
 _METRIC = re.compile(rb"^[^\S\n]*\* ?(\w+): ([-+.,\deE]+|[-+]?(?:nan|inf))%?[^\S\n]*\r?$", re.MULTILINE)
 _EPOCH = re.compile(rb"epoch:? \[(\d+)/(\d+)\]")
-# CoOp's print_args writes each heading between two lines of stars; what it heads begins below the second.
+# CoOp's print_args writes each heading between two lines of stars; the content begins below the second.
 _ARGUMENTS = re.compile(rb"^\*+ ?Arguments ?\*+[^\S\n]*\n(?:\*+[^\S\n]*\n)?", re.MULTILINE)
 _CONFIG = re.compile(rb"^\*+ ?Config ?\*+[^\S\n]*\n(?:\*+[^\S\n]*\n)?", re.MULTILINE)
 _AFTER = re.compile(rb"^(?:\*|Collecting env)", re.MULTILINE)
@@ -32,13 +32,12 @@ class Log:
 
     arguments: dict[str, str] = field(default_factory=dict)
     config: dict[str, Any] = field(default_factory=dict)  # dotted keys
-    metrics: dict[str, dict[str, float]] = field(
-        default_factory=dict
-    )  # by split: base, new, or "" for the one there is
-    unfinished: str = ""  # why there is no result, or what it lacks
+    metrics: dict[str, dict[str, float]] = field(default_factory=dict)  # by split: base, new, or "" for a single one
+    unfinished: str = ""  # why there is no result, or what is missing
 
     @property
     def evaluates_only(self) -> bool:
+        """Whether the run only evaluated a trained model."""
         return self.arguments.get("eval_only") == "True"
 
 
@@ -51,14 +50,14 @@ def read_log(path: Path) -> Log:
     """Read a log. The last results after the end of training count, as in CoOp's parser."""
     content = read_bytes(path)
     log = Log(_arguments(content), _config(content))
-    likely = content.find(b"Finish")  # far quicker than a pattern on a log of some megabytes
+    likely = content.find(b"Finish")  # much faster than a pattern on a log of several megabytes
     finished = FINISHED.search(content, likely) if likely >= 0 else None
     epochs = _EPOCH.findall(content) if finished is None and not log.evaluates_only else []
     if epochs:
         epoch, last = (int(number) for number in epochs[-1])
         log.unfinished = f"training stopped in epoch {epoch} of {last}"
         return log
-    # A log that has no end of training and no epoch is of an evaluation: its result follows `=> result`.
+    # A log without an epoch and an end of training is of an evaluation: its result follows `=> result`.
     start = finished.end() if finished else 0
     found = _results(content, start, transductive=log.config.get("TRAINER.MODAL") == "base2novel")
     log.metrics = {split: metrics for split, metrics in found.items() if "accuracy" in metrics}
@@ -105,11 +104,11 @@ def _last_block(content: bytes, start: int, end: int) -> dict[str, float]:
 
 
 def _exact(metrics: dict[str, float]) -> dict[str, float]:
-    """Replace an accuracy that was printed with one or two decimals by the quotient of the counts beside it."""
+    """Replace an accuracy that was printed with one or two decimals by the quotient of the printed counts."""
     total, correct, printed = (metrics.get(key) for key in ("total", "correct", "accuracy"))
     if total and correct is not None and printed is not None:
         exact = 100 * correct / total
-        if abs(exact - printed) <= 0.051:  # else the counts are those of something else
+        if abs(exact - printed) <= 0.051:  # else the counts belong to something else
             metrics["accuracy"] = exact
     return metrics
 
@@ -127,7 +126,7 @@ def _arguments(content: bytes) -> dict[str, str]:
 
 
 def _below(content: bytes, heading: re.Match[bytes], most: int) -> str:
-    """Return what stands below a heading, up to the next one."""
+    """Return the text below a heading, up to the next one."""
     end = _AFTER.search(content, heading.end(), heading.end() + most)
     return content[heading.end() : end.start() if end else heading.end() + most].decode(errors="replace")
 
@@ -139,7 +138,7 @@ def _config(content: bytes) -> dict[str, Any]:
         return {}
     flat: dict[str, Any] = {}
     above: list[tuple[int, str]] = []  # indents and keys of the sections around a line
-    # Dassl's own configuration has some 4,000 characters; nobody prints ten times that.
+    # Dassl's own configuration has about 4,000 characters.
     for line in _below(content, mark, 60_000).splitlines():
         match = _KEY.match(line)
         if match is None:
@@ -157,12 +156,12 @@ def _config(content: bytes) -> dict[str, Any]:
 
 @lru_cache(maxsize=4096)
 def parse_value(text: str) -> Any:
-    """Return the value that a printed configuration shows: a number, a boolean, a list or a word."""
+    """Parse a value of a printed configuration: a number, a boolean, a list or a word."""
     return canonical(literal(text))
 
 
 def canonical(value: Any) -> Any:
-    """Return a value so that what was printed and what was stored as JSON compare equal."""
+    """Return a value in a form in which printed and JSON values compare equal."""
     if isinstance(value, (list, tuple)):
         return tuple(canonical(item) for item in value)
     if isinstance(value, set):
@@ -173,5 +172,5 @@ def canonical(value: Any) -> Any:
         try:
             return float(value)
         except OverflowError:
-            return math.inf  # of hundreds of digits: no setting, as `refuse_damaged` says
+            return math.inf  # of hundreds of digits, which `refuse_damaged` refuses
     return value

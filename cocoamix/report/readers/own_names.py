@@ -1,4 +1,4 @@
-"""Names for the user's own datasets: that of the folder or the table, instead of that of the class that reads it."""
+"""Names for the user's own datasets: those of their folders or tables, not of the classes that read them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from cocoamix.registry import plain_name
 from cocoamix.report.names import is_dataset
 
 _CLASSES = ("ImageFolderDataset", "CSVDataset")
-# Folders whose name says nothing without the one above.
+# Names of folders that mean little without the folder above.
 _GENERAL = {"images", "image", "imgs", "img", "photos", "pictures", "data", "dataset", "train"}
-_LONGEST = 60  # letters
+_LONGEST = 60  # characters
 
 
 def own_name(dataset: str, config: Mapping[str, Any]) -> str:
-    """Return the name of the user's own dataset, or "" for any other dataset or where no folder is known.
+    """Return the name of the user's own dataset, or "" for any other dataset or an unknown folder.
 
     Args:
         dataset: The name of the dataset's class.
@@ -33,7 +33,7 @@ def own_name(dataset: str, config: Mapping[str, Any]) -> str:
     if table:  # one folder may hold several tables
         stem = re.sub(r"\.[ct]sv$", "", table[-1], flags=re.IGNORECASE)
         name = f"{name} ({stem})" if name else stem
-    if is_dataset(name):  # a folder that is called as a published dataset need not hold that dataset
+    if is_dataset(name):  # a folder with the name of a published dataset may hold other images
         name = f"{name} (own images)"
     return shorten(printable(name), _LONGEST)
 

@@ -1,4 +1,4 @@
-"""What the path of a run says: CoOp's output layout and the ways in which its descendants drifted from it."""
+"""Read the path of a run: CoOp's output layout and those of its descendants."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ _EVALUATION = re.compile(r"^evaluation$", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Place:
-    """What a path says about its run; None or "" where it is silent."""
+    """Facts that the path of a run states; None or "" if it does not."""
 
     task: str = ""  # base2new, transfer, few-shot
     subset: str = ""  # base, new, all
     dataset: str = ""
     trainer: str = ""
     config: str = ""
-    variant: str = ""  # what else sets the run apart: nctx16_cscFalse_ctpend, KgCoOp's weight
+    variant: str = ""  # whatever else distinguishes the run: nctx16_cscFalse_ctpend, KgCoOp's weight
     shots: int | None = None
     seed: int | None = None
-    rest: tuple[str, ...] = field(default=(), compare=False)  # folders above, of no known meaning
+    rest: tuple[str, ...] = field(default=(), compare=False)  # folders above, of unknown meaning
 
 
 def read_path(parts: Sequence[str]) -> Place:
-    """Return what the folders of a run's path say, whichever code base made them."""
+    """Return the facts in the path of a run of any known code base."""
     folders = list(parts)
     seed = None
     if folders and (match := _SEED.match(folders[-1])):
@@ -63,7 +63,7 @@ def _base_to_new(folders: list[str]) -> Place | None:
 
 
 def _base_to_new_by_config(inside: list[str], subset: str, rest: tuple[str, ...]) -> Place:
-    """.../train_base/DATASET/TRAINER/CFG_16shots, as later forks have it."""
+    """.../train_base/DATASET/TRAINER/CFG_16shots, as in later forks."""
     padded = inside + [""] * 3
     dataset, trainer, config = padded[:3]
     shots = None
@@ -82,12 +82,12 @@ def _transfer(folders: list[str]) -> Place | None:
     if match := _CONFIG_SHOTS.match(config):
         config, shots = match.group(1), int(match.group(2) or match.group(3))
     elif not trainer.lower().startswith("zeroshot"):
-        return None  # a folder of that name which has nothing to do with a transfer
+        return None  # a folder of that name outside a transfer
     return Place("transfer", "all", dataset, trainer, config, "/".join(middle), shots, rest=_without_eval(folders[:at]))
 
 
 def _sessions(folders: list[str]) -> Place | None:
-    """.../fscil/DATASET/TRAINER/CFG. Whether a run is in sessions, its results say."""
+    """.../fscil/DATASET/TRAINER/CFG. The results state whether a run has sessions."""
     if len(folders) < 4 or folders[-4] != "fscil":
         return None
     dataset, trainer, config = folders[-3:]

@@ -1,4 +1,4 @@
-"""Finding the runs below some folders, and reading each from its results.json or its logs."""
+"""Find the runs below folders, and read each from its results.json or its logs."""
 
 from __future__ import annotations
 
@@ -28,45 +28,46 @@ from .zero_shot import without_training_facts, without_training_settings
 class Run:
     """One evaluation of one trained model."""
 
-    folder: str  # as a person would type it
-    origin: int  # place among the folders that the report was asked for
+    folder: str  # as the user would type it
+    origin: int  # place among the folders given to the report
     trainer: str
     config: str
     variant: str
     task: str  # base2new, transfer, few-shot, fscil
     dataset: str
     subset: str  # base, new, all
-    shots: int | None  # None: does not apply, or not said
+    shots: int | None  # None: does not apply, or unknown
     seed: int | None
     metrics: dict[str, float]
     sessions: tuple[float, ...] = ()  # accuracies of class-incremental learning
     session_parts: tuple[tuple[float, float | None], ...] = ()  # of base classes and of all novel ones, by session
-    parameters: int | None = None  # that are trained, where the run says it
-    source: str = ""  # dataset that a transferred model was trained on, where the run says it
+    parameters: int | None = None  # trained ones, if the run states them
+    source: str = ""  # dataset that a transferred model was trained on, if the run states it
     protocol: dict[str, Any] = field(default_factory=dict)  # dotted keys
     settings: dict[str, Any] = field(default_factory=dict)  # dotted keys
     fingerprint: str = ""
-    rest: tuple[str, ...] = ()  # folders above that have no known meaning
-    epoch: int | None = None  # epochs of training that the evaluated model had, where it is the last one's
+    rest: tuple[str, ...] = ()  # folders above, of unknown meaning
+    epoch: int | None = None  # epochs of training of the evaluated model, if it was the last of its run
     written: float = 0.0
     read_from: str = RESULTS
-    title: str = ""  # what the run calls its method, where it says so
+    title: str = ""  # the run's name for its method, if it has one
     prompts: tuple[tuple[str, str], ...] = ()  # trainer and configuration of the runs whose prompts it builds on
 
     @property
     def accuracy(self) -> float:
+        """The accuracy in percent."""
         return self.metrics["accuracy"]
 
     @property
     def earlier_epoch(self) -> int | None:
-        """The epoch of the evaluated model, where it is not the last of its training."""
+        """The epoch of the evaluated model, if it is not the last of its training."""
         last = self.settings.get("OPTIM.MAX_EPOCH")
         return self.epoch if self.epoch is not None and isinstance(last, float) and self.epoch < last else None
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A folder that should have been a run and is not, and why."""
+    """A folder that should be a run but cannot be used, and why."""
 
     folder: str
     reason: str
@@ -75,7 +76,7 @@ class Problem:
 
 @dataclass
 class Inventory:
-    """All that was found."""
+    """The runs below some folders, and the problems."""
 
     runs: list[Run] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
@@ -108,7 +109,7 @@ def find_runs(directories: Sequence[str | os.PathLike[str]]) -> Inventory:
 
 
 def _walk(root: Path, seen: set[str]) -> Iterator[tuple[Path, list[str]]]:
-    """Yield folders with results or logs, each once, even where links or arguments lead to it twice."""
+    """Yield folders with results or logs, each once, even if links or arguments lead to it twice."""
     for path, folders, names in os.walk(root, followlinks=True):
         real = os.path.realpath(path)
         if real in seen:
@@ -154,7 +155,7 @@ def _read_folder(folder: Path, names: list[str], place: Place, origin: int, inve
 
 
 def _drop_logs_above_runs(inventory: Inventory) -> None:
-    """A log in a folder above runs is that of a launcher (DePT has one), not of a run that broke off."""
+    """Drop unfinished logs in folders above runs: they belong to a launcher (DePT has one), not to a run."""
     if not inventory.problems:
         return
     above = {str(parent) for run in inventory.runs for parent in Path(run.folder).parents}
@@ -180,7 +181,7 @@ def _read_results(folder: Path, names: list[str], place: Place, origin: int, inv
     refuse_damaged(config, "config")
     refuse_damaged(metrics, "metrics", finite=False)
     refuse_texts_for_numbers(config)
-    if results.unreadable_images:  # an accuracy over other images
+    if results.unreadable_images:  # the accuracy is over fewer images
         protocol["unreadable_images"] = results.unreadable_images
         inventory.notes.append(
             f"{folder}: {results.unreadable_images:,} images could not be read and were left out of the run."
@@ -198,7 +199,7 @@ def _read_results(folder: Path, names: list[str], place: Place, origin: int, inv
         dataset=own_name(results.dataset, config) or dataset_name(results.dataset),
         subset=results.subset or place.subset or "all",
         shots=results.shots if results.shots is not None and results.shots > 0 else place.shots,
-        # A run without a seed (-1) is told from its neighbours by its folder.
+        # A run without a seed (-1) takes that of its folder.
         seed=results.seed if results.seed is not None and results.seed >= 0 else place.seed,
         metrics=metrics,
         sessions=sessions,
@@ -217,13 +218,13 @@ def _read_results(folder: Path, names: list[str], place: Place, origin: int, inv
     run = _without_odd_metrics(run, inventory)
     if not place.task or not place.config:
         logs = list_logs(folder, names)
-        if logs:  # only the command line has the name of the configuration and the model that was loaded
+        if logs:  # only the command line names the configuration and the loaded model
             run = _complete(run, read_log(logs[-1]).arguments)
     return _with_task(run)
 
 
 def _settings(config: Mapping[str, Any], trainer: str) -> dict[str, Any]:
-    """Return what a run was told to do. The sections of other trainers do not matter to it."""
+    """Return the settings of a run without those of other trainers."""
     name = simplify(trainer)
     sections = {key.split(".")[1] for key in config if key.startswith("TRAINER.") and key.count(".") > 1}
     own = {section for section in sections if simplify(section) in name} or sections
@@ -232,24 +233,24 @@ def _settings(config: Mapping[str, Any], trainer: str) -> dict[str, Any]:
 
 
 def _prompts(folders: Any) -> tuple[tuple[str, str], ...]:
-    """Return trainer and configuration of the runs in some folders, which are others for each seed and dataset."""
+    """Return trainer and configuration of the runs in some folders, which vary with seed and dataset."""
     places = [read_path(Path(str(folder)).parts) for folder in (folders if isinstance(folders, tuple) else ())]
     return tuple((place.trainer, place.config) for place in places)
 
 
 def _settled_epochs(results: Results) -> int | None:
-    """Return the epochs of a model without those of a second stage that ended by itself, sooner or later by seed."""
+    """Return the epochs of a model without those of a second stage that converged, which vary with the seed."""
     epoch, stage = results.epoch, results.second_stage
     return epoch if epoch is None or stage is None or stage.ended == "length" else epoch - stage.epochs
 
 
 def _last_epoch(epoch: Any, protocol: Mapping[str, Any]) -> int | None:
-    """Return the epochs of a model; those of the best one differ from seed to seed and say nothing."""
+    """Return the epochs of a model; None for the best one on validation, whose epoch varies with the seed."""
     return None if protocol.get("model_selection") == "best_val" or not isinstance(epoch, (int, float)) else int(epoch)
 
 
 def _flatten(node: Mapping[str, Any]) -> dict[str, Any]:
-    """Return nested keys as dotted ones, with values that compare equal however they were written."""
+    """Return nested settings with dotted keys and canonical values."""
     return {key: canonical(value) for key, value in flatten(node).items()}
 
 
@@ -261,14 +262,14 @@ def _check_range(run: Run) -> None:
             raise ValueError(f"its accuracy is {value}, which is not between 0 and 100")
     for name, number in (("seed", run.seed), ("shots", run.shots), ("epoch", run.epoch)):
         if number is not None and number >= 2**64:
-            raise ValueError(f"its {name} is {brief(number)}, which is none")
+            raise ValueError(f"its {name} is {brief(number)}, which is too large")
 
 
 def _without_odd_metrics(run: Run, inventory: Inventory) -> Run:
-    """Leave out metrics beside the accuracy that are not finite, such as the NLL of a model that is sure and wrong."""
+    """Drop metrics other than the accuracy that are not finite, such as the NLL of a confident wrong prediction."""
     odd = [name for name, value in run.metrics.items() if not math.isfinite(value)]
     if odd:
-        inventory.notes.append(f"{run.folder}: {', '.join(odd)} of its {RESULTS} is not finite and left out.")
+        inventory.notes.append(f"{run.folder}: {', '.join(odd)} of its {RESULTS} is not finite and is left out.")
     return replace(run, metrics={name: value for name, value in run.metrics.items() if name not in odd})
 
 
@@ -282,7 +283,7 @@ def _runs_of_log(folder: Path, path: Path, log: Log, place: Place, origin: int) 
     dataset = str(config.get("DATASET.NAME") or _stem(arguments.get("dataset_config_file", "")) or place.dataset)
     if not trainer or not dataset:
         missing = "trainer" if not trainer else "dataset"
-        raise ValueError(f"neither the path nor {path.name} says which {missing} this is")
+        raise ValueError(f"neither the path nor {path.name} names the {missing}")
     printed_shots, printed_seed = config.get("DATASET.NUM_SHOTS"), arguments.get("seed", "")
     shots = place.shots
     if isinstance(printed_shots, float) and printed_shots > 0:
@@ -322,7 +323,7 @@ def _runs_of_log(folder: Path, path: Path, log: Log, place: Place, origin: int) 
 
 
 def _protocol_of_log(config: Mapping[str, Any], trainer: str) -> dict[str, Any]:
-    """Return what a printed configuration says of the protocol, under the keys of our own results."""
+    """Return the protocol in a printed configuration, under the keys of our own results."""
     protocol = {f"transforms.{key[6:]}": value for key, value in config.items() if key.startswith("INPUT.")}
     section = {key.split(".")[1]: value for key, value in config.items() if re.match(r"^TRAINER\.\w+\.PREC$", key)}
     for key, name in (
@@ -338,7 +339,7 @@ def _protocol_of_log(config: Mapping[str, Any], trainer: str) -> dict[str, Any]:
 
 
 def _complete(run: Run, arguments: Mapping[str, str]) -> Run:
-    """Fill in what only the command line of a run says."""
+    """Fill in facts that only the command line of a run states."""
     config = run.config or _stem(arguments.get("config_file", ""))
     loaded = arguments.get("model_dir", "")
     source, shots = run.source, run.shots

@@ -13,9 +13,9 @@ _FACTS = ("shots", "splits.train", "splits.folds", "model_selection", "views", "
 # Dassl's augmentations of training images, by the start of their keys below INPUT.
 _AUGMENTATIONS = ("CROP_PADDING", "RRCROP_", "CUTOUT_", "GN_", "RANDAUGMENT_", "COLORJITTER_", "RGS_", "GB_")
 _TRANSFORMS = "transforms.TRANSFORMS"
-_AT_TEST = ("normalize", "instance_norm")  # the transforms that test images get where INPUT.TRANSFORMS lists them
+_AT_TEST = ("normalize", "instance_norm")  # transforms in INPUT.TRANSFORMS that apply to test images
 
-# A run that states these states all that a zero-shot result depends on; settings add the rest.
+# Together with the settings, these decide a zero-shot result.
 DECISIVE = ("backbone", "weights_sha256", "precision", "templates", "splits.test", "evaluated_on", "transforms.SIZE")
 
 
@@ -25,7 +25,7 @@ def without_training_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def without_training_facts(protocol: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the dotted facts of a protocol without those that only training decides."""
+    """Return the dotted facts of a protocol without those that only concern training."""
     augmentations = tuple(f"transforms.{name}" for name in _AUGMENTATIONS)
     kept = {
         key: value

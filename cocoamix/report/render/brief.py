@@ -1,4 +1,4 @@
-"""Base to new in short, as Markdown that also reads well on a terminal: averages, then a line for each method."""
+"""A summary of base to new, as Markdown that also reads well on a terminal: averages, then each dataset."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ from .markdown import escape, layout, render_table
 
 
 def render(section: Section, what: str, setting: str) -> str:
-    """Return a section of base to new in short, or nothing if it has no average over datasets.
+    """Return a summary of a base-to-new section, or "" if it has no average over datasets.
 
-    what, setting: the title's words before and after the number of datasets. Tables of confidence are left out.
+    Args:
+        section: The section. Its tables of confidence are left out.
+        what: The title before the number of datasets.
+        setting: The title after it.
     """
     average = next((table for table in section.tables if table.key == f"{section.key}-average"), None)
     if average is None:
@@ -29,7 +32,7 @@ def render(section: Section, what: str, setting: str) -> str:
 
 
 def average_table(table: Table) -> str:
-    """Return base, new and H of each method, averaged over the datasets: mean ± deviation over seeds."""
+    """Return base, new and H of each method, averaged over the datasets, as mean ± deviation over seeds."""
     lines = [[table.first, *(column.title for column in METRICS)]]
     lines += [[line.label, *map(plain, line.values[: len(METRICS)], METRICS)] for line in table.lines]
     return layout(lines)

@@ -1,4 +1,4 @@
-"""A cell in words, for all renderers."""
+"""The text of a cell, for all renderers."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ LEGEND = f"Accuracy in percent: mean ± standard deviation (of the population) o
 
 
 def number(value: Value, column: Column) -> str:
-    """Return the mean of a cell, or its words, or nothing if it is missing."""
+    """Return the mean of a cell, or its text, or "" if it is missing."""
     if value.mean is None:
         return value.text
     if column.key.startswith("p_") and value.mean < 0.001:
         return "<0.001"
     decimals = column.decimals if value.decimals is None else value.decimals
     text = f"{value.mean:{'+' if column.signed else ''}.{decimals}f}"
-    # A difference of -0.001 is no "-0.00".
+    # A difference of -0.001 is "+0.00", not "-0.00".
     return text.replace("-", "+") if column.signed and float(text) == 0 else text
 
 
 def spread(value: Value, column: Column) -> str:
-    """Return the deviation of a cell, or nothing."""
+    """Return the deviation of a cell, or ""."""
     return "" if value.mean is None or value.std is None else f"{value.std:.{column.decimals}f}"
 
 

@@ -13,7 +13,7 @@ from cocoamix.report.model.tables import Value
 
 
 def render_csv(report: Report) -> str:
-    """Return one line for each cell of each table; a missing one has an empty mean."""
+    """Return one line for each cell of each table; a missing cell has an empty mean."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(["section", "table", "line", "kind", "column", "mean", "std", "n", "text", "best"])

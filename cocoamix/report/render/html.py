@@ -1,4 +1,4 @@
-"""The report as one page that needs nothing else: no network, no other file."""
+"""The report as one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cocoamix.report.model.tables import HIGH, PLAIN, Column, Line, Section, Tab
 from .cells import LEGEND, MISSING, number, spread
 
 _HERE = Path(__file__).parent
-_MOST_NOTES = 3  # below a table; more of them open by a click
+_MOST_NOTES = 3  # below a table; more of them open on a click
 _MOST_BACKBONES = 3  # in the title
 _MARKS = {
     "up": '<span class="sign" aria-hidden="true">▲</span><span class="hidden">, better</span>',
@@ -74,7 +74,7 @@ def render(report: Report) -> str:
 
 
 def _header(report: Report) -> str:
-    """Return the title, with what the page was made from and by."""
+    """Return the title, with the date, the version, the runs and the command."""
     count = len(report.runs)
     facts = [
         _date(),
@@ -94,7 +94,7 @@ def _title(report: Report) -> str:
 
 
 def _date() -> str:
-    """Return today's date, or that of SOURCE_DATE_EPOCH, with which builds are repeated."""
+    """Return today's date, or that of SOURCE_DATE_EPOCH for reproducible output."""
     stamp = os.environ.get("SOURCE_DATE_EPOCH", "")
     day = datetime.fromtimestamp(int(stamp), timezone.utc) if stamp.isdigit() else datetime.now()
     return f"{day.day} {day:%B %Y}"
@@ -123,13 +123,13 @@ def _count(listed: list[str], what: str) -> str:
 
 
 def _notice(title: str, texts: list[str]) -> str:
-    """Return a list that opens by a click, so that the first table stays in view."""
+    """Return a list that opens on a click, so that the first table stays in view."""
     items = "".join(f"<li>{escape(text)}</li>" for text in texts)
     return f'<details class="notice"><summary>{escape(title)}</summary><ul>{items}</ul></details>'
 
 
 def _section(section: Section) -> str:
-    """Return a section: what it is about first, then figures, then all other tables."""
+    """Return a section: main tables, then figures, then all other tables."""
     parts = [f'<section id="{section.key}">', f"<h2>{escape(section.title)}</h2>"]
     main = [table for table in section.tables[:2] if table is section.tables[0] or table.key.endswith("-difference")]
     parts += [_table(table, section.reference) for table in main]
@@ -155,7 +155,7 @@ def _table(table: Table, reference: str) -> str:
         f'<th scope="col" aria-sort="none"><button type="button">{escape(title)}</button></th>'
         for title in [table.first, *(column.title for column in table.columns)]
     )
-    # What has no number at all, such as a method without an average, does not stand between the others.
+    # Lines without any number, such as methods without an average, come last.
     ordered = sorted(table.lines, key=lambda line: all(value.mean is None for value in line.values))
     marked = [
         any(_direction(line.values[place], column) for line in table.lines)
@@ -199,7 +199,7 @@ def _cell(value: Value, column: Column, reference: str, marked: bool) -> str:
 
 
 def _hint(value: Value, column: Column, reference: str) -> str:
-    """Return the attribute with what a pointer that rests on a cell shows: the seeds, and the difference."""
+    """Return the attribute for the tooltip of a cell: the seeds and the difference."""
     texts = []
     if len(value.values) > 1:
         texts.append("seeds: " + ", ".join(f"{one:.{column.decimals}f}" for one in value.values))

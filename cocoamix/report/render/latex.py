@@ -45,7 +45,7 @@ _SPECIAL = {
     **{sign: rf"$\{name}$" for sign, name in _SIGNS.items()},
     **{letter: rf"$\{_greek(letter)}$" for letter in _GREEK},
 }
-_WIDEST = 105  # characters: what is about 10 points high is shrunk to no less than 6 on a page of one column
+_WIDEST = 105  # characters: on a one-column page, letters of 10 points shrink to no less than 6
 _GAP = 2  # characters between columns
 
 
@@ -85,7 +85,7 @@ def _table(table: Table, section: str) -> str:
 
 
 def _blocks(table: Table) -> Iterator[Sequence[int]]:
-    """Yield the places of columns that stand side by side: a page takes no fourteen columns at a size one can read."""
+    """Yield the places of columns that stand side by side: fourteen columns would be too small to read."""
     texts = [
         [column.title, *(plain(line.values[place], column) for line in table.lines)]
         for place, column in enumerate(table.columns)
@@ -116,7 +116,7 @@ def _tabular(table: Table, places: Sequence[int]) -> Iterator[str]:
 
 def _row(cells: Sequence[str]) -> str:
     text = " & ".join(cells)
-    # After the end of a row or a rule these two would be taken for an option.
+    # After the end of a row or a rule, LaTeX would take these for an option.
     return "    " + ("{}" if text.startswith(("[", "*")) else "") + text + r" \\"
 
 
@@ -133,5 +133,5 @@ def _cell(value: Value, column: Column) -> str:
 
 
 def escape(text: str) -> str:
-    """Return text that LaTeX prints as it is."""
+    """Escape text for LaTeX."""
     return "".join(_SPECIAL.get(character, character) for character in " ".join(text.split()))

@@ -10,7 +10,7 @@ from cocoamix.report.model.tables import Table
 
 from .cells import LEGEND, plain
 
-# What Markdown would read as markup. An underscore inside of a word is left alone, as Markdown does.
+# Characters that are markup in Markdown. An underscore within a word is not.
 _MARKUP = re.compile(r"[\\`*|<]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|(?<=\])\(|^#")
 
 
@@ -43,9 +43,11 @@ def render_table(table: Table) -> str:
 
 
 def layout(lines: Sequence[Sequence[str]], right: bool = False) -> str:
-    """Return lines of cells, the first of them the heads, as a table that also reads well on a terminal.
+    """Return lines of cells as a table that also reads well on a terminal.
 
-    right: renderers of Markdown set all columns but the first to the right.
+    Args:
+        lines: The cells; the first line is the header.
+        right: Whether Markdown aligns all columns but the first to the right.
     """
     widths = [max(3, *(len(line[place]) for line in lines)) for place in range(len(lines[0]))]
     texts = ["| " + " | ".join(t.ljust(w) for t, w in zip(line, widths, strict=True)) + " |" for line in lines]
@@ -54,5 +56,5 @@ def layout(lines: Sequence[Sequence[str]], right: bool = False) -> str:
 
 
 def escape(text: str) -> str:
-    """Return text that Markdown shows as it is, on one line."""
+    """Escape text for Markdown, on one line."""
     return _MARKUP.sub(lambda found: "&lt;" if found[0] == "<" else f"\\{found[0]}", " ".join(text.splitlines()))

@@ -1,5 +1,5 @@
 "use strict";
-// Tables sort by any column: click its head, or reach it with the tab key and press Enter or Space.
+// Tables sort by any column: click its header, or focus it with the tab key and press Enter or Space.
 const byName = new Intl.Collator("en", { numeric: true }); // random:2 before random:10
 const spoken = document.getElementById("spoken");
 
@@ -16,11 +16,11 @@ function sortBy(table, column) {
   const rows = Array.from(body.rows);
   const numeric = rows.some((row) => typeof valueOf(row, column) === "number");
   const before = head.getAttribute("aria-sort");
-  // The first click shows what one looks for: the highest number, or the first name.
+  // The first click puts the highest number or the first name on top.
   const up = before === "none" ? !numeric : before === "descending";
   const order = (a, b) => {
     const x = valueOf(a, column), y = valueOf(b, column);
-    if (x === null || y === null) return (x === null) - (y === null); // missing ones stay at the end
+    if (x === null || y === null) return (x === null) - (y === null); // missing values stay at the end
     const difference = typeof x === "number" && typeof y === "number" ? x - y : byName.compare(String(x), String(y));
     return up ? difference : -difference;
   };

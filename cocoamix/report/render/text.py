@@ -21,8 +21,8 @@ def render(report: Report, width: int = 100, colour: bool = False) -> str:
 
 
 def problems(report: Report) -> str:
-    """Return what was left out, for the error stream."""
-    words = {"broken": "cannot be read", "unfinished": "not finished", "duplicate": "there twice"}
+    """Return the list of runs that were left out, for the error stream."""
+    words = {"broken": "cannot be read", "unfinished": "not finished", "duplicate": "duplicates"}
     lines = []
     for kind, title in words.items():
         found = [problem for problem in report.problems if problem.kind == kind]
@@ -42,7 +42,7 @@ def _section(section: Section, width: int, colour: bool) -> str:
 
 
 def _table(table: Table, width: int, colour: bool) -> str:
-    """Return a table; one that is wider than the terminal goes on below, with its lines named again."""
+    """Return a table; one that is wider than the terminal continues below, with its labels repeated."""
     cells = [[plain(v, c) for v, c in zip(line.values, table.columns, strict=True)] for line in table.lines]
     if not colour:
         for texts, line in zip(cells, table.lines, strict=True):
