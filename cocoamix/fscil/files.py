@@ -129,9 +129,9 @@ def _check_same_run(one: Kept, first: Kept) -> None:
     for key in ("seed", "settings", "protocol"):
         theirs, ours = one.origin[key], first.origin[key]
         if isinstance(ours, dict):
-            theirs, ours = (protocol.that_matter(flatten(side)) for side in (theirs, ours))
+            theirs, ours = (protocol.relevant(flatten(side)) for side in (theirs, ours))
             # A run that an older version began has both kinds of files.
-            theirs, ours = protocol.brought_up(theirs, ours), protocol.brought_up(ours, theirs)
+            theirs, ours = protocol.updated(theirs, ours), protocol.updated(ours, theirs)
             for side in (theirs, ours):
                 side.pop("centred", None)  # which older files tell, though it is a fact of an evaluation
             differing = [name for name in sorted({*theirs, *ours}) if differ(theirs.get(name), ours.get(name))]
