@@ -1,6 +1,6 @@
 """One run: train and evaluate, or evaluate only, with CoOp's flags.
 
-`python train.py` of a source tree and `cocoamix train` are this. The flags are in cocoamix/run/arguments.py.
+`python train.py` in a source tree and `cocoamix train` run this module. The flags are in cocoamix/run/arguments.py.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ import argparse
 from collections.abc import Sequence
 from functools import partial
 
-# First, because this checks torch and makes Dassl and torchvision importable.
+# First: it checks torch and makes Dassl and torchvision importable.
 import cocoamix.trainers
 
 # isort: split
-import cocoamix.datasets  # noqa: F401  (as the trainers, it registers what can be named)
+import cocoamix.datasets  # noqa: F401  (registers the datasets)
 
 # isort: split
 import torch
@@ -67,7 +67,7 @@ def setup_cfg(args: argparse.Namespace) -> CfgNode:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Do the run that the arguments describe."""
+    """Train or evaluate as the arguments say."""
     cfg = setup_cfg(args)
     check_writable(cfg.OUTPUT_DIR)
     with FolderLock(cfg.OUTPUT_DIR):
@@ -112,5 +112,5 @@ def _run_logged(args: argparse.Namespace, cfg: CfgNode) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run, and turn what a person can mend into one sentence and exit status 2."""
+    """Run and return the exit status; a UserError is one sentence and status 2."""
     return run_command(partial(run, parse_arguments(argv)), STOPPED, work=True)

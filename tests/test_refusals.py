@@ -159,7 +159,7 @@ def no_home(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_home_folder(capsys: pytest.CaptureFixture[str]) -> None:
     assert features(["info"]) == 2
     assert capsys.readouterr().err == (
-        "error: ~/.cache cannot be found, because the home folder is not known: HOME is not set. "
+        "error: ~/.cache cannot be found, because the home folder is unknown: HOME is not set. "
         "Set HOME, COCOAMIX_CACHE or CACHE.DIR.\n"
     )
     with pytest.raises(UserError, match="COCOAMIX_CLIP_CACHE"):

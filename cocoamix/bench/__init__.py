@@ -5,5 +5,5 @@
     cocoamix bench run my.yaml --root DATA    your own
     cocoamix bench run base2new --dry-run     print the commands
 
-What is finished is not repeated, what was stopped resumes, and what fails is listed at the end with the reason.
+Finished runs are not repeated, stopped runs resume, and failed runs are listed at the end with the reason.
 """

@@ -1,4 +1,4 @@
-"""Doing a plan: what is finished, what is due, the engine that does it, and what to say at the end."""
+"""Runs a plan: decides which runs are due, hands them to an engine, and reports at the end."""
 
 from __future__ import annotations
 
@@ -23,32 +23,33 @@ from .runs import Run, expand, select, train_command
 from .stamp import CONSOLE, read_stamp, seconds_of
 from .view import Pace, View, duration
 
-_NAMED = 3  # runs that are missing for one reason
+_NAMED = 3  # names shown of runs that are missing for the same reason
 
 
 @dataclass(frozen=True)
 class How:
-    """How a plan is done."""
+    """How to run a plan."""
 
-    jobs: int | None = None  # at a time; None is one for each GPU, or for each core
+    jobs: int | None = None  # at a time; None is one per GPU, or per core
     gpus: tuple[str, ...] | None = None  # None is all
     engine: str = "local"
     slurm: tuple[str, ...] = ()  # KEY=VALUE options of the cluster
-    train: tuple[str, ...] = ()  # command that does one run; empty is this project's train.py
+    train: tuple[str, ...] = ()  # command of one run; empty is this project's train.py
     only: tuple[str, ...] = ()  # patterns of names
-    fresh: bool = False  # what is finished is deleted and done again
+    fresh: bool = False  # finished runs are deleted and repeated
 
 
 @dataclass
 class Summary:
-    """What came of a plan."""
+    """The outcome of a plan."""
 
     runs: list[Run]
-    finished: list[Run] = field(default_factory=list)  # before
+    finished: list[Run] = field(default_factory=list)  # before this start
     outcomes: list[Outcome] = field(default_factory=list)
 
     @property
     def failures(self) -> list[Outcome]:
+        """The outcomes of runs that are not done."""
         return [outcome for outcome in self.outcomes if outcome.status != DONE]
 
     def accuracy(self, run: Run) -> float:
@@ -58,7 +59,7 @@ class Summary:
 
 @dataclass
 class Judged:
-    """A plan that has been checked: what is finished, what is due, and what cannot be made."""
+    """A checked plan: the runs that are finished, due, or cannot be done."""
 
     runs: list[Run]
     ledger: Ledger
@@ -68,13 +69,13 @@ class Judged:
 
 
 def judge(plan: Plan, how: How) -> Judged:
-    """Expand a plan, check the configuration of every run, and find out what is finished. Nothing is touched."""
+    """Expand a plan, check the configuration of every run, and find the finished ones. No file is changed."""
     check_choice("--engine", how.engine, ENGINES)
     runs = select(expand(plan), how.only)
     settings = None if how.train else plan_settings()  # another tree's train.py may know other keys
     if settings is not None:
         for run in runs:
-            settings(run)  # a mistake is told now, not after hours
+            settings(run)  # so that a mistake shows now, not after hours
         check_epochs(runs)
     ledger = Ledger(plan.disposable, settings, time.time() if how.fresh else None)
     states = ledger.judge(runs)
@@ -93,7 +94,7 @@ def print_commands(plan: Plan, how: How, judged: Judged) -> None:
 
 
 def check(plan: Plan, how: How) -> Judged:
-    """Judge a plan, and check how it is to be done and that the data of what is due are there. Nothing is touched."""
+    """Judge a plan, and check the options and the data of the runs that are due. No file is changed."""
     find_slots(how.jobs, how.gpus)
     if how.engine != "local":
         _cluster_options(how)
@@ -104,7 +105,7 @@ def check(plan: Plan, how: How) -> Judged:
 
 
 def run_plan(plan: Plan, how: How | None = None, judged: Judged | None = None) -> Summary:
-    """Do what is due of a plan and return what came of it. KeyboardInterrupt comes after all processes have ended.
+    """Do the runs that are due and return the outcome. KeyboardInterrupt is raised after all processes have ended.
 
     judged: what `check` returned, if it was called before.
     """
@@ -113,8 +114,8 @@ def run_plan(plan: Plan, how: How | None = None, judged: Judged | None = None) -
     summary = Summary(judged.runs, judged.finished, judged.blocked)
     slots = find_slots(how.jobs, how.gpus)
     if judged.due:
-        told = f", {slots.describe()}" if how.engine == "local" else ""
-        print(f"{plan.name}: {len(judged.due)} of {len(judged.runs)} runs are due{told}", flush=True)
+        where = f", {slots.describe()}" if how.engine == "local" else ""
+        print(f"{plan.name}: {len(judged.due)} of {len(judged.runs)} runs are due{where}", flush=True)
     again = [why for run in judged.due if (why := judged.ledger.why_deleted(run))]
     if again:
         print(
@@ -142,7 +143,7 @@ def run_plan(plan: Plan, how: How | None = None, judged: Judged | None = None) -
 
 
 def _set_orphans_aside(summary: Summary, judged: Judged) -> None:
-    """Set earlier results of missing runs aside whose model was deleted or retrained, so that no report shows them."""
+    """Set aside earlier results of missing runs whose model was deleted or retrained, so that no report shows them."""
     missing = [outcome.run for outcome in summary.failures if outcome.status != BLOCKED]
     for run in judged.ledger.set_orphans_aside(missing):
         print(
@@ -169,33 +170,33 @@ def _cluster_options(how: How) -> dict[str, Any]:
 
 
 def tell(plan: Plan, summary: Summary, seconds: float) -> None:
-    """Say what was done, and list what failed with the reason."""
+    """Print what was done, and list the failures with their reasons."""
     done = [outcome for outcome in summary.outcomes if outcome.status == DONE]
     others = sum(outcome.reason == ELSEWHERE for outcome in done)
-    told = f"{len(done) - others} runs done in {duration(seconds)}"
-    told += f", {others} {ELSEWHERE}" if others else ""
-    told += f", {len(summary.finished)} were finished before" if summary.finished else ""
-    told += f", {len(summary.failures)} are missing" if summary.failures else ""
-    print(f"\n{plan.name}: {told}. They are below {plan.output}.")
+    text = f"{len(done) - others} runs done in {duration(seconds)}"
+    text += f", {others} {ELSEWHERE}" if others else ""
+    text += f", {len(summary.finished)} were finished before" if summary.finished else ""
+    text += f", {len(summary.failures)} are missing" if summary.failures else ""
+    print(f"\n{plan.name}: {text}. They are below {plan.output}.")
     list_missing(summary)
 
 
 def list_missing(summary: Summary) -> None:
-    """List what is missing, with the reason and, for a run that failed, the file of all that it said."""
+    """List the missing runs with the reason and, for a failed run, its console file."""
     if summary.failures:
         print("Missing:", file=sys.stderr)
     for group in _by_reason(summary.failures):
         first, names = group[0], [outcome.run.name for outcome in group]
-        told = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
+        listed = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
         reason = first.reason if len(group) == 1 else _shared_reason(first)
-        print(f"  {told} ({first.status}): {reason}", file=sys.stderr)
+        print(f"  {listed} ({first.status}): {reason}", file=sys.stderr)
         if first.status == FAILED and (first.run.folder / CONSOLE).is_file():
             print(f"    {first.run.folder / CONSOLE}", file=sys.stderr)
     sys.stderr.flush()
 
 
 def _by_reason(outcomes: Sequence[Outcome]) -> list[list[Outcome]]:
-    """Return the outcomes grouped by equal reasons; each that failed by itself, since it has a console of its own."""
+    """Return the outcomes grouped by reason; each failed run is a group, because it has its own console file."""
     groups: dict[object, list[Outcome]] = {}
     for outcome in outcomes:
         key = outcome.run.folder if outcome.status == FAILED else (outcome.status, _shared_reason(outcome))
@@ -204,5 +205,5 @@ def _by_reason(outcomes: Sequence[Outcome]) -> list[list[Outcome]]:
 
 
 def _shared_reason(outcome: Outcome) -> str:
-    """Return a reason as it holds for several runs, each with a folder of its own."""
+    """Return a reason worded for several runs, each with its own folder."""
     return outcome.reason.replace(f"{outcome.run.folder} holds", "the folder of each holds")

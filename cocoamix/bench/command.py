@@ -1,4 +1,4 @@
-"""`cocoamix bench`: the command line of benchmarks. What takes long to import is imported once it is needed."""
+"""`cocoamix bench`: the command line of benchmarks. Slow imports happen only when they are needed."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the sub-commands and what they take."""
+    """Add the sub-commands and their arguments."""
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    commands.add_parser("list", help="list the plans that are shipped")
+    commands.add_parser("list", help="list the shipped plans")
     run = commands.add_parser(
         "run",
-        help="do a plan, or go on with it",
-        description="Exit status: 0 all runs are finished, 1 some are missing (listed with the reason), 2 wrong use, "
-        "130 stopped by Ctrl-C. The same command resumes.",
+        help="run a plan, or resume it",
+        description="Exit status: 0 all runs are finished, 1 some are missing (listed with the reason), 2 bad "
+        "arguments, 130 stopped by Ctrl-C. The same command resumes.",
     )
     run.add_argument("plan", help="name of a shipped plan, or a .yaml file")
     run.add_argument("--root", help="folder that holds the datasets' folders (default: the plan's, else $DATA)")
     run.add_argument("--output", help="folder of all runs, in CoOp's layout (default: the plan's, else output)")
-    run.add_argument("--methods", nargs="+", default=[], metavar="NAME", help="these methods of the plan alone")
-    run.add_argument("--datasets", nargs="+", default=[], metavar="NAME", help="these datasets alone")
-    run.add_argument("--seeds", nargs="+", default=[], type=int, metavar="SEED", help="these seeds alone")
-    run.add_argument("--partitions", nargs="+", default=[], type=int, metavar="K", help="these partitions alone")
+    run.add_argument("--methods", nargs="+", default=[], metavar="NAME", help="only these methods of the plan")
+    run.add_argument("--datasets", nargs="+", default=[], metavar="NAME", help="only these datasets")
+    run.add_argument("--seeds", nargs="+", default=[], type=int, metavar="SEED", help="only these seeds")
+    run.add_argument("--partitions", nargs="+", default=[], type=int, metavar="K", help="only these partitions")
     run.add_argument(
         "--only", nargs="+", default=[], metavar="PATTERN", help="runs named like 'CoOp * seed 1 *', and what they need"
     )
@@ -50,15 +50,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar=("KEY", "VALUE"),
-        help="change the configuration of all runs, whatever the plan sets; a shipped plan then has another output",
+        help="change the configuration of all runs, overriding the plan; a shipped plan then gets another folder",
     )
     run.add_argument("-j", "--jobs", type=int, metavar="N", help="runs at a time (default: one per GPU, or per core)")
-    run.add_argument("--gpus", metavar="LIST", help="GPUs to use, such as 0,1; none for cores alone (default: all)")
+    run.add_argument("--gpus", metavar="LIST", help="GPUs to use, such as 0,1; none to use only the CPU (default: all)")
     run.add_argument("--engine", default="local", choices=ENGINES, help="where runs are done (default: this machine)")
     run.add_argument(
         "--slurm", nargs="+", default=[], metavar="KEY=VALUE", help="options of the jobs, such as partition=gpu"
     )
-    run.add_argument("--train", metavar="COMMAND", help="command that does one run (default: this project's train.py)")
+    run.add_argument("--train", metavar="COMMAND", help="command of one run (default: this project's train.py)")
     run.add_argument("--dry-run", action="store_true", help="print the commands of the runs that are due")
     run.add_argument("--fresh", action="store_true", help="do these runs again; each deletes its folder when it begins")
     run.add_argument("--no-report", action="store_true", help="neither print nor write tables and figures at the end")
@@ -70,13 +70,13 @@ def read_plan(args: argparse.Namespace) -> Plan:
     root = args.root or plan.root or os.environ.get("DATA", "")
     plan = override(plan, tuple((key, value) for key, value in args.set))
     output = expand_home(args.output) if args.output else plan.output
-    if not args.output and args.plan in shipped():  # whose folder is for the settings that are shipped
+    if not args.output and args.plan in shipped():  # its folder is for the shipped settings
         output = folder_for(plan.output, plan.overrides)
     return replace(plan, root=str(expand_home(root)) if root else "", output=output)
 
 
 def read_how(args: argparse.Namespace) -> How:
-    """Return how the arguments want a plan done."""
+    """Return the arguments that say how to run a plan."""
     from .benchmark import How
 
     gpus = None
@@ -93,7 +93,7 @@ def list_plans() -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do what the command line asks for."""
+    """Run the command that the arguments name."""
     if args.command == "list":
         list_plans()
         return 0
@@ -102,7 +102,7 @@ def run(args: argparse.Namespace) -> int:
 
     plan, how = read_plan(args), read_how(args)
     start = time.monotonic()
-    judged = judge(plan, how) if args.dry_run else check(plan, how)  # all of it, before any file is touched
+    judged = judge(plan, how) if args.dry_run else check(plan, how)  # before any file is changed
     if args.set and not args.output:
         print(f"{'# ' * args.dry_run}The runs go to {plan.output}; --output chooses another folder.", flush=True)
     if args.dry_run:
@@ -122,5 +122,5 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = Parser(prog="cocoamix bench", description=about)
     add_arguments(parser)
     args = parser.parse_args(argv)
-    stopped = "\nStopped. What is done is kept; the same command resumes."
+    stopped = "\nStopped. Finished work is kept; the same command resumes."
     return run_command(partial(run, args), stopped, work=args.command == "run")

@@ -1,4 +1,4 @@
-"""Whether the datasets of a plan can be read, asked before its first run: each is loaded once, as a run would."""
+"""Checks before the first run that the datasets of a plan can be read, by loading each once."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from .runs import DRAWN, Run
 
 
 def check_data(runs: Sequence[Run]) -> None:
-    """Refuse runs whose datasets are not there, with a line for each dataset. Nothing is written.
+    """Reject runs whose datasets are missing, with a line per dataset. Nothing is written.
 
-    Images are not opened: what is missing is told, what is damaged is not.
+    Images are not opened: missing ones are found, damaged ones are not.
     """
     first = {run.dataset: run for run in reversed(runs) if run.dataset not in DRAWN}
     problems = {name: _problem(run) for name, run in reversed(first.items())}

@@ -1,4 +1,4 @@
-"""Whether the models of a plan have checkpoints of the epochs that it evaluates, asked before its first run."""
+"""Checks before the first run that the training of a plan keeps checkpoints of the epochs that it evaluates."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .runs import Run
 
 
 def check_epochs(runs: Sequence[Run]) -> None:
-    """Refuse evaluations of epochs of which the training keeps no checkpoint. Nothing is read but configurations."""
+    """Reject evaluations of epochs without a checkpoint. Only configurations are read."""
     from cocoamix.train import parse_arguments, setup_cfg
 
     trainings = {run.folder: run for run in runs if run.trains}

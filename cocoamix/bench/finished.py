@@ -1,9 +1,9 @@
-"""Whether there is nothing left to do in the folder of a run, for shell scripts.
+"""Tells shell scripts whether a run is finished.
 
     python -m cocoamix.bench.finished FOLDER [arguments of train.py ...]
 
-Exit status: 0 if it has results of all that was to be evaluated, 1 if it has not, 2 if they are of other settings than
-the arguments ask for or of another model than --model-dir holds, or if a newer version wrote them.
+Exit status: 0 if the folder has complete results, 1 if it has not, 2 if they are of other settings than the arguments
+or of another model than that in --model-dir, or if a newer version wrote them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .comparison import differing, differing_model, settings_of_arguments
 
 
 def is_finished(folder: Path, arguments: Sequence[str] = ()) -> bool:
-    """Say whether a folder has results that can be used, of all sessions. Newer ones and other settings are refused.
+    """Whether a folder has usable results of all sessions. Newer versions and other settings are a UserError.
 
     arguments: of train.py; without them, settings are not compared.
     """
@@ -44,14 +44,14 @@ def is_finished(folder: Path, arguments: Sequence[str] = ()) -> bool:
 
 
 def _refuse_other_model(folder: Path, results: Results, arguments: Sequence[str]) -> None:
-    """Refuse the results of an evaluation whose model has been retrained with other settings since."""
+    """Reject the results of an evaluation whose model was retrained with other settings since."""
     args = parse_arguments(arguments)
     if not (args.eval_only and args.model_dir):
         return
     try:
         training = Results.read(Path(args.model_dir, RESULTS))
     except ResultsError:
-        return  # nothing tells how the model was trained
+        return  # the training settings are unknown
     other = differing_model(results, training)
     if other:
         raise UserError(

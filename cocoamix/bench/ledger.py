@@ -1,4 +1,4 @@
-"""Which runs are finished: by their results.json and the settings it was made with, never by a folder being there."""
+"""Decides which runs are finished, by results.json and its settings, never by the mere presence of a folder."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ FINISHED, DUE, IN_THE_WAY = "finished", "due", "in the way"
 
 @dataclass(frozen=True)
 class State:
-    """How far a run is, and what is in its way."""
+    """The state of a run, and what blocks it."""
 
     kind: str
     reason: str = ""
 
 
 def load_results(folder: Path) -> Results:
-    """Return the results of a run, which have an accuracy. Raises ResultsError if there are none that can be used."""
+    """Return the results of a run, which have an accuracy. Raises ResultsError if there are no usable ones."""
     results = Results.read(folder / RESULTS)
     if results.accuracy is None:
         raise ResultsError(folder / RESULTS, "it has no accuracy")
@@ -42,7 +42,7 @@ def load_results(folder: Path) -> Results:
 
 
 def read_results(folder: Path) -> Results | None:
-    """Return the results of a run, or None if there are none that can be used."""
+    """Return the results of a run, or None if there are no usable ones."""
     try:
         return load_results(folder)
     except ResultsError:
@@ -52,10 +52,10 @@ def read_results(folder: Path) -> Results | None:
 class Ledger:
     """Judges the runs of a plan.
 
-    disposable: results count only if they were made by the same code.
-    settings: gives the configuration that train.py will use for a run; None where that cannot be known, which is for
-    the train.py of another tree: then the arguments are compared.
-    fresh: results count only if they are newer than this time, in seconds since 1970; None: of any time.
+    disposable: only results of the same code count.
+    settings: returns the configuration that train.py will use for a run; None for the train.py of another tree, whose
+    configuration is unknown: then the arguments are compared.
+    fresh: only results newer than this time (seconds since 1970) count; None: all count.
     """
 
     def __init__(
@@ -80,18 +80,18 @@ class Ledger:
             if any(one.kind == IN_THE_WAY for one in needed):
                 state = State(IN_THE_WAY, "a run that it needs cannot be made")
             elif state.kind == FINISHED and any(one.kind == DUE for one in needed):
-                state = State(DUE)  # it would be of a model that is trained again
+                state = State(DUE)  # its model is trained again
             states[run.folder] = state
         return states
 
     def state(self, run: Run) -> State:
-        """Return the state of one run, whatever that of the runs that it needs."""
+        """Return the state of one run, regardless of the runs that it needs."""
         stamp = read_stamp(run.folder)
         if self._is_too_old(stamp):
             return State(DUE)
         try:
             results = load_results(run.folder)
-        except NewerResultsError as error:  # somebody's work, though we cannot read it
+        except NewerResultsError as error:  # somebody's work, even if it is unreadable here
             return State(IN_THE_WAY, str(error))
         except ResultsError:
             return State(DUE)
@@ -106,9 +106,9 @@ class Ledger:
         return State(DUE if due else FINISHED)
 
     def why_deleted(self, run: Run) -> str:
-        """Say why what is in the folder of a run that is due is deleted when the run begins; nothing if it is kept.
+        """Return why the contents of a folder are deleted when its run begins; empty if they are kept.
 
-        What other settings left unfinished is kept: train.py resumes from it, or refuses and names the settings.
+        Unfinished work is kept: train.py resumes from it, or rejects it and names the settings that differ.
         """
         if not what_is_deleted(run.folder):
             return ""
@@ -121,7 +121,7 @@ class Ledger:
         return ""
 
     def set_aside(self, run: Run) -> None:
-        """Rename the results in a folder whose run begins again, so that they are not taken for the new ones."""
+        """Rename the results in a folder whose run begins again, so that they are not mistaken for the new ones."""
         if not (run.folder / RESULTS).exists():
             return
         # The report reads the log of an evaluation where there is no results.json.
@@ -130,7 +130,7 @@ class Ledger:
             path.rename(path.with_name(f"{path.name}-{time.strftime('%Y-%m-%d-%H-%M-%S')}-before"))
 
     def set_orphans_aside(self, runs: Sequence[Run]) -> list[Run]:
-        """Set the results aside of runs that could not begin after their model was deleted or retrained; return these.
+        """Set aside the results of runs that could not begin after their model was deleted or retrained; return these.
 
         runs: each after those that it needs.
         """
@@ -154,7 +154,7 @@ class Ledger:
     # ------------------------------------------------------------------ stamps
 
     def stamp_begin(self, run: Run) -> None:
-        """Note what a run is started with."""
+        """Record the settings that a run is started with."""
         content = {
             "inputs": self.inputs(run, self._code),
             "code": self._code,
@@ -167,7 +167,7 @@ class Ledger:
         write_stamp(run.folder, content)
 
     def stamp_end(self, run: Run, seconds: float) -> None:
-        """Note how long a run took that has ended well."""
+        """Record how long a successful run took."""
         write_stamp(run.folder, {**read_stamp(run.folder), "time": time.time(), "seconds": seconds})
 
     def inputs(self, run: Run, code: str) -> str:
@@ -178,10 +178,10 @@ class Ledger:
         return digest.hexdigest()
 
     def _has_inputs(self, run: Run, stamp: Mapping[str, Any]) -> bool:
-        """Say whether the runner began what is in a folder with the same arguments and configurations."""
+        """Whether the runner began the contents of a folder with the same arguments and configurations."""
         if stamp.get("inputs") == self.inputs(run, str(stamp.get("code", self._code))):
             return True
-        # Older stamps do not tell the code that is in their hash.
+        # Older stamps do not record the code hash separately.
         return self.disposable and "code" not in stamp and stamp.get("arguments") == list(run.arguments)
 
     def _is_of_other_code(self, run: Run, stamp: Mapping[str, Any]) -> bool:
@@ -198,7 +198,7 @@ def _models(run: Run) -> list[str | None]:
 
 
 def _is_of_other_models(run: Run, stamp: Mapping[str, Any]) -> bool:
-    """Say whether a run that this one needs was started again after it. Stamps of older versions have no ids."""
+    """Whether a run that this one needs was started again after it. Stamps of older versions have no ids."""
     pairs = zip(_models(run), _models_before(run, stamp), strict=True)
     return any(now is not None and now != before for now, before in pairs)
 
@@ -210,12 +210,12 @@ def _models_before(run: Run, stamp: Mapping[str, Any]) -> list[str | None]:
 
 
 def what_is_deleted(folder: Path) -> list[Path]:
-    """Return what a run that is repeated deletes in its folder: all but the files that processes lock."""
+    """Return what a repeated run deletes in its folder: everything but lock files."""
     return [path for path in folder.iterdir() if path.name not in LOCKED] if folder.is_dir() else []
 
 
 def plan_settings() -> Callable[[Run], Settings]:
-    """Return the function that tells the configuration of a run. Imports the trainers, which takes seconds."""
+    """Return a function that returns the configuration of a run. It imports the trainers, which takes seconds."""
     found: dict[Path, Settings] = {}
 
     def tell(run: Run) -> Settings:
@@ -230,13 +230,13 @@ def plan_settings() -> Callable[[Run], Settings]:
 
 
 def _stopped_early(run: Run, results: Results) -> bool:
-    """Say whether results in sessions end before those that the run is to reach."""
+    """Whether results end before the last session of the run."""
     wanted = dict(zip(run.arguments, run.arguments[1:], strict=False)).get("FSCIL.LAST_SESSION")
     reached = flatten(results.config).get("FSCIL.LAST_SESSION")
     return not results.complete and str(wanted) != str(reached)
 
 
-# Parts of the package that no result depends on.
+# Parts of the package that do not affect results.
 _ASIDE = (
     "bench",
     "drawing",

@@ -1,4 +1,4 @@
-"""Where the runs of a shipped plan go whose settings the command line changes: beside those of the plan itself."""
+"""The output folder of a shipped plan whose settings the command line changes, next to that of the plan."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from cocoamix.config.table import KEYS
 
 from .plan import Options
 
-_LONGEST = 60  # characters of what is added to the name
+_LONGEST = 60  # characters added to the name
 
 
 def folder_for(output: Path, options: Options) -> Path:
     """Return `output` with the settings in its name, such as quickstart-max_epoch3.
 
-    A hash follows where other settings could give the same words.
-    options: of the command line. Those that no result depends on change nothing.
+    A hash follows if other settings could give the same words.
+    options: of the command line. Those that do not affect results are ignored.
     """
     given = {key: str(value) for key, value in options if roles.matters(key)}
     words = [f"{key.split('.')[-1].lower()}{value}" for key, value in sorted(given.items())]
@@ -29,6 +29,6 @@ def folder_for(output: Path, options: Options) -> Path:
 
 
 def _is_ambiguous(key: str, value: str) -> bool:
-    """Say whether another setting could give the same words: characters are replaced, or keys share the last word."""
-    alike = [one.name for one in KEYS if one.path[-1] == key.split(".")[-1]]
-    return alike != [key] or re.search(r"[^A-Za-z0-9.+-]", value) is not None
+    """Whether another setting could give the same words: characters are replaced, or keys share the last word."""
+    same_word = [one.name for one in KEYS if one.path[-1] == key.split(".")[-1]]
+    return same_word != [key] or re.search(r"[^A-Za-z0-9.+-]", value) is not None

@@ -37,12 +37,12 @@ class Method:
     name: str
     trainer: str
     config: Path  # its file
-    label: str  # folder that CoOp's layout names after the configuration
+    label: str  # its folder in CoOp's layout
     options: Options = ()
     swept: tuple[str, ...] = ()  # keys of a sweep, which the label names with their values
-    trained: bool = True  # a method that is not trained depends neither on the seed nor on the shots
-    model_of: str = ""  # the method whose trained model this one evaluates under options of its own
-    epoch: int | None = None  # of that model's checkpoint; None is the one that training ended with
+    trained: bool = True  # an untrained method depends neither on the seed nor on the shots
+    model_of: str = ""  # the method whose trained model this one evaluates with its own options
+    epoch: int | None = None  # of that model's checkpoint; None is the last one
 
 
 @dataclass(frozen=True)
@@ -65,13 +65,13 @@ class Plan:
     seeds: tuple[int, ...]
     shots: tuple[int, ...]
     output: Path
-    subsets: tuple[str, ...] = ("base", "new")  # base2new: the label spaces that a model is evaluated in
-    partitions: tuple[int, ...] = ()  # base2new: numbers K of the partitions random:K; without any it is CoOp's
-    source: Dataset | None = None  # xd: what is trained on
+    subsets: tuple[str, ...] = ("base", "new")  # base2new: the label spaces of the evaluations
+    partitions: tuple[int, ...] = ()  # base2new: K of the partitions random:K; empty is CoOp's
+    source: Dataset | None = None  # xd: the training dataset
     root: str = ""  # the data root
-    store: str = ""  # CACHE.DIR of every run, seen from `output`; empty is the user's own, which all runs share, too
+    store: str = ""  # CACHE.DIR of every run, relative to `output`; empty is the user's own
     options: Options = ()
-    overrides: Options = ()  # of the command line: they win over those of the plan and of its methods
+    overrides: Options = ()  # of the command line, which override the plan and its methods
     disposable: bool = False  # results of other settings or other code are deleted and repeated
 
     def method(self, name: str) -> Method:
@@ -100,7 +100,7 @@ def find_plan(name: str) -> Path:
 
 
 def describe(name: str) -> str:
-    """Return what a plan says about itself."""
+    """Return the description of a plan."""
     return _Mapping(read_yaml(find_plan(name)), f"The plan {name}").text("about", "")
 
 
@@ -113,8 +113,7 @@ def load_plan(
 ) -> Plan:
     """Read a plan and check it.
 
-    methods, datasets, seeds, partitions: keep these alone. What is left out need not be there: neither its
-    configuration nor, for methods, its trainer.
+    methods, datasets, seeds, partitions: keep only these. The configurations and trainers of others may be missing.
     """
     path = find_plan(name)
     content = _Mapping(read_yaml(path), f"The plan {path}" if path.parent != PLANS else f"The plan {name}")
@@ -166,7 +165,7 @@ class _Mapping:
         for key in self.keys:
             if key not in known:
                 raise UserError(
-                    f"{self.where} has the key {brief(key)}, which is not known.{nearest(str(key), known)} "
+                    f"{self.where} has the key {brief(key)}, which is unknown.{nearest(str(key), known)} "
                     f"Known: {', '.join(known)}."
                 )
         for key in needed:
@@ -229,14 +228,14 @@ def _methods(content: _Mapping, here: Path, wanted: Sequence[str], task: str) ->
     names = [draft.name for draft in drafts]
     for name in names:
         if names.count(name) > 1:
-            raise UserError(f"{content.where} has two methods of the name {name}. Give each a name of its own.")
+            raise UserError(f"{content.where} has two methods named {name}. Give them different names.")
     _check_wanted("--methods", wanted, names)
     kept = _with_models(drafts, list(wanted) or names, content.where)
     return [_method(draft, here) for draft in drafts if draft.name in kept]
 
 
 def _variants(entry: _Mapping) -> list[_Draft]:
-    """Return a method, or one for each value of its sweep."""
+    """Return a method, or one per value of its sweep."""
     trainer, options = _folder_name(entry, "trainer"), _options(entry, "set")
     name, tag, model_of = entry.text("name", trainer), _folder_name(entry, "tag", ""), entry.text("model_of", "")
     sweep = entry.keys.get("sweep")
@@ -258,7 +257,7 @@ def _variants(entry: _Mapping) -> list[_Draft]:
 
 
 def _at_epochs(draft: _Draft) -> list[_Draft]:
-    """Return a method and, where it names epochs, an evaluation of the model at each, or these alone."""
+    """Return a method and, if it names epochs, an evaluation of the model at each, or these alone."""
     if "epochs" not in draft.entry.keys:
         return [draft]
     if not draft.entry.flag("train", True):
@@ -276,7 +275,7 @@ def _at_epochs(draft: _Draft) -> list[_Draft]:
 
 
 def _folder_name(entry: _Mapping, key: str, default: str | None = None) -> str:
-    """Return a text that becomes the name of a folder, or a part of it; it must not lead out of CoOp's layout."""
+    """Return a text that becomes (part of) a folder name; it must not leave CoOp's layout."""
     value = entry.text(key, default)
     if "/" in value or "\\" in value or value in (".", ".."):
         what = f"{key} of {_inside(entry.where)}"
@@ -301,11 +300,11 @@ def _with_models(drafts: Sequence[_Draft], wanted: list[str], where: str) -> set
                 f"The method {draft.name} of {_inside(where)} has both model_of and train: false. Leave out one."
             )
         for one in uses[draft.name]:
-            # Of an earlier one, so that no two methods wait for each other.
+            # An earlier one, so that no two methods wait for each other.
             if one not in names[: names.index(draft.name)]:
                 raise UserError(
                     f"The method {draft.name} of {_inside(where)} uses the model of {brief(one)}, "
-                    f"which is none of the methods before it.{nearest(one, names)}"
+                    f"which is not a method before it.{nearest(one, names)}"
                 )
             if one in without:
                 raise UserError(
@@ -321,7 +320,7 @@ def _with_models(drafts: Sequence[_Draft], wanted: list[str], where: str) -> set
 
 
 def override(plan: Plan, options: Options) -> Plan:
-    """Return a plan whose runs all take these options, whatever the plan and its methods set."""
+    """Return a plan with options that override those of the plan and its methods."""
     _check_models(options, "--set")
     _check_partitions(plan, options, f"--set, with the plan {plan.name},")
     for key, _ in options:
@@ -335,7 +334,7 @@ def override(plan: Plan, options: Options) -> Plan:
 
 
 def models_in(options: Options) -> list[str]:
-    """Return the methods whose run folders `{run:NAME}` in option values stands for."""
+    """Return the methods that `{run:NAME}` in option values refers to."""
     return [part.split("}")[0] for _, value in options for part in str(value).split("{run:")[1:]]
 
 
@@ -409,7 +408,7 @@ def _shots(content: _Mapping, task: str) -> list[int]:
 
 
 def _subsets(content: _Mapping, task: str) -> list[str]:
-    """Return the label spaces of base-to-new; the training run itself evaluates base, which is always one of them."""
+    """Return the label spaces of base-to-new. Base is always one, because the training run evaluates it."""
     if "subsets" not in content.keys:
         return ["base", "new"]
     if task != "base2new":
@@ -463,19 +462,19 @@ def _check_wanted(flag: str, wanted: Sequence[str], there: Sequence[str]) -> Non
 
 
 def _check_models(options: Options, where: str) -> None:
-    """Refuse {run:NAME} where it does not say of which method's runs it is meant to be a part."""
+    """Reject {run:NAME} outside the options of a method."""
     if models_in(options):
         raise UserError(f"{where} has {{run:...}} in a value of set; it belongs into the set of a method.")
 
 
 def _check_partitions(plan: Plan, options: Iterable[tuple[str, Any]], where: str) -> None:
-    """Refuse two words on the partition: runs would not be of the one that their folder names."""
+    """Reject a partition that is set twice: runs would not match the partition in their folder name."""
     if plan.partitions and any(key == PARTITION for key, _ in options):
         raise UserError(f"{where} sets {PARTITION}, which the plan's key partitions sets already. Leave out one.")
 
 
 def _check_folders(plan: Plan, where: str) -> None:
-    """Refuse two methods that would write to one folder."""
+    """Reject two methods that would write to the same folder."""
     folders: dict[tuple[str, str], str] = {}
     for method in plan.methods:
         other = folders.setdefault((method.trainer, method.label), method.name)

@@ -1,4 +1,4 @@
-"""From a plan to runs of train.py: folders as CoOp's scripts name them, command lines, and which run needs which."""
+"""Turns a plan into runs of train.py: folders in CoOp's layout, command lines, and dependencies."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DRAWN = frozenset(one.config for one in dataset_table.of_kind(dataset_table.DRAW
 class Run:
     """One call of train.py."""
 
-    name: str  # what people and --only call it
+    name: str  # shown to the user and matched by --only
     folder: Path
     arguments: tuple[str, ...]
     files: tuple[Path, ...]  # configurations that it reads
@@ -38,13 +38,13 @@ class Run:
     seed: int
     shots: int
     trains: bool
-    needs: tuple[Path, ...] = ()  # folders of runs that come first
+    needs: tuple[Path, ...] = ()  # folders of runs that must be finished first
     partition: int | None = None  # K of random:K; None is CoOp's
-    epoch: int | None = None  # of the checkpoint that it evaluates; None is the one that training ended with
+    epoch: int | None = None  # of the checkpoint that it evaluates; None is the last one
 
     @property
     def stored(self) -> frozenset[tuple[object, ...]]:
-        """What of the feature store the run reads, and fills where it is empty."""
+        """The parts of the feature store that the run reads, and fills if they are empty."""
         tested = ("test", self.dataset, self.subset, self.partition)
         return frozenset([tested, ("train", self.dataset, self.seed, self.shots)] if self.trains else [tested])
 
@@ -66,7 +66,7 @@ def select(runs: Sequence[Run], patterns: Sequence[str]) -> list[Run]:
     wanted = {run.folder for run in runs if any(fnmatch.fnmatch(run.name, pattern) for pattern in patterns)}
     if not wanted:
         raise UserError(
-            f"No run of the plan is called like {' or '.join(patterns)}. Names are such as {runs[0].name!r}; "
+            f"No run of the plan matches {' or '.join(patterns)}. Names are such as {runs[0].name!r}; "
             "--dry-run shows all."
         )
     for run in reversed(runs):
@@ -76,7 +76,7 @@ def select(runs: Sequence[Run], patterns: Sequence[str]) -> list[Run]:
 
 
 def train_command(given: Sequence[str] = ()) -> list[str]:
-    """Return the command that does one run: the one given, else this tree's train.py, else the installed package's."""
+    """Return the command of one run: the given one, else this tree's train.py, else that of the installed package."""
     if given:
         return list(given)
     script = Path(__file__).resolve().parents[2] / "train.py"
@@ -84,7 +84,7 @@ def train_command(given: Sequence[str] = ()) -> list[str]:
 
 
 def shorten(path: Path) -> str:
-    """Return a path as seen from the current folder, if it is in it."""
+    """Return a path relative to the current folder if it is inside it."""
     absolute = Path(os.path.abspath(path))
     return str(absolute.relative_to(Path.cwd())) if absolute.is_relative_to(Path.cwd()) else str(absolute)
 
@@ -94,7 +94,7 @@ def shorten(path: Path) -> str:
 
 @dataclass(frozen=True)
 class _Place:
-    """What a run is of: a method on a dataset, or on a part of its classes."""
+    """A method on a dataset, or on part of its classes."""
 
     method: Method
     dataset: Dataset
@@ -105,7 +105,7 @@ class _Place:
 
 
 def _places(plan: Plan) -> Iterator[_Place]:
-    """Yield what a plan runs; a training run comes before the evaluations of its model."""
+    """Yield the places of a plan, each training before the evaluations of its model."""
     if plan.task == "xd":
         assert plan.source is not None
         targets = [plan.source, *(one for one in plan.datasets if one != plan.source)]
@@ -122,7 +122,7 @@ def _places(plan: Plan) -> Iterator[_Place]:
 
 
 def _due(plan: Plan, seed: int, shots: int) -> list[Method]:
-    """Return the methods to run: what is not trained depends neither on the seed nor on the shots, and runs once."""
+    """Return the methods to run. Untrained ones depend neither on the seed nor on the shots and run once."""
     first = (seed, shots) == (plan.seeds[0], plan.shots[0])
     return [method for method in plan.methods if method.trained or first]
 
@@ -178,7 +178,7 @@ def _make(plan: Plan, place: _Place) -> Run:
         needs.append(_folder(plan, model))
         arguments += ["--eval-only", "--model-dir", str(needs[0])]
         arguments += ["--load-epoch", str(method.epoch)] if method.epoch is not None else []
-    elif not method.trained and plan.task != "fscil":  # whose trainers know themselves that there is nothing to train
+    elif not method.trained and plan.task != "fscil":  # its trainer knows that there is nothing to train
         arguments += ["--eval-only"]
     options: dict[str, Any] = {"DATASET.NUM_SHOTS": place.shots} if place.shots else {}
     if plan.task == "base2new":
@@ -188,7 +188,7 @@ def _make(plan: Plan, place: _Place) -> Run:
     options.update([*plan.options, *method.options, *plan.overrides])
     if plan.store:
         options["CACHE.DIR"] = plan.output / expand_home(plan.store)
-    others = {}  # the runs that values name as {run:METHOD}: where that method was trained
+    others = {}  # the folders that {run:METHOD} in values refers to
     for name in models_in(method.options):
         other = replace(place, method=plan.method(name))
         others[name] = _folder(plan, _loads(plan, other) or other)

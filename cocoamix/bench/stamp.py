@@ -1,4 +1,4 @@
-"""The runner's files in a run's folder: console.txt, and bench.json, which tells what was started and how it went."""
+"""The runner's files in a run's folder: console.txt, and bench.json, the record of what was started and its outcome."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from cocoamix.io.files import write_json
 from cocoamix.io.texts import UnreadableError, read_json
 
 STAMP = "bench.json"
-CONSOLE = "console.txt"  # what train.py printed, of every start
+CONSOLE = "console.txt"  # the output of train.py, over all starts
 TRAIN_LOCK = ".lock"  # of a train.py that was started without the runner
-LOCKED = (CONSOLE, TRAIN_LOCK)  # while a run goes on
+LOCKED = (CONSOLE, TRAIN_LOCK)  # while a run is active
 
 
 def read_stamp(folder: Path) -> dict[str, Any]:
-    """Return what the runner noted beside a run's results; nothing if it did not make them."""
+    """Return the runner's record of a run; empty if the run was not started by the runner."""
     try:
         content = read_json(folder / STAMP)
     except UnreadableError:
@@ -25,17 +25,17 @@ def read_stamp(folder: Path) -> dict[str, Any]:
 
 
 def write_stamp(folder: Path, content: Mapping[str, Any]) -> None:
-    """Write the note of a run."""
+    """Write the record of a run."""
     write_json(folder / STAMP, content)
 
 
 def seconds_of(stamp: Mapping[str, Any]) -> float | None:
-    """Return how long a run took, if its note tells."""
+    """Return how long a run took, if its record has it."""
     return _number(stamp.get("seconds"))
 
 
 def time_of(stamp: Mapping[str, Any]) -> float:
-    """Return when a run ended, or else began, in seconds since 1970; 0 if its note does not tell."""
+    """Return when a run ended, or else began, in seconds since 1970; 0 if unknown."""
     return _number(stamp.get("time")) or 0.0
 
 

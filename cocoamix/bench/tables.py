@@ -1,4 +1,4 @@
-"""What a plan shows at the end: the tables and figures of its runs, printed and in files beside them."""
+"""The tables and figures of a plan, printed at the end and written to files next to the runs."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ _FIGURES = (".svg", ".png", ".pdf")
 
 def places(plan: Plan) -> tuple[Path, Path, Path]:
     """Return the files of the tables, as Markdown and JSON, and the folder of the figures."""
-    # By the name of the plan, since plans may share an output folder.
+    # By the name of the plan, because plans may share an output folder.
     folder = plan.output / "tables"
     return folder / f"{plan.name}.md", folder / f"{plan.name}.json", plan.output / "figures" / plan.name
 
 
 def clear(plan: Plan) -> None:
-    """Delete the tables and figures of an earlier start, which may not be of the runs that are there at the end."""
+    """Delete the tables and figures of an earlier start, which may not match the runs at the end."""
     table, data, figures = places(plan)
     for path in (table, data, *(one for one in figures.glob("*") if one.suffix in _FIGURES)):
         path.unlink(missing_ok=True)
 
 
 def show(plan: Plan, summary: Summary) -> None:
-    """Print and write the tables and figures of the runs of a plan that have results of this plan."""
+    """Print and write the tables and figures of the finished runs of a plan."""
     # The folder of a run that is missing may hold results of other settings, or of a model that is gone.
     missing = {outcome.run.folder for outcome in summary.failures}
     folders = [run.folder for run in summary.runs if run.folder not in missing and read_results(run.folder) is not None]
@@ -46,7 +46,7 @@ def show(plan: Plan, summary: Summary) -> None:
         return
     try:
         report = build(folders, Options(names=report_names(plan)))
-    except UserError as error:  # the runs are done whatever the report can make of them
+    except UserError as error:  # the runs are done even if the report fails
         report_error(error)
         return
     table, data, figures = places(plan)
@@ -65,7 +65,7 @@ def show(plan: Plan, summary: Summary) -> None:
 
 
 def summarise(plan: Plan, report: Report) -> str:
-    """Return base to new in short, averages first; nothing where there is no average over datasets."""
+    """Return the short base-to-new table, averages first; empty without an average over datasets."""
     if plan.task != "base2new" or len(report.sections) != 1:
         return ""
     (section,) = report.sections
@@ -80,7 +80,7 @@ def summarise(plan: Plan, report: Report) -> str:
 
 
 def draw(report: Report, folder: Path) -> bool:
-    """Draw the figures, if there are any; say whether they were drawn. They are no reason to fail."""
+    """Draw the figures, if there are any; return whether they were drawn. Failures are not errors."""
     if not any(section.charts for section in report.sections):
         return False
     if importlib.util.find_spec("matplotlib") is None:
@@ -93,7 +93,7 @@ def draw(report: Report, folder: Path) -> bool:
 
 
 def report_names(plan: Plan) -> tuple[tuple[str, str], ...]:
-    """Return what the report calls the methods, as pairs of a pattern and the plan's name."""
+    """Return the methods' names in the report, as pairs of a pattern and the plan's name."""
     # An equals sign would end the pattern on the report's command line.
     return tuple(
         (glob.escape(f"{method.trainer}/{method.label}").replace("=", "?"), method.name) for method in plan.methods

@@ -33,7 +33,7 @@ class Pace:
             self._seen.setdefault(kind, []).append(seconds)
 
     def estimate(self, run: Run) -> float | None:
-        """Return how long a run takes, by runs of its method, else of its kind (training or evaluation), else by any."""
+        """Return how long a run takes, by runs of its method, else of its kind (training, evaluation), else by any."""
         found = next((self._seen[kind] for kind in _kinds(run) if kind in self._seen), None)
         return sum(found) / len(found) if found else None
 

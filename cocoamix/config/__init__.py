@@ -1,4 +1,4 @@
-"""The configuration: the table of keys and what is derived from it, merging, and the files that are shipped."""
+"""The configuration: the table of keys, what is derived from it, merging, and the shipped files."""
 
 from __future__ import annotations
 

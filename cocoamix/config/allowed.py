@@ -1,4 +1,4 @@
-"""The kinds of values that a key allows. Each refuses others with one sentence, and describes itself in a few words."""
+"""The kinds of values that a key allows. Each rejects other values with one sentence and describes itself."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from cocoamix.errors import UserError, brief, check_choice
 
 
 class Allowed(Protocol):
-    """What a key allows, beyond the type of its default."""
+    """The values that a key allows, beyond the type of its default."""
 
     def check(self, name: str, value: Any) -> None:
-        """Refuse a value of the key `name`."""
+        """Raise UserError if the key `name` does not allow a value."""
 
     def describe(self) -> str:
         """Return the allowed values in Markdown, for docs/KEYS.md."""
@@ -24,14 +24,16 @@ class Allowed(Protocol):
 
 @dataclass(frozen=True)
 class OneOf:
-    """One of some texts or numbers."""
+    """One of several texts or numbers."""
 
     values: tuple[Any, ...]
 
     def check(self, name: str, value: Any) -> None:
+        """Raise UserError for a value that is not allowed."""
         check_choice(name, value, self.values)
 
     def describe(self) -> str:
+        """Return the allowed values in Markdown."""
         return ", ".join(show(value) for value in self.values)
 
 
@@ -43,11 +45,13 @@ class Range:
     most: float = math.inf
 
     def check(self, name: str, value: Any) -> None:
+        """Raise UserError for a value that is not allowed."""
         if not (self.least <= value <= self.most and math.isfinite(value)):
             limit = "" if self.most == math.inf else f" and at most {self.most}"
             raise UserError(f"{name} is {brief(value)}; it must be at least {self.least}{limit}.")
 
     def describe(self) -> str:
+        """Return the allowed values in Markdown."""
         if self.least == self.most:
             return f"{self.least}"
         return f"at least {self.least}" if self.most == math.inf else f"{self.least} to {self.most}"
@@ -61,20 +65,22 @@ class AutoOr:
     unit: str
 
     def check(self, name: str, value: Any) -> None:
+        """Raise UserError for a value that is not allowed."""
         if isinstance(value, str):
             check_choice(name, value, ("auto", f"a number of {self.unit}"))
         else:
             self.numbers.check(name, value)
 
     def describe(self) -> str:
+        """Return the allowed values in Markdown."""
         return f"`auto`, or a number, {self.numbers.describe()}"
 
 
 @dataclass(frozen=True)
 class Numbers:
-    """A list of so many numbers, none below 0.
+    """A list of `count` numbers, none below 0.
 
-    ascending: none is smaller than the one before. divisor: images are divided by them.
+    ascending: each is at least as large as the one before. divisor: images are divided by them.
     """
 
     count: int
@@ -82,6 +88,7 @@ class Numbers:
     divisor: bool = False
 
     def check(self, name: str, value: Any) -> None:
+        """Raise UserError for a value that is not allowed."""
         if len(value) != self.count or not all(isinstance(one, (int, float)) and 0 <= one < math.inf for one in value):
             raise UserError(f"{name} is {brief(value)}; it must be {self.count} numbers.")
         if self.ascending and list(value) != sorted(value):
@@ -90,6 +97,7 @@ class Numbers:
             raise UserError(f"{name} is {brief(value)}; images cannot be divided by 0.")
 
     def describe(self) -> str:
+        """Return the allowed values in Markdown."""
         return f"{self.count} numbers, " + ("above 0" if self.divisor else "at least 0")
 
 
@@ -98,19 +106,22 @@ class Texts:
     """A list of texts."""
 
     def check(self, name: str, value: Any) -> None:
+        """Raise UserError for a value that is not allowed."""
         for one in value:
             if not isinstance(one, str):
                 raise UserError(f"{name} holds {brief(one)}, which is {kind(one)}; texts are expected.")
 
     def describe(self) -> str:
+        """Return the allowed values in Markdown."""
         return "list of texts"
 
 
 @dataclass(frozen=True)
 class Template:
-    """A template of a prompt, or several."""
+    """One prompt template, or several."""
 
     def check(self, name: str, value: Any) -> None:
+        """Raise UserError for a value that is not allowed."""
         given: Sequence[Any] = [value] if isinstance(value, str) else value
         if not given:
             raise UserError(f"{name} is empty. Give a text, several, or dataset.")
@@ -121,11 +132,12 @@ class Template:
                 )
 
     def describe(self) -> str:
+        """Return the allowed values in Markdown."""
         return "`dataset`, a text with one `{}`, or a list of them"
 
 
 def _has_one_place(text: object) -> bool:
-    """Tell whether a text has one place for a name, as `str.format` reads it."""
+    """Whether a text has exactly one place for a name, as `str.format` reads it."""
     if not isinstance(text, str):
         return False
     try:
@@ -137,29 +149,31 @@ def _has_one_place(text: object) -> bool:
 
 @dataclass(frozen=True)
 class Only:
-    """A key of another code base that is known so that its configurations load, and has no effect here.
+    """The one value of a key of another code base, which is declared so that its configurations load.
 
-    because: why any other value is refused, and the way out.
+    because: why other values are rejected, and what to do instead.
     """
 
     value: Any
     because: str
 
     def check(self, name: str, value: Any) -> None:
+        """Raise UserError for a value that is not allowed."""
         if value != self.value:
             raise UserError(f"{name} is {brief(value)}, but {self.because}")
 
     def describe(self) -> str:
+        """Return the allowed values in Markdown."""
         return f"only {show(self.value)}"
 
 
 def show(value: Any) -> str:
-    """Return a value in Markdown, as a configuration writes it."""
+    """Return a value as Markdown, written as in a configuration."""
     return '`""`' if value == "" else f"`{value}`"
 
 
 def kind(value: Any) -> str:
-    """Name the type of a value as a person would."""
+    """Name the type of a value in plain words."""
     if value is None:
         return "empty"
     kinds = {

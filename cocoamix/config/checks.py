@@ -1,4 +1,4 @@
-"""Refusing values: those that the table does not allow, and those that do not go with each other."""
+"""Checks of values: against the table, and of keys against each other."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from .key import Key
 from .partition import LABEL
 from .table import KEYS
 
-KGCOOP_CONTEXT = "a photo of a"  # what the peers whose CTX_INIT is true or false mean by true
+KGCOOP_CONTEXT = "a photo of a"  # what True means in peers whose CTX_INIT is a boolean
 _OF_METHODS = ("TRAINER.", "LOSS.", "FSCIL.")
 
 
 def check_common(cfg: CfgNode) -> None:
-    """Refuse values of the keys that all trainers share."""
+    """Check the keys that all trainers share."""
     _check((key for key in KEYS if not key.name.startswith(_OF_METHODS)), cfg)
 
 
 def check_below(prefix: str, node: CfgNode) -> None:
-    """Refuse values that the table does not allow. prefix: the dotted name of a section. node: that section."""
+    """Check a section against the table. prefix: its dotted name. node: the section."""
     _check((key for key in KEYS if key.name.startswith(f"{prefix}.")), node, skip=len(prefix.split(".")))
 
 
 def _check(keys: Iterable[Key], node: CfgNode, skip: int = 0) -> None:
-    """Check the values of keys that are there. skip: how many parts of a name lead to `node`."""
+    """Check the keys that are present. skip: how many parts of a name lead to `node`."""
     for key in keys:
         *path, leaf = key.path[skip:]
         at = node
@@ -38,31 +38,31 @@ def _check(keys: Iterable[Key], node: CfgNode, skip: int = 0) -> None:
 
 
 def check_prompt(section: str, node: CfgNode) -> None:
-    """Refuse values of a trainer's own keys. section: its node below TRAINER."""
+    """Check the keys of one trainer. section: its node below TRAINER."""
     check_below(f"TRAINER.{section}", node)
     if "CTX_INIT" in node and not context_words(node.CTX_INIT) and node.N_CTX < 1:
         raise UserError(f"TRAINER.{section}.N_CTX is {node.N_CTX}; a context has at least one vector.")
 
 
 def context_words(ctx_init: str | bool) -> str:
-    """Return the words of CTX_INIT, which is a string in CoOp and true or false in some peers."""
+    """Return the words of CTX_INIT, which is a string in CoOp and a boolean in some peers."""
     if isinstance(ctx_init, bool):
         return KGCOOP_CONTEXT if ctx_init else ""
     return ctx_init
 
 
 def check_ensemble(section: str, node: CfgNode, ensembles: Sequence[str]) -> None:
-    """Refuse a mixture with the hand-crafted prompt that a trainer cannot do. ensembles: those that it can."""
+    """Check ENSEMBLE against the mixtures that a trainer supports."""
     check_choice(f"TRAINER.{section}.ENSEMBLE", node.ENSEMBLE, ensembles)
 
 
 def check_prograd(node: CfgNode) -> None:
-    """Refuse values of ProGrad's LOSS.*."""
+    """Check ProGrad's LOSS.*."""
     check_below("LOSS", node)
 
 
 def check_mix(node: CfgNode) -> None:
-    """Refuse values of CoCoA-Mix that do not go with each other."""
+    """Check the keys of CoCoA-Mix against each other."""
     check_backbones("COCOAMIX", node)
     if node.WEIGHT_FIT == "heldout" and node.ENSEMBLE == "coa" and node.STAGE != "two":
         raise UserError(
@@ -77,7 +77,7 @@ def check_mix(node: CfgNode) -> None:
 
 
 def check_heldout(cfg: CfgNode) -> None:
-    """Refuse settings under which held-out images would not be held out."""
+    """Reject settings under which held-out images would not be held out."""
     mix = cfg.TRAINER.COCOAMIX
     if mix.WEIGHT_FIT == "heldout" and cfg.TEST.FINAL_MODEL == "best_val":
         raise UserError(
@@ -93,7 +93,7 @@ def check_heldout(cfg: CfgNode) -> None:
 
 
 def check_backbones(section: str, node: CfgNode) -> None:
-    """Refuse weights of several backbones that are not one file for each."""
+    """Check that there is one weights file for each of several backbones."""
     if node.BACKBONE_WEIGHTS and len(node.BACKBONE_WEIGHTS) != len(node.BACKBONES):
         raise UserError(
             f"TRAINER.{section}.BACKBONE_WEIGHTS names {len(node.BACKBONE_WEIGHTS)} files for "
@@ -102,7 +102,7 @@ def check_backbones(section: str, node: CfgNode) -> None:
 
 
 def check_enlearn(node: CfgNode) -> None:
-    """Refuse values of the keys of T_En."""
+    """Check the keys of T_En."""
     check_below("TRAINER.ENLEARN", node)
     check_backbones("ENLEARN", node)
     models = len(node.BACKBONES)
@@ -118,7 +118,7 @@ def check_enlearn(node: CfgNode) -> None:
 
 
 def check_sessions(cfg: CfgNode) -> None:
-    """Refuse values of the keys of class-incremental sessions, and of others that do not go with them."""
+    """Check the keys of class-incremental sessions, and the keys that conflict with them."""
     check_below("FSCIL", cfg.FSCIL)
     if cfg.DATASET.NUM_SHOTS > 0:
         raise UserError(

@@ -1,4 +1,4 @@
-"""Keeping our sections of TRAINER where a train.py removes them, as DePT's does by Dassl's `clean_cfg`."""
+"""Keep our sections of TRAINER when a train.py, such as DePT's, removes sections with Dassl's `clean_cfg`."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _SECTIONS = frozenset(key.path[1] for key in KEYS if key.ours and key.path[0] ==
 
 
 def keep_our_sections(config: ModuleType) -> None:
-    """Let `clean_cfg` of a Dassl, if it has one, remove every section that it would, but for ours.
+    """Make Dassl's `clean_cfg`, if it has one, spare our sections.
 
-    config: `dassl.config`. A train.py that has imported the function before us gets the new one, too.
+    config: `dassl.config`. A train.py that has already imported the function gets the new one, too.
     """
     original = getattr(config, "clean_cfg", None)
     if original is None or hasattr(original, "__wrapped__"):

@@ -1,4 +1,4 @@
-"""Adding our keys, with their defaults, to Dassl's."""
+"""Adds our keys and their defaults to Dassl's."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from .table import KEYS
 
 
 def extend_cfg(cfg: CfgNode, below: str = "") -> None:
-    """Add our keys to Dassl's defaults. A key that is there already, from another code base, stays as it is.
+    """Add our keys to Dassl's defaults. A key that another code base has already added is left alone.
 
-    below: a section such as "DATASET."; without it, all of them.
+    below: a section such as "DATASET."; by default all of them.
     """
     for key in KEYS:
         if key.ours and key.name.startswith(below):
@@ -22,11 +22,10 @@ def extend_cfg(cfg: CfgNode, below: str = "") -> None:
 
 
 def complete(cfg: CfgNode) -> CfgNode:
-    """Return a configuration with every key that our trainers read; what is there stays as it is.
+    """Return a configuration with every key that our trainers read. Existing keys are left alone.
 
-    Another code base's train.py knows nothing of our keys: it may make TRAINER.COOP anew with its own alone. Keys that
-    an older Dassl lacks are added here and not among the defaults, so that setting one there is refused instead of
-    having no effect.
+    The train.py of another code base does not know our keys and may replace TRAINER.COOP with its own. Keys that an
+    older Dassl lacks are added here, not among the defaults: setting one there is an error rather than without effect.
     """
     full = cfg.clone()
     full.defrost()
@@ -47,4 +46,4 @@ def _add(cfg: CfgNode, key: Key, value: Any) -> None:
             node[name] = CfgNode()
         node = node[name]
     if leaf not in node:
-        node[leaf] = copy.deepcopy(value)  # a list of the table must not be changed through a configuration
+        node[leaf] = copy.deepcopy(value)  # so that a configuration cannot change a list of the table

@@ -1,8 +1,8 @@
-"""docs/KEYS.md, written from the table of keys.
+"""Generates docs/KEYS.md from the table of keys.
 
     python -m cocoamix.config.document [FILE]
 
-writes the page again after a change of the table; a test compares the two.
+rewrites the page after a change to the table. A test checks that the page is up to date.
 """
 
 from __future__ import annotations
@@ -28,25 +28,23 @@ _HEAD = """\
 
 <!-- Written by `python -m cocoamix.config.document` from cocoamix/config/table: change the table, not this page. -->
 
-Every key that this project adds to Dassl's, with its default, the values that it allows, what it does and its role.
-A key is set in a YAML file (`--config-file`, `--dataset-config-file`) or at the end of a command:
-`python train.py ... TRAINER.COCOAMIX.W 7.0`. An unknown key, a value of another type and one that is not allowed are
-refused with one sentence.
+Every key that this project adds to Dassl's, with its default, allowed values, meaning and role. Set a key in a YAML
+file (`--config-file`, `--dataset-config-file`) or at the end of a command, as in
+`python train.py ... TRAINER.COCOAMIX.W 7.0`. Unknown keys and invalid values are reported in one sentence.
 
 ## Roles
 
-The role of a key says what a result, an evaluation and the report make of it.
+The role of a key says how results, evaluations and the report treat it.
 """
 
 _CHECKPOINT = """\
-After the role may stand:
+A role may be followed by:
 
-- `checkpoint`: an evaluation uses the value that the checkpoint was trained with, and prints a line where its own
-  differs.
-- `checkpoint with template`: the same, for methods that train with the hand-crafted prompt (KgCoOp, ProGrad,
+- `checkpoint`: an evaluation uses the value from training, and prints a note if its own differs.
+- `checkpoint with template`: the same, but only for methods that train with the hand-crafted prompt (KgCoOp, ProGrad,
   DePTKgCoOp, CoCoAMix).
 
-To resume, a run needs the same values of all keys that are not `hidden`; sections of other trainers do not matter.
+A resumed run must agree with the original in all keys that are not `hidden`. Sections of other trainers are ignored.
 """
 
 _FROM_CHECKPOINT = {
@@ -81,7 +79,7 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _allowed(key: Key) -> str:
-    """Return the allowed values of a key, or the types that it takes."""
+    """Return the allowed values of a key, or its types."""
     if key.allowed is not None:
         return key.allowed.describe()
     if not key.ours:
@@ -106,7 +104,7 @@ def write(path: Path) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write the page; a mistake of the user gives one sentence and exit status 2."""
+    """Write the page and return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m cocoamix.config.document", description=__doc__.splitlines()[0])
     parser.add_argument("file", nargs="?", type=Path, default=PAGE, help="the page (default: docs/KEYS.md of the tree)")
     return run_command(partial(write, parser.parse_args(argv).file), "Stopped.")

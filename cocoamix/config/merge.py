@@ -1,4 +1,4 @@
-"""Merging configuration files, flags and options, with one sentence for what cannot be merged."""
+"""Merges configuration files, flags and options; an error is one sentence."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from .shipped import locate
 
 
 def merge_file(cfg: CfgNode, path: str) -> None:
-    """Merge a YAML file, refusing unknown keys and values of the wrong type by name."""
+    """Merge a YAML file. Errors name unknown keys and values of the wrong type."""
     file = locate(path)
-    if not os.path.isfile(file):  # unlike Path's, it takes a name that is too long for one that is not there
+    if not os.path.isfile(file):  # unlike Path's, it treats a name that is too long as missing
         siblings = [str(other) for other in file.parent.glob("*.yaml")] if os.path.isdir(file.parent) else []
         raise UserError(f"There is no configuration file {shorten(path)}.{nearest(path, siblings)}")
     content = read_yaml(file) or {}
@@ -31,7 +31,7 @@ def merge_file(cfg: CfgNode, path: str) -> None:
 
 
 def merge_recorded(cfg: CfgNode, recorded: Mapping[str, Any], origin: str) -> None:
-    """Merge the settings that a run of any version recorded, as nested or dotted keys; others than today's are left."""
+    """Merge the settings that a run of any version recorded, as nested or dotted keys. Unknown keys are skipped."""
     known = flatten(cfg)
     for key, value in flatten(recorded).items():
         if key in known:
@@ -76,11 +76,11 @@ def _set(cfg: CfgNode, key: str, value: Any, origin: str) -> None:
 
 def _unknown(cfg: CfgNode, key: str, origin: str) -> UserError:
     known = list(flatten(cfg))
-    return UserError(f"{origin} sets {shorten(key)}, which is no configuration key.{nearest(key, known)}")
+    return UserError(f"{origin} sets {shorten(key)}, which is not a configuration key.{nearest(key, known)}")
 
 
 def _coerce(key: str, default: Any, value: Any, origin: str) -> Any:
-    """Return `value` in the type of `default`, as yacs would, or in another that the key takes; refuse the rest."""
+    """Convert `value` to the type of `default`, as yacs does, or to another type that the key allows."""
     declared = find(key)
     if declared.ours:
         default = declared.default  # an earlier file may have set a value of another type that the key takes

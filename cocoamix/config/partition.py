@@ -1,4 +1,4 @@
-"""The ways to divide the classes of a dataset into halves: `label`, as CoOp does, or `random:K`."""
+"""Ways to divide the classes of a dataset into halves: `label`, as in CoOp, or `random:K`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cocoamix.errors import UserError, brief
 
 KEY = "DATASET.PARTITION"
 LABEL = "label"
-_RANDOM = re.compile("random:(0|[1-9][0-9]{0,8})")  # one spelling for each, since results compare it as text
+_RANDOM = re.compile("random:(0|[1-9][0-9]{0,8})")  # one spelling each, because results compare it as text
 
 
 def random_partition(number: int) -> str:
@@ -18,7 +18,7 @@ def random_partition(number: int) -> str:
 
 
 def number_of(partition: Any) -> int | None:
-    """Return K of `random:K`, or None for `label`; refuse anything else."""
+    """Return K of `random:K`, or None for `label`. Anything else is a UserError."""
     if partition == LABEL:
         return None
     found = _RANDOM.fullmatch(partition) if isinstance(partition, str) else None
@@ -34,7 +34,9 @@ class Partition:
     """What the key allows."""
 
     def check(self, name: str, value: Any) -> None:
+        """Raise UserError for a value that is not allowed."""
         number_of(value)
 
     def describe(self) -> str:
+        """Return the allowed values in Markdown."""
         return f"`{LABEL}`, or `random:K` for a whole number K from 0 on"

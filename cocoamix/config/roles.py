@@ -1,6 +1,6 @@
-"""What keys mean for a result, by the table: for the protocol, resume, evaluations, the runner and the report.
+"""The roles of keys, looked up by the protocol, resume, evaluations, the runner and the report.
 
-Names may be any that a configuration or a peer's log has; a key that the table does not know is a run's own.
+Names may come from any configuration or from the log of a peer. A key that is not in the table has the role `run`.
 """
 
 from __future__ import annotations
@@ -11,47 +11,47 @@ from .key import FromCheckpoint, Key
 from .table import KEYS
 
 _EXACT = {key.name: key for key in KEYS if not key.is_pattern}
-# Of two patterns that match, the longer one says more.
+# The longest matching pattern is the most specific.
 _PATTERNS = sorted((key for key in KEYS if key.is_pattern), key=lambda key: len(key.name), reverse=True)
 
 
 @lru_cache(maxsize=4096)
 def find(name: str) -> Key:
-    """Return the row of the table that holds for a key."""
+    """Return the declaration of a key."""
     if name in _EXACT:
         return _EXACT[name]
     return next((key for key in _PATTERNS if key.matches(name)), Key(name))
 
 
 def matters(name: str) -> bool:
-    """Say whether a result can depend on a key."""
+    """Whether a result can depend on a key."""
     return find(name).role.matters
 
 
 def of_training(name: str) -> bool:
-    """Say whether an evaluation is recorded with a key of the run that it evaluates, instead of its own."""
+    """Whether an evaluation records the value of the training run instead of its own."""
     return find(name).role.of_training
 
 
 def compared_in_cell(name: str) -> bool:
-    """Say whether the report compares a key among the runs of one cell, which may differ in the seed alone."""
+    """Whether the report compares a key among the runs of one cell, which may differ only in the seed."""
     return find(name).role.in_cell
 
 
 def compared_in_model(name: str) -> bool:
-    """Say whether the report compares a key among all runs of one model: its training and its evaluations."""
+    """Whether the report compares a key among all runs of one model: training and evaluations."""
     return find(name).role.in_model
 
 
 def symbol(name: str) -> str:
-    """Return what the paper calls a key, or its own last name."""
+    """Return the symbol of a key in the paper, or the last part of its name."""
     return find(name).symbol or name.rsplit(".", 1)[-1]
 
 
 def taken_from_checkpoint(section: str, with_template: bool = False) -> tuple[str, ...]:
-    """Return the keys below TRAINER.<section> whose value in training holds in an evaluation, too.
+    """Return the keys below TRAINER.<section> that an evaluation takes from training.
 
-    They shape the trained prompt without being in its weights. with_template: whether the trainer's loss needs the
+    They affect the trained prompt but are not in its weights. with_template: whether the trainer's loss uses the
     hand-crafted prompt, so that its template is one of them.
     """
     taken = {FromCheckpoint.ALWAYS, *([FromCheckpoint.IF_TRAINED_WITH_TEMPLATE] if with_template else [])}

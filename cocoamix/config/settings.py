@@ -1,6 +1,6 @@
-"""Settings as they are written: values in text, and dotted keys.
+"""Settings in text form: literal values and dotted keys.
 
-Nothing heavy is imported here: the trainers, the runner and the report, of which the last two need no torch, share it.
+This module imports nothing heavy: the runner and the report use it without torch.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def literal(text: str) -> Any:
-    """Return the number, boolean, list or the like that a text writes, or the text itself. Nothing in it is run."""
+    """Return the literal (number, boolean, list, ...) that a text holds, or the text itself. No code is run."""
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError, OverflowError):  # "{{}}" is a TypeError

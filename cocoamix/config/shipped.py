@@ -1,4 +1,4 @@
-"""The configurations that come with the package: finding one by name, and copying them out."""
+"""The shipped configurations: find one by name, or copy them to a folder."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cocoamix.errors import UserError, nearest
 from cocoamix.io.files import write_atomically
 
 PREFIX = "cocoamix:"
-_KINDS = ("", "trainers/", "datasets/")  # what may be left out of a name
+_KINDS = ("", "trainers/", "datasets/")  # prefix that a name may omit
 
 
 def folder() -> Path:
@@ -65,9 +65,9 @@ def _note(line: str) -> None:
 
 
 def copy_out(target: Path, trainers: Sequence[str] = ()) -> tuple[list[Path], list[Path]]:
-    """Copy the configurations below `target`, in CoOp's layout; return what was written and what was left alone.
+    """Copy the configurations below `target`, in CoOp's layout; return the files written and those left alone.
 
-    trainers: of these trainers only, without the datasets'. A file that is there and differs stays as it is.
+    trainers: copy only theirs, without those of datasets. An existing file that differs is left alone.
     """
     available = sorted({name.split("/")[1] for name in names() if name.startswith("trainers/")})
     for trainer in trainers:

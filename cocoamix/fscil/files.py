@@ -131,9 +131,9 @@ def _check_same_run(one: SavedSession, first: SavedSession) -> None:
     for key in ("seed", "settings", "protocol"):
         theirs, ours = one.origin[key], first.origin[key]
         if isinstance(ours, dict):
-            theirs, ours = (protocol.that_matter(flatten(side)) for side in (theirs, ours))
+            theirs, ours = (protocol.relevant(flatten(side)) for side in (theirs, ours))
             # A run that an older version started has both kinds of files.
-            theirs, ours = protocol.brought_up(theirs, ours), protocol.brought_up(ours, theirs)
+            theirs, ours = protocol.updated(theirs, ours), protocol.updated(ours, theirs)
             for side in (theirs, ours):
                 side.pop("centred", None)  # in older files, although it belongs to an evaluation
             differing = [name for name in sorted({*theirs, *ours}) if differ(theirs.get(name), ours.get(name))]

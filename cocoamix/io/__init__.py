@@ -1,1 +1,1 @@
-"""Files that are written whole or not at all, pickles that run no code, progress bars."""
+"""Atomic files, pickles that run no code, the terminal and progress bars."""

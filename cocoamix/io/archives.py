@@ -1,4 +1,4 @@
-"""The zip archives that torch writes: their checksums, which torch itself never looks at."""
+"""The checksums of the zip archives that torch writes, which torch itself does not verify."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ _MAGIC = b"PK\x03\x04"  # by these first bytes torch tells an archive from a pic
 
 
 def _is_archive(path: str | os.PathLike[str]) -> bool:
-    """Tell whether torch would read a file as an archive."""
+    """Whether torch would read a file as an archive."""
     with open(path, "rb") as file:
         return file.read(len(_MAGIC)) == _MAGIC
 
 
 def damaged_part(path: str | os.PathLike[str]) -> str | None:
-    """Return the first part of an archive that does not match its checksum; None if all do, or if there are none.
+    """Return the first part of an archive that does not match its checksum; None if all do, or without checksums.
 
-    The parts are read as torch reads them, because a damaged header can mean one thing to Python and another to torch.
-    A pickle of the old format has no checksums. An archive that torch was told to write without
+    The parts are read as torch reads them, because Python and torch can interpret a damaged header differently.
+    A pickle of the old format has no checksums. An archive written without checksums
     (`torch.serialization.set_crc32_options`) has 0 for every part.
     """
     if not _is_archive(path):

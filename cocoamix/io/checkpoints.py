@@ -1,4 +1,4 @@
-"""Checkpoints: written whole or not at all, plain tensors and containers, read without running their code."""
+"""Checkpoints: written atomically, with plain tensors and containers, and read without running any code."""
 
 from __future__ import annotations
 
@@ -34,23 +34,23 @@ def save(path: str | os.PathLike[str], content: Mapping[str, Any]) -> None:
 
 
 def to_bytes(content: Any) -> bytes:
-    """Return what torch.save writes. Given a file, it hides the reason, such as a full disk, when writing fails."""
+    """Return what torch.save writes. With a file, torch.save hides why writing fails, such as a full disk."""
     packed = io.BytesIO()
     torch.save(content, packed)
     return packed.getvalue()
 
 
 def point_to(path: Path) -> None:
-    """Name `path` as the newest checkpoint of its folder."""
+    """Record `path` as the newest checkpoint of its folder."""
     write_text(path.parent / POINTER, path.name + "\n")
 
 
 def load(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read a checkpoint onto the CPU.
 
-    Dassl's own checkpoints pickle a live scheduler, which safe loading refuses. Of those the tensors and plain
-    containers are read, and every other object is replaced by an inert blank; nothing in the file is executed.
-    The checksums of the file are compared first, where it has them.
+    Dassl's own checkpoints pickle a live scheduler, which safe loading rejects. Their tensors and plain containers are
+    read, and every other object is replaced by an inert blank; no code is run. Checksums are verified first, if the
+    file has any.
     """
     if not Path(path).is_file():
         raise UserError(f"There is no checkpoint at {path}.")
@@ -60,7 +60,7 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
         damaged = damaged_part(path)
         if damaged is None:
             content = _unpickle(path)
-    except Exception as error:  # whatever a damaged file makes of the reader, it is the file that is wrong
+    except Exception as error:  # a damaged file can raise anything
         raise UserError(
             f"{path} cannot be read as a checkpoint: it is cut short, altered or of another kind."
         ) from error
@@ -74,10 +74,10 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def _unpickle(path: str | os.PathLike[str]) -> Any:
-    """Read the tensors and plain containers of a file; what else it holds is blank."""
+    """Read the tensors and plain containers of a file; other objects are blank."""
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
-        if is_plain(content):  # safe loading also lets functions and classes of torch through
+        if is_plain(content):  # safe loading also accepts functions and classes of torch
             return content
     except pickle.UnpicklingError:
         pass
@@ -98,13 +98,13 @@ def weights_of(content: Mapping[str, Any], path: str | os.PathLike[str]) -> dict
 
 
 def epochs_of(content: Mapping[str, Any]) -> int:
-    """Return how many epochs a checkpoint has seen; 0 if it does not tell."""
+    """Return the epochs of a checkpoint; 0 if unknown."""
     epoch = content.get("epoch")
     return epoch if isinstance(epoch, int) else 0
 
 
 def plain_schedule(schedule: Any) -> dict[str, Any]:
-    """Return the state of a learning-rate schedule without live objects; a warm-up's successor apart."""
+    """Return the state of a schedule without live objects, with a warm-up's successor separately."""
     state = {
         key: list(value) if isinstance(value, tuple) else value
         for key, value in vars(schedule).items()
@@ -119,16 +119,16 @@ def _numbers(value: object) -> bool:
 
 
 def restore_schedule(schedule: Any, state: Mapping[str, Any]) -> None:
-    """Put the state of `plain_schedule` back into the live schedule and its successor."""
+    """Restore the state of `plain_schedule` in a schedule and its successor."""
     vars(schedule).update(state["own"])
     if state["successor"] is not None:
         restore_schedule(schedule.successor, state["successor"])
 
 
 def dead_in_kgcoop(state: Mapping[str, Tensor]) -> tuple[str, ...]:
-    """Return the beginnings of keys that KgCoOp's own files hold and its code never uses.
+    """Return the prefixes of keys in KgCoOp's files that its code never uses.
 
-    `meta_net` is alive in CoCoOp's files, which do not have the vectors.
+    `meta_net` is used in CoCoOp's files, which do not have the vectors.
     """
     return ("bias_vectors", "meta_net.") if "bias_vectors" in state else ()
 
@@ -137,8 +137,8 @@ def load_into(module: nn.Module, state: Mapping[str, Tensor], origin: str, dead:
     """Load the trained tensors of `state` into `module`; return notes on what was left out.
 
     Class-name embeddings (`token_*`) are derived from the current class names and never loaded.
-    Keys that begin with one of `dead` are not used and listed; others that `module` lacks belong to another model and
-    are refused, as are keys that `state` lacks.
+    Keys with a prefix in `dead` are unused and listed. Other keys that `module` lacks belong to another model and are
+    an error, as are keys that `state` lacks.
     """
     wanted = {name for name, _ in module.named_parameters()}
     # Wherever in the model a peer registered them.

@@ -1,4 +1,4 @@
-"""Writing files so that a reader never sees half of one, whenever the writer dies."""
+"""Writes files atomically: a reader never sees half of one, even if the writer is killed."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from .parts import part_name, sweep, sweep_once
 
 @contextmanager
 def open_atomically(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """Yield a temporary file beside `path`, which takes its place once the body is done and it is on disk."""
+    """Yield a temporary file next to `path`, which replaces it when the body is done and the file is on disk."""
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     sweep_once(target.parent)
-    # Not `tempfile`: its files are private to the user, which would carry over to `path`.
+    # Not `tempfile`: its files are private to the user, and `path` would be, too.
     temporary = target.with_name(part_name(target.name))
     try:
         with temporary.open("xb") as file:
@@ -35,7 +35,7 @@ def open_atomically(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
         if isinstance(error, OSError) and error.errno and error.filename in (None, str(temporary)):
-            raise OSError(error.errno, error.strerror, str(target)) from error  # the name that a person knows
+            raise OSError(error.errno, error.strerror, str(target)) from error  # the name that the user knows
         raise
 
 
@@ -50,7 +50,7 @@ def open_text_atomically(path: str | os.PathLike[str]) -> Iterator[IO[str]]:
 
 
 def write_atomically(path: str | os.PathLike[str], write: Callable[[IO[bytes]], object]) -> None:
-    """Call `write(file)` on a temporary file beside `path` and move it into place once it is on disk."""
+    """Call `write(file)` on a temporary file next to `path`, and move it into place when it is on disk."""
     with open_atomically(path) as file:
         write(file)
 
@@ -66,14 +66,14 @@ def write_json(path: str | os.PathLike[str], content: Any) -> None:
 
 
 def check_writable(directory: str) -> None:
-    """Refuse an output folder that cannot be written before any work is done; clean up after killed writers."""
+    """Check that an output folder can be written, before any work is done; clean up after killed writers."""
     if directory.startswith("~"):
         raise UserError(
             f"The output folder {shorten(directory)} begins with ~, which the shell has not replaced. Give it in full, "
             "or write ./~... for a folder of that name."
         )
     if not directory.isascii():
-        directory.encode()  # what is not UTF-8 could not stand in a log or in results
+        directory.encode()  # logs and results are UTF-8
     try:
         os.makedirs(directory, exist_ok=True)
         with tempfile.TemporaryFile(dir=directory):
@@ -84,6 +84,6 @@ def check_writable(directory: str) -> None:
 
 
 def check_still_there(directory: str) -> None:
-    """Refuse to write to an output folder that was deleted since its run began: it would lack what came before."""
+    """Raise UserError if an output folder was deleted since its run began: earlier files would be missing."""
     if directory and not os.path.isdir(directory):
         raise UserError(f"The output folder {shorten(directory)} was deleted during its run. Start the run again.")

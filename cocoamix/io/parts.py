@@ -1,6 +1,6 @@
-"""Temporary files of `write_atomically`: their names, and the deletion of those that killed writers left.
+"""Temporary files of `write_atomically`: their names, and the deletion of those left by killed writers.
 
-A name tells machine and process of the writer, because runs on several machines may write to one folder.
+A name contains the machine and process of the writer, because runs on several machines may share a folder.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 
 _NAME = re.compile(r"\.(?P<target>.+?)\.(?:(?P<machine>[0-9a-f]{8})-(?P<process>\d{1,10})-)?[0-9a-f]{8}\.part")
-_SECONDS_OF_A_WRITE = 3600.0  # no file of ours takes nearly as long
+_SECONDS_OF_A_WRITE = 3600.0  # far longer than any of our writes
 _swept: set[Path] = set()  # by this process
 
 
@@ -27,14 +27,14 @@ def part_name(target: str) -> str:
 
 
 def target_of(name: str) -> str | None:
-    """Return the name that a temporary file was to get; None for any other file."""
+    """Return the final name of a temporary file; None for any other file."""
     found = _NAME.fullmatch(name)
     return found["target"] if found else None
 
 
 @cache
 def this_machine() -> str:
-    """Return what tells this machine, since its start, from others; and one container from the next."""
+    """Return an identifier of this boot of this machine or container."""
     about = [socket.gethostname()]
     with suppress(OSError):  # not on Linux
         about.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii"))
@@ -45,20 +45,20 @@ def this_machine() -> str:
 def sweep(folder: str | os.PathLike[str]) -> None:
     """Delete the temporary files in a folder whose writers are dead."""
     _swept.add(Path(folder))
-    with suppress(OSError):  # it does not exist, or it is not ours to clean
+    with suppress(OSError):  # it does not exist or is not ours to clean
         for path in [Path(entry.path) for entry in os.scandir(folder) if entry.name.endswith(".part")]:
             if _is_dead(path):
                 path.unlink(missing_ok=True)
 
 
 def sweep_once(folder: str | os.PathLike[str]) -> None:
-    """Do that on the first call for a folder in a process."""
+    """Call `sweep` the first time that this process uses a folder."""
     if Path(folder) not in _swept:
         sweep(folder)
 
 
 def _is_dead(path: Path) -> bool:
-    """Tell whether nobody writes to a file any more. Of another machine's writer only its last write can tell."""
+    """Whether the writer of a file is dead. For another machine, only the time of the last write counts."""
     found = _NAME.fullmatch(path.name)
     if found is None:
         return False

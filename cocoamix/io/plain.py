@@ -1,4 +1,4 @@
-"""Dataclasses as plain values, which JSON has, and back. Reading checks each value against the type of its field."""
+"""Converts dataclasses to JSON values and back. Reading checks each value against the type of its field."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-# What a value of each kind is called, in a message and in a document.
+# The name of each type, for messages and documents.
 NAMES: dict[Any, str] = {str: "a text", bool: "true or false", int: "an integer", float: "a number"}
 
 
 class MismatchError(ValueError):
-    """A value is not what its field takes. The message goes on from the name of a file."""
+    """A value does not fit its field. The message follows the name of a file."""
 
 
 def to_plain(value: Any) -> Any:
@@ -29,7 +29,7 @@ def to_plain(value: Any) -> Any:
 def read_fields(kind: type[Any], node: Any, where: str = "") -> dict[str, Any]:
     """Return the fields of a dataclass that an object has, checked. where: the place of the object in a file.
 
-    Keys that the dataclass does not have say nothing, and null stands for a default.
+    Unknown keys are ignored, and null means the default.
     """
     whose = f"its {where}" if where else "it"
     if not isinstance(node, Mapping):
@@ -78,7 +78,7 @@ def _read(hint: Any, value: Any, where: str) -> Any:
 
 def _read_scalar(kind: type[Any], value: Any, where: str) -> Any:
     fits = isinstance(value, (int, float) if kind is float else kind)
-    if isinstance(value, bool) and kind is not bool:  # to Python a boolean is an integer
+    if isinstance(value, bool) and kind is not bool:  # in Python a boolean is an integer
         fits = False
     try:
         if fits:

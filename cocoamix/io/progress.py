@@ -52,7 +52,7 @@ class EpochBar:
             self._bar.update(1 / max(1, steps))
 
     def end_epoch(self, epoch: int, total: int) -> None:
-        """Show that an epoch is done; take the bar away after the last. total: may have changed."""
+        """Show that an epoch is done; remove the bar after the last. total: may have changed."""
         if self._bar is not None:
             self._bar.total, self._bar.n = total, epoch
             self._bar.refresh()
@@ -60,7 +60,7 @@ class EpochBar:
                 self.close()
 
     def close(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         if self._bar is not None:
             self._bar.close()
             self._bar = None

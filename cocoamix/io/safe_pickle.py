@@ -1,4 +1,4 @@
-"""Reading other people's pickles for their tensors, without running anything that is in them.
+"""Reads the tensors of untrusted pickles without running any code.
 
 Tensors and plain containers are read; an object of any other class becomes an inert blank.
 """
@@ -19,14 +19,15 @@ from torch import Tensor
 
 
 class Blank:
-    """What an object of an unknown class becomes. It keeps the state it is given, and does nothing with it."""
+    """Replaces an object of an unknown class. It keeps its state and does nothing."""
 
-    state: Any = None  # of the class, since a pickle may make one without calling __init__
+    state: Any = None  # on the class, because a pickle can create one without calling __init__
 
     def __init__(self, *args: object, **kwargs: object) -> None:
         pass
 
     def __call__(self, *args: object, **kwargs: object) -> Blank:
+        """Return another blank."""
         return Blank()
 
     def __setstate__(self, state: object) -> None:
@@ -36,16 +37,16 @@ class Blank:
         pass
 
     def append(self, item: object) -> None:
-        pass
+        """Ignore an item."""
 
     def extend(self, items: object) -> None:
-        pass
+        """Ignore items."""
 
 
 class _Rebuild:
-    """Stands for a function of torch that a pickle names.
+    """Replaces a function of torch that a pickle names.
 
-    A pickle can set attributes of what it is handed, so it never gets the function, or a class, of torch itself.
+    A pickle can set attributes of its objects, so it never gets a function or class of torch itself.
     """
 
     __slots__ = ("_call",)
@@ -61,7 +62,7 @@ class _Rebuild:
 
 
 def _tensor(storage: Any, offset: int, size: tuple[int, ...], stride: tuple[int, ...], *rest: object) -> Tensor:
-    """Rebuild a tensor, without the hooks and attributes that a pickle may give it."""
+    """Rebuild a tensor without the hooks and attributes in the pickle."""
     rebuilt: Tensor = torch._utils._rebuild_tensor(storage, offset, size, stride)
     return rebuilt
 
@@ -71,9 +72,10 @@ def _parameter(tensor: Tensor, *rest: object) -> Tensor:
 
 
 class InertUnpickler(pickle.Unpickler):
-    """Knows how tensors are rebuilt, and nothing else."""
+    """Resolves only the names that rebuild tensors."""
 
     def find_class(self, module: str, name: str) -> Any:
+        """Return what rebuilds a tensor or a plain container, else a blank."""
         if (module, name) == ("torch._utils", "_rebuild_tensor_v2"):
             return _Rebuild(_tensor)
         if (module, name) == ("torch._utils", "_rebuild_parameter"):
@@ -85,7 +87,7 @@ class InertUnpickler(pickle.Unpickler):
         return OrderedDict if (module, name) == ("collections", "OrderedDict") else Blank
 
 
-# torch.load takes its unpickler from a module. Storages it makes and names itself, by descriptions of their dtype.
+# torch.load takes its unpickler from a module. It creates and names storages itself, from their dtypes.
 inert_pickle: Any = types.ModuleType("inert_pickle")
 inert_pickle.Unpickler = InertUnpickler
 inert_pickle.load = lambda file, **options: InertUnpickler(file, **options).load()
@@ -94,7 +96,7 @@ _PLAIN = (str, bytes, int, float, complex, type(None), torch.dtype, torch.device
 
 
 def is_plain(value: Any) -> bool:
-    """Tell whether a value is of tensors, plain containers and plain values alone, all the way down."""
+    """Whether a value consists only of tensors, plain containers and plain values, at all levels."""
     if isinstance(value, dict):
         return all(is_plain(key) and is_plain(item) for key, item in value.items())
     if isinstance(value, (list, tuple, set)):
@@ -103,7 +105,7 @@ def is_plain(value: Any) -> bool:
 
 
 def is_torchscript(path: str | os.PathLike[str]) -> bool:
-    """Tell a TorchScript archive, whose loading by torch would run the code in it."""
+    """Whether a file is a TorchScript archive, which torch would load by running its code."""
     if not zipfile.is_zipfile(path):
         return False
     with zipfile.ZipFile(path) as archive:
@@ -128,7 +130,7 @@ class _ArchiveUnpickler(pickle.Unpickler):
     """Reads the objects of a TorchScript archive: modules as blanks with their attributes, tensors as tensors."""
 
     def __init__(self, archive: zipfile.ZipFile, root: str) -> None:
-        # Read whole, because that is when its checksum is compared.
+        # Read completely, because only then the checksum is verified.
         super().__init__(io.BytesIO(archive.read(f"{root}/data.pkl")))
         self._archive, self._root = archive, root
 

@@ -1,4 +1,4 @@
-"""What a run shows on the terminal, beside its log, which has everything.
+"""Keeps the terminal brief during a run, while the log gets everything.
 
 `detail` is for lines that only the log needs. Unless `brief` is in force it is `print`, so that trainers inside another
 code base print what they always did.
@@ -40,7 +40,7 @@ def brief(wanted: bool = True) -> Iterator[None]:
         while _at_end:
             _at_end.pop()()
         if isinstance(logger.console, _AboveBars):
-            logger.console.flush()  # a line that was begun
+            logger.console.flush()  # an unfinished line
         logger.console = console
         _is_brief = False
 
@@ -86,7 +86,7 @@ class _Nowhere:
         return len(text)
 
     def flush(self) -> None:
-        """Nothing is kept back."""
+        """Do nothing: there is no buffer."""
 
     def isatty(self) -> bool:
         return False

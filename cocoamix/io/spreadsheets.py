@@ -1,4 +1,4 @@
-"""Cells of CSV files, which people open in a spreadsheet."""
+"""Text cells of CSV files that are safe to open in a spreadsheet."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import re
 
 from cocoamix.errors import printable
 
-# What a spreadsheet computes, or runs; and the same after apostrophes, so that a cell can be read back.
+# Formulas, also after apostrophes, so that a cell can be read back.
 _FORMULA = re.compile(r"'*\s*[=+\-@]")
 
 
 def text_cell(text: str) -> str:
-    """Return a text that a spreadsheet shows as it is: one that it would take for a formula gets an apostrophe."""
+    """Return a text that a spreadsheet shows unchanged: an apostrophe precedes what looks like a formula."""
     shown = printable(text)
     return f"'{shown}" if _FORMULA.match(shown) and not _is_number(shown) else shown
 

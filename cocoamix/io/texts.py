@@ -1,4 +1,4 @@
-"""Reading texts, JSON and YAML that people wrote: whatever is wrong with a file is one sentence."""
+"""Reads text, JSON and YAML files; every problem with a file is one sentence."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 
 from cocoamix.errors import UserError
 
-_MOST_VALUES = 100_000  # of a YAML file, in which a few lines of aliases can stand for billions
+_MOST_VALUES = 100_000  # in a YAML file, where a few aliases can expand to billions
 _DEEPEST = 50
 
 
 class UnreadableError(UserError):
-    """A file that cannot be read. reason: why, to go on from its name."""
+    """A file that cannot be read. reason: continues a sentence after the file name."""
 
     def __init__(self, path: str | os.PathLike[str], reason: str) -> None:
         super().__init__(f"{os.fspath(path)} {reason}.")
@@ -23,14 +23,14 @@ class UnreadableError(UserError):
 
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
-    """Return what is in a plain file. A named pipe, which would wait for a writer, and a device are refused."""
+    """Return the bytes of a regular file. A device or a named pipe, which would wait for a writer, is an error."""
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise UnreadableError(path, "is not a file")
         return Path(path).read_bytes()
     except FileNotFoundError as error:
         raise UnreadableError(path, "does not exist") from error
-    except (OSError, ValueError) as error:  # a ValueError is of a path that no file can have
+    except (OSError, ValueError) as error:  # a ValueError means an invalid path
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise UnreadableError(path, f"cannot be read: {reason}") from error
 
@@ -47,7 +47,7 @@ def read_text(path: str | os.PathLike[str]) -> str:
 
 
 def read_json(path: str | os.PathLike[str]) -> Any:
-    """Return what a JSON file holds."""
+    """Return the content of a JSON file."""
     text = read_text(path)
     try:
         return json.loads(text)
@@ -60,8 +60,8 @@ def read_json(path: str | os.PathLike[str]) -> Any:
 
 
 def read_yaml(path: str | os.PathLike[str]) -> Any:
-    """Return what a YAML file holds."""
-    import yaml  # here, because the report does without
+    """Return the content of a YAML file."""
+    import yaml  # here, because the report does not need it
 
     text = read_text(path)
     try:
@@ -73,14 +73,14 @@ def read_yaml(path: str | os.PathLike[str]) -> Any:
         raise UnreadableError(path, f"is not valid YAML: {problem}{where}") from error
     except RecursionError as error:
         raise UnreadableError(path, "is nested too deeply") from error
-    except Exception as error:  # a date or a number that is none makes PyYAML fail in many ways
-        raise UnreadableError(path, f"is not valid YAML: it holds a date or a number that is none ({error})") from error
+    except Exception as error:  # invalid dates and numbers make PyYAML fail in many ways
+        raise UnreadableError(path, f"is not valid YAML: it has an invalid date or number ({error})") from error
     _refuse_excess(content, path)
     return content
 
 
 def _refuse_excess(content: Any, path: str | os.PathLike[str]) -> None:
-    """Refuse more than any configuration holds: aliases may stand for themselves, or for billions of values."""
+    """Reject excessive content: aliases can refer to themselves or expand to billions of values."""
     level = [content]
     for _ in range(_DEEPEST):
         inner: list[Any] = []

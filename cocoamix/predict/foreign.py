@@ -8,7 +8,7 @@ from pathlib import Path
 from cocoamix.errors import UserError
 from cocoamix.io import checkpoints
 from cocoamix.run.checkpointer import checkpoint_path
-from cocoamix.run.origin import alike, find_tensor, origin_of
+from cocoamix.run.origin import find_tensor, nearly_equal, origin_of
 from cocoamix.run.recorded import RecordedRun, model_folders
 
 from .classifier import Classifier
@@ -60,7 +60,7 @@ def open_foreign(
         theirs = find_tensor(checkpoints.weights_of(content, path), "token_suffix")
         model = getattr(found.trainer, "prompt_learner", None)
         mine = find_tensor(dict(model.named_buffers()), "token_suffix") if model is not None else None
-        if not origin_of(content, path) and theirs is not None and mine is not None and not alike(theirs, mine):
+        if not origin_of(content, path) and theirs is not None and mine is not None and not nearly_equal(theirs, mine):
             raise UserError(
                 f"The {len(names)} names of --classes are not the classes that {path} was trained on ({len(theirs)} "
                 "classes), or they are in another order."

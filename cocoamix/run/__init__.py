@@ -1,1 +1,1 @@
-"""The parts of a run that every trainer has: checkpoints, protocol, results, schedules."""
+"""The parts of a run that all trainers share: checkpoints, metrics, protocol, results, schedules."""

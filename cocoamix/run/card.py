@@ -1,4 +1,4 @@
-"""The model card that a finished run leaves in its folder: README.md, for whoever finds the folder later."""
+"""The model card of a finished run: README.md in its folder."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _OPENAI = ("RN50", "RN101", "RN50x4", "RN50x16", "RN50x64", "ViT-B/32", "ViT-B/1
 
 
 def write_card(folder: str | os.PathLike[str], results: Results) -> Path | None:
-    """Write the card of a run into its folder, unless somebody else has written a README.md there.
+    """Write the model card of a run, unless the folder has a README.md by somebody else.
 
     Args:
         folder: Of the run.
-        results: What it measured; without metrics where it was not evaluated.
+        results: Of the run; without metrics if it was not evaluated.
 
     Returns:
-        The file, or None where it was left alone.
+        The file, or None if nothing was written.
     """
     path = Path(folder) / CARD
     if path.exists() and not path.read_text(encoding="utf-8", errors="replace").startswith(_MARK):
@@ -39,12 +39,12 @@ def write_card(folder: str | os.PathLike[str], results: Results) -> Path | None:
 
 
 def _has_model(folder: Path, results: Results) -> bool:
-    """Say whether all that a prediction needs is in the folder of the run."""
+    """Whether the folder of the run has everything that a prediction needs."""
     return not results.trained_parameters or bool(model_folders(folder)) or (folder / SESSIONS).is_dir()
 
 
 def make_card(results: Results, has_model: bool) -> str:
-    """Return the text of the card. has_model: whether the checkpoints are in the folder of the run."""
+    """Return the text of the card. has_model: whether the folder has the checkpoints."""
     settings = flatten(results.config)
     method, data = results.method or results.trainer, _data(results, settings)
     backbone = str(results.protocol.get("backbone", settings.get("MODEL.BACKBONE.NAME", "")))
@@ -53,7 +53,7 @@ def make_card(results: Results, has_model: bool) -> str:
         ("backbone", backbone),
         ("data", f"{data}, {results.subset} classes{_halves(results)}" if results.subset else data),
         ("training images", _shots(results)),
-        *([] if results.method else [("epochs", str(results.epoch))]),  # sessions have different numbers of them
+        *([] if results.method else [("epochs", str(results.epoch))]),  # differs between sessions
         ("seed", str(results.seed)),
         ("trained parameters", f"{results.trained_parameters or 0:,}"),
         ("calibration", _calibration(results)),
@@ -79,12 +79,12 @@ def _use(results: Results, has_model: bool) -> list[str]:
         "cocoamix export THIS_FOLDER --to model.onnx   # or .safetensors",
         "```",
         "",
-        "A method that takes no new classes, or cannot be exported, says so.",
+        "If a method cannot add classes or be exported, the command reports it.",
     ]
 
 
 def _data(results: Results, settings: Mapping[str, Any]) -> str:
-    """Name the dataset; of one's own images, where they are."""
+    """Return the name of the dataset; for own images, their location."""
     if results.dataset not in [own.name for own in of_kind(OWN)]:
         return results.dataset
     root, folder, table = (str(settings.get(f"DATASET.{key}") or "") for key in ("ROOT", "FOLDER", "CSV"))
@@ -103,7 +103,7 @@ def _cell(text: str) -> str:
 
 
 def _halves(results: Results) -> str:
-    partition = results.protocol.get("partition")  # stated where it is not CoOp's
+    partition = results.protocol.get("partition")  # shown if it is not CoOp's
     return f" of the partition {partition}" if partition else ""
 
 
@@ -132,8 +132,8 @@ def _figures(results: Results) -> list[str]:
         "",
         *_table(("measure", "value"), rows),
         "",
-        "The range behind the accuracy is a 95 % confidence interval (Wilson) for the number of images. It leaves out "
-        "how results vary from seed to seed.",
+        "The range after the accuracy is a 95 % confidence interval (Wilson) for the number of images. It does not "
+        "include the variation between seeds.",
     ]
 
 
@@ -145,7 +145,7 @@ def _calibration(results: Results) -> str:
 
 
 def wilson(share: float, count: int, z: float = 1.959964) -> tuple[float, float]:
-    """Return Wilson's interval of a share of `count` images; by default it holds 95 %."""
+    """Return Wilson's interval of a proportion of `count` images, by default at 95 %."""
     centre = (share + z * z / (2 * count)) / (1 + z * z / count)
     half = z / (1 + z * z / count) * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count))
     return max(0.0, centre - half), min(1.0, centre + half)
@@ -161,5 +161,5 @@ def _licence(backbone: str, settings: Mapping[str, Any]) -> str:
     if backbone == "tiny" and not given:
         return "The embedded backbone `tiny` comes with cocoamix, under its MIT licence."
     if backbone in _OPENAI and not given:
-        return f"{backbone} is OpenAI's CLIP, whose repository is under the MIT licence. See its model card, too."
-    return f"Not known: the weights of {backbone} are of a file of the user's."
+        return f"{backbone} is OpenAI's CLIP, whose repository is under the MIT licence. See its model card as well."
+    return f"Unknown: the weights of {backbone} come from the user's own file."

@@ -1,8 +1,8 @@
-"""Saving, resuming and loading the models of a run, the same on every engine.
+"""Saves, resumes and loads the models of a run, with real Dassl or the fallback.
 
-In a run's folder: `<model>/model.pth.tar-<epoch>` and `<model>/model-best.pth.tar` as CoOp's, and `resume.pth`, one
-file with all that a run needs to resume, replaced after every epoch. One file, so that a run with several models that
-is killed at any moment never leaves them at different epochs.
+A run's folder has `<model>/model.pth.tar-<epoch>` and `<model>/model-best.pth.tar`, as in CoOp, and `resume.pth`, which
+has everything that a run needs to resume and is replaced after every epoch. It is one file so that a killed run with
+several models never leaves them at different epochs.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ MODEL_DIR = "--model-dir is the output folder of a training run of the same trai
 class Checkpointer:
     """The files of the models that a trainer has registered.
 
-    models, optimizers, schedules: the trainer's own mappings by name, which change while it trains. A model that is not
-    trained has None for the other two.
+    models, optimizers, schedules: the trainer's mappings by name, which change during training. A frozen model has
+    None for the other two.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Checkpointer:
         is_best: bool = False,
         file: str = "",
     ) -> None:
-        """Write the named models in CoOp's layout. origin: what the checkpoints tell about themselves."""
+        """Write the named models in CoOp's layout. origin: the metadata of the checkpoints."""
         for name in names:
             schedule, optimizer = self.schedules[name], self.optimizers[name]
             state = checkpoints.plain_schedule(schedule) if schedule is not None else None
@@ -72,7 +72,7 @@ class Checkpointer:
                 "optimizer": optimizer.state_dict() if optimizer is not None else None,
                 "scheduler": state["own"] if state else None,
                 "val_result": None if val_result is None else float(val_result),
-                # Beyond CoOp's keys: what a live successor would hold, and what the weights belong to.
+                # Beyond CoOp's keys: the state of a warm-up's successor, and the origin of the weights.
                 "successor": state["successor"] if state else None,
                 "cocoamix": dict(origin),
             }
@@ -84,7 +84,7 @@ class Checkpointer:
                     checkpoints.point_to(path)
 
     def refuse_non_finite(self, epochs: int, rate: float) -> None:
-        """Stop before anything is saved of parameters that are not finite."""
+        """Raise UserError for parameters that are not finite, before anything is saved."""
         for name, model in self.models.items():
             for key, parameter in model.named_parameters():
                 if not torch.isfinite(parameter).all():
@@ -106,9 +106,9 @@ class Checkpointer:
     # ------------------------------------------------------------------ resuming
 
     def restore(self, state: Mapping[str, Any], path: Path) -> None:
-        """Put what `state` returned back. path: the file that it was read from."""
+        """Restore what `state` returned. path: the file it was read from."""
         for key in ("optimizers", "schedules"):
-            if not alike(state[key], self.state()[key]):
+            if not same_kinds(state[key], self.state()[key]):
                 raise damaged(path, f"its {key} are not those of such a run")
         if set(state["models"]) != set(self.models):
             raise UserError(f"{path} holds the models {', '.join(state['models'])}, not {', '.join(self.models)}.")
@@ -120,11 +120,11 @@ class Checkpointer:
             checkpoints.restore_schedule(self.schedules[name], schedule_state)
 
     def can_resume(self, folder: Path) -> bool:
-        """Say whether a folder without a resume file has checkpoints of every model to resume from."""
+        """Whether a folder without a resume file has checkpoints of every model to resume from."""
         return bool(self.models) and all((folder / name / checkpoints.POINTER).is_file() for name in self.models)
 
     def newest_files(self, folder: Path) -> tuple[int, dict[str, tuple[Path, dict[str, Any]]]]:
-        """Return how many epochs the newest checkpoints in a folder have seen, and path and content of each."""
+        """Return the epoch of the newest checkpoints in a folder, and the path and content of each."""
         paths = {name: newest(folder / name) for name in self.models}
         found = {name: (path, checkpoints.load(path)) for name, path in paths.items()}
         epochs = {checkpoints.epochs_of(content) for _, content in found.values()}
@@ -133,14 +133,14 @@ class Checkpointer:
         return epochs.pop(), found
 
     def step_schedule(self, name: str, epochs: int) -> None:
-        """Bring a schedule to where it stands after some epochs; checkpoints such as Dassl's do not hold it."""
+        """Advance a schedule by some epochs, because checkpoints such as Dassl's do not have its state."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # torch expects optimizer steps in between
             for _ in range(epochs if self.schedules[name] is not None else 0):
                 self.schedules[name].step()
 
     def copy_best(self, source: Path, target: Path) -> None:
-        """Bring the best checkpoints along from the folder that a run resumes from."""
+        """Copy the best checkpoints from the folder that a run resumes from."""
         for name in self.models:
             best = source / name / checkpoints.BEST
             if best.is_file():
@@ -154,7 +154,7 @@ class Checkpointer:
 
 
 def read_state(path: Path) -> dict[str, Any]:
-    """Read a resume file, and refuse one that lacks a part."""
+    """Read a resume file and check that it is complete."""
     state = checkpoints.load(path)
     missing = [key for key in _KEYS if key not in state]
     if missing:
@@ -163,41 +163,41 @@ def read_state(path: Path) -> dict[str, Any]:
         if type(state[key]) not in kinds:
             raise damaged(path, f"its {key} is {brief(state[key])}")
     if state["epoch"] < 0 or not all(map(is_state, state["models"].values())):
-        raise damaged(path, "its epoch is no number, or its models are no mapping")
+        raise damaged(path, "its epoch or its models are invalid")
     return state
 
 
 def damaged(path: Path, why: str) -> UserError:
-    """Return what to say of a resume file that was altered."""
-    return UserError(f"{path} is not a state to resume from: {why}. Restore it, or delete it to start anew.")
+    """Return the error for a damaged resume file."""
+    return UserError(f"{path} is not a state to resume from: {why}. Restore it, or delete it to start again.")
 
 
 def is_state(value: object) -> bool:
-    """Say whether a value is tensors by name."""
+    """Whether a value is a mapping of names to tensors."""
     if not isinstance(value, Mapping) or not value:
         return False
     return all(isinstance(name, str) and isinstance(tensor, Tensor) for name, tensor in value.items())
 
 
-def alike(one: Any, other: Any) -> bool:
-    """Say whether two states hold the same kinds of values, where both have them."""
+def same_kinds(one: Any, other: Any) -> bool:
+    """Whether the values that two states share are of the same kinds."""
     if isinstance(other, Mapping):
-        return isinstance(one, Mapping) and all(alike(one[key], other[key]) for key in other if key in one)
+        return isinstance(one, Mapping) and all(same_kinds(one[key], other[key]) for key in other if key in one)
     if isinstance(other, (list, tuple)):
         fits = isinstance(one, (list, tuple)) and len(one) == len(other)
-        return fits and all(map(alike, one, other))
+        return fits and all(map(same_kinds, one, other))
     if isinstance(other, (int, float)) and not isinstance(other, bool):
         return isinstance(one, (int, float)) and not isinstance(one, bool) and -1e300 < one < 1e300
     return other is None or one is None or isinstance(one, type(other))
 
 
 def trained(model: nn.Module) -> dict[str, Tensor]:
-    """Return the parameters alone: buffers are made anew from the class names."""
+    """Return the parameters without the buffers, which are derived from the class names."""
     return {name: parameter.detach().cpu() for name, parameter in model.named_parameters()}
 
 
 def newest(folder: Path) -> Path:
-    """Return the checkpoint that a folder's pointer names."""
+    """Return the checkpoint that the pointer file of a folder names."""
     pointer = folder / checkpoints.POINTER
     name = read_bytes(pointer).decode("utf-8", "surrogateescape").strip()
     if not name or printable(name) != name or len(name) > 255 or name != Path(name).name:
@@ -208,8 +208,8 @@ def newest(folder: Path) -> Path:
 def checkpoint_path(folder: Path, epoch: int | None, way_out: str = MODEL_DIR) -> Path:
     """Return the file to load from a model's folder.
 
-    epoch: that checkpoint; -1 the newest; None the best on validation, or the newest where none was chosen.
-    way_out: what is said where there is no such folder.
+    epoch: of the checkpoint; -1 is the newest; None is the best on validation, or else the newest.
+    way_out: the end of the message if the folder does not exist.
     """
     if not folder.is_dir():
         there = sorted(p.name for p in folder.parent.iterdir()) if folder.parent.is_dir() else []
@@ -230,7 +230,7 @@ def checkpoint_path(folder: Path, epoch: int | None, way_out: str = MODEL_DIR) -
 
 
 def epochs_in(path: Path) -> int | None:
-    """Return how many epochs a resume file has seen; None if there is no such file."""
+    """Return how many epochs a resume file has; None if there is no file."""
     return checkpoints.epochs_of(checkpoints.load(path)) if path.is_file() else None
 
 
@@ -242,5 +242,5 @@ def seed_of_run(folder: str) -> int | None:
 
 
 def copier(source: Path) -> Callable[[IO[bytes]], object]:
-    """Return what writes a copy of a file, for `write_atomically`."""
+    """Return a function that writes a copy of a file, for `write_atomically`."""
     return lambda file: file.write(source.read_bytes())

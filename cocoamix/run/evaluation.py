@@ -1,4 +1,4 @@
-"""One evaluation: accuracy by Dassl's evaluator, and how far the probabilities can be trusted."""
+"""One evaluation: accuracy by Dassl's evaluator, and the calibration of the probabilities."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from cocoamix.errors import UserError
 
 
 class NotFiniteError(UserError):
-    """Logits that are not finite, by what a trainer has learned unless it finds another cause."""
+    """Logits are not finite, because training diverged unless the trainer finds another cause."""
 
 
 class Evaluation:
-    """Takes in the logits of one label space.
+    """Collects the logits of one label space.
 
-    evaluator: Dassl's. where: what an error names, such as "of the test set".
+    evaluator: Dassl's. where: the place for error messages, such as "of the test set".
     """
 
     def __init__(self, evaluator: Any, where: str) -> None:
@@ -27,7 +27,7 @@ class Evaluation:
         self._parts: list[Predictions] = []
 
     def add(self, logits: Tensor, labels: Tensor) -> int:
-        """Take in a batch; return how many of its images are predicted right."""
+        """Add a batch; return the number of correct predictions."""
         if not torch.isfinite(logits).all():
             raise NotFiniteError(f"The logits {self.where} are not finite: the model has diverged.")
         self.evaluator.process(logits, labels)
@@ -36,7 +36,7 @@ class Evaluation:
 
     @property
     def predictions(self) -> Predictions:
-        """All that is kept of the images."""
+        """The predictions of all images."""
         return calibration.join(self._parts)
 
     def accuracies(self) -> dict[str, float]:
@@ -49,10 +49,10 @@ class Evaluation:
 
 
 def among_all(predictions: Predictions, owned: Tensor) -> dict[str, float]:
-    """Where trained and other classes share a label space, print and return how they fare in it.
+    """Print and return metrics of trained and other classes that share a label space.
 
-    That is the accuracy on each, their harmonic mean, and the AUROC of telling them apart by confidence: the percentage
-    of pairs in which the image of a trained class has the higher one.
+    These are the accuracy on each, their harmonic mean, and the AUROC of separating them by confidence: the percentage
+    of pairs in which the image of a trained class has the higher confidence.
 
     owned: (C,) whether each class was trained on.
     """
@@ -63,9 +63,9 @@ def among_all(predictions: Predictions, owned: Tensor) -> dict[str, float]:
     base, new = (100 * int(side.sum()) / len(side) for side in sides)
     mean = 2 * base * new / (base + new) if base + new else 0.0
     print(f"* inside all classes: base {base:.2f}%, new {new:.2f}%, H {mean:.2f}%")
-    told = {"base_accuracy": base, "new_accuracy": new, "harmonic_mean": mean}
+    found = {"base_accuracy": base, "new_accuracy": new, "harmonic_mean": mean}
     confidence = predictions.confidence
-    return told | show({"auroc": 100 * calibration.auroc(confidence[trained], confidence[~trained])})
+    return found | show({"auroc": 100 * calibration.auroc(confidence[trained], confidence[~trained])})
 
 
 def show(metrics: dict[str, float]) -> dict[str, float]:

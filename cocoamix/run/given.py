@@ -1,4 +1,4 @@
-"""Images and classes that a caller hands to a trainer, in place of a dataset that the configuration names."""
+"""Images and classes that a caller passes to a trainer instead of a dataset in the configuration."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class Item:
     """An image file, with the attributes of Dassl's `Datum`.
 
     Attributes:
-        impath: The file. Nothing looks for it before it is read.
-        upright: Whether the image is turned as its EXIF orientation says.
+        impath: The file. It is not checked before it is read.
+        upright: Whether the EXIF orientation is applied.
     """
 
     impath: str
@@ -41,13 +41,13 @@ class PixelItem(Item):
 
 @dataclass(frozen=True)
 class GivenData:
-    """What takes the place of a dataset, with the attributes of Dassl's `DatasetBase`.
+    """A dataset given by the caller, with the attributes of Dassl's `DatasetBase`.
 
     Attributes:
         classnames: The classes, in the order of their labels.
-        train_x: Labelled items to train on. Where nothing is trained, each class has one item that is never read.
-        sessions: How many classes each session of a class-incremental run has.
-        label_space: The classes to tell apart, where they are not those of the sessions.
+        train_x: Labelled training items. Without training, each class has one item that is never read.
+        sessions: The number of classes of each session of a class-incremental run.
+        label_space: The classes to predict, if they are not those of the sessions.
     """
 
     classnames: list[str]
@@ -59,17 +59,19 @@ class GivenData:
 
     @property
     def num_classes(self) -> int:
+        """The number of classes."""
         return len(self.classnames)
 
     @property
     def lab2cname(self) -> dict[int, str]:
+        """The class name of each label."""
         return dict(enumerate(self.classnames))
 
 
 def classes_alone(
     classnames: Sequence[str], sessions: Sequence[int] = (), label_space: Sequence[str] = ()
 ) -> GivenData:
-    """Return classes without images, to use a trained model with."""
+    """Return classes without images, for a trained model."""
     blanks = [Item(f"{label}/{name}", label, name) for label, name in enumerate(classnames)]
     return GivenData(list(classnames), blanks, test=blanks, sessions=tuple(sessions), label_space=tuple(label_space))
 
@@ -79,7 +81,7 @@ _given: ContextVar[GivenData | None] = ContextVar("given", default=None)
 
 @contextmanager
 def given(data: GivenData) -> Iterator[None]:
-    """Let trainers that are built inside take `data` for their dataset."""
+    """Make trainers that are built in this context use `data` as their dataset."""
     token = _given.set(data)
     try:
         yield
@@ -88,5 +90,5 @@ def given(data: GivenData) -> Iterator[None]:
 
 
 def current() -> GivenData | None:
-    """Return what is handed over at present, if anything is."""
+    """Return the data of the current context, if any."""
     return _given.get()

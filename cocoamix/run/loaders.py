@@ -1,4 +1,4 @@
-"""Loaders of images, by Dassl's data manager with our reading of images: see `cocoamix.features.images`."""
+"""Image loaders, built by Dassl's data manager with the image reading of `cocoamix.features.images`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from . import given
 
 
 class GivenManager:
-    """Loaders over what a caller hands over, with the attributes of Dassl's data manager."""
+    """Loaders over data that the caller passes, with the attributes of Dassl's data manager."""
 
     def __init__(self, cfg: CfgNode, data: given.GivenData, train: Any, test: Any) -> None:
         self.dataset, self.num_classes, self.lab2cname = data, data.num_classes, data.lab2cname
@@ -44,7 +44,7 @@ class GivenManager:
 
 
 def build_manager(cfg: CfgNode) -> Any:
-    """Return a data manager over the dataset that the configuration names, or over what a caller hands over."""
+    """Return a data manager for the dataset in the configuration, or for the data that the caller passes."""
     try:
         train, test = (build_transform(cfg, is_train=is_train) for is_train in (True, False))
     except UserError:
@@ -77,7 +77,7 @@ def build_manager(cfg: CfgNode) -> Any:
 
 
 def _refuse_other_halves(cfg: CfgNode, dataset: Any) -> None:
-    """Refuse a partition that a dataset of another code base has not heeded."""
+    """Reject a partition that a dataset of another code base ignores."""
     wanted = cfg.DATASET.PARTITION
     if getattr(dataset, "partition", LABEL) != wanted:
         raise UserError(
@@ -89,10 +89,10 @@ def _refuse_other_halves(cfg: CfgNode, dataset: Any) -> None:
 def loader_over(
     cfg: CfgNode, whole: DataLoader[Any], items: Sequence[Any], train: bool, seed: int, batch_size: int | None = None
 ) -> DataLoader[Any]:
-    """Return a loader that treats items as `whole` does: its transform, and the order and batches that cfg names.
+    """Return a loader over some items with the transform of `whole`, and the order and batch size of cfg.
 
-    train: whether it is one for training, or one that goes through its items in their order.
-    batch_size: if not the one that cfg names.
+    train: whether it is for training; otherwise it reads the items in order.
+    batch_size: if not that of cfg.
     """
     shown = cast(ImageItems, whole.dataset)
     keys = cfg.DATALOADER.TRAIN_X if train else cfg.DATALOADER.TEST

@@ -13,14 +13,14 @@ from types import TracebackType
 from cocoamix.errors import UserError, shorten
 
 LOCK = ".lock"
-_LONGEST = 300  # characters shown of what the holder says of itself
-_PATIENCE = 1.0  # seconds that a worker of a killed run may take to let go, where it was only just forked
+_LONGEST = 300  # characters of the holder's description
+_PATIENCE = 1.0  # seconds until a freshly forked worker of a killed run releases the lock
 
 _held: set[int] = set()  # descriptors of this process
 
 
 def _let_go_in_child() -> None:
-    """Close a forked child's copies: a loader's worker that outlives a killed run must not keep its lock."""
+    """Close the copies in a forked child: a loader's worker that outlives a killed run must not keep the lock."""
     while _held:
         os.close(_held.pop())
 
@@ -30,9 +30,9 @@ if hasattr(os, "register_at_fork"):
 
 
 class FolderLock:
-    """Holds a folder while the context lasts. The system frees it when the process dies, however it dies.
+    """Locks a folder while the context lasts. The system releases the lock when the process ends for any reason.
 
-    Where the system or the file system has no locks, a printed note says so, and the run proceeds.
+    Without support for locks, a note is printed and the run proceeds.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -45,7 +45,7 @@ class FolderLock:
             self._descriptor = self._take_in_time()
         except BlockingIOError:
             raise UserError(
-                f"Another run is at work in {self.folder}: {self._holder()}. "
+                f"Another run is working in {self.folder}: {self._holder()}. "
                 "Wait until it ends, or use another --output-dir."
             ) from None
         except (ImportError, OSError) as error:
@@ -58,8 +58,8 @@ class FolderLock:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._descriptor in _held:  # else this is a forked child
-            self.path.unlink(missing_ok=True)  # before it is free, so that it is not the next holder's
+        if self._descriptor in _held:  # not in a forked child
+            self.path.unlink(missing_ok=True)  # before the release, so that the next holder's file is not deleted
             _held.remove(self._descriptor)
             os.close(self._descriptor)
         self._descriptor = None
@@ -79,9 +79,9 @@ class FolderLock:
 
     def _take(self) -> int | None:
         """Return the descriptor of the locked file; None if its last holder has removed it meanwhile."""
-        import fcntl  # here, because not every system has it
+        import fcntl  # not available on every system
 
-        # No link is followed: the file is about to be overwritten.
+        # Do not follow links: the file is about to be overwritten.
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -102,14 +102,14 @@ class FolderLock:
             return False
 
     def _holder(self) -> str:
-        """Return what the holder says of itself, as one short line."""
+        """Return the holder's description of itself, as one short line."""
         try:
             with self.path.open("rb") as file:
-                said = file.read(4096).decode(errors="replace").strip()
+                text = file.read(4096).decode(errors="replace").strip()
         except OSError:
-            said = ""
-        said = "".join(letter if letter.isprintable() else "?" for letter in said)
-        return (said if len(said) <= _LONGEST else f"{said[:_LONGEST]}...") or "a process that has not said which"
+            text = ""
+        text = "".join(letter if letter.isprintable() else "?" for letter in text)
+        return (text if len(text) <= _LONGEST else f"{text[:_LONGEST]}...") or "an unknown process"
 
 
 def _describe_this_process() -> str:

@@ -1,4 +1,4 @@
-"""Whether the first steps of a training move what they train: a run that learns nothing must not end as if it had."""
+"""Checks that the first steps of a training change the parameters: a run that learns nothing must fail."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from cocoamix.errors import UserError
 
 
 class FirstMoves:
-    """Looks at each model from its first step on, until one moves it or the epoch ends."""
+    """Watches each model from its first step until a step changes it or the epoch ends."""
 
     def __init__(self) -> None:
         self._moved: set[str] = set()
-        self._stuck: dict[str, float] = {}  # the learning rate of a step that should have moved a model
+        self._stuck: dict[str, float] = {}  # learning rates of steps that should have changed a model
         self._before: dict[str, list[Tensor]] = {}
 
     def before_step(self, models: Mapping[str, nn.Module], optimizers: Mapping[str, Any]) -> None:
-        """Keep the parameters of the models that have gradients and have not moved yet."""
+        """Copy the parameters of models that have gradients and have not changed yet."""
         self._before = {
             name: [parameter.detach().clone() for parameter in model.parameters()]
             for name, model in models.items()
@@ -28,7 +28,7 @@ class FirstMoves:
         }
 
     def after_step(self, models: Mapping[str, nn.Module], optimizers: Mapping[str, Any]) -> None:
-        """Note which of them the step moved, and which it should have moved."""
+        """Record which models the step changed, and which it should have changed."""
         for name, before in self._before.items():
             now = models[name].parameters()
             if not all(torch.equal(old, new) for old, new in zip(before, now, strict=True)):
@@ -39,10 +39,10 @@ class FirstMoves:
         self._before = {}
 
     def refuse_stuck(self, epochs: int) -> None:
-        """Stop after an epoch that should have moved a model and did not."""
+        """Raise UserError after an epoch that should have changed a model and did not."""
         for name, rate in self._stuck.items():
             raise UserError(
-                f"Nothing was learned: {name} is after epoch {epochs} what it was before, although it has gradients "
+                f"Nothing was learned: {name} did not change in epoch {epochs}, although it has gradients "
                 f"and a learning rate of {rate:g}. Nothing was saved. Check OPTIM.NAME and the installed Dassl."
             )
 
@@ -52,10 +52,10 @@ def _has_gradients(model: nn.Module) -> bool:
 
 
 def _moving_rate(model: nn.Module, optimizer: Any) -> float:
-    """Return a learning rate at which plain gradient descent would have moved the model; 0 if there is none.
+    """Return a learning rate at which plain gradient descent would have changed the model, else 0.
 
-    There is none where the rate is 0, where gradients are 0 or too small to change a parameter, and where a loss scaler
-    leaves out a step because gradients are not finite.
+    It is 0 if the rate is 0, if gradients are 0 or too small to change a parameter, and if a loss scaler skips the step
+    because gradients are not finite.
     """
     rates = {id(parameter): group["lr"] for group in optimizer.param_groups for parameter in group["params"]}
     trained = [(parameter, parameter.grad) for parameter in model.parameters() if parameter.grad is not None]

@@ -17,7 +17,7 @@ from .schedules import build_schedule
 
 
 def make_optimizer(name: str, model: nn.Module, optim: CfgNode) -> tuple[Any, Any]:
-    """Return the optimizer of a model and its schedule, by a node like OPTIM. name: what it is registered under."""
+    """Return the optimizer and schedule of a model from a node like OPTIM. name: the registered name of the model."""
     try:
         optimizer = _build_staged(name, model, optim) if optim.STAGED_LR else build_optimizer(model, optim)
     except UserError:
@@ -28,19 +28,19 @@ def make_optimizer(name: str, model: nn.Module, optim: CfgNode) -> tuple[Any, An
 
 
 def _build_staged(name: str, model: nn.Module, optim: CfgNode) -> Any:
-    """Build the optimizer of OPTIM.STAGED_LR from groups of our own, and say the rates."""
+    """Build the optimizer of OPTIM.STAGED_LR from our own parameter groups, and print the rates."""
     groups = parameter_groups(model, optim, name)
     for group in groups:
         count = sum(parameter.numel() for parameter in group["params"])
         print(f"OPTIM.STAGED_LR is True: {count:,} parameters of {name} learn at {group['lr']:g}")
     plain = optim.clone()
     plain.defrost()
-    plain.STAGED_LR = False  # else Dassl makes groups of its own
+    plain.STAGED_LR = False  # or Dassl would make its own groups
     return build_optimizer(groups, plain)
 
 
 def step(optimizers: Iterable[Any], scaler: Any | None) -> None:
-    """Let every optimizer take its step. scaler: of the loss, in amp."""
+    """Step every optimizer. scaler: of the loss, with amp."""
     if scaler is None:
         for optimizer in optimizers:
             optimizer.step()
@@ -52,11 +52,11 @@ def step(optimizers: Iterable[Any], scaler: Any | None) -> None:
 
 
 def diverged(summary: Mapping[str, float], where: str, way_out: str) -> UserError:
-    """Return what is said of a step whose loss is not finite. where, way_out: for the sentence."""
+    """Return the error for a loss that is not finite. where, way_out: parts of the message."""
     bad = [name for name, value in summary.items() if not math.isfinite(value)]
-    # The total is infinite whenever a term is: name the term.
+    # The total is infinite if any term is: name the term.
     term = next((name for name in bad if name != "loss"), "loss")
     return UserError(
         f"The loss is not finite: {term} is {summary[term]} at {where}. "
-        f"Nothing was saved since the last whole epoch. Try {way_out}."
+        f"Nothing was saved since the last complete epoch. Try {way_out}."
     )

@@ -1,4 +1,4 @@
-"""What a checkpoint tells of the run that it is of, and whether that run and this one belong together."""
+"""The origin of a checkpoint: the metadata of its run, and checks that it fits the present run."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from cocoamix.registry import plain_name
 
 from . import protocol
 
-# What results state of a run is taken from these.
+# Results are derived from these.
 _KINDS = {"settings": dict, "protocol": dict, "seed": int, "classnames": list}
 
 
 def origin_of(content: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """Return what a checkpoint tells of its origin; nothing if it is not ours. path: of the checkpoint."""
-    told = content.get("cocoamix")
-    if not isinstance(told, dict):
+    """Return the origin of a checkpoint; empty if it is not one of this project. path: of the checkpoint."""
+    origin = content.get("cocoamix")
+    if not isinstance(origin, dict):
         return {}
     for key, kind in _KINDS.items():
-        if key in told and not isinstance(told[key], kind):
+        if key in origin and not isinstance(origin[key], kind):
             raise UserError(
                 f"{path} does not tell the {key} of its run as a checkpoint does: it was altered. Restore it."
             )
-    return told
+    return origin
 
 
 def check_trainer(origin: Mapping[str, Any], trainer: str, path: Path) -> None:
-    """Refuse to file the result of a checkpoint under another trainer's name."""
+    """Reject a checkpoint of another trainer."""
     now = plain_name(trainer)
     then = plain_name(str(origin.get("trainer", now)))
     if then != now:
@@ -43,7 +43,7 @@ def check_trainer(origin: Mapping[str, Any], trainer: str, path: Path) -> None:
 
 
 def refuse_untrained(origin: Mapping[str, Any], path: Path) -> None:
-    """Refuse a checkpoint from before OPTIM.STAGED_LR trained every parameter: it may hold what the run began with."""
+    """Reject a checkpoint from before OPTIM.STAGED_LR trained every parameter: some may have their initial values."""
     staged = (origin.get("settings") or {}).get("OPTIM.STAGED_LR")
     if staged and "staged_lr" not in (origin.get("protocol") or {}):
         raise UserError(
@@ -60,9 +60,9 @@ def check_weights(
     classnames: Sequence[str],
     path: Path,
 ) -> None:
-    """Refuse a checkpoint of other CLIP weights, or a class-specific context of other classes.
+    """Reject a checkpoint of other CLIP weights, or a class-specific context of other classes.
 
-    now: what a checkpoint of this run would tell. model: what the state would be loaded into.
+    now: the origin of this run. model: the target of the state.
     """
     for key in ("weights_sha256", "activation"):
         if origin.get(key, now[key]) != now[key]:
@@ -71,15 +71,15 @@ def check_weights(
                 f"but this run uses {now['backbone']} with {now[key][:16]}."
             )
     own = dict(model.named_buffers())
-    # CoOp's checkpoints name no backbone, but they carry its embedding of the start token ...
+    # CoOp's checkpoints do not name a backbone, but contain its embedding of the start token ...
     prefix, mine = find_tensor(state, "token_prefix"), find_tensor(own, "token_prefix")
-    if not origin and prefix is not None and mine is not None and not alike(_first(prefix), _first(mine)):
+    if not origin and prefix is not None and mine is not None and not nearly_equal(_first(prefix), _first(mine)):
         raise UserError(f"{path} was trained on other CLIP weights than {now['backbone']} has in this run.")
     # ... and those of the class names.
     context, mine = state.get("ctx"), find_tensor(dict(model.named_parameters()), "ctx")
     if context is not None and mine is not None and context.dim() == 3 and context.shape[1:] == mine.shape[-2:]:
         names, suffix = origin.get("classnames"), state.get("token_suffix")
-        same = names == list(classnames) if names else suffix is None or alike(suffix, own["token_suffix"])
+        same = names == list(classnames) if names else suffix is None or nearly_equal(suffix, own["token_suffix"])
         if not same:
             raise UserError(
                 f"{path} holds class-specific contexts (CSC) of other classes than this run's. "
@@ -88,9 +88,9 @@ def check_weights(
 
 
 def check_partition(origin: Mapping[str, Any], dataset: CfgNode, path: Path) -> None:
-    """Refuse a prompt that was trained on half of the classes where they are divided in another way.
+    """Reject a prompt that was trained on half of the classes under another partition.
 
-    Classes that it has seen would count as new. dataset: the node DATASET of this run.
+    Some of its training classes would count as new. dataset: the node DATASET of this run.
     """
     settings = origin.get("settings") or {}
     if not settings and dataset.PARTITION != LABEL:
@@ -115,11 +115,11 @@ def check_settings(
     protocol_then: Mapping[str, Any],
     protocol_now: Mapping[str, Any],
 ) -> None:
-    """Refuse to resume a run of other settings: the result would be of neither."""
+    """Reject resuming a run with other settings: the result would belong to neither."""
     for side in (then, protocol_then):
         if not isinstance(side, Mapping) or not all(isinstance(key, str) for key in side):
             raise UserError(f"{path} does not tell the settings of its run: it is damaged. Restore it, or delete it.")
-    then = protocol.brought_up(protocol.that_matter(then), now)
+    then = protocol.updated(protocol.relevant(then), now)
     differing = [key for key in sorted({*now, *then}) if differ(now.get(key), then.get(key))]
     shown = "; ".join(
         f"{key} was {brief(then[key])} and is {brief(now.get(key))}"
@@ -133,22 +133,22 @@ def check_settings(
     if shown:
         raise UserError(
             f"{path} belongs to a run with other settings ({shown}). "
-            "Choose another --output-dir, or delete that folder to start anew."
+            "Choose another --output-dir, or delete that folder to start again."
         )
 
 
 def follow_training(
-    cfg: CfgNode, told: Mapping[str, Any], section: str, own: Iterable[str] = ()
+    cfg: CfgNode, recorded: Mapping[str, Any], section: str, own: Iterable[str] = ()
 ) -> tuple[CfgNode, dict[str, Any]]:
-    """Return a configuration with the training settings of the run that an evaluation is of.
+    """Return a configuration with the settings of the training run that is evaluated.
 
-    Which classes there are, the mixture (ENSEMBLE), the test images and how they are encoded stay as configured. The
-    second value is what the configuration said instead, by key, where the two differ.
+    The classes, the mixture (ENSEMBLE), the test images and their encoding stay as configured. The second value has the
+    configuration's own values, by key, where the two differ.
 
-    told: the settings of that run. section: the trainer's node. own: keys that the evaluation chooses all the same.
+    recorded: the settings of the training run. section: the trainer's node. own: keys that the evaluation may choose.
     """
     now = protocol.training_settings(cfg, section)
-    then = protocol.brought_up(protocol.that_matter(told), now)
+    then = protocol.updated(protocol.relevant(recorded), now)
     overridden = {
         key: value
         for key, value in now.items()
@@ -167,9 +167,9 @@ def follow_training(
 
 
 def training_facts(then: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the facts of a protocol that concern training, by the checkpoint that an evaluation is of.
+    """Return the training part of a protocol, from the checkpoint that is evaluated.
 
-    then: the protocol that the checkpoint tells. now: that of the evaluation, whose training images say nothing.
+    then: the protocol in the checkpoint. now: that of the evaluation, whose training images are irrelevant.
     """
     splits = then.get("splits")
     train = splits.get("train") if isinstance(splits, Mapping) else None
@@ -180,7 +180,7 @@ def training_facts(then: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str,
 
 
 def differ(one: object, other: object) -> bool:
-    """Compare two settings. An array where a setting should be does not compare as one."""
+    """Compare two settings. An array in place of a setting is never equal."""
     try:
         return bool(one != other)
     except (RuntimeError, ValueError, TypeError):
@@ -188,16 +188,16 @@ def differ(one: object, other: object) -> bool:
 
 
 def find_tensor(tensors: Mapping[str, Tensor], name: str) -> Tensor | None:
-    """Return the tensor of a name, wherever in the model a peer registered it."""
+    """Return the tensor with a name, wherever in the model a peer registered it."""
     return next((tensor for key, tensor in tensors.items() if key.rsplit(".", 1)[-1] == name), None)
 
 
 def _first(tensor: Tensor) -> Tensor:
-    """Return the first row, or what there is of one in an altered file."""
+    """Return the first row, or whatever an altered file has instead."""
     return tensor[:1] if tensor.dim() and tensor.layout == torch.strided else tensor
 
 
-def alike(one: Tensor, other: Tensor) -> bool:
+def nearly_equal(one: Tensor, other: Tensor) -> bool:
     """Compare embeddings up to half precision."""
     if one.layout != torch.strided:
         return False

@@ -1,4 +1,4 @@
-"""Which parameters an optimizer has, and at which learning rate: all of them, whatever the engine."""
+"""Parameter groups of optimizers: every parameter is in one, with real Dassl and the fallback."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from cocoamix.errors import UserError
 
 
 def parameter_groups(model: nn.Module, optim: CfgNode, name: str = "") -> list[dict[str, Any]]:
-    """Return the groups of OPTIM.STAGED_LR: what is not in NEW_LAYERS learns at LR x BASE_LR_MULT, the rest at LR.
+    """Return the groups of OPTIM.STAGED_LR: LR for NEW_LAYERS, LR x BASE_LR_MULT for the rest.
 
-    NEW_LAYERS lists children of the model, or the model itself by the name that it is registered under. Dassl's own
-    groups hold children alone: the parameters that belong to the model itself, such as a learned context, are in none.
+    NEW_LAYERS lists children of the model, or the model itself by its registered name. Dassl's own groups have only
+    children: parameters of the model itself, such as a learned context, are missing.
     """
     listed = [optim.NEW_LAYERS] if isinstance(optim.NEW_LAYERS, str) else list(optim.NEW_LAYERS)
     new: list[nn.Parameter] = []
@@ -26,7 +26,7 @@ def parameter_groups(model: nn.Module, optim: CfgNode, name: str = "") -> list[d
 
 
 def refuse_left_out(name: str, model: nn.Module, optimizer: Any | None) -> None:
-    """Refuse an optimizer that lacks a parameter which is to be trained: it would stay as it started."""
+    """Reject an optimizer that lacks a trainable parameter, which would never change."""
     held = {id(parameter) for group in getattr(optimizer, "param_groups", ()) for parameter in group["params"]}
     for key, parameter in model.named_parameters():
         if parameter.requires_grad and id(parameter) not in held:

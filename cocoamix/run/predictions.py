@@ -1,4 +1,4 @@
-"""What is kept of the prediction for an image, in one format for every command that writes or reads it."""
+"""Records of predictions, in one format for all commands that write or read them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cocoamix.io.files import open_text_atomically
 from cocoamix.io.spreadsheets import cell_text, text_cell
 from cocoamix.io.texts import read_text
 
-if TYPE_CHECKING:  # readers of the file need no torch
+if TYPE_CHECKING:  # reading the file does not need torch
     from torch import Tensor
 
 FILE = "predictions.csv"  # of a run's folder
@@ -29,13 +29,13 @@ _ERROR = "error"
 
 @dataclass(frozen=True)
 class Record:
-    """The prediction for one image, or why there is none.
+    """The prediction for one image, or the reason for its absence.
 
     Attributes:
-        label: The name of its class; empty where it is not known.
+        label: The name of its class; empty if unknown.
         predicted: The most probable class, or UNKNOWN; empty for an image that cannot be read.
         confidence: The highest probability; 0 for an image that cannot be read.
-        label_probability: The probability of the label; None where it is not known or no class of the label space.
+        label_probability: The probability of the label; None if it is unknown or outside the label space.
         top: The most probable classes with their probabilities, the highest first.
         error: Why the image cannot be read; empty for one that can.
     """
@@ -50,9 +50,9 @@ class Record:
 
     @property
     def correct(self) -> bool | None:
-        """Whether the prediction is right; None where the label is not known or the image cannot be read.
+        """Whether the prediction is correct; None if the label is unknown or the image cannot be read.
 
-        UNKNOWN is right for an image whose label is no class of the label space.
+        UNKNOWN is correct for an image whose label is outside the label space.
         """
         if self.error or not self.label:
             return None
@@ -68,11 +68,11 @@ def make_record(
 
     Args:
         image: Its path.
-        label: The name of its class, or nothing.
+        label: The name of its class, or empty.
         probabilities: Of the classes.
-        classes: Their names, no two of them the same.
-        top: How many classes are kept.
-        threshold: Below this confidence an image is of no class.
+        classes: Their names, all different.
+        top: The number of classes to keep.
+        threshold: Below this confidence the prediction is UNKNOWN.
     """
     order = sorted(range(len(classes)), key=lambda number: -probabilities[number])
     best = order[0]
@@ -124,14 +124,14 @@ class CSVWriter:
         self._writer.writerow(cells(record, self._top))
 
     def end(self, lines: Sequence[str]) -> None:
-        """Do nothing: a table has no end."""
+        """Do nothing: a table has no footer."""
 
 
 class JSONWriter:
     """Writes records as the lists `images` and `unreadable` of one object."""
 
     def __init__(self, file: IO[str], about: Mapping[str, Any]) -> None:
-        """Begin the object. about: its other keys, with texts that UTF-8 can hold."""
+        """Begin the object. about: its other keys, encodable as UTF-8."""
         self._file, self._separator = file, "\n"
         self._unreadable: list[dict[str, Any]] = []
         head = json.dumps(dict(about), ensure_ascii=False)
@@ -152,7 +152,7 @@ class JSONWriter:
 
 
 def as_json(record: Record, shown: Callable[[str], str] = encodable) -> dict[str, Any]:
-    """Return a record as plain values. shown: what makes texts fit to be written."""
+    """Return a record as plain values. shown: converts texts for output."""
     labelled: dict[str, Any] = {"label": shown(record.label)} if record.label else {}
     if record.error:
         return {"image": shown(record.image), **labelled, "error": shown(record.error)}
@@ -168,11 +168,11 @@ def as_json(record: Record, shown: Callable[[str], str] = encodable) -> dict[str
 
 
 class PredictionsFile:
-    """The file that an evaluation keeps its predictions in. It appears once the evaluation is done.
+    """The file of the predictions of an evaluation. It appears when the evaluation is complete.
 
     Args:
         folder: Of the run.
-        classes: That the evaluation tells apart, in the order of the logits.
+        classes: Of the evaluation, in the order of the logits.
     """
 
     def __init__(self, folder: str, classes: Sequence[str]) -> None:
@@ -196,7 +196,7 @@ class PredictionsFile:
             self._writer.add(make_record(path, self.classes[label], row, self.classes, self._top))
 
     def add_unreadable(self, loader: Any, reasons: Mapping[str, str]) -> None:
-        """Write those images of a loader that could not be read. reasons: why, by path."""
+        """Write the unreadable images of a loader. reasons: by path."""
         for item in loader.dataset.items:
             if item.impath in reasons:
                 self._writer.add(unreadable_record(item.impath, self.classes[item.label], reasons[item.impath]))
@@ -214,8 +214,8 @@ def paths_at(loader: Any, indices: Tensor) -> list[str]:
 def read_predictions(path: str | os.PathLike[str]) -> list[Record]:
     """Read the table of records that an evaluation (TEST.SAVE_PREDICTIONS) or `cocoamix predict --csv` wrote.
 
-    Probabilities have the digits of the file. File names keep the escapes that they are written with. Tables of earlier
-    versions, which leave unreadable images out and have no column `error`, are read as well.
+    Probabilities have the digits of the file. File names keep their escapes. Tables of earlier versions, which omit
+    unreadable images and have no column `error`, can be read, too.
     """
     reader = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
     try:
@@ -229,7 +229,7 @@ _WAY_OUT = "Evaluate or predict again to write the table."
 
 
 class _Columns:
-    """The columns of a table of records, by its first line."""
+    """The columns of a table of records, from its first line."""
 
     def __init__(self, path: str | os.PathLike[str], names: Sequence[str]) -> None:
         self._path, self._names = os.fspath(path), list(names)

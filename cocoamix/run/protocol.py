@@ -1,4 +1,4 @@
-"""What makes two numbers comparable: the protocol of a run, its fingerprint, and results.json."""
+"""The protocol of a run, which must agree before results are compared, and its fingerprint."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from cocoamix.config.settings import flatten
 from cocoamix.features.images import image_name, is_upright
 from cocoamix.registry import plain_name
 
-# Keys that older runs do not have, with the values that do what was done before there were any.
+# Keys that older runs lack, with the values that give the earlier behaviour.
 _MIX = "TRAINER.COCOAMIX."
 _AS_BEFORE = {
     partition.KEY: partition.LABEL,
@@ -43,38 +43,38 @@ def plain(node: Any) -> Any:
 
 
 def settings_of(cfg: Mapping[str, Any]) -> dict[str, Any]:
-    """Return every setting that a result can depend on, whichever trainer it is of."""
-    return that_matter(flatten(plain(cfg)))
+    """Return every setting that a result can depend on, of all trainers."""
+    return relevant(flatten(plain(cfg)))
 
 
-def that_matter(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return dotted settings without those that no result depends on, which older files may still list."""
+def relevant(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the dotted settings that results depend on. Older files may list others."""
     return {key: value for key, value in settings.items() if roles.matters(key)}
 
 
-def brought_up(then: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the dotted settings of an older run with the keys that came after it, where they change nothing of it.
+def updated(then: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the dotted settings of an older run, with newer keys added if they do not affect it.
 
-    now: the settings that they are compared with.
+    now: the settings to compare with.
     """
     full = {key: value for key, value in _AS_BEFORE.items() if key in now} | dict(then)
     two_stages = (then.get(f"{_MIX}ENSEMBLE"), then.get(f"{_MIX}STAGE")) == ("coa", "two")
     if not two_stages and f"{_MIX}WEIGHT_TOLERANCE" not in then:
-        # WEIGHT_EPOCHS is older, but had another default until the other two came.
+        # WEIGHT_EPOCHS is older, but had another default before the other two existed.
         unread = [f"{_MIX}{key}" for key in ("WEIGHT_EPOCHS", "WEIGHT_TOLERANCE", "WEIGHT_MAX_STEPS")]
         full |= {key: now[key] for key in unread if key in now}
     return full
 
 
 def of_training_alone(key: str) -> bool:
-    """Say whether an evaluation takes a setting from the run that it evaluates, instead of choosing it."""
+    """Whether an evaluation takes a setting from the training run."""
     return roles.of_training(key)
 
 
 def training_settings(cfg: CfgNode, section: str) -> dict[str, Any]:
-    """Return every setting that a resumed run must share with the run it goes on from.
+    """Return the settings that a resumed run must share with the original run.
 
-    section: the trainer's node; those of other trainers do not matter.
+    section: the trainer's node; those of other trainers are ignored.
     """
     own = ("TRAINER.NAME", f"TRAINER.{section}.")
     return {
@@ -88,22 +88,22 @@ def digest(content: Any, length: int = 16) -> str:
 
 
 def items_hash(items: Iterable[Any]) -> str:
-    """Hash which pictures a split has and how they are labelled, whatever the data root is."""
+    """Hash the images and labels of a split, independently of the data root."""
     return digest([[image_name(item.impath), int(item.label), item.classname] for item in items])
 
 
 def views(cfg: CfgNode, epochs: int = 0) -> int:
-    """Return how many augmentations of a picture the epochs take turns among; 0 where each epoch has its own.
+    """Return how many augmentations of an image the epochs cycle through; 0 if each epoch has its own.
 
-    epochs: how many there are, if not OPTIM.MAX_EPOCH.
+    epochs: the number of epochs, if not OPTIM.MAX_EPOCH.
     """
     given, last = cfg.CACHE.VIEWS, epochs or cfg.OPTIM.MAX_EPOCH
     return given if given < last or given == 1 else 0
 
 
 def describe_protocol(cfg: CfgNode, clip: AnyCLIP, dataset: Any, templates: Iterable[str]) -> dict[str, Any]:
-    """Return what has to agree before two results may be averaged or compared."""
-    told = {
+    """Return what must agree before two results are averaged or compared."""
+    facts = {
         "dataset": plain_name(cfg.DATASET.NAME),
         "subset": cfg.DATASET.SUBSAMPLE_CLASSES,
         "shots": cfg.DATASET.NUM_SHOTS,
@@ -122,34 +122,34 @@ def describe_protocol(cfg: CfgNode, clip: AnyCLIP, dataset: Any, templates: Iter
         "views": views(cfg),
         "templates": list(templates),
     }
-    if cfg.DATASET.PARTITION != partition.LABEL:  # so that the fingerprints of CoOp's halves stay
-        told["partition"] = cfg.DATASET.PARTITION
-    # Of one's own images alone: CoOp's datasets are read as CoOp reads them, and their fingerprints stay.
+    if cfg.DATASET.PARTITION != partition.LABEL:  # the fingerprints of CoOp's halves stay the same
+        facts["partition"] = cfg.DATASET.PARTITION
+    # Only for own images: CoOp's datasets are read as in CoOp, and their fingerprints stay the same.
     upright = any(is_upright(item) for items in (dataset.train_x, dataset.test) for item in items or ())
-    return {**told, "images": "upright by EXIF, more than 8 bits scaled"} if upright else told
+    return {**facts, "images": "upright by EXIF, more than 8 bits scaled"} if upright else facts
 
 
 def staged_rates(optim: CfgNode) -> dict[str, Any]:
-    """Return what OPTIM.STAGED_LR makes of the learning rates.
+    """Return the learning rates of OPTIM.STAGED_LR.
 
-    In the protocol it tells runs that trained with them from those of earlier versions, which left parameters out.
+    In the protocol they distinguish these runs from those of earlier versions, which left parameters out.
     """
     return {"new_layers": plain(optim.NEW_LAYERS), "base_lr_mult": optim.BASE_LR_MULT}
 
 
 def take_rates(protocol: dict[str, Any], then: Mapping[str, Any]) -> None:
-    """Let a protocol tell the learning rates of the run that a checkpoint is of. then: that run's protocol."""
+    """Replace the learning rates in a protocol by those of a checkpoint's run. then: that run's protocol."""
     protocol.pop("staged_lr", None)
     protocol.update({key: value for key, value in then.items() if key == "staged_lr"})
 
 
 def fingerprint(protocol: Mapping[str, Any]) -> str:
-    """Hash a protocol without what differs from seed to seed by design."""
+    """Hash a protocol without the parts that differ between seeds by design."""
     return digest({**protocol, "splits": {"test": protocol["splits"]["test"]}})
 
 
 def versions(source: str) -> dict[str, str]:
-    """Return the versions that a number may depend on. source: the package that runs CLIP."""
+    """Return the package versions that results may depend on. source: the package that runs CLIP."""
     packages = {"clip": ("clip-anytorch", "openai-clip", "clip"), "open_clip": ("open_clip_torch",)}[source]
     return {
         "cocoamix": __version__,
@@ -166,7 +166,7 @@ def versions(source: str) -> dict[str, str]:
 
 
 def _clip_version(module: str, packages: Iterable[str]) -> str:
-    """Return the version of the package that runs CLIP, or `folder` for one that a CoOp tree carries."""
+    """Return the version of the package that runs CLIP, or `folder` for one inside a CoOp tree."""
     file = Path(importlib.import_module(module).__file__ or "").resolve()
     for package in packages:
         try:

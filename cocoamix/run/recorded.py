@@ -1,4 +1,4 @@
-"""A finished run in its folder: what it was trained by, on which classes, and where its checkpoints are."""
+"""Finds a finished run in a folder: its trainer, its classes and its checkpoints."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ class RecordedRun:
 
     Attributes:
         folder: The folder as it was given.
-        trained: The folder that has the checkpoints; None where nothing is trained.
-        epoch: Of the checkpoint; None for the one that the training ended with.
+        trained: The folder with the checkpoints; None without training.
+        epoch: Of the checkpoint; None for the last one.
         trainer: The trainer's name, without our prefix.
         config: The configuration, as nested or dotted keys.
         protocol: What its results depend on.
-        origin: What the checkpoint tells of its training.
-        classnames: The classes that the model was trained on; without training, those that it was evaluated on.
-            Empty where an older version has not recorded them.
-        sessions: How many classes each session had.
+        origin: The metadata of the checkpoint.
+        classnames: The training classes; without training, the evaluated ones. Empty if an older version has not
+            recorded them.
+        sessions: The number of classes of each session.
     """
 
     folder: Path
@@ -56,9 +56,9 @@ class RecordedRun:
 
 
 def find_run(folder: Path, needs_results: bool = False) -> RecordedRun:
-    """Return the run in a folder, or say why there is none that can be used.
+    """Return the run in a folder. Raises UserError if there is no usable one.
 
-    needs_results: whether a training that ended without an evaluation (TEST.NO_TEST) is refused.
+    needs_results: whether to reject a training without an evaluation (TEST.NO_TEST).
     """
     if not folder.is_dir():
         raise UserError(f"There is no folder {folder}. {NEEDED}")
@@ -77,7 +77,7 @@ def find_run(folder: Path, needs_results: bool = False) -> RecordedRun:
         path = checkpoint_path(model_folders(trained)[0], epoch)
         origin = origin_of(checkpoints.load(path), path)
         if not origin:
-            raise UserError(f"{path} does not tell how it was trained, so it is no checkpoint of this project's.")
+            raise UserError(f"{path} does not tell how it was trained, so it is not a checkpoint of this project.")
     if results is None:
         return _find_untested(folder, origin)
     names = origin.get("classnames") or results.classnames or ()
@@ -86,7 +86,7 @@ def find_run(folder: Path, needs_results: bool = False) -> RecordedRun:
 
 
 def _find_untested(folder: Path, origin: Mapping[str, Any]) -> RecordedRun:
-    """Return a training that ended without an evaluation (TEST.NO_TEST), by what its checkpoint tells."""
+    """Return a training without an evaluation (TEST.NO_TEST), from the metadata of its checkpoint."""
     if not origin.get("finished"):
         raise UserError(_why_not(folder))
     config = {**(origin.get("settings") or {}), "MODEL.BACKBONE.WEIGHTS": origin.get("weights_file", "")}
@@ -97,7 +97,7 @@ def _find_untested(folder: Path, origin: Mapping[str, Any]) -> RecordedRun:
 
 
 def no_checkpoint(folder: Path) -> str:
-    """Return what is said of the results of a trained model without one."""
+    """Return the message for results of a trained model without a checkpoint."""
     lacks = f"{folder} has no checkpoint, and no {_LOG} that names the one it evaluated."
     return f"{lacks} Give the folder of the training run."
 
@@ -119,16 +119,16 @@ def _read_results(folder: Path) -> Results | None:
 
 
 def _why_not(folder: Path) -> str:
-    """Return what is wrong with a folder that has no results."""
+    """Return why a folder has no usable run."""
     if (folder / RESUME).is_file() or model_folders(folder):
         return (
             f"The run in {folder} is not finished: it has no {RESULTS}. Start its command again, which resumes from "
-            "the last whole epoch."
+            "the last complete epoch."
         )
     below = sorted(str(path.parent) for path in folder.rglob(RESULTS))
     if below:
         more = f" and {len(below) - 3} more" if len(below) > 3 else ""
-        return f"{folder} is no run itself. Name one or several below it: {', '.join(below[:3])}{more}."
+        return f"{folder} is not a run. Name one or more below it: {', '.join(below[:3])}{more}."
     return f"There is no run in {folder}. {NEEDED}"
 
 
@@ -150,7 +150,7 @@ def _find_checkpoints(folder: Path) -> tuple[Path | None, int | None]:
 
 
 def _evaluated_epoch(folder: Path, epoch: int) -> int | None:
-    """Return the epoch of the checkpoint that results are of, where it is not the one that is loaded by default."""
+    """Return the epoch of the evaluated checkpoint, if it is not the one that is loaded by default."""
     first = model_folders(folder)[0]
     same = checkpoints.epochs_of(checkpoints.load(checkpoint_path(first, None))) == epoch
     return epoch if not same and (first / checkpoints.epoch_file(epoch)).is_file() else None
@@ -176,7 +176,7 @@ def _find_sessions(folder: Path, results: Results) -> RecordedRun:
     if trained is not None:
         files = [trained / SESSIONS / f"session-{number}.pth" for number in range(len(sizes))]
         origins = [origin_of(checkpoints.load(path), path) for path in files]
-    # A method whose loss is over the classes of other sessions, too, names them all in each session.
+    # A method whose loss covers classes of other sessions names them in each session.
     places = zip(origins, pairwise(seen), strict=False)
     names = [name for one, (first, end) in places for name in _own_names(one["classnames"], first, end)]
     names = names or list(results.classnames or ())
@@ -188,20 +188,20 @@ def _find_sessions(folder: Path, results: Results) -> RecordedRun:
 
 
 def _own_names(names: Sequence[str], first: int, end: int) -> Sequence[str]:
-    """Return a session's own classes, which have the labels `first` to `end`, of all that it names."""
+    """Return the classes of a session, with the labels `first` to `end`, from all its names."""
     return names if len(names) == end - first else names[first:end]
 
 
 def configuration(run: RecordedRun, default: CfgNode) -> CfgNode:
-    """Return the configuration of the training, as a configuration that can still be changed.
+    """Return the configuration of the training, not frozen.
 
-    The run's own has paths; of an evaluation, the checkpoint's settings say what differed in training.
-    default: Dassl's, which is changed.
+    Paths come from the run; the settings in the checkpoint override what an evaluation changed.
+    default: Dassl's, which is modified.
     """
     cfg = default
     keys.extend_cfg(cfg)
     keys.merge_recorded(cfg, run.config, str(run.folder / RESULTS))
     keys.merge_recorded(cfg, run.origin.get("settings") or {}, f"the checkpoint of {run.trained}")
-    cfg.OUTPUT_DIR, cfg.RESUME = str(run.trained or run.folder), ""  # where a run without a seed has kept its own
-    cfg.MODEL.INIT_WEIGHTS = ""  # what a training started from is not needed any more
+    cfg.OUTPUT_DIR, cfg.RESUME = str(run.trained or run.folder), ""  # where a run without a seed has stored its seed
+    cfg.MODEL.INIT_WEIGHTS = ""  # the initial weights are not needed any more
     return cfg

@@ -1,4 +1,4 @@
-"""docs/RESULTS.md, from the fields of `cocoamix.run.results`.
+"""Generates docs/RESULTS.md from the fields of `cocoamix.run.results`.
 
 python -m cocoamix.run.results_page > docs/RESULTS.md
 """
@@ -16,8 +16,8 @@ from .results import VERSION, HeldOut, Results, SecondStage, Session, Weights
 
 HEAD = f"""# results.json
 
-Every evaluation writes `results.json` into the run's folder. The report, the runner and the scripts read it through
-`cocoamix.run.results`, and your own code can, without torch:
+Every evaluation writes `results.json` to the run's folder. Your own code can read it without torch, as the report, the
+runner and the scripts do:
 
 ```python
 from cocoamix.run.results import Results
@@ -26,14 +26,14 @@ results = Results.read("output/run/results.json")
 print(results.version, results.metrics["accuracy"], results.config["OPTIM"]["LR"])
 ```
 
-- The file is written whole or not at all. Results of another evaluation in the same folder (another trainer, seed,
-  protocol or split) are kept beside it as `results.json-<time>`.
-- This page describes version {VERSION}, which added the key `version`. A file without it is of version 1 and is read as
-  well. A version that is newer than the code is refused.
-- An optional key is left out where it does not apply. Keys that this page does not list, such as those of a trainer of
-  your own, are read into `Results.extra`.
+- The file is written atomically. Results of another evaluation in the same folder (another trainer, seed, protocol or
+  split) are kept next to it as `results.json-<time>`.
+- This page describes version {VERSION}, which added the key `version`. A file without it has version 1 and can be
+  read, too. A version newer than the code is an error.
+- An optional key is omitted where it does not apply. Keys that are not on this page, such as those of your own trainer,
+  are in `Results.extra`.
 
-This page is made from the code: `python -m cocoamix.run.results_page > docs/RESULTS.md`.
+This page is generated: `python -m cocoamix.run.results_page > docs/RESULTS.md`.
 """
 
 
@@ -47,7 +47,7 @@ def _section(kind: type[Any]) -> str:
     title, about = "Keys" if kind is Results else kind.__name__, " ".join((kind.__doc__ or "").split())
     lines = [f"## {title}", "", about, "", "| key | value | what it is |", "|---|---|---|"]
     for one in fields(kind):
-        if one.name != "extra":  # the keys beside these
+        if one.name != "extra":  # not a key of the file
             value = _name(hints[one.name])
             if one.default is None:
                 value += ", optional"
@@ -58,7 +58,7 @@ def _section(kind: type[Any]) -> str:
 
 
 def _name(hint: Any, plural: bool = False) -> str:
-    """Return what a value of a type is called."""
+    """Return the name of a type for the page."""
     hint, _ = split_optional(hint)
     if isinstance(hint, type) and is_dataclass(hint):
         return f"[{hint.__name__}](#{hint.__name__.lower()})"

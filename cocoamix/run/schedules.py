@@ -1,6 +1,6 @@
 """Learning-rate schedules of the CoOp family. All step once per epoch, and their state is plain numbers.
 
-Ours on every engine: real Dassl's warm-up does not work on torch 2.7 and later, and cannot be resumed.
+They replace real Dassl's, whose warm-up fails on torch 2.7 and later and cannot be resumed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from cocoamix.errors import UserError, check_choice
 
 
 class _PlainMultiStepLR(MultiStepLR):
-    """Keeps the milestones out of its state: a Counter, which some versions of torch refuse to load."""
+    """Keeps the milestones out of its state: they are a Counter, which some versions of torch do not load."""
 
     def state_dict(self) -> dict[str, Any]:
         return {key: value for key, value in super().state_dict().items() if key != "milestones"}
@@ -25,7 +25,7 @@ class _PlainMultiStepLR(MultiStepLR):
 class WarmupScheduler:
     """`warmup_epoch` epochs at the rates of `warmup_lr(epoch, base rate)`, then the schedule `successor`.
 
-    `last_epoch` counts the warm-up and stays at its end; from there on the successor counts for itself.
+    `last_epoch` counts the warm-up and then stays; the successor has its own count.
     """
 
     def __init__(
@@ -45,6 +45,7 @@ class WarmupScheduler:
         self._apply([warmup_lr(0, lr) for lr in self.base_lrs])
 
     def step(self) -> None:
+        """Advance by one epoch."""
         if self.last_epoch >= self.warmup_epoch:
             self.successor.step()
             self._last_lr = [float(lr) for lr in self.successor.get_last_lr()]
@@ -56,16 +57,17 @@ class WarmupScheduler:
             self._apply([self._warmup_lr(self.last_epoch, lr) for lr in self.base_lrs])
 
     def get_last_lr(self) -> list[float]:
+        """Return the learning rates of the groups."""
         return self._last_lr
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the two schedules stand. What they are comes from the config, not from a checkpoint."""
+        """Return the positions of the two schedules. Their parameters come from the configuration."""
         inner = self.successor.state_dict()
         position = {key: inner[key] for key in ("last_epoch", "_step_count", "_last_lr")}
         return {"last_epoch": self.last_epoch, "last_lr": list(self._last_lr), "successor": position}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where `state` was taken, whether or not the optimizer's own state is restored too."""
+        """Restore the positions, whether or not the optimizer's state is restored, too."""
         self.last_epoch = state["last_epoch"]
         self.successor.load_state_dict(dict(state["successor"]))
         self._apply(state["last_lr"])
@@ -77,7 +79,7 @@ class WarmupScheduler:
 
 
 def build_schedule(optimizer: Optimizer, optim_cfg: Any) -> LRScheduler | WarmupScheduler:
-    """Build the schedule LR_SCHEDULER, behind a warm-up where WARMUP_EPOCH is above 0."""
+    """Build the schedule LR_SCHEDULER, after a warm-up if WARMUP_EPOCH is above 0."""
     check_choice("OPTIM.LR_SCHEDULER", optim_cfg.LR_SCHEDULER, SCHEDULES)
     steps, length = optim_cfg.STEPSIZE, optim_cfg.WARMUP_EPOCH
     schedule: LRScheduler

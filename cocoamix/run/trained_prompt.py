@@ -1,4 +1,4 @@
-"""The prompt that another run has trained, frozen, for a method that builds on it."""
+"""Loads the trained prompt of another run, frozen, for a method that builds on it."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def read_prompt(
     number: int | None = None,
     dataset: CfgNode | None = None,
 ) -> PromptLearner:
-    """Return the learner of a run of CoOp, CoCoOp or one of their kind, for other class names.
+    """Return the prompt learner of a run of CoOp, CoCoOp or a similar method, for other class names.
 
     folder: of the run. weights_hash: of the CLIP that the prompt must have been trained on.
-    number: which of its prompts, for a run on several models. dataset: the node DATASET of the run that uses it.
+    number: of the prompt, for a run on several models. dataset: the node DATASET of the run that uses it.
     """
     path = checkpoint_path(Path(folder, "prompt_learner"), None, _WAY_OUT)
     content = checkpoints.load(path)
@@ -70,6 +70,6 @@ def read_prompt(
 
 
 def _setting(origin: Mapping[str, Any], key: str, default: str) -> str:
-    """Return a setting of the trainer that a checkpoint comes from."""
+    """Return a setting of the checkpoint's trainer."""
     settings = origin.get("settings") or {}
     return next((str(value) for name, value in settings.items() if name.endswith(f".{key}")), default)

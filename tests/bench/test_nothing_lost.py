@@ -208,7 +208,7 @@ def test_two_runners_share_the_work(
         second = start(plan, fake, "-j", "1", "--only", "CoOp*", *fresh)
         lines: list[str] = []
         assert second.stdout is not None
-        while not any("another process is at work" in line for line in lines):
+        while not any("another process is working" in line for line in lines):
             lines.append(second.stdout.readline())
             assert lines[-1], lines
     shown = [first.communicate()[0], "".join(lines) + second.communicate()[0]]
@@ -226,7 +226,7 @@ def test_a_run_that_another_left_unfinished_is_done(
         wait_until(lambda: epoch.is_file() and epoch.read_text() == "2")
         second = start(plan, fake, "-j", "1", "--only", "CoOp*")
         assert second.stdout is not None
-        while "another process is at work" not in second.stdout.readline():
+        while "another process is working" not in second.stdout.readline():
             assert second.poll() is None
         first.kill()
         first.communicate()

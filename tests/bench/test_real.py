@@ -39,7 +39,7 @@ def test_real_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyte
     arguments = ["run", "plan.yaml", "--no-report", "--gpus", "none"]
     # A key that does not exist is told before anything is started.
     assert main([*arguments, "--set", "OPTIM.LRR", "1"]) == 2
-    assert "OPTIM.LRR, which is no configuration key" in capsys.readouterr().err
+    assert "OPTIM.LRR, which is not a configuration key" in capsys.readouterr().err
     assert not Path("output").exists()
 
     assert main(arguments) == 0, capsys.readouterr().err

@@ -203,7 +203,7 @@ def test_selecting_brings_what_is_needed(write_plan: Writer) -> None:
         "CoOp shapes seed 2 base",
         "CoOp shapes seed 2 new",
     ]
-    with pytest.raises(UserError, match="called like KgCoOp"):
+    with pytest.raises(UserError, match="matches KgCoOp"):
         select(runs, ["KgCoOp*"])
 
 

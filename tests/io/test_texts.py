@@ -17,10 +17,10 @@ ALIASES = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" f
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("day: 2024-13-99", "a date or a number that is none"),
-        ("when: 2024-01-01 99:99:99", "a date or a number that is none"),
-        ("n: !!float x", "a date or a number that is none"),
-        ("n: " + "9" * 5000, "a date or a number that is none"),
+        ("day: 2024-13-99", "an invalid date or number"),
+        ("when: 2024-01-01 99:99:99", "an invalid date or number"),
+        ("n: !!float x", "an invalid date or number"),
+        ("n: " + "9" * 5000, "an invalid date or number"),
         ("[" * 5000, "is nested too deeply"),
         ("{a: " * 60 + "1" + "}" * 60, "is nested too deeply"),
         ("a: &a [*a]", "is nested too deeply"),

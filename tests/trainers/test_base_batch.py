@@ -67,5 +67,5 @@ def test_stored_features_are_shared(run: Runner, tmp_path: Path, monkeypatch: py
 
 def test_runs_from_before_the_key_resume() -> None:
     now = {"FSCIL.BASE": 60, "FSCIL.BASE_BATCH_SIZE": 0}
-    assert protocol.brought_up({"FSCIL.BASE": 60}, now) == now
-    assert protocol.brought_up({"FSCIL.BASE": 60}, {"FSCIL.BASE": 60}) == {"FSCIL.BASE": 60}
+    assert protocol.updated({"FSCIL.BASE": 60}, now) == now
+    assert protocol.updated({"FSCIL.BASE": 60}, {"FSCIL.BASE": 60}) == {"FSCIL.BASE": 60}

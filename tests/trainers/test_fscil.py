@@ -684,7 +684,7 @@ def test_testing_is_no_setting_of_the_training(run: Runner) -> None:
         (["FSCIL.SHOTS", "9"], "FSCIL.SHOTS is 9, but the class"),
         (["FSCIL.SPLIT", "cec"], "no images of EuroSAT are published"),
         (["FSCIL.LAST_SESSION", "4"], "has the sessions 0 to 3"),
-        (["FSCIL.BASEE", "4"], "no configuration key"),
+        (["FSCIL.BASEE", "4"], "not a configuration key"),
         (["DATASET.SUBSAMPLE_CLASSES", "base"], "sessions are cut from all classes"),
         (["TEST.FINAL_MODEL", "best_val"], "evaluated after their last epoch"),
         (["DATASET.NUM_SHOTS", "4"], "DATASET.NUM_SHOTS is 4, but session 0 has all images"),

@@ -79,7 +79,7 @@ def test_learning_rates_after_a_resume(run: Runner, monkeypatch: pytest.MonkeyPa
         stopping_at(4, patch)
         stopped = run(*settings)
     assert stopped.status == 130
-    assert "resumes from the last whole epoch" in stopped.output
+    assert "resumes from the last complete epoch" in stopped.output
     output = run(*settings).output
     seen = [float(rate) for rate in re.findall(r"batch \[1/2\].* lr (\S+)", output)]
     assert seen == pytest.approx([0.001588, 0.001309, 0.001, 0.000691, 0.000412, 0.000191], abs=5e-7)

@@ -22,36 +22,36 @@ from .warm import can_fork
 
 _MOST_BY_DEFAULT = 8  # processes on cores; each holds a model in memory
 _POLL = 0.1  # seconds
-_AGAIN = 1.0  # seconds until a run is tried again at which another process is at work
+_AGAIN = 1.0  # seconds before retrying a run that another process is working on
 
 
 @dataclass(frozen=True)
 class Slots:
-    """Places for processes."""
+    """Slots for processes."""
 
     jobs: int
     threads: int  # of each process
     gpus: tuple[str, ...] = ()
-    hidden: bool = False  # GPUs that the machine may have are not to be used
+    hidden: bool = False  # do not use the GPUs of the machine
 
     def environment(self, slot: int) -> dict[str, str]:
-        """Return the variables of a process in a slot."""
-        # A number that the user has set for all processes is kept.
+        """Return the environment variables of a process in a slot."""
+        # The user's own number wins.
         found = {} if "OMP_NUM_THREADS" in os.environ else {"OMP_NUM_THREADS": str(self.threads)}
         if self.gpus or self.hidden:
             found["CUDA_VISIBLE_DEVICES"] = self.gpus[slot % len(self.gpus)] if self.gpus else ""
         return found
 
     def describe(self) -> str:
-        """Return in words where processes go."""
+        """Return a description of the slots."""
         where = f"on GPU {', '.join(self.gpus)}" if self.gpus else f"with {self.threads} thread(s) each"
         return f"{self.jobs} at a time {where}"
 
 
 def find_slots(jobs: int | None = None, gpus: Sequence[str] | None = None) -> Slots:
-    """Return the slots of this machine. jobs: at a time; gpus: their names, none to use cores alone."""
+    """Return the slots of this machine. jobs: at a time; gpus: their names, empty to use only the CPU."""
     if jobs is not None and jobs < 1:
-        raise UserError(f"-j is {jobs}; at least one run goes at a time.")
+        raise UserError(f"-j is {jobs}; it must be at least 1.")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     found = tuple(find_gpus() if gpus is None else gpus)
     at_once = jobs or len(found) or min(cores, _MOST_BY_DEFAULT)
@@ -81,25 +81,25 @@ def run_local(
 ) -> list[Outcome]:
     """Do the runs and return how each ended.
 
-    done: runs of the plan that were finished before. warm: command is our own train.py, which may be forked.
+    done: runs of the plan that are already finished. warm: command is our own train.py, which may be forked.
     A signal to stop ends the processes and raises KeyboardInterrupt.
     """
     forked = warm and can_fork(slots.gpus)
     start = partial(begin, command=command, ledger=ledger, warm=forked, say=view.say)
     work = _Work(runs, start, slots, view, done)
-    with interrupted_by_signals() as stop_hearing:
+    with interrupted_by_signals() as ignore_signals:
         try:
             while work.waiting or work.running:
                 work.step()
                 time.sleep(_POLL)
         finally:
-            stop_hearing()  # the processes are ended in peace
+            ignore_signals()  # while the processes are ended
             work.stop()
     return work.outcomes
 
 
 class _Work:
-    """What waits, what goes on and what has ended."""
+    """The waiting, running and ended runs."""
 
     def __init__(
         self,
@@ -113,12 +113,12 @@ class _Work:
         self.running: dict[int, Process] = {}
         self.outcomes: list[Outcome] = []
         self._begin, self._slots, self._view = start, slots, view
-        self._warm = {part for run in done for part in run.stored}  # of the feature store
-        self._lost: dict[Path, str] = {}  # folders of runs that failed or were left out, and their names
-        self._busy: dict[Path, float] = {}  # folders in which other processes are at work, and when to look again
+        self._warm = {part for run in done for part in run.stored}  # filled parts of the feature store
+        self._lost: dict[Path, str] = {}  # failed or left-out runs: folders and names
+        self._busy: dict[Path, float] = {}  # folders that other processes use, and when to look again
 
     def step(self) -> None:
-        """Take in what has ended and start what can be."""
+        """Collect ended runs and start those that are ready."""
         for slot, process in list(self.running.items()):
             outcome = process.poll()
             if outcome is not None:
@@ -142,12 +142,12 @@ class _Work:
         self.running.clear()
 
     def _start(self, slot: int) -> None:
-        """Start a run, or take in those that another process has done meanwhile until there is one to start."""
+        """Start a run. Runs that another process has finished meanwhile are collected."""
         while slot not in self.running:
             ready = self._ready()
             if not ready:
                 return
-            run = min(ready, key=lambda one: self._fills_twice(one))  # the first of the least
+            run = min(ready, key=lambda one: self._fills_twice(one))  # the first of the best
             try:
                 begun = self._begin(run, environment=self._slots.environment(slot))
             except BusyError:
@@ -164,7 +164,7 @@ class _Work:
 
     def _wait_for(self, run: Run) -> None:
         if run.folder not in self._busy:
-            self._view.say(f"{run.name}: another process is at work in {run.folder}; waiting for it.")
+            self._view.say(f"{run.name}: another process is working in {run.folder}; waiting for it.")
         self._busy[run.folder] = time.monotonic() + _AGAIN
 
     def _ready(self) -> list[Run]:
@@ -178,7 +178,7 @@ class _Work:
         ]
 
     def _fills_twice(self, run: Run) -> int:
-        """Return how much of the feature store a run would fill that another one is filling now."""
+        """Return how many parts of the feature store a run would fill that another run is filling now."""
         filling = {part for process in self.running.values() for part in process.run.stored} - self._warm
         return len(run.stored & filling)
 

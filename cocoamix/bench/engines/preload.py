@@ -1,4 +1,4 @@
-"""What every run imports, for the process that runs are forked from: the trainers, and CLIP's vocabulary."""
+"""Imports of every run, for the process that runs are forked from: the trainers and CLIP's vocabulary."""
 
 from contextlib import suppress
 
@@ -6,5 +6,5 @@ import cocoamix.train  # noqa: F401
 from cocoamix.clip.tokens import encode
 from cocoamix.errors import UserError
 
-with suppress(UserError):  # no CLIP package: each run says so itself
+with suppress(UserError):  # no CLIP package: each run reports it
     encode("a")

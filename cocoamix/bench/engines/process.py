@@ -1,4 +1,4 @@
-"""One run as a process: started, watched, stopped, and asked why it failed."""
+"""One run as a process: start, watch and stop it, and find out why it failed."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from cocoamix.run.results import RESULTS, ResultsError
 from .warm import WarmChild
 
 DONE, FAILED, LEFT_OUT, BLOCKED = "done", "failed", "left out", "blocked"
-ELSEWHERE = "by another process"  # the reason of a run that is done, but not by this runner
-_PATIENCE = 10.0  # seconds that a process is given to end before it is killed
+ELSEWHERE = "by another process"  # the reason of a run that another runner did
+_PATIENCE = 10.0  # seconds that a process has to end before it is killed
 _POLL = 0.05  # seconds
 _LONGEST_REASON = 400
 
@@ -39,14 +39,14 @@ class Outcome:
     """How a run ended."""
 
     run: Run
-    status: str  # done, failed, left out; blocked by what is in its folder
+    status: str  # done, failed, left out, or blocked by the contents of its folder
     reason: str = ""
     seconds: float = 0.0
     accuracy: float = 0.0
 
 
 def print_line(text: str) -> None:
-    """Print a line at once."""
+    """Print a line without buffering."""
     print(text, flush=True)
 
 
@@ -58,11 +58,11 @@ def begin(
     warm: bool = False,
     say: Callable[[str], None] = print_line,
 ) -> Process | Outcome:
-    """Start a run, or return how it stands if there is nothing left to do: another runner may have done it meanwhile.
+    """Start a run, or return its outcome if nothing is left to do, because another runner has done it meanwhile.
 
-    command: does one run when the run's arguments are appended. warm: that is our own train.py, and it may be forked
-    from a process that has it imported. say: takes a sentence for people.
-    Raises BusyError while another process is at work in the folder.
+    command: the command of a run, without its arguments. warm: it is our own train.py, which may be forked from a
+    process that has imported it. say: prints a sentence.
+    Raises BusyError while another process is working in the folder.
     """
     console = _open_console(run)
     try:
@@ -85,13 +85,13 @@ def begin(
 
 
 def finished(run: Run) -> Outcome:
-    """Return the outcome of a run that somebody else has finished."""
+    """Return the outcome of a run that another runner has finished."""
     seconds = seconds_of(read_stamp(run.folder)) or 0.0
     return Outcome(run, DONE, ELSEWHERE, seconds, load_results(run.folder).metrics["accuracy"])
 
 
 class Process:
-    """A run that goes on. console: open and locked."""
+    """A running run. console: its file, open and locked."""
 
     def __init__(
         self,
@@ -117,17 +117,18 @@ class Process:
 
     @property
     def seconds(self) -> float:
+        """Seconds since the start."""
         return time.monotonic() - self.started
 
     def poll(self) -> Outcome | None:
-        """Return how the run ended, or None while it goes on."""
+        """Return how the run ended, or None while it is running."""
         status = self._child.poll()
         if status is None:
             return None
         try:
             return self._outcome(status)
         finally:
-            self._console.close()  # the lock, which another runner may wait for, is let go last
+            self._console.close()  # releases the lock last, because another runner may be waiting for it
 
     def _outcome(self, status: int) -> Outcome:
         if status != 0:
@@ -136,8 +137,8 @@ class Process:
             results = load_results(self.run.folder)
         except ResultsError as error:
             written = (self.run.folder / RESULTS).exists()
-            told = str(error) if written else f"wrote no {RESULTS}"
-            return Outcome(self.run, FAILED, f"it ended without an error, but {told}", self.seconds)
+            problem = str(error) if written else f"wrote no {RESULTS}"
+            return Outcome(self.run, FAILED, f"it ended without an error, but {problem}", self.seconds)
         self._ledger.stamp_end(self.run, round(self.seconds, 1))
         return Outcome(self.run, DONE, seconds=self.seconds, accuracy=results.metrics["accuracy"])
 
@@ -148,7 +149,7 @@ class Process:
         return outcome
 
     def stop(self) -> None:
-        """Ask the run to end: what it has saved is whole at any moment, so that the next start goes on from it."""
+        """Ask the run to end. Its saved state is complete at any moment, so that the next start resumes."""
         self._signal(signal.SIGTERM)
 
     def end(self) -> None:
@@ -179,19 +180,19 @@ class Process:
         with (self.run.folder / CONSOLE).open("rb") as file:
             file.seek(self._begin)
             lines = [line.strip() for line in file.read().decode("utf-8", "replace").splitlines() if line.strip()]
-        said = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
-        reason = (said or lines or [f"it ended with status {status} and said nothing"])[-1]
+        errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
+        reason = (errors or lines or [f"it ended with status {status} and printed nothing"])[-1]
         return reason if len(reason) <= _LONGEST_REASON else f"{reason[:_LONGEST_REASON]}..."
 
 
 def _make_room(run: Run, ledger: Ledger, console: IO[bytes], say: Callable[[str], None]) -> None:
-    """Delete what is repeated, and say so before; or set its results aside."""
+    """Announce and delete the old files of a repeated run, or set its results aside."""
     _refuse_if_training(run)
     why = ledger.why_deleted(run)
     if not why:
         ledger.set_aside(run)
         return
-    say(f"{run.name}: what is in {run.folder} is deleted ({why}).")
+    say(f"{run.name}: the contents of {run.folder} are deleted ({why}).")
     for path in what_is_deleted(run.folder):
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
@@ -209,19 +210,19 @@ def _open_console(run: Run) -> IO[bytes]:
         raise UserError(f"{run.folder} cannot be written: {error.strerror}.") from error
     if not _lock(console):
         console.close()
-        raise BusyError(f"Another process is at work in {run.folder}. Wait for it, or end it.")
+        raise BusyError(f"Another process is working in {run.folder}. Wait for it, or end it.")
     return console
 
 
 def _refuse_if_training(run: Run) -> None:
-    """Refuse to touch the folder of a train.py that was started without the runner: it holds a lock of its own."""
+    """Raise BusyError if a train.py started without the runner is working in the folder."""
     with contextlib.suppress(FileNotFoundError), (run.folder / TRAIN_LOCK).open("r+b") as lock:
         if not _lock(lock):
-            raise BusyError(f"Another process is at work in {run.folder}. Wait for it, or end it.")
+            raise BusyError(f"Another process is working in {run.folder}. Wait for it, or end it.")
 
 
 def _lock(file: IO[bytes]) -> bool:
-    """Lock a file until it is closed; say whether no other process holds it."""
+    """Lock a file until it is closed; return False if another process holds it."""
     try:
         import fcntl
 
@@ -240,23 +241,23 @@ def _spawn(line: Sequence[str], console: IO[bytes], environment: Mapping[str, st
         stdout=console,
         stderr=subprocess.STDOUT,
         env=environment,
-        start_new_session=True,  # a group of its own, to be ended with all its children
+        start_new_session=True,  # its own group, so that its children can be ended with it
         preexec_fn=_end_with_parent if sys.platform == "linux" else None,
     )
 
 
 def _has_ended(child: subprocess.Popen[bytes] | WarmChild) -> bool:
-    """Say whether a process has ended, without Popen's lock, which a signal handler may find taken for good."""
+    """Whether a process has ended, without Popen's lock, on which a signal handler could deadlock."""
     if isinstance(child, WarmChild):
         return child.poll() is not None
     try:
         return os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-    except ChildProcessError:  # ended, and seen to
+    except ChildProcessError:  # ended and already reaped
         return True
 
 
 def _end_with_parent() -> None:
-    """Let the kernel end the run when the runner is killed without a chance to do it."""
+    """Let the kernel end the run if the runner is killed."""
     _C.prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 
 

@@ -1,4 +1,4 @@
-"""Signals to end, as one thing: what Ctrl-C does."""
+"""Treats all signals that end a process like Ctrl-C."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from types import FrameType
 
 @contextlib.contextmanager
 def interrupted_by_signals() -> Iterator[Callable[[], None]]:
-    """Let signals to end raise KeyboardInterrupt, unless they are ignored, as nohup does with a closed terminal's.
+    """Raise KeyboardInterrupt on signals that end a process, unless they are ignored, as nohup does with SIGHUP.
 
-    Gives a function to call before cleaning up: from then on they are not heard.
+    Yields a function to call before cleaning up; from then on the signals are ignored.
     """
     signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = {one: signal.getsignal(one) for one in signals if signal.getsignal(one) is not signal.SIG_IGN}

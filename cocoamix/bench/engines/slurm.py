@@ -1,7 +1,7 @@
 """Runs on a Slurm cluster, through submitit: an array of jobs, requeued when they are preempted or time out.
 
-A job does the runs that hang together, a training and the evaluations of its model, one after the other. So no job
-waits for another, and one that is requeued goes on with the first run that is not finished.
+A job does a training and the evaluations of its model, one after the other. So no job waits for another, and a
+requeued job continues with the first unfinished run.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from .signals import interrupted_by_signals
 from .slurm_files import plain, read_answer, read_runs, write_error, write_outcomes, write_runs
 from .slurm_queue import UNKNOWN, Watch, ask, cancel
 
-# What submitit calls by the same name on every cluster, and what it adds to sbatch's options.
+# Options with the same name on every cluster in submitit, and those that it adds to sbatch's.
 _GENERAL = ("timeout_min", "mem_gb", "gpus_per_node", "cpus_per_task", "nodes", "tasks_per_node", "name")
 _SUBMITITS = ("array_parallelism", "signal_delay_s", "setup", "teardown", "srun_args", "use_srun", "stderr_to_stdout")
 _DEFAULTS = {"timeout_min": 240, "cpus_per_task": 4, "name": "cocoamix"}
 _POLL = {"slurm": 5.0, "local": 0.2}  # seconds between two looks for results
 _ASK = 15.0  # seconds between two questions to Slurm
-_SETTLE = 1.0  # seconds in which a signal that ended a run reaches its job too
-_GRACE = 3.0  # seconds in which a job that is to end may be told to requeue itself
-_PATIENCE = 60.0  # seconds that cancelled jobs are given to end
-_RUNS = "_runs.json"  # after a job's number: what the job does
+_SETTLE = 1.0  # seconds until a signal that ended a run also reaches its job
+_GRACE = 3.0  # seconds in which an ending job may be asked to requeue itself
+_PATIENCE = 60.0  # seconds that cancelled jobs have to end
+_RUNS = "_runs.json"  # suffix after a job's number: the description of the job
 
 
 class Chain:
     """What a job does. submitit pickles it, calls it on a node, and calls `checkpoint` before a requeue.
 
-    answer: the file that tells the runner how the runs ended; None where nobody asks.
+    answer: the file with the outcomes for the runner; None if it is not needed.
     """
 
     def __init__(
@@ -57,8 +57,8 @@ class Chain:
         self._ending = False
 
     def __call__(self) -> list[Outcome]:
-        """Do the runs that are not finished; return how each ended."""
-        before = signal.signal(signal.SIGTERM, self._told_to_end)
+        """Do the unfinished runs; return how each ended."""
+        before = signal.signal(signal.SIGTERM, self._on_end)
         try:
             outcomes = self._do_all()
             if self.answer is not None:
@@ -111,19 +111,19 @@ class Chain:
         finally:
             self._process = None
 
-    def _told_to_end(self, number: int, frame: FrameType | None) -> None:
-        """Take note that Slurm ends the job, to requeue or to cancel it. Its processes have got the signal too."""
-        print(f"This job is told to end ({signal.Signals(number).name}).", flush=True)
+    def _on_end(self, number: int, frame: FrameType | None) -> None:
+        """Record that Slurm ends the job, to requeue or cancel it. Its processes got the signal, too."""
+        print(f"This job was asked to end ({signal.Signals(number).name}).", flush=True)
         self._ending = True
         if self._process is not None:
             self._process.stop()
 
     def _leave(self) -> None:
-        """End without a result, which would tell the runner that nothing comes after it.
+        """End without a result, which would tell the runner that the job is over.
 
-        A requeued job goes on; a cancelled one is known to Slurm.
+        A requeued job continues; Slurm knows about a cancelled one.
         """
-        time.sleep(_GRACE)  # here submitit's signal may come, requeue the job and exit
+        time.sleep(_GRACE)  # submitit's signal may arrive here, requeue the job and exit
         sys.exit(128 + signal.SIGTERM)
 
     def _stop(self) -> None:
@@ -132,7 +132,7 @@ class Chain:
             self._process.end()
 
     def checkpoint(self) -> Any:
-        """Stop the current run, which goes on from its last whole epoch in the requeued job."""
+        """Stop the current run; the requeued job resumes it from the last complete epoch."""
         import submitit
 
         self._stop()
@@ -141,7 +141,7 @@ class Chain:
 
 
 def chains(runs: Sequence[Run]) -> list[list[Run]]:
-    """Return the runs grouped by what they need of each other, in their order."""
+    """Return the runs grouped by dependency, in order."""
     group: dict[Path, list[Run]] = {}
     for run in runs:
         together = [run]
@@ -171,8 +171,8 @@ def run_slurm(
 ) -> list[Outcome]:
     """Hand the runs to the cluster, wait for them, and return how each ended.
 
-    options: `cluster` is slurm, or local to try things without one; `array_parallelism` bounds the jobs at a time.
-    folder: where the scripts and logs of the jobs are kept, beside those of earlier starts.
+    options: `cluster` is slurm, or local to try it without a cluster; `array_parallelism` limits the jobs at a time.
+    folder: of the scripts and logs of the jobs, next to those of earlier starts.
     """
     cluster = options.get("cluster", "slurm")
     executor = _executor(options, folder)
@@ -183,7 +183,7 @@ def run_slurm(
     left = [run for run in runs if run.folder not in taken]
     if work:
         numbers = ", ".join(job.job_id for job, _ in work)
-        print(f"Still in the queue from an earlier start, and waited for: {numbers}")
+        print(f"Waiting for jobs of an earlier start that are still in the queue: {numbers}")
     answers = folder.resolve()  # wherever a job is started
     new = [
         Chain(group, command, bare, threads, answers / f"outcomes-{number}.json")
@@ -202,7 +202,7 @@ def run_slurm(
 
 
 def _compared_before(run: Run) -> Settings:
-    """Stand for the settings of a run on a node, where they are not compared again."""
+    """Placeholder for the settings of a run on a node, where they are not compared again."""
     return {}
 
 
@@ -222,8 +222,8 @@ def _executor(options: dict[str, Any], folder: Path) -> Any:
         raise UserError("--engine slurm needs submitit: pip install 'cocoamix[slurm]' or submitit itself.") from None
     cluster = options.get("cluster", "slurm")
     if cluster not in _POLL:
-        raise UserError(f"--slurm cluster={cluster} is not known; it is slurm or local.")
-    # Nobody else may write where the jobs unpickle what submitit left for them.
+        raise UserError(f"--slurm cluster={cluster} is unknown; use slurm or local.")
+    # Nobody else may write to the folder from which the jobs unpickle.
     folder.mkdir(mode=0o755, parents=True)
     try:
         executor = submitit.AutoExecutor(folder=str(folder), cluster=cluster, slurm_max_num_timeout=100)
@@ -234,7 +234,7 @@ def _executor(options: dict[str, Any], folder: Path) -> Any:
 
 
 def _parameters(options: dict[str, Any]) -> dict[str, Any]:
-    """Return options as submitit takes them. What it does not know itself goes to sbatch as it is."""
+    """Return options as submitit expects them. Unknown options go to sbatch unchanged."""
     given = {key: value for key, value in options.items() if key != "cluster"}
     found = {key: given.pop(key) for key in _GENERAL if key in given}
     own = {key: given.pop(key) for key in _SUBMITITS if key in given}
@@ -250,7 +250,7 @@ def _parameters(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _let_nodes_find_us() -> None:
-    """Put this package on the path of the jobs, which inherit the environment."""
+    """Put this package on the Python path of the jobs, which inherit the environment."""
     place = str(Path(__file__).resolve().parents[3])
     paths = [one for one in os.environ.get("PYTHONPATH", "").split(os.pathsep) if one and one != place]
     os.environ["PYTHONPATH"] = os.pathsep.join([place, *paths])
@@ -262,9 +262,9 @@ def _let_nodes_find_us() -> None:
 def _still_queued(
     runs: Sequence[Run], folder: Path, command: Sequence[str], ledger: Ledger, threads: int
 ) -> list[tuple[Any, Chain]]:
-    """Return the jobs of earlier starts that do some of the runs, now or when their turn comes.
+    """Return the jobs of earlier starts that do some of the runs, running or queued.
 
-    folder: of the earlier starts' folders. The runner may have been killed, or another one may be waiting for them.
+    folder: that holds the folders of earlier starts. Their runner may have been killed, or may still be waiting.
     """
     import submitit
 
@@ -279,25 +279,25 @@ def _still_queued(
     taken: dict[Path, str] = {}  # folders, and the jobs that write to them
     for number, path in paths.items():
         entry = entries.get(number)
-        # Numbers come again after years: the script tells whether it is ours.
+        # Job numbers are reused after years: the script shows whether it is ours.
         if entry is None or entry.is_over or entry.script.parent != path.parent.resolve():
             continue
-        told = read_runs(path.with_name(f"{number}{_RUNS}"))
-        if told is None or any(at in wanted and plain(wanted[at]) != run for at, run in told.runs.items()):
+        task = read_runs(path.with_name(f"{number}{_RUNS}"))
+        if task is None or any(at in wanted and plain(wanted[at]) != run for at, run in task.runs.items()):
             raise UserError(
                 f"The job {number} of an earlier start is still in the queue and may write results of other settings "
                 f"to the same folders. Wait for it, or cancel it: scancel {number}"
             )
-        ours = [wanted[at] for at in told.runs if at in wanted]
+        ours = [wanted[at] for at in task.runs if at in wanted]
         if ours:
-            taken.update(dict.fromkeys(told.runs, number))
-            chain = Chain(ours, command, ledger, threads, path.parent.resolve() / told.answer)
+            taken.update(dict.fromkeys(task.runs, number))
+            chain = Chain(ours, command, ledger, threads, path.parent.resolve() / task.answer)
             found.append((submitit.SlurmJob(path.parent, number), chain))
     for run in runs:
         waits = [taken[one] for one in run.needs if one in taken and run.folder not in taken]
         if waits:
             raise UserError(
-                f"{run.name} needs a run at which the job {waits[0]} of an earlier start is at work. Wait for it, or "
+                f"{run.name} needs a run that the job {waits[0]} of an earlier start is doing. Wait for it, or "
                 f"cancel it: scancel {waits[0]}"
             )
     return found
@@ -307,7 +307,7 @@ def _still_queued(
 
 
 def _watch(work: Sequence[tuple[Any, Chain]], wanted: set[Path], view: View, cluster: str) -> list[Outcome]:
-    """Wait for the jobs; cancel those that are left if something interrupts this."""
+    """Wait for the jobs; cancel the remaining ones if interrupted."""
     left = list(work)
     outcomes: list[Outcome] = []
     queue = Watch([job.job_id for job, _ in work], _ASK, _say) if cluster == "slurm" else None
@@ -346,7 +346,7 @@ def _cancel(jobs: Sequence[Any], cluster: str) -> None:
 
 
 def _look(job: Any, chain: Chain, queue: Watch | None) -> list[Outcome] | None:
-    """Return how the runs of a job ended, or None while it goes on."""
+    """Return how the runs of a job ended, or None while it is running."""
     if queue is None and not job.done():
         return None
     if queue is None or _shows_result(job):
@@ -357,26 +357,28 @@ def _look(job: Any, chain: Chain, queue: Watch | None) -> list[Outcome] | None:
     if not queue.is_over(job.job_id):
         return None
     state = queue.state(job.job_id)
-    said = _last_words(job.stderr() or "") if state in ("COMPLETED", "FAILED", UNKNOWN) else ""  # others say it all
-    return _lost(job, chain, f"{state}, {said}" if said else state)
+    words = (
+        _last_words(job.stderr() or "") if state in ("COMPLETED", "FAILED", UNKNOWN) else ""
+    )  # other states explain themselves
+    return _lost(job, chain, f"{state}, {words}" if words else state)
 
 
 def _shows_result(job: Any) -> bool:
     folder: Path = job.paths.folder
     with contextlib.suppress(OSError):
-        folder.chmod(folder.stat().st_mode)  # lets network file systems forget what they remember of the folder
+        folder.chmod(folder.stat().st_mode)  # refreshes the folder on network file systems
     return bool(job.paths.result_pickle.exists())
 
 
 def _lost(job: Any, chain: Chain, why: str) -> list[Outcome]:
-    """Return what is known of the runs of a job that died."""
+    """Return the outcomes of the runs of a dead job."""
     reason = f"job {job.job_id} ended: {why} (log: {job.paths.stderr})"
     return [chain.done_before(run) or Outcome(run, FAILED, reason) for run in chain.runs]
 
 
 def _last_words(text: str) -> str:
-    """Return the last line that says something: of a trace that submitit sets in rules, the line before the rule."""
+    """Return the last meaningful line; of a trace that submitit frames with rules, the line before the rule."""
     lines = [line.strip() for line in text.splitlines()]
     rules = [place for place, line in enumerate(lines) if line and not line.strip("-")]
-    said = [line for line in (lines[: rules[-1]] if len(rules) > 1 else lines) if line]
-    return said[-1] if said else ""
+    found = [line for line in (lines[: rules[-1]] if len(rules) > 1 else lines) if line]
+    return found[-1] if found else ""

@@ -1,6 +1,6 @@
-"""What the runner and its jobs tell each other in files: JSON, which can be read without running what is in it.
+"""Files by which the runner and its jobs communicate: JSON, which is safe to read.
 
-submitit pickles what a job does and what it returns. A job unpickles the one; the runner reads neither.
+submitit pickles a job and its result. A job unpickles the first; the runner reads neither.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from .process import BLOCKED, DONE, FAILED, LEFT_OUT, Outcome
 
 @dataclass(frozen=True)
 class Told:
-    """What a job was started for."""
+    """The task of a job."""
 
     runs: dict[Path, dict[str, Any]]  # as `plain` returns them, by their folders
-    answer: str  # name of the file, beside this one, that the job ends with
+    answer: str  # name of the file next to this one that the job writes at its end
 
 
 def plain(run: Run) -> dict[str, Any]:
@@ -32,12 +32,12 @@ def plain(run: Run) -> dict[str, Any]:
 
 
 def write_runs(path: Path, runs: Sequence[Run], answer: str) -> None:
-    """Note what a job does. answer: name of the file that it ends with."""
+    """Record the task of a job. answer: name of the file that it writes at its end."""
     write_json(path, {"runs": [plain(run) for run in runs], "answer": answer})
 
 
 def read_runs(path: Path) -> Told | None:
-    """Return what a job does, or None if that cannot be known."""
+    """Return the task of a job, or None if it is unknown."""
     content = _read(path)
     runs, answer = content.get("runs"), content.get("answer")
     if not isinstance(runs, list) or not isinstance(answer, str):
@@ -49,8 +49,8 @@ def read_runs(path: Path) -> Told | None:
 
 def write_outcomes(path: Path, outcomes: Sequence[Outcome]) -> None:
     """Write how the runs of a job ended."""
-    told = {str(one.run.folder): {key: getattr(one, key) for key in _KINDS} for one in outcomes}
-    write_json(path, {"outcomes": told})
+    found = {str(one.run.folder): {key: getattr(one, key) for key in _KINDS} for one in outcomes}
+    write_json(path, {"outcomes": found})
 
 
 def write_error(path: Path, error: BaseException) -> None:
@@ -59,7 +59,7 @@ def write_error(path: Path, error: BaseException) -> None:
 
 
 def read_answer(path: Path, runs: Sequence[Run]) -> list[Outcome] | str | None:
-    """Return how the runs of a job ended, what ended the job, or None if there is no answer that can be used."""
+    """Return how the runs of a job ended, or what ended the job; None without a usable answer."""
     content = _read(path)
     if isinstance(content.get("error"), str):
         return str(content["error"])

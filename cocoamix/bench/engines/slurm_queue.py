@@ -1,4 +1,4 @@
-"""What Slurm says of jobs, asked with squeue: it works on every cluster, where sacct needs an accounting database."""
+"""The state of jobs by squeue, which works on every cluster; sacct needs an accounting database."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _ENDED = {
     *("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED"),
     *("NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "REVOKED", "TIMEOUT"),
 }
-# Reasons to wait that pass by themselves.
+# Reasons to wait that resolve themselves.
 _ORDINARY = {"None", "Priority", "Resources", "JobArrayTaskLimit", "BeginTime", "Dependency", "Prolog", "Cleaning"}
-_LATE = 15.0  # seconds that a shared file system may take to show the result of a job that has ended
-_SLOW = 60.0  # seconds that an answer of Slurm may take
+_LATE = 15.0  # seconds until a shared file system shows the result of an ended job
+_SLOW = 60.0  # timeout of squeue and scancel, in seconds
 UNKNOWN = "not known to Slurm any more"
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A job in the queue, or one that has left it minutes ago."""
+    """A job in the queue, or one that left it minutes ago."""
 
     state: str
     reason: str = ""  # why it waits, in Slurm's words
@@ -31,6 +31,7 @@ class Entry:
 
     @property
     def is_over(self) -> bool:
+        """Whether the job has ended."""
         return self.state in _ENDED or self.state == UNKNOWN
 
 
@@ -56,7 +57,7 @@ def cancel(numbers: Sequence[str], patience: float) -> None:
     if not numbers:
         return
     try:
-        # A session of its own: a second Ctrl-C is for the runner, not for this.
+        # Its own session: a second Ctrl-C is for the runner, not for this.
         subprocess.run(["scancel", *numbers], capture_output=True, timeout=_SLOW, start_new_session=True)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise UserError(f"The jobs {', '.join(numbers)} could not be cancelled: {error}") from error
@@ -69,10 +70,10 @@ def cancel(numbers: Sequence[str], patience: float) -> None:
 
 
 class Watch:
-    """Knows which jobs have ended, and tells why others wait.
+    """Tracks which jobs have ended, and reports why others wait.
 
-    every: seconds between two questions, for Slurm answers all users of a cluster.
-    say: takes a sentence for people.
+    every: seconds between two queries, to spare the cluster's scheduler.
+    say: prints a sentence.
     """
 
     def __init__(self, numbers: Iterable[str], every: float, say: Callable[[str], None]) -> None:
@@ -84,7 +85,7 @@ class Watch:
         self._said: set[str] = set()
 
     def look(self) -> None:
-        """Ask Slurm, if it is time. Where it does not answer, everything is as it was."""
+        """Query Slurm, if it is time. Without an answer nothing changes."""
         now = time.monotonic()
         if now - self._asked < self._every:
             return
@@ -98,7 +99,7 @@ class Watch:
         self._tell()
 
     def is_over(self, number: str) -> bool:
-        """Say whether a job that shows no result will show none any more."""
+        """Whether a job without a result will never have one."""
         return number in self._over and time.monotonic() - self._over[number] >= _LATE
 
     def state(self, number: str) -> str:
@@ -106,7 +107,7 @@ class Watch:
         return self._entries[number].state if number in self._entries else UNKNOWN
 
     def _tell(self) -> None:
-        """Tell each reason once: some, such as more cores than a node has, do not pass."""
+        """Report each reason once: some, such as more cores than a node has, are permanent."""
         waiting = [entry.reason for entry in self._entries.values() if entry.state == "PENDING"]
         for reason in sorted(set(waiting) - _ORDINARY - self._said):
             self._said.add(reason)

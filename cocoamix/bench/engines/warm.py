@@ -1,7 +1,7 @@
-"""Runs that begin at once: forked from a process that has imported the trainers, which takes seconds.
+"""Runs that start at once: forked from a process that has already imported the trainers, which takes seconds.
 
-For this project's own train.py on the cores of the machine. With GPUs every run is a process from scratch, because a
-process that has touched a GPU must not fork.
+Only for this project's own train.py on CPU cores. With GPUs every run is a new process, because a process that has
+used a GPU must not fork.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ _PRELOADED = "cocoamix.bench.engines.preload"
 
 
 def can_fork(gpus: Sequence[str]) -> bool:
-    """Say whether runs may be forked on this system. gpus: those that they use."""
+    """Whether runs may be forked on this system. gpus: those that they use."""
     return not gpus and sys.platform == "linux"
 
 
 class WarmChild:
-    """A run in a process of its own, with the part of subprocess.Popen that the runner uses."""
+    """A run in a forked process, with the part of subprocess.Popen's interface that the runner uses."""
 
     def __init__(self, arguments: Sequence[str], console: IO[bytes], environment: Mapping[str, str]) -> None:
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload([_PRELOADED])
-        # A Connection is what multiprocessing hands to a process that is no child of ours; with it goes the lock.
+        # multiprocessing passes a Connection to a process that is not our child, and the lock with it.
         handed = connection.Connection(os.dup(console.fileno()), readable=False)
         self._process = context.Process(target=_run, args=(tuple(arguments), handed, dict(environment), os.getcwd()))
         self._process.start()
@@ -38,13 +38,13 @@ class WarmChild:
         self.pid: int = self._process.pid
 
     def poll(self) -> int | None:
-        """Return the exit status, or None while the run goes on."""
+        """Return the exit status, or None while it is running."""
         return self._process.exitcode
 
 
 def _run(arguments: Sequence[str], console: connection.Connection, environment: Mapping[str, str], place: str) -> None:
-    """Do a run in the forked process as a process from scratch would."""
-    os.setsid()  # a group of its own, to be ended with all its children
+    """Do a run in the forked process as a new process would."""
+    os.setsid()  # its own group, so that its children can be ended with it
     _end_with_parent()
     for stream in (1, 2):
         os.dup2(console.fileno(), stream)
@@ -57,13 +57,13 @@ def _run(arguments: Sequence[str], console: connection.Connection, environment: 
 
     from cocoamix.train import main
 
-    if environment.get("OMP_NUM_THREADS", "").isdigit():  # read by OpenMP when it was loaded, before this process
+    if environment.get("OMP_NUM_THREADS", "").isdigit():  # OpenMP read it when it was loaded, before the fork
         torch.set_num_threads(int(environment["OMP_NUM_THREADS"]))
     sys.exit(main(arguments))
 
 
 def _end_with_parent() -> None:
-    """End the run when the runner is killed without a chance to do it."""
+    """End the run if the runner is killed."""
     parent = multiprocessing.parent_process()
     assert parent is not None
 

@@ -1,6 +1,6 @@
-"""The table of keys: every key of this project, and those of Dassl that are checked or have a role of their own.
+"""The table of keys: every key of this project, and those of Dassl that are checked or have a special role.
 
-A key is declared here and nowhere else. Defaults (`cocoamix.config.defaults`), checks (`cocoamix.config.checks`), roles
+A key is declared only here. Defaults (`cocoamix.config.defaults`), checks (`cocoamix.config.checks`), roles
 (`cocoamix.config.roles`) and the page docs/KEYS.md (`python -m cocoamix.config.document`) are derived from it.
 """
 

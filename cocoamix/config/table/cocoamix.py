@@ -18,7 +18,7 @@ PROMPTS = (
     position(_NODE),
     Key(
         f"{_NODE}.TEMPLATE",
-        "The hand-crafted prompt; `dataset` is CoOp's own template for each dataset.",
+        "The hand-crafted prompt. `dataset` uses CoOp's template for each dataset.",
         default="a photo of a {}.",
         allowed=Template(),
         also=(list,),
@@ -27,14 +27,14 @@ PROMPTS = (
     ),
     Key(
         f"{_NODE}.BACKBONES",
-        "Several CLIP models, whose similarities are averaged; empty is `MODEL.BACKBONE.NAME`.",
+        "Several CLIP models whose similarities are averaged. Empty: `MODEL.BACKBONE.NAME` alone.",
         default=[],
         allowed=Texts(),
         role=MODEL,
     ),
     Key(
         f"{_NODE}.BACKBONE_WEIGHTS",
-        'A file (or `""` or `random`) for each of `BACKBONES`; empty downloads OpenAI\'s.',
+        'A weights file (or `""` or `random`) for each of `BACKBONES`. Empty: OpenAI\'s weights, downloaded.',
         default=[],
         allowed=Texts(),
         role=MODEL,
@@ -70,36 +70,36 @@ LOSS = (
 WEIGHTS = (
     Key(
         f"{_NODE}.ENSEMBLE",
-        "`coa` mixes by learned weights, `uniform` by equal ones; `none` is the learned prompt alone.",
+        "Mix the prompts with learned (`coa`) or equal (`uniform`) weights, or use the learned prompt alone (`none`).",
         default="coa",
         allowed=OneOf(choices.MIXTURES),
         role=MODEL,
     ),
     Key(
         f"{_NODE}.STAGE",
-        "`one` learns the weights with the prompt, `two` after it, in a stage of their own.",
+        "`one` learns the weights together with the prompt, `two` in a second stage after it.",
         default="one",
         allowed=OneOf(choices.STAGES),
         role=TRAINING,
-        from_checkpoint=FromCheckpoint.ALWAYS,  # it tells what the numbers in the checkpoint are
+        from_checkpoint=FromCheckpoint.ALWAYS,  # it defines the meaning of the numbers in the checkpoint
     ),
     Key(
         f"{_NODE}.WEIGHT_EPOCHS",
-        "Epochs of the second stage; 0 trains until the weights converge.",
+        "Epochs of the second stage. 0: until the weights converge.",
         default=0,
         allowed=Range(0),
         role=TRAINING,
     ),
     Key(
         f"{_NODE}.WEIGHT_TOLERANCE",
-        "They have converged where pi moves by less than this in 50 steps, or in an epoch if that is longer.",
+        "The weights have converged when pi changes by less than this in 50 steps, or in one epoch if that is longer.",
         default=0.001,
         allowed=Range(1e-9, 1),
         role=TRAINING,
     ),
     Key(
         f"{_NODE}.WEIGHT_MAX_STEPS",
-        "Where they do not converge, the second stage ends after so many steps.",
+        "Maximum number of steps of the second stage, if the weights do not converge.",
         default=5000,
         allowed=Range(1),
         role=TRAINING,
@@ -121,7 +121,7 @@ WEIGHTS = (
     ),
     Key(
         f"{_NODE}.WEIGHT_LR",
-        "Its learning rate. The schedule is that of `OPTIM`, and constant where `WEIGHT_EPOCHS` is 0.",
+        "Learning rate of the weights. The schedule is that of `OPTIM`, or constant if `WEIGHT_EPOCHS` is 0.",
         default=0.002,
         allowed=Range(0),
         role=TRAINING,
@@ -142,7 +142,7 @@ WEIGHTS = (
     ),
     Key(
         f"{_NODE}.MARGIN",
-        "By how much less sure the learned prompt must be of out-classes than the hand-crafted one; the paper's d.",
+        "How much less confident the learned prompt must be on out-classes than the hand-crafted one; the paper's d.",
         default=0.2,
         allowed=Range(0, 1),
         role=TRAINING,
@@ -150,7 +150,7 @@ WEIGHTS = (
     ),
     Key(
         f"{_NODE}.OUT_CLASSES",
-        "Names of out-classes: nouns (`word`), random letters (`string`), half and half (`both`), or `none`.",
+        "Names of the out-classes: nouns (`word`), random letters (`string`), half of each (`both`), or `none`.",
         default="word",
         allowed=OneOf(choices.OUT_CLASSES),
         role=TRAINING,
@@ -158,19 +158,19 @@ WEIGHTS = (
     ),
     Key(
         f"{_NODE}.CALIBRATED",
-        "Evaluate at the temperature that `WEIGHT_FIT heldout` fits. No accuracy changes.",
+        "Evaluate at the temperature fitted by `WEIGHT_FIT heldout`. Accuracies do not change.",
         default=False,
         role=RUN,
     ),
     Key(
         f"{_NODE}.CENTRE",
-        "Centre each prompt's similarities over the classes where these have different weights.",
+        "Centre each prompt's similarities over the classes if the classes have different weights.",
         default=False,
         role=RUN,
     ),
     Key(
         f"{_NODE}.DOMAIN",
-        "Weights of a class: by its name (`auto`), pi^in for all (`in`), or pi^out for all (`out`).",
+        "Weights of the classes: by class name (`auto`), pi^in for all (`in`), or pi^out for all (`out`).",
         default="auto",
         allowed=OneOf(choices.DOMAINS),
         role=RUN,

@@ -10,26 +10,30 @@ from .section import Section
 
 
 def length(node: str) -> Key:
-    comment = "Number of context vectors; at least 1 where `CTX_INIT` has no words."
+    """Return the key of the number of context vectors."""
+    comment = "Number of context vectors, at least 1 if `CTX_INIT` has no words."
     return Key(f"{node}.N_CTX", comment, default=16, role=TRAINING)
 
 
 def words(node: str) -> Key:
+    """Return the key of the words that initialise the context."""
     comment = (
-        "Words that the context starts from, which also set its length; empty, or `False`, starts at random. `True` is "
-        "what the method's own code means by it."
+        "Words that initialise the context and set its length. Empty or `False`: random. `True`: as in the method's "
+        "own code."
     )
     return Key(f"{node}.CTX_INIT", comment, default="", also=(bool,), role=TRAINING)
 
 
 def class_specific(node: str) -> Key:
-    return Key(f"{node}.CSC", "A context for each class instead of one for all.", default=False, role=TRAINING)
+    """Return the key of class-specific contexts."""
+    return Key(f"{node}.CSC", "Learn one context per class instead of one for all.", default=False, role=TRAINING)
 
 
 def precision(node: str) -> Key:
+    """Return the key of CLIP's precision."""
     return Key(
         f"{node}.PREC",
-        "Precision of CLIP; `auto` is `fp32` on a CPU and `fp16` on a GPU.",
+        "Precision of CLIP. `auto`: `fp32` on a CPU, `fp16` on a GPU.",
         default="auto",
         allowed=OneOf(choices.PRECISIONS),
         role=PROTOCOL,
@@ -37,9 +41,10 @@ def precision(node: str) -> Key:
 
 
 def position(node: str) -> Key:
+    """Return the key of the class name's position."""
     return Key(
         f"{node}.CLASS_TOKEN_POSITION",
-        "Place of the class name in the prompt.",
+        "Position of the class name in the prompt.",
         default="end",
         allowed=OneOf(choices.POSITIONS),
         role=TRAINING,
@@ -48,7 +53,7 @@ def position(node: str) -> Key:
 
 
 def hand_crafted(node: str, teacher: bool = False) -> tuple[Key, ...]:
-    """The hand-crafted prompt beside a learned one. teacher: whether some of the methods train with it."""
+    """Return the keys of the hand-crafted prompt. teacher: whether some of the methods train with it."""
     taken = FromCheckpoint.IF_TRAINED_WITH_TEMPLATE if teacher else FromCheckpoint.NEVER
     return (
         Key(
@@ -60,7 +65,7 @@ def hand_crafted(node: str, teacher: bool = False) -> tuple[Key, ...]:
         ),
         Key(
             f"{node}.TEMPLATE",
-            "The hand-crafted prompt; `dataset` is the method's own template for each dataset.",
+            "The hand-crafted prompt. `dataset` uses the method's template for each dataset.",
             default="dataset",
             allowed=Template(),
             also=(list,),
@@ -91,14 +96,14 @@ _UNUSED = "no loss here uses it. Leave it out."
 PROGRAD = (
     Key(
         "LOSS.NAME",
-        "What ProGrad's configurations say; it has no effect.",
+        "Set by ProGrad's configurations; it has no effect.",
         default="",
         allowed=OneOf(("", "prograd")),
         role=TRAINING_ONLY,
     ),
     Key(
         "LOSS.LAMBDA",
-        "Share of the conflicting part of the gradient that is removed.",
+        "Fraction of the conflicting gradient component that is removed.",
         default=1.0,
         allowed=Range(0),
         role=TRAINING_ONLY,
@@ -110,8 +115,8 @@ PROGRAD = (
         allowed=Range(1e-6),
         role=TRAINING_ONLY,
     ),
-    Key("LOSS.GM", "In ProGrad's code, not used.", default=False, allowed=Only(False, _UNUSED), role=TRAINING_ONLY),
-    Key("LOSS.ALPHA", "In ProGrad's code, not used.", default=0.0, allowed=Only(0.0, _UNUSED), role=TRAINING_ONLY),
+    Key("LOSS.GM", "Unused key of ProGrad's code.", default=False, allowed=Only(False, _UNUSED), role=TRAINING_ONLY),
+    Key("LOSS.ALPHA", "Unused key of ProGrad's code.", default=0.0, allowed=Only(0.0, _UNUSED), role=TRAINING_ONLY),
     Key("LOSS.*", role=TRAINING_ONLY),
 )
 
@@ -125,14 +130,14 @@ COCOOP = (
 MAPLE = (
     Key(
         "TRAINER.MAPLE.N_CTX",
-        "Number of text and of vision prompts of a layer.",
+        "Number of text prompts, and of vision prompts, per layer.",
         default=2,
         allowed=Range(1),
         role=TRAINING,
     ),
     Key(
         "TRAINER.MAPLE.CTX_INIT",
-        "The first text prompts start from the first `N_CTX` of these words; the other words stay in the prompt.",
+        "The first `N_CTX` words initialise the first text prompts; the other words stay in the prompt.",
         default="a photo of a",
         also=(bool,),
         role=TRAINING,
@@ -141,7 +146,7 @@ MAPLE = (
     precision("TRAINER.MAPLE"),
     Key(
         "TRAINER.MAPLE.PROMPT_DEPTH",
-        "Layers that have prompts of their own; 1 is the input alone.",
+        "Number of layers with their own prompts; 1 is the input alone.",
         default=9,
         allowed=Range(1),
         role=TRAINING,
@@ -166,7 +171,7 @@ DEPT = (
     ),
     Key(
         "TRAINER.DEPT.LR_FACTOR",
-        "Learning rate of the head and its affine maps, relative to `OPTIM.LR`.",
+        "Learning rate of the head and its affine maps, as a multiple of `OPTIM.LR`.",
         default=6.5,
         allowed=Range(0),
         role=TRAINING,
@@ -183,7 +188,7 @@ DEPT = (
 
 SECTIONS = (
     Section("CoOp and KgCoOp", "Also read by ProGrad, and by zero-shot CLIP (`PREC`).", COOP),
-    Section("ProGrad", "Beside `TRAINER.COOP.*`.", PROGRAD),
+    Section("ProGrad", "In addition to `TRAINER.COOP.*`.", PROGRAD),
     Section("CoCoOp", "", COCOOP),
     Section("MaPLe", "", MAPLE),
     Section("DePT", "On CoOp (`DePT`) and on KgCoOp (`DePTKgCoOp`).", DEPT),

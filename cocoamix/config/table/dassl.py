@@ -1,4 +1,4 @@
-"""Dassl's own keys that are checked here, or that are more than one run's own business."""
+"""Dassl's own keys that are checked here, or whose role is not `run`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RUN_AND_DATA = (
     _hidden("RESUME"),
     _hidden("VERBOSE"),
     _hidden("USE_CUDA"),
-    Key("SEED", "Differs among the runs that are averaged.", allowed=Range(-1, 2**32 - 1), role=TRAINING_PROTOCOL),
+    Key("SEED", "Differs among runs that are averaged.", allowed=Range(-1, 2**32 - 1), role=TRAINING_PROTOCOL),
     _hidden("DATASET.ROOT"),
     _protocol("DATASET.NAME"),
     Key("DATASET.NUM_SHOTS", role=TRAINING_PROTOCOL),
@@ -80,8 +80,8 @@ TRAINER = (
 SECTIONS = (
     Section(
         "Dassl's keys",
-        "Declared and explained by Dassl. Listed are those with checked values or a role other than `run`; "
-        "a `*` stands for all others of that name.",
+        "Declared and documented by Dassl. This table lists those with checked values or a role other than `run`; "
+        "`*` matches all other keys with that prefix.",
         (*RUN_AND_DATA, *INPUT, *OPTIM, *TRAIN_AND_TEST, *TRAINER),
     ),
 )

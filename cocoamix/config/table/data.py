@@ -20,30 +20,33 @@ DATASET = (
     ),
     Key(
         PARTITION,
-        "How the classes are divided into halves: in the order of their labels, as CoOp does, or after Python's "
-        "`random.Random(K).shuffle` of the sorted labels. A model that was trained on one half is evaluated under the "
-        "same partition alone.",
+        "How the classes are divided into halves: in label order, as in CoOp, or after `random.Random(K).shuffle` of "
+        "the sorted labels. A model trained on one half can only be evaluated under the same partition.",
         default=LABEL,
         allowed=Partition(),
         role=PROTOCOL,
     ),
-    Key("DATASET.FEWER_SHOTS", "Take what there is where a class has fewer than `NUM_SHOTS` images.", default=False),
+    Key(
+        "DATASET.FEWER_SHOTS",
+        "Use all images of a class that has fewer than `NUM_SHOTS`, instead of stopping.",
+        default=False,
+    ),
     Key(
         "DATASET.BAD_IMAGES",
-        "Stop at an image that is missing or unreadable, or `skip` it and count it in results.json.",
+        "`stop` at a missing or unreadable image, or `skip` it and count it in results.json.",
         default="stop",
         allowed=OneOf(choices.BAD_IMAGES),
     ),
-    Key("DATASET.FOLDER", "Your own images: their folder below `DATASET.ROOT`; empty is `ROOT` itself.", default=""),
-    Key("DATASET.CSV", "`CSVDataset`: the table; empty is the one .csv or .tsv file in the folder.", default=""),
+    Key("DATASET.FOLDER", "Your own images: their folder below `DATASET.ROOT`. Empty: `ROOT` itself.", default=""),
+    Key("DATASET.CSV", "`CSVDataset`: the table. Empty: the only .csv or .tsv file in the folder.", default=""),
     Key(
         "DATASET.CLASSNAMES",
-        "Your own images: a file of class names; empty takes those of the folders or of the table.",
+        "Your own images: a file of class names. Empty: the names of the folders or in the table.",
         default="",
     ),
     Key(
         "DATASET.SPLIT",
-        "Your own images: shares of train, val and test where there is no split.",
+        "Your own images: fractions for train, val and test if the data has no split.",
         default=[0.5, 0.2, 0.3],
     ),
 )
@@ -55,13 +58,13 @@ TRAINING = (
         default=False,
         role=HIDDEN,
     ),
-    Key("TRAIN.WANDB_PROJECT", "The project there.", default="cocoamix", role=HIDDEN),
+    Key("TRAIN.WANDB_PROJECT", "Project in Weights & Biases.", default="cocoamix", role=HIDDEN),
 )
 
 EVALUATION = (
     Key(
         "TEST.SAVE_PREDICTIONS",
-        "Keep the prediction for each image in predictions.csv, beside results.json.",
+        "Write the prediction for each image to predictions.csv, next to results.json.",
         default=False,
         role=HIDDEN,
     ),
@@ -70,28 +73,28 @@ EVALUATION = (
 BACKBONE = (
     Key(
         "MODEL.BACKBONE.SOURCE",
-        "Package that runs CLIP; `auto` is `clip` where it imports.",
+        "Package that runs CLIP. `auto`: `clip` if it can be imported, else `open_clip`.",
         default="auto",
         allowed=OneOf(choices.SOURCES),
         role=PROTOCOL,
     ),
     Key(
         "MODEL.BACKBONE.WEIGHTS",
-        "File of CLIP weights (OpenAI's archive, a state dict, open_clip's, safetensors); empty downloads OpenAI's "
-        "once, `random` is for trials. The protocol has the hash of the weights.",
+        "File of CLIP weights (OpenAI's archive, a state dict, open_clip's, safetensors). Empty: OpenAI's, downloaded "
+        "once. `random`: for tests. The protocol records the hash of the weights.",
         default="",
         role=HIDDEN,
     ),
     Key(
         "MODEL.BACKBONE.ACTIVATION",
-        "OpenAI's is `quick_gelu`; `gelu` is for open_clip weights that were trained with it.",
+        "`quick_gelu` for OpenAI's weights, `gelu` for open_clip weights trained with it.",
         default="quick_gelu",
         allowed=OneOf(choices.ACTIVATIONS),
         role=PROTOCOL,
     ),
     Key(
         "MODEL.BACKBONE.TEXT_CHUNK",
-        "Prompts that are encoded together; fewer take less memory and more time, `auto` bounds the memory.",
+        "Prompts encoded at once. Fewer need less memory and more time; `auto` limits the memory.",
         default="auto",
         allowed=AutoOr(Range(1, 10**6), "prompts"),
         also=(int,),
@@ -102,21 +105,22 @@ BACKBONE = (
 CACHE = (
     Key(
         "CACHE.MODE",
-        "Image features that are stored: none, those of test and validation images, or all. The results are the same.",
+        "Which image features are stored: none (`off`), those of test and validation images (`test`), or `all`. "
+        "Results do not change.",
         default="all",
         allowed=OneOf(choices.CACHE_MODES),
         role=HIDDEN,
     ),
     Key(
         "CACHE.DIR",
-        "Where; empty is `$COCOAMIX_CACHE/features`, else `~/.cache/cocoamix/features`.",
+        "Folder of the stored features. Empty: `$COCOAMIX_CACHE/features`, else `~/.cache/cocoamix/features`.",
         default="",
         role=HIDDEN,
     ),
     Key(
         "CACHE.VIEWS",
-        "Augmentations of a training image: 0 one for each epoch, as CoOp; 1 a fixed centre crop; n the same n in "
-        "turn. Anything but 0 is another protocol.",
+        "Augmentations of a training image. 0: a new one in each epoch, as in CoOp. 1: a fixed centre crop. n: the "
+        "same n in turn. Anything but 0 is another protocol.",
         default=0,
         allowed=Range(0, 10**6),
         role=TRAINING_PROTOCOL,
@@ -129,5 +133,5 @@ SECTIONS = (
     Section("Records of training", "", TRAINING),
     Section("Evaluation", "", EVALUATION),
     Section("The frozen CLIP", "", BACKBONE),
-    Section("Stored image features", "[SPEED.md](SPEED.md) tells what is stored and what it takes.", CACHE),
+    Section("Stored image features", "[SPEED.md](SPEED.md) describes what is stored and how large it is.", CACHE),
 )

@@ -14,8 +14,8 @@ _SEARCHED = "TuneEn learns its weights, and the ensemble that searches for them 
 
 
 def _searched(leaf: str, default: bool | float) -> Key:
-    """A key of the original's ensemble that searches for fixed weights, which its configurations set beside T_En's."""
-    comment = "Of the original's ensemble that searches for its weights."
+    """Return a key of the original's ensemble with searched weights, which its configurations set next to T_En's."""
+    comment = "Belongs to the original's ensemble with searched weights; it has no effect."
     return Key(f"{_NODE}.{leaf}", comment, default=default, allowed=Only(default, _SEARCHED), role=TRAINING)
 
 
@@ -23,45 +23,45 @@ ENLEARN = (
     precision(_NODE),
     Key(
         f"{_NODE}.BACKBONES",
-        "The models, at least two.",
+        "The CLIP models, at least two.",
         default=["RN50", "RN101", "ViT-B/32", "ViT-B/16"],
         allowed=Texts(),
         role=MODEL,
     ),
     Key(
         f"{_NODE}.BACKBONE_WEIGHTS",
-        'A file (or `""` or `random`) for each; empty downloads OpenAI\'s.',
+        'A weights file (or `""` or `random`) for each. Empty: OpenAI\'s weights, downloaded.',
         default=[],
         allowed=Texts(),
         role=MODEL,
     ),
     Key(
         f"{_NODE}.DOWNSCALE",
-        "By how much the hidden layer of the generator is smaller than its input.",
+        "Input width of the generator divided by the width of its hidden layer.",
         default=32,
         allowed=Range(1),
         role=TRAINING,
     ),
     Key(
         f"{_NODE}.NUM_WEIGHT",
-        "0, or the number of models; taken for compatibility.",
+        "0 or the number of models; accepted for compatibility.",
         default=0,
         role=TRAINING,
     ),
     Key(
         f"{_NODE}.LOSS",
-        "`ce` takes the probabilities for logits, as the original does; `nll` is that of the mixture.",
+        "`ce` treats probabilities as logits, as the original does; `nll` is the mixture's negative log-likelihood.",
         default="ce",
         allowed=OneOf(choices.SAMPLE_LOSSES),
         role=TRAINING,
     ),
     Key(
         f"{_NODE}.PROMPTS",
-        "Output folders of the runs that trained the models' prompts, one for each or one for all; empty takes "
-        "hand-crafted prompts, and in an evaluation those of training.",
+        "Output folders of the runs that trained the prompts, one per model or one for all. Empty: hand-crafted "
+        "prompts, or in an evaluation those used in training.",
         default=[],
         allowed=Texts(),
-        role=TRAINING_PROTOCOL,  # a path, which may differ from machine to machine; the protocol tells what was in it
+        role=TRAINING_PROTOCOL,  # a path, which differs between machines; the protocol records its contents
     ),
     _searched("WEIGHTS_SEARCH", False),
     _searched("SEARCH_EVAL", False),
@@ -71,7 +71,7 @@ ENLEARN = (
     _searched("WEIGHT_VIT16", 1.0),
     Key(
         f"{_NODE}.MODEL_DIR",
-        "Of the original's; `PROMPTS` takes its place.",
+        "Key of the original; use `PROMPTS` instead.",
         default="",
         allowed=Only("", "runs are named one by one: use TRAINER.ENLEARN.PROMPTS."),
         role=TRAINING,
@@ -81,7 +81,7 @@ ENLEARN = (
 ZEROSHOT = (
     Key(
         "TRAINER.ZEROSHOT.ENSEMBLE",
-        "`ZeroshotCLIP2`: CLIP's choice of 7 ImageNet templates, or all 80.",
+        "`ZeroshotCLIP2`: CLIP's selection of 7 ImageNet templates, or all 80.",
         default=7,
         allowed=OneOf(choices.ENSEMBLES),
         role=MODEL,
@@ -89,6 +89,6 @@ ZEROSHOT = (
 )
 
 SECTIONS = (
-    Section("T_En (TuneEn)", "[METHODS.md](METHODS.md) says how prompts of other runs are named.", ENLEARN),
+    Section("T_En (TuneEn)", "[METHODS.md](METHODS.md) explains how to name prompts of other runs.", ENLEARN),
     Section("Zero-shot CLIP", "", ZEROSHOT),
 )

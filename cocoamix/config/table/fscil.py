@@ -13,53 +13,52 @@ FSCIL = (
     Key("FSCIL.WAY", "Classes of each later session.", default=5, allowed=Range(1), role=RUN),
     Key(
         "FSCIL.SHOTS",
-        "Images of each class of a later session.",
+        "Images per class in a later session.",
         default=5,
         allowed=Range(1),
         role=TRAINING_ONLY,
     ),
     Key(
         "FSCIL.SPLIT",
-        "Which images these are: `cec` (published, of CIFAR-100, miniImageNet and CUB-200) or `random` (by the seed); "
-        "`auto` is `cec` where there are published ones.",
+        "Which images: `cec` (published, for CIFAR-100, miniImageNet and CUB-200) or `random` (drawn by the seed). "
+        "`auto`: `cec` where available.",
         default="auto",
         allowed=OneOf(choices.SESSION_SPLITS),
         role=TRAINING_ONLY,
     ),
     Key(
         "FSCIL.LAST_SESSION",
-        "Train, or evaluate, up to this session; -1 is all.",
+        "Last session to train or evaluate; -1 is all.",
         default=-1,
         allowed=Range(-1),
-        role=HIDDEN,  # a run may go on to later sessions
+        role=HIDDEN,  # a run may continue with later sessions
     ),
     Key(
         "FSCIL.BASE_BATCH_SIZE",
-        "Images of a step in session 0; 0 is `DATALOADER.TRAIN_X.BATCH_SIZE`, as in the paper. With stored "
-        "features a step costs about the same for any number, so that larger ones make an epoch cheaper; the protocol "
-        "says so.",
+        "Batch size of session 0; 0 is `DATALOADER.TRAIN_X.BATCH_SIZE`, as in the paper. With stored features a step "
+        "costs about the same for any size, so larger batches make an epoch cheaper. The protocol records it.",
         default=0,
         allowed=Range(0, 10**6),
         role=TRAINING_ONLY,
     ),
     Key(
         "FSCIL.BASE_WEIGHT_EPOCHS",
-        "`CoCoAMixFSCIL`: epochs of the weights in session 0; 0 trains until they converge.",
+        "`CoCoAMixFSCIL`: epochs of the weights in session 0. 0: until they converge.",
         default=2,
         allowed=Range(0),
         role=TRAINING_ONLY,
     ),
     Key(
         "FSCIL.WEIGHT_EPOCHS",
-        "And in each later session. `TRAINER.COCOAMIX.WEIGHT_EPOCHS` is not used.",
+        "The same for each later session. `TRAINER.COCOAMIX.WEIGHT_EPOCHS` is not used.",
         default=100,
         allowed=Range(0),
         role=TRAINING_ONLY,
     ),
     Key(
         "FSCIL.TUNED_CLASSES",
-        "`CoOpFSCIL`, `FSPTFSCIL`, `L2PFSCIL`: classes of the loss: those of the session, all seen so far, or "
-        "all of all sessions, those that come later too.",
+        "`CoOpFSCIL`, `FSPTFSCIL`, `L2PFSCIL`: classes in the loss: those of the session (`session`), all seen so far "
+        "(`seen`), or those of all sessions, later ones included (`all`).",
         default="session",
         allowed=OneOf(choices.TUNED_CLASSES),
         role=TRAINING_ONLY,
@@ -70,7 +69,7 @@ FSCIL = (
 SECTIONS = (
     Section(
         "Class-incremental sessions",
-        "Of the trainers whose name ends in `FSCIL`: [FSCIL.md](FSCIL.md).",
+        "For the trainers whose name ends in `FSCIL`: see [FSCIL.md](FSCIL.md).",
         FSCIL,
     ),
 )

@@ -20,12 +20,12 @@ def _share(name: str, comment: str, default: float, least: float = 0.0) -> Key:
 
 
 FSPT = (
-    _count("TRAINER.FSPT.N_CTX", "Vectors of the slow context.", 12, training_only=False),
-    _count("TRAINER.FSPT.F_N_CTX", "Vectors of the fast context.", 8, training_only=False),
+    _count("TRAINER.FSPT.N_CTX", "Number of vectors in the slow context.", 12, training_only=False),
+    _count("TRAINER.FSPT.F_N_CTX", "Number of vectors in the fast context.", 8, training_only=False),
     precision("TRAINER.FSPT"),
     Key(
         "TRAINER.FSPT.CLASS_TOKEN_POSITION",
-        "Place of the class name in the prompt: behind both contexts, or between the slow and the fast one.",
+        "Position of the class name in the prompt: after both contexts, or between the slow and the fast one.",
         default="end",
         allowed=OneOf(choices.FSPT_POSITIONS),
         role=TRAINING,
@@ -33,19 +33,24 @@ FSPT = (
     ),
     _share(
         "TRAINER.FSPT.INNER_LR",
-        "Learning rate of the fast context in the inner loop. That of the outer step is `OPTIM.LR`.",
+        "Learning rate of the fast context in the inner loop. The outer step uses `OPTIM.LR`.",
         0.03,
     ),
-    _count("TRAINER.FSPT.N_WAYS", "Classes of an episode, or all that a session has.", 10),
-    _count("TRAINER.FSPT.K_SHOTS", "Images of each class in the inner loop of session 0.", 5),
-    _count("TRAINER.FSPT.LATER_SHOTS", "And in that of a later session.", 1),
-    _count("TRAINER.FSPT.QUERY_SHOTS", "Other images of each of these classes in the outer step, at most.", 5, least=0),
-    _count("TRAINER.FSPT.OUTER_BATCH", "Images of any class of the session in the outer step, at most.", 50),
+    _count("TRAINER.FSPT.N_WAYS", "Classes per episode, or all classes of a session with fewer.", 10),
+    _count("TRAINER.FSPT.K_SHOTS", "Images per class in the inner loop of session 0.", 5),
+    _count("TRAINER.FSPT.LATER_SHOTS", "The same for a later session.", 1),
+    _count(
+        "TRAINER.FSPT.QUERY_SHOTS",
+        "Maximum number of other images of each of these classes in the outer step.",
+        5,
+        least=0,
+    ),
+    _count("TRAINER.FSPT.OUTER_BATCH", "Maximum number of images of any class of the session in the outer step.", 50),
     _count("TRAINER.FSPT.OUTER_STEPS", "Outer steps of session 0. `OPTIM.MAX_EPOCH` is not used.", 10_001),
-    _count("TRAINER.FSPT.LATER_STEPS", "And of each later session.", 5),
+    _count("TRAINER.FSPT.LATER_STEPS", "The same for each later session.", 5),
     _count(
         "TRAINER.FSPT.BLOCK_STEPS",
-        "Outer steps that count as an epoch: a run resumes between them, and each shows other augmentations.",
+        "Outer steps per epoch. A run resumes at an epoch, and each epoch has its own augmentations.",
         100,
     ),
 )
@@ -54,26 +59,30 @@ FACT = (
     precision("TRAINER.FACT"),
     _count(
         "TRAINER.FACT.REDUCTION",
-        "Width of image features over that of the network's hidden layer.",
+        "Width of the image features divided by that of the hidden layer.",
         4,
         training_only=False,
     ),
     _count(
-        "TRAINER.FACT.VIRTUAL", "Virtual prototypes; 0 for as many as classes come later.", 0, 0, training_only=False
+        "TRAINER.FACT.VIRTUAL",
+        "Number of virtual prototypes; 0 is one for each later class.",
+        0,
+        0,
+        training_only=False,
     ),
-    _count("TRAINER.FACT.OPEN_TO", "Base classes that each virtual prototype is open to.", 3),
+    _count("TRAINER.FACT.OPEN_TO", "Number of base classes per virtual prototype.", 3),
     Key(
         "TRAINER.FACT.TEMPERATURE",
-        "Factor of cosine similarities, in training and evaluation.",
+        "Scale of the cosine similarities, in training and evaluation.",
         default=16.0,
         allowed=Range(1e-6),
         role=TRAINING,
     ),
-    _share("TRAINER.FACT.BALANCE", "Weight of the three losses that virtual prototypes take part in.", 0.001),
-    _share("TRAINER.FACT.ALPHA", "Shares of a mixed feature are drawn from Beta(`ALPHA`, `ALPHA`).", 0.5, 1e-6),
+    _share("TRAINER.FACT.BALANCE", "Weight of the three losses with virtual prototypes.", 0.001),
+    _share("TRAINER.FACT.ALPHA", "Mixed features are weighted by draws from Beta(`ALPHA`, `ALPHA`).", 0.5, 1e-6),
     Key(
         "TRAINER.FACT.ETA",
-        "Share of the probabilities by way of virtual prototypes, from session 1 on.",
+        "Weight of the probabilities through virtual prototypes, from session 1 on.",
         default=0.1,
         allowed=Range(0, 1),
         role=MODEL,
@@ -83,27 +92,27 @@ FACT = (
 L2P = (
     Key(
         "TRAINER.L2P.POOL",
-        "Where the chosen prompts go: `text` as the context of class names, `visual` beside the patches of images.",
+        "Where the chosen prompts are used: `text` as the context of class names, `visual` next to the image patches.",
         default="text",
         allowed=OneOf(choices.POOLS),
         role=MODEL,
     ),
     precision("TRAINER.L2P"),
-    _count("TRAINER.L2P.POOL_SIZE", "Prompts, each with a key.", 10, training_only=False),
+    _count("TRAINER.L2P.POOL_SIZE", "Number of prompts, each with a key.", 10, training_only=False),
     Key(
         "TRAINER.L2P.TOP_K",
-        "Prompts that an image chooses, those of the keys that are nearest to its feature.",
+        "Number of prompts per image: those whose keys are nearest to its feature.",
         default=5,
         allowed=Range(1),
         role=TRAINING,
         from_checkpoint=FromCheckpoint.ALWAYS,
     ),
-    _count("TRAINER.L2P.LENGTH", "Vectors of a prompt.", 5, training_only=False),
-    _share("TRAINER.L2P.KEY_WEIGHT", "Weight of the term that pulls chosen keys to the images that chose them.", 0.1),
-    _share("TRAINER.L2P.CLIP_NORM", "Largest norm of the gradient in a step; 0 for any.", 1.0),
+    _count("TRAINER.L2P.LENGTH", "Number of vectors per prompt.", 5, training_only=False),
+    _share("TRAINER.L2P.KEY_WEIGHT", "Weight of the term that pulls keys towards the images that chose them.", 0.1),
+    _share("TRAINER.L2P.CLIP_NORM", "Maximum norm of the gradient; 0 is no limit.", 1.0),
     Key(
         "TRAINER.L2P.TEMPLATE",
-        "`visual`: the hand-crafted prompt of class names; `dataset` is CoOp's template for each dataset.",
+        "`visual`: the hand-crafted prompt of class names. `dataset` uses CoOp's template for each dataset.",
         default="dataset",
         allowed=Template(),
         also=(list,),
@@ -112,7 +121,7 @@ L2P = (
 )
 
 SECTIONS = (
-    Section("FSPT-FSCIL", "Of `FSPTFSCIL`: [FSCIL.md](FSCIL.md#fspt-fscil).", FSPT),
-    Section("FACT with CLIP", "Of `FACTFSCIL`: [FSCIL.md](FSCIL.md#fact-with-clip).", FACT),
-    Section("L2P", "Of `L2PFSCIL`: [FSCIL.md](FSCIL.md#l2p).", L2P),
+    Section("FSPT-FSCIL", "For `FSPTFSCIL`: see [FSCIL.md](FSCIL.md#fspt-fscil).", FSPT),
+    Section("FACT with CLIP", "For `FACTFSCIL`: see [FSCIL.md](FSCIL.md#fact-with-clip).", FACT),
+    Section("L2P", "For `L2PFSCIL`: see [FSCIL.md](FSCIL.md#l2p).", L2P),
 )

@@ -1,4 +1,4 @@
-"""Keys that belong together: a section of docs/KEYS.md."""
+"""A section of docs/KEYS.md: keys that belong together."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ class Section:
     """A titled part of the table."""
 
     title: str
-    text: str  # what stands above the keys
+    text: str  # shown above the keys
     keys: tuple[Key, ...]

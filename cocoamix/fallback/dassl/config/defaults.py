@@ -11,10 +11,10 @@ cfg_default = CfgNode(
     {
         "VERSION": 1,
         "OUTPUT_DIR": "./output",  # logs, checkpoints and TensorBoard files of the run
-        "RESUME": "",  # run directory to go on from, if it is not OUTPUT_DIR
+        "RESUME": "",  # run directory to resume from, if not OUTPUT_DIR
         "SEED": -1,  # negative: unseeded
         "USE_CUDA": True,  # has no effect where there is no CUDA device
-        "VERBOSE": True,  # name the parts as they are built, and show the dataset's size
+        "VERBOSE": True,  # print the parts as they are built, and the size of the dataset
         "INPUT": {
             "SIZE": (224, 224),  # height, width
             "INTERPOLATION": "bilinear",  # bilinear, bicubic or nearest
@@ -41,7 +41,7 @@ cfg_default = CfgNode(
         "DATASET": {
             "ROOT": "",  # folder that holds all datasets
             "NAME": "",
-            "SOURCE_DOMAINS": (),  # this and the rest but NUM_SHOTS: for a dataset of your own that reads them
+            "SOURCE_DOMAINS": (),  # these except NUM_SHOTS: only for a dataset that reads them
             "TARGET_DOMAINS": (),
             "NUM_LABELED": -1,
             "NUM_SHOTS": -1,  # images per class; below 1: all of them
@@ -92,7 +92,7 @@ cfg_default = CfgNode(
             "STEPSIZE": (-1,),  # epochs; single_step: the last entry, below 1 means MAX_EPOCH
             "GAMMA": 0.1,  # factor at each step
             "MAX_EPOCH": 10,
-            "WARMUP_EPOCH": -1,  # above 0: warm up for so many epochs
+            "WARMUP_EPOCH": -1,  # number of warm-up epochs; 0 or less: no warm-up
             "WARMUP_TYPE": "linear",  # linear or constant
             "WARMUP_CONS_LR": 1e-5,  # rate of a constant warm-up
             "WARMUP_MIN_LR": 1e-5,  # first epoch's rate of a linear warm-up

@@ -1,4 +1,4 @@
-"""Keys of Dassl whose feature is not here: they keep their default, because ignoring them would change a result."""
+"""Keys of Dassl whose feature is missing here. They must keep their default; ignoring them would change results."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cocoamix.errors import UserError
 
 from .defaults import cfg_default
 
-# Which feature a key belongs to. Keys of DATASET and MODEL are not listed: datasets and trainers may read them.
+# The feature of each key. Keys of DATASET and MODEL are not listed: datasets and trainers may read them.
 UNSUPPORTED = {
     "INPUT.NO_TRANSFORM": "untransformed images",
     "INPUT.CUTOUT_N": "the transform cutout",
@@ -34,7 +34,7 @@ UNSUPPORTED = {
 
 
 def refuse_unsupported(node: CfgNode, path: str = "") -> None:
-    """Refuse a key of UNSUPPORTED that is not at its default.
+    """Raise an error for a key of UNSUPPORTED that is not at its default.
 
     path: the node's place in the configuration, such as "INPUT."; empty for a whole configuration.
     """

@@ -32,7 +32,7 @@ def build_data_loader(
 ) -> DataLoader[Any]:
     """Build a loader. In training an incomplete batch is dropped, unless it is the only one.
 
-    n_domain: part of Dassl's signature; a sampler that reads it is not here.
+    n_domain: part of Dassl's signature; no sampler here reads it.
     """
     if not data_source:
         raise UserError(
@@ -52,7 +52,7 @@ def build_data_loader(
 
 
 class DataManager:
-    """A config's dataset and its loaders; `val_loader` is None where there are no validation items."""
+    """The dataset of a configuration and its loaders; `val_loader` is None without validation items."""
 
     def __init__(
         self,

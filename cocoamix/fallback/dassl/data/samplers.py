@@ -1,4 +1,4 @@
-"""In which order a loader visits its items."""
+"""Samplers: the order in which a loader visits its items."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ AVAI_SAMPLERS = ["RandomSampler", "SequentialSampler", "RandomClassSampler"]
 class RandomClassSampler(Sampler[int]):
     """Batches of `n_ins` images of each of `batch_size // n_ins` classes.
 
-    It draws each epoch before it is asked for: draws differ in length, and `len` must be right for the next one.
+    Each epoch is drawn in advance, because draws differ in length and `len` must match the next one.
     """
 
     def __init__(self, data_source: Sequence[Any], batch_size: int, n_ins: int) -> None:
@@ -36,7 +36,7 @@ class RandomClassSampler(Sampler[int]):
         self.redraw()
 
     def redraw(self) -> None:
-        """Draw the next epoch again, from the generator as it is now: an epoch that was seeded anew calls this."""
+        """Draw the next epoch again, after the generator was seeded."""
         self._next = self._draw()
 
     def __iter__(self) -> Iterator[int]:

@@ -1,4 +1,4 @@
-"""The trainer a config names."""
+"""Builds the trainer that a configuration names."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ TRAINER_REGISTRY = Registry("TRAINER")
 
 
 def build_trainer(cfg: CfgNode) -> Any:
+    """Return the trainer."""
     name = cfg.TRAINER.NAME
     check_availability(name, TRAINER_REGISTRY.registered_names(), "TRAINER.NAME")
     if cfg.VERBOSE:

@@ -1,4 +1,4 @@
-"""What a trainer trains: models by name, with their optimizers and schedules, their files and their steps."""
+"""The models of a trainer: their optimizers, schedules, files and steps."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Names = str | list[str] | None  # None: all models
 
 
 class Models:
-    """The half of a trainer that deals with its models. A model's name is also the name of its folder."""
+    """The part of a trainer that manages its models. A model's name is also the name of its folder."""
 
     _models: OrderedDict[str, Any]
     _optims: OrderedDict[str, Any]
@@ -34,7 +34,7 @@ class Models:
         self._models, self._optims, self._scheds = OrderedDict(), OrderedDict(), OrderedDict()
 
     def register_model(self, name: str = "model", model: Any = None, optim: Any = None, sched: Any = None) -> None:
-        """Have `model` trained, saved and loaded under `name`."""
+        """Register `model` to be trained, saved and loaded under `name`."""
         if "_models" not in self.__dict__:
             raise AttributeError("call super().__init__() before register_model()")
         if name in self._models:
@@ -43,7 +43,7 @@ class Models:
             table[name] = part
 
     def get_model_names(self, names: Names = None) -> list[str]:
-        """Return all registered names, or `names` once it is sure that they are registered."""
+        """Return all registered names, or check `names` and return them."""
         wanted = list(self._models) if names is None else [names] if isinstance(names, str) else names
         for name in wanted:
             check_availability(name, list(self._models))
@@ -72,7 +72,7 @@ class Models:
             save_checkpoint(state, os.path.join(directory, name), model_name=model_name)
 
     def resume_model_if_exist(self, directory: str) -> int:
-        """Restore every model from `directory` if all are there. Return the epoch to start with."""
+        """Restore every model from `directory` if all are present. Return the first epoch to train."""
         folders = {name: os.path.join(directory, name) for name in self.get_model_names()}
         if not folders or not all(os.path.isfile(os.path.join(folder, "checkpoint")) for folder in folders.values()):
             print("No checkpoint to resume from: training starts from scratch")
@@ -82,7 +82,7 @@ class Models:
             for name, folder in folders.items()
         }
         if len(set(epochs.values())) > 1:
-            raise UserError(f"The models in {directory} were saved after different epochs: {epochs}. Start afresh.")
+            raise UserError(f"The models in {directory} were saved after different epochs: {epochs}. Start again.")
         return next(iter(epochs.values()))
 
     def load_model(self, directory: str, epoch: int | None = None) -> None:
@@ -102,6 +102,7 @@ class Models:
     # Steps
 
     def model_zero_grad(self, names: Names = None) -> None:
+        """Clear the gradients of the named models."""
         for optimizer in self._present(self._optims, names):
             optimizer.zero_grad()
 
@@ -123,6 +124,7 @@ class Models:
         return self._optims[self.get_model_names(names)[0]].param_groups[0]["lr"]
 
     def detect_anomaly(self, loss: torch.Tensor) -> None:
+        """Raise NonFiniteLossError if the loss is infinite or not a number."""
         if not torch.isfinite(loss).all():
             raise NonFiniteLossError(
                 f"The loss is infinite or not a number in epoch {self.epoch + 1}, batch {self.batch_idx + 1}. "
@@ -130,5 +132,5 @@ class Models:
             )
 
     def _present(self, table: dict[str, Any], names: Names) -> list[Any]:
-        """Return what the named models have in a table; a frozen model has nothing there."""
+        """Return the entries of the named models in a table; a frozen model has none."""
         return [table[name] for name in self.get_model_names(names) if table[name] is not None]

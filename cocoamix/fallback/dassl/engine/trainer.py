@@ -50,10 +50,10 @@ class TrainerX(Models):
     # For a method
 
     def check_cfg(self, cfg: CfgNode) -> None:
-        """Refuse a config that this method cannot run. Nothing is built yet."""
+        """Check the configuration before anything is built."""
 
     def build_data_loader(self) -> None:
-        """Set the loaders and what is known of the classes. An override sets the same attributes."""
+        """Set the loaders and the class attributes. An override must set the same attributes."""
         manager = DataManager(self.cfg)
         self.dm, self.lab2cname = manager, manager.lab2cname
         self.num_classes, self.num_source_domains = manager.num_classes, manager.num_source_domains
@@ -61,15 +61,18 @@ class TrainerX(Models):
         self.val_loader, self.test_loader = manager.val_loader, manager.test_loader
 
     def build_model(self) -> None:
+        """Build and register the models of the method."""
         raise NotImplementedError(
             f"{type(self).__name__} has no build_model(). There are no backbones here: a trainer builds its own "
             "model, sets self.model and calls self.register_model(name, model, optim, sched)."
         )
 
     def forward_backward(self, batch: Any) -> Mapping[str, Any] | None:
+        """Do one training step and return the values to log."""
         raise NotImplementedError(f"{type(self).__name__} has no forward_backward(), which is one training step.")
 
     def model_inference(self, input: Any) -> torch.Tensor:
+        """Return the logits of a batch."""
         return self.model(input)
 
     def parse_batch_train(self, batch: Mapping[str, Any]) -> Any:
@@ -77,10 +80,11 @@ class TrainerX(Models):
         return tuple(batch[key].to(self.device) for key in ("img", "label", "domain"))
 
     def parse_batch_test(self, batch: Mapping[str, Any]) -> Any:
+        """Return images and labels on the trainer's device."""
         return batch["img"].to(self.device), batch["label"].to(self.device)
 
     def before_epoch(self) -> None:
-        """For subclasses."""
+        """Run before each epoch; a hook for subclasses."""
 
     # The loop
 
@@ -94,6 +98,7 @@ class TrainerX(Models):
         self.after_train()
 
     def before_train(self) -> None:
+        """Resume if there is something to resume, and open the TensorBoard writer."""
         self.start_epoch = self.resume_model_if_exist(self.cfg.RESUME or self.output_dir)
         if self.start_epoch > 0 and self.cfg.TEST.FINAL_MODEL == "best_val":
             self.best_result = self._best_so_far()
@@ -101,12 +106,13 @@ class TrainerX(Models):
         self.time_start = time.time()
 
     def _best_so_far(self) -> float:
-        """The validation result of the best model in OUTPUT_DIR, lest a worse one replace it after resuming."""
+        """Return the validation result of the best model in OUTPUT_DIR, so that no worse one replaces it."""
         path = os.path.join(self.output_dir, self.get_model_names()[0], BEST_MODEL)
         result = load_checkpoint(path).get("val_result") if os.path.isfile(path) else None
         return float("-inf") if result is None else result
 
     def run_epoch(self) -> None:
+        """Train on every batch once, and log as TRAIN.PRINT_FREQ says."""
         self.set_model_mode("train")
         losses, batch_time, data_time = MetricMeter(), AverageMeter(), AverageMeter()
         self.num_batches = len(self.train_loader_x)
@@ -140,7 +146,7 @@ class TrainerX(Models):
         print(" ".join(part for part in parts if part))
 
     def after_epoch(self) -> None:
-        """Validate if the best model is wanted; save a checkpoint when one is due."""
+        """Validate for best_val, and save a checkpoint if one is due."""
         done, every = self.epoch + 1, self.cfg.TRAIN.CHECKPOINT_FREQ
         if self.cfg.TEST.FINAL_MODEL == "best_val" and not self.cfg.TEST.NO_TEST:
             result = self.test(split="val")
@@ -151,6 +157,7 @@ class TrainerX(Models):
             self.save_model(self.epoch, self.output_dir)
 
     def after_train(self) -> None:
+        """Evaluate the final model and close the writer."""
         print("Finish training")
         if not self.cfg.TEST.NO_TEST:
             if self.cfg.TEST.FINAL_MODEL == "best_val":
@@ -169,7 +176,7 @@ class TrainerX(Models):
         check_availability(split, ["test", "val"], "TEST.SPLIT")
         loader = self.val_loader if split == "val" else self.test_loader
         if loader is None:
-            print("There is no validation set: the test set stands in for it")
+            print("There is no validation set: the test set is used instead")
             split, loader = "test", self.test_loader
         self.set_model_mode("eval")
         self.evaluator.reset()
@@ -185,15 +192,18 @@ class TrainerX(Models):
     # Scalars
 
     def init_writer(self, log_dir: str) -> None:
+        """Open the TensorBoard writer, once."""
         if self._writer is None and not self._writer_tried:
             self._writer = open_writer(log_dir)
             self._writer_tried = self._writer is None
 
     def close_writer(self) -> None:
+        """Close the TensorBoard writer, if it is open."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None
 
     def write_scalar(self, tag: str, scalar_value: float, global_step: int | None = None) -> None:
+        """Write a value to TensorBoard, if the writer is open."""
         if self._writer is not None:
             self._writer.add_scalar(tag, scalar_value, global_step)

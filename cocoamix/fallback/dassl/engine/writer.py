@@ -1,4 +1,4 @@
-"""Where scalars go."""
+"""The TensorBoard writer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def open_writer(log_dir: str) -> Any:
         # Here and not above: it takes seconds, and an evaluation does not need it.
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
-        print("TensorBoard is not installed: scalars are not written. Everything is in the log as well.")
+        print("TensorBoard is not installed: scalars are not written. The log has everything.")
         return None
     detail(f"TensorBoard scalars go to {log_dir}")
     return SummaryWriter(log_dir=log_dir)

@@ -1,4 +1,4 @@
-"""The evaluator a config names."""
+"""Builds the evaluator that a configuration names."""
 
 from __future__ import annotations
 

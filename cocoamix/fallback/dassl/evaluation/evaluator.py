@@ -26,11 +26,12 @@ class Classification:
         self.reset()
 
     def reset(self) -> None:
+        """Begin a new evaluation."""
         self._y_true: list[int] = []
         self._y_pred: list[int] = []
 
     def process(self, mo: torch.Tensor, gt: torch.Tensor) -> None:
-        """Take in a batch: logits `mo` [batch, classes] and labels `gt` [batch]."""
+        """Add a batch: logits `mo` [batch, classes] and labels `gt` [batch]."""
         self._y_pred += mo.argmax(dim=1).tolist()
         self._y_true += gt.tolist()
 

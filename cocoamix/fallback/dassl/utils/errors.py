@@ -1,4 +1,4 @@
-"""Mistakes a person can mend, which are also the built-in exceptions that Dassl's callers expect."""
+"""User errors that are also the built-in exceptions that Dassl's callers expect."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class UnknownNameError(UserError, ValueError):
 
 
 class MissingFileError(UserError, FileNotFoundError):
-    """A file that was asked for is not there."""
+    """A requested file does not exist."""
 
 
 class NonFiniteLossError(UserError, FloatingPointError):

@@ -1,4 +1,4 @@
-"""A copy of everything that is printed, in a file."""
+"""Copies everything that is printed to a file."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from .tools import mkdir_if_missing
 
 
 class Logger:
-    """Stands in for `sys.stdout`: prints, and writes the same to the file `fpath`."""
+    """Replaces `sys.stdout`: prints, and writes the same to the file `fpath`."""
 
     def __init__(self, fpath: str) -> None:
         self.console = sys.stdout
         self.file = open(fpath, "w", encoding="utf-8")  # noqa: SIM115 (open as long as the run)
 
     def write(self, msg: str) -> int:
+        """Write to the file and the console."""
         if not self.file.closed:
             try:
                 self.file.write(msg)
@@ -32,11 +33,11 @@ class Logger:
         return self.console.write(msg)
 
     def close(self) -> None:
-        """Close the file only: the console is not ours, and others still print to it."""
+        """Close only the file: the console is still used by others."""
         self.file.close()
 
     def __getattr__(self, name: str) -> Any:
-        # flush, isatty, encoding, fileno, ...: what a caller may ask of a stream
+        # flush, isatty, encoding, fileno, ...
         if name == "console":
             raise AttributeError(name)
         return getattr(self.console, name)
@@ -46,7 +47,7 @@ def setup_logger(output: str | None = None) -> None:
     """Copy what is printed from now on to `output`: a .txt or .log file, or a folder that gets a log.txt."""
     if output is None:
         return
-    if isinstance(sys.stdout, Logger):  # a second run in this process gets a log of its own
+    if isinstance(sys.stdout, Logger):  # a second run in this process gets its own log
         sys.stdout.close()
         sys.stdout = sys.stdout.console
     path = output if output.endswith((".txt", ".log")) else os.path.join(output, "log.txt")

@@ -15,7 +15,7 @@ class AverageMeter:
     count = 0
 
     def update(self, val: float | torch.Tensor, n: int = 1) -> None:
-        """Take in a value that stands for `n`."""
+        """Add a value with the weight `n`."""
         self.val = float(val)
         self.count += n
         self.sum += self.val * n
@@ -23,13 +23,13 @@ class AverageMeter:
 
 
 class MetricMeter:
-    """One `AverageMeter` for each name it is given."""
+    """One `AverageMeter` per name."""
 
     def __init__(self) -> None:
         self.meters: dict[str, AverageMeter] = defaultdict(AverageMeter)
 
     def update(self, input_dict: Mapping[str, float | torch.Tensor] | None) -> None:
-        """Take in a value for each name; None is a batch with nothing to record."""
+        """Add a value per name; None is a batch with nothing to record."""
         if not isinstance(input_dict, Mapping | None):
             raise TypeError(f"expected a dictionary of metrics, got {type(input_dict).__name__}")
         for name, value in (input_dict or {}).items():

@@ -1,4 +1,4 @@
-"""Classes that are found by name."""
+"""A registry of classes by name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Registry:
         self._obj_map: dict[str, Any] = {}
 
     def register(self, obj: Any = None, force: bool = False) -> Any:
-        """Add `obj` under its name; `force` replaces one that is there."""
+        """Add `obj` under its name; `force` replaces an existing one."""
         if obj is None:
             return partial(self.register, force=force)
         name = obj.__name__
@@ -25,9 +25,11 @@ class Registry:
         return obj
 
     def get(self, name: str) -> Any:
+        """Return the class with a name."""
         if name not in self._obj_map:
             raise KeyError(f"{self._name} registry: there is no {name!r}")
         return self._obj_map[name]
 
     def registered_names(self) -> list[str]:
+        """Return all names."""
         return list(self._obj_map)

@@ -30,7 +30,7 @@ def mkdir_if_missing(dirname: str) -> None:
 
 
 def check_isfile(fpath: str) -> bool:
-    """Tell whether `fpath` is a file, with a warning if it is not."""
+    """Return whether `fpath` is a file; warn if it is not."""
     found = os.path.isfile(fpath)
     if not found:
         warnings.warn(f"There is no file {fpath}", stacklevel=2)
@@ -38,6 +38,7 @@ def check_isfile(fpath: str) -> bool:
 
 
 def read_json(fpath: str) -> Any:
+    """Return the content of a JSON file."""
     with open(fpath, encoding="utf-8") as file:
         return json.load(file)
 
@@ -56,7 +57,7 @@ def set_random_seed(seed: int) -> None:
 
 
 def read_image(path: str, upright: bool = False) -> Image.Image:
-    """Read an image as RGB, as our own trainers do. upright: turn it as its EXIF orientation says."""
+    """Read an image as RGB, as our own trainers do. upright: apply its EXIF orientation."""
     try:
         return read(path, upright)
     except UnreadableError as error:
@@ -64,7 +65,7 @@ def read_image(path: str, upright: bool = False) -> Image.Image:
 
 
 def collect_env_info() -> str:
-    """Describe the machine and the packages that matter, one line each."""
+    """Describe the machine and the main packages, one line each."""
     lines = [f"Python: {platform.python_version()}", f"Platform: {platform.platform()}", f"CPUs: {os.cpu_count()}"]
     for package in ("torch", "torchvision", "numpy", "pillow"):
         try:
@@ -75,7 +76,7 @@ def collect_env_info() -> str:
     try:
         lines.append(f"CUDA: {torch.version.cuda if torch.cuda.is_available() else 'not available'}")
         lines += [f"GPU {i}: {torch.cuda.get_device_name(i)}" for i in range(torch.cuda.device_count())]
-    except (RuntimeError, AssertionError) as error:  # a broken driver is news, not a reason to stop
+    except (RuntimeError, AssertionError) as error:  # report a broken driver, but do not stop
         lines.append(f"CUDA: {error}")
     return "\n".join(lines)
 
@@ -87,7 +88,7 @@ def listdir_nohidden(path: str, sort: bool = False) -> list[str]:
 
 
 def check_availability(requested: str, available: Sequence[str], key: str = "") -> None:
-    """Refuse a name that is not in `available`. `key` is the config key it was read from."""
+    """Raise UnknownNameError if a name is not in `available`. `key`: the config key it was read from."""
     if requested in available:
         return
     what = f"{key} is {requested!r}, which" if key else f"{requested!r}"

@@ -25,7 +25,7 @@ def _without_module(weights: Mapping[str, Any]) -> OrderedDict[str, Any]:
 def save_checkpoint(state: dict[str, Any], save_dir: str, model_name: str = "") -> None:
     """Save `state` (with keys state_dict and epoch) and make the file `checkpoint` name it.
 
-    The pointer moves last, so that it never names a file that is not whole.
+    The pointer is updated last, so that it never names an incomplete file.
     """
     mkdir_if_missing(save_dir)
     name = model_name or f"model.pth.tar-{state['epoch']}"
@@ -37,7 +37,7 @@ def save_checkpoint(state: dict[str, Any], save_dir: str, model_name: str = "") 
 
 
 def load_checkpoint(fpath: str | None) -> dict[str, Any]:
-    """Read a checkpoint onto the CPU without running any code it may hold."""
+    """Read a checkpoint onto the CPU without running any code in it."""
     if fpath is None:
         raise UnknownNameError("No checkpoint file was given.")
     if not os.path.exists(fpath):
@@ -46,7 +46,7 @@ def load_checkpoint(fpath: str | None) -> dict[str, Any]:
 
 
 def resume_from_checkpoint(fdir: str, model: nn.Module, optimizer: Any = None, scheduler: Any = None) -> int:
-    """Restore what was saved last in `fdir`. Return the number of epochs done, which is the next epoch's index."""
+    """Restore the last checkpoint in `fdir`. Return the number of epochs done, which is the index of the next epoch."""
     pointer = os.path.join(fdir, "checkpoint")
     if not os.path.isfile(pointer):
         raise MissingFileError(f"There is nothing to resume in {fdir}: the file `checkpoint` is missing.")
@@ -62,7 +62,7 @@ def resume_from_checkpoint(fdir: str, model: nn.Module, optimizer: Any = None, s
 
 
 def load_pretrained_weights(model: nn.Module, weight_path: str) -> None:
-    """Load the weights whose name and shape fit `model`, and say which do not."""
+    """Load the weights whose name and shape fit `model`, and print those that do not."""
     checkpoint = load_checkpoint(weight_path)
     weights = _without_module(checkpoint.get("state_dict", checkpoint))
     own = model.state_dict()

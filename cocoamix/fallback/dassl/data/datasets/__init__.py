@@ -1,4 +1,4 @@
-"""What a dataset is made of. The datasets themselves register from elsewhere."""
+"""The base classes of datasets. The datasets themselves are registered elsewhere."""
 
 from .base_dataset import DatasetBase, Datum
 from .build import DATASET_REGISTRY, build_dataset

@@ -15,15 +15,15 @@ from cocoamix.io.screen import detail
 
 
 def _reads(attribute: str) -> property:
-    """Return a read-only property that shows a private attribute."""
+    """Return a read-only property of a private attribute."""
     return property(attrgetter(attribute))
 
 
 class Datum:
     """One image: its path, label, domain and class name.
 
-    Few-shot caches pickle these objects under this module's name with these four attributes, so
-    neither may change: caches of Dassl load here, and the other way round.
+    Few-shot caches pickle these objects under this module's name with these four attributes. Neither may change, so
+    that Dassl and this package can read each other's caches.
     """
 
     def __init__(self, impath: str = "", label: int = 0, domain: int = 0, classname: str = "") -> None:
@@ -89,6 +89,6 @@ def _class_names(items: Iterable[Datum]) -> dict[int, str]:
     names: dict[int, str] = {}
     for item in items:
         known = names.setdefault(item.label, item.classname)
-        if known != item.classname:  # which of the two a prompt gets must not be left to chance
+        if known != item.classname:  # the name in a prompt must not depend on chance
             raise UserError(f"Label {item.label} has two class names: {known!r} and {item.classname!r}.")
     return dict(sorted(names.items()))

@@ -1,4 +1,4 @@
-"""The dataset a config names."""
+"""Builds the dataset that a configuration names."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ DATASET_REGISTRY = Registry("DATASET")
 
 
 def build_dataset(cfg: CfgNode) -> Any:
+    """Return the dataset."""
     name = cfg.DATASET.NAME
     check_availability(name, DATASET_REGISTRY.registered_names(), "DATASET.NAME")
     if cfg.VERBOSE:

@@ -18,7 +18,7 @@ from torchvision import transforms as T  # noqa: E402
 
 INTERPOLATION_MODES = {mode: T.InterpolationMode(mode) for mode in ("bilinear", "bicubic", "nearest")}
 
-# What augments a training image, made from cfg.INPUT. It is applied in this order, whatever the order in the config.
+# Augmentations of training images, from cfg.INPUT. They are applied in this order, not in that of the config.
 _AUGMENTATIONS: dict[str, Callable[[CfgNode], Any]] = {
     "random_crop": lambda given: T.RandomCrop(tuple(given.SIZE), padding=given.CROP_PADDING),
     "random_resized_crop": lambda given: T.RandomResizedCrop(
@@ -31,7 +31,7 @@ _AUGMENTATIONS: dict[str, Callable[[CfgNode], Any]] = {
     "randomgrayscale": lambda given: T.RandomGrayscale(given.RGS_P),
     "gaussian_blur": lambda given: T.RandomApply([T.GaussianBlur(given.GB_K)], p=given.GB_P),
 }
-# center_crop is a habit of old configs: test images are always cropped so, training images never.
+# Old configs list center_crop, but test images are always cropped so and training images never.
 AVAI_CHOICES = [*_AUGMENTATIONS, "normalize", "center_crop"]
 
 
@@ -47,7 +47,7 @@ def build_transform(cfg: CfgNode, is_train: bool = True, choices: Sequence[str] 
     if is_train:
         names = [name for name in _AUGMENTATIONS if name in choices]
         steps = [_AUGMENTATIONS[name](given) for name in names]
-        # A crop brings the image to its size; without one it must be resized.
+        # A crop also resizes the image; without one it must be resized.
         if not {"random_crop", "random_resized_crop"} & set(names):
             names.insert(0, "resize")
             steps.insert(0, T.Resize(size, interpolation=mode))
