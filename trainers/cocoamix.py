@@ -166,7 +166,7 @@ class CoCoAMix(CLIPTrainer):
             return super().describe_epochs()
         stages = self.stages
         folds = f", {stages.folds} folds of {stages.first}" if stages.folds else ""
-        weights = f"{'' if stages.weights else 'at most '}{stages.most} for the weights"
+        weights = f"{'' if stages.weights else 'at most '}{stages.max_weights} for the weights"
         return f"{stages.first} epochs{folds}, {weights}, batches of {self.train_loader_x.batch_size}"
 
     def update_lr(self, names: Any = None) -> None:
