@@ -66,7 +66,7 @@ def test_unreadable_images_are_noted(tiny_clip: FrozenCLIP, tmp_path: Path) -> N
 def test_only_mode_all_stores_training_images(tiny_clip: FrozenCLIP, tmp_path: Path) -> None:
     for mode, stored in (("test", False), ("all", True)):
         shown = loader(tmp_path, is_train=True)
-        source(tiny_clip, tmp_path, mode).show(shown, view=1, last=2, part="train-seed1")
+        source(tiny_clip, tmp_path, mode).set_view(shown, view=1, last=2, part="train-seed1")
         items: Any = shown.dataset
         assert items.view == 1
         assert (items.features is not None) is stored
