@@ -107,7 +107,7 @@ def test_average_over_fewer_datasets_is_computed_and_said(tmp_path: Path) -> Non
     write_pair(tmp_path, 70.0, 55.0, dataset="DTD")
     found = only_table(build([tmp_path], Options(paper=True)), "Average over 2 datasets")
     assert line(found, "CoOp (paper)")["base"] == near((79.93 + 71.22) / 2)
-    assert "computed from its figures on these 2 datasets" in found.caption
+    assert "computed from its numbers for these 2 datasets" in found.caption
 
 
 def test_transfer_beside_the_papers(tmp_path: Path) -> None:
