@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from . import __version__
-from .errors import UserError, brief, nearest, run_command
+from .errors import UserError, brief, known_names, run_command
 
 # By name: the module, and what the command does.
 COMMANDS = {
@@ -51,6 +51,6 @@ def _dispatch(arguments: Sequence[str]) -> int:
         return 0
     name, *rest = arguments
     if name not in COMMANDS:
-        raise UserError(f"There is no command {brief(name)}.{nearest(name, COMMANDS)} Known: {', '.join(COMMANDS)}.")
+        raise UserError(f"There is no command {brief(name)}.{known_names(name, COMMANDS)}")
     status: int = importlib.import_module(COMMANDS[name][0]).main(rest)
     return status

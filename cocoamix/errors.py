@@ -113,15 +113,21 @@ def nearest(name: str, allowed: Iterable[str]) -> str:
     return f" Did you mean {lowered[found[0]]}?" if found else ""
 
 
+def known_names(value: object, allowed: Iterable[object]) -> str:
+    """Return the end of a message about an unknown name: ' Did you mean X? Known: X, Y.', with each name once."""
+    names = [str(choice) for choice in allowed]
+    # Registries have a name with and without a prefix.
+    once = [name for name in dict.fromkeys(names) if "." not in name or name.rsplit(".", 1)[-1] not in names]
+    meant = nearest(value, once) if isinstance(value, str) else ""
+    return f"{meant} Known: {some_of(once) or 'nothing'}."
+
+
 def check_choice(key: str, value: object, allowed: Iterable[object]) -> None:
     """Refuse a value of config key (or flag) `key` that is not one of `allowed`."""
     choices = list(allowed)
     if value not in choices:
-        names = [str(choice) for choice in choices]
-        # A name that another code base has, too, is there with a prefix as well: once is enough.
-        listed = some_of(name for name in names if name.rsplit(".", 1)[-1] not in names or "." not in name)
-        meant = nearest(value, names) if isinstance(value, str) else ""
-        raise UserError(f"{key} is {brief(value)}, which is not known.{meant} Known: {listed or 'nothing'}.")
+        what = "is not set." if value == "" else f"is {brief(value)}, which is not known."
+        raise UserError(f"{key} {what}{known_names(value, choices)}")
 
 
 def report(error: UserError) -> int:

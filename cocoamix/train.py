@@ -24,6 +24,7 @@ from dassl.utils import collect_env_info, set_random_seed, setup_logger
 from yacs.config import CfgNode
 
 from cocoamix.config import keys
+from cocoamix.config.trainer_file import refuse_other_trainers
 from cocoamix.errors import check_choice, run_command
 from cocoamix.io.files import check_still_there, check_writable
 from cocoamix.run.arguments import STOPPED, parse_arguments
@@ -55,8 +56,14 @@ def setup_cfg(args: argparse.Namespace) -> CfgNode:
         if value is not None and value != "":
             keys.merge_value(cfg, key, value)
     keys.merge_options(cfg, args.opts)
-    check_choice("The trainer (--trainer)", cfg.TRAINER.NAME, TRAINER_REGISTRY.registered_names())
-    check_choice("The dataset (DATASET.NAME)", cfg.DATASET.NAME, DATASET_REGISTRY.registered_names())
+    trainers = TRAINER_REGISTRY.registered_names()
+    check_choice("The trainer (--trainer)", cfg.TRAINER.NAME, trainers)
+    trainer = TRAINER_REGISTRY.get(cfg.TRAINER.NAME)
+    if args.config_file and getattr(trainer, "reads_section", False):
+        refuse_other_trainers(args.config_file, cfg.TRAINER.NAME, trainer.section, trainers)
+    check_choice(
+        "The dataset (DATASET.NAME, from --dataset-config-file)", cfg.DATASET.NAME, DATASET_REGISTRY.registered_names()
+    )
     keys.check_common(keys.complete(cfg))
     cfg.freeze()
     return cfg

@@ -65,6 +65,7 @@ class CLIPTrainer(TrainerX):
     """A trainer on a frozen CLIP."""
 
     section = "COOP"  # the trainer's node under cfg.TRAINER
+    reads_section = True  # False for zero-shot methods, which CoOp runs with the configuration of any method
     ensembles: tuple[str, ...] = ()  # values of ENSEMBLE that a method offers; none where it has no such key
     templates_of = ""  # the method whose templates for the datasets it takes; by default CoOp's
     trains_with_template = False  # True where the loss needs the hand-crafted prompt, not the evaluation alone

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from cocoamix.errors import UserError, nearest
+from cocoamix.errors import UserError, known_names
 from cocoamix.io.paths import expand_home
 
 CONTEXT_LENGTH = 77
@@ -118,10 +118,7 @@ BACKBONES: dict[str, Backbone] = {
 def find_backbone(name: str) -> Backbone:
     """Return the backbone that config key MODEL.BACKBONE.NAME names."""
     if name not in BACKBONES:
-        listed = ", ".join(BACKBONES)
-        raise UserError(
-            f"MODEL.BACKBONE.NAME is {name!r}, which is not known.{nearest(name, BACKBONES)} Known: {listed}."
-        )
+        raise UserError(f"MODEL.BACKBONE.NAME is {name!r}, which is not known.{known_names(name, BACKBONES)}")
     return BACKBONES[name]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from cocoamix.config import shipped
 from cocoamix.dataset_table import DATASETS, OWN
-from cocoamix.errors import UserError, nearest, printable
+from cocoamix.errors import UserError, brief, known_names, printable
 from cocoamix.io.texts import read_yaml
 from cocoamix.registry import PREFIX, plain_name
 
@@ -28,7 +28,7 @@ def resolve_name(given: str) -> str:
     name = known.get(plain_name(given).lower())
     if name is None:
         choices = [one.config if one.kind == OWN else one.name for one in DATASETS.values()]
-        raise UserError(f"There is no dataset {given!r}.{nearest(given, choices)} Known: {', '.join(choices)}.")
+        raise UserError(f"There is no dataset {brief(given)}.{known_names(given, choices)}")
     return name
 
 

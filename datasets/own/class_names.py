@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cocoamix.clip.class_names import plain_class, tidy_class
-from cocoamix.errors import UserError, brief, encodable, nearest
+from cocoamix.errors import UserError, brief, encodable, nearest, some_of
 from cocoamix.io.texts import read_json, read_text
 
 _NUMBERED = re.compile(r"^(\d+)[._ ]+(?=[^\W\d_])")  # "001.Albatross", "12_cat": a number, a separator, a letter
@@ -47,8 +47,8 @@ def read_names(path: Path, classes: Sequence[str], what: str) -> dict[str, str]:
     if missing:
         hint = nearest(missing[0], [line.strip() for line in text.splitlines()]) if given else ""
         raise UserError(
-            f"{path} gives no class name for {len(missing)} of {len(classes)} {what}s, the first is "
-            f"{brief(missing[0])}.{hint} Write a line for each: the {what}, a tab or a comma, and the class name."
+            f"{path} has no class name for {len(missing)} of {len(classes)} {what}s: {some_of(missing)}.{hint} Add "
+            f"a line for each: the {what}, a tab or a comma, and the class name."
         )
     names = {one: tidy_class(given[one]) for one in classes}
     for one, name in names.items():

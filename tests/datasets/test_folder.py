@@ -147,7 +147,8 @@ def test_names_from_a_file(tmp_path: Path, file: str, text: str) -> None:
 @pytest.mark.parametrize(
     ("file", "text", "words"),
     [
-        ("names.txt", "n01\ttit\n", ["no class name for 1 of 2 folders", "n02"]),
+        ("names.txt", "n01\ttit\n", ["no class name for 1 of 2 folders: n02."]),
+        ("names.txt", "n03\ttit\n", ["no class name for 2 of 2 folders: n01, n02."]),
         ("names.txt", "n01\ttit\nn02\n", ["n02", "empty class name"]),
         ("names.txt", "n01\ttit\nn02\tcoot\nn01\tape\n", ["n01", "'tit' in line 1", "'ape' in line 3"]),
         ("names.txt", "n01\ttit\nn02\tTit\n", ["n01", "n02", "same class name", "DATASET.CLASSNAMES"]),
