@@ -29,6 +29,7 @@ from cocoamix.errors import check_choice, run_command
 from cocoamix.io.files import check_still_there, check_writable
 from cocoamix.run.arguments import STOPPED, parse_arguments
 from cocoamix.run.lock import FolderLock
+from cocoamix.run.more_epochs import continue_run
 
 __all__ = ["main", "parse_arguments", "run", "setup_cfg"]
 
@@ -95,6 +96,8 @@ def _run(args: argparse.Namespace, cfg: CfgNode) -> None:
     print(cfg)
     print(f"** System info **\n{collect_env_info()}\n")
     trainer = build_trainer(cfg)
+    if not args.eval_only and hasattr(trainer, "protocol"):
+        continue_run(trainer, args.more_epochs)
     if args.eval_only:
         trainer.load_model(args.model_dir, epoch=args.load_epoch)
         trainer.test()
