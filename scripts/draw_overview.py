@@ -1,4 +1,4 @@
-"""Draw the picture of the method that the README shows: `python scripts/draw_overview.py docs/images/overview.svg`."""
+"""Draw the overview of the method for the README: `python scripts/draw_overview.py docs/images/overview.svg`."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ def box(x: int, y: int, w: int, h: int, fill: str, *lines: str) -> str:
 
 
 def arrow(x1: int, y1: int, x2: int, y2: int, dashed: bool = False) -> str:
+    """Return an arrow from (x1, y1) to (x2, y2)."""
     style = ' stroke-dasharray="5 4"' if dashed else ""
     line = f'd="M{x1} {y1} L{x2} {y2}" stroke="#55606e" stroke-width="1.5" fill="none"'
     return f'<path {line} marker-end="url(#tip)"{style}/>'
 
 
 def overview() -> str:
-    """Return the picture as SVG."""
+    """Return the overview as SVG."""
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif">',
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
