@@ -78,7 +78,7 @@ class CUB200FSCIL(PublishedSessions):
         return folder, {split: (folder / SPLIT, found) for split, found in rows.items()}
 
 
-def read_table(path: Path, form: str, told: str) -> dict[int, str]:
+def read_table(path: Path, form: str, description: str) -> dict[int, str]:
     """Return a value for each image's number, in the order of the file."""
 
     def parse(line: str) -> tuple[int, str]:
@@ -87,7 +87,7 @@ def read_table(path: Path, form: str, told: str) -> dict[int, str]:
             raise ValueError
         return int(number), value
 
-    rows = read_lines(path, parse, told)
+    rows = read_lines(path, parse, description)
     ((number, count),) = Counter(number for number, _ in rows).most_common(1)
     if count > 1:
         raise UserError(f"{path} has the image number {number} {count} times. Unpack CUB_200_2011.tgz again.")
