@@ -1,7 +1,7 @@
 """CoCoA-Mix: few-shot prompt tuning of CLIP.
 
-The library part needs torch and CLIP only. `cocoamix.trainers` and `cocoamix.datasets` add the
-Dassl side; in a source tree they live in the top-level folders `trainers/` and `datasets/`.
+The library needs only torch and CLIP. `cocoamix.trainers` and `cocoamix.datasets` are its Dassl side; in a source tree
+they are the top-level folders `trainers/` and `datasets/`.
 """
 
 import importlib
@@ -12,8 +12,8 @@ from . import compat
 
 __version__ = "0.1.0"
 
-# In a clone, `python train.py` must work without an install step: let `cocoamix.trainers` and
-# `cocoamix.datasets` resolve to the folders beside this one. Installed, they are real sub-packages.
+# `python train.py` must work in a clone without installation: make `cocoamix.trainers` and `cocoamix.datasets` resolve
+# to the folders beside this one. In an installed package they are sub-packages.
 _root = Path(__file__).resolve().parent.parent
 if not (Path(__file__).parent / "trainers").is_dir() and (_root / "trainers" / "base.py").is_file():
     __path__.append(str(_root))
@@ -35,7 +35,7 @@ _PUBLIC = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is public once it is asked for: torch takes seconds."""
+    """Import a public name when it is first used, because importing torch takes seconds."""
     if name not in _PUBLIC:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"{__name__}.{_PUBLIC[name]}"), name)

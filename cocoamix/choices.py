@@ -1,8 +1,7 @@
-"""The names that a setting can take, in one place that needs no torch.
+"""The values that settings can take.
 
-The table of keys (`cocoamix.config.table`) lists them as allowed values, and the functions that act on a name check it
-against the same tuple. The report and the runner read the table without torch, so the tuples cannot stand beside those
-functions.
+The table of keys (`cocoamix.config.table`) and the functions that use a value share these tuples. They are here,
+because the report and the benchmark runner read the table without importing torch.
 """
 
 from __future__ import annotations

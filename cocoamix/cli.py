@@ -1,7 +1,7 @@
-"""The command `cocoamix`: finds the sub-command and hands it the rest of the line.
+"""The command `cocoamix`: find the sub-command and pass it the rest of the command line.
 
 A sub-command is a module with `add_arguments(parser)` and `main(argv)`, which returns the exit status. It is imported
-once it is named, so that help and a typo do not wait for torch.
+only when it is named, so that help and typos do not wait for torch.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from collections.abc import Sequence
 from functools import partial
 
 from . import __version__
-from .errors import UserError, brief, nearest, run_command
+from .errors import UserError, brief, known_names, run_command
 
-# By name: the module, and what the command does.
+# Name: module, description.
 COMMANDS = {
     "train": ("cocoamix.train_command", "train and evaluate one model, with CoOp's flags"),
-    "predict": ("cocoamix.predict.command", "label images with what a run has trained"),
-    "export": ("cocoamix.predict.export_command", "write what a run has trained to safetensors or ONNX"),
-    "bench": ("cocoamix.bench.command", "methods x datasets x seeds from a plan, with tables and figures"),
-    "report": ("cocoamix.report.command", "tables and figures from any tree of results"),
-    "figures": ("cocoamix.figures.command", "figures from checkpoints"),
+    "predict": ("cocoamix.predict.command", "label images with a trained model"),
+    "export": ("cocoamix.predict.export_command", "write a trained model as safetensors or ONNX"),
+    "bench": ("cocoamix.bench.command", "run a plan: methods x datasets x seeds, with tables and figures"),
+    "report": ("cocoamix.report.command", "make tables and figures from a folder of results"),
+    "figures": ("cocoamix.figures.command", "draw figures from trained models"),
     "data": ("cocoamix.data.command", "list, check and download datasets; export and import few-shot draws"),
     "features": ("cocoamix.features.command", "show or clear the store of image features"),
-    "shapes": ("cocoamix.shapes.command", "the drawn datasets: contact sheets, files"),
-    "plugin": ("cocoamix.plugin", "our trainers inside a CoOp tree: its own train.py, or the configurations"),
+    "shapes": ("cocoamix.shapes.command", "show or write the drawn datasets"),
+    "plugin": ("cocoamix.plugin", "use these trainers inside a CoOp tree, or copy the configurations"),
 }
 
 
@@ -33,7 +33,7 @@ def describe() -> str:
     """Return the help on all commands."""
     width = max(map(len, COMMANDS))
     lines = [f"  {name:{width}}  {about}" for name, (_, about) in COMMANDS.items()]
-    return "\n".join(["usage: cocoamix COMMAND ...", "", *lines, "", "`cocoamix COMMAND --help` tells more."])
+    return "\n".join(["usage: cocoamix COMMAND ...", "", *lines, "", "`cocoamix COMMAND --help` describes a command."])
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -51,6 +51,6 @@ def _dispatch(arguments: Sequence[str]) -> int:
         return 0
     name, *rest = arguments
     if name not in COMMANDS:
-        raise UserError(f"There is no command {brief(name)}.{nearest(name, COMMANDS)} Known: {', '.join(COMMANDS)}.")
+        raise UserError(f"There is no command {brief(name)}.{known_names(name, COMMANDS)}")
     status: int = importlib.import_module(COMMANDS[name][0]).main(rest)
     return status

@@ -1,6 +1,6 @@
-"""Make packages of this field importable beside today's torch and setuptools.
+"""Make Dassl, torchvision and CLIP packages importable with current torch and setuptools.
 
-Nothing here changes a package that works: each repair is applied only where it is needed.
+Each workaround is applied only where the plain import fails.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from pathlib import Path
 from typing import Any
 
 from .errors import UserError
-from .refusals import in_words
+from .refusals import explain
 
 OLDEST_TORCH = (2, 1)
 
 
 def ensure_dassl() -> None:
-    """Make `import dassl` work: real Dassl where it is installed, else the small one in `fallback/`."""
+    """Make `import dassl` work: the installed Dassl, or else the small one in `fallback/`."""
     if "dassl" in sys.modules:
         return
     spec = importlib.util.find_spec("dassl")
-    if spec is None or spec.origin is None:  # none, or a mere folder of that name
+    if spec is None or spec.origin is None:  # not installed, or only a folder of that name
         sys.path.append(str(Path(__file__).parent / "fallback"))
 
 
@@ -35,7 +35,7 @@ def check_torch() -> None:
     try:
         version = str(importlib.import_module("torch").__version__)
     except ModuleNotFoundError as error:
-        sentence = in_words(error)
+        sentence = explain(error)
         if sentence is None:  # torch is there, and a part of it is missing
             raise
         raise UserError(sentence) from error
@@ -47,8 +47,8 @@ def check_torch() -> None:
 def ensure_torchvision() -> None:
     """Make `import torchvision` work where torch is a CPU build and torchvision was built for CUDA.
 
-    Such a torchvision cannot load its compiled operators and stops at import, because it registers
-    fake versions of two of them. Declaring their schemas first is enough for the transforms.
+    Such a torchvision cannot load its compiled operators and fails at import, where it registers fake versions of two
+    of them. Declaring their schemas first is enough for the transforms.
     """
     if "torchvision" in sys.modules:
         return
@@ -69,7 +69,7 @@ def _declare_operators() -> None:
     library = torch.library.Library("torchvision", "DEF")
     library.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
     library.define("qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    _keep_alive.append(library)  # the schemas vanish with the library object
+    _keep_alive.append(library)  # the schemas live as long as the library object
 
 
 _keep_alive: list[Any] = []
@@ -77,7 +77,7 @@ _keep_alive: list[Any] = []
 
 @contextmanager
 def _pkg_resources_stand_in() -> Iterator[None]:
-    """Offer `pkg_resources.packaging`, which setuptools dropped and `clip` imports, for a moment."""
+    """Provide `pkg_resources.packaging` temporarily: `clip` imports it, and new versions of setuptools lack it."""
     if "pkg_resources" in sys.modules or importlib.util.find_spec("pkg_resources") is not None:
         present = importlib.import_module("pkg_resources")
         if hasattr(present, "packaging"):
@@ -99,9 +99,10 @@ def _pkg_resources_stand_in() -> Iterator[None]:
 
 
 def import_openai_clip() -> types.ModuleType:
-    """Import OpenAI's `clip` package (PyPI's `clip-anytorch`, or the folder a CoOp tree carries).
+    """Import OpenAI's `clip` package: PyPI's `clip-anytorch`, or the folder `clip` of a CoOp tree.
 
-    Raises ImportError where there is none, or where `clip` is some other package of that name.
+    Raises:
+        ImportError: It is not installed, or `clip` is another package.
     """
     ensure_torchvision()
     if "clip.model" not in sys.modules:
@@ -114,12 +115,12 @@ def import_openai_clip() -> types.ModuleType:
 
 
 def import_open_clip() -> types.ModuleType:
-    """Import `open_clip`. Raises ImportError where it is not installed."""
+    """Import `open_clip`; raise ImportError if it is not installed."""
     ensure_torchvision()
     return importlib.import_module("open_clip")
 
 
 def import_grad_cam() -> types.ModuleType:
-    """Import `pytorch_grad_cam` (PyPI's `grad-cam`). Raises ImportError where it, or what it needs, does not import."""
+    """Import `pytorch_grad_cam` (PyPI's `grad-cam`); raise ImportError if it cannot be imported."""
     ensure_torchvision()
     return importlib.import_module("pytorch_grad_cam")

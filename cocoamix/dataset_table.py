@@ -1,7 +1,7 @@
 """The one table of datasets: their names, configurations, folders, home pages and licences.
 
-What is downloaded is in `cocoamix.data.sources`, how a dataset is read in `datasets/`. This module imports nothing
-heavy, because the report and the data command need no torch.
+Downloads are in `cocoamix.data.sources`, loaders in `datasets/`. This module imports nothing heavy, because the report
+and the data command need no torch.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ PUBLISHED, DRAWN, OWN = "published", "drawn", "own"
 
 @dataclass(frozen=True)
 class KnownDataset:
-    """What is known of a dataset apart from its images."""
+    """The names, folder, home page and licence of a dataset."""
 
     name: str  # in Dassl's registry, and DATASET.NAME
     config: str  # configs/datasets/<config>.yaml
-    folder: str  # below the data root, as in CoOp; empty where any folder will do
-    title: str  # for people
+    folder: str  # below the data root, as in CoOp; empty if any folder is allowed
+    title: str  # full name
     homepage: str
     licence: str  # as the source states it, or "not stated"
     shown: str = ""  # name in tables of results, if not `name`
@@ -41,7 +41,7 @@ def _own(name: str, config: str, title: str) -> KnownDataset:
 
 _CIFAR = ("cifar-100-python", "CIFAR-100", "https://www.cs.toronto.edu/~kriz/cifar.html", "not stated")
 
-# The published ones in the order of the papers' tables.
+# The published datasets are in the order of the papers' tables.
 _ALL = (
     KnownDataset(
         "ImageNet",
@@ -157,7 +157,7 @@ _ALL = (
         shown="ImageNet-R",
     ),
     KnownDataset("CIFAR100", "cifar100", *_CIFAR),
-    # The same archive, cut into sessions of classes; its results are CIFAR100's.
+    # The same archive, divided into sessions of classes; its results are shown as CIFAR100's.
     KnownDataset("CIFAR100FSCIL", "cifar100_fscil", *_CIFAR, shown="CIFAR100"),
     KnownDataset(
         "MiniImageNetFSCIL",
@@ -191,5 +191,5 @@ DATASETS: dict[str, KnownDataset] = {one.name: one for one in _ALL}
 
 
 def of_kind(kind: str) -> list[KnownDataset]:
-    """Return the datasets that are PUBLISHED, DRAWN or one's OWN, in the table's order."""
+    """Return the datasets of a kind (PUBLISHED, DRAWN or OWN), in the order of the table."""
     return [one for one in DATASETS.values() if one.kind == kind]

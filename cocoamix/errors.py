@@ -1,4 +1,4 @@
-"""Mistakes a person can mend, as opposed to bugs."""
+"""Errors that the user can fix, as opposed to bugs, and how commands end."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
 from typing import Any, TextIO
 
-from .refusals import in_words, shorten
+from .refusals import explain, shorten
 
-# Control characters, which a terminal obeys; those that turn the direction of writing; halves of surrogate pairs.
+# Control characters, characters that change the direction of writing, and halves of surrogate pairs.
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _NO_TEXT = re.compile("[\ud800-\udfff]")
-_LONG_WORD = re.compile(r"\S{256,}")  # no file name is so long
-_LONGEST = 1000  # letters of a message
+_LONG_WORD = re.compile(r"\S{256,}")  # longer than any file name
+_LONGEST = 1000  # characters of a message
 _REFUSED_WRITES = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ENOENT)
 
 
 class UserError(Exception):
-    """Bad input. The message is whole sentences: what is wrong, where, and the way out.
+    """Bad input. The message is one or more sentences: what is wrong, where, and how to fix it.
 
-    It is safe to print: what a file holds cannot steer the terminal, nor fill it.
+    It is safe to print: it is short and has no control characters, whatever a file contains.
     """
 
     def __init__(self, message: str) -> None:
         super().__init__(_harmless(message))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Let every kind of it come whole from another process, whatever its constructor takes."""
+        """Support pickling of subclasses whose constructors take other arguments."""
         return _restore, (type(self), self.args, vars(self))
 
 
@@ -48,7 +48,7 @@ def _restore(kind: type[UserError], arguments: tuple[Any, ...], state: dict[str,
 
 
 class MistakesError(UserError):
-    """Several mistakes, each on a line of its own below a first one that says what they have in common."""
+    """Several errors, one per line below a line that introduces them."""
 
     def __init__(self, message: str, mistakes: Iterable[str]) -> None:
         Exception.__init__(self, "\n".join([_harmless(message), *(f"  {_harmless(one)}" for one in mistakes)]))
@@ -59,27 +59,27 @@ def _harmless(message: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Return a text with escapes, such as \\x1b, for what a terminal would obey and for what is no character."""
+    r"""Return a text with control characters and lone surrogates escaped, such as \x1b."""
     return _UNPRINTABLE.sub(_escape, text)
 
 
 def encodable(text: str) -> str:
-    """Return a text that UTF-8 can hold: bytes of a file name that are not UTF-8 become escapes, such as \\xe9."""
+    r"""Return a text that can be encoded as UTF-8: other bytes of a file name become escapes, such as \xe9."""
     return _NO_TEXT.sub(_escape, text)
 
 
 def _escape(found: re.Match[str]) -> str:
     code = ord(found[0])
-    if 0xDC80 <= code <= 0xDCFF:  # how Python holds a byte of a file name that is not UTF-8
+    if 0xDC80 <= code <= 0xDCFF:  # how Python represents a byte of a file name that is not UTF-8
         return f"\\x{code - 0xDC00:02x}"
     return found[0].encode("unicode_escape").decode()
 
 
 def brief(value: Any) -> str:
-    """Return a value as Python writes it, with the middle left out if it is long. For messages."""
+    """Return the repr of a value for a message, without its middle if it is long."""
     try:
         return shorten(_BRIEF.repr(value), 160)
-    except ValueError:  # an integer of more digits than Python turns into text
+    except ValueError:  # an integer with more digits than Python converts to text
         return "a number of thousands of digits"
 
 
@@ -94,7 +94,7 @@ _BRIEF = _brief_writer()
 
 
 def some_of(names: Iterable[str], letters: int = 300) -> str:
-    """List names, as many as fit into so many letters, and say how many more there are."""
+    """Join names with commas, as many as fit into `letters` characters, and count the rest."""
     shown, rest = "", list(names)
     while rest and len(shown) + len(rest[0]) <= letters:
         shown += ", " * bool(shown) + rest.pop(0)
@@ -105,7 +105,7 @@ def some_of(names: Iterable[str], letters: int = 300) -> str:
 
 def nearest(name: str, allowed: Iterable[str]) -> str:
     """Return ' Did you mean X?' for the allowed name closest to `name`, or nothing."""
-    if len(name) > 200:  # no typo, and comparing takes time
+    if len(name) > 200:  # not a typo, and slow to compare
         return ""
     choices = list(allowed)
     lowered = {choice.lower(): choice for choice in reversed(choices)}
@@ -113,21 +113,27 @@ def nearest(name: str, allowed: Iterable[str]) -> str:
     return f" Did you mean {lowered[found[0]]}?" if found else ""
 
 
+def known_names(value: object, allowed: Iterable[object]) -> str:
+    """Return the end of a message about an unknown name: ' Did you mean X? Known: X, Y.', with each name once."""
+    names = [str(choice) for choice in allowed]
+    # Registries have a name with and without a prefix.
+    once = [name for name in dict.fromkeys(names) if "." not in name or name.rsplit(".", 1)[-1] not in names]
+    meant = nearest(value, once) if isinstance(value, str) else ""
+    return f"{meant} Known: {some_of(once) or 'nothing'}."
+
+
 def check_choice(key: str, value: object, allowed: Iterable[object]) -> None:
     """Refuse a value of config key (or flag) `key` that is not one of `allowed`."""
     choices = list(allowed)
     if value not in choices:
-        names = [str(choice) for choice in choices]
-        # A name that another code base has, too, is there with a prefix as well: once is enough.
-        listed = some_of(name for name in names if name.rsplit(".", 1)[-1] not in names or "." not in name)
-        meant = nearest(value, names) if isinstance(value, str) else ""
-        raise UserError(f"{key} is {brief(value)}, which is not known.{meant} Known: {listed or 'nothing'}.")
+        what = "is not set." if value == "" else f"is {brief(value)}, which is not known."
+        raise UserError(f"{key} {what}{known_names(value, choices)}")
 
 
 def report(error: UserError) -> int:
-    """Tell a person of a mistake, on the console and in the log of a run; return the exit status."""
+    """Print an error on the console and in the log of a run; return the exit status."""
     message = f"error: {error}"
-    log = getattr(sys.stdout, "file", None)  # Dassl's logger keeps the log's file there
+    log = getattr(sys.stdout, "file", None)  # the log file of Dassl's logger
     if log is not None:
         _print(message.encode("utf-8", "backslashreplace").decode(), log)
     _print(message, sys.stderr)
@@ -138,16 +144,20 @@ def report(error: UserError) -> int:
 def run_command(command: Callable[[], int | None], stopped: str, foreign: bool = False, work: bool = False) -> int:
     """Run a command and return its exit status; every command of the package ends through here.
 
-    A mistake of the user, or what the system refuses, is a sentence and 2; Ctrl-C is the sentence `stopped` and 130; a
-    reader that has gone, as of `| head`, is nothing to tell: 0.
-    foreign: the code is another tree's; what the system refuses there keeps its traceback.
-    work: the command does more than print. A reader that goes stops it half-way, and its status is that of a signal.
+    An error of the user or of the system prints a sentence and returns 2; Ctrl-C prints `stopped` and returns 130. If
+    standard output is closed, as by `| head`, nothing is printed and 0 is returned.
+
+    Args:
+        command: The command; it returns its exit status, or None for 0.
+        stopped: The sentence for Ctrl-C.
+        foreign: The code is from another tree; errors of the system keep their traceback.
+        work: The command does more than print. A closed standard output stops it half-way, so it returns 141.
     """
-    with hearing_ctrl_c(stopped), _refusals_in_threads() as in_threads:
+    with handle_ctrl_c(stopped), _refused_writes_in_threads() as in_threads:
         try:
             try:
                 status = command() or 0
-            except SystemExit:  # as after a help
+            except SystemExit:  # from --help
                 _flush()
                 raise
             _flush()
@@ -159,35 +169,35 @@ def run_command(command: Callable[[], int | None], stopped: str, foreign: bool =
             _print("", sys.stdout, end="")
             return 130
         except Exception as error:
-            if isinstance(error, BrokenPipeError) and _reader_has_gone():
+            if isinstance(error, BrokenPipeError) and _stdout_is_closed():
                 discard(sys.__stdout__)
                 return 128 + 13 if work else 0
-            sentence = None if foreign else in_words(error)
+            sentence = None if foreign else explain(error)
             if sentence is None:
                 raise
-            _let_go(error)
+            _drop_traceback(error)
             return report(UserError(sentence))
 
 
-def _let_go(error: BaseException) -> None:
-    """Delete what an error has left half-made, such as loaders, without Python's notes on how they end."""
+def _drop_traceback(error: BaseException) -> None:
+    """Delete objects that the traceback keeps alive, such as loaders, without messages from their destructors."""
     before, sys.unraisablehook = sys.unraisablehook, lambda unraisable: None
     error.__traceback__ = error.__context__ = error.__cause__ = None
     sys.unraisablehook = before
 
 
 @contextlib.contextmanager
-def hearing_ctrl_c(stopped: str) -> Iterator[None]:
-    """Let Ctrl-C raise KeyboardInterrupt, and end the process at once while a module is imported.
+def handle_ctrl_c(stopped: str) -> Iterator[None]:
+    """Let Ctrl-C raise KeyboardInterrupt, or end the process at once during an import.
 
-    Packages swallow what is raised while they are imported, or make another error of it. Nothing is lost then: a run
-    that is killed at any moment resumes.
+    Some packages swallow exceptions during their import, or turn them into others. Nothing is lost: a run that is
+    killed at any moment resumes.
     """
     if (
         threading.current_thread() is not threading.main_thread()
         or signal.getsignal(signal.SIGINT) is not signal.default_int_handler
     ):
-        yield  # somebody else hears it
+        yield  # another handler is installed
         return
 
     def interrupt(number: int, frame: FrameType | None) -> None:
@@ -204,7 +214,7 @@ def hearing_ctrl_c(stopped: str) -> Iterator[None]:
 
 
 def _imports(frame: FrameType | None) -> bool:
-    """Say whether a frame is of an import, or was called by one."""
+    """Return whether a frame belongs to an import, or was called by one."""
     while frame is not None:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
             return True
@@ -213,14 +223,14 @@ def _imports(frame: FrameType | None) -> bool:
 
 
 @contextlib.contextmanager
-def _refusals_in_threads() -> Iterator[list[str]]:
-    """Collect the writes that the system refuses to threads, such as TensorBoard's, and tell each at once."""
+def _refused_writes_in_threads() -> Iterator[list[str]]:
+    """Collect failed writes of threads, such as TensorBoard's, and print a warning for each at once."""
     found: list[str] = []
     before = threading.excepthook
 
     def note(failed: threading.ExceptHookArgs) -> None:
         error = failed.exc_value
-        sentence = in_words(error) if isinstance(error, OSError) and error.errno in _REFUSED_WRITES else None
+        sentence = explain(error) if isinstance(error, OSError) and error.errno in _REFUSED_WRITES else None
         if sentence is None:
             before(failed)
         else:
@@ -234,26 +244,26 @@ def _refusals_in_threads() -> Iterator[list[str]]:
         threading.excepthook = before
 
 
-def _reader_has_gone() -> bool:
-    """Say whether it is the standard output that is broken, not some pipe between processes."""
+def _stdout_is_closed() -> bool:
+    """Return whether the broken pipe is standard output, not a pipe between processes."""
     if sys.__stdout__ is None or not hasattr(select, "poll"):
         return True
     poll = select.poll()
     try:
-        poll.register(sys.__stdout__.fileno(), 0)  # errors are reported whether or not they are asked for
+        poll.register(sys.__stdout__.fileno(), 0)  # errors are reported in any case
     except (OSError, ValueError):  # it has no file
         return False
     return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
 
 
 def _flush() -> None:
-    """Write what was printed. A reader that has gone, or a full disk, shows here, not when the interpreter ends."""
+    """Flush standard output. A closed pipe or a full disk shows here, not when the interpreter exits."""
     if sys.stdout is not None:
         sys.stdout.flush()
 
 
 def _print(message: str, stream: TextIO | Any, end: str = "\n") -> None:
-    """Print to a stream that may be closed, on a full disk, or without a reader; then it goes nowhere."""
+    """Print to a stream; discard the text if the stream is closed or the disk is full."""
     try:
         print(message, file=stream, end=end, flush=True)
     except (OSError, ValueError):
@@ -261,7 +271,7 @@ def _print(message: str, stream: TextIO | Any, end: str = "\n") -> None:
 
 
 def discard(stream: TextIO | Any) -> None:
-    """Let what is left to write to a stream go nowhere, so that the interpreter does not complain at its end."""
+    """Redirect a stream to the null device, so that flushing it at exit raises no error."""
     with contextlib.suppress(OSError, ValueError, AttributeError):  # it has no file, or it is closed
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())

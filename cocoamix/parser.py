@@ -1,4 +1,4 @@
-"""The parser of every command line."""
+"""The argument parser of all commands."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any, NoReturn
 
 from .errors import nearest, printable, shorten
 
-# argparse's words for a value that is not among the choices; some versions of Python quote the choices.
+# argparse's message for an invalid choice; some versions of Python quote the choices.
 _CHOICE = re.compile(r"invalid choice: '(?P<value>[^']*)' \(choose from (?P<known>.*)\)")
 
 
 class Parser(argparse.ArgumentParser):
-    """Tells a mistake in one sentence, as all of the package does, and says where the help is.
+    """A parser whose errors are one sentence, with a suggestion and a pointer to the help.
 
-    It keeps the lines of a description that has several, because they show commands.
+    The lines of a multi-line description are kept, because they show commands.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -24,7 +24,7 @@ class Parser(argparse.ArgumentParser):
         super().__init__(*arguments, **options)
 
     def error(self, message: str) -> NoReturn:
-        """End with the status of a mistake."""
+        """Print the error and exit with status 2."""
         found = _CHOICE.search(message)
         meant = nearest(found["value"], found["known"].replace("'", "").split(", ")) if found else ""
         self.exit(2, f"error: {shorten(printable(message), 400)}.{meant} See `{self.prog} --help`.\n")

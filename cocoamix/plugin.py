@@ -1,13 +1,13 @@
-"""Our trainers inside somebody's CoOp or KgCoOp tree, without an edit of it.
+"""Run the trainers of this package inside a CoOp or KgCoOp tree, without editing it.
 
     cocoamix plugin train.py --trainer CoCoAMix --config-file cocoamix:CoCoAMix/vit_b16_ep50.yaml ...
     cocoamix plugin --configs DIR [TRAINER ...]
 
 `python -m cocoamix.plugin` is the same, for scripts that begin with `python`.
 
-The first runs that tree's own train.py as `python train.py ...` would, after registering our trainers, our datasets and
-the defaults of our configuration keys. `cocoamix:` names a configuration inside the package. The second copies the
-configurations to DIR, in CoOp's layout. docs/DROP_IN.md tells what is changed in Dassl, and that nothing else is.
+The first command runs the tree's own train.py as `python train.py ...` does, after registering our trainers, our
+datasets and the defaults of our configuration keys. `cocoamix:` names a configuration of the package. The second
+command copies the configurations to DIR, in CoOp's layout. docs/DROP_IN.md lists what is changed in Dassl.
 """
 
 from __future__ import annotations
@@ -53,27 +53,27 @@ def _path(given: str) -> str:
 
 
 def run_script(script: str, arguments: Sequence[str]) -> None:
-    """Run a train.py in this process, with what is ours registered first."""
+    """Run a train.py in this process, after registering our trainers and datasets."""
     path = Path(script)
     if not path.is_file():
         raise UserError(f"There is no script {script} in {Path.cwd()}. Start in the folder of the tree's train.py.")
     named = name_files(arguments)
     _search_first(path.resolve().parent)
-    # A name that the tree has, too, stays the tree's, although it comes later: see cocoamix.registry.
+    # A name that the tree also registers, later, refers to the tree's class: see cocoamix.registry.
     for package in ("cocoamix.trainers", "cocoamix.datasets"):
         importlib.import_module(package)
     sys.argv = [script, *named]
     try:
         runpy.run_path(script, run_name="__main__")
     except Exception as error:
-        # DePT's train.py raises a plain Exception in place of every other.
+        # DePT's train.py replaces every exception by a plain Exception.
         if type(error) is Exception and isinstance(error.__context__, UserError):
             raise error.__context__ from None
         raise
 
 
 def _search_first(folder: Path) -> None:
-    """Look for modules in the script's folder first, as Python does for a script: its `trainers`, its `clip`."""
+    """Search the script's folder first for modules such as `trainers` and `clip`, as Python does for a script."""
     if sys.path and sys.path[0] in ("", os.getcwd()):  # put there by `python -m`
         sys.path[0] = str(folder)
     else:
@@ -81,21 +81,21 @@ def _search_first(folder: Path) -> None:
 
 
 def write_configurations(target: str, trainers: Sequence[str]) -> None:
-    """Copy the configurations to a folder and say which were written."""
+    """Copy the configurations to a folder and print a summary."""
     written, kept = copy_out(Path(target), trainers)
     for file in kept:
-        print(f"{file} is there and differs; it stays as it is")
+        print(f"{file} exists and differs; it is not replaced")
     print(f"{len(written)} configuration(s) written below {target}")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the plugin's own options, for a command line without a script."""
+    """Add the options for a command line without a script."""
     parser.add_argument(
         "--configs",
         nargs="+",
         metavar=("DIR", "TRAINER"),
         required=True,
-        help="copy the configurations to DIR; of the named trainers only, if any is named",
+        help="copy the configurations to DIR: all of them, or those of the named trainers",
     )
 
 

@@ -1,4 +1,4 @@
-"""What the system refuses, in a sentence: a full disk, full shared memory, a name that cannot be a file's."""
+"""Sentences for errors of the system: a full disk, full shared memory, a bad file name, a missing package."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import re
 import sys
 from typing import Any
 
-# torch's words, from the process that loads images or from the one that waits for it.
+# torch's messages, from a process that loads images or from the one that waits for it.
 _SHARED_MEMORY = re.compile(r"\(shm\)|Bus error|</torch_\w+>")
 _WORKER = re.compile(r"DataLoader worker \(pid.*\) (is killed|exited unexpectedly)")
 
-# What pip installs for a module. torch comes with torchvision, so that their builds fit each other.
+# Module: what to install with pip. torch and torchvision are installed together, so that their builds match.
 _PACKAGES = {
     "torch": "torch torchvision",
     "torchvision": "torch torchvision",
@@ -22,8 +22,8 @@ _PACKAGES = {
 }
 
 
-def in_words(error: BaseException) -> str | None:
-    """Return what the system refused as a sentence with the way out; None for an error of another kind."""
+def explain(error: BaseException) -> str | None:
+    """Return a sentence for an error of the system, with the way out; None for any other error."""
     if isinstance(error, OSError):
         return _of_file(error)
     if isinstance(error, UnicodeEncodeError):
@@ -34,19 +34,19 @@ def in_words(error: BaseException) -> str | None:
         return None
     if _SHARED_MEMORY.search(str(error)) or _WORKER.search(str(error)):
         return (
-            "A process that loads images was ended, as happens when memory or shared memory (/dev/shm) is full. Lower "
+            "A process that loads images was killed; probably memory or shared memory (/dev/shm) is full. Lower "
             "DATALOADER.NUM_WORKERS, or enlarge the shared memory (docker run --shm-size=2g)."
         )
     return None
 
 
 def shorten(text: str, most: int = 150) -> str:
-    """Return a text without its middle if it is longer than so many letters."""
+    """Return a text without its middle if it is longer than `most` characters."""
     return text if len(text) <= most else f"{text[: most - most // 3]}...{text[-(most // 3) :]}"
 
 
 def _of_package(error: ModuleNotFoundError) -> str | None:
-    """Name a package that is not installed. A part that is missing from a package which is there is a bug."""
+    """Name a package that is not installed. A missing module of an installed package is a bug: None."""
     if error.name not in _PACKAGES:
         return None
     return (
@@ -56,7 +56,7 @@ def _of_package(error: ModuleNotFoundError) -> str | None:
 
 
 def _of_file(error: OSError) -> str:
-    if error.strerror is None:  # a process that loads images sends its whole traceback; what happened is at its end
+    if error.strerror is None:  # a process that loads images sends its whole traceback, which ends with the error
         lines = str(error).strip().splitlines() or [type(error).__name__]
         return shorten(lines[-1])
     names = " -> ".join(shorten(_text(name)) for name in (error.filename, error.filename2) if name is not None)
@@ -71,9 +71,9 @@ def _text(name: Any) -> str:
 
 
 def _of_letters(error: UnicodeEncodeError) -> str | None:
-    """Name the word that cannot be written. Letters that no text has stand for bytes of a file's name."""
+    """Name the word that cannot be written. Surrogates stand for bytes of a file name that are not UTF-8."""
     if not re.search(r"[\ud800-\udfff]", error.object[error.start : error.end]):
-        return f"The output takes no letters beyond {error.encoding}. Set PYTHONIOENCODING=utf-8."
+        return f"The output cannot show characters outside {error.encoding}. Set PYTHONIOENCODING=utf-8."
     before, after = error.object[: error.start], error.object[error.start :]
     word = re.split(r"[\s'\"]", before)[-1] + re.split(r"[\s'\"]", after)[0]
     return f"The name {shorten(ascii(word))} is not UTF-8. Rename the file or folder."

@@ -1,4 +1,4 @@
-"""Registering in Dassl's registries beside whatever is there already, or comes later."""
+"""Register classes in Dassl's registries next to those of other code bases."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ def plain_name(name: str) -> str:
 
 
 def register(registry: Any) -> Callable[[Class], Class]:
-    """Return a decorator that registers a class as `cocoamix.<name>`, and as `<name>` where that is free.
+    """Return a decorator that registers a class as `cocoamix.<name>`, and as `<name>` if that is free.
 
-    A code base that registers `<name>` itself keeps it, whether it does so before or after us.
+    If another code base registers `<name>` too, before or after this one, `<name>` is the other class.
     """
 
     def decorator(cls: Class) -> Class:
@@ -25,35 +25,35 @@ def register(registry: Any) -> Callable[[Class], Class]:
         registry.register(type(PREFIX + name, (cls,), {"__module__": cls.__module__, "__doc__": cls.__doc__}))
         if name not in registry.registered_names():
             registry.register(cls)
-            _lend(registry, name)
+            _make_replaceable(registry, name)
         return cls
 
     return decorator
 
 
-def _lend(registry: Any, name: str) -> None:
-    """Let a later registration of `name` take it over, where Dassl would refuse a name that is taken.
+def _make_replaceable(registry: Any, name: str) -> None:
+    """Let a later registration replace `name`; Dassl refuses names that are taken.
 
-    This replaces `register` of that one registry object. It does what it did for every name that is not lent.
+    This replaces the method `register` of the registry object. Other names are registered as before.
     """
-    lent: set[str] | None = vars(registry).get("lent_names")
-    if lent is None:
-        lent = registry.lent_names = set()
-        registry.register = _yielding(registry.register, lent)
-    lent.add(name)
+    replaceable: set[str] | None = vars(registry).get("replaceable_names")
+    if replaceable is None:
+        replaceable = registry.replaceable_names = set()
+        registry.register = _replacing(registry.register, replaceable)
+    replaceable.add(name)
 
 
-def _yielding(register: Callable[..., Any], lent: set[str]) -> Callable[..., Any]:
-    def yielding(obj: Any = None, force: bool = False) -> Any:
+def _replacing(register: Callable[..., Any], replaceable: set[str]) -> Callable[..., Any]:
+    def replacing(obj: Any = None, force: bool = False) -> Any:
         if obj is None:  # used as @REGISTRY.register()
 
             def decorator(cls: Class) -> Class:
-                yielding(cls, force)
+                replacing(cls, force)
                 return cls
 
             return decorator
-        force = force or obj.__name__ in lent
-        lent.discard(obj.__name__)
+        force = force or obj.__name__ in replaceable
+        replaceable.discard(obj.__name__)
         return register(obj, force=force)
 
-    return yielding
+    return replacing

@@ -1,4 +1,4 @@
-"""Random numbers that depend on what they are drawn for, and on nothing that ran before."""
+"""Random numbers that depend only on their purpose, not on what ran before."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import torch
 
 
 def derive_seed(*parts: object) -> int:
-    """Return a 32-bit seed that depends on every part, and is the same on every machine."""
+    """Return a 32-bit seed that depends on every part and is the same on all machines."""
     text = "\x1f".join(str(part) for part in parts)
     return int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()[:4], "little")
 
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Seed Python's, numpy's and torch's generators for a moment and put them back."""
+    """Seed the generators of Python, numpy and torch, and restore their states at the end."""
     states = random.getstate(), np.random.get_state(), torch.get_rng_state()
     random.seed(seed)
     np.random.seed(seed)
-    torch.default_generator.manual_seed(seed)  # not torch.manual_seed, which would reach for CUDA in a worker
+    torch.default_generator.manual_seed(seed)  # not torch.manual_seed, which would initialise CUDA in a worker
     try:
         yield
     finally:

@@ -24,11 +24,13 @@ from dassl.utils import collect_env_info, set_random_seed, setup_logger
 from yacs.config import CfgNode
 
 from cocoamix.config import keys
+from cocoamix.config.trainer_file import refuse_other_trainers
 from cocoamix.errors import check_choice, run_command
 from cocoamix.io.files import check_still_there, check_writable
 from cocoamix.io.screen import brief, detail, log_only
 from cocoamix.run.arguments import STOPPED, parse_arguments
 from cocoamix.run.lock import FolderLock
+from cocoamix.run.more_epochs import continue_run
 from cocoamix.run.overview import render
 from cocoamix.run.threads import threads_for
 from cocoamix.trainers.base import CLIPTrainer
@@ -59,8 +61,14 @@ def setup_cfg(args: argparse.Namespace) -> CfgNode:
         if value is not None and value != "":
             keys.merge_value(cfg, key, value)
     keys.merge_options(cfg, args.opts)
-    check_choice("The trainer (--trainer)", cfg.TRAINER.NAME, TRAINER_REGISTRY.registered_names())
-    check_choice("The dataset (DATASET.NAME)", cfg.DATASET.NAME, DATASET_REGISTRY.registered_names())
+    trainers = TRAINER_REGISTRY.registered_names()
+    check_choice("The trainer (--trainer)", cfg.TRAINER.NAME, trainers)
+    trainer = TRAINER_REGISTRY.get(cfg.TRAINER.NAME)
+    if args.config_file and getattr(trainer, "reads_section", False):
+        refuse_other_trainers(args.config_file, cfg.TRAINER.NAME, trainer.section, trainers)
+    check_choice(
+        "The dataset (DATASET.NAME, from --dataset-config-file)", cfg.DATASET.NAME, DATASET_REGISTRY.registered_names()
+    )
     keys.check_common(keys.complete(cfg))
     cfg.freeze()
     return cfg
@@ -99,6 +107,8 @@ def _run_logged(args: argparse.Namespace, cfg: CfgNode) -> None:
         print(cfg)
         print(f"** System info **\n{collect_env_info()}\n")
     trainer = build_trainer(cfg)
+    if not args.eval_only and hasattr(trainer, "protocol"):
+        continue_run(trainer, args.more_epochs)
     if args.eval_only:
         trainer.load_model(args.model_dir, epoch=args.load_epoch)
     if isinstance(trainer, CLIPTrainer):

@@ -1,7 +1,4 @@
-"""The datasets, registered in Dassl's dataset registry by being imported.
-
-Importing also adds the configuration keys that they read to Dassl's defaults.
-"""
+"""The datasets. Importing this package registers them with Dassl and adds their keys to Dassl's defaults."""
 
 from cocoamix.compat import ensure_torchvision
 
@@ -36,7 +33,7 @@ from . import (
 )
 from .own import csv_file, folder
 
-extend_cfg(cfg_default, "DATASET.")  # a tree's own trainers may use our datasets without our trainers
+extend_cfg(cfg_default, "DATASET.")  # another tree's trainers may use our datasets without our trainers
 
 __all__ = [
     "caltech101",

@@ -1,4 +1,4 @@
-"""CIFAR100: a hundred classes of pictures of 32 pixels, from the official python archive."""
+"""CIFAR100: a hundred classes of 32-pixel images, from the official python archive."""
 
 from __future__ import annotations
 
@@ -22,15 +22,17 @@ from .common.base import FewShotDataset, Items, Three
 ARCHIVE = "cifar-100-python"
 SHAPE = 3, 32, 32
 ROW = 3 * 32 * 32
-VALIDATION = 50  # pictures per class
+VALIDATION = 50  # images per class
 
 
-class Pictures:
-    """The pixels of one file of the archive, seen where they are on disk.
+class StoredImages:
+    """The pixels of one file of the archive, memory-mapped.
 
-    Every process maps the same pages, and what goes to a loader's worker is a path: the array is never copied.
-    start: where they begin; None for a file that was pickled again in a way that takes them apart. Every process
-    reads those for itself.
+    All processes map the same pages, and a loader's worker gets a path: the array is never copied.
+
+    Attributes:
+        start: Where the pixels begin; None for a file that was pickled again and does not have them in one block.
+            Each process then reads the file.
     """
 
     def __init__(self, path: str, start: int | None) -> None:
@@ -40,8 +42,8 @@ class Pictures:
     def __getstate__(self) -> dict[str, Any]:
         return {"path": self.path, "start": self.start, "_pixels": None}
 
-    def picture(self, number: int) -> Image.Image:
-        """Return a picture by its position in the file."""
+    def image(self, number: int) -> Image.Image:
+        """Return an image by its position in the file."""
         if self._pixels is None:
             self._pixels = self._open()
         first = (self.start or 0) + number * ROW
@@ -56,27 +58,27 @@ class Pictures:
 
 
 class StoredDatum(Datum):
-    """An item whose picture is in the archive: its path, such as cifar-100-python/train/00042, is only a name."""
+    """An item whose image is in the archive. Its path, such as cifar-100-python/train/00042, is only a name."""
 
-    def __init__(self, pictures: Pictures, number: int, label: int, classname: str) -> None:
-        # Not super().__init__, which looks for the file.
-        self._impath = f"{ARCHIVE}/{Path(pictures.path).name}/{number:05d}"
+    def __init__(self, images: StoredImages, number: int, label: int, classname: str) -> None:
+        # Not super().__init__, which checks the file.
+        self._impath = f"{ARCHIVE}/{Path(images.path).name}/{number:05d}"
         self._label, self._domain, self._classname = label, 0, classname
-        self._pictures, self._number = pictures, number
+        self._images, self._number = images, number
 
     @property
     def identity(self) -> str:
-        """What changes when the picture does: the archive's file, and the place in it."""
-        return f"{file_identity(self._pictures.path)}|{self._number}"
+        """A text that changes when the image does: the identity of the file and the position."""
+        return f"{file_identity(self._images.path)}|{self._number}"
 
     def draw(self) -> Image.Image:
-        """Return the picture."""
-        return self._pictures.picture(self._number)
+        """Return the image."""
+        return self._images.image(self._number)
 
 
 @register(DATASET_REGISTRY)
 class CIFAR100(FewShotDataset):
-    """The last 50 training pictures of every class are for validation, whatever the seed.
+    """The last 50 training images of every class are for validation, whatever the seed.
 
     Real Dassl has a CIFAR100 of its own; there, this one is called cocoamix.CIFAR100.
     """
@@ -86,7 +88,7 @@ class CIFAR100(FewShotDataset):
     def read_items(self) -> Three:
         archive = self._find_archive()
         names = read_names(archive)
-        trainval, test = (read_pictures(archive / split, names) for split in ("train", "test"))
+        trainval, test = (read_images(archive / split, names) for split in ("train", "test"))
         left = dict.fromkeys(range(len(names)), 0)
         for item in trainval:
             left[item.label] += 1
@@ -98,7 +100,7 @@ class CIFAR100(FewShotDataset):
         return train, val, test
 
     def _find_archive(self) -> Path:
-        """Return the folder of the archive: in a folder cifar100, or where torchvision unpacks it, in the root."""
+        """Return the folder of the archive: in cifar100/, or in the data root, where torchvision unpacks it."""
         root = self.find_root()
         inside, beside = root / "cifar100" / ARCHIVE, root / ARCHIVE
         archive = inside if inside.is_dir() or not beside.is_dir() else beside
@@ -113,7 +115,7 @@ class CIFAR100(FewShotDataset):
         return archive
 
     def locate(self, items: Items, origin: str) -> Items:
-        """Leave the paths of a kept draw as they are: they are names, and the same in every data folder."""
+        """Return the items unchanged: their paths are names that do not depend on the data folder."""
         return items
 
 
@@ -121,7 +123,7 @@ class CIFAR100(FewShotDataset):
 
 
 class _Array:
-    """What a pickled array, or its type, becomes: what it was made of, from which nothing is made here."""
+    """Stands for a pickled array or its type: keeps the arguments and builds nothing."""
 
     state: Any = None
 
@@ -133,9 +135,9 @@ class _Array:
 
 
 class _Bytes:
-    """How Python 3 writes bytes in protocols that are older than it: as a call that encodes a text.
+    """Python 3's representation of bytes in older pickle protocols: a call that encodes a text.
 
-    An object without attributes, because a pickle may set those of what it is given.
+    It has no attributes, because a pickle can set them.
     """
 
     __slots__ = ()
@@ -158,7 +160,7 @@ _BYTES = {("_codecs", "encode"), ("__builtin__", "bytes"), ("builtins", "bytes")
 
 
 class _ArchiveUnpickler(pickle.Unpickler):
-    """Knows arrays, as inert containers, and what is built into Python; nothing that could run."""
+    """Allows built-in types and arrays, as inert containers; nothing that can run code."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) in _BYTES:
@@ -176,7 +178,7 @@ def _read(path: Path, *keys: str) -> list[Any]:
             content = _ArchiveUnpickler(file, encoding="bytes").load()  # Python 2 wrote it
         named = {key.decode() if isinstance(key, bytes) else key: value for key, value in content.items()}
         return [named[key] for key in keys]
-    except Exception as error:  # whatever a damaged pickle can do, it is the file that is wrong
+    except Exception as error:  # a damaged pickle can raise anything
         raise _not_official(path, f"{type(error).__name__}: {error}") from error
 
 
@@ -195,18 +197,18 @@ def read_names(archive: Path) -> list[str]:
     return [class_words(text) for text in texts]
 
 
-def read_pictures(path: Path, names: list[str]) -> Items:
+def read_images(path: Path, names: list[str]) -> Items:
     """Return the items of `train` or `test` in the order of the file."""
     labels, array = _read(path, "fine_labels", "data")
     if not isinstance(labels, list) or not all(type(label) is int and 0 <= label < len(names) for label in labels):
         raise _not_official(path, f"its fine_labels are not numbers below {len(names)}")
     start = _find_pixels(path, array, len(labels))
-    pictures = Pictures(os.fspath(path), start)
-    return [StoredDatum(pictures, number, label, names[label]) for number, label in enumerate(labels)]
+    images = StoredImages(os.fspath(path), start)
+    return [StoredDatum(images, number, label, names[label]) for number, label in enumerate(labels)]
 
 
 def _find_pixels(path: Path, array: Any, count: int) -> int | None:
-    """Return where in the file the pixels begin, if they are one block in it."""
+    """Return where the pixels begin in the file; None if they are not one block."""
     raw = _pixels_in(path, array, count)
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         start = content.find(raw[:ROW])
@@ -214,7 +216,7 @@ def _find_pixels(path: Path, array: Any, count: int) -> int | None:
 
 
 def _pixels_in(path: Path, array: Any, count: int) -> bytes:
-    """Return the pixels of an array as it was pickled, of `count` images."""
+    """Return the pixels of `count` images from a pickled array."""
     try:
         if array.state is None:  # made from a buffer
             raw, kind, shape, order = array.made_of

@@ -1,9 +1,9 @@
 """CIFAR-100 for class-incremental learning: the official archive and the published few images of each session.
 
-60 base classes with all their 500 images, then eight sessions of five classes with five images. Which five is a list
+60 base classes with all their 500 images, then eight sessions of five classes with five images. The five are a list
 of positions in the archive's train array that TOPIC and CEC publish and most papers use; they are in
-`cifar100_fscil.json`. The lists are checked by the hash of the published files and by the labels that they meet, the
-archive by its class names and by how many images each class has.
+`cifar100_fscil.json`. The lists are checked by the hash of the published files and by the labels at their positions,
+the archive by its class names and by the number of images per class.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from cocoamix.errors import UserError
 from cocoamix.fscil.split import Cut, label_ranges
 from cocoamix.registry import register
 
-from .cifar100 import CIFAR100, read_names, read_pictures
+from .cifar100 import CIFAR100, read_images, read_names
 from .common.base import Items
 from .common.session_lists import check_list, not_as_published, read_facts, refuse_other_cut
 
 LISTS = Path(__file__).with_name("cifar100_fscil.json")
-BASE, WAY, SHOTS, SESSIONS = 60, 5, 5, 8  # what the lists are made for
+BASE, WAY, SHOTS, SESSIONS = 60, 5, 5, 8  # of the published lists
 IMAGES = {"train": 500, "test": 100}  # of each class
 OFFICIAL = {"train": "16019d7e3df5f24257cddd939b257f8d", "test": "f0ef6b0ae62326f3e7ffdfab6717acfc"}  # MD5
 
 
 @register(DATASET_REGISTRY)
 class CIFAR100FSCIL(CIFAR100):
-    """All 50,000 training images in the archive's order: none is kept for validation, since the protocol uses all."""
+    """All 50,000 training images in the archive's order; none are for validation, because the protocol uses all."""
 
     def read_items(self) -> tuple[Items, Items, Items]:
         archive = self._find_archive()
         names = read_names(archive)
         check_names(names)
-        train, test = (read_pictures(archive / split, names) for split in ("train", "test"))
+        train, test = (read_images(archive / split, names) for split in ("train", "test"))
         for split, items in (("train", train), ("test", test)):
             check_counts(split, [item.label for item in items])
-            say_if_altered(archive / split)
+            note_if_altered(archive / split)
         return train, [], test
 
     def published_shots(self, cut: Cut) -> list[Items]:
@@ -59,16 +59,16 @@ class CIFAR100FSCIL(CIFAR100):
 
 
 def read_lists(path: Path = LISTS) -> list[list[int]]:
-    """Return the positions of each session's images; refuse a file that is not as it was published."""
+    """Return the positions of each session's images; refuse an altered file."""
     sessions: list[dict[str, Any]] = _published(path, "sessions")
     try:
         lists = [[int(position) for position in session["positions"]] for session in sessions]
-        told = [session["md5"] for session in sessions]
+        hashes = [session["md5"] for session in sessions]
     except (ValueError, KeyError, TypeError) as error:
         raise not_as_published(path, error) from error
     if len(lists) != SESSIONS:
-        raise UserError(f"{path} is altered: it holds {len(lists)} lists instead of {SESSIONS}. Restore it.")
-    for number, (positions, md5) in enumerate(zip(lists, told, strict=True), 1):
+        raise UserError(f"{path} is altered: it has {len(lists)} lists instead of {SESSIONS}. Restore it.")
+    for number, (positions, md5) in enumerate(zip(lists, hashes, strict=True), 1):
         check_list(path, number, positions, md5)
     return lists
 
@@ -81,12 +81,12 @@ def official_names(path: Path = LISTS) -> list[str]:
 def _published(path: Path, key: str) -> list[Any]:
     found = read_facts(path).get(key)
     if not isinstance(found, list):
-        raise not_as_published(path, TypeError(f"{key} is no list"))
+        raise not_as_published(path, TypeError(f"{key} is not a list"))
     return found
 
 
 def check_names(names: list[str]) -> None:
-    """Refuse an archive whose labels mean other classes: sessions are cut by label, prompts are made of names."""
+    """Refuse an archive with other classes: sessions are divided by label, and prompts use the names."""
     official = official_names()
     if len(names) != len(official):
         raise UserError(f"The archive's meta names {len(names)} classes, and not CIFAR-100's {len(official)}.")
@@ -99,7 +99,7 @@ def check_names(names: list[str]) -> None:
 
 
 def check_counts(split: str, labels: list[int]) -> None:
-    """Refuse a part of an archive, or one with other labels."""
+    """Refuse an incomplete archive, or one with other labels."""
     counts = Counter(labels)
     for label, name in enumerate(official_names()):
         if counts[label] != IMAGES[split]:
@@ -109,10 +109,10 @@ def check_counts(split: str, labels: list[int]) -> None:
             )
 
 
-def say_if_altered(path: Path) -> None:
-    """Tell of a file that is not the official one: counts cannot tell that labels were exchanged.
+def note_if_altered(path: Path) -> None:
+    """Print a note if a file is not the official one, because counts do not show that labels were exchanged.
 
-    It is no reason to refuse it: written anew by another pickle, the same labels and pictures have another hash.
+    The file is not refused: pickled again, the same labels and images have another hash.
     """
     digest = hashlib.md5(usedforsecurity=False)
     with path.open("rb") as file:
@@ -120,19 +120,19 @@ def say_if_altered(path: Path) -> None:
             digest.update(block)
     if digest.hexdigest() != OFFICIAL[path.name]:
         print(
-            f"Note: {path} is not byte for byte the official file, whose MD5 is {OFFICIAL[path.name]}. If its labels "
-            "or pictures are others, the accuracies compare with no published ones."
+            f"Note: {path} is not byte for byte the official file, whose MD5 is {OFFICIAL[path.name]}. If its "
+            "labels or images differ, the accuracies are not comparable with published ones."
         )
 
 
 def check_labels(labels: list[int], lists: list[list[int]]) -> None:
-    """Refuse an archive in another order than the original, whose images would be of other classes."""
+    """Refuse an archive in another order, in which the listed images have other classes."""
     _, *novel = label_ranges(100, Cut(BASE, WAY, SHOTS))
     for number, (positions, wanted) in enumerate(zip(lists, novel, strict=True), 1):
         found = Counter(labels[position] for position in positions)
         if found != dict.fromkeys(wanted, SHOTS):
             raise UserError(
-                f"The published list of session {number} should meet {SHOTS} images of each label {wanted.start} to "
-                f"{wanted.stop - 1} in the train array, but meets {dict(sorted(found.items()))}: the array is not in "
-                "the official archive's order."
+                f"The published list of session {number} should have {SHOTS} images of each label {wanted.start} to "
+                f"{wanted.stop - 1} in the train array, but has {dict(sorted(found.items()))}: the array is not in "
+                "the order of the official archive."
             )

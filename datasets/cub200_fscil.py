@@ -26,7 +26,7 @@ IMAGES, LABELS, SPLIT = "images.txt", "image_class_labels.txt", "train_test_spli
 
 @register(DATASET_REGISTRY)
 class CUB200FSCIL(PublishedSessions):
-    """11,788 images in a folder for each class; three tables tell their numbers, classes and splits."""
+    """11,788 images in a folder per class; three tables list their numbers, classes and splits."""
 
     folder = "CUB_200_2011"
     image_folder = "images"
@@ -42,7 +42,7 @@ class CUB200FSCIL(PublishedSessions):
 
     @classmethod
     def file_name(cls, category: str, image: Any) -> str:
-        """Folders have small letters within names, as in 010.Red_winged_Blackbird, and files have capitals."""
+        """Return the file name, in which each word has a capital, unlike in the folder 010.Red_winged_Blackbird."""
         words = category.partition(".")[2].split("_")
         return "_".join([*(word[:1].upper() + word[1:] for word in words), f"{image}.jpg"])
 
@@ -62,8 +62,8 @@ class CUB200FSCIL(PublishedSessions):
             if table.keys() != images.keys():
                 number = min(table.keys() ^ images.keys())
                 raise UserError(
-                    f"{folder / name} and {folder / IMAGES} are not of the same images: the number {number} is in one "
-                    f"of them alone. {self.way_out}"
+                    f"{folder / name} and {folder / IMAGES} do not list the same images: the number {number} is in "
+                    f"only one of them. {self.way_out}"
                 )
         rows: dict[str, Rows] = {"train": [], "test": []}
         for number, path in images.items():
@@ -78,7 +78,7 @@ class CUB200FSCIL(PublishedSessions):
         return folder, {split: (folder / SPLIT, found) for split, found in rows.items()}
 
 
-def read_table(path: Path, form: str, told: str) -> dict[int, str]:
+def read_table(path: Path, form: str, description: str) -> dict[int, str]:
     """Return a value for each image's number, in the order of the file."""
 
     def parse(line: str) -> tuple[int, str]:
@@ -87,7 +87,7 @@ def read_table(path: Path, form: str, told: str) -> dict[int, str]:
             raise ValueError
         return int(number), value
 
-    rows = read_lines(path, parse, told)
+    rows = read_lines(path, parse, description)
     ((number, count),) = Counter(number for number, _ in rows).most_common(1)
     if count > 1:
         raise UserError(f"{path} has the image number {number} {count} times. Unpack CUB_200_2011.tgz again.")

@@ -11,7 +11,7 @@ from cocoamix.registry import register
 from .common.base import SplitDataset, Three
 from .common.splits import split_folders
 
-# CoOp's names, which its split file carries as well.
+# CoOp's names, which are also in its split file.
 RENAMED = {
     "AnnualCrop": "Annual Crop Land",
     "HerbaceousVegetation": "Herbaceous Vegetation Land",

@@ -14,7 +14,7 @@ from .common.splits import split_folders
 
 @register(DATASET_REGISTRY)
 class Food101(SplitDataset):
-    """CoOp splits all 101,000 images anew and does not use the lists in `meta/`."""
+    """CoOp draws a new split of all 101,000 images and ignores the lists in `meta/`."""
 
     folder = "food-101"
     image_folder = "images"

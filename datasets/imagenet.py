@@ -30,7 +30,7 @@ class ImageNet(FewShotDataset):
 
     def __init__(self, cfg: CfgNode) -> None:
         super().__init__(cfg)
-        # Only what is used: a kept list is trusted for the rest, since looking for a million files takes minutes.
+        # Only the images that are used, because checking a million files takes minutes.
         way_out = f"If the images have changed, delete {KEPT} and split_fewshot/ there."
         refuse_missing(paths_of(self.train_x, self.test or ()), self.dataset_dir, policy_of(cfg), way_out)
 
@@ -62,7 +62,7 @@ class ImageNet(FewShotDataset):
         train, test = read_items(path, ("train", "test"), "a list of ImageNet's images")
         for items in (train, test):
             places = paths_of(items)
-            # The first tells whether the data folder was elsewhere: a million images that are not here take long.
+            # The first path shows whether the data folder has moved; checking a million takes long.
             if rerooted(places[:1], self.dataset_dir) != places[:1]:
                 for item, place in zip(items, rerooted(places, self.dataset_dir), strict=True):
                     item._impath = place

@@ -1,4 +1,4 @@
-"""ImageNet-A: photographs that classifiers of their time got wrong."""
+"""ImageNet-A: photographs that classifiers misclassified when they were collected."""
 
 from __future__ import annotations
 

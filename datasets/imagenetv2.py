@@ -1,4 +1,4 @@
-"""ImageNetV2: new photographs of ImageNet's thousand classes, found as the first ones were."""
+"""ImageNetV2: new photographs of ImageNet's thousand classes, collected as the original ones were."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .common.items import class_folders
 
 @register(DATASET_REGISTRY)
 class ImageNetV2(ImageNetVariant):
-    """Ten photographs per class; folders are numbers, which follow the lines of `classnames.txt`."""
+    """Ten photographs per class; folders are numbered in the order of `classnames.txt`."""
 
     folder = "imagenetv2"
     image_folder = "imagenetv2-matched-frequency-format-val"

@@ -1,7 +1,7 @@
 """miniImageNet for class-incremental learning: CEC's layout and the published few images of each session.
 
 60 base classes with all their 500 images, then eight sessions of five classes with five images. The classes are a
-hundred of ImageNet's; they have the names that CLIP gives those. `mini_imagenet_fscil.json` has the lists.
+hundred of ImageNet's, with CLIP's names for them. The lists are in `mini_imagenet_fscil.json`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ HEADER = ("filename", "label")
 
 @register(DATASET_REGISTRY)
 class MiniImageNetFSCIL(PublishedSessions):
-    """60,000 images of 84 pixels in one folder; which are for training and for tests, two tables tell."""
+    """60,000 images of 84 pixels in one folder; two tables list the training and the test images."""
 
     folder = "miniimagenet"
     image_folder = "images"

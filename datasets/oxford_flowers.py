@@ -35,4 +35,4 @@ class OxfordFlowers(SplitDataset):
             flowers = json.loads(names.read_text(encoding="utf-8"))
             return split_groups([(label - 1, flowers[str(label)], paths) for label, paths in groups.items()])
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise UserError(f"{names} should give a name for every class number of the flowers: {error!r}.") from error
+            raise UserError(f"{names} must have a name for every class number: {error!r}.") from error

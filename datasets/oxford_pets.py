@@ -16,7 +16,7 @@ from .common.splits import split_trainval
 
 @register(DATASET_REGISTRY)
 class OxfordPets(SplitDataset):
-    """A breed is what comes before the number in a file's name."""
+    """The breed is the part of a file name before the number."""
 
     folder = "oxford_pets"
     image_folder = "images"

@@ -28,15 +28,15 @@ class DrawnDatum(Datum):
     """An item without a file: its path is only a name."""
 
     def __init__(self, dataset: DrawnDataset, label: int, number: int) -> None:
-        # Not super().__init__, which looks for the file.
+        # Not super().__init__, which checks the file.
         self._classname = dataset.classes[label].name
         self._impath = f"{dataset.folder}/{self._classname.replace(' ', '_')}/{number:04d}.png"
         self._label, self._domain = label, 0
-        self._drawing = dataset, label, number  # stays what it is when the item is relabelled
+        self._drawing = dataset, label, number  # unchanged when the item is relabelled
 
     @property
     def identity(self) -> str:
-        """What changes when the image does: the way of drawing, or what is drawn."""
+        """A text that changes when the image does: the drawing code or its arguments."""
         dataset, label, number = self._drawing
         drawn = f"{dataset.domain}|{dataset.severity}|{dataset.seed}"
         return f"{drawing_hash()}|{drawn}|{dataset.classes[label]}|{number}"

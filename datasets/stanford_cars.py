@@ -38,7 +38,7 @@ class StanfordCars(SplitDataset):
             return [new_item(os.path.join(images, name), label, names[label]) for name, label in labelled]
         except (ValueError, IndexError, TypeError) as error:
             raise UserError(
-                f"{path} should give a file name and a class of cars_meta.mat per image: {error}."
+                f"{path} must have a file name and a class of cars_meta.mat for each image: {error}."
             ) from error
 
 

@@ -16,7 +16,7 @@ from .common.splits import split_trainval
 
 @register(DATASET_REGISTRY)
 class SUN397(SplitDataset):
-    """A class is a path such as /a/apartment_building/outdoor, and is called "outdoor apartment_building"."""
+    """A class is a path such as /a/apartment_building/outdoor, and its name is "outdoor apartment_building"."""
 
     folder = "sun397"
     image_folder = "SUN397"

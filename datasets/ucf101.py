@@ -17,7 +17,7 @@ from .common.splits import split_trainval
 
 @register(DATASET_REGISTRY)
 class UCF101(SplitDataset):
-    """Folders of frames and class names have the words of an action apart: Apply_Eye_Makeup."""
+    """Class names and folders have the words of an action separated: Apply_Eye_Makeup."""
 
     folder = "ucf101"
     image_folder = "UCF-101-midframes"
@@ -38,7 +38,7 @@ def _class(line: str) -> tuple[str, int]:
 
 def _read_list(path: Path, images: Path, labels: dict[str, int]) -> Items:
     def parse(line: str) -> Datum:
-        action, video = line.split(" ")[0].split("/")  # training lists have the class number, too
+        action, video = line.split(" ")[0].split("/")  # training lists also have the class number
         name = "_".join(re.findall("[A-Z][^A-Z]*", action))
         return new_item(os.path.join(images, name, video.replace(".avi", ".jpg")), labels[action], name)
 

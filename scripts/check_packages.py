@@ -1,9 +1,9 @@
-"""Check imports and types of the packages as they are installed: the contract of .importlinter, then mypy.
+"""Check imports and types of the installed packages: the contract of .importlinter, then mypy.
 
     python scripts/check_packages.py
 
-In a source tree `trainers` and `datasets` stand beside `cocoamix`; installed, they are in it, and that is how they
-import each other. So both checks look at a copy in the installed layout, below build/.
+In a source tree `trainers` and `datasets` are next to `cocoamix`; installed, they are inside it, and they import each
+other by those names. So both checks use a copy in the installed layout, below build/.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ COPY = ROOT / "build" / "packages"
 
 
 def make_copy() -> None:
-    """Copy the code, with the times of the files, so that mypy can use what it knows from the last time."""
+    """Copy the code with the times of the files, so that mypy can use its cache."""
     shutil.rmtree(COPY, ignore_errors=True)
     code_only = shutil.ignore_patterns("__pycache__", "*.safetensors", "*.yaml")
     shutil.copytree(ROOT / "cocoamix", COPY / "cocoamix", ignore=code_only)
     for folder in ("trainers", "datasets"):
         shutil.copytree(ROOT / folder, COPY / "cocoamix" / folder, ignore=code_only)
-    shutil.move(COPY / "cocoamix" / "fallback" / "dassl", COPY / "dassl")  # checked as the package that it stands for
+    shutil.move(COPY / "cocoamix" / "fallback" / "dassl", COPY / "dassl")  # checked as the package that it replaces
     for script in ("train.py", "parse_test_res.py"):
         shutil.copy2(ROOT / script, COPY)
 

@@ -2,7 +2,7 @@
 
     python scripts/pretrain_tiny.py --output cocoamix/assets/tiny.safetensors
 
-Contrastive, as CLIP: each image of a batch has to find its caption, and each caption its image. No image is shown
+Contrastive, as CLIP: match each image of a batch to its caption, and each caption to its image. No image is shown
 twice: a second process draws the next round while this one trains. Stopped at any moment, the same command resumes
 after the last complete round, and the result is the same as without the stop.
 """
@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # works from a clone, too
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for a clone without installation
 
 import torch
 import torch.nn.functional as F
@@ -52,7 +52,7 @@ SEVERITY = {domain: (0.2, 0.8 if domain == "street" else 1.0) for domain in PRET
 
 
 class Round(NamedTuple):
-    """The pixels (N, 32, 32, 3) of images and their captions (N, L) as rows of the small vocabulary, ended by zeros."""
+    """Pixels (N, 32, 32, 3) of images, and captions (N, L) as rows of the small vocabulary, padded with zeros."""
 
     pixels: np.ndarray
     captions: np.ndarray
@@ -86,7 +86,7 @@ def draw_round(seed: int, number: int) -> Round:
 
 
 def _end_with_parent() -> None:
-    """Let the drawing process end when the training is killed; it would wait for work for ever."""
+    """Make the drawing process end when the training process is killed; otherwise it waits for ever."""
     parent = parent_process()
     assert parent is not None
 
@@ -109,7 +109,7 @@ def rounds(seed: int, first: int, count: int) -> Iterator[Round]:
 
 
 def build_model(seed: int) -> Any:
-    """Return OpenAI's CLIP in the tiny size, with a token embedding of the trained rows only."""
+    """Return OpenAI's CLIP in the tiny size, with a token embedding of only the trained rows."""
     torch.manual_seed(seed)
     return build_openai(replace(BACKBONES["tiny"].sizes, vocabulary=len(trained_ids()))).float()
 
@@ -152,14 +152,14 @@ def learning_rate(done: float, peak: float) -> float:
 
 
 def save_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, number: int, settings: str) -> None:
-    """Write whole or not at all: a kill may come at any moment."""
+    """Write a checkpoint atomically, because the process may be killed at any moment."""
     states = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
     content = {**states, "round": number, "settings": settings}
     write_atomically(path, lambda file: torch.save(content, file))
 
 
 def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, settings: str) -> int:
-    """Return the number of rounds done, after taking up where they ended; 0 where there is no checkpoint."""
+    """Restore the last checkpoint and return its number of rounds; 0 if there is none."""
     if not path.is_file():
         return 0
     saved = torch.load(path, weights_only=True)
@@ -175,7 +175,7 @@ def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Optimiz
 
 
 def pack_model(model: nn.Module) -> dict[str, Tensor]:
-    """Return what to store of a model whose token embedding has the trained rows only."""
+    """Return the tensors to store of a model whose token embedding has only the trained rows."""
     state = {key: value.detach() for key, value in model.state_dict().items()}
     rows = state["token_embedding.weight"]
     table = torch.zeros(VOCABULARY, rows.shape[1])
@@ -223,7 +223,7 @@ def train(options: argparse.Namespace) -> None:
             flush=True,
         )
     origin = f"pretrain_tiny.py, torch {torch.__version__}, {settings}"
-    # One entry: safetensors writes several in any order, and the same weights shall be the same bytes.
+    # One entry, because safetensors writes several in any order, and equal weights must give equal files.
     content = save(pack_model(model), metadata={"origin": origin})
     write_atomically(options.output, lambda file: file.write(content))
     checkpoint.unlink(missing_ok=True)
@@ -231,10 +231,11 @@ def train(options: argparse.Namespace) -> None:
 
 
 def main() -> None:
+    """Read the command line and train."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--output", type=Path, required=True, help="the .safetensors file to write")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--images", type=int, default=48 * ROUND, help="how many to show in all")
+    parser.add_argument("--images", type=int, default=48 * ROUND, help="total number of images")
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--rate", type=float, default=1e-3, help="peak learning rate")
     parser.add_argument("--decay", type=float, default=0.05, help="weight decay")

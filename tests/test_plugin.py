@@ -235,7 +235,7 @@ def test_copying_configurations(tmp_path: Path, capsys: pytest.CaptureFixture[st
     (target / "trainers" / "CoCoAMix").mkdir(parents=True)
     (target / "trainers" / "CoCoAMix" / "tiny.yaml").write_text("mine")
     assert plugin.main(["--configs", str(target), "CoCoAMix"]) == 0
-    assert "tiny.yaml is there and differs" in capsys.readouterr().out
+    assert "tiny.yaml exists and differs" in capsys.readouterr().out
     assert (target / "trainers" / "CoCoAMix" / "tiny.yaml").read_text() == "mine"
     ours = shipped.folder() / "trainers" / "CoCoAMix" / "vit_b16_ep50.yaml"
     assert (target / "trainers" / "CoCoAMix" / "vit_b16_ep50.yaml").read_bytes() == ours.read_bytes()

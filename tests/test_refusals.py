@@ -19,7 +19,7 @@ from cocoamix.features.command import main as features
 from cocoamix.io import files
 from cocoamix.io.files import check_writable, write_text
 from cocoamix.io.paths import expand_home
-from cocoamix.refusals import in_words, shorten
+from cocoamix.refusals import explain, shorten
 from cocoamix.run.arguments import STOPPED
 from cocoamix.run.checkpointer import Checkpointer
 from tests.conftest import ROOT, Runner
@@ -43,7 +43,7 @@ needs_dev_full = pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linu
     ],
 )
 def test_sentences(error: Exception, sentence: str | None) -> None:
-    assert in_words(error) == sentence
+    assert explain(error) == sentence
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_sentences(error: Exception, sentence: str | None) -> None:
     ],
 )
 def test_full_shared_memory(words: str) -> None:
-    sentence = in_words(RuntimeError(words))
+    sentence = explain(RuntimeError(words))
     assert sentence is not None
     assert "/dev/shm" in sentence
     assert "DATALOADER.NUM_WORKERS" in sentence

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cocoamix.cli import COMMANDS
-from cocoamix.refusals import in_words
+from cocoamix.refusals import explain
 from tests.conftest import ROOT
 from tests.report.trees import write_pair
 
@@ -96,6 +96,6 @@ def test_train_py_names_the_missing_package(tmp_path: Path) -> None:
 
 def test_only_a_whole_package_is_missing() -> None:
     """A missing part of a package that is there, or of this one, is a bug and keeps its traceback."""
-    assert in_words(ModuleNotFoundError("no", name="torch._inductor")) is None
-    assert in_words(ModuleNotFoundError("no", name="cocoamix.nothing")) is None
-    assert "`pip install pillow`" in str(in_words(ModuleNotFoundError("no", name="PIL")))
+    assert explain(ModuleNotFoundError("no", name="torch._inductor")) is None
+    assert explain(ModuleNotFoundError("no", name="cocoamix.nothing")) is None
+    assert "`pip install pillow`" in str(explain(ModuleNotFoundError("no", name="PIL")))

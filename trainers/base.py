@@ -67,6 +67,7 @@ class CLIPTrainer(TrainerX):
     """A trainer on a frozen CLIP."""
 
     section = "COOP"  # the trainer's node under cfg.TRAINER
+    reads_section = True  # False for zero-shot methods, which CoOp runs with the configuration of any method
     ensembles: tuple[str, ...] = ()  # allowed values of ENSEMBLE; empty if the method has no such key
     templates_of = ""  # the method whose dataset templates to use; CoOp's by default
     trains_with_template = False  # True if the loss, and not only the evaluation, needs the hand-crafted prompt

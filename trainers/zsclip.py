@@ -21,6 +21,8 @@ from .base import CLIPTrainer
 class ZeroshotCLIP(CLIPTrainer):
     """Zero-shot CLIP with one template per dataset."""
 
+    reads_section = False
+
     def choose_templates(self) -> Sequence[str]:
         """Return the templates whose text features are averaged."""
         return ["dataset"]

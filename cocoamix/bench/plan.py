@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from cocoamix.config import shipped as configurations
 from cocoamix.config.allowed import kind
 from cocoamix.config.partition import KEY as PARTITION
-from cocoamix.errors import UserError, brief, check_choice, nearest, shorten, some_of
+from cocoamix.errors import UserError, brief, check_choice, known_names, nearest, shorten, some_of
 from cocoamix.io.paths import expand_home
 from cocoamix.io.texts import read_yaml
 
@@ -164,10 +164,7 @@ class _Mapping:
     def check_keys(self, known: Sequence[str], needed: Sequence[str]) -> None:
         for key in self.keys:
             if key not in known:
-                raise UserError(
-                    f"{self.where} has the key {brief(key)}, which is unknown.{nearest(str(key), known)} "
-                    f"Known: {', '.join(known)}."
-                )
+                raise UserError(f"{self.where} has the key {brief(key)}, which is unknown.{known_names(key, known)}")
         for key in needed:
             if key not in self.keys:
                 raise UserError(f"{self.where} does not say its {key}.")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from cocoamix.errors import UserError, nearest
+from cocoamix.errors import UserError, known_names
 from cocoamix.io.paths import expand_home
 
 CONTEXT_LENGTH = 77
@@ -120,10 +120,7 @@ BACKBONES: dict[str, Backbone] = {
 def find_backbone(name: str) -> Backbone:
     """Return the backbone with the name MODEL.BACKBONE.NAME."""
     if name not in BACKBONES:
-        listed = ", ".join(BACKBONES)
-        raise UserError(
-            f"MODEL.BACKBONE.NAME is {name!r}, which is not known.{nearest(name, BACKBONES)} Known: {listed}."
-        )
+        raise UserError(f"MODEL.BACKBONE.NAME is {name!r}, which is not known.{known_names(name, BACKBONES)}")
     return BACKBONES[name]
 
 

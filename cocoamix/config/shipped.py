@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
-from cocoamix.errors import UserError, nearest
+from cocoamix.errors import UserError, known_names, nearest
 from cocoamix.io.files import write_atomically
 
 PREFIX = "cocoamix:"
@@ -72,8 +72,7 @@ def copy_out(target: Path, trainers: Sequence[str] = ()) -> tuple[list[Path], li
     available = sorted({name.split("/")[1] for name in names() if name.startswith("trainers/")})
     for trainer in trainers:
         if trainer not in available:
-            known = ", ".join(available)
-            raise UserError(f"There are no configurations of {trainer}.{nearest(trainer, available)} Known: {known}.")
+            raise UserError(f"There are no configurations of {trainer}.{known_names(trainer, available)}")
     chosen = [name for name in names() if not trainers or name.startswith(tuple(f"trainers/{t}/" for t in trainers))]
     written, kept = [], []
     for name in chosen:

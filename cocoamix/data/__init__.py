@@ -1,4 +1,4 @@
-"""Datasets on this machine: what is there, what is missing, how to get it, and which images a few-shot run uses.
+"""List, check and download datasets; export and import few-shot draws.
 
-`cocoamix data list|check|download|export|import`. Nothing is downloaded by importing anything.
+Importing this package downloads nothing.
 """

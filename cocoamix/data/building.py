@@ -1,4 +1,4 @@
-"""Building a dataset as train.py does, without a trainer."""
+"""Build a dataset as train.py does, without a trainer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from cocoamix.config import shipped
 from cocoamix.dataset_table import DATASETS, OWN
-from cocoamix.errors import UserError, nearest, printable
+from cocoamix.errors import UserError, brief, known_names, printable
 from cocoamix.io.texts import read_yaml
 from cocoamix.registry import PREFIX, plain_name
 
@@ -17,32 +17,32 @@ from .sources import SOURCES, Source
 
 
 class NoLoaderError(UserError):
-    """A dataset whose files are known, but which this installation cannot read."""
+    """A known dataset that this installation has no loader for."""
 
 
 def resolve_name(given: str) -> str:
-    """Return the registry name of a dataset that is named by it, by its configuration file, or in other capitals."""
+    """Return the registry name of a dataset. Case does not matter; a configuration file stays as it is."""
     if given.endswith((".yaml", ".yml")):
         return given
     known = {spelling.lower(): one.name for one in DATASETS.values() for spelling in (one.config, one.name)}
     name = known.get(plain_name(given).lower())
     if name is None:
         choices = [one.config if one.kind == OWN else one.name for one in DATASETS.values()]
-        raise UserError(f"There is no dataset {given!r}.{nearest(given, choices)} Known: {', '.join(choices)}.")
+        raise UserError(f"There is no dataset {brief(given)}.{known_names(given, choices)}")
     return name
 
 
 def name_in(given: str) -> str:
-    """Return the name of the dataset, which a configuration file holds."""
+    """Return the name of the dataset that a name or a configuration file denotes; empty if the file is bad."""
     if not given.endswith((".yaml", ".yml")):
         return given
     with contextlib.suppress(UserError, AttributeError, TypeError, KeyError):
         return plain_name(str(read_yaml(shipped.locate(given))["DATASET"]["NAME"]))
-    return ""  # making the configuration says what is wrong with the file
+    return ""  # make_cfg reports the error in the file
 
 
 def source_of(given: str) -> Source | None:
-    """Return where a dataset comes from, which is named by its name or its configuration file, if that is known."""
+    """Return the source of a dataset, given by its name or configuration file; None if it has no known source."""
     return SOURCES.get(name_in(given))
 
 
@@ -66,7 +66,7 @@ def make_cfg(name: str, root: str, options: Sequence[str] = (), shots: int = -1,
     cfg.DATASET.ROOT, cfg.DATASET.NUM_SHOTS, cfg.SEED = root, shots, seed
     keys.merge_options(cfg, options)
     registered = DATASET_REGISTRY.registered_names()
-    # Where another code base has a dataset of that name, ours has a prefix.
+    # If another code base has a dataset of that name, ours is registered with a prefix.
     if PREFIX + cfg.DATASET.NAME in registered:
         cfg.DATASET.NAME = PREFIX + cfg.DATASET.NAME
     if cfg.DATASET.NAME not in registered:
@@ -75,7 +75,7 @@ def make_cfg(name: str, root: str, options: Sequence[str] = (), shots: int = -1,
 
 
 def build(cfg: Any) -> tuple[Any, str]:
-    """Return the dataset, and what its loader printed. Nothing is written into the data folder."""
+    """Return the dataset and the output of its loader. Nothing is written to the data folder."""
     from dassl.data.datasets import DATASET_REGISTRY
 
     from cocoamix.datasets.common.writing import keep_nothing
@@ -86,7 +86,7 @@ def build(cfg: Any) -> tuple[Any, str]:
     return dataset, printed.getvalue()
 
 
-def tell(notes: str) -> None:
-    """Print what a loader said."""
+def print_notes(notes: str) -> None:
+    """Print the output of a loader."""
     for line in notes.splitlines():
         print(printable(f"  {line}"))

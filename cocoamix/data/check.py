@@ -1,4 +1,4 @@
-"""Is a dataset there, whole and readable, and what are its classes: the answer before a run finds out."""
+"""Check that a dataset is complete and readable, and show its classes and prompts."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from .parts import how_to_get, missing_parts, state
 from .sources import Source
 from .split_origin import about_split
 
-SHOWN = 40  # classes, unless all are asked for
+SHOWN = 40  # classes, unless --all is given
 LISTED = 10  # unreadable images
 BLOCK = 4096
 
 
 def check(name: str, root: Path, options: Sequence[str] = (), fast: bool = False, every_class: bool = False) -> bool:
-    """Print what is there and what is missing, and return whether a run could start."""
+    """Print which parts are there and which are missing; return whether a run could start."""
     source = building.source_of(name)
     if source is not None:
         print(f"{source.title} ({source.name})\n  home     {source.homepage}\n  licence  {source.licence}")
@@ -40,18 +40,18 @@ def check(name: str, root: Path, options: Sequence[str] = (), fast: bool = False
     except building.NoLoaderError as error:
         print(f"\n{error}")
         return False
-    from cocoamix.datasets.common.missing import gather_missing
+    from cocoamix.datasets.common.missing import collect_missing
 
     plain = plain_name(cfg.DATASET.NAME)
     try:
-        with gather_missing() as missing:
+        with collect_missing() as missing:
             dataset, notes = building.build(cfg)
     except UserError as error:
         print(f"\nnot loaded: {error}\n\n{plain} cannot train yet.")
         return False
-    building.tell(notes)
+    building.print_notes(notes)
     _print_classes(dataset, dataset_template(plain), every_class)
-    _point_at_names(dataset, own=source is None)
+    _note_doubtful_names(dataset, own=source is None)
     ready = _images_are_good(dataset, missing, fast, every_class)
     if not ready:
         skipping = cfg.DATASET.BAD_IMAGES == "skip"
@@ -62,7 +62,7 @@ def check(name: str, root: Path, options: Sequence[str] = (), fast: bool = False
 
 
 def _parts_are_there(source: Source, root: Path) -> bool:
-    """Print which of the parts are in the data root; return whether those that nothing can replace are."""
+    """Print which parts the data folder has; return whether all required ones are there."""
     source = source.at(root)
     if source.drawn:
         print(f"  folder   {state(source, root)}; `cocoamix shapes write DIR` writes it as files")
@@ -80,7 +80,7 @@ def _parts_are_there(source: Source, root: Path) -> bool:
                 print(f"      {line}")
     lacking = [part for part in missing if part.required]
     if missing and source.by_hand and any(not source.providers(part.path) for part in missing):
-        print(f"  by hand: {source.by_hand}")
+        print(f"  manual download: {source.by_hand}")
     if any(source.providers(part.path) for part in missing):
         print(f"  to download: cocoamix data download {source.name} --root {root}")
     commands = renames(source, missing, root)
@@ -105,15 +105,15 @@ def _print_classes(dataset: Any, template: str, every_class: bool) -> None:
         print(f"   ... {len(dataset.classnames) - shown} more; --all shows them")
     train = sorted(counts[0][label] for label in range(len(dataset.classnames)))
     fewest = min(range(len(dataset.classnames)), key=lambda label: counts[0][label])
-    told = f", for {dataset.classnames[fewest]!r} has no more" if train[0] < train[-1] else ""
+    reason = f", because {dataset.classnames[fewest]!r} has no more" if train[0] < train[-1] else ""
     print(
         f"training images of a class: {train[0]} to {train[-1]}, median {statistics.median(train):g}; "
-        f"so at most {train[0]} shots{told}"
+        f"so at most {train[0]} shots{reason}"
     )
 
 
-def _point_at_names(dataset: Any, own: bool) -> None:
-    """Point at class names that prompts cannot make much of. They never stop a run."""
+def _note_doubtful_names(dataset: Any, own: bool) -> None:
+    """Name classes whose names mean little in a prompt. They never stop a run."""
     from cocoamix.datasets.own.class_names import doubtful_names
 
     doubtful = doubtful_names(dataset.classnames)
@@ -124,17 +124,17 @@ def _point_at_names(dataset: Any, own: bool) -> None:
 
 
 def _way_out(own: bool) -> str:
-    """Say what helps. Removing a file would not, where a split or a table lists it."""
-    again = "Copy them again from where they are whole" if own else "Extract the archive again"
+    """Return how to fix bad images. Removing a file does not help if a split file or a table lists it."""
+    again = "Copy them again from an intact source" if own else "Extract the archive again"
     return f"{again}, or train with DATASET.BAD_IMAGES skip, which leaves them out."
 
 
 def _images_are_good(dataset: Any, missing: Mapping[str, None], fast: bool, every: bool) -> bool:
-    """Name the images that are missing, then those of the others that cannot be read; return whether there are none."""
+    """Print the missing and the unreadable images; return whether there are none."""
     items = [item for part in (dataset.train_x, dataset.val, dataset.test) for item in part or ()]
     files = sorted({item.impath for item in items if not hasattr(item, "draw")} | set(missing))
     if not files:
-        print("images: none of them is a file of its own")
+        print("images: not stored as separate files, so there is nothing to check")
         return True
     if missing:
         print(f"images: {len(missing):,} of {len(files):,} images are missing")
@@ -154,7 +154,7 @@ def _images_are_good(dataset: Any, missing: Mapping[str, None], fast: bool, ever
 
 
 def _print_missing(missing: Iterable[str]) -> None:
-    """Name every missing image, and a folder that is missing as a whole once."""
+    """Print every missing image; for a missing folder, print only the folder."""
     folders: dict[str, list[str]] = {}
     for path in sorted(missing):
         folders.setdefault(os.path.dirname(path), []).append(path)

@@ -23,29 +23,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the sub-commands and what they take."""
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
 
-    listing = commands.add_parser("list", help="list the datasets, and what of them is in a data root")
+    listing = commands.add_parser("list", help="list the datasets, and which of them a data folder has")
     listing.add_argument("--root", type=Path, help="folder that holds the datasets' folders")
 
     checking = commands.add_parser(
         "check",
-        help="say what of a dataset is there, what is missing and how to get it",
-        description=f"Exit status: 0 it can train, 1 it cannot, 2 wrong use. {PAIRS}",
+        help="show which parts of a dataset are there, and how to get the others",
+        description=f"Exit status: 0 ready for training, 1 not ready, 2 wrong use. {PAIRS}",
     )
     checking.add_argument("--fast", action="store_true", help="do not open the images")
     checking.add_argument("--all", action="store_true", help="show every class, and every unreadable image")
 
-    loading = commands.add_parser("download", help="download what is missing of a dataset, after asking")
+    loading = commands.add_parser("download", help="download the missing parts of a dataset, after asking")
     loading.add_argument("--yes", action="store_true", help="do not ask")
 
     writing = commands.add_parser(
-        "export", help="write which images a few-shot run uses, with hashes", description=PAIRS
+        "export", help="write the list of images of a few-shot draw, with hashes", description=PAIRS
     )
     writing.add_argument("--shots", type=int, required=True)
     writing.add_argument("--seed", type=int, required=True)
     writing.add_argument("--out", type=Path, required=True, help="the JSON file to write")
 
     reading = commands.add_parser(
-        "import", help="check the images of such a file against those here, and use them", description=PAIRS
+        "import", help="compare such a file with the images here, and use its draw", description=PAIRS
     )
     reading.add_argument("file", type=Path)
     reading.add_argument("--force", action="store_true", help="replace another draw of these shots and this seed")
@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(chosen: argparse.Namespace, options: Sequence[str]) -> int:
-    """Do what the command line asks for. options: KEY VALUE pairs."""
+    """Run the sub-command. options: KEY VALUE pairs."""
     root = expand_home(chosen.root) if chosen.root else None
     if chosen.command == "list":
         list_datasets(root)
@@ -78,7 +78,7 @@ def run(chosen: argparse.Namespace, options: Sequence[str]) -> int:
         return 0
     source = source_of(name)
     if source is None:
-        raise UserError(f"{name} reads your own pictures; there is nothing to download. See docs/OWN_IMAGES.md.")
+        raise UserError(f"{name} reads your own images; there is nothing to download. See docs/OWN_IMAGES.md.")
     return 0 if download(source, root, chosen.yes) else 1
 
 

@@ -1,4 +1,4 @@
-"""Downloading a dataset: only what is missing, only after a yes, and unpacked where CoOp's layout wants it."""
+"""Download the missing parts of a dataset, after confirmation, and unpack them in CoOp's layout."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .unpack import unpack
 
 
 def download(source: Source, root: Path, agreed: bool = False) -> bool:
-    """Get what is missing of a dataset; return whether nothing is missing any more."""
+    """Download the missing parts of a dataset; return whether it is complete now."""
     source = source.at(root)
     if source.drawn:
         print(f"{source.name} is drawn when it is needed; there is nothing to download.")
@@ -24,7 +24,7 @@ def download(source: Source, root: Path, agreed: bool = False) -> bool:
         raise UserError(f"--root {root} is not a folder. Name the folder that holds the datasets' folders.")
     missing = [part.path for part in missing_parts(source, root)]
     if not missing:
-        print(f"{source.name}: everything is there in {root / source.folder}.")
+        print(f"{source.name}: {root / source.folder} is complete.")
         return True
     by_hand = [path for path in missing if not source.providers(path)]
     if by_hand:
@@ -36,13 +36,13 @@ def download(source: Source, root: Path, agreed: bool = False) -> bool:
     for file in files:
         try:
             _get(source, file, root)
-        except UserError as error:  # another file may still come
+        except UserError as error:  # other files may still be available
             print(f"error: {error}", file=sys.stderr)
-        except OSError as error:  # a full disk, a folder that cannot be written: no other file would fare better
+        except OSError as error:  # a full disk or a read-only folder: other files would fail too
             where = error.filename or root / source.folder
             raise UserError(
-                f"{file.name} cannot be kept in {where}: {error.strerror or error}. What has come is kept, and the "
-                "same command resumes from there."
+                f"{file.name} cannot be written to {where}: {error.strerror or error}. The received part is "
+                "kept, and the same command resumes from there."
             ) from error
     lacking = [part.path for part in missing_parts(source, root)]
     if lacking:
@@ -53,15 +53,15 @@ def download(source: Source, root: Path, agreed: bool = False) -> bool:
 
 
 def _ask(source: Source, files: list[Remote], root: Path, agreed: bool) -> None:
-    """Say what would be downloaded, how large, under which licence, and go on only after a yes."""
+    """Show the files, their sizes and the licence, and ask for confirmation."""
     print(f"{source.title}: {source.homepage}\nlicence: {source.licence}\nto download:")
     known = 0
     for file in files:
         archive = root / source.folder / file.name
         size = file.size or (size_of(file.url) if file.url and not archive.exists() else 0)
         known += size
-        told = "is there already" if archive.exists() else f"{size / 1e6:,.0f} MB" if size else "size not known"
-        print(f"  {file.name} ({told}) from {file.url or f'Google Drive, {file.drive}'}")
+        about = "already downloaded" if archive.exists() else f"{size / 1e6:,.0f} MB" if size else "size not known"
+        print(f"  {file.name} ({about}) from {file.url or f'Google Drive, {file.drive}'}")
         if file.note:
             print(f"    {file.note}")
         if file.checksum:
@@ -70,18 +70,18 @@ def _ask(source: Source, files: list[Remote], root: Path, agreed: bool) -> None:
             print("    NOT verified: no checksum is published, so a changed or damaged file would not be noticed")
     where = next(folder for folder in (root, *root.resolve().parents) if folder.is_dir())
     free = shutil.disk_usage(where).free
-    if 2 * known > free:  # the archive and what is in it
+    if 2 * known > free:  # the archive and its content
         print(f"note: {root} has {free / 1e6:,.0f} MB free, which may not be enough for an archive and its content")
     if agreed:
         return
     if not sys.stdin.isatty():
-        raise UserError("A download starts after a yes, and nobody is here to say it. Add --yes.")
+        raise UserError("A download needs confirmation, and this is not a terminal. Add --yes.")
     if input(f"Download to {root}? [y/N] ").strip().lower() not in ("y", "yes"):
         raise UserError("Nothing was downloaded.")
 
 
 def _get(source: Source, file: Remote, root: Path) -> None:
-    """Download one file and put it, or what is in it, in its place."""
+    """Download one file and move it, or its content, to its place."""
     archive = root / source.folder / file.name
     if not archive.is_file():
         if file.drive:
@@ -93,4 +93,4 @@ def _get(source: Source, file: Remote, root: Path) -> None:
     if file.unpack:
         print(f"Unpacking {archive}")
         unpack(archive, root / source.target(file), file.take, file.inner)
-        print(f"{archive} is no longer needed; it is kept")
+        print(f"{archive} is kept, but no longer needed")

@@ -1,4 +1,4 @@
-"""Downloading one file: it goes on where it was cut, and only a file with the right checksum gets its name."""
+"""Download one file: resume an interrupted download, and check the checksum before the file gets its name."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _CUTS = (urllib.error.URLError, http.client.HTTPException, ConnectionError, Time
 
 
 def kind_of(checksum: str) -> str:
-    """Return which of the two checksums that sources publish this one is."""
+    """Return the kind of a checksum: SHA-256 or MD5."""
     return "SHA-256" if len(checksum) == 64 else "MD5"
 
 
@@ -43,7 +43,7 @@ def checksum_of(path: Path, kind: str) -> str:
 
 
 def verify(path: Path, checksum: str, name: str) -> None:
-    """Put a file with another checksum aside and refuse it."""
+    """Refuse a file with another checksum and rename it."""
     kind = kind_of(checksum)
     found = checksum_of(path, kind) if checksum else ""
     if found != checksum:
@@ -56,7 +56,7 @@ def verify(path: Path, checksum: str, name: str) -> None:
 
 
 def size_of(url: str) -> int:
-    """Return the size that a server tells, or 0."""
+    """Return the size that the server reports, or 0."""
     with suppress(OSError, http.client.HTTPException, ValueError):
         request = urllib.request.Request(url, method="HEAD")
         with urllib.request.urlopen(request, timeout=10) as answer:
@@ -65,9 +65,9 @@ def size_of(url: str) -> int:
 
 
 def fetch(url: str, target: Path, checksum: str = "") -> None:
-    """Download a file. A download that was cut, now or in an earlier run, goes on where it ended."""
+    """Download a file. An interrupted download, of this run or an earlier one, resumes where it ended."""
     if not url.startswith(("http://", "https://")):
-        raise UserError(f"{url} is not an address that can be downloaded.")
+        raise UserError(f"{url} is not an HTTP address.")
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(f"{target.name}.part")
     failures = 0
@@ -76,7 +76,7 @@ def fetch(url: str, target: Path, checksum: str = "") -> None:
         try:
             if _receive(url, part):
                 break
-            reason = "the connection was cut"
+            reason = "the connection was interrupted"
         except urllib.error.HTTPError as error:
             raise UserError(f"{url} answers {error.code} {error.reason}. See the dataset's home page.") from error
         except _CUTS as error:
@@ -95,18 +95,18 @@ def fetch(url: str, target: Path, checksum: str = "") -> None:
 
 
 def _receive(url: str, part: Path) -> bool:
-    """Ask for what is missing of a file, add what comes, and tell whether that is all of it."""
+    """Request the missing rest of a file and append it; return whether the file is complete."""
     have = _size(part)
     stamp = _stamp_of(part, url) if have else ""
     request = urllib.request.Request(url, headers={"User-Agent": "cocoamix", "Accept-Encoding": "identity"})
     if stamp:
-        # Only if it is still the same file; a server that cannot tell sends all of it.
+        # Only if the file has not changed; a server that cannot tell sends the whole file.
         request.add_header("Range", f"bytes={have}-")
         request.add_header("If-Range", stamp)
     try:
         answer = urllib.request.urlopen(request, timeout=TIMEOUT)
     except urllib.error.HTTPError as error:
-        if error.code == 416 and stamp:  # nothing is left to send, or less is there than we have
+        if error.code == 416 and stamp:  # nothing is left to send, or the file has become shorter
             if error.headers.get("Content-Range", "").endswith(f"/{have}"):
                 return True
             part.unlink()
@@ -126,7 +126,7 @@ def _receive(url: str, part: Path) -> bool:
 def _copy(answer: Any, file: IO[bytes], length: int, name: str) -> None:
     def megabytes() -> Iterator[None]:
         received = 0
-        while chunk := answer.read1(CHUNK):  # what has come, so that a cut loses nothing
+        while chunk := answer.read1(CHUNK):  # what has arrived, so that an interruption loses nothing
             file.write(chunk)
             received += len(chunk)
             while received >= CHUNK:
@@ -142,16 +142,16 @@ def _marker(part: Path) -> Path:
 
 
 def _stamp(headers: Any) -> str:
-    """Return what tells this version of the file from others. A weak one would not do for parts of it."""
+    """Return a header that identifies this version of the file. Weak tags do not hold for parts of a file."""
     tag = headers.get("ETag", "")
     return tag if tag and not tag.startswith("W/") else headers.get("Last-Modified", "")
 
 
 def _stamp_of(part: Path, url: str) -> str:
     with suppress(OSError, ValueError, KeyError, TypeError):
-        told = json.loads(_marker(part).read_text(encoding="utf-8"))
-        if told["url"] == url:
-            return str(told["stamp"])
+        marker = json.loads(_marker(part).read_text(encoding="utf-8"))
+        if marker["url"] == url:
+            return str(marker["stamp"])
     return ""
 
 
@@ -165,7 +165,7 @@ def fetch_drive(identity: str, target: Path, checksum: str = "") -> None:
         gdown = importlib.import_module("gdown")
     except ImportError as error:
         raise UserError(
-            f"{target.name} is on Google Drive, which takes the package gdown: pip install gdown. Or download "
+            f"{target.name} is on Google Drive, which needs the package gdown: pip install gdown. Or download "
             f"https://drive.google.com/file/d/{identity} in a browser and save it as {target}."
         ) from error
     target.parent.mkdir(parents=True, exist_ok=True)

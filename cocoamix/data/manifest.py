@@ -1,4 +1,4 @@
-"""A few-shot draw as a small JSON file: which images, with hashes, so that two labs use the same ones."""
+"""Few-shot draws as small JSON files of image paths and hashes, so that two labs use the same images."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .parts import how_to_get, missing_parts
 FORMAT = "cocoamix few-shot manifest"
 VERSION = 1
 SHOWN = 20  # mismatches
-FIXED = {  # what a draw is made by, and why it is no option
+FIXED = {  # keys that are not options of a draw, and why
     "SEED": "export takes --seed, and import the seed in the file",
     "DATASET.NUM_SHOTS": "export takes --shots, and import the shots in the file",
     "DATASET.SUBSAMPLE_CLASSES": "a draw is of all classes, and a run takes its half of them",
@@ -45,7 +45,7 @@ def sha256_of(path: str | os.PathLike[str]) -> str:
 
 
 def export_manifest(name: str, root: Path, shots: int, seed: int, out: Path, options: Sequence[str] = ()) -> None:
-    """Write the images that a run with this number of shots and this seed trains on and validates on."""
+    """Write the training and validation images of a run with this number of shots and this seed."""
     from cocoamix.datasets.common.kept_draws import validation_shots
 
     if shots < 1 or seed < 0:
@@ -55,16 +55,16 @@ def export_manifest(name: str, root: Path, shots: int, seed: int, out: Path, opt
     cfg = _cfg(name, root, options, shots, seed)
     plain = plain_name(cfg.DATASET.NAME)
     dataset, notes = building.build(cfg)
-    building.tell(notes)
+    building.print_notes(notes)
     if not dataset.dataset_dir or any(hasattr(item, "draw") for item in dataset.train_x):
         raise UserError(
-            f"The images of {plain} are no files of their own, so there is nothing to hash: "
+            f"The images of {plain} are not separate files, so there is nothing to hash: "
             "the seed alone gives the same draw everywhere."
         )
     if max(Counter(item.label for item in dataset.train_x).values()) > shots:
-        raise UserError(f"{plain} makes no few-shot draw: all of its images are for testing.")
+        raise UserError(f"{plain} has no few-shot draw: all of its images are for testing.")
     train = _rows(dataset.train_x, dataset.dataset_dir)
-    # CoOp tests on ImageNet's validation images; they are no part of the draw.
+    # CoOp tests on ImageNet's validation images, so they are not part of the draw.
     drawn_val = _paths(dataset.val) != _paths(dataset.test)
     val = _rows(dataset.val or [], dataset.dataset_dir) if drawn_val else None
     head = {
@@ -88,7 +88,7 @@ def export_manifest(name: str, root: Path, shots: int, seed: int, out: Path, opt
 
 
 def _cfg(name: str, root: Path, options: Sequence[str], shots: int = -1, seed: int = -1) -> Any:
-    """Return the configuration of a draw, which is of all classes and of the published split."""
+    """Return the configuration of a draw, which has all classes and the published split."""
     for key in options[::2]:
         if key in FIXED:
             raise UserError(f"{key} cannot be changed here: {FIXED[key]}.")
@@ -99,8 +99,8 @@ def _cfg(name: str, root: Path, options: Sequence[str], shots: int = -1, seed: i
     lacking = [part for part in missing_parts(source, root) if part.is_split] if source else []
     if source and lacking:
         raise UserError(
-            f"{root / source.folder / lacking[0].path} is missing, so the images would be divided at random, and no "
-            f"other lab would have the same: {'; '.join(how_to_get(source, lacking[0], root))}. "
+            f"{root / source.folder / lacking[0].path} is missing, so the images would be divided at random, "
+            f"differently in every lab: {'; '.join(how_to_get(source, lacking[0], root))}. "
             f"Or: cocoamix data download {source.name} --root {root}"
         )
     return cfg
@@ -111,7 +111,7 @@ def _paths(items: Any) -> list[str]:
 
 
 def _listed(key: str, rows: Sequence[Row] | None) -> str:
-    """Return a list with one line for each image, which stays small and can be compared line by line."""
+    """Return a JSON list with one line per image, which is easy to compare."""
     if rows is None:
         return f'  "{key}": null'
     inner = ",\n".join(f"    {json.dumps(row, ensure_ascii=False)}" for row in rows)
@@ -123,13 +123,13 @@ def _rows(items: Sequence[Any], folder: str) -> list[Row]:
     for item in progress(items, len(items), "hashing images"):
         relative = Path(os.path.relpath(item.impath, folder)).as_posix()
         if relative.startswith("../"):
-            raise UserError(f"{item.impath} is not below {folder}, so another lab could not find it.")
+            raise UserError(f"{item.impath} is not below {folder}, so other labs could not find it.")
         rows.append((relative, int(item.label), sha256_of(item.impath)))
     return rows
 
 
 def read_manifest(file: Path) -> dict[str, Any]:
-    """Read a manifest and refuse whatever is not one."""
+    """Read and validate a manifest."""
     content = read_json(file)
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise UserError(f"{file} is not a {FORMAT}.")
@@ -139,18 +139,18 @@ def read_manifest(file: Path) -> dict[str, Any]:
     try:
         _validate(content)
     except (KeyError, TypeError, ValueError) as error:
-        what = f"it has no {error}" if isinstance(error, KeyError) else str(error)
+        what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise UserError(f"{file} is damaged: {what}. Have it exported again.") from error
     return content
 
 
 def _validate(content: dict[str, Any]) -> None:
-    """Refuse what could not have been exported."""
+    """Refuse content that `export_manifest` cannot have written."""
     from cocoamix.datasets.common.kept_draws import validation_shots
 
     for key, least in (("shots", 1), ("seed", 0)):
         if type(content[key]) is not int or content[key] < least:
-            raise ValueError(f"its {key} is {brief(content[key])}, which is not a whole number from {least} on")
+            raise ValueError(f"its {key} is {brief(content[key])}, which is not a whole number of at least {least}")
     if not isinstance(content["dataset"], str):
         raise ValueError(f"its dataset is {brief(content['dataset'])}, which is not a name")
     names = content["classnames"]
@@ -170,7 +170,7 @@ def _validate(content: dict[str, Any]) -> None:
 
 
 def _label(row: Any, classes: int, seen: set[str]) -> int:
-    """Return the label of a row, which must be a path that is new, a label and a SHA-256."""
+    """Return the label of a row. Refuse a row that is not a new path, a label and a SHA-256."""
     if not isinstance(row, list) or len(row) != 3 or not isinstance(row[0], str):
         raise ValueError(f"a row is {brief(row)}, which is not a path, a label and a SHA-256")
     path, label, digest = row
@@ -180,15 +180,15 @@ def _label(row: Any, classes: int, seen: set[str]) -> int:
     if type(label) is not int or not 0 <= label < classes:
         raise ValueError(f"{path} has the label {brief(label)}, which is not a whole number below {classes}")
     if not isinstance(digest, str) or not re.fullmatch("[0-9a-f]{64}", digest):
-        raise ValueError(f"{path} has the SHA-256 {brief(digest)}, which is none")
+        raise ValueError(f"{path} has {brief(digest)}, which is not a SHA-256")
     if str(pure) in seen:
-        raise ValueError(f"{path} is there twice")
+        raise ValueError(f"{path} occurs twice")
     seen.add(str(pure))
     return label
 
 
 def import_manifest(file: Path, root: Path, options: Sequence[str] = (), force: bool = False) -> bool:
-    """Check the images of a manifest against those here and keep its draw; return whether they are the same.
+    """Compare the images of a manifest with those here and save its draw; return whether they are the same.
 
     The draw is written where CoOp's loaders and ours look for it.
     """
@@ -198,9 +198,9 @@ def import_manifest(file: Path, root: Path, options: Sequence[str] = (), force: 
     shots, seed = content["shots"], content["seed"]
     name = building.resolve_name(content["dataset"])
     full, notes = building.build(_cfg(name, root, options))
-    building.tell(notes)
+    building.print_notes(notes)
     if not full.dataset_dir:
-        raise UserError(f"{name} has no folder in {root} to keep a draw in.")
+        raise UserError(f"{name} has no folder in {root} to save a draw in.")
     wrong = _mismatches(content, full)
     if wrong:
         print(f"{len(wrong)} differences between {file} and {full.dataset_dir}:")
@@ -213,16 +213,16 @@ def import_manifest(file: Path, root: Path, options: Sequence[str] = (), force: 
     cache = draw_file(full.dataset_dir, shots, seed)
     if cache.exists() and not force:
         if _same_draw(content, name, root, options):
-            print(f"{cache} holds this draw already.")
+            print(f"{cache} already has this draw.")
             return True
-        raise UserError(f"{cache} holds another draw. --force replaces it; to keep it, move it away.")
+        raise UserError(f"{cache} has another draw. --force replaces it; to keep it, move it away.")
     _write_cache(cache, content, full.dataset_dir)
     print(f"{cache}: {len(content['train'])} train and {len(content['val'] or ())} val images, all hashes as in {file}")
     return True
 
 
 def _mismatches(content: dict[str, Any], full: Any) -> list[str]:
-    """Return a line for each way in which the local images or classes differ from the manifest's."""
+    """Return a line for each difference between the local images or classes and the manifest."""
     names = content["classnames"]
     wrong = [
         f"class {label} is {theirs!r} there and {ours!r} here"
@@ -231,7 +231,7 @@ def _mismatches(content: dict[str, Any], full: Any) -> list[str]:
     ]
     if len(names) != len(full.classnames):
         wrong.append(f"{len(names)} classes there, {len(full.classnames)} here")
-    if content["val"] is not None:  # a draw has validation images of every class that has some
+    if content["val"] is not None:  # a draw has validation images of every class that has any
         theirs, ours = ({label for _, label, _ in content["val"]}, {item.label for item in full.val or ()})
         wrong += [f"class {label}: val images only {'there' if label in theirs else 'here'}" for label in theirs ^ ours]
     for key, items in (("train", full.train_x), ("val", full.val)):
@@ -251,7 +251,7 @@ def _mismatches(content: dict[str, Any], full: Any) -> list[str]:
 
 
 def _same_draw(content: dict[str, Any], name: str, root: Path, options: Sequence[str]) -> bool:
-    """Tell whether the draw that is kept is this one. One that cannot be read is another."""
+    """Return whether the saved draw is this one. An unreadable draw is not."""
     try:
         kept, _ = building.build(_cfg(name, root, options, content["shots"], content["seed"]))
     except UserError:

@@ -1,4 +1,4 @@
-"""Datasets that are there under another well-known name: found by what is in them, and how to rename them."""
+"""Find datasets that are there under another common name, and return the commands that rename them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from .sources import Part, Source
 
-# How folders are called by archives and by other code bases, in small letters and digits.
+# Folder names of archives and of other code bases, in lower case without punctuation.
 FOLDER_NAMES = {
     "ImageNet": ("imagenet1k", "ilsvrc", "ilsvrc2012", "imagenet2012"),
     "Caltech101": ("caltech",),
@@ -27,7 +27,7 @@ FOLDER_NAMES = {
     "ImageNetR": ("imagenetr",),
     "CUB200FSCIL": ("cub", "cub200", "cub2011"),
 }
-PART_NAMES = {  # what archives call a part
+PART_NAMES = {  # names of a part in archives
     "2750": ("EuroSAT_RGB", "EuroSAT"),
     "images/train": ("train", "ILSVRC/Data/CLS-LOC/train"),
     "images/val": ("val", "ILSVRC/Data/CLS-LOC/val"),
@@ -35,7 +35,7 @@ PART_NAMES = {  # what archives call a part
 
 
 def renames(source: Source, lacking: Sequence[Part], root: Path) -> list[str]:
-    """Return commands that put lacking parts of a dataset in place, where they are elsewhere in the data root."""
+    """Return commands that move missing parts of a dataset to their place from elsewhere in the data folder."""
     home = root / source.folder
     places = list(_places(source, root))
     needed = [part for part in lacking if part.required] or lacking
@@ -47,7 +47,7 @@ def renames(source: Source, lacking: Sequence[Part], root: Path) -> list[str]:
         names = (part.path, *PART_NAMES.get(part.path, ()))
         found = next((place / name for place in places for name in names if (place / name).exists()), None)
         if found is None and re.search(r"[\d_-]", part.path) and (root / part.path).is_dir():
-            found = root / part.path  # a name that no other dataset's folder has
+            found = root / part.path  # a name that only this dataset has
         if found is not None:
             target = home / part.path
             make = "" if target.parent.is_dir() else f"mkdir -p {shlex.quote(str(target.parent))} && "
@@ -60,7 +60,7 @@ def _move(here: Path, there: Path) -> str:
 
 
 def _places(source: Source, root: Path) -> Iterator[Path]:
-    """Yield folders that may be the dataset's: those of its other names, and what is in them and in its own folder."""
+    """Yield folders that may hold the dataset: its own, those of its other names, and their sub-folders."""
     names = {_plain(name) for name in (source.folder, source.name, source.config)}
     names |= set(FOLDER_NAMES.get(source.name, ()))
     home = root / source.folder

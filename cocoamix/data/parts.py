@@ -1,4 +1,4 @@
-"""The datasets and the parts of them that a data folder holds. Needs no torch."""
+"""List the datasets, and the parts of them that a data folder has. Needs no torch."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from .sources import SOURCES, Part, Source
 
 
 def missing_parts(source: Source, root: Path) -> list[Part]:
-    """Return what of a dataset is not in the data root."""
+    """Return the parts of a dataset that are missing from the data folder."""
     folder = root / source.at(root).folder
     return [part for part in source.parts if not (folder / part.path).exists()]
 
 
 def state(source: Source, root: Path) -> str:
-    """Say in a few words what of a dataset is in the data root."""
+    """Describe in a few words how much of a dataset the data folder has."""
     source = source.at(root)
     if source.drawn:
         return "written" if (root / source.folder).is_dir() else "drawn when needed"
@@ -32,7 +32,7 @@ def state(source: Source, root: Path) -> str:
 
 
 def list_datasets(root: Path | None) -> None:
-    """Print all datasets that have a loader or a source, and what of them is in the data root."""
+    """Print all datasets, and how much of each the data folder has."""
     rows = [("dataset", "configs/datasets/", "folder", f"in {root}" if root else "")]
     for source in SOURCES.values():
         rows.append((source.name, f"{source.config}.yaml", f"{source.folder}/", state(source, root) if root else ""))
@@ -44,7 +44,7 @@ def list_datasets(root: Path | None) -> None:
 
 
 def how_to_get(source: Source, part: Part, root: Path) -> list[str]:
-    """Return lines that tell where a missing part comes from."""
+    """Return lines that describe how to get a missing part."""
     lines = []
     for file in source.providers(part.path):
         place = root / source.target(file)

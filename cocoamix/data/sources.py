@@ -1,8 +1,8 @@
-"""What a dataset's folder holds and where its files come from: parts, addresses, checksums.
+"""The parts of each dataset's folder and the sources of its files: addresses, checksums.
 
 Names, folders, home pages and licences are in `cocoamix.dataset_table`. The ids of the files on Google Drive are those
-of CoOp's DATASETS.md. A checksum is given where the source, or a widely used loader of it (torchvision, TensorFlow
-Datasets, Avalanche), publishes one, and for the split files of CoOp's that are known byte for byte.
+of CoOp's DATASETS.md. Checksums are those that the source or a widely used loader of it (torchvision, TensorFlow
+Datasets, Avalanche) publishes, and those of CoOp's split files that are known byte for byte.
 """
 
 from __future__ import annotations
@@ -14,20 +14,21 @@ from typing import Any
 from cocoamix.dataset_table import DATASETS, DRAWN, VGG, of_kind
 
 COOP = "https://github.com/KaiyangZhou/CoOp/blob/main/DATASETS.md"
-_CEC = "3a5d335f19349aa2e5fa75c88aa2c701b6e5513d"  # the commit of CEC's repository that the lists are taken from
+_CEC = "3a5d335f19349aa2e5fa75c88aa2c701b6e5513d"  # the commit of CEC's repository with the lists
 
 
 @dataclass(frozen=True)
 class Part:
-    """Something that must be in the dataset's folder."""
+    """A file or folder of the dataset's folder."""
 
     path: str
     what: str
-    required: bool = True  # without an optional part, training does something else, which `instead` says
-    instead: str = ""
+    required: bool = True
+    instead: str = ""  # what happens without an optional part
 
     @property
     def is_split(self) -> bool:
+        """Whether this is CoOp's split file."""
         return self.path.startswith("split_zhou_")
 
 
@@ -35,28 +36,28 @@ class Part:
 class Remote:
     """A file to download."""
 
-    name: str  # as it is called on this machine
-    gives: tuple[str, ...]  # the parts that it holds
+    name: str  # on this machine
+    gives: tuple[str, ...]  # the parts that it contains
     url: str = ""
     drive: str = ""  # id of a file on Google Drive, which gdown downloads
     md5: str = ""
-    sha256: str = ""  # where that is what is published
-    size: int = 0  # bytes, if the source tells
-    unpack: bool = True  # an archive; else the file is a part itself
+    sha256: str = ""  # if that is published instead
+    size: int = 0  # bytes, if known
+    unpack: bool = True  # an archive; otherwise the file itself is a part
     to: str | None = None  # folder below the data root; by default the dataset's folder
     take: str = ""  # folder of the archive that becomes `to`; by default all of it does
-    inner: str = ""  # archive inside the archive, which is unpacked where it lies
+    inner: str = ""  # archive inside the archive, which is unpacked in its folder
     note: str = ""
 
     @property
     def checksum(self) -> str:
-        """What the file must have: an MD5 or a SHA-256, or nothing where none is published."""
+        """The MD5 or SHA-256 of the file, or nothing if none is published."""
         return self.md5 or self.sha256
 
 
 @dataclass(frozen=True)
 class Source:
-    """A dataset: what it is, where it comes from and where it belongs."""
+    """A dataset: its name, its folder and where to get it."""
 
     name: str  # in Dassl's registry
     title: str
@@ -66,25 +67,25 @@ class Source:
     licence: str
     parts: tuple[Part, ...] = ()
     files: tuple[Remote, ...] = ()
-    by_hand: str = ""  # what nobody may download without an account, or nobody can any more
+    by_hand: str = ""  # instructions for files that need an account or are no longer online
     drawn: bool = False  # needs no files
     other_folder: str = ""  # where the loader looks first
 
     def at(self, root: Path) -> Source:
-        """Return the dataset with the folder that it has in this data root."""
+        """Return the dataset with its folder in this data root."""
         there = bool(self.other_folder) and (root / self.other_folder).is_dir()
         return replace(self, folder=self.other_folder) if there else self
 
     def providers(self, path: str) -> list[Remote]:
-        """Return the files that hold a part."""
+        """Return the files that contain a part."""
         return [file for file in self.files if path in file.gives]
 
     def target(self, file: Remote) -> str:
-        """Return the folder below the data root that a file, or what is in it, goes to."""
+        """Return the folder below the data root for a file or its content."""
         return self.folder if file.to is None else file.to
 
 
-_OWN_SPLIT = "training divides the images itself, and its numbers cannot be set beside published ones"
+_OWN_SPLIT = "training draws a split of its own, and results are not comparable with published ones"
 
 
 def _split(name: str, drive: str, md5: str = "") -> tuple[Part, Remote]:
@@ -96,7 +97,7 @@ def _split(name: str, drive: str, md5: str = "") -> tuple[Part, Remote]:
 
 
 def _class_names() -> tuple[Part, Remote]:
-    note = "The same file serves ImageNet and its four variants: a copy will do."
+    note = "ImageNet and its four variants use the same file; you can copy it."
     return (
         Part("classnames.txt", "CLIP's class names"),
         Remote(
@@ -106,7 +107,7 @@ def _class_names() -> tuple[Part, Remote]:
 
 
 def _source(name: str, **more: Any) -> Source:
-    """Return a source with what the table of datasets tells of it."""
+    """Return a source with the facts of the table of datasets."""
     known = DATASETS[name]
     return Source(name, known.title, known.config, known.folder, known.homepage, known.licence, **more)
 

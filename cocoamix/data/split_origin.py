@@ -1,4 +1,4 @@
-"""Is a split file the one that CoOp publishes, or was it drawn on this machine? Both have the same name and form."""
+"""Tell the split file that CoOp publishes from one that was drawn on this machine. Both have the same name and form."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from typing import Any
 
 from .sources import Source
 
-# Where no checksum of the published file is known: the first training images, whose order is drawn.
+# For published files without a known checksum: the first training images, whose order is random.
 _FIRST = {
     "Food101": ("apple_pie/3113710.jpg", "apple_pie/2485958.jpg", "apple_pie/1350394.jpg"),
 }
 PUBLISHED = "CoOp's split, as published"
 OTHER = (
-    "NOT the split that CoOp publishes, but one that was drawn here or changed; results on it do not compare with "
+    "NOT the split that CoOp publishes: it was drawn here or changed, and its results are not comparable with "
     "published ones. To get CoOp's, move this file away and run `cocoamix data download {name}`"
 )
-UNKNOWN = "CoOp's split, or one that was drawn here: what CoOp's begins with is not known to this program"
+UNKNOWN = "CoOp's split, or one that was drawn here: this cannot be checked, because no checksum is known"
 
 
 def about_split(source: Source, path: Path) -> str:
-    """Return what a split file that is there is, as far as its content tells."""
+    """Describe an existing split file by its content."""
     try:
         content = json.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError, RecursionError):
-        return "unreadable"  # loading it says what is wrong
+        return "unreadable"  # loading it reports the reason
     md5 = next((file.md5 for file in source.files if file.name == path.name), "")
     if md5:
         is_published = _md5(content) == md5
@@ -38,7 +38,7 @@ def about_split(source: Source, path: Path) -> str:
 
 
 def _md5(content: Any) -> str:
-    # As CoOp writes it, so that a copy with other white space is still the same split.
+    # In CoOp's formatting, so that other white space makes no difference.
     text = json.dumps(content, indent=4, separators=(",", ": "))
     return hashlib.md5(text.encode("utf-8", "surrogatepass"), usedforsecurity=False).hexdigest()
 

@@ -1,4 +1,4 @@
-"""Unpacking archives of strangers: only plain files and folders, and none outside the target."""
+"""Unpack untrusted archives: only regular files and folders, and none outside the target."""
 
 from __future__ import annotations
 
@@ -17,26 +17,31 @@ from typing import IO
 
 from cocoamix.errors import UserError
 
-# Images hardly shrink in an archive, and lists in text shrink to a tenth. One far beyond that was made to fill a disk.
-MOST_TIMES = 20  # what is in an archive, by its own size ...
-MORE_BYTES = 1_000_000_000  # ... and so much beside, for small ones
+# Compression hardly shrinks images, and shrinks text to a tenth. An archive far beyond that is meant to fill the disk.
+MOST_TIMES = 20  # size of the content divided by that of the archive ...
+MORE_BYTES = 1_000_000_000  # ... beyond this allowance for small archives
 MOST_MEMBERS = 3_000_000  # ImageNet has 1.3 million
 
 
 @dataclass(frozen=True)
 class Member:
-    """A file of an archive, or a folder if there is nothing to open."""
+    """A file of an archive, or a folder if `open` is None."""
 
     name: str
     open: Callable[[], IO[bytes]] | None
-    size: int = 0  # as the archive tells it, which is also the most that can be read
+    size: int = 0  # in the archive's header, which limits what can be read
 
 
 def unpack(archive: Path, target: Path, take: str = "", inner: str = "") -> None:
-    """Unpack an archive so that what is in its folder `take` is in `target`.
+    """Unpack the content of an archive, or of its folder `take`, to `target`.
 
-    Everything is unpacked beside `target` first and moved there once all of it is good; what is there already
-    is never replaced. inner: an archive inside the archive, below `take`, which is unpacked where it lies.
+    Everything is unpacked next to `target` and moved there when it is complete. Existing files are never replaced.
+
+    Args:
+        archive: A zip or tar archive.
+        target: The folder to unpack to.
+        take: The folder of the archive to take; by default all of it.
+        inner: An archive inside the archive, below `take`, which is unpacked in its folder.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     aside = Path(tempfile.mkdtemp(prefix=".unpacking-", dir=target.parent))
@@ -45,10 +50,10 @@ def unpack(archive: Path, target: Path, take: str = "", inner: str = "") -> None
         source = aside / take if take else aside
         if not source.is_dir():
             held = ", ".join(sorted(os.listdir(aside))[:5]) or "nothing"
-            raise UserError(f"{archive} does not hold the folder {take}/, but {held}. Unpack it by hand.")
+            raise UserError(f"{archive} has no folder {take}/, but {held}. Unpack it yourself.")
         if inner:
             if not (source / inner).is_file():
-                raise UserError(f"{archive} does not hold {inner}. Unpack it by hand.")
+                raise UserError(f"{archive} has no {inner}. Unpack it yourself.")
             _write_members(source / inner, source)
             (source / inner).unlink()
         _move_in(source, target)
@@ -60,9 +65,7 @@ def _move_in(source: Path, target: Path) -> None:
     names = sorted(os.listdir(source))
     there = [name for name in names if target.joinpath(name).exists()]
     if there:
-        raise UserError(
-            f"{target / there[0]} is there already and is not replaced. Move it away, and the archive is unpacked."
-        )
+        raise UserError(f"{target / there[0]} exists already and is not replaced. Move it away and try again.")
     target.mkdir(parents=True, exist_ok=True)
     for name in names:
         os.replace(source / name, target / name)
@@ -84,10 +87,10 @@ def _write_members(archive: Path, target: Path) -> None:
                 shutil.copyfileobj(content, file, 1 << 20)
     except (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError) as error:
         raise UserError(
-            f"{archive} is damaged, or not the archive that it should be ({error}). Delete it and download it again."
+            f"{archive} is damaged or the wrong file ({error}). Delete it and download it again."
         ) from error
     except NotImplementedError as error:
-        raise UserError(f"{archive} cannot be unpacked by Python ({error}). Unpack it by hand.") from error
+        raise UserError(f"{archive} cannot be unpacked by Python ({error}). Unpack it yourself.") from error
     except OSError as error:
         raise UserError(f"{archive} cannot be unpacked: {error.strerror or error}.") from error
 
@@ -103,8 +106,8 @@ def _members(archive: Path) -> Iterator[Member]:
         with archive.open("rb") as file:
             start = file.read(40)
         raise UserError(
-            f"{archive} is neither a zip nor a tar archive; it begins with {start!r}. A page that asks for a login, "
-            "or a download that was cut, looks like this. Delete it and download it again."
+            f"{archive} is neither a zip nor a tar archive; it begins with {start!r}. It may be a login "
+            "page or an incomplete download. Delete it and download it again."
         )
 
 
@@ -121,7 +124,7 @@ def _zip_members(archive: Path) -> Iterator[Member]:
             if not info.filename:
                 raise _refused(archive, "", "has no name")
             mode = info.external_attr >> 16
-            # Some writers leave the mode out; what is neither a file nor a folder always has one.
+            # Some writers omit the mode, but never for links and devices.
             if mode and stat.S_IFMT(mode) and not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
                 raise _refused(archive, info.filename, "is a link or a device")
             if info.flag_bits & 1:
@@ -141,7 +144,7 @@ def _tar_members(archive: Path) -> Iterator[Member]:
                 yield Member(info.name, None)
             else:
                 yield Member(info.name, lambda info=info: _opened(content, info, archive), info.size)  # type: ignore[misc]
-        # The checksum of a compressed archive is at its very end, which reading the members does not reach.
+        # The checksum of a compressed archive is at its end, behind the last member.
         rest, most = 0, MOST_TIMES * archive.stat().st_size + MORE_BYTES
         while content.fileobj is not None and (block := content.fileobj.read(1 << 20)):
             rest += len(block)
@@ -150,7 +153,7 @@ def _tar_members(archive: Path) -> Iterator[Member]:
 
 
 def _opened(content: tarfile.TarFile, info: tarfile.TarInfo, archive: Path) -> IO[bytes]:
-    # Python's own idea of what is safe, where this version has it, on top of ours.
+    # Python's own check, if this version has it, in addition to ours.
     data_filter = getattr(tarfile, "data_filter", None)
     if data_filter is not None:
         try:
@@ -164,7 +167,7 @@ def _opened(content: tarfile.TarFile, info: tarfile.TarInfo, archive: Path) -> I
 
 
 def _inside(target: Path, name: str, archive: Path) -> Path:
-    """Return where a member goes, and refuse one that would go elsewhere."""
+    """Return the path of a member below the target; refuse any other path."""
     parts = PurePosixPath(name).parts
     outside = not name or name.startswith("/") or ".." in parts or "\\" in name or "\0" in name
     if outside or (parts and ":" in parts[0][1:2]):  # C:...
@@ -178,9 +181,9 @@ def _inside(target: Path, name: str, archive: Path) -> Path:
 def _too_large(archive: Path, most: int) -> UserError:
     return UserError(
         f"{archive} is refused: it would unpack to more than {most / 1e9:,.1f} GB or {MOST_MEMBERS:,} files, far more "
-        "than an archive of its size holds. Nothing of it was kept. If you trust it, unpack it by hand."
+        "than its size suggests. Nothing was kept. If you trust it, unpack it yourself."
     )
 
 
 def _refused(archive: Path, name: str, why: str) -> UserError:
-    return UserError(f"{archive} is refused: its member {name!r} {why}. Nothing of it was kept.")
+    return UserError(f"{archive} is refused: its member {name!r} {why}. Nothing was kept.")

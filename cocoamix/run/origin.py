@@ -130,10 +130,11 @@ def check_settings(
     if not differing:
         changed = [key for key in protocol_now if differ(protocol_now[key], protocol_then.get(key))]
         shown = ", ".join(f"{key} has changed" for key in changed)
+    more = "--more-epochs trains it for more epochs. " if differing == ["OPTIM.MAX_EPOCH"] else ""
     if shown:
         raise UserError(
             f"{path} belongs to a run with other settings ({shown}). "
-            "Choose another --output-dir, or delete that folder to start again."
+            f"{more}Choose another --output-dir, or delete that folder to start again."
         )
 
 
@@ -175,6 +176,7 @@ def training_facts(then: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str,
     train = splits.get("train") if isinstance(splits, Mapping) else None
     return {
         **{key: then.get(key, now[key]) for key in ("shots", "views")},
+        **{key: then[key] for key in ("continued_after",) if key in then},
         "splits": {**now["splits"], "train": train},
     }
 

@@ -1,1 +1,1 @@
-"""What the datasets share."""
+"""Code that the datasets share."""

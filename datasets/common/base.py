@@ -1,4 +1,4 @@
-"""What CoOp's datasets share: a folder of pictures, a split file, the few-shot draw, the base and new halves."""
+"""The base of CoOp's datasets: image folder, split file, few-shot draw, base and new classes."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ OWN_KEYS = ("FOLDER", "CLASSNAMES", "CSV")  # of DATASET, and empty by default
 
 
 class FewShotDataset(DatasetBase):
-    """Items of train, val and test, cut down to few shots and to half of the classes as the config asks."""
+    """Train, val and test items, reduced to the configured shots and classes."""
 
     folder = ""  # name of the dataset's folder, below DATASET.ROOT
-    drawn: tuple[str, ...] = ("train", "val")  # what a few-shot draw is made of; the rest stays whole
+    drawn: tuple[str, ...] = ("train", "val")  # the splits that a few-shot draw reduces
 
-    own_keys: tuple[str, ...] = ()  # of OWN_KEYS, those that this dataset reads
+    own_keys: tuple[str, ...] = ()  # the OWN_KEYS that this dataset reads
 
     def __init__(self, cfg: CfgNode) -> None:
         self.cfg = cfg
@@ -47,30 +47,30 @@ class FewShotDataset(DatasetBase):
             self._check_labels(train, val, test)
             if cfg.DATASET.NUM_SHOTS >= 1:
                 train, val = self.few_shot(train, val)
-        self.partition = cfg.DATASET.PARTITION  # for those who must know that it was heeded
+        self.partition = cfg.DATASET.PARTITION  # so that callers can check that it was applied
         train, val, test = self.subsample_classes(
             train, val, test, subsample=cfg.DATASET.SUBSAMPLE_CLASSES, partition=self.partition
         )
         super().__init__(train_x=train, val=val, test=test)
 
     def read_items(self) -> Three:
-        """Return the full train, val and test items; set `dataset_dir` if they are in a folder."""
+        """Return all train, val and test items; set `dataset_dir` if they are in a folder."""
         raise NotImplementedError(f"{type(self).__name__} defines no read_items")
 
     def _refuse_other_keys(self) -> None:
-        """Refuse keys of one's own pictures that would have no effect here."""
+        """Refuse keys for the user's own images, which have no effect here."""
         for key in OWN_KEYS:
             if self.cfg.DATASET.get(key) and key not in self.own_keys:
                 raise UserError(
                     f"DATASET.{key} is {self.cfg.DATASET[key]!r}, but {plain_name(type(self).__name__)} does not read "
-                    "it: it is for one's own pictures. Leave it empty."
+                    "it: it is for your own images. Leave it empty."
                 )
 
     @contextmanager
     def _seeded(self) -> Iterator[None]:
-        """Draw as CoOp does, right after seeding: what is drawn must not depend on what came before, nor change it.
+        """Seed the generator as CoOp does, and restore its state: draws neither depend on other code nor affect it.
 
-        A split that is made because there is no split file comes first, and the few shots after it.
+        If there is no split file, the split is drawn first and the shots after it.
         """
         state = random.getstate()
         if self.cfg.SEED >= 0:
@@ -82,7 +82,7 @@ class FewShotDataset(DatasetBase):
                 random.setstate(state)
 
     def _check_labels(self, train: Items, val: Items, test: Items) -> None:
-        """Refuse labels with holes: class names, and the halves, would silently shift."""
+        """Refuse labels with gaps, which would shift class names and the halves."""
         name = type(self).__name__
         if not train:
             raise UserError(f"The dataset {name} has no training images.")
@@ -90,7 +90,7 @@ class FewShotDataset(DatasetBase):
         for item in [*val, *test]:
             if item.label not in labels:
                 raise UserError(
-                    f"The class {item.label} ({item.classname}) of {name} has no training image, but others such as "
+                    f"The class {item.label} ({item.classname}) of {name} has no training image, but others, such as "
                     f"{item.impath}. Every class needs at least one; check the split file."
                 )
         if labels != set(range(len(labels))):
@@ -101,7 +101,7 @@ class FewShotDataset(DatasetBase):
             )
 
     def find_folder(self, *needed: str) -> Path:
-        """Return the dataset's folder, and set `dataset_dir`, once it is sure that what it needs is there."""
+        """Return the dataset's folder and set `dataset_dir`; refuse a folder without the needed parts."""
         root = self.find_root()
         folder = root / self.folder
         if not folder.is_dir():
@@ -119,7 +119,7 @@ class FewShotDataset(DatasetBase):
 
     def _way_out(self) -> str:
         name = plain_name(type(self).__name__)
-        return f"`cocoamix data check {name} --root {self.cfg.DATASET.ROOT}` says what belongs there."
+        return f"`cocoamix data check {name} --root {self.cfg.DATASET.ROOT}` shows what is missing."
 
     def find_root(self) -> Path:
         """Return the folder of all datasets."""
@@ -134,11 +134,11 @@ class FewShotDataset(DatasetBase):
     # ------------------------------------------------------------------ few shots
 
     def few_shot(self, train: Items, val: Items) -> tuple[Items, Items]:
-        """Return CoOp's draw for this seed, from its cache where there is one."""
+        """Return CoOp's draw for this seed, from its cache if there is one."""
         shots, seed = self.cfg.DATASET.NUM_SHOTS, self.cfg.SEED
         if not self.cfg.DATASET.FEWER_SHOTS:
             _refuse_short_classes(train, shots)
-        # Without a folder there is nowhere to keep the draw, and without a seed it is not to be kept.
+        # A draw is saved only if there is a folder for it, and a seed.
         cache = draw_file(self.dataset_dir, shots, seed) if self.dataset_dir and seed >= 0 else None
         if cache is not None and cache.is_file():
             return self._kept_draw(cache, train, val)
@@ -159,10 +159,10 @@ class FewShotDataset(DatasetBase):
         return today["train"], today["val"]
 
     def locate(self, items: Items, origin: str) -> Items:
-        """Turn the absolute paths of kept items into those of this data folder; refuse missing files."""
+        """Change the absolute paths of saved items to those of this data folder; refuse missing files."""
         for item, path in zip(items, rerooted(paths_of(items), self.dataset_dir), strict=True):
             item._impath = path
-        way_out = "Restore them, delete that file to have others drawn, or set DATASET.BAD_IMAGES skip."
+        way_out = "Restore them, delete that file to draw others, or set DATASET.BAD_IMAGES skip."
         refuse_missing(paths_of(items), origin, policy_of(self.cfg), way_out)
         return items
 
@@ -204,13 +204,13 @@ class SplitDataset(FewShotDataset):
         how = f"with seed {self.cfg.SEED}" if self.cfg.SEED >= 0 else "without a seed"
         print(
             f"There is no split file {split}, so a split was drawn {how}, as CoOp does. "
-            "Results on it do not compare with results on the split that CoOp publishes."
+            "Results on it are not comparable with results on the split that CoOp publishes."
         )
         write_split(split, images, splits)
         return splits
 
     def make_split(self, folder: Path, images: Path) -> Three:
-        """Make the split that CoOp makes where there is no split file, with its random draws in its order."""
+        """Draw the split that CoOp draws if there is no split file, in the same order."""
         name = type(self).__name__
         raise UserError(f"The dataset {name} is incomplete: {folder / self.split_file} is missing.")
 
@@ -223,5 +223,5 @@ def _refuse_short_classes(items: Items, shots: int) -> None:
         shown = ", ".join(f"{names[label]} ({count})" for label, count in list(short.items())[:5])
         raise UserError(
             f"DATASET.NUM_SHOTS is {shots}, but {len(short)} classes have fewer training images: {shown}. "
-            "Use fewer shots, or set DATASET.FEWER_SHOTS True to take what there is."
+            "Use fewer shots, or set DATASET.FEWER_SHOTS True to use all images of such classes."
         )

@@ -1,4 +1,4 @@
-"""What is wrong with a split although it can be read: one image on two sides, one class name for two labels."""
+"""Problems of a readable split: an image in two splits, a class name with two labels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NAMES = ("train", "val", "test")
 
 
 def check_split(origin: str, train: Items, val: Items, test: Items) -> None:
-    """Refuse a label of two class names, and name what makes results doubtful. CoOp's own splits have none of it."""
+    """Refuse a label with two class names; warn of other problems. CoOp's own splits have none."""
     names: dict[int, str] = {}
     for item in (*train, *val, *test):
         known = names.setdefault(item.label, item.classname)
@@ -23,13 +23,13 @@ def check_split(origin: str, train: Items, val: Items, test: Items) -> None:
                 f"{origin}: the label {item.label} is {known!r}, but {item.classname!r} for {item.impath}. "
                 "Give every label one class name."
             )
-    _tell_same_names(origin, names)
-    _tell_shared(
+    _warn_same_names(origin, names)
+    _warn_shared(
         origin, dict(zip(NAMES, ([item.impath for item in items] for items in (train, val, test)), strict=True))
     )
 
 
-def _tell_same_names(origin: str, names: Mapping[int, str]) -> None:
+def _warn_same_names(origin: str, names: Mapping[int, str]) -> None:
     labels: dict[str, list[int]] = {}
     for label, name in sorted(names.items()):
         labels.setdefault(plain_class(name), []).append(label)
@@ -38,33 +38,33 @@ def _tell_same_names(origin: str, names: Mapping[int, str]) -> None:
         shown = " and ".join(map(str, twice[0]))
         print(
             f"WARNING: {origin}: {len(twice)} class names have several labels, the first is {names[twice[0][0]]!r} "
-            f"({shown}). Their prompts are the same, so that no method can tell them apart by name."
+            f"({shown}). Their prompts are the same, so no method can tell them apart."
         )
 
 
-def _tell_shared(origin: str, paths: Mapping[str, Sequence[str]]) -> None:
+def _warn_shared(origin: str, paths: Mapping[str, Sequence[str]]) -> None:
     for one, other in (("train", "test"), ("val", "test"), ("train", "val")):
         here = set(map(os.path.normpath, paths[one]))
         shared = [path for path in paths[other] if os.path.normpath(path) in here]
         if shared:
             print(
                 f"WARNING: {origin}: {len(shared)} images are in both {one} and {other}, the first is {shared[0]}. "
-                "Results on them look better than they are."
+                "Results on them are too optimistic."
             )
 
 
 def refuse_shared_files(origin: str, paths: Mapping[str, Sequence[str]]) -> None:
-    """Refuse a file that is in two splits, also by links: with one's own images that is a mistake."""
+    """Refuse a file that is in two splits, even through links. For the user's own images."""
     seen: dict[tuple[int, int], tuple[str, str]] = {}
     for split, listed in paths.items():
         for path in listed:
             try:
                 status = os.stat(path)
-            except OSError:  # missing, which is said elsewhere
+            except OSError:  # missing, which is reported elsewhere
                 continue
             first, other = seen.setdefault((status.st_dev, status.st_ino), (split, path))
-            if first != split and status.st_ino:  # some file systems have no numbers for files
+            if first != split and status.st_ino:  # some file systems have no inode numbers
                 raise UserError(
-                    f"{origin}: {path} ({split}) and {other} ({first}) are the same file. A result on images that were "
-                    "trained on looks better than it is: keep each image in one split."
+                    f"{origin}: {path} ({split}) and {other} ({first}) are the same file. Results on training "
+                    "images are too optimistic: keep each image in one split."
                 )

@@ -1,4 +1,4 @@
-"""What ImageNet and its four variants share: class names by folder, and folders of pictures."""
+"""Class names and image folders of ImageNet and its four variants."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from cocoamix.errors import UserError
 
 from .base import FewShotDataset, Items, Three
-from .items import class_folders, list_pictures, many_objects, new_item, read_lines, tell_left_out
+from .items import class_folders, list_images, many_objects, new_item, read_lines, report_left_out
 
 CLASSNAMES = "classnames.txt"
 
@@ -26,26 +26,26 @@ def read_classnames(path: Path) -> dict[str, str]:
 
 
 def read_folders(images: Path, folders: Iterable[str], classnames: Mapping[str, str]) -> Items:
-    """Return the pictures of the folders, which are labelled in the order in which they are given."""
+    """Return the images of the folders, labelled in the given order."""
     items: Items = []
     left_out: list[str] = []
     with many_objects():
         for label, folder in enumerate(folders):
             if folder not in classnames:
-                raise UserError(f"{images / folder} is no class: {CLASSNAMES} has no line for {folder}.")
+                raise UserError(f"{images / folder} is not a known class: {CLASSNAMES} has no line for {folder}.")
             name = classnames[folder]
-            items += [new_item(path, label, name) for path in list_pictures(images / folder, left_out)]
-    tell_left_out(left_out)
+            items += [new_item(path, label, name) for path in list_images(images / folder, left_out)]
+    report_left_out(left_out)
     return items
 
 
 class ImageNetVariant(FewShotDataset):
-    """A dataset for testing what was trained on ImageNet: the test items are also what names the classes."""
+    """A dataset for testing models that were trained on ImageNet. Its test items also define the classes."""
 
     image_folder = "images"
 
     def read_items(self) -> Three:
-        # CoOp takes no half of these datasets, without a word: the result would be filed under the wrong name.
+        # CoOp silently ignores this key here, so that the result gets the wrong name.
         if self.cfg.DATASET.SUBSAMPLE_CLASSES != "all":
             raise UserError(
                 f"DATASET.SUBSAMPLE_CLASSES is {self.cfg.DATASET.SUBSAMPLE_CLASSES!r}, but {type(self).__name__} is "

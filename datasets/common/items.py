@@ -1,4 +1,4 @@
-"""Items, and the files and folders behind them."""
+"""Items and their files and folders."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from cocoamix.io.texts import UnreadableError, read_text
 Items = list[Datum]
 Value = TypeVar("Value")
 
-# What counts as an image where a folder is listed. Lists of others (split files, annotations) are taken as they are.
+# File endings of images in a listed folder. Split files and annotations may name any file.
 IMAGE_ENDINGS = (
     *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif"),
     *(".tif", ".tiff", ".ppm", ".pgm", ".pbm", ".jp2", ".avif", ".heic", ".heif"),
 )
-ENOUGH_TO_LIST = 20  # from so many files of one folder on, listing it is cheaper than asking for each
+ENOUGH_TO_LIST = 20  # for this many files of one folder, listing it is faster than checking each
 
 
 def new_item(path: str, label: int, classname: str, domain: int = 0) -> Datum:
-    """Make an item without looking for its file: `missing_files` does that for whole folders at once."""
+    """Make an item without checking its file: `missing_files` checks whole folders at once."""
     item = Datum.__new__(Datum)
     item._impath, item._label, item._domain, item._classname = path, label, domain, classname
     return item
 
 
 def relabel(item: Datum, label: int) -> Datum:
-    """Return the item under another label."""
+    """Return a copy of the item with another label."""
     renamed = type(item).__new__(type(item))  # `copy` takes five times as long
     renamed.__dict__.update(item.__dict__, _label=label)
     return renamed
@@ -41,7 +41,7 @@ def relabel(item: Datum, label: int) -> Datum:
 
 @contextmanager
 def many_objects() -> Iterator[None]:
-    """Hold the garbage collector back while a million items are made: it would look at all of them, again and again."""
+    """Disable the garbage collector while a million items are made: it would scan all of them repeatedly."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -51,11 +51,11 @@ def many_objects() -> Iterator[None]:
             gc.enable()
 
 
-# ---------------------------------------------------------------------- are the files there?
+# ---------------------------------------------------------------------- missing files
 
 
 def missing_files(paths: Sequence[str]) -> list[str]:
-    """Return the paths that are not files. Lists folders rather than asking for every file, which takes minutes."""
+    """Return the paths that are not files. Lists folders, because checking every file takes minutes."""
     folders: dict[str, list[str]] = defaultdict(list)
     for path in paths:
         folder, name = os.path.split(path)
@@ -69,7 +69,7 @@ def missing_files(paths: Sequence[str]) -> list[str]:
 
 
 def _names(folder: str) -> frozenset[str]:
-    """Return the names of the plain files in a folder; links are left for a closer look."""
+    """Return the names of the regular files in a folder; links are checked one by one."""
     try:
         with os.scandir(folder) as entries:
             return frozenset(entry.name for entry in entries if entry.is_file(follow_symlinks=False))
@@ -78,9 +78,9 @@ def _names(folder: str) -> frozenset[str]:
 
 
 def rerooted(paths: Sequence[str], folder: str) -> list[str]:
-    """Return the paths of a data folder that was elsewhere, or still is, as they are in `folder`.
+    """Return paths of another data folder as paths in `folder`.
 
-    One file that is in `folder`, too, tells for all paths that begin as its path does. Others are left as they are.
+    If one file also exists in `folder`, all paths with the same beginning are changed. Other paths stay as they are.
     """
     here = os.path.join(folder, "")
     starts = [here]
@@ -98,7 +98,7 @@ def rerooted(paths: Sequence[str], folder: str) -> list[str]:
 
 
 def _other_root(path: str, folder: str) -> str | None:
-    """Return how a path of another data folder begins before the part that is a file in `folder`."""
+    """Return the beginning of a path whose rest is a file in `folder`."""
     parts = path.replace("\\", "/").split("/")
     for depth in range(len(parts) - 1, 0, -1):
         rest = "/".join(parts[-depth:])
@@ -111,17 +111,17 @@ def _other_root(path: str, folder: str) -> str | None:
 
 
 def class_folders(folder: str | os.PathLike[str]) -> list[str]:
-    """Return the names of the folders in a folder, sorted; hidden ones do not count."""
+    """Return the names of the sub-folders of a folder, sorted, without hidden ones."""
     found = [entry.name for entry in visible(folder) if _kind(entry) == "folder"]
     if not found:
-        raise UserError(f"There are no folders of classes in {folder}.")
+        raise UserError(f"There are no class folders in {folder}.")
     return sorted(found)
 
 
-def list_pictures(folder: str | os.PathLike[str], left_out: list[str]) -> list[str]:
-    """Return the paths of the pictures in a folder, sorted by name; what is no picture is added to `left_out`.
+def list_images(folder: str | os.PathLike[str], left_out: list[str]) -> list[str]:
+    """Return the paths of the images in a folder, sorted by name; add all other entries to `left_out`.
 
-    Sorted, because CoOp takes them as the file system happens to list them, and its draws depend on that.
+    CoOp uses the order of the file system, and its draws depend on it; ours do not.
     """
     paths = []
     for entry in visible(folder):
@@ -130,18 +130,18 @@ def list_pictures(folder: str | os.PathLike[str], left_out: list[str]) -> list[s
         else:
             left_out.append(entry.path)
     if not paths:
-        raise UserError(f"The class folder {folder} has no pictures in it. Fill it, or take it away.")
+        raise UserError(f"The class folder {folder} has no images. Add some, or remove the folder.")
     return sorted(paths)
 
 
-def tell_left_out(left_out: Sequence[str]) -> None:
-    """Say what was not taken for a picture."""
+def report_left_out(left_out: Sequence[str]) -> None:
+    """Print how many entries are not images."""
     if left_out:
-        print(f"Left out {len(left_out)} things that are not images, the first is {printable(left_out[0])}")
+        print(f"Ignored {len(left_out)} entries that are not images, the first is {printable(left_out[0])}")
 
 
 def visible(folder: str | os.PathLike[str]) -> list[os.DirEntry[str]]:
-    """Return what is in a folder, as the file system lists it, without hidden names."""
+    """Return the entries of a folder in the order of the file system, without hidden ones."""
     try:
         with os.scandir(os.fspath(folder)) as entries:
             return [entry for entry in entries if not entry.name.startswith(".")]
@@ -155,10 +155,10 @@ def _kind(entry: os.DirEntry[str]) -> str:
             return "file"
         if entry.is_dir():
             return "folder"
-    except OSError:  # a link that leads to itself
+    except OSError:  # a link to itself
         pass
     if entry.is_symlink():
-        raise UserError(f"{entry.path} is a link that leads nowhere. Mend it, or take it away.")
+        raise UserError(f"{entry.path} is a broken link. Fix or remove it.")
     return "other"
 
 
@@ -166,7 +166,7 @@ def _kind(entry: os.DirEntry[str]) -> str:
 
 
 def read_lines(path: str | os.PathLike[str], parse: Callable[[str], Value], form: str) -> list[Value]:
-    """Return `parse(line)` for the lines of a text file; a line that is not of that form is named."""
+    """Return `parse(line)` for the lines of a text file; refuse a line that is not of the form `form`."""
     try:
         lines = read_text(path).split("\n")
     except UnreadableError as error:

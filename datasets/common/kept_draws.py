@@ -1,4 +1,4 @@
-"""Few-shot draws that are kept: where, how large, and whether one still fits the dataset."""
+"""Saved few-shot draws: their file, their size, and whether they still fit the dataset."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from cocoamix.errors import UserError, brief, printable, shorten
 
 from .items import Items
 
-FOLDER = "split_fewshot"  # in the dataset's folder, as CoOp has it
+FOLDER = "split_fewshot"  # in the dataset's folder, as in CoOp
 MOST_VALIDATION_SHOTS = 4
 
 
 def draw_file(folder: str | os.PathLike[str], shots: int, seed: int) -> Path:
-    """Return where CoOp keeps a few-shot draw."""
+    """Return the file in which CoOp saves a few-shot draw."""
     return Path(folder, FOLDER, f"shot_{shots}-seed_{seed}.pkl")
 
 
 def validation_shots(shots: int) -> int:
-    """Return how many images of a class CoOp draws for validation."""
+    """Return the number of validation images that CoOp draws per class."""
     return min(shots, MOST_VALIDATION_SHOTS)
 
 
 def fitting(kept: Items, today: Items, shots: int, split: str, origin: Path) -> Items:
-    """Return today's items of a kept draw; refuse a draw that could not be made of them.
+    """Return the current items of a saved draw; refuse a draw that cannot come from them.
 
     An image may have become a test image since, or its label that of another class, and no result would show it.
     """
     paths = {item.impath for item in kept}
-    known = {item.impath: item for item in today if item.impath in paths}  # of ImageNet's million, only these
+    known = {item.impath: item for item in today if item.impath in paths}  # only these of ImageNet's million
     strange = [item for item in kept if not _same(item, known.get(item.impath))]
     if strange:
         first = strange[0]
@@ -60,6 +60,6 @@ def _same(item: object, today: object) -> bool:
 
 def _misfit(origin: Path, why: str) -> UserError:
     return UserError(
-        f"The few-shot draw that is kept in {origin} does not fit the dataset: {why}. The classes, their names or the "
-        "splits were others when it was made. Delete that file to have others drawn, or restore what it was drawn from."
+        f"The few-shot draw in {origin} does not fit the dataset: {why}. The classes, their names or the splits have "
+        "changed since it was made. Delete that file to draw again, or restore the dataset."
     )

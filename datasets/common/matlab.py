@@ -9,7 +9,7 @@ from cocoamix.errors import UserError
 
 
 def read_matlab(path: Path, key: str, instead: str) -> Any:
-    """Return the array `key` of a .mat file. `instead` is the split file that makes this needless."""
+    """Return the array `key` of a .mat file. instead: the split file that can replace it."""
     if not path.is_file():
         raise UserError(f"Neither {instead} nor {path} is there; one of them is needed.")
     try:

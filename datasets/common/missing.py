@@ -1,4 +1,4 @@
-"""Images that a list names and the disk does not have: stop at them, leave them out, or gather them for a check."""
+"""Listed images that are missing on disk: stop, skip them, or collect them for a check."""
 
 from __future__ import annotations
 
@@ -12,42 +12,48 @@ from cocoamix.errors import UserError, shorten
 
 from .items import missing_files
 
-_gathered: ContextVar[dict[str, None] | None] = ContextVar("gathered", default=None)
+_collected: ContextVar[dict[str, None] | None] = ContextVar("collected", default=None)
 
 
 @contextmanager
-def gather_missing() -> Iterator[dict[str, None]]:
-    """Let loaders go on without missing images, and list the paths of all of them."""
+def collect_missing() -> Iterator[dict[str, None]]:
+    """Let loaders continue without missing images, and collect the paths of all of them."""
     found: dict[str, None] = {}
-    token = _gathered.set(found)
+    token = _collected.set(found)
     try:
         yield found
     finally:
-        _gathered.reset(token)
+        _collected.reset(token)
 
 
 def policy_of(cfg: CfgNode) -> str:
-    """Return DATASET.BAD_IMAGES; a tree of others' may not have that key."""
+    """Return DATASET.BAD_IMAGES; another code base may not have that key."""
     return str(cfg.DATASET.get("BAD_IMAGES", "stop"))
 
 
 def refuse_missing(paths: Sequence[str], origin: str, policy: str = "stop", way_out: str = "") -> None:
-    """Stop where files are not there, or say that they are left out (policy `skip`): reading them will skip each."""
+    """Refuse missing files, or print that they are skipped (policy `skip`)."""
     refuse(missing_files(paths), len(paths), origin, policy, way_out)
 
 
 def refuse(missing: Sequence[str], count: int, origin: str, policy: str, way_out: str = "", first_is: str = "") -> None:
-    """Do the same with what is known to be missing.
+    """Refuse or skip files that are known to be missing.
 
-    count: of all images that the origin names. first_is: where it names the first, such as its line.
+    Args:
+        missing: The files.
+        count: The number of all images of the origin.
+        origin: What lists the images.
+        policy: DATASET.BAD_IMAGES.
+        way_out: How to fix it.
+        first_is: Where the origin lists the first of them, such as its line.
     """
-    gathered = _gathered.get()
-    if gathered is not None:
-        gathered.update(dict.fromkeys(missing))
+    collected = _collected.get()
+    if collected is not None:
+        collected.update(dict.fromkeys(missing))
     elif missing:
         first = shorten(missing[0], 300)
         sentence = f"{len(missing)} of {count} images of {origin} are missing, the first is {first}{first_is}."
         if policy != "skip":
-            otherwise = "Restore them, or set DATASET.BAD_IMAGES skip to go on without."
+            otherwise = "Restore them, or set DATASET.BAD_IMAGES skip to continue without them."
             raise UserError(f"{sentence} {way_out or otherwise}")
-        print(f"{sentence} DATASET.BAD_IMAGES skip leaves them out.")
+        print(f"{sentence} They are skipped (DATASET.BAD_IMAGES skip).")

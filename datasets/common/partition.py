@@ -1,4 +1,4 @@
-"""Dividing the classes of a dataset into base and new."""
+"""Divide the classes of a dataset into base and new."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from cocoamix.config.partition import LABEL, number_of
 
 
 def divide(labels: Iterable[int], partition: str = LABEL) -> tuple[list[int], list[int]]:
-    """Return the labels of the base classes, of which there is one more in an odd number, and those of the new ones.
+    """Return the labels of the base and of the new classes. Of an odd number, base has one more.
 
-    `random:K` shuffles the sorted labels by a generator of its own: neither the seed of the run nor the order of the
-    images has a part in it.
+    `random:K` shuffles the sorted labels with a separate generator, independent of the seed and of the order of images.
     """
     ordered, number = sorted(set(labels)), number_of(partition)
     if number is not None:

@@ -1,4 +1,4 @@
-"""Items in pickles, as CoOp keeps them: written for CoOp to read, read without running what may be in them.
+"""Items in pickles of CoOp's format, which are read without running code in them.
 
 `split_fewshot/shot_N-seed_S.pkl` and ImageNet's `preprocessed.pkl` are dictionaries of lists of Datum.
 """
@@ -19,16 +19,16 @@ from cocoamix.io.screen import detail
 from .items import Items, many_objects, new_item
 from .writing import keeps
 
-PROTOCOL = 4  # every Python that runs CoOp reads it
+PROTOCOL = 4  # readable by every Python that runs CoOp
 _STATE = ("_impath", "_label", "_domain", "_classname")  # of a Datum
 
 
 class _ItemUnpickler(pickle.Unpickler):
-    """Knows one class, and no function: a pickle can otherwise run any code."""
+    """Allows one class and no function, because a pickle can run any code."""
 
     def __init__(self, file: Any) -> None:
         super().__init__(file)
-        # Not Datum itself: a pickle may also set attributes of a class that it is given.
+        # Not Datum itself: a pickle can also set attributes of a class.
         self.row = type("Row", (), {})
 
     def find_class(self, module: str, name: str) -> Any:
@@ -38,7 +38,7 @@ class _ItemUnpickler(pickle.Unpickler):
 
 
 def read_items(path: Path, splits: Sequence[str], what: str) -> list[Items]:
-    """Return the items of the named splits, as they were written; `what` says what the file should be."""
+    """Return the items of the named splits. what: what the file should be, for messages."""
     try:
         if not path.is_file():  # opening a named pipe would wait for a writer
             raise OSError("it is not a file")
@@ -46,20 +46,20 @@ def read_items(path: Path, splits: Sequence[str], what: str) -> list[Items]:
             unpickler = _ItemUnpickler(file)
             content = unpickler.load()
             return [_items(content[split], unpickler.row) for split in splits]
-    except Exception as error:  # whatever a damaged pickle can do, it is the file that is wrong
+    except Exception as error:  # a damaged pickle can raise anything
         raise UserError(
-            f"{path} is not {what} ({error or type(error).__name__}). Delete it, and it is made again."
+            f"{path} is not {what} ({error or type(error).__name__}). Delete it; it will be written again."
         ) from error
 
 
 def _items(rows: Any, kind: type) -> Items:
-    """Turn what was read into items, in place: a million copies would take their time."""
+    """Convert unpickled rows to items in place, because a million copies take long."""
     turn = object.__setattr__
     for row in rows:
         if type(row) is Datum:  # the same item a second time
             continue
         if type(row) is not kind:
-            raise TypeError(f"a {type(row).__name__} is where an item should be")
+            raise TypeError(f"a {type(row).__name__} is not an item")
         state = row.__dict__
         path, label, domain, classname = map(state.get, _STATE)
         texts, numbers = type(path) is type(classname) is str, type(label) is type(domain) is int
@@ -70,18 +70,18 @@ def _items(rows: Any, kind: type) -> Items:
 
 
 def write_items(path: Path, splits: Mapping[str, Items], what: str) -> None:
-    """Keep the items, as plain Datum, unless nothing is to be kept; say so where the folder cannot be written."""
+    """Save the items, unless saving is switched off; print a note if the folder is not writable."""
     if not keeps():
         return
     detail(f"Saving {what} to {path}")
     try:
         dump_items(path, splits)
-    except OSError as error:  # a read-only data folder: it is made again next time
-        print(f"{path} is not kept, its folder cannot be written: {error.strerror}")
+    except OSError as error:  # a read-only data folder: the file is made again next time
+        print(f"{path} is not saved, because its folder cannot be written: {error.strerror}")
 
 
 def dump_items(path: Path, splits: Mapping[str, Items]) -> None:
-    """Write the items as CoOp reads them."""
+    """Write the items in CoOp's format."""
     content = {name: [_plain(item) for item in items] for name, items in splits.items()}
     write_atomically(path, lambda file: pickle.dump(content, file, protocol=PROTOCOL))
 

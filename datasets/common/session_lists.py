@@ -1,7 +1,7 @@
-"""Published lists of class-incremental sessions: the few images of each later session, and hashes of the whole lists.
+"""Published lists of class-incremental sessions: the images of each later session, and hashes of the whole lists.
 
-A JSON file beside a dataset holds them. What it holds is checked by the hash of each published file, and what is on
-disk by the hashes of the published lists of all training, test and base images.
+They are in a JSON file next to the dataset's module. Its content is checked by the hash of each published file, the
+images on disk by the hashes of the published lists of all training, test and base images.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from .base import FewShotDataset, Items, Three
 from .items import new_item, paths_of
 from .missing import policy_of, refuse_missing
 
-Rows = list[tuple[str, str]]  # class, as files and folders call it, and file name
+Rows = list[tuple[str, str]]  # class, as in files and folders, and file name
 
 
 @dataclass(frozen=True)
 class Whole:
-    """A published list that is not kept: how many lines it has, and the MD5 of its lines in order of the alphabet."""
+    """A published list that is not stored: its number of lines and the MD5 of its sorted lines."""
 
     images: int
     md5: str
@@ -34,10 +34,11 @@ class Whole:
 
 @dataclass(frozen=True)
 class SessionLists:
-    """What is published of a dataset.
+    """The published lists of a dataset.
 
-    classes: in the order of their labels, each as files and folders call it, with its name in prompts.
-    few: for each later session and each of its classes, the file names of its images, in the published order.
+    Attributes:
+        classes: The name of each class in files and folders, with its name in prompts, in the order of labels.
+        few: For each later session and each of its classes, the file names of its images, in the published order.
     """
 
     base: int
@@ -49,14 +50,14 @@ class SessionLists:
 
 
 class PublishedSessions(FewShotDataset):
-    """A dataset whose lists are in `lists`. All training images are used, and none is kept for validation."""
+    """A dataset with published lists. All training images are used; none are for validation."""
 
     lists: Path
-    way_out: str  # of lists on disk that are not the published ones
+    way_out: str  # for lists on disk that are not the published ones
 
     @classmethod
     def class_of(cls, entry: Any) -> tuple[str, str]:
-        """Return a class of the JSON file as files and folders call it, and its name in prompts."""
+        """Return the name of a class in files and folders, and its name in prompts."""
         raise NotImplementedError(f"{cls.__name__} defines no class_of")
 
     @classmethod
@@ -95,7 +96,7 @@ class PublishedSessions(FewShotDataset):
 
     @classmethod
     def read_lists(cls) -> SessionLists:
-        """Return the published lists; refuse a file that is not as it was published."""
+        """Return the published lists; refuse an altered file."""
         facts = read_facts(cls.lists)
         try:
             classes = dict(cls.class_of(entry) for entry in facts["classes"])
@@ -116,7 +117,7 @@ class PublishedSessions(FewShotDataset):
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise not_as_published(cls.lists, error) from error
         if base + way * len(few) != len(classes) or set(whole) != {"train", "test", "base"}:
-            raise UserError(f"{cls.lists} is altered: its {len(few)} lists do not reach all classes. Restore it.")
+            raise UserError(f"{cls.lists} is altered: its {len(few)} lists do not cover all classes. Restore it.")
         return SessionLists(base, way, shots, classes, whole, few)
 
     def _check_whole(self, lists: SessionLists, split: str, origin: Path, rows: Rows) -> None:
@@ -133,7 +134,7 @@ class PublishedSessions(FewShotDataset):
         elif hash_lines(self.published_line(split, *row) for row in rows) != published.md5:
             wrong = f"it names as many {split} images, but not the same ones"
         if wrong:
-            raise UserError(f"{origin} is not what the sessions were published for: {wrong}. {self.way_out}")
+            raise UserError(f"{origin} does not match the published sessions: {wrong}. {self.way_out}")
 
     def published_shots(self, cut: Cut) -> list[Items]:
         """Return the published items of the later sessions."""
@@ -155,29 +156,29 @@ class PublishedSessions(FewShotDataset):
 
 
 def read_facts(path: Path) -> dict[str, Any]:
-    """Return what a file of published facts holds."""
+    """Return the content of a JSON file of published facts."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(found, dict):
-            raise TypeError("it is no object")
+            raise TypeError("it is not an object")
     except (OSError, ValueError, TypeError) as error:
         raise not_as_published(path, error) from error
     return found
 
 
 def not_as_published(path: Path, error: Exception) -> UserError:
-    """Return the refusal of a file of facts that cannot be understood."""
+    """Return the error for a file of facts that cannot be parsed."""
     return UserError(f"{path} does not hold the published lists ({error}). Restore it.")
 
 
 def check_list(path: Path, session: int, lines: Iterable[object], md5: str) -> None:
-    """Refuse a session whose lines do not give the published file again."""
+    """Refuse a session whose lines do not have the hash of the published file."""
     if _md5(lines) != md5:
         raise UserError(f"{path} is altered: the list of session {session} has another hash. Restore it.")
 
 
 def hash_lines(lines: Iterable[str]) -> str:
-    """Return the MD5 of lines in order of the alphabet, since lists on disk may be in another order."""
+    """Return the MD5 of the sorted lines, since lists on disk may be in another order."""
     return _md5(sorted(lines))
 
 
@@ -187,7 +188,7 @@ def _md5(lines: Iterable[object]) -> str:
 
 
 def refuse_other_cut(cut: Cut, published: tuple[int, int, int]) -> None:
-    """Refuse numbers of classes and images that the lists are not made for."""
+    """Refuse numbers of classes and images other than the published ones."""
     if (cut.base, cut.way, cut.shots) != published:
         base, way, shots = published
         raise UserError(

@@ -1,4 +1,4 @@
-"""Split files, and the splits that CoOp makes where there is none."""
+"""Read and write split files, and draw the splits that CoOp draws without one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cocoamix.errors import UserError
 from cocoamix.io.files import write_text
 from cocoamix.io.screen import detail
 
-from .items import Items, class_folders, list_pictures, new_item, paths_of, tell_left_out
+from .items import Items, class_folders, list_images, new_item, paths_of, report_left_out
 from .missing import refuse_missing
 from .writing import keeps
 
@@ -28,7 +28,7 @@ Three = tuple[Items, Items, Items]
 def read_split(path: str | os.PathLike[str], image_dir: str | os.PathLike[str], bad_images: str = "stop") -> Three:
     """Read a CoOp split file: {"train"|"val"|"test": [[path, label, class name], ...]}.
 
-    bad_images: DATASET.BAD_IMAGES, which says what to do about images that are missing.
+    bad_images: DATASET.BAD_IMAGES, the policy for missing images.
     """
     detail(f"Reading split from {path}")
     try:
@@ -56,9 +56,9 @@ def _row(row: Any, image_dir: str | os.PathLike[str]) -> Datum:
 
 
 def write_split(path: str | os.PathLike[str], image_dir: str | os.PathLike[str], splits: Three) -> None:
-    """Write a split file byte for byte as CoOp does; say so where it is not kept."""
+    """Write a split file byte for byte as CoOp does; print a note if that is not possible."""
     if not keeps():
-        print("The split is not kept.")
+        print("The split is not saved.")
         return
     start = len(os.path.join(image_dir, ""))
     content = {
@@ -69,26 +69,26 @@ def write_split(path: str | os.PathLike[str], image_dir: str | os.PathLike[str],
         write_text(path, json.dumps(content, indent=4))
         detail(f"Saved split to {path}")
     except OSError as error:
-        print(f"The split is not kept, {path} cannot be written ({error.strerror}): another seed splits otherwise.")
+        print(f"The split is not saved: {path} cannot be written ({error.strerror}). Another seed draws another.")
 
 
-# ---------------------------------------------------------------------- splits of our own, drawn as CoOp draws them
+# ---------------------------------------------------------------------- splits drawn as CoOp draws them
 
 
 def split_folders(
     image_dir: str | os.PathLike[str], ignored: Collection[str] = (), renamed: Mapping[str, str] | None = None
 ) -> Three:
-    """Split a folder of class folders: 50 % train, 20 % val, the rest test. A class is called as its folder."""
+    """Split a folder of class folders: 50 % train, 20 % val, the rest test. Classes have the names of their folders."""
     groups, left_out = [], list[str]()
     for label, folder in enumerate(name for name in class_folders(image_dir) if name not in ignored):
-        paths = list_pictures(os.path.join(image_dir, folder), left_out)
+        paths = list_images(os.path.join(image_dir, folder), left_out)
         groups.append((label, (renamed or {}).get(folder, folder), paths))
-    tell_left_out(left_out)
+    report_left_out(left_out)
     return split_groups(groups)
 
 
 def split_groups(groups: Collection[tuple[int, str, list[str]]]) -> Three:
-    """Split the pictures of every (label, class name, paths), in that order: 50 % train, 20 % val, the rest test."""
+    """Split the images of every (label, class name, paths), in that order: 50 % train, 20 % val, the rest test."""
     print("Splitting into 50% train, 20% val, and 30% test")
     splits: Three = [], [], []
     for label, classname, paths in groups:
@@ -97,8 +97,8 @@ def split_groups(groups: Collection[tuple[int, str, list[str]]]) -> Three:
         val = round(len(paths) * 0.2)
         if not (train and val and len(paths) - train - val):
             raise UserError(
-                f"The class {classname} has {len(paths)} pictures, which is too few for a split into train, val and "
-                "test: at least 4 are needed."
+                f"The class {classname} has {len(paths)} images, too few for a split into train, val and test: at "
+                "least 4 are needed."
             )
         parts = paths[:train], paths[train : train + val], paths[train + val :]
         for items, part in zip(splits, parts, strict=True):
@@ -107,7 +107,7 @@ def split_groups(groups: Collection[tuple[int, str, list[str]]]) -> Three:
 
 
 def split_trainval(items: Items) -> tuple[Items, Items]:
-    """Take 20 % of every class away for validation, in the order in which the classes first occur."""
+    """Move 20 % of every class to val, in the order in which the classes first occur."""
     print("Splitting trainval into 80% train and 20% val")
     groups: dict[int, list[int]] = defaultdict(list)
     for index, item in enumerate(items):
@@ -117,8 +117,8 @@ def split_trainval(items: Items) -> tuple[Items, Items]:
         count = round(len(indices) * 0.2)
         if not count:
             raise UserError(
-                f"The class {items[indices[0]].classname} has {len(indices)} training pictures, which is too few to "
-                "take some away for validation: at least 3 are needed."
+                f"The class {items[indices[0]].classname} has {len(indices)} training images, too few to move some "
+                "to val: at least 3 are needed."
             )
         random.shuffle(indices)
         val += [items[index] for index in indices[:count]]

@@ -1,4 +1,4 @@
-"""The one switch for loaders that write into the data folder: splits, few-shot draws and lists of images."""
+"""A switch for writing splits, few-shot draws and image lists to the data folder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _keeps = ContextVar("keeps", default=True)
 
 @contextmanager
 def keep_nothing() -> Iterator[None]:
-    """Let loaders read what is kept, and write nothing."""
+    """Let loaders read saved files, but write none."""
     token = _keeps.set(False)
     try:
         yield
@@ -20,5 +20,5 @@ def keep_nothing() -> Iterator[None]:
 
 
 def keeps() -> bool:
-    """Tell whether loaders may write into the data folder."""
+    """Return whether loaders may write to the data folder."""
     return _keeps.get()

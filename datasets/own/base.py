@@ -1,4 +1,4 @@
-"""What one's own pictures share, whether folders or a table name them: splits and class names."""
+"""The base of datasets of the user's own images: splits and class names."""
 
 from __future__ import annotations
 
@@ -31,41 +31,41 @@ SPLIT_NAMES = {
 
 
 @dataclass(frozen=True)
-class Picture:
-    """A picture before it has a label: its file, and its class and split as the user has them."""
+class OwnImage:
+    """An image without a label: its file, its class and its split."""
 
     path: str
-    key: str  # identifies it whatever the data root is: the path below the dataset's folder
+    key: str  # the path below the dataset's folder, which does not depend on the data root
     category: str
-    split: str = ""  # train, val, test, or nothing if the user made no split
+    split: str = ""  # train, val, test, or empty if the user made no split
 
 
 class OwnDatum(Datum):
-    """An item of one's own: its image is turned upright as its EXIF orientation says, as cameras mean it."""
+    """An item of the user's own images, which are rotated by their EXIF orientation."""
 
     upright = True
 
 
 def _item(path: str, label: int, classname: str) -> Datum:
-    # Without looking for its file, which a list may name although it is missing.
+    # Without checking its file, because a list may name missing files.
     item = OwnDatum.__new__(OwnDatum)
     item._impath, item._label, item._domain, item._classname = path, label, 0, classname
     return item
 
 
 class OwnDataset(FewShotDataset):
-    """Pictures in a folder of the user's: DATASET.ROOT, or DATASET.FOLDER below it."""
+    """The user's own images in a folder: DATASET.ROOT, or DATASET.FOLDER below it."""
 
     own_keys: tuple[str, ...] = ("FOLDER", "CLASSNAMES")
 
-    category = "class"  # how the user tells a class: a folder, or a cell of a table
+    category = "class"  # what denotes a class: a folder, or a cell of a table
 
-    def find_pictures(self, folder: Path) -> list[Picture]:
-        """Return every picture, in a fixed order."""
-        raise NotImplementedError(f"{type(self).__name__} defines no find_pictures")
+    def find_images(self, folder: Path) -> list[OwnImage]:
+        """Return every image, in a fixed order."""
+        raise NotImplementedError(f"{type(self).__name__} defines no find_images")
 
     def plain_names(self, categories: Sequence[str]) -> dict[str, str]:
-        """Return the class names where DATASET.CLASSNAMES gives none."""
+        """Return the class names if DATASET.CLASSNAMES is empty."""
         raise NotImplementedError(f"{type(self).__name__} defines no plain_names")
 
     def order(self, categories: Sequence[str]) -> list[str]:
@@ -75,13 +75,13 @@ class OwnDataset(FewShotDataset):
     def read_items(self) -> tuple[Items, Items, Items]:
         folder = self._own_folder()
         self.dataset_dir = str(folder)
-        pictures = self.find_pictures(folder)
-        categories = self.order(list(dict.fromkeys(picture.category for picture in pictures)))
+        images = self.find_images(folder)
+        categories = self.order(list(dict.fromkeys(image.category for image in images)))
         if len(categories) < 2:
             raise UserError(f"{folder} has one class, {categories[0]!r}. A classifier needs two.")
         names = self._class_names(folder, categories)
         refuse_same_names(names, self.category)
-        splits = self._splits(pictures, categories)
+        splits = self._splits(images, categories)
         refuse_shared_files(str(folder), {split: [one.path for one in listed] for split, listed in splits.items()})
         labels = {category: label for label, category in enumerate(categories)}
         train, val, test = (
@@ -91,13 +91,13 @@ class OwnDataset(FewShotDataset):
             ]
             for split in ("train", "val", "test")
         )
-        print(f"{folder}: {len(categories)} classes, {len(train)} train, {len(val)} val, {len(test)} test pictures")
+        print(f"{folder}: {len(categories)} classes, {len(train)} train, {len(val)} val, {len(test)} test images")
         return train, val, test
 
     def _own_folder(self) -> Path:
         settings, name = self.cfg.DATASET, type(self).__name__
         if not settings.ROOT and not os.path.isabs(settings.FOLDER):
-            raise UserError(f"{name} needs a folder of pictures: give --root DIR.")
+            raise UserError(f"{name} needs a folder of images: give --root DIR.")
         folder = expand_home(settings.ROOT).resolve() / expand_home(settings.FOLDER)
         if not folder.is_dir():
             key = "DATASET.FOLDER, below --root" if settings.FOLDER else "--root"
@@ -113,37 +113,37 @@ class OwnDataset(FewShotDataset):
 
     # ------------------------------------------------------------------ splits
 
-    def _splits(self, pictures: Sequence[Picture], categories: Sequence[str]) -> dict[str, list[Picture]]:
-        """Return the user's splits, or divide each class by the shares of DATASET.SPLIT."""
-        splits: dict[str, list[Picture]] = {"train": [], "val": [], "test": []}
-        for picture in pictures:
-            splits[picture.split or "train"].append(picture)
+    def _splits(self, images: Sequence[OwnImage], categories: Sequence[str]) -> dict[str, list[OwnImage]]:
+        """Return the user's splits, or divide each class by DATASET.SPLIT."""
+        splits: dict[str, list[OwnImage]] = {"train": [], "val": [], "test": []}
+        for image in images:
+            splits[image.split or "train"].append(image)
         given = [split for split, listed in splits.items() if listed]
         if given == ["train"]:
             return self._divide(splits["train"], categories)
         if "train" not in given:
-            raise UserError(f"There are {' and '.join(given)} pictures, but no train pictures. Name a train split.")
+            raise UserError(f"There are {' and '.join(given)} images, but no train images. Name a train split.")
         if "test" not in given:
-            # What CoOp does with ImageNet. A model chosen on these pictures would be tested on them, so val is empty.
-            print("There is no test split: the val pictures are the test pictures, and nothing is chosen on them")
+            # As CoOp does for ImageNet. Selecting a model on the test images would be wrong, so val is empty.
+            print("There is no test split: the val images are used for testing, and no model is selected on them")
             splits["test"], splits["val"] = splits["val"], []
         self._refuse_holes(splits, categories)
         return splits
 
-    def _refuse_holes(self, splits: Mapping[str, Sequence[Picture]], categories: Sequence[str]) -> None:
+    def _refuse_holes(self, splits: Mapping[str, Sequence[OwnImage]], categories: Sequence[str]) -> None:
         counts = {split: Counter(one.category for one in listed) for split, listed in splits.items()}
         for category in categories:
             if not counts["train"][category]:
                 where = " and ".join(split for split in ("val", "test") if counts[split][category])
                 raise UserError(
-                    f"The {self.category} {category!r} has {where} pictures but no train pictures. "
+                    f"The {self.category} {category!r} has {where} images but no train images. "
                     "Every class needs at least one."
                 )
         untested = [category for category in categories if not counts["test"][category]]
         if untested:
-            print(f"{len(untested)} classes have no test pictures, the first is {untested[0]!r}")
+            print(f"{len(untested)} classes have no test images, the first is {untested[0]!r}")
 
-    def _divide(self, pictures: Sequence[Picture], categories: Sequence[str]) -> dict[str, list[Picture]]:
+    def _divide(self, images: Sequence[OwnImage], categories: Sequence[str]) -> dict[str, list[OwnImage]]:
         shares = list(self.cfg.DATASET.SPLIT)
         numbers = all(type(share) in (int, float) for share in shares)
         if (
@@ -157,25 +157,25 @@ class OwnDataset(FewShotDataset):
                 f"DATASET.SPLIT is {shares}; it must be the shares of train, val and test, such as [0.5, 0.2, 0.3], "
                 "which sum to 1. Only val may be 0."
             )
-        splits: dict[str, list[Picture]] = {"train": [], "val": [], "test": []}
-        by_category: dict[str, list[Picture]] = {category: [] for category in categories}
-        for picture in pictures:
-            by_category[picture.category].append(picture)
+        splits: dict[str, list[OwnImage]] = {"train": [], "val": [], "test": []}
+        by_category: dict[str, list[OwnImage]] = {category: [] for category in categories}
+        for image in images:
+            by_category[image.category].append(image)
         for category, listed in by_category.items():
             if len(listed) < 2:
                 raise UserError(
-                    f"The {self.category} {category!r} has one picture, but there is no test split, and it takes one "
-                    "to train and another to test. Add pictures, or make train and test yourself."
+                    f"The {self.category} {category!r} has one image, but without a test split each class needs "
+                    "one to train and one to test. Add images, or make train and test folders."
                 )
             test, val = max(1, round(len(listed) * shares[2])), round(len(listed) * shares[1])
             val = min(val, len(listed) - test - 1)
-            # By a hash of the name: the same on every machine and for every seed, and without the pattern of names.
+            # By a hash of the name: the same on every machine and for every seed, whatever the naming pattern.
             drawn = sorted(listed, key=lambda one: hashlib.sha256(one.key.encode("utf-8", "surrogateescape")).digest())
             splits["test"] += drawn[:test]
             splits["val"] += drawn[test : test + val]
             splits["train"] += drawn[test + val :]
         print(
             f"There are no splits: each class is divided {' / '.join(f'{share:g}' for share in shares)} into train, "
-            "val and test (DATASET.SPLIT), in the order of the SHA-256 of the pictures' paths; seeds do not matter"
+            "val and test (DATASET.SPLIT), in the order of the SHA-256 of the images' paths, independent of the seed"
         )
         return splits

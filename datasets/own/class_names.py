@@ -1,4 +1,4 @@
-"""Class names for one's own pictures: from folder names, or from a file that gives them."""
+"""Class names for the user's own images: from folder names, or from a file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cocoamix.clip.class_names import plain_class, tidy_class
-from cocoamix.errors import UserError, brief, encodable, nearest
+from cocoamix.errors import UserError, brief, encodable, nearest, some_of
 from cocoamix.io.texts import read_json, read_text
 
 _NUMBERED = re.compile(r"^(\d+)[._ ]+(?=[^\W\d_])")  # "001.Albatross", "12_cat": a number, a separator, a letter
@@ -17,16 +17,15 @@ _NUMBERED = re.compile(r"^(\d+)[._ ]+(?=[^\W\d_])")  # "001.Albatross", "12_cat"
 def names_of_folders(folders: Sequence[str]) -> dict[str, str]:
     """Return the class name of each folder.
 
-    Numbers in front are dropped only where they are a numbering: every folder has one and no two are the same.
-    Hyphens, capitals and joined words stay as they are, because nobody can tell `T-shirt` and `McLaren` from
-    mistakes; a file of class names settles them.
+    Leading numbers are dropped only if they are a numbering: every folder has one, and all are different. Hyphens,
+    capitals and joined words stay, because `T-shirt` and `McLaren` are correct; a file of class names can change them.
     """
     numbered = bool(numbering(folders))
     return {folder: tidy_class(_NUMBERED.sub("", folder, count=1) if numbered else folder) for folder in folders}
 
 
 def numbering(folders: Sequence[str]) -> list[int]:
-    """Return the numbers in front of the folders' names, or nothing where they are no numbering."""
+    """Return the leading numbers of the folder names, or nothing if they are not a numbering."""
     found = [_NUMBERED.match(folder) for folder in folders]
     numbers = [int(one[1]) for one in found if one]
     return numbers if 1 < len(folders) == len(set(numbers)) else []
@@ -35,9 +34,12 @@ def numbering(folders: Sequence[str]) -> list[int]:
 def read_names(path: Path, classes: Sequence[str], what: str) -> dict[str, str]:
     """Read the class name of each of `classes` from a file.
 
-    path: JSON of {class: name}, or lines of a class, a separator (tab, comma, semicolon or space) and its name.
-    what: how a class is told in the file, such as "folder", for messages.
-    Lines about other classes are left out, so that one file may serve several datasets.
+    Other classes are ignored, so that several datasets can share a file.
+
+    Args:
+        path: JSON of {class: name}, or lines of a class, a separator (tab, comma, semicolon or space) and its name.
+        classes: The classes, as the dataset denotes them.
+        what: What denotes a class, such as "folder", for messages.
     """
     if not os.path.isfile(path):
         raise UserError(f"DATASET.CLASSNAMES names {path}, which is not a file.")
@@ -47,8 +49,8 @@ def read_names(path: Path, classes: Sequence[str], what: str) -> dict[str, str]:
     if missing:
         hint = nearest(missing[0], [line.strip() for line in text.splitlines()]) if given else ""
         raise UserError(
-            f"{path} gives no class name for {len(missing)} of {len(classes)} {what}s, the first is "
-            f"{brief(missing[0])}.{hint} Write a line for each: the {what}, a tab or a comma, and the class name."
+            f"{path} has no class name for {len(missing)} of {len(classes)} {what}s: {some_of(missing)}.{hint} Add "
+            f"a line for each: the {what}, a tab or a comma, and the class name."
         )
     names = {one: tidy_class(given[one]) for one in classes}
     for one, name in names.items():
@@ -60,12 +62,12 @@ def read_names(path: Path, classes: Sequence[str], what: str) -> dict[str, str]:
 def _from_json(path: Path) -> dict[str, str]:
     content = read_json(path)
     if not isinstance(content, dict) or not all(isinstance(name, str) for name in content.values()):
-        raise UserError(f'{path} should be a JSON object of texts, such as {{"n01440764": "tench"}}.')
+        raise UserError(f'{path} must be a JSON object of strings, such as {{"n01440764": "tench"}}.')
     return content
 
 
 def _from_lines(path: Path, text: str, classes: Sequence[str]) -> dict[str, str]:
-    """Match each line to the longest class that it starts with: a folder's own name may hold spaces and commas."""
+    """Match each line to the longest class that it starts with, because folder names may have spaces and commas."""
     by_length = sorted(classes, key=len, reverse=True)
     given: dict[str, tuple[str, int]] = {}
     for number, line in enumerate(text.splitlines(), 1):
@@ -74,7 +76,7 @@ def _from_lines(path: Path, text: str, classes: Sequence[str]) -> dict[str, str]
         if one is None:
             continue
         name = stripped[len(one) :].strip().lstrip(",;").strip()
-        if len(name) > 1 and name[0] == name[-1] == '"':  # as spreadsheets write a name with a comma
+        if len(name) > 1 and name[0] == name[-1] == '"':  # as spreadsheets quote a name with a comma
             name = name[1:-1]
         if one in given and given[one][0] != name:
             raise UserError(
@@ -86,13 +88,13 @@ def _from_lines(path: Path, text: str, classes: Sequence[str]) -> dict[str, str]
 
 
 def refuse_same_names(names: Mapping[str, str], what: str) -> None:
-    """Refuse two classes of one name, whose prompts would be the same, and names that are no text."""
+    """Refuse two classes with the same name, and so the same prompt, and names that are not text."""
     seen: dict[str, str] = {}
     for one, name in names.items():
         if not name:
-            raise UserError(f"The {what} {one!r} gives no class name. Name it in a file: DATASET.CLASSNAMES.")
+            raise UserError(f"The {what} {one!r} does not yield a class name. Set one in a file: DATASET.CLASSNAMES.")
         if encodable(name) != name:
-            raise UserError(f"The name of the {what} {name} is not UTF-8, and prompts are made of text. Rename it.")
+            raise UserError(f"The name of the {what} {name} is not UTF-8, so it cannot be used in a prompt. Rename it.")
         other = seen.setdefault(plain_class(name), one)
         if other != one:
             raise UserError(
@@ -102,7 +104,7 @@ def refuse_same_names(names: Mapping[str, str], what: str) -> None:
 
 
 def doubtful_names(names: Sequence[str]) -> list[tuple[str, str]]:
-    """Return names that CLIP's text encoder can hardly know what to make of, with the reason."""
+    """Return names that probably mean little to CLIP's text encoder, with the reason."""
     found = []
     for name in names:
         if re.fullmatch(r"[\W\d_]+", name):

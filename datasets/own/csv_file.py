@@ -1,4 +1,4 @@
-"""Pictures that a table names: a CSV file with a path, a label or a class name, and optionally a split."""
+"""Images listed in a CSV file: a path, a label or a class name, and optionally a split."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from cocoamix.io.texts import read_text
 from cocoamix.registry import register
 
 from ..common.missing import policy_of, refuse
-from .base import SPLIT_NAMES, OwnDataset, Picture
+from .base import SPLIT_NAMES, OwnDataset, OwnImage
 
-COLUMNS = {  # what a header may call them, in small letters
+COLUMNS = {  # accepted headers, in lower case
     "path": ("path", "image", "image_path", "impath", "file", "filename", "file_name", "filepath"),
     "label": ("label", "target"),
     "name": ("classname", "class_name", "class name", "class", "name"),
@@ -31,7 +31,7 @@ DELIMITERS = (",", ";", "\t")
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the table."""
+    """A row of the table."""
 
     line: int
     path: str
@@ -47,12 +47,12 @@ class CSVDataset(OwnDataset):
     category = "class"
     own_keys = ("FOLDER", "CLASSNAMES", "CSV")
 
-    def find_pictures(self, folder: Path) -> list[Picture]:
+    def find_images(self, folder: Path) -> list[OwnImage]:
         table = self._table(folder)
-        print(f"Reading the pictures from {table}")
+        print(f"Reading the images from {table}")
         rows = read_table(table)
         self._names, self._labels = _classes(table, rows)
-        pictures: list[Picture] = []
+        images: list[OwnImage] = []
         missing: dict[str, int] = {}  # path -> line
         seen: dict[str, int] = {}
         for row in rows:
@@ -67,19 +67,19 @@ class CSVDataset(OwnDataset):
             if key.startswith("../"):
                 raise UserError(
                     f"{table}: line {row.line} names {row.path}, which is outside of {folder}. Name a folder above all "
-                    "pictures: --root, or DATASET.FOLDER."
+                    "images: --root, or DATASET.FOLDER."
                 )
-            pictures.append(Picture(path, key, category=row.name or row.label, split=row.split))
+            images.append(OwnImage(path, key, category=row.name or row.label, split=row.split))
         way_out = f"Paths are below {folder}. DATASET.BAD_IMAGES skip goes on without what is missing."
         first_is = f" (line {next(iter(missing.values()))})" if missing else ""
         refuse(list(missing), len(rows), str(table), policy_of(self.cfg), way_out, first_is)
-        return pictures
+        return images
 
     def plain_names(self, categories: Sequence[str]) -> dict[str, str]:
         if not self._names:
             raise UserError(
-                "The table has numbers for classes, and prompts need names. Add a column `classname`, or name a file "
-                "that has lines of a label, a comma and a class name: DATASET.CLASSNAMES."
+                "The classes of the table are numbers, but prompts need names. Add a column `classname`, or a file "
+                "with lines of a label, a comma and a class name: DATASET.CLASSNAMES."
             )
         return {category: tidy_class(category) for category in categories}
 
@@ -109,10 +109,10 @@ class CSVDataset(OwnDataset):
 
 
 def read_table(table: Path, needs_class: bool = True) -> list[Row]:
-    """Read the lines of a CSV file that is separated by commas, semicolons or tabs.
+    """Read a CSV file that is separated by commas, semicolons or tabs.
 
-    needs_class: whether a table or a row without a label or a class name is refused. Else only paths are needed, and
-        splits are not read.
+    needs_class: refuse a table or a row without a label or a class name. Otherwise only paths are needed, and splits
+        are not read.
     """
     text = read_text(table)
     header = next((line for line in text.splitlines() if line.strip()), "")
@@ -138,19 +138,19 @@ def read_table(table: Path, needs_class: bool = True) -> list[Row]:
     except csv.Error as error:
         raise UserError(f"{table}, line {reader.line_num}: {error}.") from error
     if not rows:
-        raise UserError(f"{table} names the columns, but no pictures.")
+        raise UserError(f"{table} has a header, but no images.")
     return rows
 
 
 def _cells(line: str, delimiter: str) -> list[str]:
     try:
         return next(csv.reader([line], delimiter=delimiter), [])
-    except csv.Error:  # a cell of more letters than it reads: no name of a column
+    except csv.Error:  # a cell that is too long to be a header
         return []
 
 
 def _columns(header: Sequence[str]) -> dict[str, int]:
-    """Return where the columns that we know are."""
+    """Return the positions of the known columns."""
     names = [name.strip().lower() for name in header]
     found: dict[str, int] = {}
     for column, known in COLUMNS.items():
@@ -179,7 +179,7 @@ def _row(table: Path, line: int, cells: Sequence[str], width: int, columns: dict
 
 
 def _classes(table: Path, rows: Sequence[Row]) -> tuple[bool, dict[str, int]]:
-    """Return whether classes have names, and the number of each class if the table has numbers."""
+    """Return whether classes have names, and the label of each class if the table has labels."""
     has_names, has_labels = bool(rows[0].name), bool(rows[0].label)
     numeric = [row for row in rows if _is_number(row.label)]
     if has_labels and len(numeric) < len(rows):
@@ -187,7 +187,7 @@ def _classes(table: Path, rows: Sequence[Row]) -> tuple[bool, dict[str, int]]:
         if numeric or has_names:
             shown = brief(other.label)
             raise UserError(f"{table}, line {other.line}: the label is {shown}, which is not a whole number.")
-        return True, {}  # a column `label` that holds class names
+        return True, {}  # a column `label` with class names
     if not has_labels:
         return True, {}
     labels: dict[str, tuple[int, int]] = {}
@@ -208,11 +208,11 @@ def _classes(table: Path, rows: Sequence[Row]) -> tuple[bool, dict[str, int]]:
 
 
 def _is_number(label: str) -> bool:
-    return label.isdecimal() and len(label) < 20  # of thousands of digits Python makes no number
+    return label.isdecimal() and len(label) < 20  # Python does not convert thousands of digits
 
 
 def locate(folder: Path, path: str) -> str:
-    """Return where a picture is; a table from Windows has backslashes."""
+    """Return the path of an image; a table from Windows has backslashes."""
     here = os.path.join(folder, os.path.expanduser(path))
     if not os.path.isfile(here) and "\\" in path:
         return os.path.join(folder, *path.split("\\"))

@@ -1,4 +1,4 @@
-"""Items that a caller lists, with the few-shot draw of all datasets."""
+"""A dataset of given items, with the usual few-shot draw."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..common.base import FewShotDataset, Items
 
 
 class ListedDataset(FewShotDataset):
-    """Training items alone. It is not registered, since no configuration can name them."""
+    """Training items only. It is not registered, because no configuration can name its items."""
 
     def __init__(self, cfg: CfgNode, items: Sequence[Any]) -> None:
         self._listed = list(items)

@@ -210,7 +210,7 @@ def test_a_missing_split_is_never_made_by_a_check(data_root: Path, check: Any) -
     before = files_below(data_root)
     _, said = check("eurosat", data_root)
     assert "1Ip7yaCWFi0eaOFUGga0lUdVi_DDQth1o" in said
-    assert "cannot be set beside published ones" in said
+    assert "not comparable with published ones" in said
     assert files_below(data_root) == before
 
 

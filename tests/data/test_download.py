@@ -168,7 +168,7 @@ def test_places_that_cannot_be_written(
 def test_nothing_to_download(tmp_path: Path, capsys: Any) -> None:
     assert main(["download", "Shapes", "--root", str(tmp_path)]) == 0
     assert main(["download", "folder", "--root", str(tmp_path)]) == 2
-    assert "your own pictures" in capsys.readouterr().err
+    assert "your own images" in capsys.readouterr().err
 
 
 def test_importing_reaches_for_no_network(tmp_path: Path) -> None:

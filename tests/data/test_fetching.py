@@ -110,7 +110,7 @@ def test_a_page_that_is_gone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://example.org/a", "a.zip"])
 def test_other_addresses(tmp_path: Path, url: str) -> None:
-    with pytest.raises(UserError, match="not an address"):
+    with pytest.raises(UserError, match="not an HTTP address"):
         fetch(url, tmp_path / "a")
 
 

@@ -106,13 +106,13 @@ def test_another_draw_is_not_replaced(two_labs: tuple[Path, Path, Path], capsys:
     here, there, out = two_labs
     assert main(["import", str(out), "--root", str(there)]) == 0
     assert main(["import", str(out), "--root", str(there)]) == 0
-    assert "holds this draw already" in capsys.readouterr().out
+    assert "already has this draw" in capsys.readouterr().out
     cache = there / "eurosat" / "split_fewshot" / "shot_3-seed_2.pkl"
     eurosat(there, num_shots=3, seed=9)
     shutil.copy(cache.with_name("shot_3-seed_9.pkl"), cache)
     before = cache.read_bytes()
     assert main(["import", str(out), "--root", str(there)]) == 2
-    assert "holds another draw" in capsys.readouterr().err
+    assert "has another draw" in capsys.readouterr().err
     assert cache.read_bytes() == before
     assert main(["import", str(out), "--root", str(there), "--force"]) == 0
     assert rows(eurosat(there, num_shots=3, seed=2).train_x, there) == rows(
@@ -139,7 +139,7 @@ def test_another_draw_is_not_replaced(two_labs: tuple[Path, Path, Path], capsys:
         ({"train": [["2750/a.png", False, "0" * 64]]}, "label False"),
         ({"train": [["2750/a.png", 0.0, "0" * 64]]}, "label 0.0"),
         ({"train": [["2750/a.png", 0, "x" * 64]]}, "SHA-256"),
-        ({"train": [["2750/a.png", 0, "0" * 64], ["2750/./a.png", 0, "0" * 64]]}, "is there twice"),
+        ({"train": [["2750/a.png", 0, "0" * 64], ["2750/./a.png", 0, "0" * 64]]}, "occurs twice"),
         ({"train": []}, "no train image of the class 0"),
         ({"train": None}, "not a list"),
         ({"classnames": []}, "classnames"),
@@ -242,7 +242,7 @@ def test_own_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["Shapes", "--shots", "2", "--seed", "1"], "no files of their own"),
+        (["Shapes", "--shots", "2", "--seed", "1"], "not separate files"),
         (["EuroSAT", "--shots", "0", "--seed", "1"], "at least one shot"),
         (["EuroSAT", "--shots", "2", "--seed", "-1"], "a seed from 0 on"),
         (["EuroSAT", "--shots", "7", "--seed", "1"], "fewer training images"),

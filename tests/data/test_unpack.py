@@ -65,7 +65,7 @@ def test_what_is_there_stays(tmp_path: Path) -> None:
     (tmp_path / "data" / "images").mkdir(parents=True)
     (tmp_path / "data" / "images" / "mine.jpg").write_bytes(b"mine")
     (tmp_path / "data" / "notes.txt").write_bytes(b"mine")
-    with pytest.raises(UserError, match="images is there already"):
+    with pytest.raises(UserError, match="images exists already"):
         unpack(make_zip(tmp_path / "x.zip", GOOD), tmp_path / "data", "top")
     assert tree(tmp_path / "data") == {"images/mine.jpg": b"mine", "notes.txt": b"mine"}
     unpack(make_zip(tmp_path / "y.zip", {"other/a": b"a"}), tmp_path / "data")
@@ -153,9 +153,9 @@ def test_a_named_pipe_for_an_archive(tmp_path: Path) -> None:
 
 def test_another_content(tmp_path: Path) -> None:
     make_zip(tmp_path / "x.zip", GOOD)
-    with pytest.raises(UserError, match="does not hold the folder sketch/, but top"):
+    with pytest.raises(UserError, match="has no folder sketch/, but top"):
         unpack(tmp_path / "x.zip", tmp_path / "data", "sketch")
-    with pytest.raises(UserError, match=r"does not hold 1\.tar"):
+    with pytest.raises(UserError, match=r"has no 1\.tar"):
         unpack(tmp_path / "x.zip", tmp_path / "data", "top", "1.tar")
 
 
@@ -174,7 +174,7 @@ def test_an_unknown_method_of_a_zip(tmp_path: Path) -> None:
     for start, offset in ((b"PK\x03\x04", 8), (b"PK\x01\x02", 10)):
         content[content.index(start) + offset] = 97
     archive.write_bytes(content)
-    with pytest.raises(UserError, match="Unpack it by hand"):
+    with pytest.raises(UserError, match="Unpack it yourself"):
         unpack(archive, tmp_path / "data")
 
 
@@ -191,7 +191,7 @@ def test_bombs_are_refused_by_size(tmp_path: Path, monkeypatch: pytest.MonkeyPat
                 content.writestr(name, raw)
     else:
         make_tar(archive, files)
-    with pytest.raises(UserError, match=r"would unpack to more than .* Nothing of it was kept"):
+    with pytest.raises(UserError, match=r"would unpack to more than .* Nothing was kept"):
         unpack(archive, tmp_path / "data" / "here")
     assert list((tmp_path / "data").iterdir()) == []
     monkeypatch.setattr(unpacking, "MORE_BYTES", 5_000_000)

@@ -156,14 +156,14 @@ def test_refuses_other_numbers_and_other_orders(data: Any, tmp_path: Path) -> No
     with pytest.raises(UserError, match=r"for FSCIL.BASE 60, WAY 5 and SHOTS 5, not for 60, 5 and 4"):
         cut_into_sessions(data, data.test, Cut(60, 5, 4, "cec"))
     labels, lists = make_labels(), read_lists()
-    with pytest.raises(UserError, match="session 1 should meet 5 images of each label 60 to 64"):
+    with pytest.raises(UserError, match="session 1 should have 5 images of each label 60 to 64"):
         check_labels(labels[1:] + labels[:1], lists)
     exchanged = [{7: 61, 61: 7}.get(label, label) for label in labels]
-    with pytest.raises(UserError, match="session 1 should meet 5 images of each label 60 to 64"):
+    with pytest.raises(UserError, match="session 1 should have 5 images of each label 60 to 64"):
         check_labels(exchanged, lists)
     content = json.loads(LISTS.read_text())
     (tmp_path / "altered.json").write_text(json.dumps({**content, "sessions": content["sessions"][:7]}))
-    with pytest.raises(UserError, match="it holds 7 lists instead of 8"):
+    with pytest.raises(UserError, match="it has 7 lists instead of 8"):
         read_lists(tmp_path / "altered.json")
     content["sessions"][3]["positions"][7] += 1
     (tmp_path / "altered.json").write_text(json.dumps(content))

@@ -109,7 +109,7 @@ def test_folder_of_the_paths(root: Path) -> None:
         ("", ["first line that names the columns"]),
         ("a/1.png,cat\nb/1.png,dog\n", ["first line that names the columns", "a/1.png,cat"]),
         ("path,weight\na/1.png,3\n", ["first line that names the columns", "path,weight"]),
-        ("path,class\n", ["no pictures"]),
+        ("path,class\n", ["no images"]),
         (f"path,class,{'x' * 200_000}\na/1.png,cat,1\n", ["first line that names the columns"]),
         (f"path,label,class\na/1.png,0,cat\na/2.png,{'9' * 5000},dog\n", ["line 3", "'999", "whole number"]),
         ("path,class\na/1.png,cat\na/2.png\n", ["line 3", "1 cells", "2"]),
@@ -127,8 +127,8 @@ def test_folder_of_the_paths(root: Path) -> None:
         ('path,class\na/1.png,cat\na/2.png,"dog\n', ["line 3", "list.csv"]),
         ("path,class\na/1.png,cat\na/2.png,cat\n", ["one class", "'cat'"]),
         ("path,class\na/1.png,cat\na/2.png,Cat\n", ["'Cat'", "same class name"]),
-        ("path,class\na/1.png,cat\na/2.png,dog\n", ["'cat' has one picture"]),
-        ("path,class,split\na/1.png,cat,train\na/2.png,dog,test\n", ["'dog'", "no train pictures"]),
+        ("path,class\na/1.png,cat\na/2.png,dog\n", ["'cat' has one image"]),
+        ("path,class,split\na/1.png,cat,train\na/2.png,dog,test\n", ["'dog'", "no train images"]),
     ],
 )
 def test_lines_are_named(root: Path, text: str, words: list[str]) -> None:

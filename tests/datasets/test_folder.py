@@ -147,7 +147,8 @@ def test_names_from_a_file(tmp_path: Path, file: str, text: str) -> None:
 @pytest.mark.parametrize(
     ("file", "text", "words"),
     [
-        ("names.txt", "n01\ttit\n", ["no class name for 1 of 2 folders", "n02"]),
+        ("names.txt", "n01\ttit\n", ["no class name for 1 of 2 folders: n02."]),
+        ("names.txt", "n03\ttit\n", ["no class name for 2 of 2 folders: n01, n02."]),
         ("names.txt", "n01\ttit\nn02\n", ["n02", "empty class name"]),
         ("names.txt", "n01\ttit\nn02\tcoot\nn01\tape\n", ["n01", "'tit' in line 1", "'ape' in line 3"]),
         ("names.txt", "n01\ttit\nn02\tTit\n", ["n01", "n02", "same class name", "DATASET.CLASSNAMES"]),
@@ -256,19 +257,19 @@ def _nothing(root: Path) -> None:
     [
         (_empty, ["empty has no images", "remove the folder"]),
         (_no_pictures, ["texts has no images", "1 other files", "a.txt"]),
-        (_one_picture, ["'single' has one picture"]),
-        (_broken_link, ["gone.png", "leads nowhere"]),
-        (_circle, ["circle", "leads nowhere, or in a circle"]),
-        (_class_is_the_root, ["again has no images", "leads back"]),
+        (_one_picture, ["'single' has one image"]),
+        (_broken_link, ["gone.png", "broken or circular link"]),
+        (_circle, ["circle", "broken or circular link"]),
+        (_class_is_the_root, ["again has no images", "is a link to a folder above it"]),
         (_two_names_of_one_folder, ["kitty", "cat", "same folder"]),
-        (_only_split, ["test", "no train pictures"]),
-        (_untrained, ["'dog'", "test pictures but no train"]),
+        (_only_split, ["test", "no train images"]),
+        (_untrained, ["'dog'", "test images but no train"]),
         (_splits_beside_classes, ["train/", "cat/", "either splits or classes"]),
         (_two_validations, ["val/", "valid/"]),
         (_leak, ["train/cat", "test/cat", "same folder"]),
-        (_loose, ["holds 1 images", "1.png", "folder of its own"]),
+        (_loose, ["has 1 images", "1.png", "separate folder"]),
         (_too_deep, ["pictures/", "did you mean", "pictures?"]),
-        (_nothing, ["holds no folders of images"]),
+        (_nothing, ["has no folders of images"]),
     ],
 )
 def test_refused_with_a_sentence(tmp_path: Path, spoil: Any, words: list[str]) -> None:
@@ -287,7 +288,7 @@ def test_a_link_back_is_not_followed(tmp_path: Path, capsys: pytest.CaptureFixtu
     (tmp_path / "cat" / "more" / "up").symlink_to(tmp_path / "cat", target_is_directory=True)
     data = folder(tmp_path)
     assert len([*data.train_x, *data.val, *data.test]) == 8
-    assert "link back" in capsys.readouterr().out
+    assert "is a link to a folder above it" in capsys.readouterr().out
 
 
 def test_links_elsewhere_are_followed(tmp_path: Path) -> None:
@@ -386,5 +387,5 @@ def test_names_that_are_not_utf8(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert sum(len(one) for one in (data.train_x, data.val, data.test)) == 20
     assert "the first is" in capsys.readouterr().out
     (tmp_path / "dog").rename(tmp_path / "\udcff")
-    with pytest.raises(UserError, match=r"The name of the folder \\xff is not UTF-8, and prompts are made of text"):
+    with pytest.raises(UserError, match=r"The name of the folder \\xff is not UTF-8, so it cannot be used in a prompt"):
         folder(tmp_path)

@@ -45,14 +45,14 @@ def test_other_files_are_left_out_and_told(textures: Path, tmp_path: Path, capsy
     (textures / "dotted" / "old").mkdir()
     capsys.readouterr()
     assert rows(make("DescribableTextures", tmp_path).train_x, tmp_path) == wanted
-    assert "Left out 2 things that are not images" in capsys.readouterr().out
+    assert "Ignored 2 entries that are not images" in capsys.readouterr().out
 
 
 def test_no_split_file_is_told(textures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make("DescribableTextures", tmp_path)
-    assert "do not compare" in capsys.readouterr().out
+    assert "are not comparable" in capsys.readouterr().out
     make("DescribableTextures", tmp_path)
-    assert "do not compare" not in capsys.readouterr().out
+    assert "are not comparable" not in capsys.readouterr().out
 
 
 def test_split_that_cannot_be_kept(
@@ -64,15 +64,15 @@ def test_split_that_cannot_be_kept(
     monkeypatch.setattr("cocoamix.datasets.common.splits.write_text", refuse)
     first, again = (rows(make("DescribableTextures", tmp_path).train_x, tmp_path) for _ in range(2))
     assert first == again
-    assert "The split is not kept" in capsys.readouterr().out
+    assert "The split is not saved" in capsys.readouterr().out
 
 
 def test_an_empty_class(textures: Path, tmp_path: Path) -> None:
     (textures / "empty").mkdir()
-    with pytest.raises(UserError, match=r"class folder .*/empty has no pictures"):
+    with pytest.raises(UserError, match=r"class folder .*/empty has no images"):
         make("DescribableTextures", tmp_path)
     layouts.touch(*(textures / "empty" / f"{n}.png" for n in range(3)))
-    with pytest.raises(UserError, match="class empty has 3 pictures, which is too few"):
+    with pytest.raises(UserError, match="class empty has 3 images, too few"):
         make("DescribableTextures", tmp_path)
     layouts.touch(textures / "empty" / "3.png")
     assert make("DescribableTextures", tmp_path).num_classes == 6
@@ -83,7 +83,7 @@ def test_no_classes(textures: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="images is missing"):
         make("DescribableTextures", tmp_path)
     textures.mkdir()
-    with pytest.raises(UserError, match=r"no folders of classes in .*/dtd/images"):
+    with pytest.raises(UserError, match=r"no class folders in .*/dtd/images"):
         make("DescribableTextures", tmp_path)
 
 
@@ -97,7 +97,7 @@ def test_links_in_circles(textures: Path, tmp_path: Path) -> None:
         make("DescribableTextures", tmp_path)
     (textures / "banded" / "loop.jpg").unlink()
     (textures / "up").symlink_to("..", target_is_directory=True)  # a folder in which there are no pictures
-    with pytest.raises(UserError, match=r"class folder .*/up has no pictures"):
+    with pytest.raises(UserError, match=r"class folder .*/up has no images"):
         make("DescribableTextures", tmp_path)
 
 

@@ -78,7 +78,7 @@ def test_heic_is_an_image(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     root = classes(tmp_path, "cat", "dog")
     (root / "cat" / "IMG_1.HEIC").write_bytes(HEIC)
     data = folder(root)
-    assert "left out" not in capsys.readouterr().out
+    assert "not images" not in capsys.readouterr().out
     items = [*data.train_x, *data.val, *data.test]
     place = next(number for number, item in enumerate(items) if item.impath.endswith(".HEIC"))
     assert "pip install pillow-heif" in ImageItems(None, items)[place][UNREADABLE][1]

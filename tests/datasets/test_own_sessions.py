@@ -73,8 +73,8 @@ def test_the_order_of_folders(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     bare = classes(tmp_path / "bare", "2_ant", "1_dog", "10_bee", "3_cat", count=6)
     assert sessions(folder(bare), Cut(2, 1, 1)) == [["bee", "dog"], ["ant"], ["cat"]]
     said = capsys.readouterr().out
-    assert "Note: the folders are numbered, but their order is that of letters: 10_bee comes before 1_dog" in said
-    assert "Zeros in front (01)" in said
+    assert "Note: the folders are numbered, but sorted as text: 10_bee comes before 1_dog" in said
+    assert "Leading zeros (01)" in said
 
 
 def test_the_few_images_do_not_depend_on_other_classes(own: Path) -> None:
@@ -125,7 +125,7 @@ def test_classes_without_test_images(tmp_path: Path, capsys: pytest.CaptureFixtu
         for split in ("train", "test") if name in ("ant", "bee", "cat") else ("train",):
             picture(own / split / name / f"{split}.png", number)
     data = folder(own)
-    assert "1 classes have no test pictures, the first is 'dog'" in capsys.readouterr().out
+    assert "1 classes have no test images, the first is 'dog'" in capsys.readouterr().out
     with pytest.raises(UserError, match=r"There is no test image of the classes of session 2 \(dog\)"):
         cut_into_sessions(data, data.test, Cut(2, 1, 1))
     assert len(cut_into_sessions(data, data.test, Cut(2, 2, 1))) == 2

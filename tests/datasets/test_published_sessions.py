@@ -97,7 +97,7 @@ def test_altered_facts_are_refused(small: Small) -> None:
     sessions = content["sessions"]
     swapped = [sessions[0], {**sessions[1], "images": sessions[1]["images"][::-1]}]
     refused("the list of session 2 has another hash", sessions=swapped)
-    refused("its 1 lists do not reach all classes", sessions=sessions[:1])
+    refused("its 1 lists do not cover all classes", sessions=sessions[:1])
     refused("does not hold the published lists", sessions=[{"md5": "", "images": [["a"]]}])
     refused("does not hold the published lists", classes=[1, 2])
     refused("does not hold the published lists", whole=[])
@@ -156,7 +156,7 @@ def test_missing_files_and_folders(small: Small, capsys: pytest.CaptureFixture[s
     with pytest.raises(UserError, match=rf"1 of 42 images of .* are missing, the first is .*{gone.name}"):
         small.load()
     small.load(bad_images="skip")
-    assert "DATASET.BAD_IMAGES skip leaves them out" in capsys.readouterr().out
+    assert "They are skipped (DATASET.BAD_IMAGES skip)" in capsys.readouterr().out
     folder = gone.parents[1 if small.name == "MiniImageNetFSCIL" else 2]
     table = folder / ("split/test.csv" if small.name == "MiniImageNetFSCIL" else "train_test_split.txt")
     table.rename(table.with_suffix(".away"))
@@ -224,7 +224,7 @@ def cub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Small:
     [
         ("train_test_split", ("\n2 0\n", "\n2 1\n"), "it names 25 train images of 6 classes, and .* 24 of 6"),
         ("image_class_labels", ("\n9 2\n", "\n9 3\n"), "gives image 9 the class 3, but .* has it in 002.Ani"),
-        ("image_class_labels", ("\n9 2\n", "\n"), "are not of the same images: the number 9 is in one of them alone"),
+        ("image_class_labels", ("\n9 2\n", "\n"), "do not list the same images: the number 9 is in only one of them"),
         ("train_test_split", ("\n2 0\n", "\n1 1\n"), "has the image number 1 2 times"),
         ("train_test_split", ("\n2 0\n", "\n2 yes\n"), "Line 2 of .* is '2 yes', which is not an image's number and 1"),
         ("images", ("_0000_701", "_0000_702"), "it names as many train images, but not the same ones"),

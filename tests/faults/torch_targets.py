@@ -17,7 +17,7 @@ from torch import nn
 from cocoamix.clip import backbones, load_clip
 from cocoamix.clip.backbones import Backbone, Sizes
 from cocoamix.clip.model import build_openai
-from cocoamix.datasets.cifar100 import read_names, read_pictures
+from cocoamix.datasets.cifar100 import read_images, read_names
 from cocoamix.datasets.common.kept_draws import fitting
 from cocoamix.datasets.common.pickles import read_items
 from cocoamix.errors import UserError
@@ -239,7 +239,7 @@ class CifarBatch(Target):
         return [{"fine_labels": [0, 1], "data": pixels}, {b"fine_labels": [1, 1], b"data": pixels}]
 
     def read(self, path: Path) -> object:
-        return [item.draw() for item in read_pictures(path, ["apple", "bear"])]
+        return [item.draw() for item in read_images(path, ["apple", "bear"])]
 
 
 TARGETS = (Checkpoint, Resume, Session, StoreFile, Weights, SafeWeights, Draw, CifarMeta, CifarBatch, Images)

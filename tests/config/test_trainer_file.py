@@ -1,0 +1,84 @@
+"""A configuration of another trainer is refused where nothing of it would be read, and nowhere else."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from cocoamix.errors import UserError, known_names
+from cocoamix.run.arguments import parse_arguments
+from cocoamix.train import setup_cfg
+
+DATASET = ("--dataset-config-file", "cocoamix:shapes.yaml")
+
+
+def load(trainer: str, config: str) -> None:
+    setup_cfg(parse_arguments(["--trainer", trainer, "--config-file", config, *DATASET]))
+
+
+@pytest.mark.parametrize(
+    ("trainer", "config"),
+    [
+        ("KgCoOp", "CoCoAMix/vit_b16_ep50_xd"),
+        ("CoCoAMix", "CoOp/vit_b16_ctxv1"),
+        ("cocoamix.MaPLe", "DePT/vit_b16_ep50"),
+    ],
+)
+def test_another_trainers_file_is_refused(trainer: str, config: str) -> None:
+    with pytest.raises(UserError) as refused:
+        load(trainer, f"cocoamix:{config}.yaml")
+    name, owner = trainer.removeprefix("cocoamix."), config.split("/")[0]
+    assert f"is a configuration of {owner}: it sets TRAINER." in str(refused.value)
+    assert f"which {name} does not read" in str(refused.value)
+    assert f"--trainer {owner}" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("trainer", "config"),
+    [
+        ("ZeroshotCLIP", "CoOp/vit_b16"),  # CoOp's own habit
+        ("ZeroshotCLIP2", "MaPLe/vit_b16_ep50"),
+        ("KgCoOp", "CoOp/vit_b16"),  # reads the same keys
+        ("CoCoAMixFSCIL", "CoCoAMix/tiny"),
+        ("CoOp", "ZeroshotCLIP/tiny"),  # sets no method's keys
+    ],
+)
+def test_files_that_several_trainers_read_are_taken(trainer: str, config: str) -> None:
+    load(trainer, f"cocoamix:{config}.yaml")
+
+
+def test_file_outside_the_layout_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("TRAINER: {COOP: {N_CTX: 4}}\n")
+    load("CoCoAMix", str(tmp_path / "mine.yaml"))
+
+
+def test_file_with_both_is_taken(tmp_path: Path) -> None:
+    file = tmp_path / "trainers" / "CoOp" / "both.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text("TRAINER: {COOP: {N_CTX: 4}, COCOAMIX: {N_CTX: 4}}\n")
+    load("CoCoAMix", str(file))
+    file.write_text("TRAINER: {COOP: {N_CTX: 4}}\n")
+    with pytest.raises(UserError, match="a configuration of CoOp"):
+        load("CoCoAMix", str(file))
+
+
+@pytest.mark.parametrize("arguments", [[], ["--trainer", ""]])
+def test_no_trainer(arguments: list[str]) -> None:
+    with pytest.raises(UserError, match=r"^The trainer \(--trainer\) is not set\. Known: ") as refused:
+        setup_cfg(parse_arguments([*arguments, *DATASET]))
+    names = re.split(r", | and ", str(refused.value).split("Known: ")[1].rstrip("."))
+    assert len(names) == len(set(names))
+
+
+def test_no_dataset() -> None:
+    with pytest.raises(UserError, match=r"^The dataset \(DATASET\.NAME, from --dataset-config-file\) is not set\."):
+        setup_cfg(parse_arguments(["--trainer", "CoOp"]))
+
+
+def test_known_names_are_listed_once() -> None:
+    names = ["A", "cocoamix.A", "cocoamix.B", "A"]
+    assert known_names("x", names) == " Known: A, cocoamix.B."
+    assert known_names("a", names) == " Did you mean A? Known: A, cocoamix.B."
+    assert known_names(3, []) == " Known: nothing."
