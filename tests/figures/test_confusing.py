@@ -224,7 +224,7 @@ def _other_images(root: Path) -> str:
     folder = only(root, "**/test_base/Alpha/**/ce_5/seed2")
     with (folder / "predictions.csv").open("a") as file:
         file.write("img/more.png,c0,c0,0.9,0.9,\n")
-    return f"{folder} has a prediction for img/more.png, which "
+    return f"{folder} has a prediction for img/more.png, but "
 
 
 def _damaged(root: Path) -> str:

@@ -187,7 +187,9 @@ def test_runs_of_two_protocols_or_none(tmp_path: Path, capfd: pytest.CaptureFixt
     write_run(tmp_path / "runs", "gce", "Beta", LOSS="gce", **NONE)
     assert main(["losses", "--runs", str(tmp_path / "runs"), "--output", str(tmp_path / "out")]) == 2
     printed = capfd.readouterr().err
-    lacking = "No dataset is shared by all runs on base classes: GCE (q 0.7) has Beta, CE has Alpha. Run what is"
+    lacking = (
+        "No dataset is shared by all runs on base classes: GCE (q 0.7) has Beta, CE has Alpha. Run what is missing"
+    )
     assert f"Base accuracy by loss is not drawn: {lacking}" in printed
     assert "error: There is nothing to draw, for the reasons above." in printed
     write_run(tmp_path / "runs", "gce", "Alpha", seed=2, LOSS="gce", **NONE)
