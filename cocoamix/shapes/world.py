@@ -44,7 +44,6 @@ class Composition:
 
     @property
     def indices(self) -> tuple[int, int, int]:
-        """The positions of colour, texture and shape in their lists."""
         return list(COLOURS).index(self.colour), TEXTURES.index(self.texture), SHAPES.index(self.shape)
 
     @property
