@@ -50,7 +50,8 @@ atexit.register(shutil.rmtree, os.environ["COCOAMIX_CACHE"], ignore_errors=True)
 
 ROOT = Path(__file__).resolve().parent.parent
 TESTS = ROOT / "tests"
-SHARED = ROOT.parent / "shared"
+# What cannot be in the tree, such as CoOp's split files: CONTRIBUTING.md says what this folder holds.
+SHARED = Path(os.environ.get("COCOAMIX_SHARED") or ROOT.parent / "shared")
 CLASSES = ["Annual Crop Land", "Forest", "Herbaceous Vegetation Land", "Highway or Road", "Industrial Buildings"]
 CLASSES += ["Pasture Land", "Permanent Crop Land", "Residential Buildings", "River", "Sea or Lake"]
 
@@ -70,6 +71,12 @@ TRAIN: {PRINT_FREQ: 1}
 MODEL: {BACKBONE: {NAME: "tiny", WEIGHTS: "random"}}
 TRAINER: {COOP: {N_CTX: 4}}
 """
+
+
+def needs(place: str) -> pytest.MarkDecorator:
+    """Skip a test where a file or folder below SHARED is missing."""
+    reason = f"needs {place} in the folder that COCOAMIX_SHARED names; see CONTRIBUTING.md"
+    return pytest.mark.skipif(not (SHARED / place).exists(), reason=reason)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -164,6 +171,14 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     done = subprocess.run(build, cwd=source, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return zipfile.ZipFile(next(folder.glob("*.whl")))
+
+
+@pytest.fixture
+def undrawn_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave the weights of new models unset, for tests of large models that only look at shapes."""
+    for draw in ("normal_", "xavier_uniform_", "kaiming_uniform_"):
+        monkeypatch.setattr(torch.nn.init, draw, lambda tensor, *_, **__: tensor)
+    monkeypatch.setattr(clip_model, "hash_weights", lambda state: "")
 
 
 @pytest.fixture

@@ -242,8 +242,8 @@ class TestCheckpoints:
     """Wrong, damaged and foreign checkpoints."""
 
     @pytest.fixture
-    def trained(self, run: Runner) -> Path:
-        return run(*BASE, "OPTIM.MAX_EPOCH", "1", name="trained").folder
+    def trained(self, shared_run: Runner) -> Path:
+        return shared_run(*BASE, "OPTIM.MAX_EPOCH", "1", name="trained").folder
 
     def evaluate(self, run: Runner, folder: Path, *extra: str) -> str:
         return refused(run, "--eval-only", "--model-dir", str(folder), *BASE, *extra)

@@ -114,22 +114,29 @@ def test_pages_have_no_gaps() -> None:
         assert not re.search(r"^[A-Z]+(_[A-Z]+)+$", page.read_text(), re.M), page
 
 
-@pytest.mark.parametrize(
-    "script",
-    [
-        "scripts/pretrain_tiny.py",
-        "benchmarks/tiny_zeroshot.py",
-        "benchmarks/rules.py",
-        "benchmarks/parity.py",
-        "benchmarks/fscil.py",
-        "benchmarks/fscil_methods.py",
-    ],
-)
-def test_scripts_start_from_a_clone(script: str, tmp_path: Path) -> None:
+SCRIPTS = ["scripts/pretrain_tiny.py"]
+SCRIPTS += [f"benchmarks/{name}.py" for name in ("tiny_zeroshot", "rules", "parity", "fscil", "fscil_methods")]
+# Starts each script with --help where nothing of the tree is imported or found.
+START = """
+import os, runpy, sys
+root, searched = sys.argv[1], list(sys.path)
+for script in sys.argv[2:]:
+    sys.path[:] = [path for path in searched if path not in ("", root)]
+    for name in list(sys.modules):
+        if name.partition(".")[0] in ("cocoamix", "trainers", "datasets", "benchmarks", "dassl"):
+            del sys.modules[name]
+    sys.argv = [script, "--help"]
+    try:
+        runpy.run_path(os.path.join(root, script), run_name="__main__")
+    except SystemExit as end:
+        assert not end.code, script
+    print("started", script)
+"""
+
+
+def test_scripts_start_from_a_clone(tmp_path: Path) -> None:
     """Without an installed cocoamix: the source tree is found from the script itself."""
-    code = (
-        f"import sys; sys.path[:] = [p for p in sys.path if p not in ('', {str(ROOT)!r})]; sys.argv = ['x', '--help'];"
-        f"import runpy; runpy.run_path({str(ROOT / script)!r}, run_name='__main__')"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    command = [sys.executable, "-c", START, str(ROOT), *SCRIPTS]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+    assert re.findall("^started (.*)", done.stdout, re.M) == SCRIPTS

@@ -15,7 +15,7 @@ from cocoamix.data.command import main
 from cocoamix.data.sources import SOURCES
 from cocoamix.data.split_origin import PUBLISHED, about_split
 from cocoamix.dataset_table import DATASETS
-from tests.conftest import ROOT, SHARED, write_dataset
+from tests.conftest import ROOT, SHARED, needs, write_dataset
 from tests.datasets import layouts
 from tests.datasets.own import classes, picture
 
@@ -59,7 +59,7 @@ def test_class_names_do_not_steer_the_terminal(tmp_path: Path, check: Any) -> No
     assert "dog\\x1b[2J" in said
 
 
-@pytest.mark.skipif(not (SHARED / "data" / "eurosat").is_dir(), reason="the shared EuroSAT images are not here")
+@needs("data/eurosat")
 def test_real_eurosat(check: Any) -> None:
     status, said = check("EuroSAT", SHARED / "data")
     assert status == 0
@@ -129,7 +129,7 @@ def test_missing_images_of_a_table(tmp_path: Path, check: Any) -> None:
     assert check("csv", tmp_path, "DATASET.BAD_IMAGES", "skip")[0] == 0
 
 
-@pytest.mark.skipif(not (SHARED / "data" / "splits").is_dir(), reason="CoOp's split files are not here")
+@needs("data/splits")
 @pytest.mark.parametrize("name", layouts.PUBLISHED)
 def test_coops_split_is_told_from_others(tmp_path: Path, name: str) -> None:
     published = SHARED / "data" / "splits" / f"split_zhou_{name}.json"

@@ -7,6 +7,7 @@ import os
 import pickle
 import random
 import shutil
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from dassl.data.datasets import DatasetBase, Datum
 from yacs.config import CfgNode
 
 from cocoamix.errors import UserError
-from tests.conftest import CLASSES, SHARED, write_dataset
+from tests.conftest import CLASSES, SHARED, needs, write_dataset
+from tests.datasets import layouts
 
 
 def config(root: Path, **dataset: Any) -> CfgNode:
@@ -218,18 +220,36 @@ def test_fewer_shots_by_choice(tmp_path: Path) -> None:
     assert len(eurosat(root, num_shots=3, fewer_shots=True).train_x) == 20
 
 
-@pytest.mark.skipif(not (SHARED / "data" / "eurosat").is_dir(), reason="the shared EuroSAT images are not here")
+@needs("data/eurosat")
 @pytest.mark.parametrize(("seed", "shots"), [(1, 1), (1, 4), (2, 16), (3, 16)])
 def test_real_eurosat(tmp_path: Path, seed: int, shots: int) -> None:
-    """The real images and split rows; the draw against the plain rule on the rows alone."""
+    """The real images and split rows."""
     root = tmp_path / "data"
     (root / "eurosat").mkdir(parents=True)
     source = SHARED / "data" / "eurosat"
     (root / "eurosat" / "2750").symlink_to(source / "2750", target_is_directory=True)
     shutil.copy(source / "split_zhou_EuroSAT.json", root / "eurosat")
+    assert_drawn(root, seed, shots, (10 * shots, 10 * min(shots, 4), 2000))
+
+
+@pytest.mark.parametrize(("seed", "shots"), [(1, 1), (1, 4), (2, 16), (3, 16)])
+def test_draws_of_a_split(tmp_path: Path, seed: int, shots: int) -> None:
+    """Rows in the order of a published file: classes and images are mixed, and labels do not come in their order."""
+    root = tmp_path / "data"
+    listed = [[f"{label}/{label}_{number}.jpg", label, f"class {label}"] for label in range(10) for number in range(50)]
+    layouts.touch(*(root / "eurosat" / "2750" / str(row[0]) for row in listed))
+    random.Random(7).shuffle(listed)
+    split = {"train": listed[:350], "val": listed[350:420], "test": listed[420:]}
+    (root / "eurosat" / "split_zhou_EuroSAT.json").write_text(json.dumps(split))
+    validation = sum(min(shots, 4, count) for count in Counter(row[1] for row in split["val"]).values())
+    assert_drawn(root, seed, shots, (10 * shots, validation, 80))
+
+
+def assert_drawn(root: Path, seed: int, shots: int, sizes: tuple[int, ...]) -> None:
+    """Compare the draw with the plain rule on the rows alone."""
     drawn = eurosat(root, num_shots=shots, seed=seed)
-    assert (len(drawn.train_x), len(drawn.val), len(drawn.test)) == (10 * shots, 10 * min(shots, 4), 2000)
-    split = json.loads((source / "split_zhou_EuroSAT.json").read_text())
+    assert (len(drawn.train_x), len(drawn.val), len(drawn.test)) == sizes
+    split = json.loads((root / "eurosat" / "split_zhou_EuroSAT.json").read_text())
     random.seed(seed)
     wanted = []
     for label in dict.fromkeys(row[1] for row in split["train"]):

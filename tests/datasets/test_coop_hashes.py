@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import SHARED
+from tests.conftest import SHARED, needs
 from tests.datasets import layouts
 from tests.datasets.test_base import config
 
@@ -46,8 +46,15 @@ def folder() -> Iterator[Path]:
         yield Path(path)
 
 
-@pytest.mark.skipif(not (SHARED / "data" / "splits").is_dir(), reason="the published split files are not here")
-@pytest.mark.parametrize("name", layouts.PUBLISHED)
+# The others have more images, for each of which a file is made.
+SMALLEST = "DescribableTextures"
+
+
+@needs("data/splits")
+@pytest.mark.parametrize(
+    "name",
+    [SMALLEST, *(pytest.param(name, marks=pytest.mark.slow) for name in layouts.PUBLISHED if name != SMALLEST)],
+)
 def test_published_splits(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Seeds 1, 2, 3 by 1, 4 and 16 shots, and no draw, each for all, base and new."""
     from cocoamix.datasets.common import base
@@ -56,7 +63,7 @@ def test_published_splits(name: str, folder: Path, monkeypatch: pytest.MonkeyPat
     compare(layouts.published_cases(name, build, SHARED / "data" / "splits", folder), 30)
 
 
-@pytest.mark.skipif(not (SHARED / "data" / "eurosat").is_dir(), reason="the shared EuroSAT images are not here")
+@needs("data/eurosat")
 def test_real_images(folder: Path) -> None:
     source = SHARED / "data" / "eurosat"
     (folder / "eurosat").mkdir()

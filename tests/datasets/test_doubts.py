@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cocoamix.errors import UserError
-from tests.conftest import SHARED
+from tests.conftest import SHARED, needs
 from tests.datasets import layouts
 from tests.datasets.own import classes, folder, picture, table
 from tests.datasets.test_base import config, eurosat
@@ -58,7 +58,7 @@ def test_two_names_of_one_label_are_refused(data_root: Path) -> None:
         eurosat(data_root)
 
 
-@pytest.mark.skipif(not (SHARED / "data" / "splits").is_dir(), reason="CoOp's split files are not here")
+@needs("data/splits")
 @pytest.mark.parametrize("name", layouts.PUBLISHED)
 def test_coops_splits_give_no_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
     import cocoamix.datasets  # noqa: F401

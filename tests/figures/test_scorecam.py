@@ -51,12 +51,6 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(file)
 
 
-@pytest.fixture(autouse=True)
-def _coarse(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fine images take most of the time, and nobody looks at these."""
-    monkeypatch.setattr("cocoamix.drawing.files._DPI", 30)
-
-
 @pytest.fixture
 def train(run: Runner, weights: str) -> Callable[..., Run]:
     def trained(trainer: str, *extra: str, name: str = "", flags: tuple[str, ...] = ()) -> Run:

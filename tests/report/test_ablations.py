@@ -17,7 +17,7 @@ from cocoamix.report.build import Options, Report, build
 from cocoamix.report.model.stats import harmonic
 from cocoamix.report.model.tables import Table
 from cocoamix.report.paper import figures
-from tests.conftest import SHARED
+from tests.conftest import SHARED, needs
 from tests.report.test_peers import line, near
 from tests.report.trees import write_results
 
@@ -51,11 +51,9 @@ def test_repeated_figures_are_those_of_the_base_to_new_table(key: str, name: str
         assert abs(value - average[metric]["mean"]) <= 0.5 * 10 ** -TABLES[key]["decimals"] + 1e-9
 
 
+@needs("paper/tables.json")
 def test_figures_are_those_of_the_source() -> None:
-    source = SHARED / "paper" / "tables.json"
-    if not source.is_file():
-        pytest.skip("the paper's tables are not here")
-    tables = json.loads(source.read_text())
+    tables = json.loads((SHARED / "paper" / "tables.json").read_text())
     ensembles = [
         {"backbone": entry["backbone"], "method": name.replace(" (four backbones)", ""), **printed("ensembles", name)}
         for name, entry in TABLES["ensembles"]["rows"].items()
@@ -82,13 +80,12 @@ LABELS = {
 }
 
 
+@needs("paper/cocoa-mix.tex")
 @pytest.mark.parametrize("key", TABLES)
 def test_figures_are_those_of_the_text(key: str) -> None:
     """The same once more, read from the paper's own text: all its figures in their order, with their decimals."""
-    source = SHARED / "paper" / "cocoa-mix.tex"
-    if not source.is_file():
-        pytest.skip("the paper is not here")
-    text = re.sub(r"(?<!\\)%.*", "", source.read_text())  # comments hold older figures
+    source = (SHARED / "paper" / "cocoa-mix.tex").read_text()
+    text = re.sub(r"(?<!\\)%.*", "", source)  # comments hold older figures
     start = text.index(rf"\label{{{LABELS[key]}}}")
     body = text[text.index(r"\midrule" if key != "ensembles" else r"\multirow{5}", start) :]
     found = re.findall(r"(?<![\d.])\d\d\.\d+", body[: body.index(r"\end{tabular}")])

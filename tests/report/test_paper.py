@@ -10,7 +10,7 @@ import pytest
 from cocoamix.report.build import Options, build
 from cocoamix.report.names import dataset_name
 from cocoamix.report.paper import figures
-from tests.conftest import ROOT, SHARED
+from tests.conftest import ROOT, SHARED, needs
 from tests.report.test_peers import line, near
 from tests.report.test_rows import only_table
 from tests.report.trees import write_pair, write_results
@@ -26,11 +26,9 @@ def test_figures_agree_with_each_other() -> None:
         assert mean_of_h == pytest.approx(entry["H"]["mean"], abs=0.006)
 
 
+@needs("paper/tables.json")
 def test_figures_are_those_of_the_source() -> None:
-    source = SHARED / "paper" / "tables.json"
-    if not source.is_file():
-        pytest.skip("the paper's tables are not here")
-    tables = json.loads(source.read_text())
+    tables = json.loads((SHARED / "paper" / "tables.json").read_text())
     ours = figures()
     expected = {dataset_name(name): entry for name, entry in tables["base_to_new_4shot_vit_b16"].items()}
     assert {dataset_name(name): entry for name, entry in ours["base_to_new"]["datasets"].items()} == expected

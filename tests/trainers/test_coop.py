@@ -19,8 +19,8 @@ def context(folder: object, epoch: int = 4) -> torch.Tensor:
     return checkpoints.load(f"{folder}/prompt_learner/model.pth.tar-{epoch}")["state_dict"]["ctx"]  # type: ignore[no-any-return]
 
 
-def test_train_on_base_then_evaluate_on_new(run: Runner) -> None:
-    trained = run(*BASE)
+def test_train_on_base_then_evaluate_on_new(run: Runner, shared_run: Runner) -> None:
+    trained = shared_run(*BASE)
     assert trained.status == 0
     assert (trained.folder / "prompt_learner" / "checkpoint").read_text() == "model.pth.tar-4\n"
     content = checkpoints.load(trained.folder / "prompt_learner" / "model.pth.tar-4")
@@ -68,14 +68,15 @@ def test_zero_shot(run: Runner, trainer: str) -> None:
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16", "amp"])
-def test_precisions_agree(run: Runner, precision: str) -> None:
+def test_precisions_agree(run: Runner, shared_run: Runner, precision: str) -> None:
     """Every precision trains on a CPU, keeps the context in fp32 and ends near the fp32 context."""
-    exact = run(*BASE, "TRAINER.COOP.PREC", "fp32", name="exact")
+    exact = shared_run(*BASE, "TRAINER.COOP.PREC", "fp32", name="exact")
     rough = run(*BASE, "TRAINER.COOP.PREC", precision, name="rough")
     assert rough.status == 0, rough.output[-500:]
     assert rough.results["protocol"]["precision"] == precision
     assert context(rough.folder).dtype == torch.float32
-    start = run(*BASE, "OPTIM.LR", "0.0", "OPTIM.WARMUP_CONS_LR", "0.0", "OPTIM.WEIGHT_DECAY", "0.0", name="start")
+    frozen = ["OPTIM.LR", "0.0", "OPTIM.WARMUP_CONS_LR", "0.0", "OPTIM.WEIGHT_DECAY", "0.0"]
+    start = shared_run(*BASE, *frozen, name="start")
     moved = (context(exact.folder) - context(start.folder)).norm()
     assert moved > 1e-4
     assert (context(rough.folder) - context(exact.folder)).norm() < 0.1 * moved
@@ -96,8 +97,8 @@ def test_seed_zero_is_a_seed(run: Runner) -> None:
     assert not torch.equal(context(one.folder), context(other.folder))
 
 
-def test_workers_do_not_matter(run: Runner) -> None:
-    alone = run(*BASE, name="alone")
+def test_workers_do_not_matter(run: Runner, shared_run: Runner) -> None:
+    alone = shared_run(*BASE, name="alone")
     helped = run(*BASE, "DATALOADER.NUM_WORKERS", "3", name="helped")
     assert torch.equal(context(alone.folder), context(helped.folder))
     assert alone.results["metrics"] == helped.results["metrics"]
@@ -139,8 +140,8 @@ def test_context_words_and_truth_values(run: Runner, value: str, words: str) -> 
     assert f'Initial context: "{words}"' in run(*BASE, "TRAINER.COOP.CTX_INIT", value, "OPTIM.MAX_EPOCH", "1").output
 
 
-def test_initial_weights(run: Runner) -> None:
-    first = run(*BASE, name="first")
+def test_initial_weights(run: Runner, shared_run: Runner) -> None:
+    first = shared_run(*BASE, name="first")
     path = first.folder / "prompt_learner" / "model.pth.tar-4"
     frozen = ["OPTIM.LR", "0.0", "OPTIM.WARMUP_CONS_LR", "0.0", "OPTIM.WEIGHT_DECAY", "0.0"]
     second = run(*BASE, "MODEL.INIT_WEIGHTS", str(path), *frozen, name="second", seed="2")
@@ -171,14 +172,16 @@ def test_eighty_templates(run: Runner) -> None:
     assert run("--eval-only", "TRAINER.ZEROSHOT.ENSEMBLE", "9", trainer="ZeroshotCLIP2", name="bad").status == 2
 
 
-def test_results_of_another_evaluation_are_kept(run: Runner) -> None:
-    trained = run(*BASE)
+def test_results_of_another_evaluation_are_kept(run: Runner, shared_run: Runner) -> None:
+    trained = shared_run(*BASE)
     run("--eval-only", "--model-dir", str(trained.folder), *NEW)
     kept = [json.loads(path.read_text())["subset"] for path in sorted(trained.folder.glob("results.json*"))]
     assert kept == ["new", "base"]
 
 
-def test_a_trainer_may_register_with_an_optimizer_of_its_own(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trainer_may_register_with_an_optimizer_of_its_own(
+    run: Runner, shared_run: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As trainers of CoOp's kind do, by Dassl's own method."""
     from dassl.optim import build_optimizer
 
@@ -189,7 +192,7 @@ def test_a_trainer_may_register_with_an_optimizer_of_its_own(run: Runner, monkey
         optimizer = build_optimizer(model, optim)
         self.register_model(name, model, optimizer, build_schedule(optimizer, optim))
 
-    whole = run(*BASE)
+    whole = shared_run(*BASE)
     monkeypatch.setattr(CoOp, "register", register)
     own = run(*BASE, name="own")
     assert own.status == 0
@@ -199,9 +202,9 @@ def test_a_trainer_may_register_with_an_optimizer_of_its_own(run: Runner, monkey
 STAGED = ["OPTIM.STAGED_LR", "True", "OPTIM.NEW_LAYERS", "['linear_probe','film']", "OPTIM.BASE_LR_MULT"]
 
 
-def test_staged_rates_train_the_context(run: Runner) -> None:
+def test_staged_rates_train_the_context(run: Runner, shared_run: Runner) -> None:
     """As DePT's train.py sets them, where all of Dassl's own groups are empty."""
-    plain, staged = run(*BASE), run(*BASE, *STAGED, "1.0", name="staged")
+    plain, staged = shared_run(*BASE), run(*BASE, *STAGED, "1.0", name="staged")
     assert staged.status == 0
     assert "OPTIM.STAGED_LR is True: 512 parameters of prompt_learner learn at 0.02" in staged.output
     assert torch.equal(context(staged.folder), context(plain.folder))

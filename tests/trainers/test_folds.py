@@ -142,11 +142,11 @@ def assert_same(one: Run, other: Run, last: int = LAST) -> None:
         assert all(torch.equal(ours[key], theirs[key]) for key in ours), model
 
 
-def test_killed_in_every_epoch(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_in_every_epoch(run: Runner, shared_run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the middle of each: of the prompt, of every fold, of the weights. The end is the same, bit by bit."""
     from cocoamix.trainers.cocoamix import CoCoAMix
 
-    whole = run(*HELD, name="whole", **MIX)
+    whole = shared_run(*HELD, name="whole", **MIX)
     step = CoCoAMix.forward_backward
     for stop in range(LAST):
 
@@ -313,9 +313,9 @@ def test_checkpoints_alone_do_not_have_the_folds(run: Runner, monkeypatch: pytes
     assert "which alone has the prompts of the folds" in again.output
 
 
-def test_evaluations_tell_of_the_folds(run: Runner, trainers: list[Any]) -> None:
+def test_evaluations_tell_of_the_folds(run: Runner, shared_run: Runner) -> None:
     """Whatever their own configuration says; the fingerprint is that of the training."""
-    trained = run(*HELD, **MIX)
+    trained = shared_run(*HELD, **MIX)
     model = ["--eval-only", "--model-dir", str(trained.folder)]
     plain = run(*model, *BASE, *keys(N_CTX=2), name="plain", **MIX)
     assert plain.results["metrics"] == trained.results["metrics"]

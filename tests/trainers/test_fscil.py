@@ -70,9 +70,8 @@ def assert_same(one: Run, other: Run, sessions: int = 4) -> None:
     assert one.results["metrics"] == other.results["metrics"]
 
 
-def test_all_sessions(run: Runner) -> None:
-    done = run(*SETTINGS, **MIX)
-    assert done.status == 0, done.output[-800:]
+def test_all_sessions(shared_run: Runner) -> None:
+    done = shared_run(*SETTINGS, **MIX)
     files = sorted(path.name for path in (done.folder / "sessions").iterdir())
     assert files == [f"session-{n}.pth" for n in range(4)]
     assert all((done.folder / "sessions" / name).stat().st_size < 20_000 for name in files)
@@ -281,8 +280,8 @@ def test_without_out_classes(run: Runner) -> None:
     assert again.results["config"]["TRAINER"]["COCOAMIX"]["OUT_CLASSES"] == "none"
 
 
-def test_a_new_session_changes_nothing_of_earlier_ones(run: Runner) -> None:
-    first = run(*SETTINGS, "FSCIL.LAST_SESSION", "1", **MIX)
+def test_a_new_session_changes_nothing_of_earlier_ones(run: Runner, shared_run: Runner) -> None:
+    first = shared_run(*SETTINGS, "FSCIL.LAST_SESSION", "1", **MIX)
     assert len(told(first)["sessions"]) == 2
     before = {path.name: path.read_bytes() for path in (first.folder / "sessions").iterdir()}
     assert set(before) == {"session-0.pth", "session-1.pth"}
@@ -290,7 +289,7 @@ def test_a_new_session_changes_nothing_of_earlier_ones(run: Runner) -> None:
     assert "2 of 4 sessions are finished" in whole.output
     for name, content in before.items():
         assert (whole.folder / "sessions" / name).read_bytes() == content
-    assert_same(run(*SETTINGS, name="other", **MIX), whole)
+    assert_same(shared_run(*SETTINGS, name="other", **MIX), whole)
 
 
 def test_images_of_earlier_sessions_are_never_read_again(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -325,7 +324,9 @@ def test_images_of_earlier_sessions_are_never_read_again(run: Runner, monkeypatc
 
 
 @pytest.mark.parametrize(("session", "epoch"), [(0, 1), (2, 1), (2, 4)])
-def test_killed_and_resumed(run: Runner, monkeypatch: pytest.MonkeyPatch, session: int, epoch: int) -> None:
+def test_killed_and_resumed(
+    run: Runner, shared_run: Runner, monkeypatch: pytest.MonkeyPatch, session: int, epoch: int
+) -> None:
     from cocoamix.trainers.fscil.methods import CoCoAMixFSCIL
 
     before_epoch = CoCoAMixFSCIL.before_epoch
@@ -343,12 +344,12 @@ def test_killed_and_resumed(run: Runner, monkeypatch: pytest.MonkeyPatch, sessio
     assert session == 0 or f"** Session {session - 1} of 3" not in resumed.output
     if epoch:
         assert f"in session {session}, {epoch} of" in resumed.output
-    assert_same(run(*SETTINGS, name="whole", **MIX), resumed)
+    assert_same(shared_run(*SETTINGS, name="whole", **MIX), resumed)
 
 
-def test_weights_of_sessions_have_no_warm_up(run: Runner) -> None:
+def test_weights_of_sessions_have_no_warm_up(shared_run: Runner) -> None:
     """Both epochs of session 0 count, at the rates of a schedule over two epochs; the prompt has its warm-up."""
-    done = run(*SETTINGS, "FSCIL.LAST_SESSION", "1", **MIX)
+    done = shared_run(*SETTINGS, "FSCIL.LAST_SESSION", "1", **MIX)
     rates = [float(rate) for rate in re.findall(r"epoch \[.*batch \[1/.* lr (\S+)", done.output)]
     assert rates[:4] == pytest.approx([1e-5, 0.02, 0.002, 0.001])
     # Session 1 has one step an epoch, after which the log shows the rate of the next.
@@ -388,9 +389,9 @@ def test_sessions_whose_weights_go_on_until_they_stand_still(run: Runner, monkey
     assert evaluated.results["second_stages"] == stages
 
 
-def test_a_lost_session_is_kept_again(run: Runner) -> None:
+def test_a_lost_session_is_kept_again(run: Runner, shared_run: Runner) -> None:
     """The resume file of a finished run has all that its last session learned."""
-    whole = run(*SHORT, **MIX)
+    whole = shared_run(*SHORT, **MIX)
     lost = whole.folder / "sessions" / "session-3.pth"
     before, report = tensors(whole.folder, 3), told(whole)
     lost.unlink()
@@ -407,11 +408,11 @@ def test_a_lost_session_is_kept_again(run: Runner) -> None:
 MOMENTS = [("resume.pth", False), ("session-2.pth", False), ("session-2.pth", True), ("results.json", False)]
 
 
-def test_killed_between_two_files(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_between_two_files(run: Runner, shared_run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     """In session 2, before or after the first writing of a file."""
     settings = SHORT
-    whole = run(*settings, name="whole", **MIX)
-    begun = run(*settings, "FSCIL.LAST_SESSION", "1", name="begun", **MIX)
+    whole = shared_run(*settings, name="whole", **MIX)
+    begun = shared_run(*settings, "FSCIL.LAST_SESSION", "1", name="begun", **MIX)
     replace = files.os.replace
     for number, (name, after) in enumerate(MOMENTS):
 
@@ -441,17 +442,17 @@ def test_without_a_seed(run: Runner) -> None:
     assert "2 of 4 sessions are finished" in second.output
 
 
-def test_going_on_elsewhere(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = run(*SETTINGS, "FSCIL.LAST_SESSION", "1", name="first", **MIX)
+def test_going_on_elsewhere(run: Runner, shared_run: Runner, tmp_path: Path) -> None:
+    first = shared_run(*SETTINGS, "FSCIL.LAST_SESSION", "1", name="first", **MIX)
     second = run("--resume", str(first.folder), *SETTINGS, name="second", **MIX)
-    assert_same(run(*SETTINGS, name="whole", **MIX), second)
-    none = run("--resume", str(first.folder.parent / "data"), *SETTINGS, name="third", **MIX)
+    assert_same(shared_run(*SETTINGS, name="whole", **MIX), second)
+    none = run("--resume", str(tmp_path / "data"), *SETTINGS, name="third", **MIX)
     assert none.status == 2
     assert "holds neither resume.pth nor finished sessions" in none.output
 
 
-def test_evaluation_after_any_session(run: Runner) -> None:
-    trained = run(*SETTINGS, **MIX)
+def test_evaluation_after_any_session(run: Runner, shared_run: Runner) -> None:
+    trained = shared_run(*SETTINGS, **MIX)
     wanted = told(trained)["sessions"]
     for last in (0, 2, -1):
         extra = ["--eval-only", "--model-dir", str(trained.folder), *SETTINGS, "FSCIL.LAST_SESSION", str(last)]
@@ -482,8 +483,8 @@ def test_evaluation_tells_of_the_training(run: Runner) -> None:
     assert (first.results["epoch"], first.results["train_images"]) == (4, 24)
 
 
-def test_finished_means_all_sessions(run: Runner) -> None:
-    short = run(*SHORT, "FSCIL.LAST_SESSION", "1", **MIX)
+def test_finished_means_all_sessions(run: Runner, shared_run: Runner) -> None:
+    short = shared_run(*SHORT, "FSCIL.LAST_SESSION", "1", **MIX)
     assert not told(short)["finished"]
     assert not short.results["finished"]
     assert not told(run("--eval-only", "--model-dir", str(short.folder), *SHORT, name="evaluated", **MIX))["finished"]
@@ -555,9 +556,9 @@ def test_unreadable_test_images_do_not_count(run: Runner) -> None:
     assert done.results["evaluated_images"] == 37
 
 
-def test_other_mixtures_train_the_same_prompts(run: Runner) -> None:
+def test_other_mixtures_train_the_same_prompts(run: Runner, shared_run: Runner) -> None:
     """Uniform weights, trained by themselves, are the evaluation of CoCoA-Mix's prompts with uniform weights."""
-    coa = run(*SETTINGS, name="coa", **MIX)
+    coa = shared_run(*SETTINGS, name="coa", **MIX)
     for kind in ("uniform", "none"):
         setting = ["TRAINER.COCOAMIX.ENSEMBLE", kind]
         trained = run(*SETTINGS, *setting, name=kind, **MIX)
@@ -701,8 +702,8 @@ def test_refusals(run: Runner, extra: list[str], message: str) -> None:
     assert message in done.output
 
 
-def test_refuses_files_of_other_runs(run: Runner) -> None:
-    trained = run(*SETTINGS, **MIX)
+def test_refuses_files_of_other_runs(run: Runner, shared_run: Runner) -> None:
+    trained = shared_run(*SETTINGS, **MIX)
     model = ["--eval-only", "--model-dir", str(trained.folder)]
     cases = [
         ([*model, *SETTINGS, "FSCIL.WAY", "3"], MIX, "holds 4 sessions, but this run has 3"),
@@ -725,9 +726,9 @@ def test_refuses_files_of_other_runs(run: Runner) -> None:
     assert "session-1.pth is missing" in gap.output
 
 
-def test_refuses_altered_files(run: Runner) -> None:
+def test_refuses_altered_files(run: Runner, shared_run: Runner) -> None:
     """Each with one sentence, in an evaluation and in going on; files of other names are nobody's."""
-    trained = run(*SHORT, **MIX)
+    trained = shared_run(*SHORT, **MIX)
     (trained.folder / "sessions" / "session-x.pth").write_bytes(b"")
     (trained.folder / "sessions" / "session-04.pth").write_bytes(b"")
     path = trained.folder / "sessions" / "session-2.pth"

@@ -167,7 +167,7 @@ def test_words_beyond_the_learned_ones_stay(tiny_clip: FrozenCLIP) -> None:
     assert learner.token_suffix.shape == suffix.shape
 
 
-def test_parameters_at_true_size() -> None:
+def test_parameters_at_true_size(undrawn_weights: None) -> None:
     sizes = BACKBONES["ViT-B/16"].sizes
     clip = load_clip("ViT-B/16", "random", precision="fp32")
     learner = MultiModalPromptLearner(clip, NAMES, 2, "a photo of a", 9)

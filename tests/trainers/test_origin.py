@@ -34,35 +34,35 @@ def evaluate(run: Runner, model: Run, *extra: str, trainer: str, name: str = "ev
 
 class TestAnotherTrainers:
     @pytest.mark.parametrize("trainer", ["CoOp", "KgCoOp", "ProGrad", "CoCoAMix"])
-    def test_network_of_cocoop(self, run: Runner, trainer: str) -> None:
+    def test_network_of_cocoop(self, run: Runner, shared_run: Runner, trainer: str) -> None:
         """A context is half of what CoCoOp trains."""
-        model = forget(run(*SHORT, "TRAINER.COCOOP.N_CTX", "4", trainer="CoCoOp"))
+        model = forget(shared_run(*SHORT, "TRAINER.COCOOP.N_CTX", "4", trainer="CoCoOp"))
         alone = ["TRAINER.COCOAMIX.N_CTX", "4", "TRAINER.COCOAMIX.ENSEMBLE", "none"]
         done = evaluate(run, model, *alone, trainer=trainer)
         assert done.status == 2
         assert "also holds meta_net.linear1.bias, meta_net.linear1.weight" in done.output
 
-    def test_context_of_coop_under_cocoop(self, run: Runner) -> None:
-        done = evaluate(run, forget(run(*SHORT)), "TRAINER.COCOOP.N_CTX", "4", trainer="CoCoOp")
+    def test_context_of_coop_under_cocoop(self, run: Runner, shared_run: Runner) -> None:
+        done = evaluate(run, forget(shared_run(*SHORT)), "TRAINER.COCOOP.N_CTX", "4", trainer="CoCoOp")
         assert (done.status, "lacks meta_net.linear1.bias" in done.output) == (2, True)
 
-    def test_dead_network_under_cocoop(self, run: Runner) -> None:
+    def test_dead_network_under_cocoop(self, run: Runner, shared_run: Runner) -> None:
         """KgCoOp's own files have a network that was never trained; it is not CoCoOp's."""
-        trained = run(*SHORT, "TRAINER.COCOOP.N_CTX", "4", trainer="CoCoOp")
+        trained = shared_run(*SHORT, "TRAINER.COCOOP.N_CTX", "4", trainer="CoCoOp")
         done = evaluate(
             run, forget(trained, bias_vectors=torch.ones(1, 128)), "TRAINER.COCOOP.N_CTX", "4", trainer="CoCoOp"
         )
         assert (done.status, "also holds bias_vectors" in done.output) == (2, True)
 
     @pytest.mark.parametrize("trainer", ["CoOp", "KgCoOp"])
-    def test_dead_network_under_coop(self, run: Runner, trainer: str) -> None:
+    def test_dead_network_under_coop(self, run: Runner, shared_run: Runner, trainer: str) -> None:
         dead = {"bias_vectors": torch.ones(1, 128), "meta_net.linear1.weight": torch.ones(8, 128)}
-        done = evaluate(run, forget(run(*SHORT, trainer="KgCoOp"), **dead), trainer=trainer)
+        done = evaluate(run, forget(shared_run(*SHORT, trainer="KgCoOp"), **dead), trainer=trainer)
         assert (done.status, "bias_vectors, meta_net.linear1.weight, not used here" in done.output) == (0, True)
 
-    def test_by_name(self, run: Runner) -> None:
+    def test_by_name(self, run: Runner, shared_run: Runner) -> None:
         """A context of CoOp's fits ProGrad, but the result is not ProGrad's."""
-        trained = run(*SHORT)
+        trained = shared_run(*SHORT)
         done = evaluate(run, trained, trainer="ProGrad")
         assert (done.status, "was trained by CoOp, but this run's trainer is ProGrad" in done.output) == (2, True)
         prefixed = evaluate(run, trained, trainer="cocoamix.CoOp", name="prefixed")
@@ -161,9 +161,9 @@ def _value(text: str) -> str | float:
     return float(text) if text[0].isdigit() else text
 
 
-def test_the_template_of_an_ensemble_is_the_evaluations(run: Runner, tmp_path: Path) -> None:
+def test_the_template_of_an_ensemble_is_the_evaluations(run: Runner, shared_run: Runner) -> None:
     """CoOp trains without one, so that the uniform ensemble may take any."""
-    trained = run(*SHORT)
+    trained = shared_run(*SHORT)
     chosen = ["TRAINER.COOP.ENSEMBLE", "uniform", "TRAINER.COOP.TEMPLATE", "a {}."]
     done = evaluate(run, trained, *chosen, trainer="CoOp")
     assert done.results["protocol"]["templates"] == ["a {}."]
@@ -272,8 +272,8 @@ class TestRecord:
         last = run("--eval-only", "--model-dir", str(trained.folder), "--load-epoch", "1", *NEW, *best, name="last")
         assert last.results["protocol"]["model_selection"] == "last_step"
 
-    def test_what_is_not_told(self, run: Runner) -> None:
-        trained = forget(run(*SHORT))
+    def test_what_is_not_told(self, run: Runner, shared_run: Runner) -> None:
+        trained = forget(shared_run(*SHORT))
         done = evaluate(run, trained, "OPTIM.MAX_EPOCH", "9", trainer="CoOp")
         assert done.status == 0, done.output[-500:]
         assert done.results["config"]["OPTIM"]["MAX_EPOCH"] == 9
@@ -281,8 +281,8 @@ class TestRecord:
             "does not tell how it was trained: the results state the training settings of this configu" in done.output
         )
 
-    def test_no_note_on_what_agrees(self, run: Runner) -> None:
-        trained = run(*SHORT)
+    def test_no_note_on_what_agrees(self, run: Runner, shared_run: Runner) -> None:
+        trained = shared_run(*SHORT)
         done = evaluate(run, trained, "OPTIM.MAX_EPOCH", "1", trainer="CoOp")
         assert "as in training" not in done.output
         assert "does not tell" not in done.output

@@ -6,6 +6,7 @@ import json
 import re
 import signal
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ import pytest
 import torch
 
 from cocoamix.io import checkpoints
-from tests.conftest import Runner
+from tests.conftest import Runner, command
+from tests.faults.runs import Child
 
 BASE = ["DATASET.NUM_SHOTS", "4", "DATASET.SUBSAMPLE_CLASSES", "base"]
 Starter = Callable[..., "subprocess.Popen[str]"]
@@ -26,29 +28,34 @@ def final(folder: Path, epoch: int) -> tuple[torch.Tensor, dict[str, Any]]:
     return content["state_dict"]["ctx"], momentum
 
 
-def kill_after(process: subprocess.Popen[str], pattern: str) -> None:
+def kill_after(child: Child, pattern: str) -> None:
     """Kill without warning as soon as a line matches."""
-    assert process.stdout is not None
-    for line in process.stdout:
-        if re.search(pattern, line):
-            process.send_signal(signal.SIGKILL)
-            process.wait()
-            return
-    raise AssertionError(f"ended before {pattern}")
+    end = time.monotonic() + 300
+    while not re.search(pattern, child.output()):
+        assert time.monotonic() < end, f"no {pattern}"
+        time.sleep(0.002)
+    child.kill()
+    assert child.wait() == -signal.SIGKILL, f"ended before {pattern}"
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-def test_killed_at_several_moments(run: Runner, start: Starter, optimizer: str, tmp_path: Path) -> None:
+def test_killed_at_several_moments(
+    run: Runner, data_root: Path, tiny_config: Path, optimizer: str, tmp_path: Path
+) -> None:
     settings = [*BASE, "OPTIM.MAX_EPOCH", "6", "OPTIM.NAME", optimizer, "TEST.FINAL_MODEL", "best_val"]
     whole = run(*settings, name="whole")
+    killed, log = tmp_path / "killed", tmp_path / "killed.txt"
+
+    def start() -> Child:
+        log.write_text("")
+        return Child(command(data_root, killed, tiny_config, *settings), log)
+
     # In the middle of an epoch, during the validation after one, and once more right after a resume.
     for moment in (r"epoch \[2/6\] batch \[1/2\]", r"epoch \[4/6\] batch \[2/2\]", r"Resuming from"):
-        kill_after(start(*settings, name="killed"), moment)
-    process = start(*settings, name="killed")
-    output = process.communicate()[0]
-    assert process.returncode == 0, output[-800:]
-    assert "Resuming from" in output
-    killed = tmp_path / "killed"
+        kill_after(start(), moment)
+    child = start()
+    assert child.wait() == 0, child.output()[-800:]
+    assert "Resuming from" in child.output()
     (wanted, momentum), (context, resumed) = final(whole.folder, 6), final(killed, 6)
     assert torch.equal(wanted, context)
     assert momentum.keys() == resumed.keys()
@@ -145,7 +152,7 @@ def kill_before_epoch(stop: int, monkeypatch: pytest.MonkeyPatch, start: Callabl
 class TestBetweenAnyTwoFiles:
     """A run with two models, killed before or after every single file that it writes."""
 
-    SETTINGS = (*BASE, "OPTIM.MAX_EPOCH", "3", "TEST.FINAL_MODEL", "best_val", "TRAIN.CHECKPOINT_FREQ", "1")
+    SETTINGS = (*BASE, "TEST.FINAL_MODEL", "best_val", "TRAIN.CHECKPOINT_FREQ", "1", "OPTIM.MAX_EPOCH")
 
     @pytest.fixture
     def two_models(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,8 +183,11 @@ class TestBetweenAnyTwoFiles:
             found[str(path.relative_to(folder))] = (content["epoch"], content["state_dict"])
         return found
 
-    def test_all_moments(self, run: Runner, two_models: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    @pytest.mark.parametrize("epochs", ["1", pytest.param("3", marks=pytest.mark.slow)])
+    def test_all_moments(self, run: Runner, two_models: None, monkeypatch: pytest.MonkeyPatch, epochs: str) -> None:
         import os
+
+        settings = (*self.SETTINGS, epochs)
 
         replace = os.replace
         moves: list[str] = []
@@ -188,10 +198,10 @@ class TestBetweenAnyTwoFiles:
 
         with monkeypatch.context() as patch:
             patch.setattr(os, "replace", count)
-            whole = run(*self.SETTINGS, name="whole")
+            whole = run(*settings, name="whole")
         wanted = self.state(whole.folder)
         written = [move for move in moves if "whole" in move]
-        assert len(written) > 12
+        assert len(written) > 4 * int(epochs)
         for number in range(len(written)):
             left = [number]
 
@@ -204,8 +214,8 @@ class TestBetweenAnyTwoFiles:
             with monkeypatch.context() as patch:
                 patch.setattr(os, "replace", kill)
                 with pytest.raises(Killed):
-                    run(*self.SETTINGS, name=f"killed{number}")
-            done = run(*self.SETTINGS, name=f"killed{number}")
+                    run(*settings, name=f"killed{number}")
+            done = run(*settings, name=f"killed{number}")
             assert done.results["metrics"] == whole.results["metrics"], written[number]
             found = self.state(done.folder)
             assert found.keys() == wanted.keys()
@@ -236,17 +246,16 @@ def test_same_weights_elsewhere_are_the_same_run(run: Runner, tmp_path: Path, mo
     assert run(*BASE, "MODEL.BACKBONE.WEIGHTS", str(tmp_path / "b.pt")).status == 0
 
 
-def test_finished_run_is_only_tested(run: Runner) -> None:
-    first = run(*BASE)
+def test_finished_run_is_only_tested(run: Runner, shared_run: Runner) -> None:
+    first = shared_run(*BASE)
     second = run(*BASE)
     assert "4 of 4 epochs are done" in second.output
     assert "epoch [" not in second.output
     assert first.results["metrics"] == second.results["metrics"]
 
 
-def test_other_settings_are_refused(run: Runner) -> None:
-    run(*BASE)
-    before = checkpoints.load(run(*BASE).folder / "resume.pth")
+def test_other_settings_are_refused(run: Runner, shared_run: Runner) -> None:
+    before = checkpoints.load(shared_run(*BASE).folder / "resume.pth")
     other = run(*BASE, "OPTIM.LR", "0.01")
     assert other.status == 2
     assert "OPTIM.LR was 0.02 and is 0.01" in other.output
@@ -276,8 +285,8 @@ def test_resume_from_nothing(run: Runner, tmp_path: Path) -> None:
     assert "nowhere" in done.output
 
 
-def test_beside_another_run(run: Runner, start: Starter, tmp_path: Path) -> None:
-    alone = run(*BASE, name="alone")
+def test_beside_another_run(shared_run: Runner, start: Starter, tmp_path: Path) -> None:
+    alone = shared_run(*BASE, name="alone")
     together = [start(*BASE, name=name) for name in ("one", "two")]
     for process in together:
         output = process.communicate()[0]
