@@ -6,6 +6,7 @@ import json
 import re
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -38,6 +39,11 @@ def kill_after(child: Child, pattern: str) -> None:
     assert child.wait() == -signal.SIGKILL, f"ended before {pattern}"
 
 
+def show_lines_at_once() -> None:
+    """Write each line of this process to its log as soon as it is printed."""
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_killed_at_several_moments(
     run: Runner, data_root: Path, tiny_config: Path, optimizer: str, tmp_path: Path
@@ -48,7 +54,7 @@ def test_killed_at_several_moments(
 
     def start() -> Child:
         log.write_text("")
-        return Child(command(data_root, killed, tiny_config, *settings), log)
+        return Child(command(data_root, killed, tiny_config, *settings), log, show_lines_at_once)
 
     # In the middle of an epoch, during the validation after one, and once more right after a resume.
     for moment in (r"epoch \[2/6\] batch \[1/2\]", r"epoch \[4/6\] batch \[2/2\]", r"Resuming from"):
