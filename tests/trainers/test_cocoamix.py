@@ -123,7 +123,8 @@ ONE_STEP += ["CACHE.VIEWS", "1", "OPTIM.WEIGHT_DECAY", "0.0", *keys(STAGE="two",
 
 def test_the_second_stage_goes_on_until_the_weights_stand_still(run: Runner) -> None:
     """They end where twice as many epochs at the same rate end."""
-    done = run(*BASE, *ONE_STEP, **MIX)
+    settings = [*BASE, *ONE_STEP, *keys(WEIGHT_LR=0.08)]
+    done = run(*settings, **MIX)
     assert done.status == 0, done.output[-500:]
     stage = done.results["second_stage"]
     assert stage["ended"] == "converged"
@@ -135,9 +136,9 @@ def test_the_second_stage_goes_on_until_the_weights_stand_still(run: Runner) -> 
     assert done.results["epoch"] == 2 + stage["epochs"]
     assert (done.folder / "coa_weights" / f"model.pth.tar-{2 + stage['epochs']}").is_file()
     rates = {float(rate) for rate in re.findall(r"batch \[1/1\].* lr (\S+)", done.output)[2:]}
-    assert rates == {0.02}
+    assert rates == {0.08}
     constant = ["OPTIM.LR_SCHEDULER", "single_step", "TRAINER.COCOAMIX.WEIGHT_EPOCHS", str(2 * stage["epochs"])]
-    longer = run(*BASE, *ONE_STEP, *constant, name="longer", **MIX).results["second_stage"]
+    longer = run(*settings, *constant, name="longer", **MIX).results["second_stage"]
     assert abs(stage["pi_in"] - 0.5) > 0.05
     for key in ("pi_in", "pi_out"):
         assert stage[key] == pytest.approx(longer[key], abs=0.005), key
