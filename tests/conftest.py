@@ -306,20 +306,3 @@ def own_stdout() -> Iterator[None]:
 
 
 _loggers: list[Any] = []
-
-
-@pytest.fixture
-def start(data_root: Path, tmp_path: Path, tiny_config: Path) -> Callable[..., subprocess.Popen[str]]:
-    """Start train.py in a process of its own."""
-
-    def starter(*extra: str, name: str = "run", **options: str) -> subprocess.Popen[str]:
-        arguments = command(data_root, tmp_path / name, tiny_config, *extra, **options)
-        return subprocess.Popen(
-            [sys.executable, str(ROOT / "train.py"), *arguments],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            cwd=tmp_path,
-        )
-
-    return starter

@@ -105,12 +105,13 @@ def test_there_is_one_form_alone(name: str) -> None:
     assert "No module named" in done.stderr
 
 
-def test_train_takes_the_flags_of_train_py(tmp_path: Path) -> None:
-    done = start("train", "--trainer", "coop", "--output-dir", str(tmp_path / "run"), cwd=tmp_path)
-    assert done.returncode == 2
-    assert done.stderr.splitlines()[-1].startswith("error: The trainer (--trainer) is 'coop'")
-    script = [sys.executable, "train.py", "--trainer", "coop", "--output-dir", str(tmp_path / "run")]
-    assert subprocess.run(script, cwd=ROOT, capture_output=True, text=True).stderr == done.stderr
+def test_train_takes_the_flags_of_train_py(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--trainer", "coop", "--output-dir", str(tmp_path / "run")]
+    assert cli.main(["train", *flags]) == 2
+    told = capsys.readouterr().err
+    assert told.splitlines()[-1].startswith("error: The trainer (--trainer) is 'coop'")
+    script = subprocess.run([sys.executable, "train.py", *flags], cwd=ROOT, capture_output=True, text=True)
+    assert (script.returncode, script.stderr) == (2, told)
 
 
 # ---------------------------------------------------------------------- endings

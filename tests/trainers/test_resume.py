@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -20,7 +19,6 @@ from tests.conftest import Runner, command
 from tests.faults.runs import Child
 
 BASE = ["DATASET.NUM_SHOTS", "4", "DATASET.SUBSAMPLE_CLASSES", "base"]
-Starter = Callable[..., "subprocess.Popen[str]"]
 
 
 def final(folder: Path, epoch: int) -> tuple[torch.Tensor, dict[str, Any]]:
@@ -291,11 +289,13 @@ def test_resume_from_nothing(run: Runner, tmp_path: Path) -> None:
     assert "nowhere" in done.output
 
 
-def test_beside_another_run(shared_run: Runner, start: Starter, tmp_path: Path) -> None:
+def test_beside_another_run(shared_run: Runner, data_root: Path, tiny_config: Path, tmp_path: Path) -> None:
     alone = shared_run(*BASE, name="alone")
-    together = [start(*BASE, name=name) for name in ("one", "two")]
-    for process in together:
-        output = process.communicate()[0]
-        assert process.returncode == 0, output[-800:]
+    together = [
+        Child(command(data_root, tmp_path / name, tiny_config, *BASE), tmp_path / f"{name}.txt")
+        for name in ("one", "two")
+    ]
+    for child in together:
+        assert child.wait() == 0, child.output()[-800:]
     for name in ("one", "two"):
         assert torch.equal(final(alone.folder, 4)[0], final(tmp_path / name, 4)[0])

@@ -289,8 +289,8 @@ def test_prompts_that_have_changed(run: Runner, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16", "amp"])
-def test_precisions_agree(run: Runner, precision: str) -> None:
-    exact = state(run(*BASE, *TWO, trainer="TuneEn", name="exact"))
+def test_precisions_agree(run: Runner, shared_run: Runner, precision: str) -> None:
+    exact = state(shared_run(*BASE, *TWO, trainer="TuneEn", name="exact"))
     rough = state(run(*BASE, *TWO, "TRAINER.ENLEARN.PREC", precision, trainer="TuneEn", name="rough"))
     assert (exact["0.weight"] - rough["0.weight"]).norm() < 0.01 * exact["0.weight"].norm()
 
