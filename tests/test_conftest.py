@@ -1,0 +1,70 @@
+"""What the tests share is what it stands for: drawn weights, runs that are trained once, the mark of fast tests."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from cocoamix.clip import load_clip
+from cocoamix.clip.backbones import BACKBONES
+from cocoamix.clip.openai import build_openai
+from cocoamix.clip.weights import hash_weights
+from tests.conftest import Runner
+from tests.fast import is_fast
+
+
+def test_copies_of_the_drawn_weights() -> None:
+    """They are those that `load_clip` draws by itself, and a change of one copy reaches no other."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = build_openai(BACKBONES["tiny"].sizes)
+    torch.nn.init.constant_(model.logit_scale, torch.tensor(100.0).log().item())
+    first = load_clip("tiny", "random", precision="fp32")
+    assert first.weights_hash == hash_weights(model.state_dict())
+    with torch.no_grad():
+        for parameter in first.parameters():
+            parameter.zero_()
+    second = load_clip("tiny", "random", precision="fp32")
+    assert second.weights_hash == first.weights_hash
+    assert float(second.text.embed(torch.tensor([[1]])).abs().sum()) > 0
+
+
+def test_a_shared_run_is_that_run(run: Runner, shared_run: Runner) -> None:
+    settings = ["DATASET.NUM_SHOTS", "1", "OPTIM.MAX_EPOCH", "1", "DATALOADER.TRAIN_X.BATCH_SIZE", "10"]
+    own, one = run(*settings, name="own"), shared_run(*settings, name="one")
+    for key in ("metrics", "fingerprint", "protocol"):
+        assert one.results[key] == own.results[key]
+    assert "Finish training" in one.output
+    (one.folder / "results.json").unlink()
+    other = shared_run(*settings, name="other")  # a copy of its own
+    assert other.results["metrics"] == own.results["metrics"]
+
+
+def _trains(run: Runner) -> None:
+    pass
+
+
+def _starts() -> Any:
+    return subprocess.run(["true"])
+
+
+def _starts_through_another(tmp_path: Path) -> None:
+    _starts()
+
+
+@pytest.mark.parametrize(
+    ("function", "fixtures", "fast"),
+    [
+        (test_copies_of_the_drawn_weights, set(), True),
+        (_trains, {"run", "tmp_path"}, False),
+        (_starts, set(), False),
+        (_starts_through_another, {"tmp_path"}, False),
+    ],
+)
+def test_what_is_fast(function: Any, fixtures: set[str], fast: bool) -> None:
+    assert is_fast("coa", "test_losses.py", function.__name__, function, fixtures) == fast
+    assert not is_fast("trainers", "test_coop.py", function.__name__, function, fixtures)
