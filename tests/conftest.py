@@ -7,6 +7,7 @@ import contextlib
 import copy
 import functools
 import hashlib
+import importlib.metadata
 import io
 import json
 import os
@@ -45,6 +46,12 @@ from cocoamix.clip import FrozenCLIP, load_clip
 from cocoamix.clip import model as clip_model
 from cocoamix.clip.backbones import BACKBONES
 from tests.fast import FOLDERS, is_fast
+
+# Every seed would be noted for devices that are not there, with the stack; and versions be read from files each time.
+for device in (torch.cuda, getattr(torch, "xpu", torch.cuda), getattr(torch, "mtia", torch.cuda)):
+    if not device.is_available() and hasattr(device, "manual_seed_all"):
+        device.manual_seed_all = lambda seed: None
+importlib.metadata.version = functools.cache(importlib.metadata.version)
 
 atexit.register(shutil.rmtree, os.environ["COCOAMIX_CACHE"], ignore_errors=True)
 
@@ -123,6 +130,22 @@ def _draw_dataset(train: int, val: int, test: int) -> dict[str, bytes]:
     return files
 
 
+def copy_module(module: Any) -> Any:
+    """Copy a module with its parameters and buffers; all else is shared. `deepcopy` takes many times as long."""
+    found = copy.copy(module)
+    for name, value in vars(found).items():
+        if isinstance(value, dict):
+            found.__dict__[name] = value.copy()  # hooks, among others
+    for name, parameter in found._parameters.items():
+        if parameter is not None:
+            found._parameters[name] = torch.nn.Parameter(parameter.detach().clone(), parameter.requires_grad)
+    for name, buffer in found._buffers.items():
+        found._buffers[name] = None if buffer is None else buffer.clone()
+    for name, part in found._modules.items():
+        found._modules[name] = copy_module(part)
+    return found
+
+
 @pytest.fixture(scope="session", autouse=True)
 def draw_weights_once() -> Iterator[None]:
     """Draw and hash the random weights of the tiny CLIP once, and give each run a copy: they are always the same."""
@@ -138,7 +161,7 @@ def draw_weights_once() -> Iterator[None]:
 
         if CLIP not in drawn:
             drawn[CLIP] = build(sizes)
-        return copy.deepcopy(drawn[CLIP])
+        return copy_module(drawn[CLIP])
 
     def find_digest(state: Mapping[str, torch.Tensor]) -> str:
         for other, found in known:
