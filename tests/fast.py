@@ -8,18 +8,29 @@ from typing import Any
 FOLDERS = ("clip", "coa", "config", "dassl_interface", "data", "datasets", "features", "fscil", "io", "prompts")
 FOLDERS += ("report", "run")
 FIXTURES = {"run", "shared_run", "start", "wheel", "browser"}  # they train, build or start something
-# Measured at more than a second each.
-LONG = {
-    "clip/test_model.py": ("test_true_sizes", "test_true_widths"),
+# Measured at about a second or more each, by file; none named means all of the file.
+LONG: dict[str, tuple[str, ...]] = {
+    "clip/test_model.py": ("test_true_sizes", "test_true_widths", "test_kinds_of_files"),
     "clip/test_text.py": ("test_features_and_gradients_are_those_of_the_plain_path",),
-    "clip/test_tiny.py": ("test_pretraining_resumes_exactly",),
+    "clip/test_tiny.py": ("test_pretraining_resumes_exactly", "test_three_code_bases_give_the_same_features"),
     "clip/test_tokens.py": ("test_tokens_are_openais",),
+    "coa/test_heldout.py": ("test_fitted_weight_is_the_lowest_on_a_grid",),
+    "data/test_check.py": ("test_real_eurosat", "test_coops_split_is_told_from_others"),
+    "datasets/test_cifar100_fscil.py": (),
+    "datasets/test_coop_hashes.py": ("test_published_splits",),
+    "datasets/test_doubts.py": ("test_coops_splits_give_no_warning",),
+    "io/test_texts.py": ("test_yaml_that_cannot_be_read",),
+    "report/test_ablations.py": (),
+    "report/test_command.py": ("test_names_with_dollars_are_drawn", "test_figures_are_written"),
+    "report/test_page.py": ("test_page_is_well_formed_with_unique_identifiers",),
+    "report/test_plots.py": (),
 }
 
 
 def is_fast(folder: str, file: str, name: str, function: Any, fixtures: set[str]) -> bool:
     """Say whether a test in `folder`/`file`, below tests, is a unit test that takes moments."""
-    if folder not in FOLDERS or name in LONG.get(f"{folder}/{file}", ()):
+    long = LONG.get(f"{folder}/{file}")
+    if folder not in FOLDERS or (long is not None and (not long or name in long)):
         return False
     return not fixtures & FIXTURES and not starts_processes(function)
 

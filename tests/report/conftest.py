@@ -1,0 +1,11 @@
+"""Figures of tests are coarse, but for those that a module draws once."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def _coarse(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fine images take most of the time, and nobody looks at these."""
+    monkeypatch.setattr("cocoamix.drawing.files._DPI", 30)
