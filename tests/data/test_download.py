@@ -162,7 +162,7 @@ def test_places_that_cannot_be_written(
 
     monkeypatch.setattr(fetching, "_copy", full)
     assert main(["download", "EuroSAT", "--root", str(tmp_path / "data"), "--yes"]) == 2
-    assert "No space left on device. What has come is kept" in capsys.readouterr().err
+    assert "No space left on device. The received part is kept" in capsys.readouterr().err
 
 
 def test_nothing_to_download(tmp_path: Path, capsys: Any) -> None:
