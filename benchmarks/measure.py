@@ -70,7 +70,7 @@ class Case:
         self.plain = PlainPrompts(clip, names, self.learner.ctx)
         draw = torch.Generator().manual_seed(0)
         side = clip.sizes.resolution
-        self.pictures = torch.randn(self.batch, 3, side, side, generator=draw)
+        self.images = torch.randn(self.batch, 3, side, side, generator=draw)
         self.stored = F.normalize(torch.randn(self.batch, clip.sizes.embedding, generator=draw), dim=-1)
         self.labels = torch.randint(self.classes, (self.batch,), generator=draw)
 
@@ -93,7 +93,7 @@ class Case:
         self._backward(self.clip.encode_prompts(self.learner()), self.stored)
 
     def plain_iteration(self) -> None:
-        features = self.clip.encode_image(self.pictures)
+        features = self.clip.encode_image(self.images)
         for chosen in self._parts():
             self._backward(self.plain.encode(chosen), features)
         self._update()
@@ -105,7 +105,7 @@ class Case:
     @torch.no_grad()
     def plain_evaluation(self) -> None:
         for _ in range(2):  # batches: text features are computed for each
-            features = self.clip.encode_image(self.pictures)
+            features = self.clip.encode_image(self.images)
             for chosen in self._parts():
                 features @ self.plain.encode(chosen).t()
 
@@ -198,7 +198,7 @@ def multiplication_rate() -> float:
 # ---------------------------------------------------------------------- data loading
 
 
-def loading_rates(clip: FrozenCLIP, pictures: int = 32) -> tuple[float, float]:
+def loading_rates(clip: FrozenCLIP, images: int = 32) -> tuple[float, float]:
     """Return how many images are read and augmented per CPU second, and how many are encoded."""
     from torchvision import transforms
 
@@ -210,10 +210,10 @@ def loading_rates(clip: FrozenCLIP, pictures: int = 32) -> tuple[float, float]:
         Image.fromarray(noise).resize((500, 375), Image.Resampling.BICUBIC).save(path, quality=90)
         item = SimpleNamespace(impath=path, label=0, domain=0)
         items = ImageItems(None, [item], transform=transform, is_train=True)
-        loaded = cpu_time(lambda: [items.load_image(0, view) for view in range(pictures)])
-        batch = torch.stack([items.load_image(0, view)["img"] for view in range(pictures)])
+        loaded = cpu_time(lambda: [items.load_image(0, view) for view in range(images)])
+        batch = torch.stack([items.load_image(0, view)["img"] for view in range(images)])
     encoded = cpu_time(lambda: clip.encode_image(batch))
-    return pictures / loaded, pictures / encoded
+    return images / loaded, images / encoded
 
 
 # ---------------------------------------------------------------------- memory

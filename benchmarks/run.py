@@ -183,7 +183,7 @@ def main() -> None:
     print(f"\nEvaluation of {classes} classes, 2 batches of {measure.BATCH}, test features stored: {found.ratio:.0f}x")
     reading, encoding = measure.loading_rates(clip)
     results["pictures_per_cpu_second"] = {"read and augmented": round(reading, 1), "encoded": round(encoding, 1)}
-    print(f"\nA CPU second reads and augments {reading:.0f} pictures of 500 x 375, and encodes {encoding:.1f}")
+    print(f"\nA CPU second reads and augments {reading:.0f} images of 500 x 375, and encodes {encoding:.1f}")
     results["mix_over_coop"], results["step_seconds"] = trainers.compare_steps(repetitions, args.quick)
     if not args.quick:
         rows = []

@@ -70,7 +70,7 @@ class CSVDataset(OwnDataset):
                     "images: --root, or DATASET.FOLDER."
                 )
             images.append(OwnImage(path, key, category=row.name or row.label, split=row.split))
-        way_out = f"Paths are below {folder}. DATASET.BAD_IMAGES skip goes on without what is missing."
+        way_out = f"Paths are below {folder}. DATASET.BAD_IMAGES skip leaves out the missing images."
         first_is = f" (line {next(iter(missing.values()))})" if missing else ""
         refuse(list(missing), len(rows), str(table), policy_of(self.cfg), way_out, first_is)
         return images

@@ -18,8 +18,8 @@ from .process import BLOCKED, DONE, FAILED, LEFT_OUT, Outcome
 
 
 @dataclass(frozen=True)
-class Told:
-    """The task of a job."""
+class SubmittedRuns:
+    """The runs that a job was given."""
 
     runs: dict[Path, dict[str, Any]]  # as `plain` returns them, by their folders
     answer: str  # name of the file next to this one that the job writes at its end
@@ -36,7 +36,7 @@ def write_runs(path: Path, runs: Sequence[Run], answer: str) -> None:
     write_json(path, {"runs": [plain(run) for run in runs], "answer": answer})
 
 
-def read_runs(path: Path) -> Told | None:
+def read_runs(path: Path) -> SubmittedRuns | None:
     """Return the task of a job, or None if it is unknown."""
     content = _read(path)
     runs, answer = content.get("runs"), content.get("answer")
@@ -44,7 +44,7 @@ def read_runs(path: Path) -> Told | None:
         return None
     if not all(isinstance(run, dict) and isinstance(run.get("folder"), str) for run in runs):
         return None
-    return Told({Path(run["folder"]): run for run in runs}, Path(answer).name)
+    return SubmittedRuns({Path(run["folder"]): run for run in runs}, Path(answer).name)
 
 
 def write_outcomes(path: Path, outcomes: Sequence[Outcome]) -> None:
