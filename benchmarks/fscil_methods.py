@@ -116,8 +116,9 @@ def later_session(trainer: Any) -> tuple[float, float]:
     """Return the CPU seconds of session 1, and of the evaluation after it."""
     trainer._began = time.time()
     trainer.epoch, trainer.max_epoch, trainer.trained_epochs = 0, 1, 1  # session 0 counts as trained
-    if trainer.main_model == "prototypes":
-        trainer.after_epoch()
+    if trainer.main_model == "prototypes":  # FACT ends session 0 so
+        with torch.no_grad():
+            trainer.learned.prototypes.copy_(trainer.class_means())
     found = {name: model.named_parameters() for name, model in trainer._models.items()}
     trainer.session_models = [{name: {k: v.detach().clone() for k, v in one} for name, one in found.items()}]
     trainer.origins = [trainer.provenance()]
@@ -142,6 +143,7 @@ def later_session(trainer: Any) -> tuple[float, float]:
 def measure(name: str, quick: bool) -> dict[str, Any]:
     """Run one method in this process."""
     with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "run").mkdir()
         trainer = build(name, folder, quick)
         step = first_step(trainer)
         later, evaluation = later_session(trainer)

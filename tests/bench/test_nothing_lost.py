@@ -169,7 +169,7 @@ def test_a_folder_is_deleted_when_its_run_begins(
     assert kept
     assert {path: contents("output").get(path) for path in kept} == kept
     for folder in done:
-        assert (f"{folder} is deleted" in shown) == (folder in began)
+        assert (f"the contents of {folder} are deleted" in shown) == (folder in began)
     assert bench(plan, fake, "-j", "1", *extra) == 0
 
 
@@ -280,7 +280,7 @@ def test_a_folder_in_which_train_py_is_at_work_is_not_deleted(write_plan: Writer
     before = contents("output")
     with (run.folder / ".lock").open("ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(BusyError, match="at work"):
+        with pytest.raises(BusyError, match="is working in"):
             begin(run, fake.split(), Ledger(fresh=time.time()), {})
         assert {path: text for path, text in contents("output").items() if path in before} == before
     begun = begin(run, fake.split(), Ledger(fresh=time.time()), {})
@@ -328,7 +328,7 @@ def test_a_folder_in_which_train_py_is_at_work_is_not_touched(write_plan: Writer
     before = contents("output")
     with (run.folder / ".lock").open("ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(BusyError, match="at work"):
+        with pytest.raises(BusyError, match="is working in"):
             begin(run, fake.split(), Ledger(), {})
         after = contents("output")
     assert {path for path in after if path not in before} == {run.folder / "console.txt", run.folder / ".lock"}

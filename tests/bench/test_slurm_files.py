@@ -66,7 +66,7 @@ def test_jobs_of_an_earlier_start_are_known_without_their_pickles(runs: list[Run
     write_runs(earlier / "7_runs.json", [runs[0]], "../../outcomes-0.json")
     ((job, chain),) = still_queued(runs[:1], earlier)
     assert chain.answer == earlier / "outcomes-0.json"  # never elsewhere
-    with pytest.raises(UserError, match="needs a run at which the job 7"):
+    with pytest.raises(UserError, match="needs a run that the job 7"):
         still_queued(runs, earlier)
     text = (earlier / "7_runs.json").read_text()
     for other in (text.replace("--seed", "--sead"), "{", "[1]", '{"runs": [1]}', 100_000 * "["):

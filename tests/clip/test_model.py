@@ -201,7 +201,7 @@ MISSHAPEN = [
     ("visual.conv1.weight", None, "it has no visual.conv1.weight"),
     ("visual.positional_embedding", None, "it has no visual.positional_embedding"),
     ("text_projection", torch.zeros(3), "a tensor has another shape"),
-    ("transformer.resblocks.0.ln_2.bias", torch.zeros(3), "its transformer.resblocks.0.ln_2.bias is 3, and this model"),
+    ("transformer.resblocks.0.ln_2.bias", torch.zeros(3), "its transformer.resblocks.0.ln_2.bias is 3, but this model"),
     ("transformer.resblocks.0.ln_2.bias", torch.zeros(128).to_sparse(), "its tensors are not plain numbers"),
     ("transformer.resblocks.0.ln_2.bias", None, "missing transformer.resblocks.0.ln_2.bias, unexpected nothing"),
     ("x" * 400, torch.zeros(3), "unexpected xxx"),
@@ -231,7 +231,7 @@ def test_cut_short(tiny: tuple[torch.nn.Module, Path], tmp_path: Path) -> None:
 
 
 def test_weights_of_another_backbone(tiny: tuple[torch.nn.Module, Path]) -> None:
-    with pytest.raises(UserError, match=r"another model than MODEL.BACKBONE.NAME ViT-B/16.*text_width 128"):
+    with pytest.raises(UserError, match=r"is not a model of MODEL.BACKBONE.NAME ViT-B/16.*text_width 128"):
         load_clip("ViT-B/16", str(tiny[1]))
 
 

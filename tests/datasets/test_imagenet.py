@@ -186,5 +186,5 @@ def test_read_only_folder(root: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
 
     monkeypatch.setattr("cocoamix.datasets.common.pickles.write_atomically", refuse)
     assert rows(imagenet(root).train_x, root) == rows(imagenet(root).train_x, root)
-    assert "preprocessed.pkl is not kept" in capsys.readouterr().out
+    assert "preprocessed.pkl is not saved" in capsys.readouterr().out
     assert sorted(os.listdir(root / "imagenet")) == ["classnames.txt", "images"]

@@ -248,7 +248,7 @@ def test_a_training_that_trains_nothing_is_refused(run: Runner, monkeypatch: pyt
     done = run(*BASE)
     assert done.status == 2
     wanted = (
-        "prompt_learner.ctx would not be trained" if fault == "left out" else "prompt_learner is after epoch 1 what"
+        "prompt_learner.ctx would not be trained" if fault == "left out" else "prompt_learner did not change in epoch 1"
     )
     assert wanted in done.output
     assert not (done.folder / "results.json").exists()

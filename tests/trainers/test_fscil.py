@@ -192,7 +192,7 @@ def test_sessions_of_a_centred_run_belong_together(run: Runner) -> None:
     assert whole.results["protocol"]["centred"]
     assert "All sessions up to 3 are finished" in run(*settings, **MIX).output
     shorter = run(*settings, "FSCIL.LAST_SESSION", "0", **MIX)
-    assert "are of 4 sessions of this run; they stay" in shorter.output
+    assert "cover 4 sessions of this run; they are not overwritten" in shorter.output
     assert len(told(whole)["sessions"]) == 4
 
 
@@ -508,15 +508,15 @@ def test_script_skips_finished_runs_alone(tmp_path: Path) -> None:
     """Without a results.json, or with one that has not come to the last session, the command is given."""
     scripts = tmp_path / "scripts" / "cocoamix"
     scripts.mkdir(parents=True)
-    for name in ("common.sh", "fscil.sh"):
-        shutil.copy(ROOT / "scripts" / "cocoamix" / name, scripts / name)
+    for name in ("interpreter.sh", "cocoamix/common.sh", "cocoamix/fscil.sh"):
+        shutil.copy(ROOT / "scripts" / name, tmp_path / "scripts" / name)
     (tmp_path / "configs").symlink_to(ROOT / "configs")
     folder = tmp_path / "output/fscil/shapes/CoCoAMixFSCIL/tiny/seed1"
     folder.mkdir(parents=True)
     stand_in = tmp_path / "python"  # shows the command of a run, but does read results
     stand_in.write_text(f'#!/bin/sh\n[ "$1" = -m ] && exec "{sys.executable}" "$@"\necho "$@"\n')
     stand_in.chmod(0o755)
-    environment = {**os.environ, "PYTHON": str(stand_in), "DATASET": "shapes", "CFG": "tiny", "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "COCOAMIX_PYTHON": str(stand_in), "DATASET": "shapes", "CFG": "tiny", "PYTHONPATH": str(ROOT)}
     whole = {"metrics": {"accuracy": 80.0}}
     for content, skipped, words in (
         (None, False, ""),
@@ -529,7 +529,7 @@ def test_script_skips_finished_runs_alone(tmp_path: Path) -> None:
             files.write_json(folder / "results.json", content)
         command = ["bash", str(scripts / "fscil.sh"), "1"]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-        assert ("skipped" in done.stdout) == skipped
+        assert ("Skipped" in done.stdout) == skipped
         assert ("train.py" in done.stdout) == (not skipped)
         assert words in done.stderr
     files.write_json(folder / "results.json", {**whole, "version": 3})
@@ -682,7 +682,7 @@ def test_testing_is_no_setting_of_the_training(run: Runner) -> None:
         (["FSCIL.WAY", "4"], "cannot be split"),
         (["FSCIL.SHOTS", "0"], "FSCIL.SHOTS is 0; it must be at least 1"),
         (["FSCIL.SHOTS", "9"], "FSCIL.SHOTS is 9, but the class"),
-        (["FSCIL.SPLIT", "cec"], "no images of EuroSAT are published"),
+        (["FSCIL.SPLIT", "cec"], "EuroSAT has no published sessions"),
         (["FSCIL.LAST_SESSION", "4"], "has the sessions 0 to 3"),
         (["FSCIL.BASEE", "4"], "not a configuration key"),
         (["DATASET.SUBSAMPLE_CLASSES", "base"], "sessions are cut from all classes"),
@@ -751,7 +751,7 @@ def test_refuses_altered_files(run: Runner, shared_run: Runner) -> None:
         ({"cocoamix": {**origin, "seed": 2}}, "session-0.pth belong to different runs: their seed is 2 and 1"),
         (
             {"cocoamix": {**origin, "settings": {**settings, "TRAINER.COCOAMIX.TEMPLATE": "{}."}}},
-            "another run than session-0.pth: its TRAINER.COCOAMIX.TEMPLATE is '{}.'",
+            "belong to different runs: their TRAINER.COCOAMIX.TEMPLATE is '{}.'",
         ),
     ]
     for number, (changes, message) in enumerate(cases):

@@ -189,7 +189,7 @@ class TestAnotherActivation:
         evaluated = ["--eval-only", "--model-dir", str(model.folder), *cut, *self.GELU]
         done = run(*evaluated, trainer="CoOpFSCIL", name="evaluated")
         assert done.status == 2
-        assert "its activation is 'quick_gelu', and this run's is 'gelu'" in done.output
+        assert "its activation is 'quick_gelu', but this run's is 'gelu'" in done.output
 
 
 class TestRecord:
@@ -304,7 +304,7 @@ class TestNoModel:
         assert not (done.folder / "results.json").exists()
         (said,) = (line for line in done.output.splitlines() if line.startswith("error: "))
         assert said.startswith(
-            f"error: --eval-only of {trainer} needs --model-dir, the output folder of a training run"
+            f"error: --eval-only with {trainer} needs --model-dir, the output folder of a training run"
         )
 
     def test_nothing_to_train(self, run: Runner) -> None:

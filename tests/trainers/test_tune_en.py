@@ -271,7 +271,7 @@ def test_prompts_that_have_changed(run: Runner, monkeypatch: pytest.MonkeyPatch)
     where = ["--eval-only", "--model-dir", str(whole.folder), *short, *TWO]
     same_again = run(*where, trainer="TuneEn", name="same")
     assert "PROMPTS is [" in same_again.output
-    assert "not those of training" not in same_again.output
+    assert "not the prompts of training" not in same_again.output
     path = first[0] / "prompt_learner" / "model.pth.tar-2"
     kept = path.read_bytes()
     content = checkpoints.load(path)
@@ -279,7 +279,7 @@ def test_prompts_that_have_changed(run: Runner, monkeypatch: pytest.MonkeyPatch)
     checkpoints.save(path, content)
     refused = run(*settings, trainer="TuneEn", name="stopped")
     assert (refused.status, "content of TRAINER.ENLEARN.PROMPTS was" in refused.output) == (2, True)
-    assert "not those of training" in run(*where, trainer="TuneEn", name="others").output
+    assert "not the prompts of training" in run(*where, trainer="TuneEn", name="others").output
     path.write_bytes(kept)
     resumed = run(*settings, trainer="TuneEn", name="stopped")
     assert same(state(whole, 2), state(resumed, 2))
