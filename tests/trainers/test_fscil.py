@@ -516,7 +516,8 @@ def test_script_skips_finished_runs_alone(tmp_path: Path) -> None:
     stand_in = tmp_path / "python"  # shows the command of a run, but does read results
     stand_in.write_text(f'#!/bin/sh\n[ "$1" = -m ] && exec "{sys.executable}" "$@"\necho "$@"\n')
     stand_in.chmod(0o755)
-    environment = {**os.environ, "COCOAMIX_PYTHON": str(stand_in), "DATASET": "shapes", "CFG": "tiny", "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "COCOAMIX_PYTHON": str(stand_in), "PYTHONPATH": str(ROOT)}
+    environment |= {"DATASET": "shapes", "CFG": "tiny"}
     whole = {"metrics": {"accuracy": 80.0}}
     for content, skipped, words in (
         (None, False, ""),
