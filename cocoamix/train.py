@@ -25,7 +25,7 @@ from yacs.config import CfgNode
 
 from cocoamix.config import keys
 from cocoamix.config.trainer_file import refuse_other_trainers
-from cocoamix.errors import check_choice, run_command
+from cocoamix.errors import UserError, check_choice, run_command
 from cocoamix.io.files import check_still_there, check_writable
 from cocoamix.io.screen import brief, detail, log_only
 from cocoamix.run.arguments import STOPPED, parse_arguments
@@ -106,6 +106,8 @@ def _run_logged(args: argparse.Namespace, cfg: CfgNode) -> None:
         print("** Config **")
         print(cfg)
         print(f"** System info **\n{collect_env_info()}\n")
+    if args.more_epochs and (args.eval_only or args.no_train):
+        raise UserError("--more-epochs trains, so it does not go with --eval-only or --no-train. Leave one out.")
     trainer = build_trainer(cfg)
     if not args.eval_only and hasattr(trainer, "protocol"):
         continue_run(trainer, args.more_epochs)

@@ -4,12 +4,12 @@
 # It has a virtual environment of its own (.venv-docs): building needs neither torch nor the package's dependencies, since
 # the API page reads docstrings without importing anything.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source "$(dirname "${BASH_SOURCE[0]}")/interpreter.sh"
+cd "$ROOT"
 venv=.venv-docs
-if [ ! -x "$venv/bin/python" ]; then
-    base=${COCOAMIX_PYTHON:-.venv/bin/python}
-    command -v "$base" >/dev/null || base=python3
-    "$base" -m venv "$venv"
+if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then # not there yet, or interrupted while it was made
+    rm -rf "$venv"
+    "$PYTHON" -m venv "$venv"
 fi
 if ! cmp -s requirements-docs.txt "$venv/installed.txt"; then
     "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -r requirements-docs.txt

@@ -76,7 +76,8 @@ def at_end(close: Callable[[], None]) -> None:
 
 
 def _on_terminal(console: Any) -> bool:
-    return bool(console.isatty()) and sys.stderr.isatty()  # bars go to stderr
+    # Bars go to stderr. Real Dassl wraps a second logger of a process around the first, which has no `isatty`.
+    return all(getattr(stream, "isatty", bool)() for stream in (console, sys.stderr))
 
 
 class _Nowhere:

@@ -15,6 +15,7 @@ from cocoamix.io.files import open_text_atomically
 from cocoamix.io.progress import EpochBar
 from cocoamix.io.texts import read_text
 
+from .results import RESULTS
 from .wandb_run import WandbRun, open_run
 
 METRICS = "metrics.csv"
@@ -57,7 +58,7 @@ class EpochMetrics:
             self.rows = [row for row in found if _place(row) <= (session or 0, done)]
             self._write()
         self._bar = EpochBar(done, epochs)
-        if cfg.TRAIN.WANDB and done < epochs:
+        if cfg.TRAIN.WANDB and (done < epochs or not Path(cfg.OUTPUT_DIR, RESULTS).is_file()):
             if self._wandb is None:
                 self._wandb = open_run(cfg, is_new)
             self._wandb.send(self.rows)
@@ -103,6 +104,9 @@ class EpochMetrics:
             self._wandb = None
 
     def _write(self) -> None:
+        if not self.rows:  # a resumed run of an older version
+            self._path.unlink(missing_ok=True)
+            return
         names = list(dict.fromkeys(name for row in self.rows for name in row))
         first = [name for name in _FIRST if name in names]
         columns = [*first, *(name for name in names if name not in (*_FIRST, *_LAST)), *_LAST]
@@ -140,6 +144,10 @@ def read_metrics(path: Path) -> list[Row]:
         columns: Sequence[str] = reader.fieldnames or ()
         rows = [{name: cell for name, cell in row.items() if cell} for row in reader]
         places = [_place(row) for row in rows]
+        for row in rows:
+            for name, cell in row.items():
+                if name not in ("phase", None):
+                    float(cell)
     except (csv.Error, KeyError, ValueError, TypeError) as error:
         raise UserError(f"{path} is not a table of epochs.") from error
     if "epoch" not in columns or None in columns or places != sorted(set(places)) or any(None in row for row in rows):

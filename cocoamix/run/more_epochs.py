@@ -38,6 +38,8 @@ def continue_run(trainer: Any, more: bool) -> None:
         more: Whether to train a finished run on, to the trainer's OPTIM.MAX_EPOCH.
     """
     folder = Path(trainer.output_dir)
+    if not (folder / RESUME).is_file():
+        (folder / _FILE).unlink(missing_ok=True)  # of an earlier run that was deleted
     if more:
         _extend(trainer, folder)
     before = continued_after(folder)
@@ -52,8 +54,9 @@ def _extend(trainer: Any, folder: Path) -> None:
         raise UserError(f"--more-epochs continues a finished run; {folder} has no {RESUME}. Train without it first.")
     state = read_state(path)
     before, wanted, done = state["settings"].get(KEY), optim.MAX_EPOCH, state["epoch"]
-    if before == wanted:
-        return  # extended before: it resumes
+    if before == wanted:  # extended before, or never
+        print(f"--more-epochs: the run in {folder} has an {KEY} of {wanted} already; {done} epochs are done.")
+        return
     if any(key in state for key in _STAGES):
         raise UserError("--more-epochs is not for methods that train in stages or sessions. Use another --output-dir.")
     if not isinstance(before, int) or done != before:
@@ -66,7 +69,8 @@ def _extend(trainer: Any, folder: Path) -> None:
     check_settings(path, state["settings"], trainer.training_settings(), state["protocol"], trainer.protocol)
     for name in state["schedules"]:
         _continue_schedule(state, name, optim, done)
-    state["protocol"][FACT] = [*continued_after(folder), before]
+    earlier = [one for one in continued_after(folder) if one < before]  # not this one, if it was interrupted here
+    state["protocol"][FACT] = [*earlier, before]
     print(
         f"Continuing a finished run of {before} epochs to {wanted}. Its first {before} epochs used the learning rates "
         f"of a run of {before} epochs, so the result differs from that of a run of {wanted}. Its protocol has {FACT}."

@@ -6,6 +6,7 @@ import contextlib
 import io
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from dassl.utils import Logger
@@ -80,3 +81,22 @@ def test_the_bar_goes_away_after_an_error(monkeypatch: pytest.MonkeyPatch, tmp_p
     print("error: it stopped")
     assert console.getvalue().rpartition("\r")[2] == "error: it stopped\n"
     assert not screen.shows_bars()
+
+
+def test_a_console_that_is_a_logger_of_real_dassl(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Its second logger in a process writes to the first, which has no `isatty`."""
+
+    class RealLogger:
+        def __init__(self, console: Any, file: Any) -> None:
+            self.console, self.file = console, file
+
+        def write(self, text: str) -> None:
+            self.console.write(text)
+
+        def flush(self) -> None:
+            self.console.flush()
+
+    with (tmp_path / "log.txt").open("w") as file:
+        monkeypatch.setattr(sys, "stdout", RealLogger(RealLogger(sys.stdout, file), file))
+        with screen.brief():
+            assert not screen.shows_bars()

@@ -208,3 +208,10 @@ def test_wandb_that_refuses(run: Runner, wandb: FakeWandb, monkeypatch: pytest.M
     done = run(*BASE, *WANDB)
     assert done.status == 2
     assert "error: Weights & Biases did not begin a run (no API key)." in done.output
+
+
+def test_an_epoch_that_is_not_a_number_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.csv"
+    path.write_text("epoch,phase,loss,seconds\n1,prompt,1;5,0.1\n")
+    with pytest.raises(UserError, match=r"metrics\.csv is not a table of epochs"):
+        read_metrics(path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 
 import pytest
 
@@ -53,3 +54,19 @@ def test_it_continues_finished_runs_only(run: Runner) -> None:
     assert (other.status, "OPTIM.LR was" in other.output) == (2, True)
     assert other.results["epoch"] == 2  # nothing was touched
     assert "2 of 2 epochs are done" in run(*epochs(2)).output
+
+
+def test_a_run_that_starts_again_was_not_continued(run: Runner) -> None:
+    run(*epochs(1))
+    done = run("--more-epochs", *epochs(2))
+    assert done.results["protocol"]["continued_after"] == [1]
+    (done.folder / "resume.pth").unlink()
+    shutil.rmtree(done.folder / "prompt_learner")
+    (done.folder / "results.json").unlink()
+    assert "continued_after" not in run(*epochs(2)).results["protocol"]
+    assert run(*epochs(2)).status == 0
+
+
+def test_it_does_not_go_with_an_evaluation(run: Runner) -> None:
+    refused = run("--more-epochs", "--eval-only", "--model-dir", "nowhere")
+    assert (refused.status, "--more-epochs trains" in refused.output) == (2, True)
