@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import re
 import sys
@@ -11,25 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import measure, methods, run, text_savings
+from benchmarks import methods, run, text_savings
 from cocoamix.clip import FrozenCLIP
 from tests.conftest import ROOT
 
 
 def test_speed_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In this process, but for one of the processes whose memory is measured."""
-    in_a_process = measure._measured
-
-    def measured(name: str, way: str, classes: int, context: int) -> dict[str, float]:
-        if way == "plain":
-            return in_a_process(name, way, classes, context)
-        with contextlib.redirect_stdout(io.StringIO()) as printed:
-            measure.main([name, way, str(classes), str(context)])
-        found: dict[str, float] = json.loads(printed.getvalue())
-        return found
-
     target = tmp_path / "speed.json"
-    monkeypatch.setattr(measure, "_measured", measured)
     monkeypatch.setattr(sys, "argv", ["run.py", "--quick", "--json", str(target)])
     run.main()
     found = json.loads(target.read_text())
