@@ -55,6 +55,7 @@ from cocoamix.run.checkpointer import (
 from cocoamix.run.evaluation import Evaluation, NotFiniteError, among_all
 from cocoamix.run.loaders import build_manager, loader_over
 from cocoamix.run.metrics import EpochMetrics
+from cocoamix.run.more_epochs import continuation
 from cocoamix.run.movement import FirstMoves
 from cocoamix.run.optimisation import diverged, make_optimizer, step
 from cocoamix.run.parameter_groups import refuse_left_out
@@ -724,6 +725,7 @@ class CLIPTrainer(TrainerX):
         """Resume from a resume file; return the number of epochs already done."""
         state = read_state(path)
         self.check_settings(path, state["settings"], state["protocol"])
+        self.protocol.update(continuation(state["protocol"], path))
         try:
             self.prepare_resume(state)
             self.checkpointer.restore(state, path)
@@ -749,6 +751,7 @@ class CLIPTrainer(TrainerX):
             provenance = self._load_weights(name, content, path)
             if provenance:
                 self.check_settings(path, provenance.get("settings", {}), provenance.get("protocol", {}))
+                self.protocol.update(continuation(provenance.get("protocol", {}), path))
                 self.set_seed(int(provenance.get("seed", self.seed)))
             self.checkpointer.step_schedule(name, self.epochs_of(name, done))
             if content.get("optimizer") and self._optims[name] is not None:

@@ -17,16 +17,13 @@ from yacs.config import CfgNode
 
 from cocoamix.errors import UserError
 from cocoamix.io import checkpoints
-from cocoamix.io.files import write_json
-from cocoamix.io.texts import read_json
 
-from .checkpointer import RESUME, read_state
+from .checkpointer import RESUME, damaged, epochs_in, read_state
 from .origin import check_settings
 from .results import RESULTS
 from .schedules import build_schedule
 
 KEY, FACT = "OPTIM.MAX_EPOCH", "continued_after"
-_FILE = "more_epochs.json"
 _STAGES = ("session", "second_stage", "heldout")  # what else the states of methods with stages hold
 
 
@@ -37,14 +34,13 @@ def continue_run(trainer: Any, more: bool) -> None:
         trainer: The trainer, before it resumes. Its output folder holds the run.
         more: Whether to train a finished run on, to the trainer's OPTIM.MAX_EPOCH.
     """
-    folder = Path(trainer.output_dir)
-    if not (folder / RESUME).is_file():
-        (folder / _FILE).unlink(missing_ok=True)  # of an earlier run that was deleted
     if more:
-        _extend(trainer, folder)
-    before = continued_after(folder)
-    if before:
-        trainer.protocol[FACT] = before
+        _extend(trainer, Path(trainer.output_dir))
+    for folder in filter(None, (trainer.output_dir, trainer.cfg.RESUME)):
+        path = Path(folder, RESUME)
+        if epochs_in(path):
+            trainer.protocol.update(continuation(read_state(path)["protocol"], path))
+            return
 
 
 def _extend(trainer: Any, folder: Path) -> None:
@@ -69,15 +65,13 @@ def _extend(trainer: Any, folder: Path) -> None:
     check_settings(path, state["settings"], trainer.training_settings(), state["protocol"], trainer.protocol)
     for name in state["schedules"]:
         _continue_schedule(state, name, optim, done)
-    earlier = [one for one in continued_after(folder) if one < before]  # not this one, if it was interrupted here
-    state["protocol"][FACT] = [*earlier, before]
+    state["protocol"][FACT] = [*continuation(state["protocol"], path).get(FACT, ()), before]
     print(
         f"Continuing a finished run of {before} epochs to {wanted}. Its first {before} epochs used the learning rates "
         f"of a run of {before} epochs, so the result differs from that of a run of {wanted}. Its protocol has {FACT}."
     )
     if (folder / RESULTS).is_file():
         os.replace(folder / RESULTS, folder / f"results-{before}.json")
-    write_json(folder / _FILE, {FACT: state["protocol"][FACT]})
     checkpoints.save(path, state)
 
 
@@ -96,13 +90,12 @@ def _continue_schedule(state: Mapping[str, Any], name: str, optim: CfgNode, done
         group["lr"] = moved["lr"]
 
 
-def continued_after(folder: str | os.PathLike[str]) -> list[int]:
-    """Return the numbers of epochs after which the run in a folder was continued."""
-    path = Path(folder, _FILE)
-    if not path.is_file() or not Path(folder, RESUME).is_file():
-        return []
-    content = read_json(path)
-    found = content.get(FACT) if isinstance(content, dict) else None
+def continuation(protocol: Mapping[str, Any], path: Path) -> dict[str, list[int]]:
+    """Return the entry of a protocol that says after how many epochs its run was continued; empty if it was not.
+
+    path: the file that holds the protocol.
+    """
+    found = protocol.get(FACT, [])
     if not isinstance(found, list) or not all(type(one) is int for one in found):
-        raise UserError(f"{path} is damaged. Restore it, or delete the folder.")
-    return found
+        raise damaged(path, f"its {FACT} is not a list of numbers")
+    return {FACT: found} if found else {}

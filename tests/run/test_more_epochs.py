@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from cocoamix import plugin
 from cocoamix.io import checkpoints
-from tests.conftest import Run, Runner
+from tests.conftest import Run, Runner, command, own_stdout
+from tests.trainers.test_resume import stopping_at
 
 
 def rates(done: Run) -> list[float]:
@@ -70,3 +75,86 @@ def test_a_run_that_starts_again_was_not_continued(run: Runner) -> None:
 def test_it_does_not_go_with_an_evaluation(run: Runner) -> None:
     refused = run("--more-epochs", "--eval-only", "--model-dir", "nowhere")
     assert (refused.status, "--more-epochs trains" in refused.output) == (2, True)
+
+
+# What the train.py of another tree does: it knows nothing of --more-epochs.
+OTHER_TREE = """
+import sys
+from dassl.engine import build_trainer
+from cocoamix.train import parse_arguments, setup_cfg
+build_trainer(setup_cfg(parse_arguments(sys.argv[1:]))).train()
+"""
+
+
+@pytest.fixture
+def interrupted(run: Runner, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Run]:
+    """Train for two epochs, continue to four, and stop after the third."""
+
+    def make() -> Run:
+        run(*epochs(2))
+        with monkeypatch.context() as patch:
+            stopping_at(3, patch)
+            return run("--more-epochs", *epochs(4))
+
+    return make
+
+
+def test_another_tree_resumes_a_continued_run(
+    interrupted: Callable[[], Run], data_root: Path, tiny_config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = interrupted().folder
+    script = tmp_path / "tree" / "train.py"
+    script.parent.mkdir()
+    script.write_text(OTHER_TREE)
+    monkeypatch.setattr("sys.argv", [])
+    with own_stdout():
+        assert plugin.main([str(script), *command(data_root, folder, tiny_config, *epochs(4))]) == 0
+    results = json.loads((folder / "results.json").read_text())
+    assert (results["epoch"], results["protocol"].get("continued_after")) == (4, [2])
+    origin = checkpoints.load(folder / "prompt_learner" / "model.pth.tar-4")["cocoamix"]
+    assert origin["protocol"]["continued_after"] == [2]
+    assert checkpoints.load(folder / "resume.pth")["protocol"]["continued_after"] == [2]
+
+
+def test_a_continued_run_is_resumed_elsewhere(interrupted: Callable[[], Run], run: Runner) -> None:
+    first = interrupted()
+    other = run("--resume", str(first.folder), *epochs(4), name="other")
+    assert other.results["protocol"].get("continued_after") == [2]
+    assert f"protocol  {other.results['fingerprint']}" in other.output  # the overview has it, too
+
+
+def test_a_continued_run_without_its_state(interrupted: Callable[[], Run], run: Runner) -> None:
+    """Its checkpoints say that it was continued."""
+    folder = interrupted().folder
+    finished = run(*epochs(4))
+    assert finished.status == 0, finished.output[-500:]
+    (folder / "resume.pth").unlink()
+    again = run(*epochs(4))
+    assert "4 of 4 epochs are done" in again.output
+    assert again.results["protocol"].get("continued_after") == [2]
+
+
+def test_killed_while_it_is_extended(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing has changed then: the run is still finished, and can be continued."""
+
+    def kill(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    run(*epochs(1))
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoints, "save", kill)
+        assert run("--more-epochs", *epochs(2)).status == 130
+    again = run(*epochs(1))
+    assert again.status == 0, again.output[-500:]
+    assert "continued_after" not in again.results["protocol"]
+    assert run("--more-epochs", *epochs(2)).results["protocol"]["continued_after"] == [1]
+
+
+@pytest.mark.parametrize("value", ["two", [2.5], {"after": 2}])
+def test_a_damaged_continuation_is_refused(interrupted: Callable[[], Run], run: Runner, value: object) -> None:
+    path = interrupted().folder / "resume.pth"
+    state = checkpoints.load(path)
+    state["protocol"]["continued_after"] = value
+    checkpoints.save(path, state)
+    done = run(*epochs(4))
+    assert (done.status, "its continued_after is not a list of numbers" in done.output) == (2, True)
