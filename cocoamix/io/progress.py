@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from tqdm import tqdm
 
-from .screen import at_end, shows_bars
+from .screen import bar_closes, bar_opens, shows_bars
 
 Item = TypeVar("Item")
 _SECONDS_BETWEEN_LINES = 30.0
@@ -38,7 +38,7 @@ class EpochBar:
         if shows_bars() and done < total:
             shape = "{desc}{percentage:3.0f}%|{bar}| {elapsed}<{remaining}{postfix}"
             self._bar = tqdm(total=total, initial=done, bar_format=shape, leave=False)
-            at_end(self.close)
+            bar_opens(self.close)
 
     def begin_epoch(self, epoch: int, total: int, phase: str) -> None:
         """Name the epoch that begins, counted from 1."""
@@ -64,3 +64,4 @@ class EpochBar:
         if self._bar is not None:
             self._bar.close()
             self._bar = None
+            bar_closes(self.close)

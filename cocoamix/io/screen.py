@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 _EPOCH_LINE = "epoch ["  # the start of a training line, which CoOp's parsers know
 _is_brief = False
-_at_end: list[Callable[[], None]] = []
+_bars: list[Callable[[], None]] = []  # what closes each open bar
 
 
 @contextmanager
@@ -37,8 +37,8 @@ def brief(wanted: bool = True) -> Iterator[None]:
     try:
         yield
     finally:
-        while _at_end:
-            _at_end.pop()()
+        while _bars:
+            _bars.pop()()
         if isinstance(logger.console, _AboveBars):
             logger.console.flush()  # an unfinished line
         logger.console = console
@@ -70,9 +70,18 @@ def shows_bars() -> bool:
     return _is_brief and isinstance(getattr(sys.stdout, "console", None), _AboveBars)
 
 
-def at_end(close: Callable[[], None]) -> None:
-    """Call `close` when the brief screen ends, also after an error."""
-    _at_end.append(close)
+def bar_opens(close: Callable[[], None]) -> None:
+    """Leave training lines out from now on, because a bar shows the same.
+
+    close: closes the bar. It is called when the brief screen ends, also after an error.
+    """
+    _bars.append(close)
+
+
+def bar_closes(close: Callable[[], None]) -> None:
+    """Show training lines again, unless another bar is open. close: as given to `bar_opens`."""
+    if close in _bars:
+        _bars.remove(close)
 
 
 def _on_terminal(console: Any) -> bool:
@@ -94,7 +103,7 @@ class _Nowhere:
 
 
 class _AboveBars:
-    """A terminal whose lines appear above the bars. A training line is left out: the bar shows the same."""
+    """A terminal whose lines appear above the bars. A training line is left out while there is a bar."""
 
     def __init__(self, console: Any) -> None:
         self._console = console
@@ -102,7 +111,7 @@ class _AboveBars:
 
     def write(self, text: str) -> int:
         *lines, self._line = (self._line + text).split("\n")
-        self._show("".join(f"{line}\n" for line in lines if not line.startswith(_EPOCH_LINE)))
+        self._show("".join(f"{line}\n" for line in lines if not (_bars and line.startswith(_EPOCH_LINE))))
         return len(text)
 
     def flush(self) -> None:

@@ -59,6 +59,24 @@ def test_a_terminal_has_a_bar_for_the_epochs(monkeypatch: pytest.MonkeyPatch, tm
     assert "loss 0.500" in console
 
 
+def test_a_terminal_without_a_bar_has_the_lines(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A trainer of another code base prints its epochs, and has no bar."""
+    console = Terminal()
+    monkeypatch.setattr(sys, "stderr", console)
+    monkeypatch.setattr(sys, "stdout", console)
+    monkeypatch.setattr(sys, "stdout", Logger(str(tmp_path / "log.txt")))
+    with screen.brief():
+        print("epoch [1/2] before")
+        bar = EpochBar(0, 2)
+        print("epoch [1/2] beside a bar")
+        bar.close()
+        bar.close()  # twice does no harm
+        print("epoch [2/2] after")
+    shown = [line.rpartition("\r")[2] for line in console.getvalue().split("\n")]
+    assert [line for line in shown if line] == ["epoch [1/2] before", "epoch [2/2] after"]
+    assert "beside a bar" in (tmp_path / "log.txt").read_text()
+
+
 def test_verbose_shows_everything(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     console, log = show(monkeypatch, tmp_path, Terminal(), wanted=False)
     assert console == log == FULL
