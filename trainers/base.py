@@ -305,11 +305,15 @@ class CLIPTrainer(TrainerX):
 
     def before_train(self) -> None:
         super().before_train()
-        folders = [folder for folder in (self.resumed_from, self.cfg.RESUME) if folder]
-        self.metrics.begin(self.cfg, folders, self.start_epoch, self.max_epoch, self.session_number())
+        self.begin_metrics(self.start_epoch, self.max_epoch, self.session_number())
         # Before the first epoch, so that no run resumes from checkpoints alone, which hold half of its state.
         if self._models:
             self._save_resume(self.trained_epochs)
+
+    def begin_metrics(self, done: int, epochs: int, session: int | None) -> None:
+        """Begin the rows of a training, after those of the run that it resumes. Arguments: of `EpochMetrics.begin`."""
+        folders = [folder for folder in (self.resumed_from, self.cfg.RESUME) if folder]
+        self.metrics.begin(self.cfg, folders, done, epochs, session)
 
     def before_epoch(self) -> None:
         """Seed the epoch, so that it does not depend on what ran before it: a resume, a test, another run."""

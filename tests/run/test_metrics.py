@@ -12,10 +12,12 @@ import pytest
 
 from cocoamix.errors import UserError
 from cocoamix.run.metrics import read_metrics
+from cocoamix.trainers.fscil.loop import SessionTrainer
 from tests.conftest import Run, Runner, epochs
 from tests.trainers.test_resume import BASE, stopping_at
 
 MIX = ["TRAINER.COCOAMIX.N_CTX", "2", "TRAINER.COCOAMIX.STAGE", "two", "OPTIM.MAX_EPOCH", "2"]
+SESSIONS = ["FSCIL.BASE", "6", "FSCIL.WAY", "2", "FSCIL.SHOTS", "2", "OPTIM.MAX_EPOCH", "2"]
 WANDB = ["TRAIN.WANDB", "True", "TRAIN.WANDB_PROJECT", "prompts"]
 
 
@@ -71,6 +73,41 @@ def test_resumed_here_and_elsewhere(run: Runner, monkeypatch: pytest.MonkeyPatch
     assert epochs(run("--resume", str(stopped.folder), *BASE, name="other").folder) == whole
     assert epochs(run(*BASE, name="stopped").folder) == whole
     assert epochs(run(*BASE, name="stopped").folder) == whole  # nothing was left to do
+
+
+@pytest.mark.parametrize("last", ["0", "1", "-1"])
+def test_finished_sessions_elsewhere(run: Runner, shared_run: Runner, last: str) -> None:
+    """The rows come along with the sessions, all of them, even if the run elsewhere ends earlier."""
+    whole = shared_run(*SESSIONS, name="whole", trainer="CoOpFSCIL").folder
+    other = run("--resume", str(whole), *SESSIONS, "FSCIL.LAST_SESSION", last, name="other", trainer="CoOpFSCIL")
+    assert other.status == 0, other.output[-500:]
+    assert epochs(other.folder) == epochs(whole)
+    assert len(list((other.folder / "sessions").glob("session-*.pth"))) == 3
+    again = run(*SESSIONS, name="other", trainer="CoOpFSCIL")  # nothing is left to do
+    assert again.results["sessions"][-1]["accuracy"] == pytest.approx(again.results["metrics"]["accuracy"])
+    assert epochs(again.folder) == epochs(whole)
+
+
+def test_a_session_that_was_stopped_keeps_its_rows(
+    run: Runner, shared_run: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that ends before that session has nothing to do, and leaves them for the run that resumes it."""
+    whole = epochs(shared_run(*SESSIONS, name="whole", trainer="CoOpFSCIL").folder)
+    with monkeypatch.context() as patch:
+        begin = SessionTrainer.begin
+
+        def stop_in_the_last(self: SessionTrainer, number: int) -> None:
+            begin(self, number)
+            if number == 2:
+                stopping_at(1, patch)
+
+        patch.setattr(SessionTrainer, "begin", stop_in_the_last)
+        stopped = run(*SESSIONS, trainer="CoOpFSCIL")
+    assert epochs(stopped.folder) == whole[:5]
+    assert run(*SESSIONS, "FSCIL.LAST_SESSION", "1", trainer="CoOpFSCIL").status == 0
+    assert epochs(stopped.folder) == whole[:5]
+    assert run(*SESSIONS, trainer="CoOpFSCIL").status == 0
+    assert epochs(stopped.folder) == whole
 
 
 def test_begins_afresh_with_the_run(run: Runner) -> None:
@@ -179,12 +216,17 @@ def test_wandb_gets_the_rows(run: Runner, wandb: FakeWandb, monkeypatch: pytest.
 
 
 def test_wandb_through_sessions(run: Runner, wandb: FakeWandb) -> None:
-    cut = ["FSCIL.BASE", "6", "FSCIL.WAY", "2", "FSCIL.SHOTS", "2", "OPTIM.MAX_EPOCH", "2"]
-    done = run(*cut, *WANDB, trainer="CoOpFSCIL")
+    done = run(*SESSIONS, *WANDB, trainer="CoOpFSCIL")
     (rows,) = wandb.server.values()
     assert len(wandb.runs) == 1
     assert received(rows) == as_sent(done.folder)
     assert [(row["session"], row["epoch"]) for row in received(rows)] == [(s, e) for s in range(3) for e in (1, 2)]
+    other = run("--resume", str(done.folder), *SESSIONS, *WANDB, name="other", trainer="CoOpFSCIL")  # another run there
+    assert received(list(wandb.server.values())[-1]) == as_sent(other.folder)
+    assert len(wandb.server) == 2
+    assert wandb.runs[-1].summary["test/accuracy"] == other.results["metrics"]["accuracy"]
+    run(*SESSIONS, *WANDB, trainer="CoOpFSCIL")  # nothing was left to do
+    assert len(wandb.runs) == 2
 
 
 def test_wandb_is_off_by_default(run: Runner, wandb: FakeWandb) -> None:

@@ -250,6 +250,7 @@ class SessionTrainer(CLIPTrainer):
             self.session = self.last_session
             if self._models:
                 print(f"All sessions up to {self.last_session} are finished")
+                self.begin_metrics(0, 0, len(self.sessions))  # after all rows that there are, of which none is dropped
             self._finish()
             return
         for number in range(len(self.session_models), self.last_session + 1):
