@@ -24,7 +24,7 @@ from dassl.utils import collect_env_info, set_random_seed, setup_logger
 from yacs.config import CfgNode
 
 from cocoamix.config import keys
-from cocoamix.config.trainer_file import refuse_other_trainers
+from cocoamix.config.trainer_file import note_unread_options, refuse_other_trainers
 from cocoamix.errors import UserError, check_choice, run_command
 from cocoamix.io.files import check_still_there, check_writable
 from cocoamix.io.screen import brief, detail, log_only
@@ -88,8 +88,10 @@ def run(args: argparse.Namespace) -> None:
 
 def _run(args: argparse.Namespace, cfg: CfgNode) -> None:
     setup_logger(cfg.OUTPUT_DIR)
-    section = getattr(TRAINER_REGISTRY.get(cfg.TRAINER.NAME), "section", "")
-    with brief(not args.verbose), threads_for(cfg, section):
+    trainer = TRAINER_REGISTRY.get(cfg.TRAINER.NAME)
+    with brief(not args.verbose), threads_for(cfg, getattr(trainer, "section", "")):
+        if getattr(trainer, "reads_section", False):
+            note_unread_options(args.opts, cfg.TRAINER.NAME, trainer.section)
         _run_logged(args, cfg)
 
 

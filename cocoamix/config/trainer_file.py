@@ -1,8 +1,8 @@
-"""Refuse the configuration file of another trainer, whose settings would be read by nobody."""
+"""Settings of another trainer, which would be read by nobody: a file of them is refused, options are noted."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from cocoamix.errors import UserError
 from cocoamix.io.texts import read_yaml
@@ -28,11 +28,34 @@ def refuse_other_trainers(path: str, trainer: str, section: str, trainers: Itera
     owner = file.parent.name
     if file.parent.parent.name != "trainers" or owner == name or owner not in trainers:
         return
-    parts = [key.split(".") for key in flatten(read_yaml(file) or {})]
-    found = sorted({part[1] for part in parts if part[0] == "TRAINER" and len(part) > 2})
+    found = sorted({*map(_section_of, flatten(read_yaml(file) or {}))} - {""})
     if found and section not in found:
         keys = " and ".join(f"TRAINER.{one}.*" for one in found)
         raise UserError(
             f"{path} is a configuration of {owner}: it sets {keys}, which {name} does not read. Use a file of "
             f"configs/trainers/{name}, or --trainer {owner}."
         )
+
+
+def note_unread_options(options: Sequence[str], trainer: str, section: str) -> None:
+    """Print a sentence that names the options of other trainers' sections, if there are any.
+
+    They are not refused: a script or `bench run --set` gives several methods the same options.
+
+    Args:
+        options: The KEY VALUE pairs of the command line.
+        trainer: The trainer that --trainer names.
+        section: Its node of the configuration, such as COOP.
+    """
+    unread = list(dict.fromkeys(key for key in options[::2] if _section_of(key) not in ("", section)))
+    if unread:
+        print(
+            f"Note: {' and '.join(unread)} on the command line {'has' if len(unread) == 1 else 'have'} no effect: of "
+            f"the methods' sections, {plain_name(trainer)} reads TRAINER.{section}.* alone."
+        )
+
+
+def _section_of(key: str) -> str:
+    """Return the method's section that a key belongs to, such as COOP; empty for other keys."""
+    first, *rest = key.split(".")
+    return rest[0] if first == "TRAINER" and len(rest) > 1 else ""

@@ -10,6 +10,7 @@ import pytest
 from cocoamix.errors import UserError, known_names
 from cocoamix.run.arguments import parse_arguments
 from cocoamix.train import setup_cfg
+from tests.conftest import Runner
 
 DATASET = ("--dataset-config-file", "cocoamix:shapes.yaml")
 
@@ -62,6 +63,50 @@ def test_file_with_both_is_taken(tmp_path: Path) -> None:
     file.write_text("TRAINER: {COOP: {N_CTX: 4}}\n")
     with pytest.raises(UserError, match="a configuration of CoOp"):
         load("CoCoAMix", str(file))
+
+
+SHOTS = ("DATASET.NUM_SHOTS", "2", "OPTIM.MAX_EPOCH", "1")
+
+
+def notes(text: str) -> list[str]:
+    return re.findall(r"^Note: (.* no effect.*)$", text, re.M)
+
+
+def test_options_of_another_trainer_are_noted(run: Runner) -> None:
+    """They do not stop a run, because scripts and plans give several methods the same options."""
+    mix = ("TRAINER.COCOAMIX.W", "3.0", "TRAINER.COCOOP.N_CTX", "8", "TRAINER.COCOAMIX.W", "5.0")
+    done = run(*SHOTS, "TRAINER.COOP.N_CTX", "2", *mix, trainer="cocoamix.CoOp")
+    assert done.status == 0, done.output[-500:]
+    wanted = (
+        "TRAINER.COCOAMIX.W and TRAINER.COCOOP.N_CTX on the command line have no effect: of the methods' sections, "
+        "CoOp reads TRAINER.COOP.* alone."
+    )
+    assert notes(done.output) == notes(done.log) == [wanted]
+    assert done.output.index("Note: ") < done.output.index("trainer  ")
+
+
+def test_one_option_of_another_trainer(run: Runner) -> None:
+    done = run("TRAINER.COOP.N_CTX", "2", "OPTIM.MAX_EPOCH", "1", trainer="CoCoAMix")
+    (note,) = notes(done.output)
+    assert note.startswith("TRAINER.COOP.N_CTX on the command line has no effect: ")
+    assert note.endswith(" CoCoAMix reads TRAINER.COCOAMIX.* alone.")
+
+
+@pytest.mark.parametrize(
+    ("trainer", "option"),
+    [
+        ("KgCoOp", ("TRAINER.COOP.N_CTX", "2")),  # reads CoOp's section
+        ("CoCoAMix", ("TRAINER.COCOAMIX.N_CTX", "2")),
+        ("CoCoAMix", ("OPTIM.LR", "0.001")),
+        ("CoCoAMix", ("TRAINER.NAME", "CoCoAMix")),
+        ("ZeroshotCLIP", ("TRAINER.COOP.N_CTX", "2")),  # CoOp's own habit
+        ("ZeroshotCLIP2", ("TRAINER.ZEROSHOT.ENSEMBLE", "80")),
+    ],
+)
+def test_options_without_a_note(run: Runner, trainer: str, option: tuple[str, ...]) -> None:
+    evaluates = ("--eval-only",) if trainer.startswith("Zero") else ()
+    done = run(*evaluates, *SHOTS, *option, trainer=trainer)
+    assert (done.status, notes(done.output)) == (0, [])
 
 
 @pytest.mark.parametrize("arguments", [[], ["--trainer", ""]])
