@@ -91,4 +91,3 @@ if command -v flock >/dev/null 2>&1; then
 else
     prepare
 fi
-export PYTHON

@@ -8,6 +8,11 @@ ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 say() { printf '%s\n' "$*" >&2; }
 fail() { say "error: $*"; exit 1; }
 
+if [ -n "${PYTHON:-}" ] && [ -z "${COCOAMIX_PYTHON:-}" ]; then
+    say "PYTHON is $PYTHON, which the scripts do not read. Set COCOAMIX_PYTHON to choose the interpreter."
+fi
+export -n PYTHON # a script that this one starts chooses for itself, and finds no PYTHON that it would mention
+
 case "${COCOAMIX_PYTHON:-}" in
     */*) # absolute, because the scripts change to the tree
         if [ -d "$(dirname "$COCOAMIX_PYTHON")" ]; then

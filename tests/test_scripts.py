@@ -214,6 +214,37 @@ def test_scripts_use_the_environment_of_the_tree(tmp_path: Path) -> None:
     assert "COCOAMIX_PYTHON" in done.stderr
 
 
+def test_python_is_not_read_and_the_scripts_say_so(tmp_path: Path) -> None:
+    """Once, also where scripts start scripts, and not for what a script has chosen itself."""
+    folder = tree(tmp_path)
+    executable(folder / ".venv/bin/cocoamix", "")
+    mine = str(executable(tmp_path / "mine", "echo mine"))
+    told = f"PYTHON is {mine}, which the scripts do not read. Set COCOAMIX_PYTHON to choose the interpreter.\n"
+    scripts = folder / "scripts"
+    for script, *arguments in (["quickstart.sh"], ["test.sh"], ["cocoamix/xd_train.sh", "1"]):
+        done = shell(scripts / script, *arguments, PYTHON=mine)
+        assert (done.returncode, done.stderr.count(told)) == (0, 1), done.stderr
+        assert "mine" not in done.stdout
+    for script in ("base2new.sh", "fscil_compare.sh"):
+        done = shell(scripts / "cocoamix" / script, PYTHON=mine, SEEDS="1 2")
+        assert (done.returncode, done.stderr) == (0, told)
+    assert told not in shell(scripts / "cocoamix/xd_train.sh", "1", PYTHON=mine, COCOAMIX_PYTHON=mine).stderr
+    assert shell(scripts / "cocoamix/xd_train.sh", "1", PYTHON="").stderr == ""
+
+
+def test_nothing_is_said_in_what_the_scripts_start(tmp_path: Path) -> None:
+    """The interpreter of test.sh starts scripts, too."""
+    folder = tree(tmp_path)
+    executable(folder / ".venv/bin/cocoamix", "")
+    stand_in = folder / ".venv/bin/python"
+    nested = f'case "$*" in *pytest*) bash {folder}/scripts/cocoamix/xd_train.sh 1;; esac\n'
+    stand_in.write_text(stand_in.read_text() + nested)
+    done = shell(folder / "scripts/test.sh")
+    assert done.returncode == 0, done.stderr
+    assert "train.py --seed 1" in (folder / "calls").read_text()
+    assert "PYTHON is" not in done.stderr
+
+
 def test_environment_of_the_tree_has_the_command(tmp_path: Path) -> None:
     """It is installed once, and again where it is missing or the packages are to be installed again."""
     folder = tree(tmp_path)
