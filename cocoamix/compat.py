@@ -19,6 +19,7 @@ from .errors import UserError
 from .refusals import explain
 
 OLDEST_TORCH = (2, 1)
+_LATER = ("models", "ops")  # parts of torchvision that only some packages use
 
 
 def ensure_dassl() -> None:
@@ -31,21 +32,21 @@ def ensure_dassl() -> None:
 
 
 def check_torch() -> None:
-    """Refuse a torch that is missing or too old. Installing this package never replaces it, so nothing else checks."""
+    """Raise UserError if torch is missing or too old. Installing this package never replaces torch or checks it."""
     try:
         version = str(importlib.import_module("torch").__version__)
     except ModuleNotFoundError as error:
         sentence = explain(error)
-        if sentence is None:  # torch is there, and a part of it is missing
+        if sentence is None:  # torch is installed, but a module that it needs is missing
             raise
         raise UserError(sentence) from error
     if tuple(int(number) for number in re.findall(r"\d+", version)[:2]) < OLDEST_TORCH:
         oldest = ".".join(map(str, OLDEST_TORCH))
-        raise UserError(f"cocoamix needs torch {oldest} or newer, and {sys.executable} has {version}.")
+        raise UserError(f"cocoamix needs torch {oldest} or newer, but {sys.executable} has {version}.")
 
 
 def ensure_torchvision() -> None:
-    """Make `import torchvision` work where torch is a CPU build and torchvision was built for CUDA.
+    """Import torchvision quickly, and also where torch is a CPU build and torchvision was built for CUDA.
 
     Such a torchvision cannot load its compiled operators and fails at import, where it registers fake versions of two
     of them. Declaring their schemas first is enough for the transforms.
@@ -53,14 +54,42 @@ def ensure_torchvision() -> None:
     if "torchvision" in sys.modules:
         return
     try:
-        importlib.import_module("torchvision")
+        _import_torchvision()
     except RuntimeError as error:
         if "torchvision::nms does not exist" not in str(error):
             raise
+        _declare_operators()
+        _import_torchvision()
+
+
+def _import_torchvision() -> None:
+    """Import torchvision without the parts that import torch's compiler, which takes two seconds.
+
+    These are imported when they are first used. A torchvision that needs them at once is imported whole.
+    """
+    parts = {f"torchvision.{name}": types.ModuleType(name) for name in _LATER}
+    sys.modules.update(parts)
+    try:
+        torchvision = importlib.import_module("torchvision")
+    except (ImportError, RuntimeError) as error:
         for name in [n for n in sys.modules if n == "torchvision" or n.startswith("torchvision.")]:
             del sys.modules[name]
-        _declare_operators()
+        if isinstance(error, RuntimeError):
+            raise
         importlib.import_module("torchvision")
+        return
+    for name, part in parts.items():
+        del sys.modules[name]
+        if getattr(torchvision, part.__name__, None) is part:
+            delattr(torchvision, part.__name__)
+    torchvision.__getattr__ = _import_part  # type: ignore[method-assign]
+
+
+def _import_part(name: str) -> types.ModuleType:
+    """Import a part of torchvision that `_import_torchvision` left out."""
+    if name not in _LATER:
+        raise AttributeError(f"module 'torchvision' has no attribute {name!r}")
+    return importlib.import_module(f"torchvision.{name}")
 
 
 def _declare_operators() -> None:

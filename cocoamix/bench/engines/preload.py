@@ -2,6 +2,8 @@
 
 from contextlib import suppress
 
+import torch._dynamo  # noqa: F401  (the first optimizer of a process imports it, which takes two seconds)
+
 import cocoamix.train  # noqa: F401
 from cocoamix.clip.tokens import encode
 from cocoamix.errors import UserError
