@@ -1,6 +1,6 @@
-"""A hook of mkdocs: pages of the site that live outside docs/, and images that follow the site's light or dark mode.
+"""An mkdocs hook: pages that live outside docs/, images that follow the light or dark mode, and cells that wrap well.
 
-README.md and its like stand where GitHub shows them. The site has them as pages, with their links turned to it.
+README.md and similar files stay where GitHub shows them. The site has them as pages, with their links rewritten.
 """
 
 from __future__ import annotations
@@ -29,9 +29,15 @@ PLAIN = ("CITATION.cff",)
 LINK = re.compile(r"(\]\(|src=\"|srcset=\")([^)\"\s#:]+)(#[^)\"\s]*)?(?=[)\"])")
 FENCE = re.compile(r"(^```.*?^```|`[^`\n]+`)", re.MULTILINE | re.DOTALL)
 PICTURE = re.compile(
-    r"<picture>(?:<!--.*?-->)?\s*<source[^>]*srcset=\"(?P<dark>[^\"]+)\"[^>]*>\s*"
+    r"<picture>\s*<source[^>]*srcset=\"(?P<dark>[^\"]+)\"[^>]*>\s*"
     r"<img (?P<before>[^>]*?)src=\"(?P<light>[^\"]+)\"(?P<after>[^>]*)>\s*</picture>"
 )
+CELL = re.compile(r"<td(?P<style> style=\"[^\"]*\")?>(?P<content>.*?)</td>", re.DOTALL)
+CODE = re.compile(r"<code>((?:[^<]|<wbr>)*)</code>")  # in text; that of the API page has links inside
+OPTION = re.compile(r"(?<![\w-])--?[a-z][\w-]*")
+TAG = re.compile(r"<[^>]*>")
+NUMBER = re.compile("[-+\N{MINUS SIGN}±]?\\d.{0,19}")  # "85.33 ± 0.26", "6.4x (6.3 to 6.5)"
+WORDY = 40  # characters of a cell that needs some width
 
 
 def on_files(files: Files, config: Any) -> Files:
@@ -47,14 +53,35 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Turn links of a page of docs/ to files outside, and show one image in each mode."""
+    """Rewrite links to files outside docs/, show one image in each mode, and hide an empty navigation."""
     if page.file.src_uri not in PAGES.values():
         markdown = turn_links(markdown, f"docs/{page.file.src_uri}")
-    return PICTURE.sub(both_modes, markdown)
+    if page.parent is None:  # alone below its tab: no neighbours to list, so its wide tables get the room
+        page.meta.setdefault("hide", ["navigation"])
+    return show_modes(markdown)
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Mark what site.css keeps in one line: a number in a cell, and an option in code, which may break at no hyphen."""
+    return CODE.sub(mark_options, CELL.sub(mark_cell, html))
+
+
+def mark_cell(match: re.Match[str]) -> str:
+    """Return a cell with its kind: a `number` does not wrap, a `wordy` cell gets some width. Paths break at slashes."""
+    text = TAG.sub("", match["content"]).strip()
+    kind = "number" if NUMBER.fullmatch(text) else "wordy" if len(text) > WORDY else ""
+    content = CODE.sub(lambda code: f"<code>{code[1].replace('/', '/<wbr>')}</code>", match["content"])
+    name = f' class="{kind}"' if kind else ""
+    return f"<td{name}{match['style'] or ''}>{content}</td>"
+
+
+def mark_options(match: re.Match[str]) -> str:
+    """Return code with its options, such as --dry-run, each in an element of its own."""
+    return "<code>" + OPTION.sub(r'<span class="option">\g<0></span>', match[1]) + "</code>"
 
 
 def turn_links(text: str, source: str) -> str:
-    """Return the text of a file of the tree with the links that it has as a page of the site.
+    """Return the text of a file of the tree, with its links rewritten for the site.
 
     Args:
         text: The Markdown text.
@@ -69,6 +96,12 @@ def turn_links(text: str, source: str) -> str:
 
     parts = FENCE.split(text)
     return "".join(part if number % 2 else LINK.sub(turn, part) for number, part in enumerate(parts))
+
+
+def show_modes(text: str) -> str:
+    """Return the text of a page with its <picture> elements as two images. Those in code stay, for readers to copy."""
+    parts = FENCE.split(text)
+    return "".join(part if number % 2 else PICTURE.sub(both_modes, part) for number, part in enumerate(parts))
 
 
 def both_modes(match: re.Match[str]) -> str:
