@@ -52,7 +52,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--splits", type=Path, default=None, help="folder of CoOp's split files")
     names = collect_names(parser.parse_args().splits)
-    print("| tower | names | context | features, absolute | gradient, relative |\n|---|---|---|---|---|")
+    print("| package | class names | vectors | features, absolute | gradient, relative |\n|---|---|---|---|---|")
     for source in ("clip", "open_clip"):
         clip = load_clip("ViT-B/16", "random", source=source, precision="fp32")
         for dataset, its in names.items():

@@ -116,7 +116,7 @@ def later_session(trainer: Any) -> tuple[float, float]:
     """Return the CPU seconds of session 1, and of the evaluation after it."""
     trainer._began = time.time()
     trainer.epoch, trainer.max_epoch, trainer.trained_epochs = 0, 1, 1  # session 0 counts as trained
-    if trainer.main_model == "prototypes":  # FACT ends session 0 so
+    if trainer.main_model == "prototypes":  # how FACT ends session 0
         with torch.no_grad():
             trainer.learned.prototypes.copy_(trainer.class_means())
     found = {name: model.named_parameters() for name, model in trainer._models.items()}

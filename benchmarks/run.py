@@ -3,8 +3,8 @@
     python benchmarks/run.py [--classes 10 50 100] [--json FILE] [--quick]
 
 At ViT-B/16 size with random weights, ImageNet's class names and fp32. Times are CPU seconds of all threads, the two
-paths timed in turn; a ratio is the median of its repetitions, followed by the range. Memory is the peak of a process
-of its own without weights and prompts. Tables go to the terminal, numbers to --json, a plot beside that file.
+paths timed in turn; a ratio is the median of its repetitions, followed by the range. Memory is the peak of a separate
+process, without weights and prompts. Tables go to the terminal, numbers to --json, a plot beside that file.
 """
 
 from __future__ import annotations

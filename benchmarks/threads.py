@@ -2,8 +2,8 @@
 
     python benchmarks/threads.py [--busy N] [--models tiny ViT-B/16] [--classes 30]
 
-Prints wall-clock seconds and their ratio: above 1, one thread is faster. --busy starts so many processes that compute
-all the while, as on a shared machine. `cocoamix/run/threads.py` takes its threshold from here.
+Prints wall-clock seconds and their ratio: above 1, one thread is faster. --busy starts N processes that compute all
+the time, as on a shared machine. `cocoamix/run/threads.py` takes its threshold from here.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def spin() -> None:
 
 @contextlib.contextmanager
 def busy(processes: int) -> Iterator[None]:
-    """Keep so many processes computing."""
+    """Keep this number of processes computing."""
     started = [multiprocessing.get_context("spawn").Process(target=spin, daemon=True) for _ in range(processes)]
     for one in started:
         one.start()

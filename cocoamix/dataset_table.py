@@ -90,7 +90,7 @@ _ALL = (
         "food-101",
         "Food-101",
         "https://data.vision.ee.ethz.ch/cvl/datasets_extra/food-101/",
-        "images of Foodspotting: use beyond scientific fair use must be negotiated with their owners",
+        "images from Foodspotting; use beyond scientific fair use must be negotiated with their owners",
     ),
     KnownDataset(
         "FGVCAircraft",
@@ -127,7 +127,7 @@ _ALL = (
         "imagenetv2",
         "ImageNetV2 (matched frequency)",
         "https://github.com/modestyachts/ImageNetV2",
-        "images of Flickr, to be used as ImageNet's",
+        "images from Flickr, to be used like ImageNet's",
     ),
     KnownDataset(
         "ImageNetSketch",

@@ -59,12 +59,12 @@ def _harmless(message: str) -> str:
 
 
 def printable(text: str) -> str:
-    r"""Return a text with control characters and lone surrogates escaped, such as \x1b."""
+    r"""Return a string with control characters and lone surrogates escaped, such as \x1b."""
     return _UNPRINTABLE.sub(_escape, text)
 
 
 def encodable(text: str) -> str:
-    r"""Return a text that can be encoded as UTF-8: other bytes of a file name become escapes, such as \xe9."""
+    r"""Return a string that can be encoded as UTF-8: other bytes of a file name become escapes, such as \xe9."""
     return _NO_TEXT.sub(_escape, text)
 
 
@@ -80,7 +80,7 @@ def brief(value: Any) -> str:
     try:
         return shorten(_BRIEF.repr(value), 160)
     except ValueError:  # an integer with more digits than Python converts to text
-        return "a number of thousands of digits"
+        return "a number with thousands of digits"
 
 
 def _brief_writer() -> reprlib.Repr:
@@ -123,7 +123,7 @@ def known_names(value: object, allowed: Iterable[object]) -> str:
 
 
 def check_choice(key: str, value: object, allowed: Iterable[object]) -> None:
-    """Refuse a value of config key (or flag) `key` that is not one of `allowed`."""
+    """Raise UserError if the value of a config key (or flag) `key` is not one of `allowed`."""
     choices = list(allowed)
     if value not in choices:
         what = "is not set." if value == "" else f"is {brief(value)}, which is not known."
@@ -142,18 +142,18 @@ def report(error: UserError) -> int:
 
 
 def run_command(command: Callable[[], int | None], stopped: str, foreign: bool = False, work: bool = False) -> int:
-    """Run a command and return its exit status; every command of the package ends through here.
+    """Run a command and return its exit status. All commands of the package use this function.
 
-    An error of the user or of the system prints a sentence and returns 2; Ctrl-C prints `stopped` and returns 130. If
+    A user or system error prints a sentence and returns 2; Ctrl-C prints `stopped` and returns 130. If
     standard output is closed, as by `| head`, nothing is printed and 0 is returned.
 
     Args:
         command: The command; it returns its exit status, or None for 0.
         stopped: The sentence for Ctrl-C.
-        foreign: The code is from another tree; errors of the system keep their traceback.
+        foreign: The code is from another tree; system errors keep their traceback.
         work: The command does more than print. A closed standard output stops it half-way, so it returns 141.
     """
-    with handle_ctrl_c(stopped), _refused_writes_in_threads() as in_threads:
+    with handle_ctrl_c(stopped), _failed_writes_in_threads() as in_threads:
         try:
             try:
                 status = command() or 0
@@ -223,7 +223,7 @@ def _imports(frame: FrameType | None) -> bool:
 
 
 @contextlib.contextmanager
-def _refused_writes_in_threads() -> Iterator[list[str]]:
+def _failed_writes_in_threads() -> Iterator[list[str]]:
     """Collect failed writes of threads, such as TensorBoard's, and print a warning for each at once."""
     found: list[str] = []
     before = threading.excepthook

@@ -1,4 +1,4 @@
-"""Sentences for errors of the system: a full disk, full shared memory, a bad file name, a missing package."""
+"""Messages for system errors: a full disk, full shared memory, a bad file name, a missing package."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _PACKAGES = {
 
 
 def explain(error: BaseException) -> str | None:
-    """Return a sentence for an error of the system, with the way out; None for any other error."""
+    """Return the message for a system error, with the way out; None for any other error."""
     if isinstance(error, OSError):
         return _of_file(error)
     if isinstance(error, UnicodeEncodeError):
-        return _of_letters(error)
+        return _of_encoding(error)
     if isinstance(error, ModuleNotFoundError):
         return _of_package(error)
     if not isinstance(error, RuntimeError):
@@ -41,7 +41,7 @@ def explain(error: BaseException) -> str | None:
 
 
 def shorten(text: str, most: int = 150) -> str:
-    """Return a text without its middle if it is longer than `most` characters."""
+    """Return a string without its middle if it is longer than `most` characters."""
     return text if len(text) <= most else f"{text[: most - most // 3]}...{text[-(most // 3) :]}"
 
 
@@ -70,8 +70,8 @@ def _text(name: Any) -> str:
     return os.fsdecode(name) if isinstance(name, (str, bytes)) else str(name)
 
 
-def _of_letters(error: UnicodeEncodeError) -> str | None:
-    """Name the word that cannot be written. Surrogates stand for bytes of a file name that are not UTF-8."""
+def _of_encoding(error: UnicodeEncodeError) -> str | None:
+    """Name the word that cannot be written. Surrogates represent bytes of a file name that are not UTF-8."""
     if not re.search(r"[\ud800-\udfff]", error.object[error.start : error.end]):
         return f"The output cannot show characters outside {error.encoding}. Set PYTHONIOENCODING=utf-8."
     before, after = error.object[: error.start], error.object[error.start :]

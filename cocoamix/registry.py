@@ -17,7 +17,7 @@ def plain_name(name: str) -> str:
 def register(registry: Any) -> Callable[[Class], Class]:
     """Return a decorator that registers a class as `cocoamix.<name>`, and as `<name>` if that is free.
 
-    If another code base registers `<name>` too, before or after this one, `<name>` is the other class.
+    If another code base also registers `<name>`, before or after this one, `<name>` refers to the other class.
     """
 
     def decorator(cls: Class) -> Class:
@@ -32,7 +32,7 @@ def register(registry: Any) -> Callable[[Class], Class]:
 
 
 def _make_replaceable(registry: Any, name: str) -> None:
-    """Let a later registration replace `name`; Dassl refuses names that are taken.
+    """Let a later registration replace `name`; Dassl rejects names that are taken.
 
     This replaces the method `register` of the registry object. Other names are registered as before.
     """

@@ -109,7 +109,7 @@ def _run_logged(args: argparse.Namespace, cfg: CfgNode) -> None:
         print(cfg)
         print(f"** System info **\n{collect_env_info()}\n")
     if args.more_epochs and (args.eval_only or args.no_train):
-        raise UserError("--more-epochs trains, so it does not go with --eval-only or --no-train. Leave one out.")
+        raise UserError("--more-epochs trains, so it cannot be combined with --eval-only or --no-train. Leave one out.")
     trainer = build_trainer(cfg)
     if not args.eval_only and hasattr(trainer, "protocol"):
         continue_run(trainer, args.more_epochs)

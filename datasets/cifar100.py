@@ -68,7 +68,7 @@ class StoredDatum(Datum):
 
     @property
     def identity(self) -> str:
-        """A text that changes when the image does: the identity of the file and the position."""
+        """A string that changes when the image does: the identity of the file and the position."""
         return f"{file_identity(self._images.path)}|{self._number}"
 
     def draw(self) -> Image.Image:
@@ -80,7 +80,7 @@ class StoredDatum(Datum):
 class CIFAR100(FewShotDataset):
     """The last 50 training images of every class are for validation, whatever the seed.
 
-    Real Dassl has a CIFAR100 of its own; there, this one is called cocoamix.CIFAR100.
+    Real Dassl has its own CIFAR100; there, this one is called cocoamix.CIFAR100.
     """
 
     folder = ARCHIVE
@@ -123,7 +123,7 @@ class CIFAR100(FewShotDataset):
 
 
 class _Array:
-    """Stands for a pickled array or its type: keeps the arguments and builds nothing."""
+    """Placeholder for a pickled array or its type: keeps the arguments and builds nothing."""
 
     state: Any = None
 

@@ -59,7 +59,7 @@ class CIFAR100FSCIL(CIFAR100):
 
 
 def read_lists(path: Path = LISTS) -> list[list[int]]:
-    """Return the positions of each session's images; refuse an altered file."""
+    """Return the positions of each session's images; reject an altered file."""
     sessions: list[dict[str, Any]] = _published(path, "sessions")
     try:
         lists = [[int(position) for position in session["positions"]] for session in sessions]
@@ -86,33 +86,33 @@ def _published(path: Path, key: str) -> list[Any]:
 
 
 def check_names(names: list[str]) -> None:
-    """Refuse an archive with other classes: sessions are divided by label, and prompts use the names."""
+    """Reject an archive with other classes: sessions are divided by label, and prompts use the names."""
     official = official_names()
     if len(names) != len(official):
-        raise UserError(f"The archive's meta names {len(names)} classes, and not CIFAR-100's {len(official)}.")
+        raise UserError(f"The archive's meta names {len(names)} classes, not CIFAR-100's {len(official)}.")
     for label, (name, wanted) in enumerate(zip(names, official, strict=True)):
         if name != wanted:
             raise UserError(
-                f"The archive's meta calls class {label} {name!r}, and CIFAR-100's class {label} is {wanted!r}: "
+                f"The archive's meta calls class {label} {name!r}, but CIFAR-100's class {label} is {wanted!r}: "
                 "this is not the official archive, or its meta was changed. Unpack the archive again."
             )
 
 
 def check_counts(split: str, labels: list[int]) -> None:
-    """Refuse an incomplete archive, or one with other labels."""
+    """Reject an incomplete archive, or one with other labels."""
     counts = Counter(labels)
     for label, name in enumerate(official_names()):
         if counts[label] != IMAGES[split]:
             raise UserError(
-                f"The archive's {split} has {counts[label]} images of class {label} ({name}), and not CIFAR-100's "
-                f"{IMAGES[split]}: this is not the official archive, or not the whole of it. Unpack the archive again."
+                f"The archive's {split} has {counts[label]} images of class {label} ({name}), not CIFAR-100's "
+                f"{IMAGES[split]}: this is not the official archive, or not all of it. Unpack the archive again."
             )
 
 
 def note_if_altered(path: Path) -> None:
     """Print a note if a file is not the official one, because counts do not show that labels were exchanged.
 
-    The file is not refused: pickled again, the same labels and images have another hash.
+    The file is not rejected: pickled again, the same labels and images have another hash.
     """
     digest = hashlib.md5(usedforsecurity=False)
     with path.open("rb") as file:
@@ -126,7 +126,7 @@ def note_if_altered(path: Path) -> None:
 
 
 def check_labels(labels: list[int], lists: list[list[int]]) -> None:
-    """Refuse an archive in another order, in which the listed images have other classes."""
+    """Reject an archive in another order, in which the listed images have other classes."""
     _, *novel = label_ranges(100, Cut(BASE, WAY, SHOTS))
     for number, (positions, wanted) in enumerate(zip(lists, novel, strict=True), 1):
         found = Counter(labels[position] for position in positions)

@@ -36,7 +36,7 @@ class DrawnDatum(Datum):
 
     @property
     def identity(self) -> str:
-        """A text that changes when the image does: the drawing code or its arguments."""
+        """A string that changes when the image does: the drawing code or its arguments."""
         dataset, label, number = self._drawing
         drawn = f"{dataset.domain}|{dataset.severity}|{dataset.seed}"
         return f"{drawing_hash()}|{drawn}|{dataset.classes[label]}|{number}"

@@ -24,19 +24,19 @@ find_python() {
 use_own_environment() {
     local venv="$ROOT/.venv" base stamp wanted
     if [ -d "$venv" ] && ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
-        say "The virtual environment .venv does not work (moved, or interrupted while it was made); making a new one."
+        say "The virtual environment .venv does not work (it was moved, or its creation was interrupted); creating a new one."
         rm -rf "$venv"
     fi
     if [ ! -x "$venv/bin/python" ]; then
         base=$(find_python) || fail "Python 3.10 or newer was not found. Install it, or name one with COCOAMIX_PYTHON."
-        say "Making a virtual environment in .venv ($("$base" --version 2>&1))"
-        "$base" -m venv "$venv" || fail "the virtual environment could not be made (on Debian: apt install python3-venv)."
+        say "Creating a virtual environment in .venv ($("$base" --version 2>&1))"
+        "$base" -m venv "$venv" || fail "the virtual environment could not be created (on Debian: apt install python3-venv)."
     fi
     PYTHON="$venv/bin/python"
     stamp="$venv/.installed"
     wanted=$("$PYTHON" scripts/missing_packages.py --stamp)
     if [ ! -f "$stamp" ] || [ "$(cat "$stamp")" != "$wanted" ]; then
-        say "Installing the pinned packages of requirements.txt into .venv (once; this can take some minutes)"
+        say "Installing the pinned packages of requirements.txt into .venv (once; this can take a few minutes)"
         rm -f "$stamp"
         # The first line writes the activate scripts again, which name another folder after the tree was moved or copied.
         into_own_environment -m venv --without-pip "$venv"
@@ -65,9 +65,9 @@ use_given_python() {
     missing=$("$PYTHON" scripts/missing_packages.py) || exit 1
     [ -n "$missing" ] || return 0
     say "Installing the packages that $PYTHON lacks:" $missing
-    # Its torch and torchvision are held where they are.
+    # Keep the versions of its torch and torchvision.
     local hold
-    hold=$(mktemp) || fail "no temporary file can be made."
+    hold=$(mktemp) || fail "no temporary file can be created."
     "$PYTHON" scripts/missing_packages.py --hold >"$hold"
     # shellcheck disable=SC2086  # a list of names
     if ! "$PYTHON" -m pip install --quiet --disable-pip-version-check -c "$hold" $missing; then

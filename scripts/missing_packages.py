@@ -1,7 +1,7 @@
 """Name the packages of requirements.txt that this interpreter lacks. Uses the standard library alone.
 
 python scripts/missing_packages.py                  the missing ones, on one line
-python scripts/missing_packages.py --check-torch    refuse an interpreter without torch, or with one that is too old
+python scripts/missing_packages.py --check-torch    fail if the interpreter has no torch, or one that is too old
 python scripts/missing_packages.py --hold           constraints that keep its torch and torchvision
 python scripts/missing_packages.py --stamp          a line that changes when .venv has to be installed again
 """

@@ -3,8 +3,8 @@
     python scripts/pretrain_tiny.py --output cocoamix/assets/tiny.safetensors
 
 Contrastive, as CLIP: match each image of a batch to its caption, and each caption to its image. No image is shown
-twice: a second process draws the next round while this one trains. Stopped at any moment, the same command resumes
-after the last complete round, and the result is the same as without the stop.
+twice: a second process draws the next round while this one trains. If it is stopped at any moment, the same
+command resumes after the last complete round, and the result is the same as without the stop.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def encode_captions(text: TextEncoder, captions: Tensor) -> Tensor:
 
 
 def step(model: Any, text: TextEncoder, images: Tensor, captions: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the contrastive loss of a batch, and the share of images that find their caption."""
+    """Return the contrastive loss of a batch, and the fraction of images matched to their caption."""
     image_features = F.normalize(model.visual(images), dim=1)
     text_features = F.normalize(encode_captions(text, captions), dim=1)
     logits = model.logit_scale.exp() * image_features @ text_features.T

@@ -1,4 +1,4 @@
-"""What the tests share: a small generated dataset in CoOp's layout, a tiny random CLIP, and a way to run train.py."""
+"""Shared by the tests: a small generated dataset in CoOp's layout, a tiny random CLIP, and a way to run train.py."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ try:
 except ImportError:  # Windows has one worker at a time make things
     fcntl = None  # type: ignore[assignment]
 
-# Some virtual machines announce AMX and cannot run it; bf16 would end the test process.
+# Some virtual machines announce AMX but cannot run it; bf16 would crash the test process.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
-# The models of most tests are too small to share among threads; one thread is faster, above all beside other work.
+# The models of most tests are too small for several threads; one is faster, especially on a busy machine.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # A shell starts background jobs with SIGINT ignored, children inherit that, and tests that interrupt one would hang.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-# Stored features of tests stay out of the user's own.
+# Keep stored features of tests out of the user's store.
 os.environ["COCOAMIX_CACHE"] = tempfile.mkdtemp(prefix="cocoamix-tests-")
 
 import cocoamix  # noqa: F401  (before dassl)
@@ -52,17 +52,19 @@ from cocoamix.clip import model as clip_model
 from cocoamix.clip.backbones import BACKBONES
 from tests.fast import FOLDERS, is_fast
 
-# Every seed would be noted for devices that are not there, with the stack; and versions be read from files each time.
+# Otherwise every seed is queued for missing devices, with its stack, and versions are read from files each time.
 for device in (torch.cuda, getattr(torch, "xpu", torch.cuda), getattr(torch, "mtia", torch.cuda)):
     if not device.is_available() and hasattr(device, "manual_seed_all"):
         device.manual_seed_all = lambda seed: None
 importlib.metadata.version = functools.cache(importlib.metadata.version)
+# Tests kill processes, never the machine. Waiting for the disk takes longer than many of them.
+os.fsync = lambda descriptor: None
 
 atexit.register(shutil.rmtree, os.environ["COCOAMIX_CACHE"], ignore_errors=True)
 
 ROOT = Path(__file__).resolve().parent.parent
 TESTS = ROOT / "tests"
-# What cannot be in the tree, such as CoOp's split files: CONTRIBUTING.md says what this folder holds.
+# What cannot be in the tree, such as CoOp's split files: CONTRIBUTING.md describes this folder.
 SHARED = Path(os.environ.get("COCOAMIX_SHARED") or ROOT.parent / "shared")
 CLASSES = ["Annual Crop Land", "Forest", "Herbaceous Vegetation Land", "Highway or Road", "Industrial Buildings"]
 CLASSES += ["Pasture Land", "Permanent Crop Land", "Residential Buildings", "River", "Sea or Lake"]
@@ -86,13 +88,13 @@ TRAINER: {COOP: {N_CTX: 4}}
 
 
 def needs(place: str) -> pytest.MarkDecorator:
-    """Skip a test where a file or folder below SHARED is missing."""
+    """Skip a test if a file or folder below SHARED is missing."""
     reason = f"needs {place} in the folder that COCOAMIX_SHARED names; see CONTRIBUTING.md"
     return pytest.mark.skipif(not (SHARED / place).exists(), reason=reason)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """With `-m fast`, read the folders alone that have such tests: importing the others takes longer than the tests."""
+    """With `-m fast`, collect only folders with such tests: importing the others takes longer than the tests."""
     if config.option.markexpr != "fast" or collection_path.parent != TESTS:
         return None
     return collection_path.name not in (*FOLDERS, "conftest.py") or None
@@ -136,11 +138,11 @@ def _draw_dataset(train: int, val: int, test: int) -> dict[str, bytes]:
 
 
 def copy_module(module: Any) -> Any:
-    """Copy a module with its parameters and buffers; all else is shared. `deepcopy` takes many times as long."""
+    """Copy a module with its parameters and buffers; everything else is shared. `deepcopy` takes many times as long."""
     found = copy.copy(module)
     for name, value in vars(found).items():
         if isinstance(value, dict):
-            found.__dict__[name] = value.copy()  # hooks, among others
+            found.__dict__[name] = value.copy()  # hooks, among other things
     for name, parameter in found._parameters.items():
         if parameter is not None:
             found._parameters[name] = torch.nn.Parameter(parameter.detach().clone(), parameter.requires_grad)
@@ -185,7 +187,7 @@ def draw_weights_once() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the files of the project: those that git knows, or those that a source distribution lists."""
+    """A copy of the project's files: those tracked by git, or those listed by a source distribution."""
     folder = tmp_path_factory.mktemp("source")
     found = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True)
     listed = ROOT / "cocoamix.egg-info" / "SOURCES.txt"
@@ -218,8 +220,33 @@ def undrawn_weights(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def coarse_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the files of a figure, render the light SVG alone: rendering takes long, and nobody looks at these."""
+    from cocoamix.drawing import files
+    from cocoamix.drawing.style import LIGHT, apply
+
+    render = files._to_bytes
+
+    def render_one(draw: files.Draw, palette: Any, kind: str, **options: Any) -> bytes:
+        if kind == "svg" and palette is LIGHT:
+            return render(draw, palette, kind, **options)
+        if kind == "svg":
+            with apply(palette):
+                draw(palette)
+        return b"not rendered"
+
+    monkeypatch.setattr(files, "_to_bytes", render_one)
+
+
+@pytest.fixture
 def data_root(tmp_path: Path) -> Path:
     return write_dataset(tmp_path / "data")
+
+
+@pytest.fixture(scope="session")
+def common_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The dataset of runs whose test does not touch their images."""
+    return write_dataset(tmp_path_factory.mktemp("common") / "data")
 
 
 @pytest.fixture(scope="session")
@@ -269,16 +296,34 @@ def tiny_config(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def run(data_root: Path, tmp_path: Path, tiny_config: Path, capfd: pytest.CaptureFixture[str]) -> Runner:
-    """Run train.py in this process on the generated dataset; trailing arguments are KEY VALUE pairs or flags."""
+def run(
+    request: pytest.FixtureRequest, tmp_path: Path, tiny_config: Path, capfd: pytest.CaptureFixture[str]
+) -> Iterator[Runner]:
+    """Run train.py in this process on the generated dataset; trailing arguments are KEY VALUE pairs or flags.
 
-    def runner(*extra: str, name: str = "run", data: Path = data_root, **options: str) -> Run:
+    Tests that use `data_root` themselves get images of their own. The others share theirs, encoded once.
+    """
+    own = "data_root" in request.fixturenames
+    root: Path = request.getfixturevalue("data_root" if own else "common_data")
+    before = list_files(root)
+
+    def runner(*extra: str, name: str = "run", data: Path = root, **options: str) -> Run:
         folder = tmp_path / name
         status = train_here(command(data, folder, tiny_config, *extra, **options))
         captured = capfd.readouterr()
         return Run(status, captured.out + captured.err, folder)
 
-    return runner
+    yield runner
+    if not own and list_files(root) != before:
+        shutil.rmtree(root)
+        write_dataset(root)
+        pytest.fail("the test changes images that it shares with others; it needs the fixture data_root")
+
+
+def list_files(root: Path) -> list[tuple[str, int, int]]:
+    """Return the files of a dataset with their sizes and times, without the few-shot splits that runs keep there."""
+    found = [(path, path.stat()) for path in root.rglob("*") if path.suffix != ".pkl" and path.is_file()]
+    return sorted((str(path), info.st_size, info.st_mtime_ns) for path, info in found)
 
 
 def train_here(arguments: list[str]) -> int:
@@ -291,7 +336,7 @@ def train_here(arguments: list[str]) -> int:
 
 @pytest.fixture(scope="session")
 def for_all_workers(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], None]], Path]:
-    """Make a folder once for all tests of all workers: the first that asks for it fills it, the others wait."""
+    """Create a folder once for all tests of all workers: the first to ask for it fills it, the others wait."""
     worker = "PYTEST_XDIST_WORKER" in os.environ
     top = tmp_path_factory.getbasetemp().parent if worker else tmp_path_factory.mktemp("shared")
 
@@ -341,7 +386,7 @@ def shared_run(
 
 @contextlib.contextmanager
 def own_stdout() -> Iterator[None]:
-    """Undo the logger's taking over of stdout."""
+    """Undo the logger's replacement of stdout."""
     before = sys.stdout
     try:
         yield

@@ -11,11 +11,11 @@ FIXTURES = {"run", "shared_run", "start", "wheel", "browser"}  # they train, bui
 # Measured at about a second or more each, by file; none named means all of the file.
 LONG: dict[str, tuple[str, ...]] = {
     "clip/test_model.py": ("test_true_sizes", "test_true_widths", "test_kinds_of_files"),
-    "clip/test_text.py": ("test_features_and_gradients_are_those_of_the_plain_path",),
+    "clip/test_text.py": ("test_features_and_gradients_match_the_plain_path",),
     "clip/test_tiny.py": ("test_pretraining_resumes_exactly", "test_three_code_bases_give_the_same_features"),
-    "clip/test_tokens.py": ("test_tokens_are_openais",),
-    "coa/test_heldout.py": ("test_fitted_weight_is_the_lowest_on_a_grid",),
-    "data/test_check.py": ("test_real_eurosat", "test_coops_split_is_told_from_others"),
+    "clip/test_tokens.py": ("test_tokens_match_openai",),
+    "coa/test_heldout.py": ("test_fitted_weight_matches_a_grid_search",),
+    "data/test_check.py": ("test_real_eurosat", "test_coop_split_is_distinguished_from_others"),
     "datasets/test_cifar100_fscil.py": (),
     "datasets/test_coop_hashes.py": ("test_published_splits",),
     "datasets/test_doubts.py": ("test_coops_splits_give_no_warning",),
@@ -28,7 +28,7 @@ LONG: dict[str, tuple[str, ...]] = {
 
 
 def is_fast(folder: str, file: str, name: str, function: Any, fixtures: set[str]) -> bool:
-    """Say whether a test in `folder`/`file`, below tests, is a unit test that takes moments."""
+    """Return whether a test in `folder`/`file`, below tests, is a unit test that takes moments."""
     long = LONG.get(f"{folder}/{file}")
     if folder not in FOLDERS or (long is not None and (not long or name in long)):
         return False
@@ -36,7 +36,7 @@ def is_fast(folder: str, file: str, name: str, function: Any, fixtures: set[str]
 
 
 def starts_processes(function: Any, depth: int = 2) -> bool:
-    """Say whether a function of a test module uses `subprocess`, itself or through functions that it names."""
+    """Return whether a function of a test module uses `subprocess`, directly or through functions that it names."""
     if not isinstance(function, FunctionType):
         return False
     names = function.__code__.co_names

@@ -1,4 +1,4 @@
-"""Bad input: one sentence that names the thing and the way out, exit status 2, nothing half-written."""
+"""Bad input: one sentence that names the problem and the fix, exit status 2, nothing half-written."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BASE = ["DATASET.NUM_SHOTS", "4", "DATASET.SUBSAMPLE_CLASSES", "base"]
 
 
 def refused(run: Runner, *extra: str, **options: object) -> str:
-    """Run what must be refused; return the sentence."""
+    """Run what must be refused; return the message."""
     done = run(*extra, **options)
     assert done.status == 2, done.output[-2000:]
     assert "Traceback" not in done.output
@@ -40,7 +40,7 @@ def refused(run: Runner, *extra: str, **options: object) -> str:
         (["TRAINER.COOP.CLASS_TOKEN_POSITION", "back"], ["CLASS_TOKEN_POSITION", "back", "front"]),
         (["TRAINER.COOP.CSC"], ["TRAINER.COOP.CSC", "has no value"]),
         (["TRAINER", "x"], ["TRAINER is a section"]),
-        (["TRAINER.COOP.CTX_INIT", "5"], ["TRAINER.COOP.CTX_INIT", "a text"]),
+        (["TRAINER.COOP.CTX_INIT", "5"], ["TRAINER.COOP.CTX_INIT", "a string"]),
         (["OPTIM.LR", "-1"], ["OPTIM.LR is -1", "at least 0"]),
         (["OPTIM.SGD_NESTEROV", "True", "OPTIM.MOMENTUM", "0.0"], ["sgd", "OPTIM.*", "Nesterov"]),
         (["OPTIM.ADAM_BETA1", "1.5", "OPTIM.NAME", "adam"], ["adam", "OPTIM.*", "1.5"]),
@@ -53,7 +53,7 @@ def refused(run: Runner, *extra: str, **options: object) -> str:
         (["INPUT.PIXEL_MEAN", "[0.5, 0.5]"], ["INPUT.PIXEL_MEAN", "3 numbers"]),
         (["INPUT.PIXEL_STD", "[0.5, 0, 0.5]"], ["INPUT.PIXEL_STD", "divided by 0"]),
         (["INPUT.RRCROP_SCALE", "(0.5,)"], ["INPUT.RRCROP_SCALE", "2 numbers"]),
-        (["INPUT.RRCROP_SCALE", "(0.9, 0.1)"], ["INPUT.RRCROP_SCALE", "the smaller share comes first"]),
+        (["INPUT.RRCROP_SCALE", "(0.9, 0.1)"], ["INPUT.RRCROP_SCALE", "the smaller number must come first"]),
         (["INPUT.INTERPOLATION", "cubic"], ["INPUT.INTERPOLATION"]),
         (["OPTIM.WARMUP_CONS_LR", "-1.0"], ["OPTIM.WARMUP_CONS_LR is -1.0"]),
         (["DATALOADER.TRAIN_X.N_INS", "0"], ["DATALOADER.TRAIN_X.N_INS is 0"]),
@@ -74,7 +74,7 @@ def refused(run: Runner, *extra: str, **options: object) -> str:
         (["--eval-only"], ["--eval-only", "CoOp", "--model-dir", "output folder of a training run"]),
     ],
 )
-def test_named_and_explained(run: Runner, extra: list[str], words: list[str]) -> None:
+def test_errors_name_and_explain_the_problem(run: Runner, extra: list[str], words: list[str]) -> None:
     sentence = refused(run, *extra)
     for word in words:
         assert word in sentence
@@ -98,8 +98,8 @@ def test_missing_images_are_counted(run: Runner, data_root: Path) -> None:
     assert "Forest" in sentence
 
 
-def test_missing_images_skipped_by_choice(run: Runner, data_root: Path) -> None:
-    """A test image and a training image; each is named, and the first is counted where it is evaluated."""
+def test_missing_images_skipped_on_request(run: Runner, data_root: Path) -> None:
+    """A test image and a training image; each is reported, and the first is counted in the evaluation."""
     for name in ("River_12", "River_0"):
         next(data_root.rglob(f"River/{name}.png")).unlink()
     assert "DATASET.BAD_IMAGES skip" in refused(run, "--eval-only", trainer="ZeroshotCLIP")
@@ -117,7 +117,7 @@ def damage(data_root: Path) -> Path:
 
 
 @pytest.mark.parametrize("workers", ["0", "2"])
-def test_unreadable_image_stops(run: Runner, data_root: Path, workers: str) -> None:
+def test_unreadable_image_stops_the_run(run: Runner, data_root: Path, workers: str) -> None:
     path = damage(data_root)
     sentence = refused(run, "--eval-only", "DATALOADER.NUM_WORKERS", workers, trainer="ZeroshotCLIP")
     assert "1 unreadable image" in sentence
@@ -125,7 +125,7 @@ def test_unreadable_image_stops(run: Runner, data_root: Path, workers: str) -> N
     assert "DATASET.BAD_IMAGES skip" in sentence
 
 
-def test_unreadable_images_skipped_by_choice(run: Runner, data_root: Path) -> None:
+def test_unreadable_images_skipped_on_request(run: Runner, data_root: Path) -> None:
     damage(data_root)
     done = run("--eval-only", "DATASET.BAD_IMAGES", "skip", trainer="ZeroshotCLIP")
     assert done.status == 0
@@ -135,7 +135,7 @@ def test_unreadable_images_skipped_by_choice(run: Runner, data_root: Path) -> No
 
 
 def test_whole_batch_of_unreadable_training_images(run: Runner, data_root: Path) -> None:
-    """A batch with nothing left is passed over; the schedule still moves on."""
+    """An empty batch is skipped; the schedule still advances."""
     for path in data_root.rglob("*.png"):
         if int(path.stem.split("_")[1]) < 6 and "Forest" not in path.name:
             path.write_bytes(b"")
@@ -154,7 +154,7 @@ def edit_split(data_root: Path, change: object) -> None:
 
 @pytest.mark.parametrize("subset", ["all", "base", "new"])
 def test_empty_class(run: Runner, data_root: Path, subset: str) -> None:
-    """Also where only a half of the classes is used: the halves themselves would shift."""
+    """Also if only half of the classes is used: the halves themselves would shift."""
     edit_split(data_root, lambda c: c.update(train=[row for row in c["train"] if row[1] != 3]))
     sentence = refused(run, "DATASET.SUBSAMPLE_CLASSES", subset)
     assert "The class 3 (Highway or Road) of EuroSAT has no training image" in sentence
@@ -169,21 +169,21 @@ def test_labels_that_do_not_start_at_zero(run: Runner, data_root: Path) -> None:
     assert "no training image has 9" in refused(run)
 
 
-def test_too_few_images_are_noticed_through_the_cache(run: Runner) -> None:
-    """A draw that was allowed once is not a licence for the next run."""
+def test_too_few_images_are_detected_despite_the_cache(run: Runner) -> None:
+    """A draw allowed once does not permit the next run."""
     assert run("DATASET.NUM_SHOTS", "7", "DATASET.FEWER_SHOTS", "True", "OPTIM.MAX_EPOCH", "1", name="once").status == 0
     assert "DATASET.NUM_SHOTS is 7" in refused(run, "DATASET.NUM_SHOTS", "7")
 
 
-def test_folder_of_a_run_that_did_nothing_is_free(run: Runner) -> None:
-    """What stopped in its first epoch, or could not train at all, does not bar the way for the mended command."""
+def test_folder_of_a_run_without_progress_can_be_reused(run: Runner) -> None:
+    """A run that stopped in its first epoch, or could not train at all, does not block the corrected command."""
     assert run(*BASE, "OPTIM.LR", "1e38", "OPTIM.WARMUP_EPOCH", "0", "OPTIM.MAX_EPOCH", "1").status == 2
     assert run(*BASE, trainer="ZeroshotCLIP").status == 2
     assert run(*BASE, "OPTIM.MAX_EPOCH", "1").status == 0
 
 
 def test_diverged_context_is_not_reported(run: Runner) -> None:
-    """One step away from the world of numbers: the loss before it was finite."""
+    """The step overflows; the loss before it was finite."""
     settings = [
         "OPTIM.LR",
         "1e38",
@@ -248,7 +248,7 @@ class TestCheckpoints:
     def evaluate(self, run: Runner, folder: Path, *extra: str) -> str:
         return refused(run, "--eval-only", "--model-dir", str(folder), *BASE, *extra)
 
-    def test_epoch_that_was_not_saved(self, run: Runner, trained: Path) -> None:
+    def test_epoch_without_a_checkpoint(self, run: Runner, trained: Path) -> None:
         sentence = refused(run, "--eval-only", "--model-dir", str(trained), "--load-epoch", "9", *BASE)
         assert "There is no model.pth.tar-9" in sentence
         assert "It holds: model.pth.tar-1" in sentence
@@ -258,15 +258,15 @@ class TestCheckpoints:
         path.write_bytes(path.read_bytes()[:300])
         assert f"{path} cannot be read" in self.evaluate(run, trained)
 
-    def test_other_length_of_context(self, run: Runner, trained: Path) -> None:
+    def test_different_context_length(self, run: Runner, trained: Path) -> None:
         sentence = self.evaluate(run, trained, "TRAINER.COOP.N_CTX", "5")
         assert "ctx is 4 x 128 there and 5 x 128 here" in sentence
 
-    def test_other_weights(self, run: Runner, trained: Path) -> None:
+    def test_different_weights(self, run: Runner, trained: Path) -> None:
         sentence = self.evaluate(run, trained, "MODEL.BACKBONE.SOURCE", "open_clip")
         assert "was trained on tiny with weights" in sentence
 
-    def test_other_weights_in_a_checkpoint_of_coops(self, run: Runner, trained: Path) -> None:
+    def test_different_weights_in_a_coop_checkpoint(self, run: Runner, trained: Path) -> None:
         """CoOp's checkpoints do not name their backbone, but carry its embedding of the start token."""
         path = trained / "prompt_learner" / "model.pth.tar-1"
         content = torch.load(path, weights_only=True)
@@ -278,7 +278,7 @@ class TestCheckpoints:
         assert "other CLIP weights" in self.evaluate(run, trained)
 
     @pytest.mark.parametrize("change", [{"epoch": None}, {"cocoamix": "text"}, {"cocoamix": {}}])
-    def test_odd_but_usable(self, run: Runner, trained: Path, change: dict[str, object]) -> None:
+    def test_unusual_but_usable_checkpoints(self, run: Runner, trained: Path, change: dict[str, object]) -> None:
         path = trained / "prompt_learner" / "model.pth.tar-1"
         torch.save({**torch.load(path, weights_only=True), **change}, path)
         assert run("--eval-only", "--model-dir", str(trained), *BASE, name="odd").status == 0
@@ -289,7 +289,7 @@ class TestCheckpoints:
         torch.save({"state_dict": state, "epoch": 1}, path)
         assert str(path) in self.evaluate(run, trained)
 
-    def test_initial_weights_are_checked_alike(self, run: Runner, trained: Path) -> None:
+    def test_initial_weights_are_checked_too(self, run: Runner, trained: Path) -> None:
         path = trained / "prompt_learner" / "model.pth.tar-1"
         extra = ["MODEL.INIT_WEIGHTS", str(path), "MODEL.BACKBONE.SOURCE", "open_clip"]
         assert "was trained on tiny" in refused(run, *BASE, *extra)
@@ -302,14 +302,14 @@ class TestCheckpoints:
         torch.save({"epoch": 1}, trained / "resume.pth")
         assert "it has no models" in run(*BASE, "OPTIM.MAX_EPOCH", "1", name="trained").output
 
-    def test_of_another_trainer(self, run: Runner, trained: Path) -> None:
+    def test_checkpoint_of_another_trainer(self, run: Runner, trained: Path) -> None:
         path = trained / "prompt_learner" / "model.pth.tar-1"
         torch.save({"state_dict": {"weight": torch.zeros(2)}, "epoch": 1}, path)
         sentence = self.evaluate(run, trained)
         assert "lacks ctx (it holds weight)" in sentence
 
-    def test_class_specific_of_other_classes(self, run: Runner) -> None:
-        """As many classes, but others: without our provenance the class-name embeddings tell."""
+    def test_class_specific_context_of_other_classes(self, run: Runner) -> None:
+        """As many classes, but different ones: without our metadata the class-name embeddings show it."""
         settings = ["TRAINER.COOP.CSC", "True", "OPTIM.MAX_EPOCH", "1"]
         folder = run(*BASE, *settings, name="csc").folder
         path = folder / "prompt_learner" / "model.pth.tar-1"

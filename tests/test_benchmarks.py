@@ -1,4 +1,4 @@
-"""The benchmarks run; what they measure is not asserted."""
+"""The benchmarks run; their measurements are not asserted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cocoamix.clip import FrozenCLIP
 from tests.conftest import ROOT
 
 
-def test_speed_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_speed_benchmark_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = tmp_path / "speed.json"
     monkeypatch.setattr(sys, "argv", ["run.py", "--quick", "--json", str(target)])
     run.main()
@@ -29,13 +29,13 @@ def test_speed_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_method_of_the_table_can_be_timed() -> None:
     table = re.findall(r"^\| `(\w+)`", (ROOT / "docs" / "METHODS.md").read_text(), re.MULTILINE)
     assert sorted(methods.methods()) == sorted(set(table) - {"ZeroshotCLIP"})
-    own, coop = methods.step_costs("TuneEn", size=0, rounds=1, quick=True)  # the one on several models
+    own, coop = methods.step_costs("TuneEn", size=0, rounds=1, quick=True)  # the only one with several models
     assert len(own) == len(coop) == 1
     assert own[0] > 0
 
 
-def test_ways_to_save_are_the_same_step(tiny_clip: FrozenCLIP) -> None:
-    """Their times would mean nothing if they computed something else."""
+def test_text_savings_give_the_same_step(tiny_clip: FrozenCLIP) -> None:
+    """Their times would be meaningless if they computed something else."""
     names = ["cat", "grey wolf", "aquarium fish", "dog"]
     plain = text_savings.Step(tiny_clip, names)()
     for way in (*text_savings.WAYS[1:], text_savings.HalvesInThreads):

@@ -1,4 +1,4 @@
-"""One command: what it finds, how it ends, and that help does not wait for torch."""
+"""One command: what it finds, how it exits, and that help does not wait for torch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cocoamix.figures.catalogue import MODULES
 from tests.conftest import ROOT
 from tests.report.trees import write_pair
 
-# Runs the command lines of a JSON list; prints what slow packages are imported after each, and the status.
+# Runs the command lines of a JSON list; prints which slow packages are imported after each, and the status.
 EACH = """
 import contextlib, io, json, sys
 from cocoamix.cli import main
@@ -43,7 +43,7 @@ def start(*arguments: str, **options: object) -> subprocess.CompletedProcess[str
     return subprocess.run(command, env=environment, capture_output=True, text=True, **options)  # type: ignore[call-overload]
 
 
-def test_help_and_mistakes_do_not_wait_for_torch() -> None:
+def test_help_and_usage_errors_do_not_import_torch() -> None:
     right = [[], ["--help"], ["--version"], ["bench", "list"], *([name, "--help"] for name in cli.COMMANDS)]
     right += [["figures", "list"], *(["figures", name, "--help"] for name in MODULES)]
     wrong = [["rport"], ["bench", "rn"], ["data", "chek"], *([name, "--nonsense"] for name in cli.COMMANDS)]
@@ -66,7 +66,9 @@ def test_help_and_mistakes_do_not_wait_for_torch() -> None:
         (["bnch", "run"], "mean bench?"),
     ],
 )
-def test_a_typo_is_told_in_one_sentence(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_typo_gives_a_one_sentence_error(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli.main(arguments) == 2
     told = capsys.readouterr()
     assert words in told.err
@@ -90,7 +92,7 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_commands_of_the_docs_exist() -> None:
-    """Every `cocoamix NAME` in a code block or between backquotes is a command."""
+    """Every `cocoamix NAME` in a code block or in backquotes is a command."""
     found = set()
     for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *ROOT.glob("docs/*.md")]:
         text = page.read_text(encoding="utf-8")
@@ -99,13 +101,13 @@ def test_commands_of_the_docs_exist() -> None:
 
 
 @pytest.mark.parametrize("name", ["bench", "report", "data", "shapes", "features"])
-def test_there_is_one_form_alone(name: str) -> None:
+def test_submodules_are_not_runnable_commands(name: str) -> None:
     done = subprocess.run([sys.executable, "-m", f"cocoamix.{name}"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 1
     assert "No module named" in done.stderr
 
 
-def test_train_takes_the_flags_of_train_py(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_train_accepts_the_flags_of_train_py(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["--trainer", "coop", "--output-dir", str(tmp_path / "run")]
     assert cli.main(["train", *flags]) == 2
     message = capsys.readouterr().err.split(" Known: ")[0]  # other tests may have registered trainers here
@@ -117,13 +119,13 @@ def test_train_takes_the_flags_of_train_py(tmp_path: Path, capsys: pytest.Captur
 # ---------------------------------------------------------------------- endings
 
 
-def test_a_mistake_is_one_sentence(tmp_path: Path) -> None:
+def test_a_user_error_is_one_sentence(tmp_path: Path) -> None:
     done = start("report", "nowhere", cwd=tmp_path)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert done.stderr.startswith("error: ")
 
 
-def test_what_the_system_refuses_is_one_sentence(tmp_path: Path) -> None:
+def test_a_system_error_is_one_sentence(tmp_path: Path) -> None:
     write_pair(tmp_path / "tree", 80.0, 60.0)
     (tmp_path / "file").touch()
     done = start("report", "tree", "--quiet", "--csv", "file/out.csv", cwd=tmp_path)
@@ -136,7 +138,7 @@ def test_what_the_system_refuses_is_one_sentence(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("buffering", ["", "1"])
-def test_a_reader_that_has_gone_is_no_mistake(tmp_path: Path, buffering: str) -> None:
+def test_a_closed_output_pipe_is_not_an_error(tmp_path: Path, buffering: str) -> None:
     write_pair(tmp_path, 80.0, 60.0)
     command = [sys.executable, "-m", "cocoamix", "report", str(tmp_path)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": buffering}
@@ -147,8 +149,8 @@ def test_a_reader_that_has_gone_is_no_mistake(tmp_path: Path, buffering: str) ->
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_another_broken_pipe_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    """As of a process that a command talks to: its reader is not who reads the command."""
+def test_other_broken_pipes_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    """Such as that of a subprocess: its reader is not the reader of the command's output."""
 
     def fail() -> None:
         raise BrokenPipeError(32, "Broken pipe")
@@ -157,7 +159,7 @@ def test_another_broken_pipe_is_told(capsys: pytest.CaptureFixture[str]) -> None
     assert capsys.readouterr().err == "error: Broken pipe.\n"
 
 
-def test_endings_of_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+def test_exit_statuses(capsys: pytest.CaptureFixture[str]) -> None:
     def mistake() -> None:
         raise UserError("There is no plan.")
 
@@ -177,12 +179,12 @@ def test_endings_of_a_command(capsys: pytest.CaptureFixture[str]) -> None:
         "Stopped. Again?",
         "error: No such file or directory: /nowhere/at/all.",
     ]
-    with pytest.raises(FileNotFoundError):  # somebody else's code: the traceback is theirs
+    with pytest.raises(FileNotFoundError):  # foreign code: the traceback is kept
         run_command(refused, "", foreign=True)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="sends a signal")
-def test_ctrl_c_is_a_sentence_and_130(tmp_path: Path) -> None:
+def test_ctrl_c_prints_a_sentence_and_exits_with_130(tmp_path: Path) -> None:
     command = [sys.executable, "-u", "-m", "cocoamix", "shapes", "speed"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}

@@ -1,4 +1,4 @@
-"""What the tests share is what it stands for: drawn weights, runs that are trained once, the mark of fast tests."""
+"""What the tests share behaves like the original: random weights, shared runs, the mark of fast tests."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tests.conftest import Runner
 from tests.fast import is_fast
 
 
-def test_copies_of_the_drawn_weights() -> None:
-    """They are those that `load_clip` draws by itself, and a change of one copy reaches no other."""
+def test_copies_of_the_random_weights() -> None:
+    """They are those that `load_clip` draws itself, and changing one copy does not change another."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = build_openai(BACKBONES["tiny"].sizes)
@@ -33,14 +33,14 @@ def test_copies_of_the_drawn_weights() -> None:
     assert float(second.text.embed(torch.tensor([[1]])).abs().sum()) > 0
 
 
-def test_a_shared_run_is_that_run(run: Runner, shared_run: Runner) -> None:
+def test_a_shared_run_matches_a_run(run: Runner, shared_run: Runner) -> None:
     settings = ["DATASET.NUM_SHOTS", "1", "OPTIM.MAX_EPOCH", "1", "DATALOADER.TRAIN_X.BATCH_SIZE", "10"]
     own, one = run(*settings, name="own"), shared_run(*settings, name="one")
     for key in ("metrics", "fingerprint", "protocol"):
         assert one.results[key] == own.results[key]
     assert "Finish training" in one.output
     (one.folder / "results.json").unlink()
-    other = shared_run(*settings, name="other")  # a copy of its own
+    other = shared_run(*settings, name="other")  # its own copy
     assert other.results["metrics"] == own.results["metrics"]
 
 
@@ -59,12 +59,12 @@ def _starts_through_another(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("function", "fixtures", "fast"),
     [
-        (test_copies_of_the_drawn_weights, set(), True),
+        (test_copies_of_the_random_weights, set(), True),
         (_trains, {"run", "tmp_path"}, False),
         (_starts, set(), False),
         (_starts_through_another, {"tmp_path"}, False),
     ],
 )
-def test_what_is_fast(function: Any, fixtures: set[str], fast: bool) -> None:
+def test_which_tests_are_fast(function: Any, fixtures: set[str], fast: bool) -> None:
     assert is_fast("coa", "test_losses.py", function.__name__, function, fixtures) == fast
     assert not is_fast("trainers", "test_coop.py", function.__name__, function, fixtures)

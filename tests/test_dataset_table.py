@@ -1,4 +1,4 @@
-"""The table of datasets: every configuration has a line, every line is right, and the data command knows them all."""
+"""The table of datasets: each configuration has a correct row, and the data command knows them all."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_the_configuration_names_the_dataset(path: Path) -> None:
     assert plain_name(yaml.safe_load(path.read_text())["DATASET"]["NAME"]) == BY_CONFIG[path.stem].name
 
 
-def test_everything_but_ones_own_has_a_source() -> None:
+def test_all_but_user_datasets_have_a_source() -> None:
     assert [*SOURCES] == [one.name for one in of_kind(PUBLISHED) + of_kind(DRAWN)]
     for name, source in SOURCES.items():
         known = DATASETS[name]
@@ -46,14 +46,14 @@ def test_everything_but_ones_own_has_a_source() -> None:
         assert source.drawn == (known.kind == DRAWN)
 
 
-def test_the_drawn_datasets_are_those_that_can_be_drawn() -> None:
+def test_generated_datasets_can_be_drawn() -> None:
     assert {one.name: one.folder for one in of_kind(DRAWN)} == {
         name: one.folder for name, one in shapes.DATASETS.items()
     }
     assert {one.config for one in of_kind(DRAWN)} == NO_ROOT
 
 
-def test_templates_are_of_datasets_that_are_known() -> None:
+def test_templates_belong_to_known_datasets() -> None:
     assert set(PER_DATASET).union(*VARIANTS.values()) <= set(DATASETS)
 
 
@@ -88,7 +88,7 @@ def spellings(path: Path) -> list[str]:
 
 @EACH
 def test_check(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Nothing is there: a published dataset says what is missing, the others can be read."""
+    """No data exists: a published dataset reports what is missing, the others can be read."""
     known = BY_CONFIG[path.stem]
     if known.kind == OWN:
         classes(tmp_path, "cat", "dog", count=4)
@@ -99,17 +99,17 @@ def test_check(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         status = main(["check", given, "--root", str(tmp_path), "--fast"])
         said = capsys.readouterr().out
         if known.kind == PUBLISHED:
-            assert (status, f"{known.name} cannot train yet" in said, known.licence in said) == (1, True, True), said
+            assert (status, f"{known.name} is not ready" in said, known.licence in said) == (1, True, True), said
             assert f"download {known.name} --root {tmp_path}" in said
         else:
-            assert (status, f"{known.name} can train." in said) == (0, True), said
+            assert (status, f"{known.name} is ready for training." in said) == (0, True), said
 
 
 @EACH
-def test_download_asks_first(
+def test_download_asks_for_confirmation(
     path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody says yes in a test: what would be downloaded is said, or why there is nothing to download."""
+    """Nobody confirms in a test: what would be downloaded is printed, or why there is nothing to download."""
     monkeypatch.setattr(download, "size_of", lambda url: 0)  # no server is asked
     known = BY_CONFIG[path.stem]
     for given in spellings(path):

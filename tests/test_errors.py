@@ -13,7 +13,7 @@ from cocoamix.io.texts import UnreadableError
 from cocoamix.run.results import ResultsError
 
 
-def test_a_message_cannot_steer_the_terminal() -> None:
+def test_messages_cannot_inject_terminal_escapes() -> None:
     told = str(UserError("The file a\x1b[2Jb\u202ec\ud800 is wrong.\n"))
     assert told == "The file a\\x1b[2Jb\\u202ec\\ud800 is wrong.\\n"
     assert printable("Köln, 北京 and \N{NO-BREAK SPACE}") == "Köln, 北京 and \N{NO-BREAK SPACE}"
@@ -27,12 +27,12 @@ def test_a_long_word_loses_its_middle() -> None:
     assert path in str(UserError(f"There is no {path}."))
 
 
-def test_values_are_brief() -> None:
+def test_values_are_abbreviated() -> None:
     for value in (10**399, 10**5000, "x" * 300, list(range(1000)), {"a": "y" * 999}):
         assert len(brief(value)) < 200
 
 
-def test_a_value_that_contains_itself_is_brief() -> None:
+def test_a_value_that_contains_itself_is_abbreviated() -> None:
     value: list[Any] = []
     for _ in range(60):
         value = [value, value]
@@ -48,7 +48,7 @@ def test_choices() -> None:
     assert nearest("x" * 300, ["x" * 299]) == ""
 
 
-def test_long_lists_say_how_many_more() -> None:
+def test_long_lists_say_how_many_are_omitted() -> None:
     assert some_of(["a", "b"]) == "a, b"
     listed = some_of([f"name{number}" for number in range(1000)], 50)
     assert len(listed) < 80
@@ -77,7 +77,7 @@ def options(*words: str) -> list[str]:
     ],
     ids=range(12),
 )
-def test_options_of_hundreds_of_letters(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_very_long_options(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     from cocoamix.train_command import main
 
     try:
@@ -92,7 +92,7 @@ def test_options_of_hundreds_of_letters(words: list[str], capsys: pytest.Capture
     assert "\x1b" not in told
 
 
-def test_every_kind_comes_whole_from_another_process() -> None:
+def test_errors_survive_pickling() -> None:
     for error in (
         UserError("one"),
         MistakesError("several:", ["one", "two"]),

@@ -1,4 +1,4 @@
-"""What a wheel holds, and what the scripts do before any package is there."""
+"""What a wheel contains, and what the scripts do before any package is installed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cocoamix import compat
 from tests.conftest import ROOT
 
 
-def test_wheel_has_everything_under_one_name(wheel: zipfile.ZipFile) -> None:
+def test_wheel_has_everything_in_one_package(wheel: zipfile.ZipFile) -> None:
     names = set(wheel.namelist())
     for name in (
         "cocoamix/trainers/coop.py",
@@ -46,7 +46,7 @@ def test_wheel_has_everything_under_one_name(wheel: zipfile.ZipFile) -> None:
     assert {name.split("/")[0].split("-")[0] for name in names} == {"cocoamix"}
 
 
-def test_wheel_brings_one_command(wheel: zipfile.ZipFile) -> None:
+def test_wheel_installs_one_command(wheel: zipfile.ZipFile) -> None:
     name = next(name for name in wheel.namelist() if name.endswith("entry_points.txt"))
     assert wheel.read(name).decode().split() == ["[console_scripts]", "cocoamix", "=", "cocoamix.cli:main"]
 
@@ -79,7 +79,7 @@ def test_oldest_torch_is_the_same_everywhere() -> None:
 
 
 def test_source_distribution_has_the_whole_tree(source: Path, tmp_path: Path) -> None:
-    """So its tests run as those of a checkout do."""
+    """So its tests run like those of a checkout."""
     shutil.copytree(source, tmp_path / "source")
     code = f"from setuptools import build_meta; build_meta.build_sdist({str(tmp_path)!r})"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path / "source", capture_output=True, text=True)
@@ -90,7 +90,7 @@ def test_source_distribution_has_the_whole_tree(source: Path, tmp_path: Path) ->
 
 
 def test_installing_replaces_nothing(wheel: zipfile.ZipFile) -> None:
-    """What pip is told to install names no package whose working build somebody could lose, and pins none."""
+    """Installation names no package whose working build it could replace, and pins none."""
     name = next(name for name in wheel.namelist() if name.endswith("METADATA"))
     required = re.findall(r"^Requires-Dist: ([\w-]+)(.*)$", wheel.read(name).decode(), re.M)
     needed = {package.lower(): rest for package, rest in required if "extra ==" not in rest}
@@ -100,7 +100,7 @@ def test_installing_replaces_nothing(wheel: zipfile.ZipFile) -> None:
 
 
 def test_installed_package_finds_its_parts(wheel: zipfile.ZipFile, tmp_path: Path) -> None:
-    """Away from the source tree, beside a CoOp tree's own `trainers` and `datasets`."""
+    """Outside the source tree, next to a CoOp tree's own `trainers` and `datasets`."""
     wheel.extractall(tmp_path / "site")
     tree = tmp_path / "tree"
     for package in ("trainers", "datasets"):
@@ -137,8 +137,8 @@ def test_scripts_refuse_a_python_without_torch(tmp_path: Path) -> None:
     assert "does not run" in done.stderr
 
 
-def test_project_names_no_machine() -> None:
-    """No absolute path of a home or work folder in what is tracked."""
+def test_no_absolute_paths_of_a_machine() -> None:
+    """No absolute path of a home or work folder in tracked files."""
 
     def search(*places: str) -> subprocess.CompletedProcess[str]:
         command = ["git", "grep", "-nIE", r"(/home|/root|/Users|/work)/[a-z]", "--", *places]
@@ -149,18 +149,18 @@ def test_project_names_no_machine() -> None:
         pytest.skip(f"not a git checkout: {here.stderr.strip()}")
     assert here.returncode == 0, "the search finds what it is for: /home/somebody"
     found = search(".", ":!tests/test_packaging.py")
-    assert found.returncode == 1, found.stdout + found.stderr  # git's word for nothing found
+    assert found.returncode == 1, found.stdout + found.stderr  # git's status for no match
 
 
-def test_pages_have_no_gaps() -> None:
-    """No placeholder is left where a command's output belongs."""
+def test_pages_have_no_placeholders() -> None:
+    """No placeholder is left in place of a command's output."""
     for page in [ROOT / "README.md", *ROOT.glob("docs/*.md"), ROOT / "cocoamix" / "assets" / "README.md"]:
         assert not re.search(r"^[A-Z]+(_[A-Z]+)+$", page.read_text(), re.M), page
 
 
 SCRIPTS = ["scripts/pretrain_tiny.py"]
 SCRIPTS += [f"benchmarks/{name}.py" for name in ("tiny_zeroshot", "rules", "parity", "fscil", "fscil_methods")]
-# Starts each script with --help where nothing of the tree is imported or found.
+# Starts each script with --help where nothing of the tree can be imported.
 START = """
 import os, runpy, sys
 root, searched = sys.argv[1], list(sys.path)

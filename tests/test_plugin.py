@@ -1,4 +1,4 @@
-"""Our trainers inside a tree that has a train.py, trainers and datasets of its own, and knows nothing of us."""
+"""Our trainers inside a tree with its own train.py, trainers and datasets that does not know about us."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cocoamix.errors import UserError
 from cocoamix.io import checkpoints
 from tests.conftest import ROOT, TINY
 
-# The contract of CoOp's train.py in few lines: it makes TRAINER.COOP anew, merges by yacs, and names its own modules.
+# A minimal version of CoOp's train.py: it recreates TRAINER.COOP, merges with yacs, and names its own modules.
 TRAIN = """
 # first
 import argparse
@@ -78,7 +78,7 @@ class EuroSAT(DatasetBase):
         super().__init__(train_x=parts["train"][::6], val=parts["val"], test=parts["test"][::2])
 """
 
-FALLBACK = ROOT / "cocoamix" / "fallback"  # in the place of an installed Dassl
+FALLBACK = ROOT / "cocoamix" / "fallback"  # in place of an installed Dassl
 Starter = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -156,18 +156,18 @@ def test_a_script_is_run_as_python_would(
     told = capsys.readouterr()
     assert f"__main__ ['--trainer', 'CoOp', 'A.B', '1'] {tmp_path / 'beside.py'}" in told.out
     assert told.err == "error: LR is wrong.\n"
-    assert "" not in sys.path  # the script's folder took the place of the current one
+    assert "" not in sys.path  # the script's folder replaced the current one
 
 
 @pytest.mark.parametrize(("raised", "known"), [("UserError('LR is wrong.')", True), ("ValueError('LR')", False)])
-def test_a_mistake_behind_a_scripts_own_exception_is_told(
+def test_a_user_error_behind_a_scripts_exception_is_reported(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     raised: str,
     known: bool,
 ) -> None:
-    """DePT's train.py puts an exception of its own in the place of every other."""
+    """DePT's train.py replaces every exception with its own."""
     (tmp_path / "script.py").write_text(
         "from cocoamix.errors import UserError\n"
         f"try:\n    raise {raised}\n"
@@ -184,7 +184,7 @@ def test_a_mistake_behind_a_scripts_own_exception_is_told(
 
 
 def test_our_datasets_without_our_trainers(data_root: Path) -> None:
-    """`import cocoamix.datasets` alone: the loaders work with the defaults that Dassl then has."""
+    """Only `import cocoamix.datasets`: the loaders work with the defaults that Dassl then has."""
     code = (
         "import sys, cocoamix.datasets\n"
         "from dassl.config import get_cfg_default\n"
@@ -199,7 +199,7 @@ def test_our_datasets_without_our_trainers(data_root: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_scripts_that_are_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_scripts(capsys: pytest.CaptureFixture[str]) -> None:
     assert plugin.main(["nothing.py"]) == 2
     assert "There is no script nothing.py" in capsys.readouterr().err
 
@@ -247,8 +247,8 @@ def test_copying_configurations(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.parametrize("name", shipped.names())
-def test_configurations_suit_plain_yacs(name: str) -> None:
-    """Another tree merges them by yacs, which takes no whole number for a default like 1.0."""
+def test_configurations_load_with_plain_yacs(name: str) -> None:
+    """Another tree merges them with yacs, which accepts no integer for a default like 1.0."""
     from dassl.config import get_cfg_default
 
     import cocoamix.trainers  # noqa: F401
@@ -264,7 +264,7 @@ def test_missing_keys_are_completed() -> None:
 
     cfg = get_cfg_default()
     cfg.TRAINER.COOP = CfgNode({"N_CTX": 7, "W": 8.0})
-    del cfg.INPUT["RRCROP_SCALE"]  # as in the fork that KgCoOp and ProGrad carry
+    del cfg.INPUT["RRCROP_SCALE"]  # as in the fork that KgCoOp and ProGrad include
     cfg.freeze()
     full = config.complete(cfg)
     assert (full.TRAINER.COOP.N_CTX, full.TRAINER.COOP.W, full.TRAINER.COOP.PREC) == (7, 8.0, "auto")

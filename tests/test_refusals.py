@@ -1,4 +1,4 @@
-"""What the system refuses: one sentence, status 2 (or 130), and what was whole before stays whole."""
+"""System errors: one sentence, status 2 (or 130), and what was complete before stays complete."""
 
 from __future__ import annotations
 
@@ -64,14 +64,14 @@ def test_full_shared_memory(words: str) -> None:
     assert "DATALOADER.NUM_WORKERS" in sentence
 
 
-def test_a_batch_that_cannot_be_sent_ends_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Or else the training waits for it for ever."""
+def test_a_batch_that_cannot_be_sent_terminates_its_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the training waits for it forever."""
     import multiprocessing.queues as queues
 
     monkeypatch.setattr(queues.Queue, "_on_queue_feeder_error", queues.Queue._on_queue_feeder_error)
     before = queues.Queue._on_queue_feeder_error
     workers.exit_if_batch_is_lost()
-    assert queues.Queue._on_queue_feeder_error is before  # here nobody waits
+    assert queues.Queue._on_queue_feeder_error is before  # here nothing waits
     monkeypatch.setattr(workers, "get_worker_info", lambda: "one")
     workers.exit_if_batch_is_lost()
     ended: list[int] = []
@@ -81,7 +81,7 @@ def test_a_batch_that_cannot_be_sent_ends_its_process(monkeypatch: pytest.Monkey
     assert ended[0] != 0
 
 
-def test_a_full_disk_is_named_and_the_run_resumes(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_and_the_run_resumes(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     writes: list[int] = []
 
     def fsync(descriptor: int) -> None:
@@ -116,8 +116,8 @@ def test_a_log_on_a_full_disk(capsys: pytest.CaptureFixture[str], monkeypatch: p
     assert told.count("\n") == 1
 
 
-def test_a_thread_that_is_refused_prints_no_traceback(capsys: pytest.CaptureFixture[str]) -> None:
-    """As TensorBoard's, which writes in one."""
+def test_an_error_in_a_thread_prints_no_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    """Such as TensorBoard's writer thread."""
 
     def refuse() -> None:
         raise OSError(errno.ENOSPC, "No space left on device", "events")
@@ -142,7 +142,7 @@ def test_a_deleted_output_folder(run: Runner, monkeypatch: pytest.MonkeyPatch, t
     assert done.status == 2
     assert "Traceback" not in done.output
     assert f"error: The output folder {done.folder} was deleted during its run" in done.output
-    assert not done.folder.exists()  # a new one would lack the log and what came before
+    assert not done.folder.exists()  # a new one would lack the log and earlier files
 
 
 @pytest.fixture
@@ -216,7 +216,7 @@ for _ in range(2):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="sends a signal")
 def test_ctrl_c_while_importing(tmp_path: Path) -> None:
-    """Also where the package swallows it."""
+    """Even if the package swallows it."""
     (tmp_path / "swallows.py").write_text(SWALLOWS)
     code = "import sys; from cocoamix.errors import run_command\n"
     done = python(code + "sys.exit(run_command(lambda: __import__('swallows') and 0, 'Stopped.'))", tmp_path)
@@ -232,7 +232,7 @@ COMMAND = "import sys; from cocoamix.cli import main; sys.exit(main({arguments})
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="closes pipes")
-def test_streams_that_are_gone(tmp_path: Path) -> None:
+def test_closed_streams(tmp_path: Path) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     help_of_all, mistake = (COMMAND.format(arguments=one) for one in (["--help"], ["nothing"]))
@@ -242,7 +242,7 @@ def test_streams_that_are_gone(tmp_path: Path) -> None:
     work = "import sys; from cocoamix.errors import run_command\n"
     work += "sys.exit(run_command(lambda: print('epoch 1', flush=True), 'Stopped.', work=True))"
     done = python(work, tmp_path, stdout=writer)
-    assert (done.returncode, done.stderr) == (141, "")  # a training that was cut short did not end well
+    assert (done.returncode, done.stderr) == (141, "")  # an interrupted training did not succeed
     os.close(writer)
     done = python("import sys; sys.stdout = None\n" + help_of_all, tmp_path)
     assert (done.returncode, done.stderr) == (0, "")

@@ -1,4 +1,4 @@
-"""Beside a code base that registers the same names, theirs stay and ours have a prefix, whoever comes first.
+"""If another code base registers the same names, theirs stay and ours get a prefix, whoever comes first.
 
 Here they come first; tests/test_plugin.py has a tree whose trainers come later.
 """
@@ -46,13 +46,13 @@ else:
 """
 
 
-def test_names_that_are_taken() -> None:
+def test_names_already_registered() -> None:
     done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 
 class Registry:
-    """As Dassl's: it refuses a name that is taken, and registering by a call returns nothing."""
+    """Like Dassl's: it refuses a name that is taken, and registering by a call returns nothing."""
 
     def __init__(self) -> None:
         self.found: dict[str, type] = {}
@@ -66,7 +66,7 @@ class Registry:
         return list(self.found)
 
 
-def test_a_lent_name_is_given_back_once() -> None:
+def test_a_name_is_yielded_to_the_host_tree_only_once() -> None:
     registry = Registry()
     ours, theirs, others = (type("Method", (), {}) for _ in range(3))
     assert register(registry)(ours) is ours

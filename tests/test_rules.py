@@ -1,4 +1,4 @@
-"""The rules of the embedded benchmark are decided by the figures, at the thresholds that they state."""
+"""The rules of the embedded benchmark are decided by the figures, at the stated thresholds."""
 
 from __future__ import annotations
 
@@ -100,8 +100,8 @@ def test_session_0_has_the_base_classes(file: Path) -> None:
     assert {settings["FSCIL"]["BASE"]} == {one.base for one in FAMILY}
 
 
-def test_weights_have_runs_of_their_own(tmp_path: Path) -> None:
-    """Also those that replace others at the same path."""
+def test_each_weights_file_has_separate_runs(tmp_path: Path) -> None:
+    """Including those that replace others at the same path."""
     file = tmp_path / "tiny.safetensors"
     folders = set()
     for content in (b"one", b"two"):
@@ -112,8 +112,8 @@ def test_weights_have_runs_of_their_own(tmp_path: Path) -> None:
         rules.prepare("nothing", "")
 
 
-def test_runs_are_those_of_the_quick_start() -> None:
-    """So the table and the rules speak of the same runs, and neither repeats the other's."""
+def test_runs_match_the_quick_start() -> None:
+    """So the table and the rules use the same runs, and neither repeats the other's."""
     quick, own = load_plan("quick"), rules.prepare("", "")
     assert (own.output, own.store, own.seeds, own.shots) == (quick.output, quick.store, quick.seeds, quick.shots)
     assert [one.name for one in quick.datasets] == [one.folder for one in FAMILY]

@@ -1,6 +1,6 @@
-"""The scripts start train.py as docs/BASELINES.md says, with each paper's own settings.
+"""The scripts start train.py as documented in docs/BASELINES.md, with each paper's own settings.
 
-A stand-in for the interpreter prints its arguments.
+A fake interpreter prints its arguments.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def blocks() -> list[list[str]]:
 
 
 def commands(*words: str) -> list[str]:
-    """Return the commands that have all of the words, each behind the exports of its block."""
+    """Return the commands that contain all of the words, each preceded by the exports of its block."""
     found = []
     for block in blocks():
         exports = [line for line in block if line.startswith("export ")]
@@ -66,7 +66,7 @@ def commands(*words: str) -> list[str]:
 
 
 @pytest.mark.parametrize("line", [line for line in commands() if " bash " in line])
-def test_commands_of_the_page_start_what_they_say(tmp_path: Path, line: str) -> None:
+def test_documented_commands_start_the_documented_runs(tmp_path: Path, line: str) -> None:
     wanted = dict(re.findall(r"\b(TRAINER|CFG|SHOTS)=(\S+)", line))
     runs = start(tmp_path, line)
     assert runs
@@ -81,7 +81,7 @@ def test_commands_of_the_page_start_what_they_say(tmp_path: Path, line: str) -> 
         assert "DATASET.NUM_SHOTS" not in given or given["DATASET.NUM_SHOTS"] == wanted.get("SHOTS", "4")
 
 
-def test_command_without_a_script_is_a_run() -> None:
+def test_command_without_a_script_is_a_valid_run() -> None:
     (line,) = commands("cocoamix train")
     args = parse_arguments(shlex.split(line)[2:])
     assert (args.trainer, args.eval_only) == ("ZeroshotCLIP", True)
@@ -105,14 +105,14 @@ def test_page_has_each_papers_settings(tmp_path: Path, method: str) -> None:
         assert parse_arguments(trained[1:]).output_dir == parse_arguments(tested[1:]).model_dir
 
 
-def test_strength_of_prograd_is_passed_on(tmp_path: Path) -> None:
+def test_prograd_strength_is_passed_on(tmp_path: Path) -> None:
     for line in commands("TRAINER=ProGrad", "LOSS.LAMBDA"):
         for run in start(tmp_path, line):
             assert run[run.index("LOSS.LAMBDA") + 1] == "0.8"
             assert run[run.index("DATASET.NUM_SHOTS") + 1] == "16"
 
 
-def test_scripts_are_of_cocoamix_unless_told(tmp_path: Path) -> None:
+def test_scripts_run_cocoamix_by_default(tmp_path: Path) -> None:
     train, test = start(tmp_path, "bash scripts/cocoamix/base2new.sh OPTIM.LR 0.1", DATASETS="dtd", SEEDS="2")
     for run in (train, test):
         args = parse_arguments(run[1:])
@@ -124,7 +124,7 @@ def test_scripts_are_of_cocoamix_unless_told(tmp_path: Path) -> None:
 
 
 def test_comparison_ends_with_a_report(tmp_path: Path) -> None:
-    """With the arguments that the report's command takes."""
+    """With the arguments of the report command."""
     line = "bash scripts/cocoamix/fscil_compare.sh"
     *runs, last = start(tmp_path, line, DATASET="warm_cool", CFG="tiny", SEEDS="1")
     assert [parse_arguments(run[1:]).trainer for run in runs] == [
@@ -135,7 +135,7 @@ def test_comparison_ends_with_a_report(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("status", "trains"), [(0, False), (1, True), (2, False)])
 def test_results_are_compared_with_what_train_py_would_get(tmp_path: Path, status: int, trains: bool) -> None:
-    """In a copy of the scripts, so that nothing is written to the tree."""
+    """In a copy of the scripts, so that the tree is not written to."""
     shutil.copytree(ROOT / "scripts", tmp_path / "scripts")
     folder = tmp_path / "output/base2new/train_base/dtd/shots_4/CoCoAMix/vit_b16_ep50/seed1"
     folder.mkdir(parents=True)
@@ -166,8 +166,8 @@ def test_usage(script: str) -> None:
 
 
 @pytest.mark.parametrize("script", sorted((ROOT / "scripts").rglob("*.sh")), ids=lambda path: path.name)
-def test_names_of_temporary_files_cannot_be_foreseen(script: Path) -> None:
-    """Another user of the machine could put a link there."""
+def test_temporary_file_names_are_unpredictable(script: Path) -> None:
+    """Otherwise another user of the machine could put a link there."""
     text = script.read_text(encoding="utf-8")
     assert not re.search(r"TMPDIR|/tmp\b|\$\$", text)
 
@@ -183,7 +183,7 @@ def executable(path: Path, lines: str) -> Path:
 
 
 def tree(tmp_path: Path) -> Path:
-    """A copy of the scripts, whose .venv has a stand-in that writes its arguments to `calls`."""
+    """A copy of the scripts, whose .venv has a fake interpreter that writes its arguments to `calls`."""
     folder = tmp_path / "tree"
     shutil.copytree(ROOT / "scripts", folder / "scripts")
     command = f"{folder}/.venv/bin/cocoamix"
@@ -199,13 +199,13 @@ def shell(script: Path, *arguments: str, **environment: str) -> subprocess.Compl
     return subprocess.run(command, capture_output=True, text=True, **options)  # type: ignore[call-overload,no-any-return]
 
 
-def test_scripts_use_the_environment_of_the_tree(tmp_path: Path) -> None:
+def test_scripts_use_the_tree_environment(tmp_path: Path) -> None:
     folder = tree(tmp_path)
     script = folder / "scripts/cocoamix/xd_train.sh"
     assert shell(script, "1").returncode == 0
     (call,) = (folder / "calls").read_text().splitlines()
     assert call.startswith("train.py --seed 1 ")
-    executable(folder / "scripts/cocoamix/mine", "echo mine")  # seen from the working directory
+    executable(folder / "scripts/cocoamix/mine", "echo mine")  # relative to the working directory
     assert shell(script, "1", COCOAMIX_PYTHON="./mine").stdout == "mine\n"
     assert len((folder / "calls").read_text().splitlines()) == 1
     done = shell(script, "1", COCOAMIX_PYTHON="./nothing")
@@ -245,8 +245,8 @@ def test_nothing_is_said_in_what_the_scripts_start(tmp_path: Path) -> None:
     assert "PYTHON is" not in done.stderr
 
 
-def test_environment_of_the_tree_has_the_command(tmp_path: Path) -> None:
-    """It is installed once, and again where it is missing or the packages are to be installed again."""
+def test_tree_environment_has_the_command(tmp_path: Path) -> None:
+    """It is installed once, and again if it is missing or the packages are reinstalled."""
     folder = tree(tmp_path)
     environment, calls = folder / "scripts/environment.sh", folder / "calls"
 

@@ -1,4 +1,4 @@
-"""The drawn images: the same everywhere, with classes as the datasets promise."""
+"""The drawn images: the same everywhere, with the classes that the datasets promise."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def test_world_is_large_enough() -> None:
 
 
 @pytest.mark.parametrize("domain", sorted(set(shapes.DOMAINS) - set(shapes.PRETRAINED)))
-def test_domains_that_pretraining_does_not_draw_are_shifted(domain: str) -> None:
-    """All their images are shifted one way, by as much as the severity says."""
+def test_domains_absent_from_pretraining_are_shifted(domain: str) -> None:
+    """All their images are shifted in one way, by the given severity."""
     style = shapes.DOMAINS[domain]
     grey = np.full((32, 32, 3), 100.0, np.float32)
     assert np.array_equal(drawing._shift(grey, style, 0.0), grey)
@@ -77,7 +77,7 @@ def test_domains_that_pretraining_does_not_draw_are_shifted(domain: str) -> None
 def test_halves_share_no_composition(name: str) -> None:
     one = shapes.DATASETS[name]
     assert len(one.classes) == len(set(one.classes)) == one.base + one.new >= 60
-    assert one.base == -(-len(one.classes) // 2)  # CoOp's rule cuts where the dataset means it
+    assert one.base == -(-len(one.classes) // 2)  # CoOp's rule splits where the dataset intends it
 
 
 def values(dataset: shapes.DrawnDataset, part: str) -> tuple[set[str], set[str]]:
@@ -88,14 +88,14 @@ def values(dataset: shapes.DrawnDataset, part: str) -> tuple[set[str], set[str]]
 
 @pytest.mark.parametrize("dataset", shapes.FAMILY, ids=lambda one: one.name)
 def test_halves_of_the_family_differ_in_kind(dataset: shapes.DrawnDataset) -> None:
-    """They share no colour, no texture or no shape."""
+    """They have no colour, no texture or no shape in common."""
     found = {part: values(dataset, part) for part in ("colour", "texture", "shape")}
     assert any(not base & new for base, new in found.values())
     # Within a half, too, several parts of the name vary.
     assert all(sum(len(halves[half]) > 1 for halves in found.values()) >= 2 for half in (0, 1))
 
 
-def test_halves_of_shapes_are_alike() -> None:
+def test_halves_of_shapes_are_similar() -> None:
     for part in ("colour", "texture", "shape"):
         base, new = values(shapes.DATASETS["Shapes"], part)
         assert base == new
@@ -115,7 +115,7 @@ def test_some_classes_are_held_out_of_pretraining() -> None:
     assert any(c.held_out for c in one.classes[: one.base])
     assert any(c.held_out for c in one.classes[one.base :])
     seen = [one for one in everything if not one.held_out]
-    for pair in (("colour", "shape"), ("colour", "texture"), ("texture", "shape")):  # only the whole is new
+    for pair in (("colour", "shape"), ("colour", "texture"), ("texture", "shape")):  # only the combination is new
         assert {tuple(getattr(c, part) for part in pair) for c in seen} == {
             tuple(getattr(c, part) for part in pair) for c in everything
         }
@@ -128,7 +128,7 @@ def test_splits_share_no_image() -> None:
     assert len(set.union(*parts)) == sum(len(part) for part in parts)
 
 
-def test_written_files_are_the_drawn_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_written_files_match_the_drawn_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small = replace(shapes.DATASETS["WarmCool"], base=2, new=2, train=2, val=1, test=1)
     monkeypatch.setitem(shapes.DATASETS, "WarmCool", small)
     shapes.write(tmp_path, ["WarmCool"])
@@ -150,8 +150,8 @@ def test_captions_vary_and_stay_inside_the_vocabulary() -> None:
     assert any("dark" in text for text in texts)
 
 
-def test_default_template_goes_with_every_domain() -> None:
-    """A photo without a style is as frequent for each domain, and styles are rarely named."""
+def test_default_template_is_equally_frequent_in_every_domain() -> None:
+    """A photo without a style is equally frequent in each domain, and styles are rarely named."""
     star = shapes.Composition("red", "striped", "star")
     for domain in shapes.PRETRAINED:
         random = Random(1)

@@ -132,7 +132,7 @@ def context(folder: Path) -> torch.Tensor:
 
 
 def parsed(place: Place, folder: Path, *extra: str) -> float:
-    """Return what the tree's own parser makes of a run's log."""
+    """Return what the tree's own parser reads from a run's log."""
     told = place.python("parse_test_res.py", str(folder.parent), *extra)
     return float(re.findall(r"\* accuracy: ([\d.]+)% \+-", told)[-1])
 
@@ -155,7 +155,7 @@ def logged(folder: Path) -> float:
     return float(re.findall(r"\* accuracy: ([\d.]+)%", (folder / "log.txt").read_text())[-1])
 
 
-def test_their_parser_reads_our_logs_and_the_tree_stays_as_it_was(place: Place, trained: Path) -> None:
+def test_their_parser_reads_our_logs_and_the_tree_is_unchanged(place: Place, trained: Path) -> None:
     given = contents(place.given)
     loaded = ("--eval-only", "--model-dir", str(trained), "--load-epoch", "2")
     tested = place.run(*PLUGIN, name="plugin", subset="new", extra=loaded)
@@ -165,8 +165,8 @@ def test_their_parser_reads_our_logs_and_the_tree_stays_as_it_was(place: Place, 
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_one_line_gives_the_same_run(place: Place, trained: Path, first: bool) -> None:
-    """The line before all of their imports, or after them. Without an installed Dassl only the first can work."""
+def test_import_line_gives_the_same_run(place: Place, trained: Path, first: bool) -> None:
+    """The line before all of their imports, or after them. Without an installed Dassl only the former can work."""
     if not first and not place.has_dassl:
         pytest.skip("their imports need an installed Dassl")
     text = (place.tree / "train.py").read_text()
@@ -181,7 +181,7 @@ def test_one_line_gives_the_same_run(place: Place, trained: Path, first: bool) -
 
 
 def test_same_context_as_in_our_tree(place: Place, trained: Path) -> None:
-    """Our own train.py on our fallback, from a data folder of its own, so that the few shots are drawn again."""
+    """Our own train.py on our fallback, from a separate data folder, so that the few shots are drawn again."""
     data, folder = write_dataset(place.scratch / "data-ours"), place.scratch / "ours"
     command = [sys.executable, "train.py", *flags(data, place.scratch / "tiny.yaml", folder), *subset_of("base")]
     done = subprocess.run(
@@ -192,8 +192,8 @@ def test_same_context_as_in_our_tree(place: Place, trained: Path) -> None:
     assert (start - context(trained)).abs().max() <= 1e-5
 
 
-def test_names_that_both_have(place: Place) -> None:
-    """Theirs stays in either order; ours trains under its prefix, beside their idea of TRAINER.COOP."""
+def test_names_registered_by_both(place: Place) -> None:
+    """Theirs stays in either order; ours trains under its prefix, with their version of TRAINER.COOP."""
     for order in ("cocoamix.trainers, trainers.coop", "trainers.coop, cocoamix.trainers"):
         code = (
             f"import cocoamix; from cocoamix.compat import ensure_torchvision; ensure_torchvision(); import {order}\n"
@@ -208,7 +208,7 @@ def test_names_that_both_have(place: Place) -> None:
     assert context(folder).shape[0] == 4
 
 
-def test_keys_of_ours_can_be_set(place: Place) -> None:
+def test_our_keys_can_be_set(place: Place) -> None:
     """Also where train.py removes the sections of other trainers before it sets any key, as DePT's does."""
     folder = place.scratch / "keys"
     named = flags(place.scratch / "data", place.scratch / "tiny.yaml", folder)
@@ -219,7 +219,7 @@ def test_keys_of_ours_can_be_set(place: Place) -> None:
     assert "Traceback" not in told
 
 
-def test_prompts_beside_patches(place: Place) -> None:
+def test_maple_with_the_clip_of_the_tree(place: Place) -> None:
     """Our MaPLe, which reads the layers of the image tower that the tree's own `clip` folder builds."""
     folder = place.scratch / "maple"
     named = flags(place.scratch / "data", place.scratch / "tiny.yaml", folder, trainer="cocoamix.MaPLe")

@@ -1,4 +1,4 @@
-"""The comparison of weights: its figures from results by hand, and the rule that judges CENTRE."""
+"""The comparison of weights: its figures recomputed from results, and the rule that judges CENTRE."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def sessions_of(*accuracies: float) -> Done:
 
 
 def judged(one: float, two: float, sessions: float) -> bool:
-    """Judge by how far CENTRE moves H of one stage, H of two stages and the mean over sessions."""
+    """Judge changes by CENTRE of H in one stage, H in two stages and the mean over sessions."""
     found = {
         (name + suffix, "d", "all", 1): run_of(harmonic_mean=70.0 + gain * bool(suffix))
         for name, gain in (("one stage", one), ("two stages", two))
@@ -36,20 +36,20 @@ def judged(one: float, two: float, sessions: float) -> bool:
     return weights.judge(found, kept)
 
 
-def test_the_rule_needs_all_three() -> None:
+def test_all_three_criteria_are_required() -> None:
     assert judged(0.1, 0.1, 0.0)
     assert not judged(-0.1, 5.0, 5.0)
     assert not judged(5.0, 0.0, 5.0)
     assert not judged(5.0, 5.0, -0.1)
 
 
-def test_a_missing_run_is_no_verdict() -> None:
+def test_a_missing_run_gives_no_verdict() -> None:
     found = {("one stage", "d", "all", 1): run_of(harmonic_mean=70.0)}
     with pytest.raises(KeyError, match="one stage, centred"):
         weights.judge(found, {})
 
 
-def test_the_plans_have_what_is_judged() -> None:
+def test_the_plans_contain_the_compared_methods() -> None:
     planned = {method.name for method in load_plan("quick_weights").methods}
     assert planned >= {*weights.JUDGED, *weights.SHOWN, *(f"{name}, centred" for name in weights.JUDGED)}
     assert {method.name for method in load_plan("quick_fscil").methods} >= {"CoCoA-Mix", "CoCoA-Mix, centred"}

@@ -1,4 +1,4 @@
-"""Commands where torch is not installed: they work if they do not need it, and otherwise name the way out."""
+"""Commands without torch: they work if they do not need it, and otherwise say how to install it."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ WITHOUT = [
 
 
 @pytest.fixture(scope="module")
-def ends(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str, str]]:
-    """How each command line ended: status, output, errors."""
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str, str]]:
+    """The outcome of each command line: status, output, errors."""
     folder = tmp_path_factory.mktemp("without")
     write_pair(folder / "tree", 80.0, 60.0)
     (folder / "script.py").write_text("print('ran')")
@@ -64,8 +64,8 @@ def ends(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str, 
 
 
 @pytest.mark.parametrize("line", [" ".join(line) for line in WITH])
-def test_command_names_the_missing_package(line: str, ends: dict[str, tuple[int, str, str]]) -> None:
-    status, output, error = ends[line]
+def test_command_names_the_missing_package(line: str, outcomes: dict[str, tuple[int, str, str]]) -> None:
+    status, output, error = outcomes[line]
     assert (status, output, error.count("\n")) == (2, "", 1)
     assert error.startswith("error: This needs the package torch")
     assert error.endswith("Install it with `pip install torch torchvision`.\n")
@@ -73,13 +73,13 @@ def test_command_names_the_missing_package(line: str, ends: dict[str, tuple[int,
 
 
 @pytest.mark.parametrize("line", [" ".join(line) for line in WITHOUT])
-def test_command_works(line: str, ends: dict[str, tuple[int, str, str]]) -> None:
-    status, output, error = ends[line]
+def test_command_works(line: str, outcomes: dict[str, tuple[int, str, str]]) -> None:
+    status, output, error = outcomes[line]
     assert (status, error) == (0, "")
     assert output or line.startswith("shapes")
 
 
-def test_every_command_is_tried() -> None:
+def test_every_command_is_covered() -> None:
     assert {line[0] for line in (*WITH, *WITHOUT)} == set(COMMANDS)
 
 
@@ -94,8 +94,8 @@ def test_train_py_names_the_missing_package(tmp_path: Path) -> None:
     assert "`pip install torch torchvision`" in done.stderr
 
 
-def test_only_a_whole_package_is_missing() -> None:
-    """A missing part of a package that is there, or of this one, is a bug and keeps its traceback."""
+def test_only_whole_missing_packages_are_reported() -> None:
+    """A missing part of an installed package, or of this one, is a bug and keeps its traceback."""
     assert explain(ModuleNotFoundError("no", name="torch._inductor")) is None
     assert explain(ModuleNotFoundError("no", name="cocoamix.nothing")) is None
     assert "`pip install pillow`" in str(explain(ModuleNotFoundError("no", name="PIL")))

@@ -193,7 +193,7 @@ class CLIPTrainer(TrainerX):
         detail(f"Protocol fingerprint: {protocol.fingerprint(self.protocol)}")
 
     def overview(self, trains: bool = True) -> dict[str, str]:
-        """Return what the screen shows of a run, by the names of its lines. trains: not an evaluation alone."""
+        """Return the lines of a run's overview by their names. trains: whether the run trains, not only evaluates."""
         cfg = self.cfg
         images = self.count_training_images() if self._models else None
         return {
@@ -260,11 +260,11 @@ class CLIPTrainer(TrainerX):
 
     @property
     def phase(self) -> str:
-        """What is trained now, of a method that trains in phases."""
+        """What the current epoch trains, if the method trains in phases."""
         return "train"
 
     def session_number(self) -> int | None:
-        """Return the present session, of a method that goes through sessions."""
+        """Return the number of the current session; None for a method without sessions."""
         return None
 
     def trained_parameters(self) -> int:

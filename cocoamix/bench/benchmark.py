@@ -23,20 +23,20 @@ from .runs import Run, expand, select, train_command
 from .stamp import CONSOLE, read_stamp, seconds_of
 from .view import Pace, View, duration
 
-_NAMED = 3  # names shown of runs that are missing for the same reason
+_NAMED = 3  # names shown of the runs that are missing for one reason
 
 
 @dataclass(frozen=True)
 class How:
     """How to run a plan."""
 
-    jobs: int | None = None  # at a time; None is one per GPU, or per core
-    gpus: tuple[str, ...] | None = None  # None is all
+    jobs: int | None = None  # runs at a time; None: one per GPU, or per core
+    gpus: tuple[str, ...] | None = None  # None: all
     engine: str = "local"
     slurm: tuple[str, ...] = ()  # KEY=VALUE options of the cluster
-    train: tuple[str, ...] = ()  # command of one run; empty is this project's train.py
-    only: tuple[str, ...] = ()  # patterns of names
-    fresh: bool = False  # finished runs are deleted and repeated
+    train: tuple[str, ...] = ()  # command of one run; empty: this project's train.py
+    only: tuple[str, ...] = ()  # patterns of run names
+    fresh: bool = False  # delete and repeat finished runs
 
 
 @dataclass
@@ -44,7 +44,7 @@ class Summary:
     """The outcome of a plan."""
 
     runs: list[Run]
-    finished: list[Run] = field(default_factory=list)  # before this start
+    finished: list[Run] = field(default_factory=list)  # finished before this start
     outcomes: list[Outcome] = field(default_factory=list)
 
     @property
@@ -75,7 +75,7 @@ def judge(plan: Plan, how: How) -> Judged:
     settings = None if how.train else plan_settings()  # another tree's train.py may know other keys
     if settings is not None:
         for run in runs:
-            settings(run)  # so that a mistake shows now, not after hours
+            settings(run)  # so that a mistake shows now, not hours later
         check_epochs(runs)
     ledger = Ledger(plan.disposable, settings, time.time() if how.fresh else None)
     states = ledger.judge(runs)
@@ -85,7 +85,7 @@ def judge(plan: Plan, how: How) -> Judged:
 
 
 def print_commands(plan: Plan, how: How, judged: Judged) -> None:
-    """Print the command lines of the runs that are due, each after those that it needs. judged: by `judge`."""
+    """Print the command lines of the runs that are due, each after those that it needs. judged: see `judge`."""
     print(f"# {plan.name}: {len(judged.due)} of {len(judged.runs)} runs are due, {len(judged.finished)} finished")
     for outcome in judged.blocked:
         print(f"# {outcome.run.name}: {outcome.reason}")

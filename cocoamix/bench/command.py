@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run.add_argument("--seeds", nargs="+", default=[], type=int, metavar="SEED", help="only these seeds")
     run.add_argument("--partitions", nargs="+", default=[], type=int, metavar="K", help="only these partitions")
     run.add_argument(
-        "--only", nargs="+", default=[], metavar="PATTERN", help="runs named like 'CoOp * seed 1 *', and what they need"
+        "--only", nargs="+", default=[], metavar="PATTERN", help="runs matching 'CoOp * seed 1 *', and those they need"
     )
     run.add_argument(
         "--set",
@@ -50,17 +50,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar=("KEY", "VALUE"),
-        help="change the configuration of all runs, overriding the plan; a shipped plan then gets another folder",
+        help="change the configuration of all runs, overriding the plan; a shipped plan then writes to another folder",
     )
     run.add_argument("-j", "--jobs", type=int, metavar="N", help="runs at a time (default: one per GPU, or per core)")
     run.add_argument("--gpus", metavar="LIST", help="GPUs to use, such as 0,1; none to use only the CPU (default: all)")
-    run.add_argument("--engine", default="local", choices=ENGINES, help="where runs are done (default: this machine)")
+    run.add_argument("--engine", default="local", choices=ENGINES, help="where to run (default: this machine)")
     run.add_argument(
         "--slurm", nargs="+", default=[], metavar="KEY=VALUE", help="options of the jobs, such as partition=gpu"
     )
     run.add_argument("--train", metavar="COMMAND", help="command of one run (default: this project's train.py)")
     run.add_argument("--dry-run", action="store_true", help="print the commands of the runs that are due")
-    run.add_argument("--fresh", action="store_true", help="do these runs again; each deletes its folder when it begins")
+    run.add_argument("--fresh", action="store_true", help="repeat finished runs; each deletes its folder as it starts")
     run.add_argument("--no-report", action="store_true", help="neither print nor write tables and figures at the end")
 
 

@@ -27,9 +27,12 @@ def settings_of_arguments(arguments: Sequence[str]) -> Settings:
 def differing(now: Settings, results: Results, arguments: Sequence[str] = (), trains: bool = True) -> str:
     """Describe which settings of results differ from the present ones; empty if all agree.
 
-    arguments: of the run. An evaluation of a trained model takes its training settings from the checkpoint, so they
-    are not compared; the training run is judged separately. trains: whether the run trains; without any training, its
-    settings are not compared.
+    Args:
+        now: The present settings.
+        results: The results.
+        arguments: The arguments of the run. An evaluation of a trained model takes its training settings from the
+            checkpoint, so they are not compared; the training run is judged separately.
+        trains: Whether the run trains. If not, settings that only training reads are not compared.
     """
     if not now:
         return ""
@@ -51,7 +54,7 @@ def differing_model(evaluation: Results, training: Results) -> str:
 
 
 def _list(keys: Sequence[str], then: Settings, now: Settings) -> str:
-    """Describe which keys differ. A key that one side lacks is newer than its code and is not compared."""
+    """Describe which keys differ. A key that only one side has is newer than the other's code and is not compared."""
     found = [key for key in keys if key in then and then[key] != now[key]]
     shown = [f"{key} was {_short(then[key])} and is {_short(now[key])}" for key in found[:_SHOWN]]
     return "; ".join(shown + ["..."] * (len(found) > _SHOWN))
@@ -63,12 +66,12 @@ def _of_model(key: str) -> bool:
 
 
 def _of_optimisation(key: str) -> bool:
-    """Whether only training reads a key: prompts and sessions also matter without training."""
+    """Return whether only training reads a key. Keys of prompts and sessions also affect evaluations."""
     return key.startswith(("OPTIM.", "TRAIN.", "LOSS.", "DATALOADER.TRAIN_X.")) and roles.of_training(key)
 
 
 def _of_choice(key: str) -> bool:
-    """Whether an evaluation may have its own value of a training key."""
+    """Return whether an evaluation may have its own value of a training key."""
     return key in ("TEST.FINAL_MODEL", "TRAINER.ENLEARN.PROMPTS") or key.endswith(".TEMPLATE")
 
 

@@ -30,5 +30,5 @@ def check_epochs(runs: Sequence[Run]) -> None:
             raise UserError(
                 f"The run {run.name} of the plan evaluates epoch {run.epoch}, of which {training.method} keeps no "
                 f"checkpoint: its OPTIM.MAX_EPOCH is {last} and its TRAIN.CHECKPOINT_FREQ {every}. Choose other "
-                "epochs, or change these keys in its set or by --set."
+                "epochs, or change these keys in its `set` or with --set."
             )

@@ -2,8 +2,8 @@
 
     python -m cocoamix.bench.finished FOLDER [arguments of train.py ...]
 
-Exit status: 0 if the folder has complete results, 1 if it has not, 2 if they are of other settings than the arguments
-or of another model than that in --model-dir, or if a newer version wrote them.
+Exit status: 0 if the folder has complete results, 1 if it does not, 2 if the results belong to other settings than the
+arguments or to another model than the one in --model-dir, or if a newer version wrote them.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from .comparison import differing, differing_model, settings_of_arguments
 
 
 def is_finished(folder: Path, arguments: Sequence[str] = ()) -> bool:
-    """Whether a folder has usable results of all sessions. Newer versions and other settings are a UserError.
+    """Return whether a folder has usable results of all sessions.
 
-    arguments: of train.py; without them, settings are not compared.
+    Raises UserError for results of a newer version or of other settings.
+    arguments: those of train.py; without them, settings are not compared.
     """
     path = folder / RESULTS
     if not path.exists():
@@ -55,8 +56,8 @@ def _refuse_other_model(folder: Path, results: Results, arguments: Sequence[str]
     other = differing_model(results, training)
     if other:
         raise UserError(
-            f"{folder} holds results of another model than that in {args.model_dir} ({other}). Move {folder} away, and "
-            "run again."
+            f"{folder} holds results of another model than the one in {args.model_dir} ({other}). Move {folder} away, "
+            "and run again."
         )
 
 

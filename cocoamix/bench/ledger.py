@@ -100,7 +100,7 @@ class Ledger:
             return State(
                 IN_THE_WAY,
                 f"{run.folder} holds results of other settings ({other}). Choose another --output, move that folder "
-                "away, or delete it and do it again with --fresh.",
+                "away, or repeat the run with --fresh, which deletes the folder.",
             )
         due = _stopped_early(run, results) or self._is_of_other_code(run, stamp) or _is_of_other_models(run, stamp)
         return State(DUE if due else FINISHED)
@@ -124,7 +124,7 @@ class Ledger:
         """Rename the results in a folder whose run begins again, so that they are not mistaken for the new ones."""
         if not (run.folder / RESULTS).exists():
             return
-        # The report reads the log of an evaluation where there is no results.json.
+        # Without results.json, the report would read the log of an evaluation.
         logs = [] if run.trains else list_logs(run.folder, os.listdir(run.folder))
         for path in (run.folder / RESULTS, *logs):
             path.rename(path.with_name(f"{path.name}-{time.strftime('%Y-%m-%d-%H-%M-%S')}-before"))
@@ -159,7 +159,7 @@ class Ledger:
             "inputs": self.inputs(run, self._code),
             "code": self._code,
             "arguments": list(run.arguments),
-            "id": uuid.uuid4().hex[:12],  # of this start: an evaluation names that of the training that it loads
+            "id": uuid.uuid4().hex[:12],  # of this start; an evaluation records the id of the training that it loads
             "models": _models(run),
             "time": time.time(),
             "seconds": None,
@@ -178,7 +178,7 @@ class Ledger:
         return digest.hexdigest()
 
     def _has_inputs(self, run: Run, stamp: Mapping[str, Any]) -> bool:
-        """Whether the runner began the contents of a folder with the same arguments and configurations."""
+        """Return whether the runner started the run in a folder with the same arguments and configurations."""
         if stamp.get("inputs") == self.inputs(run, str(stamp.get("code", self._code))):
             return True
         # Older stamps do not record the code hash separately.
@@ -198,13 +198,13 @@ def _models(run: Run) -> list[str | None]:
 
 
 def _is_of_other_models(run: Run, stamp: Mapping[str, Any]) -> bool:
-    """Whether a run that this one needs was started again after it. Stamps of older versions have no ids."""
+    """Return whether a run that this one needs was started again after it. Stamps of older versions have no ids."""
     pairs = zip(_models(run), _models_before(run, stamp), strict=True)
     return any(now is not None and now != before for now, before in pairs)
 
 
 def _models_before(run: Run, stamp: Mapping[str, Any]) -> list[str | None]:
-    """Return the ids that the runs which a run needs had when it was started."""
+    """Return the ids, at the start of a run, of the runs that it needs."""
     then = stamp.get("models")
     return then if isinstance(then, list) and len(then) == len(run.needs) else [None] * len(run.needs)
 
@@ -218,7 +218,7 @@ def plan_settings() -> Callable[[Run], Settings]:
     """Return a function that returns the configuration of a run. It imports the trainers, which takes seconds."""
     found: dict[Path, Settings] = {}
 
-    def tell(run: Run) -> Settings:
+    def settings_of(run: Run) -> Settings:
         if run.folder not in found:
             try:
                 found[run.folder] = settings_of_arguments(run.arguments)
@@ -226,11 +226,11 @@ def plan_settings() -> Callable[[Run], Settings]:
                 raise UserError(f"The run {run.name} of the plan cannot be made: {error}") from error
         return found[run.folder]
 
-    return tell
+    return settings_of
 
 
 def _stopped_early(run: Run, results: Results) -> bool:
-    """Whether results end before the last session of the run."""
+    """Return whether results end before the last session of the run."""
     wanted = dict(zip(run.arguments, run.arguments[1:], strict=False)).get("FSCIL.LAST_SESSION")
     reached = flatten(results.config).get("FSCIL.LAST_SESSION")
     return not results.complete and str(wanted) != str(reached)

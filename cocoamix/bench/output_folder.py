@@ -18,7 +18,7 @@ def folder_for(output: Path, options: Options) -> Path:
     """Return `output` with the settings in its name, such as quickstart-max_epoch3.
 
     A hash follows if other settings could give the same words.
-    options: of the command line. Those that do not affect results are ignored.
+    options: the options of the command line. Those that do not affect results are ignored.
     """
     given = {key: str(value) for key, value in options if roles.matters(key)}
     words = [f"{key.split('.')[-1].lower()}{value}" for key, value in sorted(given.items())]
@@ -29,6 +29,6 @@ def folder_for(output: Path, options: Options) -> Path:
 
 
 def _is_ambiguous(key: str, value: str) -> bool:
-    """Whether another setting could give the same words: characters are replaced, or keys share the last word."""
+    """Return whether another setting could give the same words: characters were replaced, or keys share a last word."""
     same_word = [one.name for one in KEYS if one.path[-1] == key.split(".")[-1]]
     return same_word != [key] or re.search(r"[^A-Za-z0-9.+-]", value) is not None

@@ -85,7 +85,7 @@ def shipped() -> dict[str, Path]:
 
 
 def find_plan(name: str) -> Path:
-    """Return the file of a shipped plan, or the file that `name` is."""
+    """Return the file of a shipped plan, or `name` itself if it is a file."""
     path, known = expand_home(name), shipped()
     if name in known:
         return known[name]
@@ -95,7 +95,7 @@ def find_plan(name: str) -> Path:
         return path
     raise UserError(
         f"There is no plan {brief(name)}.{nearest(name, known)} Shipped: {', '.join(known)}. "
-        "A plan of your own is named by its .yaml file."
+        "Name a plan of your own by its .yaml file."
     )
 
 
@@ -158,7 +158,7 @@ class _Mapping:
             raise UserError(f"{where} should be keys with values, but is {kind(content)}.")
         for key in content:
             if not isinstance(key, str):
-                raise UserError(f"{where} has the key {brief(key)}, which is {kind(key)}; a text is expected.")
+                raise UserError(f"{where} has the key {brief(key)}, which is {kind(key)}; a string is expected.")
         self.keys, self.where = dict(content), where
 
     def check_keys(self, known: Sequence[str], needed: Sequence[str]) -> None:
@@ -167,15 +167,15 @@ class _Mapping:
                 raise UserError(f"{self.where} has the key {brief(key)}, which is unknown.{known_names(key, known)}")
         for key in needed:
             if key not in self.keys:
-                raise UserError(f"{self.where} does not say its {key}.")
+                raise UserError(f"{self.where} has no key {key}.")
 
     def text(self, key: str, default: str | None = None) -> str:
         value = self.keys.get(key, default)
         if value is None:
-            raise UserError(f"{self.where} does not say its {key}.")
+            raise UserError(f"{self.where} has no key {key}.")
         if not isinstance(value, str):
             what = f"{key} of {_inside(self.where)}"
-            raise UserError(f"{what} is {brief(value)}, which is {kind(value)}; a text is expected.")
+            raise UserError(f"{what} is {brief(value)}, which is {kind(value)}; a string is expected.")
         return value
 
     def flag(self, key: str, default: bool) -> bool:
@@ -201,7 +201,7 @@ def _inside(where: str) -> str:
 
 
 class _Draft(NamedTuple):
-    """A method before its files are looked for."""
+    """A method whose files have not been looked up yet."""
 
     entry: _Mapping
     name: str
@@ -272,7 +272,7 @@ def _at_epochs(draft: _Draft) -> list[_Draft]:
 
 
 def _folder_name(entry: _Mapping, key: str, default: str | None = None) -> str:
-    """Return a text that becomes (part of) a folder name; it must not leave CoOp's layout."""
+    """Return a string that becomes (part of) a folder name; it must not leave CoOp's layout."""
     value = entry.text(key, default)
     if "/" in value or "\\" in value or value in (".", ".."):
         what = f"{key} of {_inside(entry.where)}"
@@ -305,7 +305,7 @@ def _with_models(drafts: Sequence[_Draft], wanted: list[str], where: str) -> set
                 )
             if one in without:
                 raise UserError(
-                    f"The method {draft.name} of {_inside(where)} uses the model of {one}, which trains none."
+                    f"The method {draft.name} of {_inside(where)} uses the model of {one}, which is not trained."
                 )
     kept: set[str] = set()
     while wanted:
@@ -422,7 +422,7 @@ def _partitions(content: _Mapping, task: str, wanted: Sequence[int]) -> list[int
     """Return the numbers of the random partitions of the classes."""
     if "partitions" not in content.keys:
         if wanted:
-            raise UserError(f"--partitions is for plans that have partitions, which {_inside(content.where)} has not.")
+            raise UserError(f"--partitions is for plans that have partitions, but {_inside(content.where)} has none.")
         return []
     if task != "base2new":
         raise UserError(f"{content.where} has partitions, which only the task base2new takes; its task is {task}.")
@@ -461,7 +461,7 @@ def _check_wanted(flag: str, wanted: Sequence[str], there: Sequence[str]) -> Non
 def _check_models(options: Options, where: str) -> None:
     """Reject {run:NAME} outside the options of a method."""
     if models_in(options):
-        raise UserError(f"{where} has {{run:...}} in a value of set; it belongs into the set of a method.")
+        raise UserError(f"{where} has {{run:...}} in a value of set; it belongs in the set of a method.")
 
 
 def _check_partitions(plan: Plan, options: Iterable[tuple[str, Any]], where: str) -> None:

@@ -53,8 +53,8 @@ def expand(plan: Plan) -> list[Run]:
     """Return the runs of a plan, each after those that it needs."""
     if not plan.root and any(one.name not in DRAWN for one in _all_datasets(plan)):
         raise UserError(
-            f"The plan {plan.name} reads its datasets from a data root. Give it with --root DIR, or set DATA to it, "
-            "or write root: DIR into the plan."
+            f"The plan {plan.name} reads its datasets from a data root. Give it with --root DIR, with the "
+            "environment variable DATA, or with root: DIR in the plan."
         )
     return [_make(plan, place) for place in _places(plan)]
 
@@ -66,7 +66,7 @@ def select(runs: Sequence[Run], patterns: Sequence[str]) -> list[Run]:
     wanted = {run.folder for run in runs if any(fnmatch.fnmatch(run.name, pattern) for pattern in patterns)}
     if not wanted:
         raise UserError(
-            f"No run of the plan matches {' or '.join(patterns)}. Names are such as {runs[0].name!r}; "
+            f"No run of the plan matches {' or '.join(patterns)}. A name looks like {runs[0].name!r}; "
             "--dry-run shows all."
         )
     for run in reversed(runs):

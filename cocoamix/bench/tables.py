@@ -25,7 +25,7 @@ _FIGURES = (".svg", ".png", ".pdf")
 
 def places(plan: Plan) -> tuple[Path, Path, Path]:
     """Return the files of the tables, as Markdown and JSON, and the folder of the figures."""
-    # By the name of the plan, because plans may share an output folder.
+    # Named after the plan, because plans may share an output folder.
     folder = plan.output / "tables"
     return folder / f"{plan.name}.md", folder / f"{plan.name}.json", plan.output / "figures" / plan.name
 

@@ -33,7 +33,7 @@ class Pace:
             self._seen.setdefault(kind, []).append(seconds)
 
     def estimate(self, run: Run) -> float | None:
-        """Return how long a run takes, by runs of its method, else of its kind (training, evaluation), else by any."""
+        """Estimate the duration of a run from runs of its method, else of its kind (training, evaluation), else any."""
         found = next((self._seen[kind] for kind in _kinds(run) if kind in self._seen), None)
         return sum(found) / len(found) if found else None
 
@@ -87,8 +87,8 @@ class View:
     def tick(self, running: Iterable[tuple[Run, float]]) -> None:
         """Show the remaining time and the running jobs. running: runs and the seconds since they began."""
         running = list(running)
-        going = {run.folder for run, _ in running}
-        waiting = [run for run in self._waiting if run.folder not in going]
+        active = {run.folder for run, _ in running}
+        waiting = [run for run in self._waiting if run.folder not in active]
         self._left = self._pace.remaining(waiting, running, self._at_once)
         if self._bar is not None:
             failed = f", {self._failed} failed" if self._failed else ""
@@ -109,7 +109,7 @@ class View:
             line.set_description_str(texts[number] if number < len(texts) else "")
 
     def started(self, run: Run) -> None:
-        """Say in a log that a run has started; a terminal shows it below the bar."""
+        """Print in a log that a run has started; a terminal shows it below the bar."""
         self._looked = 0.0
         if self._bar is None:
             self.say(f"{run.name}: started")

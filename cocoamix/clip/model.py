@@ -221,7 +221,7 @@ def _sizes_of(state: Mapping[str, Tensor], path: Path) -> Sizes:
     try:
         return Sizes.of(state)
     except (KeyError, IndexError) as error:
-        what = f"it has no {error.args[0]}" if isinstance(error, KeyError) else "a tensor has another shape"
+        what = f"it has no {error.args[0]}" if isinstance(error, KeyError) else "a tensor has an unexpected shape"
         raise UserError(f"{path} is not a CLIP model of OpenAI's architecture: {what}.") from error
 
 

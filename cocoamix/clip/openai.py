@@ -50,8 +50,8 @@ def build_openai(sizes: Sizes) -> Any:
         return CLIP(**given)
     try:
         return CLIP(**given, design_details=dict(PLAIN_DESIGN))
-    except Exception as error:  # another tree's code may refuse the details in any way
-        raise ImportError(f"the class CLIP in {place} is not OpenAI's: it refuses MaPLe's design_details") from error
+    except Exception as error:  # another tree's code may raise anything
+        raise ImportError(f"the class CLIP in {place} is not OpenAI's: it rejects MaPLe's design_details") from error
 
 
 def _is_needed(parameter: inspect.Parameter) -> bool:

@@ -88,8 +88,9 @@ def auroc(positive: Tensor, negative: Tensor) -> float:
 def fit_temperature(logits: Tensor, labels: Tensor, bounds: tuple[float, float] = BOUNDS) -> float:
     """Return the T within `bounds` that minimises the NLL of softmax(logits / T).
 
-    The NLL is convex in 1/T, so bisection on its slope finds the minimum. Logits that classify every image correctly
-    would take T = 0 and get the lower bound. If the NLL does not depend on T, T is 1 or the nearest bound.
+    The NLL is convex in 1/T, so bisection on its slope finds the minimum. If the logits classify every image correctly,
+    the minimum is at T = 0 and the result is the lower bound. If the NLL does not depend on T, T is 1 or the nearest
+    bound.
     """
     if not len(labels):
         raise ValueError("A temperature needs at least one labelled image")

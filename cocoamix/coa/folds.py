@@ -29,7 +29,7 @@ class Folds:
         self.fold_of = deal_into_folds(labels, self.count, seed) if self.count else []
         self.states: list[dict[str, Tensor]] = []  # one prompt per finished fold
         self.seconds = 0.0
-        self.fitted: dict[str, Any] | None = None  # the fit, or why there is none; None before it
+        self.fitted: dict[str, Any] | None = None  # the fit, or why there is none; None before the fit
         if wanted and not self.count:
             self.fitted = {"folds": 0, "why": SINGLE}
 

@@ -1,4 +1,4 @@
-"""Generated out-classes (Section 3.4, Appendix F): class names that stand for classes a prompt was not trained on."""
+"""Generated out-classes (Section 3.4, Appendix F): class names that represent classes a prompt was not trained on."""
 
 from __future__ import annotations
 

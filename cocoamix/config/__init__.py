@@ -8,7 +8,7 @@ __all__ = ["extend_cfg"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import `extend_cfg` when it is asked for: the report reads roles of keys without yacs and yaml."""
+    """Import `extend_cfg` on first use: the report reads roles of keys without yacs and yaml."""
     if name == "extend_cfg":
         from .defaults import extend_cfg
 

@@ -24,7 +24,7 @@ class Allowed(Protocol):
 
 @dataclass(frozen=True)
 class OneOf:
-    """One of several texts or numbers."""
+    """One of several strings or numbers."""
 
     values: tuple[Any, ...]
 
@@ -92,7 +92,7 @@ class Numbers:
         if len(value) != self.count or not all(isinstance(one, (int, float)) and 0 <= one < math.inf for one in value):
             raise UserError(f"{name} is {brief(value)}; it must be {self.count} numbers.")
         if self.ascending and list(value) != sorted(value):
-            raise UserError(f"{name} is {brief(value)}; the smaller share comes first.")
+            raise UserError(f"{name} is {brief(value)}; the smaller number must come first.")
         if self.divisor and 0 in value:
             raise UserError(f"{name} is {brief(value)}; images cannot be divided by 0.")
 
@@ -103,13 +103,13 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Texts:
-    """A list of texts."""
+    """A list of strings."""
 
     def check(self, name: str, value: Any) -> None:
         """Raise UserError for a value that is not allowed."""
         for one in value:
             if not isinstance(one, str):
-                raise UserError(f"{name} holds {brief(one)}, which is {kind(one)}; texts are expected.")
+                raise UserError(f"{name} holds {brief(one)}, which is {kind(one)}; strings are expected.")
 
     def describe(self) -> str:
         """Return the allowed values in Markdown."""
@@ -124,7 +124,7 @@ class Template:
         """Raise UserError for a value that is not allowed."""
         given: Sequence[Any] = [value] if isinstance(value, str) else value
         if not given:
-            raise UserError(f"{name} is empty. Give a text, several, or dataset.")
+            raise UserError(f"{name} is empty. Give a template, a list of templates, or `dataset`.")
         for template in given:
             if template != "dataset" and not _has_one_place(template):
                 raise UserError(
@@ -137,7 +137,7 @@ class Template:
 
 
 def _has_one_place(text: object) -> bool:
-    """Whether a text has exactly one place for a name, as `str.format` reads it."""
+    """Return whether a string has exactly one placeholder for a name, as `str.format` reads it."""
     if not isinstance(text, str):
         return False
     try:
@@ -180,7 +180,7 @@ def kind(value: Any) -> str:
         bool: "a boolean",
         int: "a whole number",
         float: "a number",
-        str: "a text",
+        str: "a string",
         list: "a list",
         tuple: "a list",
     }

@@ -109,7 +109,9 @@ def check_enlearn(node: CfgNode) -> None:
     if models < 2:
         raise UserError(f"TRAINER.ENLEARN.BACKBONES names {models} models; an ensemble has at least two.")
     if node.NUM_WEIGHT not in (0, models):
-        raise UserError(f"TRAINER.ENLEARN.NUM_WEIGHT is {node.NUM_WEIGHT}, but there are {models} BACKBONES.")
+        raise UserError(
+            f"TRAINER.ENLEARN.NUM_WEIGHT is {node.NUM_WEIGHT}, but there are {models} BACKBONES. Use {models}."
+        )
     if len(node.PROMPTS) not in (0, 1, models):
         raise UserError(
             f"TRAINER.ENLEARN.PROMPTS names {len(node.PROMPTS)} runs for {models} BACKBONES. "
@@ -135,4 +137,6 @@ def check_sessions(cfg: CfgNode) -> None:
             f"DATASET.PARTITION is {cfg.DATASET.PARTITION}, but sessions are cut from all classes: leave it at {LABEL}."
         )
     if cfg.TEST.FINAL_MODEL != "last_step":
-        raise UserError("TEST.FINAL_MODEL is best_val, but sessions are evaluated after their last epoch: last_step.")
+        raise UserError(
+            "TEST.FINAL_MODEL is best_val, but sessions are evaluated after their last epoch: use last_step."
+        )

@@ -28,23 +28,24 @@ _HEAD = """\
 
 <!-- Written by `python -m cocoamix.config.document` from cocoamix/config/table: change the table, not this page. -->
 
-Every key that this project adds to Dassl's, with its default, allowed values, meaning and role. Set a key in a YAML
-file (`--config-file`, `--dataset-config-file`) or at the end of a command, as in
-`python train.py ... TRAINER.COCOAMIX.W 7.0`. Unknown keys and invalid values are reported in one sentence.
+This page lists every key that this project adds to Dassl's, with its default, allowed values, meaning and role. Set a
+key in a YAML file (`--config-file`, `--dataset-config-file`) or at the end of a command, as in
+`python train.py ... TRAINER.COCOAMIX.W 7.0`. Unknown keys and invalid values are refused with a message.
 
 ## Roles
 
-The role of a key says how results, evaluations and the report treat it.
+The role of a key says how results, evaluations and the report treat it. "Runs that agree" are runs with the same value.
 """
 
 _CHECKPOINT = """\
 A role may be followed by:
 
-- `checkpoint`: an evaluation uses the value from training, and prints a note if its own differs.
+- `checkpoint`: an evaluation uses the value from training, and prints a note if you give another one.
 - `checkpoint with template`: the same, but only for methods that train with the hand-crafted prompt (KgCoOp, ProGrad,
   DePTKgCoOp, CoCoAMix).
 
-A resumed run must agree with the original in all keys that are not `hidden`. Sections of other trainers are ignored.
+When you resume a run, all keys except `hidden` ones must have the same values as before. Sections of other trainers are
+ignored.
 """
 
 _FROM_CHECKPOINT = {
@@ -84,7 +85,7 @@ def _allowed(key: Key) -> str:
         return key.allowed.describe()
     if not key.ours:
         return ""
-    names = {bool: "`True`, `False`", int: "whole number", float: "number", str: "text", list: "list"}
+    names = {bool: "`True`, `False`", int: "integer", float: "number", str: "text", list: "list"}
     return ", ".join(names[kind] for kind in (type(key.default), *key.also))
 
 

@@ -28,27 +28,28 @@ class Role:
 
 HIDDEN = Role(
     "hidden",
-    "Where a run reads and writes, or how fast it runs. Results do not depend on it, and it may change on a resume.",
+    "Where a run reads and writes, or how fast it runs. Results do not depend on it. You may change it on a resume.",
     matters=False,
 )
 RUN = Role(
     "run",
-    "Each run has its own value, and so has an evaluation. The report averages only runs that agree.",
+    "Every run and every evaluation uses its own value. The report averages only runs that agree.",
     in_cell=True,
 )
 PROTOCOL = Role(
     "protocol",
-    "As `run`, but the report reads the value from the protocol in results.json or from the path of the run.",
+    "Like `run`, but the report reads the value from the protocol in results.json or from the path of the run.",
 )
 MODEL = Role(
     "model",
-    "An evaluation has its own value. The report combines only runs that agree: base and new, source and targets.",
+    "An evaluation uses its own value. The report combines base and new, or source and targets, only of runs that "
+    "agree.",
     in_cell=True,
     in_model=True,
 )
 TRAINING = Role(
     "training",
-    "Affects training. An evaluation records the value from training, if the checkpoint holds it. The report combines "
+    "Affects training. An evaluation records the value from training, if the checkpoint has it. The report combines "
     "only runs that agree.",
     of_training=True,
     in_cell=True,
@@ -56,14 +57,14 @@ TRAINING = Role(
 )
 TRAINING_ONLY = Role(
     "training only",
-    "As `training`, but the report compares it only among runs of one dataset and subset, because evaluations by peers "
-    "do not repeat it.",
+    "Like `training`, but the report compares it only among runs on the same dataset and subset, because evaluations "
+    "in other code bases do not repeat it.",
     of_training=True,
     in_cell=True,
 )
 TRAINING_PROTOCOL = Role(
     "training protocol",
-    "As `training` in an evaluation, as `protocol` in the report.",
+    "Like `training` in an evaluation, like `protocol` in the report.",
     of_training=True,
 )
 ROLES = (HIDDEN, RUN, PROTOCOL, MODEL, TRAINING, TRAINING_ONLY, TRAINING_PROTOCOL)
@@ -116,7 +117,7 @@ class Key:
         return "*" in self.name
 
     def matches(self, name: str) -> bool:
-        """Whether this is the declaration of the key `name`."""
+        """Return whether this is the declaration of the key `name`."""
         return name == self.name or (self.is_pattern and self._pattern.fullmatch(name) is not None)
 
     @cached_property

@@ -42,13 +42,13 @@ def merge_options(cfg: CfgNode, options: Sequence[str]) -> None:
     """Merge trailing `KEY VALUE` pairs of a command line."""
     flags = [option for option in options if option.startswith("--")]
     if flags:
-        raise UserError(f"{flags[0]} comes after KEY VALUE pairs, where it is not read. Put it before them.")
+        raise UserError(f"{flags[0]} comes after KEY VALUE pairs, where flags are not read. Put it before them.")
     if len(options) % 2:
         raise UserError(f"The options at the end are KEY VALUE pairs, but {brief(options[-1])} has no value.")
     for key, text in zip(options[::2], options[1::2], strict=True):
         value = literal(text)
         if isinstance(value, (dict, set)):
-            value = text  # the template "{}" is a text: no key takes either
+            value = text  # the template "{}" is a string: no key takes a dict or a set
         _set(cfg, key, value, "the command line")
 
 
@@ -68,7 +68,7 @@ def _set(cfg: CfgNode, key: str, value: Any, origin: str) -> None:
     if leaf in node and isinstance(node[leaf], CfgNode):
         if value is None:  # an empty section of a file
             return
-        raise UserError(f"{origin} sets {key} to {brief(value)}, but {key} is a section with keys of its own.")
+        raise UserError(f"{origin} sets {key} to {brief(value)}, but {key} is a section: set one of its keys.")
     if leaf not in node:
         raise _unknown(cfg, key, origin)
     node[leaf] = _coerce(key, node[leaf], value, origin)

@@ -39,4 +39,4 @@ class Partition:
 
     def describe(self) -> str:
         """Return the allowed values in Markdown."""
-        return f"`{LABEL}`, or `random:K` for a whole number K from 0 on"
+        return f"`{LABEL}`, or `random:K` with an integer K of at least 0"

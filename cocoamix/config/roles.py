@@ -24,22 +24,22 @@ def find(name: str) -> Key:
 
 
 def matters(name: str) -> bool:
-    """Whether a result can depend on a key."""
+    """Return whether a result can depend on a key."""
     return find(name).role.matters
 
 
 def of_training(name: str) -> bool:
-    """Whether an evaluation records the value of the training run instead of its own."""
+    """Return whether an evaluation records the value of the training run instead of its own."""
     return find(name).role.of_training
 
 
 def compared_in_cell(name: str) -> bool:
-    """Whether the report compares a key among the runs of one cell, which may differ only in the seed."""
+    """Return whether the report compares a key among the runs of one cell, which may differ only in the seed."""
     return find(name).role.in_cell
 
 
 def compared_in_model(name: str) -> bool:
-    """Whether the report compares a key among all runs of one model: training and evaluations."""
+    """Return whether the report compares a key among all runs of one model: training and evaluations."""
     return find(name).role.in_model
 
 

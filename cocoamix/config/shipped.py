@@ -33,8 +33,8 @@ def names() -> list[str]:
 def locate(path: str, below: Path | None = None) -> Path:
     """Return the file that `cocoamix:CoOp/vit_b16.yaml` or a path names.
 
-    The documentation writes `configs/trainers/CoOp/vit_b16.yaml`. An installed package has no such folder beside the
-    user, so a file that is not there is the package's own of that name. A line on standard error names it.
+    The documentation writes `configs/trainers/CoOp/vit_b16.yaml`. With an installed package there is no
+    such folder, so if the file does not exist, the package's own file of that name is used, and stderr says so.
 
     Args:
         path: A name with the prefix `cocoamix:`, or the path of a file, which need not exist.
@@ -45,7 +45,7 @@ def locate(path: str, below: Path | None = None) -> Path:
         own = path.removeprefix("configs/")
         if own == path or os.path.exists(file) or own not in names():
             return file
-        _note(f"{path} is not here; using the package's own, {PREFIX}{own.removeprefix('trainers/')}")
+        _note(f"{path} does not exist; using the package's own, {PREFIX}{own.removeprefix('trainers/')}")
         return folder() / own
     name, known = path.removeprefix(PREFIX), names()
     for kind in _KINDS:

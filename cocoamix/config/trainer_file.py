@@ -1,4 +1,4 @@
-"""Settings of another trainer, which would be read by nobody: a file of them is refused, options are noted."""
+"""Settings of another trainer, which would have no effect: reject a file of them, and note options."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from .shipped import locate
 
 
 def refuse_other_trainers(path: str, trainer: str, section: str, trainers: Iterable[str]) -> None:
-    """Refuse a file of CoOp's layout, trainers/<Trainer>/<name>.yaml, that sets nothing which the trainer reads.
+    """Reject a file of CoOp's layout, trainers/<Trainer>/<name>.yaml, that sets nothing that the trainer reads.
 
-    A file that sets no method's keys, or some that the trainer reads, may be of any trainer: KgCoOp takes CoOp's. So
-    may a file that lies elsewhere.
+    A file may belong to any trainer if it sets no method's keys, or some that the trainer reads (KgCoOp takes CoOp's),
+    or if it is outside that layout.
 
     Args:
         path: The file, as --config-file names it. It exists and holds keys.
@@ -32,7 +32,7 @@ def refuse_other_trainers(path: str, trainer: str, section: str, trainers: Itera
     if found and section not in found:
         keys = " and ".join(f"TRAINER.{one}.*" for one in found)
         raise UserError(
-            f"{path} is a configuration of {owner}: it sets {keys}, which {name} does not read. Use a file of "
+            f"{path} is a configuration of {owner}: it sets {keys}, which {name} does not read. Use a file in "
             f"configs/trainers/{name}, or --trainer {owner}."
         )
 

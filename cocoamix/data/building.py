@@ -21,7 +21,7 @@ class NoLoaderError(UserError):
 
 
 def resolve_name(given: str) -> str:
-    """Return the registry name of a dataset. Case does not matter; a configuration file stays as it is."""
+    """Return the registry name of a dataset, ignoring case. The path of a configuration file is returned unchanged."""
     if given.endswith((".yaml", ".yml")):
         return given
     known = {spelling.lower(): one.name for one in DATASETS.values() for spelling in (one.config, one.name)}

@@ -47,7 +47,7 @@ def check(name: str, root: Path, options: Sequence[str] = (), fast: bool = False
         with collect_missing() as missing:
             dataset, notes = building.build(cfg)
     except UserError as error:
-        print(f"\nnot loaded: {error}\n\n{plain} cannot train yet.")
+        print(f"\nnot loaded: {error}\n\n{plain} is not ready for training.")
         return False
     building.print_notes(notes)
     _print_classes(dataset, dataset_template(plain), every_class)
@@ -57,7 +57,7 @@ def check(name: str, root: Path, options: Sequence[str] = (), fast: bool = False
         skipping = cfg.DATASET.BAD_IMAGES == "skip"
         print(f"  {'DATASET.BAD_IMAGES skip leaves them out.' if skipping else _way_out(own=source is None)}")
         ready = skipping
-    print(f"\n{plain} can train." if ready else f"\n{plain} cannot train yet: see above.")
+    print(f"\n{plain} is ready for training." if ready else f"\n{plain} is not ready for training: see above.")
     return ready
 
 
@@ -88,7 +88,7 @@ def _parts_are_there(source: Source, root: Path) -> bool:
         print("  It seems to be there under another name. To rename it:")
         print("\n".join(f"      {command}" for command in commands))
     if lacking:
-        print(f"\n{source.name} cannot train yet: {', '.join(part.path for part in lacking)} missing.")
+        print(f"\n{source.name} is not ready for training: {', '.join(part.path for part in lacking)} missing.")
     return not lacking
 
 
@@ -113,7 +113,7 @@ def _print_classes(dataset: Any, template: str, every_class: bool) -> None:
 
 
 def _note_doubtful_names(dataset: Any, own: bool) -> None:
-    """Name classes whose names mean little in a prompt. They never stop a run."""
+    """Print class names that may mean little in a prompt. They never stop a run."""
     from cocoamix.datasets.own.class_names import doubtful_names
 
     doubtful = doubtful_names(dataset.classnames)

@@ -20,7 +20,7 @@ PAIRS = "KEY VALUE pairs at the end change the configuration, as with train.py."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the sub-commands and what they take."""
+    """Add the sub-commands and their arguments."""
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
 
     listing = commands.add_parser("list", help="list the datasets, and which of them a data folder has")
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     checking = commands.add_parser(
         "check",
         help="show which parts of a dataset are there, and how to get the others",
-        description=f"Exit status: 0 ready for training, 1 not ready, 2 wrong use. {PAIRS}",
+        description=f"Exit status: 0 ready for training, 1 not ready, 2 usage error. {PAIRS}",
     )
     checking.add_argument("--fast", action="store_true", help="do not open the images")
     checking.add_argument("--all", action="store_true", help="show every class, and every unreadable image")
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     writing.add_argument("--out", type=Path, required=True, help="the JSON file to write")
 
     reading = commands.add_parser(
-        "import", help="compare such a file with the images here, and use its draw", description=PAIRS
+        "import", help="compare an exported list with the images here, and use its draw", description=PAIRS
     )
     reading.add_argument("file", type=Path)
     reading.add_argument("--force", action="store_true", help="replace another draw of these shots and this seed")

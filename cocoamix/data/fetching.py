@@ -43,7 +43,7 @@ def checksum_of(path: Path, kind: str) -> str:
 
 
 def verify(path: Path, checksum: str, name: str) -> None:
-    """Refuse a file with another checksum and rename it."""
+    """Raise UserError if a file has another checksum, and rename the file."""
     kind = kind_of(checksum)
     found = checksum_of(path, kind) if checksum else ""
     if found != checksum:
@@ -100,7 +100,7 @@ def _receive(url: str, part: Path) -> bool:
     stamp = _stamp_of(part, url) if have else ""
     request = urllib.request.Request(url, headers={"User-Agent": "cocoamix", "Accept-Encoding": "identity"})
     if stamp:
-        # Only if the file has not changed; a server that cannot tell sends the whole file.
+        # Only if the file has not changed; a server that does not know sends the whole file.
         request.add_header("Range", f"bytes={have}-")
         request.add_header("If-Range", stamp)
     try:
@@ -142,7 +142,7 @@ def _marker(part: Path) -> Path:
 
 
 def _stamp(headers: Any) -> str:
-    """Return a header that identifies this version of the file. Weak tags do not hold for parts of a file."""
+    """Return a header that identifies this version of the file. A weak ETag is not valid for a part of a file."""
     tag = headers.get("ETag", "")
     return tag if tag and not tag.startswith("W/") else headers.get("Last-Modified", "")
 

@@ -49,7 +49,7 @@ def export_manifest(name: str, root: Path, shots: int, seed: int, out: Path, opt
     from cocoamix.datasets.common.kept_draws import validation_shots
 
     if shots < 1 or seed < 0:
-        raise UserError(f"A draw has at least one shot and a seed from 0 on, not --shots {shots} --seed {seed}.")
+        raise UserError(f"--shots is {shots} and --seed is {seed}; they must be at least 1 and 0.")
     if out.is_dir():
         raise UserError(f"--out {out} is a folder. Name the JSON file to write.")
     cfg = _cfg(name, root, options, shots, seed)
@@ -145,7 +145,7 @@ def read_manifest(file: Path) -> dict[str, Any]:
 
 
 def _validate(content: dict[str, Any]) -> None:
-    """Refuse content that `export_manifest` cannot have written."""
+    """Reject content that `export_manifest` cannot have written."""
     from cocoamix.datasets.common.kept_draws import validation_shots
 
     for key, least in (("shots", 1), ("seed", 0)):
@@ -170,7 +170,7 @@ def _validate(content: dict[str, Any]) -> None:
 
 
 def _label(row: Any, classes: int, seen: set[str]) -> int:
-    """Return the label of a row. Refuse a row that is not a new path, a label and a SHA-256."""
+    """Return the label of a row. Reject a row that is not a new path, a label and a SHA-256."""
     if not isinstance(row, list) or len(row) != 3 or not isinstance(row[0], str):
         raise ValueError(f"a row is {brief(row)}, which is not a path, a label and a SHA-256")
     path, label, digest = row
@@ -242,9 +242,9 @@ def _mismatches(content: dict[str, Any], full: Any) -> list[str]:
             if not local.is_file():
                 wrong.append(f"{path}: missing")
             elif sha256_of(local) != digest:
-                wrong.append(f"{path}: another image (its SHA-256 differs)")
+                wrong.append(f"{path}: a different image (its SHA-256 differs)")
             elif path not in here:
-                wrong.append(f"{path}: not among the {key} images here; is the split another?")
+                wrong.append(f"{path}: not among the {key} images here; is the split different?")
             elif here[path].label != label:
                 wrong.append(f"{path}: label {label} there, {here[path].label} here")
     return wrong

@@ -85,7 +85,7 @@ class Source:
         return self.folder if file.to is None else file.to
 
 
-_OWN_SPLIT = "training draws a split of its own, and results are not comparable with published ones"
+_OWN_SPLIT = "training draws its own split, and results are not comparable with published ones"
 
 
 def _split(name: str, drive: str, md5: str = "") -> tuple[Part, Remote]:
@@ -158,7 +158,7 @@ def _table() -> tuple[Source, ...]:
             "ImageNet",
             parts=(Part("images/train", "training images"), Part("images/val", "validation images"), names_part),
             files=(names_file,),
-            by_hand="Make an account at image-net.org, accept the terms, and download ILSVRC2012_img_train.tar (MD5 "
+            by_hand="Create an account at image-net.org, accept the terms, and download ILSVRC2012_img_train.tar (MD5 "
             "1d675b47d978889d74fa0da5fadfb00e) and ILSVRC2012_img_val.tar (MD5 29b22e2961454d5413ddabcf34fc5622). "
             "Unpack them so that images/train and images/val each hold 1,000 folders such as n01440764.",
         ),

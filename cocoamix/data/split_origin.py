@@ -1,4 +1,4 @@
-"""Tell the split file that CoOp publishes from one that was drawn on this machine. Both have the same name and form."""
+"""Distinguish the split file that CoOp publishes from one drawn on this machine. Both have the same name and format."""
 
 from __future__ import annotations
 

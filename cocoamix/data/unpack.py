@@ -17,7 +17,7 @@ from typing import IO
 
 from cocoamix.errors import UserError
 
-# Compression hardly shrinks images, and shrinks text to a tenth. An archive far beyond that is meant to fill the disk.
+# Compression hardly shrinks images, and shrinks text to a tenth. An archive far beyond that may be a zip bomb.
 MOST_TIMES = 20  # size of the content divided by that of the archive ...
 MORE_BYTES = 1_000_000_000  # ... beyond this allowance for small archives
 MOST_MEMBERS = 3_000_000  # ImageNet has 1.3 million
@@ -144,7 +144,7 @@ def _tar_members(archive: Path) -> Iterator[Member]:
                 yield Member(info.name, None)
             else:
                 yield Member(info.name, lambda info=info: _opened(content, info, archive), info.size)  # type: ignore[misc]
-        # The checksum of a compressed archive is at its end, behind the last member.
+        # The checksum of a compressed archive is at its end, after the last member.
         rest, most = 0, MOST_TIMES * archive.stat().st_size + MORE_BYTES
         while content.fileobj is not None and (block := content.fileobj.read(1 << 20)):
             rest += len(block)
@@ -167,7 +167,7 @@ def _opened(content: tarfile.TarFile, info: tarfile.TarInfo, archive: Path) -> I
 
 
 def _inside(target: Path, name: str, archive: Path) -> Path:
-    """Return the path of a member below the target; refuse any other path."""
+    """Return the path of a member below the target; reject any other path."""
     parts = PurePosixPath(name).parts
     outside = not name or name.startswith("/") or ".." in parts or "\\" in name or "\0" in name
     if outside or (parts and ":" in parts[0][1:2]):  # C:...
@@ -180,10 +180,10 @@ def _inside(target: Path, name: str, archive: Path) -> Path:
 
 def _too_large(archive: Path, most: int) -> UserError:
     return UserError(
-        f"{archive} is refused: it would unpack to more than {most / 1e9:,.1f} GB or {MOST_MEMBERS:,} files, far more "
+        f"{archive} is rejected: it would unpack to more than {most / 1e9:,.1f} GB or {MOST_MEMBERS:,} files, far more "
         "than its size suggests. Nothing was kept. If you trust it, unpack it yourself."
     )
 
 
 def _refused(archive: Path, name: str, why: str) -> UserError:
-    return UserError(f"{archive} is refused: its member {name!r} {why}. Nothing was kept.")
+    return UserError(f"{archive} is rejected: its member {name!r} {why}. Nothing was kept.")

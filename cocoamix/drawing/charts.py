@@ -15,7 +15,7 @@ from .ranges import thin
 from .style import DARK, LIGHT, Figure, Palette, add_legend, apply, legend_height, make_figure, wrap
 from .tradeoff import draw_tradeoff
 
-_TALL = 30  # marks below each other; taller figures show the numbers of the x axis on top, too
+_TALL = 30  # rows of marks; taller figures repeat the numbers of the x axis on top
 _MOST_TICKS = 12  # on the x axis of curves, so that their labels do not touch
 
 
@@ -58,7 +58,7 @@ def variables() -> dict[str, tuple[str, str]]:
 
 
 def _dots(chart: Chart, palette: Palette) -> Figure:
-    """Draw datasets below each other, with a small dot for each seed and a large mark for the mean."""
+    """Draw a row for each dataset, with a small dot for each seed and a large mark for the mean."""
     methods, datasets = len(chart.series), len(chart.ticks)
     figure, axes = make_figure(1.3 + datasets * (0.2 + 0.08 * methods) + legend_height(_names(chart)), chart.title)
     step = 0.84 / max(1, methods)
@@ -93,7 +93,7 @@ def draw_curves(axes: Any, chart: Chart, palette: Palette) -> None:
     """Draw the lines of a chart into axes."""
     owns = [series.label for series in chart.series if not series.paper]
     for place, series in enumerate(chart.series):
-        # The paper's line of a method has the colour of ours.
+        # The paper's line for a method has the colour of ours.
         same = series.label.removesuffix(" (paper)")
         colour, marker = palette.look(owns.index(same) if series.paper and same in owns else place)
         low = [y - s for y, s in zip(series.y, series.spread, strict=True)]

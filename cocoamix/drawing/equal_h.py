@@ -25,7 +25,7 @@ class Window:
 
 def window(series: Sequence[Series]) -> Window:
     """Return the part of the plane that holds all points, their deviations and their names."""
-    left, right = _range([(one.x[0], one.x_spread[0]) for one in series], 0.15, 0.27)  # names stand on the right
+    left, right = _range([(one.x[0], one.x_spread[0]) for one in series], 0.15, 0.27)  # names are on the right
     bottom, top = _range([(one.y[0], one.spread[0]) for one in series], 0.15, 0.15)
     return Window(left, right, bottom, top)
 

@@ -1,4 +1,4 @@
-"""Methods below each other, with a point for the mean of each measure."""
+"""A row for each method, with a point for the mean of each measure."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ MARKERS = "osD^vPX*"
 _PARTS = re.compile(r"\S+?(?:[_\-/.,:=(]+|(?<=[a-z])(?=[A-Z])|\s+|$)|\s+")  # of a name, where it may be broken
 _LONGEST_NAME = 48  # characters of a name in a legend
 _LEGEND_LINE = 0.2  # inches
-_WIDTH = 4.4  # inches; narrow, so that letters stay legible on a phone
+_WIDTH = 4.4  # inches; narrow, so that text stays legible on a phone
 
 _STYLE: dict[Any, Any] = {
     # An SVG file lists them all. Verdana, on Windows and macOS, is as wide as DejaVu Sans.
@@ -80,7 +80,7 @@ _STYLE: dict[Any, Any] = {
     "lines.linewidth": 1.8,
     "lines.markersize": 5,
     "text.parse_math": False,  # a dollar sign in a name is a dollar sign
-    "svg.fonttype": "none",  # letters stay letters: they can be selected, searched and read aloud
+    "svg.fonttype": "none",  # text stays text: it can be selected, searched and read aloud
     "svg.hashsalt": "cocoamix",  # the same report gives the same file
 }
 

@@ -16,7 +16,7 @@ _HEIGHT = 4.1  # inches
 # In points, 1/72 inch:
 _MARK = 3.8  # half of a marker
 _GAP = 2.0  # between a line of equal H and its label
-_SMALL = 7.5  # letters of these labels
+_SMALL = 7.5  # font size of these labels
 _SHORTEST_ARROW = 16.0
 _MOST_NAMES = 16  # beside the points; more go into a legend
 
@@ -85,7 +85,7 @@ def _set_axes(axes: Any, chart: Chart) -> None:
 
 
 def _looks(series: Sequence[Series], palette: Palette) -> list[tuple[str, str]]:
-    """Return colour and marker of each point; the paper's point of a method has those of ours."""
+    """Return colour and marker of each point; the paper's point for a method looks like ours."""
     names = list(dict.fromkeys(_method(one) for one in series))
     return [palette.look(names.index(_method(one))) for one in series]
 

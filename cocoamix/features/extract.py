@@ -218,7 +218,7 @@ class _Task:
             )
 
     def _store(self, waiting: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Write the rows of the waiting images and views; return the empty list of those left."""
+        """Write the rows of the waiting images and views; return an empty list for the next ones."""
         for view in sorted({view for _, view in waiting}):
             keys = [self.keys[view][index] for index, other in waiting if other == view]
             for store, rows in zip(self.stores, self.rows[view], strict=True):

@@ -94,7 +94,7 @@ class ImageItems(Dataset[dict[str, Any]]):
         return str(self._seed(index, view)) if self.is_random else "none"
 
     def identity(self, index: int) -> str:
-        """Return a text that changes with the image: path, size and modification time of a file."""
+        """Return a string that changes with the image: path, size and modification time of a file."""
         if index not in self._identities:
             item = self.items[index]
             self._identities[index] = (

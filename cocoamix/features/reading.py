@@ -43,7 +43,7 @@ class UnreadableError(ValueError):
 
 
 def file_identity(path: str, status: os.stat_result | None = None) -> str:
-    """Return path, size and modification time of a file. `status` is that of the open file, if it is known."""
+    """Return path, size and modification time of a file. status: os.stat of the open file, if known."""
     path = os.path.abspath(path)
     try:
         status = status or os.stat(path)
@@ -53,7 +53,7 @@ def file_identity(path: str, status: os.stat_result | None = None) -> str:
 
 
 def image_identity(path: str, upright: bool, status: os.stat_result | None = None) -> str:
-    """Return a text that changes with the pixels read from a file: the file and the way it is read.
+    """Return a string that changes with the pixels read from a file: the file and the way it is read.
 
     Older versions, which did not scale deep images or rotate images, used the file alone. It is still used alone if the
     pixels are the same, so that stored features stay valid.

@@ -67,9 +67,11 @@ class FeatureStore:
         wanted, found = set(keys), {}
         sweep_once(self.folder / bucket)
         for path in sorted(self.folder.joinpath(bucket).glob("*.safetensors")):
+            if len(found) == len(wanted):
+                break
             try:
                 names, features = _read_file(path)
-            except FileNotFoundError:  # deleted meanwhile
+            except FileNotFoundError:  # deleted in the meantime
                 continue
             except OSError as error:
                 print(f"{path} cannot be read ({error}): its images are encoded again")

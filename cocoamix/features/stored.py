@@ -91,4 +91,4 @@ def _agreed(question: str) -> bool:
     try:
         return input(question).strip().lower() == "y"
     except EOFError:
-        raise UserError("There is no terminal to ask on. Add --yes to delete without asking.") from None
+        raise UserError("Deleting needs confirmation, and this is not a terminal. Add --yes.") from None

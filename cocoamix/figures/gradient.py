@@ -90,7 +90,7 @@ def _sentence(measured: Sequence[Slopes], closed: Sequence[Slopes]) -> str:
         f"With w = {largest.w:g} the gradient of the label is largest at p(y) = {_POINTS[steepest]:.2f}, where it is "
         f"{-largest.label[steepest]:.2f} / tau against {1 - _POINTS[steepest]:.2f} / tau of cross-entropy alone. "
         f"Autograd and the closed form -(1 - p(y)) (1 + w p(y)) / tau differ by at most {gap:.0e}; the paper prints "
-        "(1 - w p(y)) for the second factor, a slip of the sign."
+        "(1 - w p(y)) for the second factor, a sign error."
     )
 
 

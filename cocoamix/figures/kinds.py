@@ -51,7 +51,7 @@ class Gathered(Generic[Point]):
 
 
 def find_inventory(folders: Sequence[Path]) -> Inventory:
-    """Return the runs below some folders; name unusable ones on the error stream."""
+    """Return the runs below some folders; print unusable ones to stderr."""
     from cocoamix.report.readers.runs import find_runs
 
     inventory = find_runs(folders)
@@ -77,7 +77,7 @@ def own_runs(inventory: Inventory, ensemble: str) -> list[Run]:
 def gather(
     runs: Iterable[Run], point: Callable[[Run], Point | None], varied: Sequence[str], what: str
 ) -> Gathered[Point]:
-    """Return the runs of the kind with the most points; name the others on the error stream.
+    """Return the runs of the kind with the most points; print the others to stderr.
 
     Args:
         runs: Runs of any kind.
@@ -110,7 +110,7 @@ def gather(
 
 
 def _kind(run: Run, varied: Sequence[str]) -> tuple[tuple[str, Any], ...]:
-    """Return what must agree. Images and their labels are compared by themselves, dataset by dataset."""
+    """Return what must agree. Images and their labels are compared separately, dataset by dataset."""
     facts = {key: value for key, value in run.settings.items() if key not in varied and not key.startswith("DATASET.")}
     facts |= {"backbone": run.protocol.get("backbone"), "shots": run.shots}
     return tuple(sorted(facts.items(), key=lambda item: item[0]))
@@ -126,7 +126,7 @@ def _difference(one: Sequence[tuple[str, Any]], two: Sequence[tuple[str, Any]], 
 
 
 def _refuse_other_images(runs: Sequence[Run]) -> None:
-    """Refuse to compare accuracies on different images or of different models."""
+    """Reject a comparison of accuracies on different images or of different models."""
     from cocoamix.report.model.rows import not_comparable, show
 
     first: dict[Cell, Run] = {}

@@ -74,9 +74,9 @@ def add_arguments(
     parser.add_argument("--root", help=f"folder of the real datasets: the plan {plans.real.plan} runs on them first")
     parser.add_argument("--datasets", nargs="+", default=[], metavar="NAME", help="only these datasets of the plan")
     parser.add_argument("--seeds", nargs="+", default=[], type=int, metavar="SEED", help="only these seeds of the plan")
-    parser.add_argument("--run-output", metavar="FOLDER", help="where its runs go (default: the plan's)")
+    parser.add_argument("--run-output", metavar="FOLDER", help="output folder of the runs (default: the plan's)")
     pair = ("KEY", "VALUE")
-    parser.add_argument("--set", nargs=2, action="append", default=[], metavar=pair, help="change all its runs")
+    parser.add_argument("--set", nargs=2, action="append", default=[], metavar=pair, help="a setting for all runs")
     parser.add_argument("-j", "--jobs", type=int, metavar="N", help="runs at a time (default: one per GPU, or core)")
 
 
@@ -145,7 +145,7 @@ def _estimate(judged: Judged, args: argparse.Namespace) -> str:
     left = pace.remaining(judged.due, (), at_once)
     if left is None and not args.root:
         left = sum(_TRAINING if run.trains else _EVALUATION for run in judged.due) / at_once
-    return f"about {duration(left)}" if left is not None else "with the time left shown after the first one"
+    return f"about {duration(left)}" if left is not None else "the time left is shown after the first one"
 
 
 def build_report(source: Source, paper: bool = False) -> Report:

@@ -1,7 +1,7 @@
 """FACT on image features of a frozen CLIP, in our reading: a residual network, class prototypes and virtual ones.
 
-FACT (Zhou et al., CVPR 2022) trains a ResNet. How later work put it on CLIP is not public. Here a residual network on
-frozen features replaces the ResNet, and features are mixed before it.
+FACT (Zhou et al., CVPR 2022) trains a ResNet. How later work adapted it to CLIP is not public. Here a residual network
+on frozen features replaces the ResNet, and features are mixed before it.
 """
 
 from __future__ import annotations

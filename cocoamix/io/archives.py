@@ -8,11 +8,11 @@ import zlib
 
 import torch
 
-_MAGIC = b"PK\x03\x04"  # by these first bytes torch tells an archive from a pickle of its old format
+_MAGIC = b"PK\x03\x04"  # first bytes by which torch distinguishes an archive from a pickle of its old format
 
 
 def _is_archive(path: str | os.PathLike[str]) -> bool:
-    """Whether torch would read a file as an archive."""
+    """Return whether torch would read a file as an archive."""
     with open(path, "rb") as file:
         return file.read(len(_MAGIC)) == _MAGIC
 

@@ -62,7 +62,7 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
             content = _unpickle(path)
     except Exception as error:  # a damaged file can raise anything
         raise UserError(
-            f"{path} cannot be read as a checkpoint: it is cut short, altered or of another kind."
+            f"{path} cannot be read as a checkpoint: it is truncated, altered or of another kind."
         ) from error
     if damaged is not None:
         raise UserError(
@@ -146,7 +146,7 @@ def load_into(module: nn.Module, state: Mapping[str, Tensor], origin: str, dead:
     missing = sorted(wanted - set(offered))
     if missing:
         listed = _list(sorted(offered)) or "nothing"
-        raise UserError(f"{origin} lacks {', '.join(missing)} (it holds {listed}): it is of another trainer.")
+        raise UserError(f"{origin} lacks {', '.join(missing)} (it holds {listed}): it belongs to another trainer.")
     for name, parameter in module.named_parameters():
         if offered[name].shape != parameter.shape:
             raise UserError(
@@ -160,8 +160,8 @@ def load_into(module: nn.Module, state: Mapping[str, Tensor], origin: str, dead:
     unknown = [key for key in others if key not in unused]
     if unknown:
         raise UserError(
-            f"{origin} also holds {_list(unknown)}, for which this run has no place: it was trained by another "
-            "trainer, or with other settings, such as a larger PROMPT_DEPTH."
+            f"{origin} also holds {_list(unknown)}, which the model of this run does not have: it was trained by "
+            "another trainer, or with other settings, such as a larger PROMPT_DEPTH."
         )
     module.load_state_dict({name: offered[name] for name in wanted}, strict=False)
     return [f"{origin} also holds {_list(unused)}, not used here"] if unused else []

@@ -69,7 +69,7 @@ def check_writable(directory: str) -> None:
     """Check that an output folder can be written, before any work is done; clean up after killed writers."""
     if directory.startswith("~"):
         raise UserError(
-            f"The output folder {shorten(directory)} begins with ~, which the shell has not replaced. Give it in full, "
+            f"The output folder {shorten(directory)} begins with ~, which the shell has not expanded. Give it in full, "
             "or write ./~... for a folder of that name."
         )
     if not directory.isascii():

@@ -58,7 +58,7 @@ def sweep_once(folder: str | os.PathLike[str]) -> None:
 
 
 def _is_dead(path: Path) -> bool:
-    """Whether the writer of a file is dead. For another machine, only the time of the last write counts."""
+    """Return whether the writer of a file is dead. For another machine, only the time of the last write counts."""
     found = _NAME.fullmatch(path.name)
     if found is None:
         return False
@@ -72,6 +72,6 @@ def _is_running(process: int) -> bool:
         os.kill(process, 0)
     except (ProcessLookupError, OverflowError):
         return False
-    except PermissionError:  # somebody else's
+    except PermissionError:  # another user's process
         return True
     return True

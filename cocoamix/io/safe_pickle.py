@@ -96,7 +96,7 @@ _PLAIN = (str, bytes, int, float, complex, type(None), torch.dtype, torch.device
 
 
 def is_plain(value: Any) -> bool:
-    """Whether a value consists only of tensors, plain containers and plain values, at all levels."""
+    """Return whether a value consists only of tensors, plain containers and plain values, at all levels."""
     if isinstance(value, dict):
         return all(is_plain(key) and is_plain(item) for key, item in value.items())
     if isinstance(value, (list, tuple, set)):
@@ -105,7 +105,7 @@ def is_plain(value: Any) -> bool:
 
 
 def is_torchscript(path: str | os.PathLike[str]) -> bool:
-    """Whether a file is a TorchScript archive, which torch would load by running its code."""
+    """Return whether a file is a TorchScript archive, which torch would load by running its code."""
     if not zipfile.is_zipfile(path):
         return False
     with zipfile.ZipFile(path) as archive:

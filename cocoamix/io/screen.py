@@ -1,6 +1,6 @@
 """Keeps the terminal brief during a run, while the log gets everything.
 
-`detail` is for lines that only the log needs. Unless `brief` is in force it is `print`, so that trainers inside another
+`detail` is for lines that only the log needs. Unless `brief` is active, it is `print`, so that trainers inside another
 code base print what they always did.
 """
 
@@ -22,7 +22,7 @@ _bars: list[Callable[[], None]] = []  # what closes each open bar
 def brief(wanted: bool = True) -> Iterator[None]:
     """Keep the screen brief in this context: details go to the log alone, and a terminal shows a bar for the epochs.
 
-    It needs Dassl's logger, real or ours, as `sys.stdout`. Where there is none, or with `wanted` False, everything is
+    It needs Dassl's logger, real or ours, as `sys.stdout`. Without one, or with `wanted` False, everything is
     printed.
     """
     global _is_brief
@@ -66,7 +66,7 @@ def detail(text: str) -> None:
 
 
 def shows_bars() -> bool:
-    """Whether epochs are shown as a bar instead of as lines."""
+    """Return whether epochs are shown as a bar instead of as lines."""
     return _is_brief and isinstance(getattr(sys.stdout, "console", None), _AboveBars)
 
 

@@ -56,7 +56,7 @@ def read_json(path: str | os.PathLike[str]) -> Any:
     except RecursionError as error:
         raise UnreadableError(path, "is nested too deeply") from error
     except ValueError as error:
-        raise UnreadableError(path, "holds a number of too many digits") from error
+        raise UnreadableError(path, "holds a number with too many digits") from error
 
 
 def read_yaml(path: str | os.PathLike[str]) -> Any:

@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--unknown", type=float, metavar="RATE", help="mark images that fit no class, at this rate of false alarms"
     )
     parser.add_argument(
-        "--held-out", nargs="+", default=[], metavar="PATH", help="images of the classes to set that threshold on"
+        "--held-out", nargs="+", default=[], metavar="PATH", help="images of the known classes, to set that threshold"
     )
     parser.add_argument("--no-store", action="store_true", help="do not use the feature store")
 

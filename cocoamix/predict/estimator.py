@@ -183,7 +183,7 @@ class PromptClassifier:
             "MODEL.BACKBONE.NAME": self.backbone,
             "SEED": self.seed,
             "OUTPUT_DIR": str(folder),
-            "DATASET.NAME": "ImageFolderDataset",  # one's own images, with the template for them
+            "DATASET.NAME": "ImageFolderDataset",  # the user's own images, with the template for them
             "DATASET.NUM_SHOTS": -1 if self.shots is None else self.shots,
             "TEST.NO_TEST": True,
             **({"OPTIM.MAX_EPOCH": self.epochs} if self.epochs is not None else {}),

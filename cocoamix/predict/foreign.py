@@ -20,7 +20,7 @@ def describe_run(folder: Path, trainer: str, files: Sequence[str], names: Sequen
     Args:
         folder: The output folder, which holds `prompt_learner/` or the like.
         trainer: The trainer of the checkpoints.
-        files: Its configurations: of the dataset and of the trainer.
+        files: The configuration files of the dataset and the trainer.
         names: The training classes, in the order of the labels.
     """
     import cocoamix.trainers  # noqa: F401  (before dassl is used)

@@ -135,7 +135,7 @@ def use_lines(classifier: Classifier, linear: Linear, name: str, loading: Loadin
 
 
 def _quoted(text: str) -> str:
-    """Return a text as a string literal."""
+    """Return a string as a quoted literal."""
     return json.dumps(text, ensure_ascii=False)
 
 

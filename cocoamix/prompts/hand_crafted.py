@@ -15,7 +15,7 @@ class HandCraftedPrompt:
 
     Args:
         clip: The frozen model.
-        given: A template or a list of templates. `dataset` stands for the dataset's own template.
+        given: A template or a list of templates. `dataset` means the dataset's own template.
         dataset: Name of the dataset.
         method: The method whose dataset templates to use; CoOp's by default.
     """

@@ -31,7 +31,7 @@ class Beside:
 def beside_averages(rows: Sequence[Row], datasets: Sequence[str], shots: int | None, key: str) -> Beside:
     """Return each table of the paper that our rows add to.
 
-    Rows that also stand in the paper's base-to-new table do not count: they are shown there.
+    Rows that are also in the paper's base-to-new table do not count: they are shown there.
     """
     beside = Beside()
     if shots != figures()["ablations"]["shots"]:  # the note on base-to-new names the difference

@@ -72,7 +72,7 @@ class Report:
 
     @property
     def backbones(self) -> list[str]:
-        """The backbones of its runs, as far as they state them; those of an ensemble one by one."""
+        """The backbones of its runs, as far as they state them; the members of an ensemble one by one."""
         found = (str(run.protocol["backbone"]) for run in self.runs if run.protocol.get("backbone"))
         return sorted({printable(name) for names in found for name in names.split("+")}, key=natural)
 
@@ -106,7 +106,7 @@ def build(directories: Sequence[str | os.PathLike[str]], options: Options | None
 
 
 def _make_keys_unique(sections: Sequence[Section]) -> None:
-    """Number equal keys, such as those of the own datasets `my birds` and `my_birds`."""
+    """Number equal keys, such as those of the user's datasets `my birds` and `my_birds`."""
     seen: set[str] = set()
     for section in sections:
         for table in section.tables:
@@ -125,7 +125,7 @@ def _unique(key: str, seen: set[str]) -> str:
 
 
 def _printable(part: Any) -> Any:
-    """Return a part of a report with the control characters in its texts escaped."""
+    """Return a part of a report with the control characters in its strings escaped."""
     if isinstance(part, str):
         return printable(part)
     if isinstance(part, (list, tuple)):

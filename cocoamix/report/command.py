@@ -31,7 +31,7 @@ from .render.data import render_csv, render_json
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("directories", nargs="+", metavar="DIR", help="folder of a run, or any folder above runs")
-    parser.add_argument("--baseline", default="", metavar="METHOD", help="show differences to it, with a paired test")
+    parser.add_argument("--baseline", default="", metavar="METHOD", help="show differences from it, with a paired test")
     parser.add_argument("--paper", action="store_true", help="show the paper's printed numbers beside ours")
     parser.add_argument("--common", action="store_true", help="average over the datasets that all methods have")
     parser.add_argument("--confidence", action="store_true", help="tables of confidence for each dataset")

@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model-dir", default="", help="with --eval-only: output folder of the training run")
     parser.add_argument("--load-epoch", type=int, help="with --eval-only: epoch to load (default: best or newest)")
     parser.add_argument(
-        "--more-epochs", action="store_true", help="train a finished run on to a larger OPTIM.MAX_EPOCH"
+        "--more-epochs", action="store_true", help="continue a finished run up to a larger OPTIM.MAX_EPOCH"
     )
     parser.add_argument("--no-train", action="store_true", help="build everything and stop")
     parser.add_argument("--verbose", action="store_true", help="print everything that goes to log.txt")

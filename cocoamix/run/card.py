@@ -22,11 +22,11 @@ _OPENAI = ("RN50", "RN101", "RN50x4", "RN50x16", "RN50x64", "ViT-B/32", "ViT-B/1
 
 
 def write_card(folder: str | os.PathLike[str], results: Results) -> Path | None:
-    """Write the model card of a run, unless the folder has a README.md by somebody else.
+    """Write the model card of a run, unless the folder has a README.md that somebody else wrote.
 
     Args:
-        folder: Of the run.
-        results: Of the run; without metrics if it was not evaluated.
+        folder: Folder of the run.
+        results: Results of the run; without metrics if it was not evaluated.
 
     Returns:
         The file, or None if nothing was written.
@@ -39,7 +39,7 @@ def write_card(folder: str | os.PathLike[str], results: Results) -> Path | None:
 
 
 def _has_model(folder: Path, results: Results) -> bool:
-    """Whether the folder of the run has everything that a prediction needs."""
+    """Return whether the folder of the run has everything that a prediction needs."""
     return not results.trained_parameters or bool(model_folders(folder)) or (folder / SESSIONS).is_dir()
 
 

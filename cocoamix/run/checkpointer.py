@@ -89,8 +89,8 @@ class Checkpointer:
             for key, parameter in model.named_parameters():
                 if not torch.isfinite(parameter).all():
                     raise UserError(
-                        f"{name}.{key} is not finite after epoch {epochs}: training has diverged. Nothing was "
-                        f"saved of this epoch. Try a smaller OPTIM.LR (now {rate})."
+                        f"{name}.{key} is not finite after epoch {epochs}: training has diverged. Nothing of "
+                        f"this epoch was saved. Try a smaller OPTIM.LR (now {rate})."
                     )
 
     def state(self) -> dict[str, Any]:
@@ -120,7 +120,7 @@ class Checkpointer:
             checkpoints.restore_schedule(self.schedules[name], schedule_state)
 
     def can_resume(self, folder: Path) -> bool:
-        """Whether a folder without a resume file has checkpoints of every model to resume from."""
+        """Return whether a folder without a resume file has checkpoints of every model to resume from."""
         return bool(self.models) and all((folder / name / checkpoints.POINTER).is_file() for name in self.models)
 
     def newest_files(self, folder: Path) -> tuple[int, dict[str, tuple[Path, dict[str, Any]]]]:
@@ -158,7 +158,7 @@ def read_state(path: Path) -> dict[str, Any]:
     state = checkpoints.load(path)
     missing = [key for key in _KEYS if key not in state]
     if missing:
-        raise UserError(f"{path} is not a state to resume from: it has no {', '.join(missing)}. Delete it.")
+        raise UserError(f"{path} is not a resume file: it has no {', '.join(missing)}. Delete it.")
     for key, kinds in _KINDS.items():
         if type(state[key]) not in kinds:
             raise damaged(path, f"its {key} is {brief(state[key])}")
@@ -169,18 +169,18 @@ def read_state(path: Path) -> dict[str, Any]:
 
 def damaged(path: Path, why: str) -> UserError:
     """Return the error for a damaged resume file."""
-    return UserError(f"{path} is not a state to resume from: {why}. Restore it, or delete it to start again.")
+    return UserError(f"{path} is not a resume file: {why}. Restore it, or delete it to start again.")
 
 
 def is_state(value: object) -> bool:
-    """Whether a value is a mapping of names to tensors."""
+    """Return whether a value is a mapping of names to tensors."""
     if not isinstance(value, Mapping) or not value:
         return False
     return all(isinstance(name, str) and isinstance(tensor, Tensor) for name, tensor in value.items())
 
 
 def same_kinds(one: Any, other: Any) -> bool:
-    """Whether the values that two states share are of the same kinds."""
+    """Return whether the values that two states share are of the same kinds."""
     if isinstance(other, Mapping):
         return isinstance(one, Mapping) and all(same_kinds(one[key], other[key]) for key in other if key in one)
     if isinstance(other, (list, tuple)):
@@ -201,15 +201,15 @@ def newest(folder: Path) -> Path:
     pointer = folder / checkpoints.POINTER
     name = read_bytes(pointer).decode("utf-8", "surrogateescape").strip()
     if not name or printable(name) != name or len(name) > 255 or name != Path(name).name:
-        raise UserError(f"{pointer} should name a checkpoint of its folder, but it does not.")
+        raise UserError(f"{pointer} should name a checkpoint in its folder, but does not.")
     return folder / name
 
 
 def checkpoint_path(folder: Path, epoch: int | None, way_out: str = MODEL_DIR) -> Path:
     """Return the file to load from a model's folder.
 
-    epoch: of the checkpoint; -1 is the newest; None is the best on validation, or else the newest.
-    way_out: the end of the message if the folder does not exist.
+    epoch: the checkpoint's epoch; -1 for the newest; None for the best on validation, else the newest.
+    way_out: the last sentence of the message if the folder does not exist.
     """
     if not folder.is_dir():
         there = sorted(p.name for p in folder.parent.iterdir()) if folder.parent.is_dir() else []

@@ -13,7 +13,7 @@ from cocoamix.errors import UserError
 
 
 class NotFiniteError(UserError):
-    """Logits are not finite, because training diverged unless the trainer finds another cause."""
+    """Logits are not finite. The cause is diverged training, unless the trainer finds another."""
 
 
 class Evaluation:

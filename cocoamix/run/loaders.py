@@ -92,7 +92,7 @@ def loader_over(
     """Return a loader over some items with the transform of `whole`, and the order and batch size of cfg.
 
     train: whether it is for training; otherwise it reads the items in order.
-    batch_size: if not that of cfg.
+    batch_size: replaces the one in cfg.
     """
     shown = cast(ImageItems, whole.dataset)
     keys = cfg.DATALOADER.TRAIN_X if train else cfg.DATALOADER.TEST

@@ -19,14 +19,14 @@ _PATIENCE = 1.0  # seconds until a freshly forked worker of a killed run release
 _held: set[int] = set()  # descriptors of this process
 
 
-def _let_go_in_child() -> None:
+def _release_in_child() -> None:
     """Close the copies in a forked child: a loader's worker that outlives a killed run must not keep the lock."""
     while _held:
         os.close(_held.pop())
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_let_go_in_child)
+    os.register_at_fork(after_in_child=_release_in_child)
 
 
 class FolderLock:
@@ -78,7 +78,7 @@ class FolderLock:
                     return descriptor
 
     def _take(self) -> int | None:
-        """Return the descriptor of the locked file; None if its last holder has removed it meanwhile."""
+        """Return the descriptor of the locked file; None if its last holder has just removed it."""
         import fcntl  # not available on every system
 
         # Do not follow links: the file is about to be overwritten.

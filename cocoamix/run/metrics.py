@@ -26,13 +26,13 @@ Row = dict[str, str]  # cells as they are in the file
 class EpochMetrics:
     """Averages what the steps of an epoch return, and writes a row when the epoch ends.
 
-    A row is written before anything of its epoch is saved. So a run that resumes finds the rows of all epochs that it
-    need not repeat, and replaces those that it repeats: the file has neither gaps nor duplicates.
+    A row is written before anything of its epoch is saved. So a resumed run finds the rows of all epochs that it does
+    not repeat, and replaces those that it repeats: the file has neither gaps nor duplicates.
     """
 
     def __init__(self) -> None:
         self.rows: list[Row] = []
-        self._epoch: int | None = None  # the present one, counted from 1
+        self._epoch: int | None = None  # the current one, counted from 1
         self._bar = EpochBar(0, 0)
         self._wandb: WandbRun | None = None
 
@@ -64,7 +64,7 @@ class EpochMetrics:
             self._wandb.send(self.rows)
 
     def begin_epoch(self, epoch: int, epochs: int, steps: int, phase: str) -> None:
-        """Begin an epoch, counted from 0, of so many steps."""
+        """Begin an epoch, counted from 0, of `steps` steps."""
         self._epoch, self._phase, self._steps, self._began = epoch + 1, phase, steps, time.monotonic()
         self._sums: dict[str, float] = {}
         self._counts: dict[str, int] = {}
@@ -72,7 +72,7 @@ class EpochMetrics:
         self._bar.begin_epoch(epoch + 1, epochs, phase)
 
     def add(self, values: Mapping[str, float], rate: Callable[[], float]) -> None:
-        """Take in the numbers of a step. rate: returns its learning rate. A step outside an epoch is not recorded."""
+        """Record the numbers of a step. rate: returns its learning rate. A step outside an epoch is not recorded."""
         if self._epoch is None:
             return
         if self._rate is None:

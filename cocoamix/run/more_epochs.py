@@ -28,11 +28,11 @@ _STAGES = ("session", "second_stage", "heldout")  # what else the states of meth
 
 
 def continue_run(trainer: Any, more: bool) -> None:
-    """Let a trainer state that its run was continued; first extend the run if `more` epochs are asked for.
+    """Make a trainer state that its run was continued; first extend the run if `more` epochs are requested.
 
     Args:
         trainer: The trainer, before it resumes. Its output folder holds the run.
-        more: Whether to train a finished run on, to the trainer's OPTIM.MAX_EPOCH.
+        more: Whether to continue a finished run up to the trainer's OPTIM.MAX_EPOCH.
     """
     if more:
         _extend(trainer, Path(trainer.output_dir))
@@ -51,7 +51,7 @@ def _extend(trainer: Any, folder: Path) -> None:
     state = read_state(path)
     before, wanted, done = state["settings"].get(KEY), optim.MAX_EPOCH, state["epoch"]
     if before == wanted:  # extended before, or never
-        print(f"--more-epochs: the run in {folder} has an {KEY} of {wanted} already; {done} epochs are done.")
+        print(f"--more-epochs: the run in {folder} already has an {KEY} of {wanted}; {done} epochs are done.")
         return
     if any(key in state for key in _STAGES):
         raise UserError("--more-epochs is not for methods that train in stages or sessions. Use another --output-dir.")
@@ -68,7 +68,7 @@ def _extend(trainer: Any, folder: Path) -> None:
     state["protocol"][FACT] = [*continuation(state["protocol"], path).get(FACT, ()), before]
     print(
         f"Continuing a finished run of {before} epochs to {wanted}. Its first {before} epochs used the learning rates "
-        f"of a run of {before} epochs, so the result differs from that of a run of {wanted}. Its protocol has {FACT}."
+        f"of a run of {before} epochs, so the result differs from a run of {wanted}. Its protocol has {FACT}."
     )
     if (folder / RESULTS).is_file():
         os.replace(folder / RESULTS, folder / f"results-{before}.json")

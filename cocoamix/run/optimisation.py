@@ -40,14 +40,14 @@ def _build_staged(name: str, model: nn.Module, optim: CfgNode) -> Any:
 
 
 def step(optimizers: Iterable[Any], scaler: Any | None) -> None:
-    """Step every optimizer. scaler: of the loss, with amp."""
+    """Step every optimizer. scaler: the loss scaler, with amp."""
     if scaler is None:
         for optimizer in optimizers:
             optimizer.step()
         return
     for optimizer in optimizers:
         if any(p.grad is not None for group in optimizer.param_groups for p in group["params"]):
-            scaler.step(optimizer)  # which refuses an optimizer without gradients
+            scaler.step(optimizer)  # which rejects an optimizer without gradients
     scaler.update()
 
 

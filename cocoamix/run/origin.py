@@ -1,4 +1,4 @@
-"""The origin of a checkpoint: the metadata of its run, and checks that it fits the present run."""
+"""The origin of a checkpoint: the metadata of its run, and checks that it fits the current run."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _KINDS = {"settings": dict, "protocol": dict, "seed": int, "classnames": list}
 
 
 def origin_of(content: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """Return the origin of a checkpoint; empty if it is not one of this project. path: of the checkpoint."""
+    """Return the origin of a checkpoint; empty if this project did not write it. path: its file."""
     origin = content.get("cocoamix")
     if not isinstance(origin, dict):
         return {}
     for key, kind in _KINDS.items():
         if key in origin and not isinstance(origin[key], kind):
             raise UserError(
-                f"{path} does not tell the {key} of its run as a checkpoint does: it was altered. Restore it."
+                f"{path} does not record the {key} of its run as a checkpoint should: it was altered. Restore it."
             )
     return origin
 
@@ -83,7 +83,7 @@ def check_weights(
         if not same:
             raise UserError(
                 f"{path} holds class-specific contexts (CSC) of other classes than this run's. "
-                "They belong to their classes and cannot be moved: train on these classes, or with CSC False."
+                "They belong to their classes and cannot be transferred: train on these classes, or with CSC False."
             )
 
 
@@ -95,7 +95,7 @@ def check_partition(origin: Mapping[str, Any], dataset: CfgNode, path: Path) -> 
     settings = origin.get("settings") or {}
     if not settings and dataset.PARTITION != LABEL:
         raise UserError(
-            f"{path} does not tell which classes it was trained on, so some of them may be new under {PARTITION} "
+            f"{path} does not record which classes it was trained on, so some of them may be new under {PARTITION} "
             f"{dataset.PARTITION}. Other code divides classes by label: use {PARTITION} {LABEL}."
         )
     then = settings.get(PARTITION, LABEL)
@@ -118,13 +118,13 @@ def check_settings(
     """Reject resuming a run with other settings: the result would belong to neither."""
     for side in (then, protocol_then):
         if not isinstance(side, Mapping) or not all(isinstance(key, str) for key in side):
-            raise UserError(f"{path} does not tell the settings of its run: it is damaged. Restore it, or delete it.")
+            raise UserError(f"{path} does not record the settings of its run: it is damaged. Restore it, or delete it.")
     then = protocol.updated(protocol.relevant(then), now)
     differing = [key for key in sorted({*now, *then}) if differ(now.get(key), then.get(key))]
     shown = "; ".join(
         f"{key} was {brief(then[key])} and is {brief(now.get(key))}"
         if key in then
-        else f"{key} is {brief(now[key])}, and that run began before there was this key"
+        else f"{key} is {brief(now[key])}, and that run is older than this key"
         for key in differing[:5]
     )
     if not differing:
@@ -170,7 +170,7 @@ def follow_training(
 def training_facts(then: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
     """Return the training part of a protocol, from the checkpoint that is evaluated.
 
-    then: the protocol in the checkpoint. now: that of the evaluation, whose training images are irrelevant.
+    then: the protocol in the checkpoint. now: the evaluation's protocol, whose training images are irrelevant.
     """
     splits = then.get("splits")
     train = splits.get("train") if isinstance(splits, Mapping) else None
@@ -182,7 +182,7 @@ def training_facts(then: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str,
 
 
 def differ(one: object, other: object) -> bool:
-    """Compare two settings. An array in place of a setting is never equal."""
+    """Return whether two settings differ. An array in place of a setting always does."""
     try:
         return bool(one != other)
     except (RuntimeError, ValueError, TypeError):
@@ -200,7 +200,7 @@ def _first(tensor: Tensor) -> Tensor:
 
 
 def nearly_equal(one: Tensor, other: Tensor) -> bool:
-    """Compare embeddings up to half precision."""
+    """Return whether two embeddings are equal up to half precision."""
     if one.layout != torch.strided:
         return False
     return one.shape == other.shape and torch.allclose(one.float().cpu(), other.float().cpu(), atol=1e-3, rtol=1e-2)

@@ -1,4 +1,4 @@
-"""The lines that a run shows of itself before it begins: what is trained on what, and where it goes."""
+"""The overview that a run prints before it begins: what is trained on what, and where the output goes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Lines = dict[str, str]  # a line's name and its text
 
 
 def render(lines: Mapping[str, str]) -> str:
-    """Return the lines with their texts below each other."""
+    """Return the lines, with their texts aligned."""
     width = max(map(len, lines))
     return "\n".join(f"{name:{width}}  {text}" for name, text in lines.items())
 

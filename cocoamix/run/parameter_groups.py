@@ -32,5 +32,5 @@ def refuse_left_out(name: str, model: nn.Module, optimizer: Any | None) -> None:
         if parameter.requires_grad and id(parameter) not in held:
             raise UserError(
                 f"{name}.{key} would not be trained: it is in no group of the optimizer. Register {name} with an "
-                "optimizer of all its parameters, or set requires_grad False for those that stay as they are."
+                "optimizer of all its parameters, or set requires_grad False for those that stay fixed."
             )

@@ -69,8 +69,8 @@ def make_record(
     Args:
         image: Its path.
         label: The name of its class, or empty.
-        probabilities: Of the classes.
-        classes: Their names, all different.
+        probabilities: The probability of each class.
+        classes: Names of the classes, all different.
         top: The number of classes to keep.
         threshold: Below this confidence the prediction is UNKNOWN.
     """
@@ -171,8 +171,8 @@ class PredictionsFile:
     """The file of the predictions of an evaluation. It appears when the evaluation is complete.
 
     Args:
-        folder: Of the run.
-        classes: Of the evaluation, in the order of the logits.
+        folder: Folder of the run.
+        classes: Classes of the evaluation, in the order of the logits.
     """
 
     def __init__(self, folder: str, classes: Sequence[str]) -> None:
@@ -243,7 +243,7 @@ class _Columns:
     def record(self, row: Sequence[str], line: int) -> Record:
         """Return the record of a row."""
         if len(row) != len(self._names):
-            raise self._refuse(line, f"there are {len(row)} cells, and {len(self._names)} columns")
+            raise self._refuse(line, f"there are {len(row)} cells, but {len(self._names)} columns")
         given = dict(zip(self._names, row, strict=True))
         image, label, predicted, error = (
             cell_text(given.get(name, "")) for name in ("image", "label", "predicted", _ERROR)

@@ -67,7 +67,7 @@ def updated(then: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def of_training_alone(key: str) -> bool:
-    """Whether an evaluation takes a setting from the training run."""
+    """Return whether an evaluation takes a setting from the training run."""
     return roles.of_training(key)
 
 

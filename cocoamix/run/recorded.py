@@ -34,7 +34,7 @@ class RecordedRun:
     Attributes:
         folder: The folder as it was given.
         trained: The folder with the checkpoints; None without training.
-        epoch: Of the checkpoint; None for the last one.
+        epoch: Epoch of the checkpoint; None for the last one.
         trainer: The trainer's name, without our prefix.
         config: The configuration, as nested or dotted keys.
         protocol: What its results depend on.
@@ -77,7 +77,7 @@ def find_run(folder: Path, needs_results: bool = False) -> RecordedRun:
         path = checkpoint_path(model_folders(trained)[0], epoch)
         origin = origin_of(checkpoints.load(path), path)
         if not origin:
-            raise UserError(f"{path} does not tell how it was trained, so it is not a checkpoint of this project.")
+            raise UserError(f"{path} does not record how it was trained, so it is not a checkpoint of this project.")
     if results is None:
         return _find_untested(folder, origin)
     names = origin.get("classnames") or results.classnames or ()
@@ -114,7 +114,7 @@ def _read_results(folder: Path) -> Results | None:
         return None
     results = Results.read(path)
     if not results.config:
-        raise UserError(f"{path} does not tell the configuration of its run, so it cannot be opened again.")
+        raise UserError(f"{path} does not record the configuration of its run, so it cannot be opened again.")
     return results
 
 
@@ -142,7 +142,7 @@ def _find_checkpoints(folder: Path) -> tuple[Path | None, int | None]:
     file = Path(found[-1][1])
     if not file.is_file():
         raise UserError(
-            f"{folder} evaluated {file}, which is not there. Start where that run was started, or give the folder of "
+            f"{folder} evaluated {file}, which does not exist. Start where that run was started, or give the folder of "
             "the training run."
         )
     number = file.name.rpartition("-")[2]

@@ -47,15 +47,15 @@ class Weights:
     """`weights`: the learned weights of CoCoA-Mix."""
 
     pi_in: float = field(metadata=_about("weight π^in of the learned prompt for its training classes"))
-    pi_out: float = field(metadata=_about("its weight π^out for other classes"))
+    pi_out: float = field(metadata=_about("weight π^out of the learned prompt for other classes"))
 
 
 @dataclass(frozen=True)
 class SecondStage:
     """`second_stage`: how the training of the weights ended, if they are trained after the prompt."""
 
-    epochs: int = field(metadata=_about("its epochs"))
-    steps: int = field(metadata=_about("its steps"))
+    epochs: int = field(metadata=_about("number of epochs"))
+    steps: int = field(metadata=_about("number of steps"))
     ended: str = field(
         metadata=_about(
             "why it ended: `length` (after the configured epochs), `converged`, or `bound` (at `WEIGHT_MAX_STEPS`)"
@@ -65,8 +65,8 @@ class SecondStage:
         metadata=_about("largest change of a weight in the last round of steps; null if no round was completed")
     )
     # Missing in files of early versions.
-    pi_in: float | None = field(default=None, metadata=_about("π^in at its end"))
-    pi_out: float | None = field(default=None, metadata=_about("π^out at its end"))
+    pi_in: float | None = field(default=None, metadata=_about("π^in at the end"))
+    pi_out: float | None = field(default=None, metadata=_about("π^out at the end"))
 
 
 @dataclass(frozen=True)
@@ -95,10 +95,10 @@ class HeldOut:
 class Session:
     """An entry of `sessions`: the evaluation after a session, on all classes seen so far. Accuracies in percent."""
 
-    session: int = field(metadata=_about("its number, from 0"))
-    classes: int = field(metadata=_about("classes seen so far"))
-    images: int = field(metadata=_about("test images of these classes"))
-    accuracy: float = field(metadata=_about("accuracy on all of them"))
+    session: int = field(metadata=_about("number of the session, from 0"))
+    classes: int = field(metadata=_about("number of classes seen so far"))
+    images: int = field(metadata=_about("number of test images of these classes"))
+    accuracy: float = field(metadata=_about("accuracy on all classes seen so far"))
     base: float = field(metadata=_about("accuracy on the classes of session 0"))
     novel_sessions: tuple[float, ...] = field(
         metadata=_about("accuracy on the classes of each later session, in order")
@@ -106,7 +106,7 @@ class Session:
     novel: float | None = field(metadata=_about("accuracy on the classes of all later sessions; null in session 0"))
     harmonic_mean: float | None = field(metadata=_about("harmonic mean of `base` and `novel`; null in session 0"))
     forgetting: tuple[float, ...] = field(
-        metadata=_about("for each earlier session, its best earlier accuracy minus its present one")
+        metadata=_about("for each earlier session, its best earlier accuracy minus its current one")
     )
     mean_forgetting: float | None = field(metadata=_about("mean of `forgetting`; null in session 0"))
     ece: float | None = field(default=None, metadata=_about("expected calibration error, in percent"))
@@ -115,12 +115,12 @@ class Session:
 
 @dataclass(frozen=True, kw_only=True)
 class Results:
-    """`train.py` writes every key up to `versions`, and the others where they apply.
+    """`train.py` writes every key up to `versions`, and the others if they apply.
 
     A file of another program needs only `metrics`, and for the report also `trainer` and `dataset`.
     """
 
-    version: int = field(default=VERSION, metadata=_about("version of this layout; a file without it is of version 1"))
+    version: int = field(default=VERSION, metadata=_about("version of this layout; a file without it has version 1"))
     trainer: str = field(default="", metadata=_about("trainer, as in `--trainer`"))
     dataset: str = field(default="", metadata=_about("dataset, as in `DATASET.NAME`"))
     subset: str = field(default="", metadata=_about("evaluated classes: `all`, `base` or `new`"))
@@ -150,7 +150,7 @@ class Results:
         default="", metadata=_about("hash of `protocol` without the training images, which differ by seed")
     )
     protocol: Mapping[str, Any] = field(
-        default_factory=dict, metadata=_about("what must agree before two results are compared")
+        default_factory=dict, metadata=_about("settings that must agree before two results are compared")
     )
     config: Mapping[str, Any] = field(
         default_factory=dict,
@@ -175,10 +175,10 @@ class Results:
         default=None, metadata=_about("how the second stage of CoCoA-Mix ended (`STAGE two`), except in sessions")
     )
     heldout: HeldOut | None = field(default=None, metadata=_about("the fit to held-out images (`WEIGHT_FIT heldout`)"))
-    method: str | None = field(default=None, metadata=_about("in sessions: the method's name in tables"))
-    finished: bool | None = field(default=None, metadata=_about("in sessions: whether all of them were evaluated"))
+    method: str | None = field(default=None, metadata=_about("in sessions: name of the method in tables"))
+    finished: bool | None = field(default=None, metadata=_about("in sessions: whether all sessions were evaluated"))
     sessions: tuple[Session, ...] | None = field(
-        default=None, metadata=_about("in sessions: the evaluation after each")
+        default=None, metadata=_about("in sessions: the evaluation after each session")
     )
     mean: float | None = field(
         default=None, metadata=_about("in sessions: mean accuracy over the sessions, in percent")
@@ -187,7 +187,7 @@ class Results:
         default=None, metadata=_about("in sessions: accuracy after the first session minus accuracy after the last")
     )
     second_stages: tuple[SecondStage | None, ...] | None = field(
-        default=None, metadata=_about("CoCoA-Mix in sessions: how the second stage of each ended; null without one")
+        default=None, metadata=_about("CoCoA-Mix in sessions: how each second stage ended; null if a session has none")
     )
     extra: Mapping[str, Any] = field(
         default_factory=dict, metadata=_about("not a key of the file: further keys that a trainer adds")

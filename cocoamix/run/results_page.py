@@ -16,8 +16,8 @@ from .results import VERSION, HeldOut, Results, SecondStage, Session, Weights
 
 HEAD = f"""# results.json
 
-Every evaluation writes `results.json` to the run's folder. Your own code can read it without torch, as the report, the
-runner and the scripts do:
+Every evaluation writes `results.json` to the output folder of the run. The report, the runner and the scripts read it.
+Your own code can read it as well, without torch:
 
 ```python
 from cocoamix.run.results import Results
@@ -28,9 +28,9 @@ print(results.version, results.metrics["accuracy"], results.config["OPTIM"]["LR"
 
 - The file is written atomically. Results of another evaluation in the same folder (another trainer, seed, protocol or
   split) are kept next to it as `results.json-<time>`.
-- This page describes version {VERSION}, which added the key `version`. A file without it has version 1 and can be
-  read, too. A version newer than the code is an error.
-- An optional key is omitted where it does not apply. Keys that are not on this page, such as those of your own trainer,
+- This page describes version {VERSION}, which added the key `version`. A file without this key has version 1 and can
+  still be read. A version newer than the code is an error.
+- An optional key is omitted if it does not apply. Keys that are not on this page, such as those of your own trainer,
   are in `Results.extra`.
 
 This page is generated: `python -m cocoamix.run.results_page > docs/RESULTS.md`.

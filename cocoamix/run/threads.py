@@ -1,4 +1,4 @@
-"""How many threads a run computes with: one where the model is too small to share, else torch's default."""
+"""The number of threads of a run: one if the model is too small to gain from more, else torch's default."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CHOSEN_BY_USER = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 def suits_one_thread(cfg: CfgNode, section: str) -> bool:
-    """Whether every model that a configuration names is small. section: the trainer's node below TRAINER.
+    """Return whether every model that a configuration names is small. section: the trainer's node below TRAINER.
 
     It depends on the configuration alone, never on the load of the machine: another number of threads may change the
     last bits of a sum, and a resumed run must compute as it began.
@@ -29,7 +29,7 @@ def suits_one_thread(cfg: CfgNode, section: str) -> bool:
 
 @contextmanager
 def threads_for(cfg: CfgNode, section: str) -> Iterator[None]:
-    """Use one thread in this context where that suits the models. A number in the environment wins."""
+    """Use one thread in this context if that suits the models. A number in the environment takes precedence."""
     before = torch.get_num_threads()
     if suits_one_thread(cfg, section) and not any(name in os.environ for name in _CHOSEN_BY_USER):
         torch.set_num_threads(1)

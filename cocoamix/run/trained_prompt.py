@@ -33,8 +33,13 @@ def read_prompt(
 ) -> PromptLearner:
     """Return the prompt learner of a run of CoOp, CoCoOp or a similar method, for other class names.
 
-    folder: of the run. weights_hash: of the CLIP that the prompt must have been trained on.
-    number: of the prompt, for a run on several models. dataset: the node DATASET of the run that uses it.
+    Args:
+        clip: The model to use the prompt with.
+        classnames: The class names.
+        folder: Folder of the run that trained the prompt.
+        weights_hash: Hash of the CLIP weights that the prompt must have been trained on.
+        number: Index of the prompt, for a run on several models.
+        dataset: The node DATASET of the run that uses the prompt.
     """
     path = checkpoint_path(Path(folder, "prompt_learner"), None, _WAY_OUT)
     content = checkpoints.load(path)

@@ -1,4 +1,4 @@
-"""A run in Weights & Biases, where it is installed and TRAIN.WANDB asks for it."""
+"""A run in Weights & Biases, if TRAIN.WANDB is True. Needs the package wandb."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cocoamix.io.texts import read_text
 
 from .protocol import plain
 
-ID_FILE = "wandb_id.txt"  # so that a resumed run stays one run there
+ID_FILE = "wandb_id.txt"  # so that a resumed run stays one run in Weights & Biases
 
 
 class WandbRun:
@@ -43,7 +43,7 @@ class WandbRun:
 
 
 def open_run(cfg: CfgNode, is_new: bool) -> WandbRun:
-    """Begin a run in Weights & Biases, or resume that of the output folder. is_new: always begin one."""
+    """Begin a run in Weights & Biases, or resume the one of the output folder. is_new: always begin one."""
     try:
         wandb = importlib.import_module("wandb")
     except ImportError as error:

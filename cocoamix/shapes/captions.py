@@ -74,7 +74,7 @@ _OWN: dict[str, tuple[str, ...]] = {
     "street": ("{a} in the street.", "{a} on a wall in town.", "a street sign with {a}.", "{a} seen from a car."),
     "cluttered": ("{a} among other things.",),
 }
-# Long openings train the later positions, at which a class name stands after a learned context of 16 vectors.
+# Long openings train the later positions, at which a class name follows a learned context of 16 vectors.
 _OPENINGS = (
     "i took this one last summer with my old phone and it shows",
     "for sale in our shop today, free delivery,",

@@ -58,7 +58,7 @@ class FewShotDataset(DatasetBase):
         raise NotImplementedError(f"{type(self).__name__} defines no read_items")
 
     def _refuse_other_keys(self) -> None:
-        """Refuse keys for the user's own images, which have no effect here."""
+        """Reject keys for the user's own images, which have no effect here."""
         for key in OWN_KEYS:
             if self.cfg.DATASET.get(key) and key not in self.own_keys:
                 raise UserError(
@@ -82,7 +82,7 @@ class FewShotDataset(DatasetBase):
                 random.setstate(state)
 
     def _check_labels(self, train: Items, val: Items, test: Items) -> None:
-        """Refuse labels with gaps, which would shift class names and the halves."""
+        """Reject labels with gaps, which would shift class names and the halves."""
         name = type(self).__name__
         if not train:
             raise UserError(f"The dataset {name} has no training images.")
@@ -101,7 +101,7 @@ class FewShotDataset(DatasetBase):
             )
 
     def find_folder(self, *needed: str) -> Path:
-        """Return the dataset's folder and set `dataset_dir`; refuse a folder without the needed parts."""
+        """Return the dataset's folder and set `dataset_dir`; reject a folder without the needed parts."""
         root = self.find_root()
         folder = root / self.folder
         if not folder.is_dir():
@@ -159,7 +159,7 @@ class FewShotDataset(DatasetBase):
         return today["train"], today["val"]
 
     def locate(self, items: Items, origin: str) -> Items:
-        """Change the absolute paths of saved items to those of this data folder; refuse missing files."""
+        """Change the absolute paths of saved items to those of this data folder; reject missing files."""
         for item, path in zip(items, rerooted(paths_of(items), self.dataset_dir), strict=True):
             item._impath = path
         way_out = "Restore them, delete that file to draw others, or set DATASET.BAD_IMAGES skip."

@@ -14,7 +14,7 @@ NAMES = ("train", "val", "test")
 
 
 def check_split(origin: str, train: Items, val: Items, test: Items) -> None:
-    """Refuse a label with two class names; warn of other problems. CoOp's own splits have none."""
+    """Reject a label with two class names; warn of other problems. CoOp's own splits have none."""
     names: dict[int, str] = {}
     for item in (*train, *val, *test):
         known = names.setdefault(item.label, item.classname)
@@ -37,7 +37,7 @@ def _warn_same_names(origin: str, names: Mapping[int, str]) -> None:
     if twice:
         shown = " and ".join(map(str, twice[0]))
         print(
-            f"WARNING: {origin}: {len(twice)} class names have several labels, the first is {names[twice[0][0]]!r} "
+            f"WARNING: {origin}: {len(twice)} class names have several labels; the first is {names[twice[0][0]]!r} "
             f"({shown}). Their prompts are the same, so no method can tell them apart."
         )
 
@@ -48,13 +48,13 @@ def _warn_shared(origin: str, paths: Mapping[str, Sequence[str]]) -> None:
         shared = [path for path in paths[other] if os.path.normpath(path) in here]
         if shared:
             print(
-                f"WARNING: {origin}: {len(shared)} images are in both {one} and {other}, the first is {shared[0]}. "
+                f"WARNING: {origin}: {len(shared)} images are in both {one} and {other}; the first is {shared[0]}. "
                 "Results on them are too optimistic."
             )
 
 
 def refuse_shared_files(origin: str, paths: Mapping[str, Sequence[str]]) -> None:
-    """Refuse a file that is in two splits, even through links. For the user's own images."""
+    """Reject a file that is in two splits, even through links. For the user's own images."""
     seen: dict[tuple[int, int], tuple[str, str]] = {}
     for split, listed in paths.items():
         for path in listed:

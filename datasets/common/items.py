@@ -137,7 +137,7 @@ def list_images(folder: str | os.PathLike[str], left_out: list[str]) -> list[str
 def report_left_out(left_out: Sequence[str]) -> None:
     """Print how many entries are not images."""
     if left_out:
-        print(f"Ignored {len(left_out)} entries that are not images, the first is {printable(left_out[0])}")
+        print(f"Ignored {len(left_out)} entries that are not images; the first is {printable(left_out[0])}")
 
 
 def visible(folder: str | os.PathLike[str]) -> list[os.DirEntry[str]]:
@@ -166,7 +166,7 @@ def _kind(entry: os.DirEntry[str]) -> str:
 
 
 def read_lines(path: str | os.PathLike[str], parse: Callable[[str], Value], form: str) -> list[Value]:
-    """Return `parse(line)` for the lines of a text file; refuse a line that is not of the form `form`."""
+    """Return `parse(line)` for the lines of a text file; reject a line that is not of the form `form`."""
     try:
         lines = read_text(path).split("\n")
     except UnreadableError as error:

@@ -25,9 +25,9 @@ def validation_shots(shots: int) -> int:
 
 
 def fitting(kept: Items, today: Items, shots: int, split: str, origin: Path) -> Items:
-    """Return the current items of a saved draw; refuse a draw that cannot come from them.
+    """Return the current items of a saved draw; reject a draw that cannot come from them.
 
-    An image may have become a test image since, or its label that of another class, and no result would show it.
+    An image may have become a test image since, or its label may now mean another class; no result would show it.
     """
     paths = {item.impath for item in kept}
     known = {item.impath: item for item in today if item.impath in paths}  # only these of ImageNet's million
@@ -37,7 +37,7 @@ def fitting(kept: Items, today: Items, shots: int, split: str, origin: Path) -> 
         raise _misfit(
             origin,
             f"{len(strange)} of its {len(kept)} {split} images are not among the {split} images under the same label "
-            f"and class name, the first is {shorten(printable(first.impath), 120)} (label {brief(first.label)}, "
+            f"and class name; the first is {shorten(printable(first.impath), 120)} (label {brief(first.label)}, "
             f"{brief(first.classname)})",
         )
     counts = Counter(item.label for item in kept)

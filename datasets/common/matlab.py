@@ -11,7 +11,7 @@ from cocoamix.errors import UserError
 def read_matlab(path: Path, key: str, instead: str) -> Any:
     """Return the array `key` of a .mat file. instead: the split file that can replace it."""
     if not path.is_file():
-        raise UserError(f"Neither {instead} nor {path} is there; one of them is needed.")
+        raise UserError(f"Neither {instead} nor {path} exists; one of them is needed.")
     try:
         from scipy.io import loadmat
     except ImportError as error:
@@ -20,5 +20,5 @@ def read_matlab(path: Path, key: str, instead: str) -> Any:
         ) from error
     try:
         return loadmat(str(path))[key]
-    except Exception as error:  # scipy raises whatever a damaged file leads it to
+    except Exception as error:  # scipy can raise anything for a damaged file
         raise UserError(f"{path} is not a Matlab file with `{key}` ({type(error).__name__}: {error}).") from error

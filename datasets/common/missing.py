@@ -32,12 +32,12 @@ def policy_of(cfg: CfgNode) -> str:
 
 
 def refuse_missing(paths: Sequence[str], origin: str, policy: str = "stop", way_out: str = "") -> None:
-    """Refuse missing files, or print that they are skipped (policy `skip`)."""
+    """Reject missing files, or print that they are skipped (policy `skip`)."""
     refuse(missing_files(paths), len(paths), origin, policy, way_out)
 
 
 def refuse(missing: Sequence[str], count: int, origin: str, policy: str, way_out: str = "", first_is: str = "") -> None:
-    """Refuse or skip files that are known to be missing.
+    """Reject or skip files that are known to be missing.
 
     Args:
         missing: The files.
@@ -52,7 +52,7 @@ def refuse(missing: Sequence[str], count: int, origin: str, policy: str, way_out
         collected.update(dict.fromkeys(missing))
     elif missing:
         first = shorten(missing[0], 300)
-        sentence = f"{len(missing)} of {count} images of {origin} are missing, the first is {first}{first_is}."
+        sentence = f"{len(missing)} of {count} images of {origin} are missing; the first is {first}{first_is}."
         if policy != "skip":
             otherwise = "Restore them, or set DATASET.BAD_IMAGES skip to continue without them."
             raise UserError(f"{sentence} {way_out or otherwise}")

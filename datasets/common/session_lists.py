@@ -96,7 +96,7 @@ class PublishedSessions(FewShotDataset):
 
     @classmethod
     def read_lists(cls) -> SessionLists:
-        """Return the published lists; refuse an altered file."""
+        """Return the published lists; reject an altered file."""
         facts = read_facts(cls.lists)
         try:
             classes = dict(cls.class_of(entry) for entry in facts["classes"])
@@ -121,12 +121,12 @@ class PublishedSessions(FewShotDataset):
         return SessionLists(base, way, shots, classes, whole, few)
 
     def _check_whole(self, lists: SessionLists, split: str, origin: Path, rows: Rows) -> None:
-        """Refuse a list on disk that names other images or classes than the published one."""
+        """Reject a list on disk that names other images or classes than the published one."""
         published, classes = lists.whole[split], {category for category, _ in rows}
         wrong = ""
         if (len(rows), len(classes)) != (published.images, len(lists.classes)):
             wrong = (
-                f"it names {len(rows):,} {split} images of {len(classes)} classes, and the published list "
+                f"it names {len(rows):,} {split} images of {len(classes)} classes, but the published list "
                 f"{published.images:,} of {len(lists.classes)}"
             )
         elif not classes <= set(lists.classes):
@@ -172,9 +172,9 @@ def not_as_published(path: Path, error: Exception) -> UserError:
 
 
 def check_list(path: Path, session: int, lines: Iterable[object], md5: str) -> None:
-    """Refuse a session whose lines do not have the hash of the published file."""
+    """Reject a session whose lines do not have the hash of the published file."""
     if _md5(lines) != md5:
-        raise UserError(f"{path} is altered: the list of session {session} has another hash. Restore it.")
+        raise UserError(f"{path} is altered: the list of session {session} has a different hash. Restore it.")
 
 
 def hash_lines(lines: Iterable[str]) -> str:
@@ -188,7 +188,7 @@ def _md5(lines: Iterable[object]) -> str:
 
 
 def refuse_other_cut(cut: Cut, published: tuple[int, int, int]) -> None:
-    """Refuse numbers of classes and images other than the published ones."""
+    """Reject numbers of classes and images other than the published ones."""
     if (cut.base, cut.way, cut.shots) != published:
         base, way, shots = published
         raise UserError(

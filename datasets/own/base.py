@@ -32,7 +32,7 @@ SPLIT_NAMES = {
 
 @dataclass(frozen=True)
 class OwnImage:
-    """An image without a label: its file, its class and its split."""
+    """An image before labels are assigned: its file, its class and its split."""
 
     path: str
     key: str  # the path below the dataset's folder, which does not depend on the data root
@@ -141,7 +141,7 @@ class OwnDataset(FewShotDataset):
                 )
         untested = [category for category in categories if not counts["test"][category]]
         if untested:
-            print(f"{len(untested)} classes have no test images, the first is {untested[0]!r}")
+            print(f"{len(untested)} classes have no test images; the first is {untested[0]!r}")
 
     def _divide(self, images: Sequence[OwnImage], categories: Sequence[str]) -> dict[str, list[OwnImage]]:
         shares = list(self.cfg.DATASET.SPLIT)

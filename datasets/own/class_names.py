@@ -88,7 +88,7 @@ def _from_lines(path: Path, text: str, classes: Sequence[str]) -> dict[str, str]
 
 
 def refuse_same_names(names: Mapping[str, str], what: str) -> None:
-    """Refuse two classes with the same name, and so the same prompt, and names that are not text."""
+    """Reject two classes with the same name, and so the same prompt, and names that are not text."""
     seen: dict[str, str] = {}
     for one, name in names.items():
         if not name:

@@ -61,7 +61,7 @@ class CSVDataset(OwnDataset):
                 missing.setdefault(path, row.line)
             real = os.path.realpath(path)
             if real in seen:
-                raise UserError(f"{table}: line {row.line} names {row.path}, which line {seen[real]} has already.")
+                raise UserError(f"{table}: line {row.line} names {row.path}, which line {seen[real]} already names.")
             seen[real] = row.line
             key = Path(os.path.relpath(path, folder)).as_posix()
             if key.startswith("../"):
@@ -111,7 +111,7 @@ class CSVDataset(OwnDataset):
 def read_table(table: Path, needs_class: bool = True) -> list[Row]:
     """Read a CSV file that is separated by commas, semicolons or tabs.
 
-    needs_class: refuse a table or a row without a label or a class name. Otherwise only paths are needed, and splits
+    needs_class: reject a table or a row without a label or a class name. Otherwise only paths are needed, and splits
         are not read.
     """
     text = read_text(table)

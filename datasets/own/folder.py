@@ -36,7 +36,7 @@ class ImageFolderDataset(OwnDataset):
                     images += self._class_images(folder, Path(entry.path), split)
         if self._others:
             first = printable(str(self._others[0]))
-            print(f"{len(self._others)} files are not images and are ignored, the first is {first}")
+            print(f"{len(self._others)} files are not images and are ignored; the first is {first}")
         if not images:
             raise UserError(self._nothing(folder))
         if len({image.category for image in images}) < 2:
@@ -123,7 +123,7 @@ class ImageFolderDataset(OwnDataset):
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
-    """Return the sorted entries of a folder without hidden ones; refuse a broken link."""
+    """Return the sorted entries of a folder without hidden ones; reject a broken link."""
     entries = sorted(visible(folder), key=lambda one: one.name)
     for entry in entries:
         if entry.is_symlink() and not os.path.exists(entry.path):

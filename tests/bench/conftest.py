@@ -1,4 +1,4 @@
-"""A train.py that does nothing but what it is told, and plans for it."""
+"""A fake train.py that does only what it is told, and plans for it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-# Takes CoOp's flags, notes every start, and behaves as FAKE.* options say. A file `hold` in its folder holds it.
+# Accepts CoOp's flags, records every start, and obeys the FAKE.* options. A file `hold` in its folder pauses it.
 FAKE = """
 import argparse, json, os, pathlib, sys, time
 parser = argparse.ArgumentParser()
@@ -73,7 +73,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def write_plan(place: Path) -> Writer:
-    """Write a plan of two methods on the drawn dataset; keywords change it, None takes a key out."""
+    """Write a plan of two methods on the drawn dataset; keywords change it, None removes a key."""
 
     def writer(name: str = "my.yaml", **changes: Any) -> Path:
         plan: dict[str, Any] = {
@@ -98,7 +98,7 @@ def write_plan(place: Path) -> Writer:
 
 @pytest.fixture
 def diary(place: Path) -> Callable[[str], list[str]]:
-    """Return the folders that the fake train.py noted with a word, in order."""
+    """Return the folders that the fake train.py recorded with a word, in order."""
 
     def read(word: str) -> list[str]:
         path = place / "diary.txt"
@@ -109,8 +109,8 @@ def diary(place: Path) -> Callable[[str], list[str]]:
 
 
 @contextmanager
-def held(folder: str) -> Iterator[Path]:
-    """Hold the run of a folder in its second epoch while the body goes on; gives the file of its epochs."""
+def paused(folder: str) -> Iterator[Path]:
+    """Pause the run of a folder in its second epoch while the body runs; yields the file with its epoch."""
     hold = Path(folder, "hold")
     hold.parent.mkdir(parents=True)
     hold.touch()

@@ -1,4 +1,4 @@
-"""Missing data, told for all datasets of a plan before its first run."""
+"""Missing data is reported for all datasets of a plan before its first run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_missing_datasets_are_listed_before_the_first_run(
     assert sorted(data_root.rglob("*")) == before
 
 
-def test_missing_images_are_told(write_plan: Writer, data_root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_images_are_reported(write_plan: Writer, data_root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plan = write_plan(methods=METHODS, datasets=["eurosat"], shots=1)
     for path in (data_root / "eurosat" / "2750").rglob("*.*"):
         path.unlink()
@@ -40,7 +40,7 @@ def test_missing_images_are_told(write_plan: Writer, data_root: Path, capsys: py
 
 
 def test_finished_runs_need_no_data(write_plan: Writer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Nor do the printed commands of others."""
+    """Nor do printed commands of unfinished ones."""
     (tmp_path / "empty").mkdir()
     plan = write_plan(methods=METHODS, datasets=["eurosat"], shots=1, seeds=[1])
     line = ["run", str(plan), "--root", str(tmp_path / "empty"), "--gpus", "none", "--no-report"]

@@ -1,4 +1,4 @@
-"""The runner on a fake train.py: what is done, repeated, resumed, survived and stopped."""
+"""The runner on a fake train.py: what is run, repeated, resumed, tolerated and stopped."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from cocoamix.report.command import main as report
 from tests.conftest import ROOT
 from tests.report.trees import write_results
 
-from .conftest import Writer, held
+from .conftest import Writer, paused
 
 Diary = Callable[[str], list[str]]
 BASE = "output/base2new/train_base/shapes/shots_4/CoOp/two/seed1"
@@ -36,7 +36,9 @@ def bench(plan: Path, fake: str, *extra: str) -> int:
     return main(["run", str(plan), "--train", fake, "--gpus", "none", "--no-report", *extra])
 
 
-def test_does_all_once(write_plan: Writer, fake: str, diary: Diary, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_run_is_done_exactly_once(
+    write_plan: Writer, fake: str, diary: Diary, capsys: pytest.CaptureFixture[str]
+) -> None:
     plan = write_plan()
     assert bench(plan, fake, "-j", "2") == 0
     assert len(diary("end")) == 6
@@ -61,13 +63,13 @@ def test_folder_without_results_is_not_finished(write_plan: Writer, fake: str, d
     (Path(NEW) / "results.json").write_text('{"metrics": {}}')
     assert bench(plan, fake) == 0
     assert diary("start")[4:] == [NEW]
-    os.remove(f"{BASE}/results.json")  # then its evaluation is of another model
+    os.remove(f"{BASE}/results.json")  # its evaluation is now of another model
     assert bench(plan, fake) == 0
     assert diary("start")[5:] == [BASE, NEW]
     assert list(Path(NEW).glob("results.json-*-before"))  # nothing is lost
 
 
-def test_failures_are_listed_and_survived(
+def test_failures_are_listed_and_do_not_stop_other_runs(
     write_plan: Writer, fake: str, diary: Diary, capsys: pytest.CaptureFixture[str]
 ) -> None:
     methods = [{"trainer": "CoOp", "config": "two.yaml", "set": {"FAKE.FAIL": "2"}}]
@@ -85,7 +87,7 @@ def test_failures_are_listed_and_survived(
     assert "odd shapes seed 1 base (failed): it ended without an error, but output/" in told
     assert "results.json cannot be used: it is not an object." in told
     assert diary("end") == [BASE, NEW]
-    assert bench(plan, fake) == 1  # and tried again
+    assert bench(plan, fake) == 1  # and it is retried
 
 
 def test_missing_train_command(write_plan: Writer, capsys: pytest.CaptureFixture[str]) -> None:
@@ -138,8 +140,8 @@ def test_devices_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
         find_slots(jobs=0)
 
 
-def test_cold_store_is_filled_by_one(write_plan: Writer, fake: str, diary: Diary) -> None:
-    """With work on two datasets, the first two at a time are of different ones."""
+def test_cold_store_is_filled_by_a_single_run(write_plan: Writer, fake: str, diary: Diary) -> None:
+    """With work on two datasets, the first two concurrent runs use different ones."""
     methods = [{"name": name, "trainer": "CoOp", "config": "one.yaml", "tag": name} for name in "abc"]
     plan = write_plan(
         task="few-shot", datasets=["shapes", "warm_cool"], seeds=[1], methods=methods, set={"FAKE.EPOCHS": 3}
@@ -148,7 +150,7 @@ def test_cold_store_is_filled_by_one(write_plan: Writer, fake: str, diary: Diary
     assert {start.split("/")[1] for start in diary("start")[:2]} == {"shapes", "warm_cool"}
 
 
-def test_disposable_results_of_other_code_are_made_again(
+def test_disposable_results_of_other_code_are_regenerated(
     write_plan: Writer, fake: str, diary: Diary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = write_plan(disposable=True, seeds=[1])
@@ -162,7 +164,7 @@ def test_disposable_results_of_other_code_are_made_again(
     assert not Path(BASE, "left").exists()
 
 
-def test_results_of_other_arguments_are_in_the_way(
+def test_results_of_other_arguments_block_a_run(
     write_plan: Writer, fake: str, diary: Diary, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bench(write_plan(seeds=[1]), fake)
@@ -206,9 +208,9 @@ def children_of(plan: Path) -> list[str]:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_stopped_and_gone_on(write_plan: Writer, fake: str, diary: Diary, how: signal.Signals) -> None:
+def test_interrupted_plan_resumes(write_plan: Writer, fake: str, diary: Diary, how: signal.Signals) -> None:
     plan = write_plan(seeds=[1], set={"FAKE.EPOCHS": 3})
-    with held(BASE) as epoch:
+    with paused(BASE) as epoch:
         process = start(plan, fake, "-j", "1", "--only", "CoOp*")
         wait_until(lambda: epoch.is_file() and epoch.read_text() == "2")
         process.send_signal(how)
@@ -224,11 +226,11 @@ def test_stopped_and_gone_on(write_plan: Writer, fake: str, diary: Diary, how: s
     assert Path(BASE, "console.txt").read_text().count("begun at epoch") == 2
 
 
-def test_a_closed_terminal_is_not_heard_under_nohup(write_plan: Writer, fake: str) -> None:
+def test_sighup_is_ignored_under_nohup(write_plan: Writer, fake: str) -> None:
     plan = write_plan(seeds=[1], set={"FAKE.EPOCHS": 3})
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # processes inherit it, as from nohup
     try:
-        with held(BASE) as epoch:
+        with paused(BASE) as epoch:
             process = start(plan, fake, "-j", "1", "--only", "CoOp*")
             wait_until(lambda: epoch.is_file() and epoch.read_text() == "2")
             process.send_signal(signal.SIGHUP)
@@ -239,10 +241,10 @@ def test_a_closed_terminal_is_not_heard_under_nohup(write_plan: Writer, fake: st
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
-def test_stopping_ends_the_processes(
+def test_stopping_terminates_child_processes(
     write_plan: Writer, fake: str, diary: Diary, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Even where the process that started them lives on, as this one does."""
+    """Even if the process that started them stays alive, as this one does."""
     plan = write_plan(set={"FAKE.EPOCHS": 100})
 
     def tick(self: View, running: object) -> None:
@@ -256,7 +258,7 @@ def test_stopping_ends_the_processes(
     assert signal.getsignal(signal.SIGTERM) == before
 
 
-def test_stopping_lists_what_had_failed(
+def test_stopping_lists_earlier_failures(
     write_plan: Writer, fake: str, diary: Diary, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan = write_plan(methods=[{"trainer": "CoOp", "config": "two.yaml", "set": {"FAKE.FAIL": "1"}}])
@@ -264,7 +266,7 @@ def test_stopping_lists_what_had_failed(
 
     def stop(self: View, outcome: Any, running: Any) -> None:
         ended(self, outcome, running)
-        if outcome.run.name == "CoOp shapes seed 1 new":  # left out after its training failed
+        if outcome.run.name == "CoOp shapes seed 1 new":  # skipped after its training failed
             raise KeyboardInterrupt
 
     monkeypatch.setattr(View, "ended", stop)
@@ -275,10 +277,10 @@ def test_stopping_lists_what_had_failed(
     assert told.index("Missing:") < told.index("Stopped.")
 
 
-def test_the_page_that_is_offered_has_the_names_of_the_table(
+def test_suggested_page_command_uses_the_table_names(
     write_plan: Writer, fake: str, place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The fake's results lack what the report reads, so these are written whole."""
+    """The fake's results lack what the report reads, so complete ones are written here."""
     methods = [{"trainer": "CoOp", "config": "two.yaml", "name": name, "tag": tag} for name, tag in NAMES]
     plan = write_plan(methods=methods, seeds=[1])
     for run in expand(load_plan(str(plan))):
@@ -295,7 +297,7 @@ def test_the_page_that_is_offered_has_the_names_of_the_table(
         assert f"| {name} " in page
 
 
-def test_wrong_use(write_plan: Writer, fake: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_usage_errors(write_plan: Writer, fake: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "quik"]) == 2
     assert "error: There is no plan 'quik'" in capsys.readouterr().err
     assert bench(write_plan(), fake, "--methods", "KoOp") == 2

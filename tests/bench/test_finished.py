@@ -47,42 +47,42 @@ def test_settings_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert main([folder]) == 0  # nothing to compare with
 
 
-def test_an_evaluation_takes_the_models_settings_from_the_checkpoint(tmp_path: Path) -> None:
-    """The test script is started without the options of the training."""
+def test_evaluation_takes_model_settings_from_the_checkpoint(tmp_path: Path) -> None:
+    """The test script is started without the training's options."""
     evaluation = [*ARGUMENTS, "--eval-only", "--model-dir", "trained"]
     write(tmp_path, [*evaluation, *THREE])
     assert main([str(tmp_path), *evaluation]) == 0
     assert main([str(tmp_path), *evaluation, "DATASET.SUBSAMPLE_CLASSES", "new"]) == 2
 
 
-def test_a_model_that_was_trained_with_other_settings_since(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_model_retrained_with_other_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trained, tested = tmp_path / "train_base", tmp_path / "test_new"
     evaluation = [*ARGUMENTS, "--eval-only", "--model-dir", str(trained)]
     for folder in (trained, tested):
         folder.mkdir()
         write(folder, [*ARGUMENTS, *THREE])
     assert main([str(tested), *evaluation]) == 0
-    # What an evaluation chooses itself says nothing.
+    # Settings that an evaluation chooses itself are not compared.
     write(trained, [*ARGUMENTS, *THREE, "TEST.FINAL_MODEL", "best_val"])
     assert main([str(tested), *evaluation]) == 0
     write(trained, [*ARGUMENTS, "OPTIM.MAX_EPOCH", "5"])
     capsys.readouterr()
     assert main([str(tested), *evaluation]) == 2
     told = capsys.readouterr().err
-    assert told.startswith(f"error: {tested} holds results of another model than that in {trained} ")
+    assert told.startswith(f"error: {tested} holds results of another model than the one in {trained} ")
     assert f"(OPTIM.MAX_EPOCH was 3 and is 5). Move {tested} away" in told
     (trained / "results.json").unlink()  # nothing to compare with
     assert main([str(tested), *evaluation]) == 0
 
 
-def test_how_to_train_says_nothing_where_nothing_is_trained(tmp_path: Path) -> None:
+def test_training_settings_are_ignored_for_untrained_runs(tmp_path: Path) -> None:
     arguments = ["--trainer", "ZeroshotCLIP", *ARGUMENTS[2:], "--eval-only"]
     write(tmp_path, arguments)
     assert main([str(tmp_path), *arguments, *THREE]) == 0
     assert main([str(tmp_path), *arguments, "TRAINER.ZEROSHOT.ENSEMBLE", "80"]) == 2
 
 
-def test_sessions_that_ended_early_go_on(tmp_path: Path) -> None:
+def test_unfinished_sessions_resume(tmp_path: Path) -> None:
     write(tmp_path, ARGUMENTS, finished=False)
     assert main([str(tmp_path), *ARGUMENTS]) == 1
 

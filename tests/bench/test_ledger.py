@@ -1,4 +1,4 @@
-"""What counts as finished, when the settings of a run are known."""
+"""What counts as finished when the settings of a run are known."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def kinds(runs: list[Run], settings: dict[str, Any]) -> list[str]:
     return [state.kind for state in Ledger(settings=lambda _: settings).judge(runs).values()]
 
 
-def test_settings_decide(runs: list[Run]) -> None:
+def test_changed_settings_block_finished_runs(runs: list[Run]) -> None:
     for run in runs:
         write(run.folder, {"OPTIM": {"LR": 0.1, "NAME": "sgd"}, "OLD": {"KEY": 1}})
-    same = {"OPTIM.LR": 0.1, "OPTIM.NAME": "sgd", "NEW.KEY": 2}  # keys that one side lacks say nothing
+    same = {"OPTIM.LR": 0.1, "OPTIM.NAME": "sgd", "NEW.KEY": 2}  # keys missing on one side are ignored
     assert kinds(runs, same) == [FINISHED, FINISHED]
     ledger = Ledger(settings=lambda _: {**same, "OPTIM.LR": 0.2})
     state = ledger.judge(runs)[runs[0].folder]
@@ -40,7 +40,7 @@ def test_settings_decide(runs: list[Run]) -> None:
     assert "OPTIM.LR was 0.1 and is 0.2" in state.reason
 
 
-def test_how_to_train_says_nothing_where_nothing_is_trained(runs: list[Run]) -> None:
+def test_training_settings_are_ignored_for_untrained_runs(runs: list[Run]) -> None:
     write(runs[0].folder, {"OPTIM": {"MAX_EPOCH": 30}, "FSCIL": {"SPLIT": 1}})
     zero_shot = [replace(runs[0], trains=False)]
     assert kinds(zero_shot, {"OPTIM.MAX_EPOCH": 3, "FSCIL.SPLIT": 1}) == [FINISHED]
@@ -60,8 +60,8 @@ def test_sessions_that_ended_early_are_due(runs: list[Run]) -> None:
 
 
 @pytest.mark.parametrize("disposable", [False, True])
-def test_newer_results_are_in_the_way(runs: list[Run], disposable: bool) -> None:
-    """They are somebody's work, which is neither read nor replaced."""
+def test_results_of_a_newer_version_block_a_run(runs: list[Run], disposable: bool) -> None:
+    """They are somebody's work: they are neither read nor replaced."""
     write(runs[0].folder, {})
     path = runs[0].folder / "results.json"
     path.write_text(json.dumps({"version": 3, "metrics": {"accuracy": 70.0}}))
@@ -70,7 +70,7 @@ def test_newer_results_are_in_the_way(runs: list[Run], disposable: bool) -> None
     assert state.reason.startswith(f"{path} cannot be used: its version is 3")
 
 
-def test_what_is_needed_counts(runs: list[Run]) -> None:
+def test_evaluation_depends_on_its_training(runs: list[Run]) -> None:
     write(runs[1].folder, {})
     assert kinds(runs, {}) == [DUE, DUE]
     write(runs[0].folder, {"A": 1})
@@ -95,7 +95,7 @@ def test_what_is_needed_counts(runs: list[Run]) -> None:
         100_000 * "[",
     ],
 )
-def test_broken_results_are_none(runs: list[Run], content: str) -> None:
+def test_broken_results_count_as_missing(runs: list[Run], content: str) -> None:
     write(runs[0].folder, {})
     (runs[0].folder / "results.json").write_text(content)
     assert kinds(runs[:1], {}) == [DUE]

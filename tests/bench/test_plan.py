@@ -1,4 +1,4 @@
-"""Plans are read or refused with a sentence that names the place and the way out."""
+"""Plans are read, or refused with a message that names the problem and the fix."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from .conftest import Writer
 COOP = {"trainer": "CoOp", "config": "two.yaml"}
 
 
-def test_reads_what_is_written(write_plan: Writer, place: Path) -> None:
+def test_plan_is_read(write_plan: Writer, place: Path) -> None:
     plan = load_plan(str(write_plan(set={"OPTIM.LR": 0.1}, root="~/data", store="features")))
     assert (plan.name, plan.task, plan.seeds, plan.shots) == ("my", "base2new", (1, 2), (4,))
     assert [(one.name, one.trainer, one.label, one.trained) for one in plan.methods] == [
         ("CLIP", "ZeroshotCLIP", "one", False),
         ("CoOp", "CoOp", "two", True),
     ]
-    assert plan.methods[0].config == place / "one.yaml"  # seen from the plan, wherever one stands
+    assert plan.methods[0].config == place / "one.yaml"  # relative to the plan, whatever the working directory
     assert plan.options == (("OPTIM.LR", 0.1),)
     assert not plan.disposable
 
@@ -45,7 +45,7 @@ def test_sweep_makes_a_method_of_each_value(write_plan: Writer) -> None:
     [
         ({"metods": []}, ["'metods'", "Did you mean methods?", "my.yaml"]),
         ({"task": "base3new"}, ["'base3new'", "Did you mean base2new?"]),
-        ({"task": None}, ["does not say its task"]),
+        ({"task": None}, ["has no key task"]),
         ({"seeds": [1, "two"]}, ["seeds", "'two'"]),
         ({"seeds": [1, 1]}, ["seeds", "twice"]),
         ({"seeds": []}, ["seeds", "empty"]),
@@ -54,13 +54,13 @@ def test_sweep_makes_a_method_of_each_value(write_plan: Writer) -> None:
         ({"datasets": ["shapess"]}, ["shapess", "Did you mean shapes"]),
         ({"datasets": ["shapes", "shapes"]}, ["shapes twice"]),
         ({"source": "shapes"}, ["source", "only the task xd"]),
-        ({"task": "xd"}, ["does not say its source"]),
+        ({"task": "xd"}, ["has no key source"]),
         ({"task": "fscil"}, ["shots", "FSCIL."]),
         ({"disposable": "yes"}, ["disposable", "true or false"]),
         ({"set": ["a"]}, ["key set of the plan", "a list"]),
-        ({"set": {1: 2}}, ["key set of the plan", "the key 1", "a text is expected"]),
+        ({"set": {1: 2}}, ["key set of the plan", "the key 1", "a string is expected"]),
         ({"set": {"A.B": "{run:CoOp}"}}, ["{run:...}", "the set of a method"]),
-        ({1: 2}, ["the key 1", "a text is expected"]),
+        ({1: 2}, ["the key 1", "a string is expected"]),
         ({"methods": [{**COOP, "sweep": {1: [2]}}]}, ["The sweep of CoOp", "the key 1"]),
         ({"methods": [{**COOP, "sweep": {}}]}, ["The sweep of CoOp is empty"]),
         ({"methods": [{**COOP, "set": {2: 1}}]}, ["key set of method 1", "the key 2"]),
@@ -78,8 +78,8 @@ def test_sweep_makes_a_method_of_each_value(write_plan: Writer) -> None:
             {"partitions": [1], "methods": [{**COOP, "sweep": {"DATASET.PARTITION": ["random:2"]}}]},
             ["sets DATASET.PARTITION", "Leave out one"],
         ),
-        ({"methods": ["CoOp"]}, ["Method 1", "a text"]),
-        ({"methods": [{"trainer": "CoOp"}]}, ["Method 1", "does not say its config"]),
+        ({"methods": ["CoOp"]}, ["Method 1", "a string"]),
+        ({"methods": [{"trainer": "CoOp"}]}, ["Method 1", "has no key config"]),
         ({"methods": [{**COOP, "confg": 1}]}, ["'confg'", "Did you mean config?"]),
         ({"methods": [{**COOP, "config": "vit_b17"}]}, ["CoOp/vit_b17", "Did you mean CoOp/vit_b1"]),
         ({"methods": [{**COOP, "config": "three.yaml"}]}, ["three.yaml", "does not exist"]),
@@ -87,7 +87,7 @@ def test_sweep_makes_a_method_of_each_value(write_plan: Writer) -> None:
         ({"methods": [COOP, {**COOP, "name": "other"}]}, ["CoOp and other", "CoOp/two", "a tag"]),
         ({"methods": [COOP, {**COOP, "name": "o", "tag": "o", "model_of": "CoOpp"}]}, ["'CoOpp'", "mean CoOp?"]),
         ({"methods": [{**COOP, "model_of": "CoOp"}]}, ["not a method before it"]),
-        ({"methods": [{**COOP, "train": False}, {**COOP, "name": "o", "model_of": "CoOp"}]}, ["which trains none"]),
+        ({"methods": [{**COOP, "train": False}, {**COOP, "name": "o", "model_of": "CoOp"}]}, ["which is not trained"]),
         ({"methods": [{**COOP, "epochs": [1, 0]}]}, ["epochs of method 1", "holds 0", "from 1 on"]),
         ({"methods": [{**COOP, "epochs": [3, 3]}]}, ["epochs of method 1", "twice"]),
         ({"methods": [{**COOP, "epochs": 3, "train": False}]}, ["has epochs, but it is not trained"]),
@@ -98,7 +98,7 @@ def test_sweep_makes_a_method_of_each_value(write_plan: Writer) -> None:
         ),
     ],
 )
-def test_refuses_by_name(write_plan: Writer, changes: dict[Any, Any], words: list[str]) -> None:
+def test_errors_name_the_bad_entry(write_plan: Writer, changes: dict[Any, Any], words: list[str]) -> None:
     odd = {key: changes.pop(key) for key in list(changes) if not isinstance(key, str)}
     path = write_plan(**changes)
     path.write_text(path.read_text() + (yaml.safe_dump(odd) if odd else ""))
@@ -108,7 +108,7 @@ def test_refuses_by_name(write_plan: Writer, changes: dict[Any, Any], words: lis
         assert word in str(refused.value)
 
 
-def test_refuses_what_is_no_plan(place: Path) -> None:
+def test_refuses_files_that_are_not_plans(place: Path) -> None:
     with pytest.raises(UserError, match=r"no plan 'quik'\. Did you mean quick\?"):
         load_plan("quik")
     with pytest.raises(UserError, match=r"no plan file away\.yaml"):
@@ -136,13 +136,13 @@ def test_filter_of_partitions(write_plan: Writer) -> None:
     with pytest.raises(UserError, match="--partitions names 4, which is not in the plan"):
         load_plan(str(write_plan(partitions=[1, 2, 3])), partitions=[4])
     with pytest.raises(
-        UserError, match=r"--partitions is for plans that have partitions, which the plan .*my.yaml has"
+        UserError, match=r"--partitions is for plans that have partitions, but the plan .*my.yaml has none"
     ):
         load_plan(str(write_plan()), partitions=[4])
 
 
-def test_epochs_make_an_evaluation_of_each(write_plan: Writer) -> None:
-    """Beside the training, or, of another method's model, without one."""
+def test_each_listed_epoch_is_evaluated(write_plan: Writer) -> None:
+    """In addition to the training, or for another method's model, without one."""
     other = {**COOP, "name": "other", "tag": "t", "model_of": "CoOp", "epochs": 7}
     swept = {**COOP, "name": "S", "sweep": {"A.W": [1.0]}, "epochs": [2]}
     methods = load_plan(str(write_plan(methods=[{**COOP, "epochs": [1, 5]}, other, swept]))).methods
@@ -157,7 +157,7 @@ def test_epochs_make_an_evaluation_of_each(write_plan: Writer) -> None:
     assert methods[5].options == (("A.W", 1.0),)
 
 
-def test_filter_keeps_whose_model_is_used(write_plan: Writer) -> None:
+def test_filter_keeps_methods_that_others_depend_on(write_plan: Writer) -> None:
     other = {**COOP, "name": "other", "tag": "other", "model_of": "CoOp"}
     last = {**COOP, "name": "last", "tag": "last", "set": {"A.B": "{run:other2}"}}
     other2 = {**COOP, "name": "other2", "tag": "o2"}
@@ -168,8 +168,8 @@ def test_filter_keeps_whose_model_is_used(write_plan: Writer) -> None:
     assert [one.name for one in load_plan(path, methods=["CoOp, epoch 5"]).methods] == ["CoOp", "CoOp, epoch 5"]
 
 
-def there(name: str) -> Plan:
-    """Load a shipped plan, or skip where its trainers are not in this tree."""
+def load_shipped(name: str) -> Plan:
+    """Load a shipped plan, or skip if its trainers are not in this tree."""
     try:
         return load_plan(name)
     except UserError as error:
@@ -181,13 +181,13 @@ def there(name: str) -> Plan:
 
 
 @pytest.mark.parametrize("name", sorted(shipped()))
-def test_shipped_plans_are_whole(name: str) -> None:
+def test_shipped_plans_are_complete(name: str) -> None:
     """Every configuration exists, every key of train.py is known, no two runs share a folder."""
     from dataclasses import replace
 
     from cocoamix.bench.ledger import plan_settings
 
-    plan = there(name)
+    plan = load_shipped(name)
     assert plan.about.endswith(".")
     runs = expand(replace(plan, root="data"))
     folders = [run.folder for run in runs]
@@ -197,6 +197,6 @@ def test_shipped_plans_are_whole(name: str) -> None:
         assert tell(run)["SEED"] == run.seed
 
 
-def test_there_are_the_plans_of_the_paper() -> None:
+def test_paper_plans_are_shipped() -> None:
     wanted = "quick base2new transfer fscil losses losses_sweep ensembles weights outclasses sweep_w sweep_d fewshot"
     assert {*wanted.split(), "assumption", "quick_assumption"} <= set(shipped())

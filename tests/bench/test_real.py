@@ -18,13 +18,14 @@ import yaml
 from cocoamix.bench.command import main
 from cocoamix.bench.engines.warm import can_fork
 from cocoamix.bench.stamp import CONSOLE
+from tests.conftest import ROOT, write_dataset
 
-ROOT = Path(__file__).resolve().parents[2]
 MODEL = "prompt_learner/model.pth.tar-1"
 
 PLAN = {
     "task": "base2new",
-    "datasets": ["shapes"],
+    "datasets": ["eurosat"],
+    "root": "data",
     "shots": 1,
     "seeds": [1],
     "store": "features",
@@ -33,23 +34,30 @@ PLAN = {
 }
 
 
-def test_real_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a small dataset and the plan, as the current folder."""
+    write_dataset(tmp_path / "data")
+    (tmp_path / "plan.yaml").write_text(yaml.safe_dump(PLAN))
     monkeypatch.chdir(tmp_path)
-    Path("plan.yaml").write_text(yaml.safe_dump(PLAN))
+    return tmp_path
+
+
+def test_real_runs(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["run", "plan.yaml", "--no-report", "--gpus", "none"]
-    # A key that does not exist is told before anything is started.
+    # An unknown key is reported before anything is started.
     assert main([*arguments, "--set", "OPTIM.LRR", "1"]) == 2
     assert "OPTIM.LRR, which is not a configuration key" in capsys.readouterr().err
     assert not Path("output").exists()
 
     assert main(arguments) == 0, capsys.readouterr().err
-    parts = [f"output/base2new/{part}/shapes/shots_1/CoOp/tiny/seed1" for part in ("train_base", "test_new")]
+    parts = [f"output/base2new/{part}/eurosat/shots_1/CoOp/tiny/seed1" for part in ("train_base", "test_new")]
     results = [json.loads(Path(part, "results.json").read_text()) for part in parts]
     assert [one["subset"] for one in results] == ["base", "new"]
     assert list(Path("output/features").iterdir())
     capsys.readouterr()
 
-    # Finished by results.json and its settings: nothing that the runner itself noted is needed.
+    # results.json and its settings are enough to count as finished; the runner's own notes are not needed.
     for part in parts:
         Path(part, "bench.json").unlink()
     assert main(arguments) == 0
@@ -58,14 +66,12 @@ def test_real_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyte
     assert "OPTIM.LR was 0.002 and is 0.5" in capsys.readouterr().err
 
 
-def test_forked_runs_are_those_of_fresh_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("plan.yaml").write_text(yaml.safe_dump(PLAN))
+def test_forked_runs_match_fresh_processes() -> None:
     common = ["run", "plan.yaml", "--no-report", "--gpus", "none", "--only", "CoOp * base"]
     assert main([*common, "--output", "forked"]) == 0
     fresh = shlex.join([sys.executable, str(ROOT / "train.py")])
     assert main([*common, "--output", "fresh", "--train", fresh]) == 0
-    run = "base2new/train_base/shapes/shots_1/CoOp/tiny/seed1"
+    run = "base2new/train_base/eurosat/shots_1/CoOp/tiny/seed1"
     one, other = (torch.load(Path(top, run, MODEL), weights_only=True)["state_dict"] for top in ("forked", "fresh"))
     assert one.keys() == other.keys()
     assert all(torch.equal(one[key], other[key]) for key in one)
@@ -73,17 +79,17 @@ def test_forked_runs_are_those_of_fresh_processes(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.skipif(not can_fork(()), reason="runs are not forked on this system")
-def test_forked_runs_end_with_a_runner_that_is_killed(tmp_path: Path) -> None:
-    (tmp_path / "plan.yaml").write_text(yaml.safe_dump({**PLAN, "set": {"OPTIM.MAX_EPOCH": 500}}))
+def test_forked_runs_exit_when_their_runner_is_killed(place: Path) -> None:
+    (place / "plan.yaml").write_text(yaml.safe_dump({**PLAN, "set": {"OPTIM.MAX_EPOCH": 5000}}))
     command = [sys.executable, "-m", "cocoamix", "bench", "run", "plan.yaml", "--gpus", "none"]
-    runner = subprocess.Popen(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)})
-    console = tmp_path / "output/base2new/train_base/shapes/shots_1/CoOp/tiny/seed1" / CONSOLE
+    runner = subprocess.Popen(command, cwd=place, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    console = place / "output/base2new/train_base/eurosat/shots_1/CoOp/tiny/seed1" / CONSOLE
     try:
-        assert wait_for(lambda: console.is_file() and "epoch [2/500]" in console.read_text())
+        assert wait_for(lambda: console.is_file() and "epoch [2/5000]" in console.read_text())
     finally:
         runner.kill()
         runner.wait()
-    # The run holds the lock of its console for as long as it lives.
+    # The run holds the lock of its console until it exits.
     assert wait_for(lambda: is_free(console))
 
 

@@ -1,4 +1,4 @@
-"""The same runs on a real Slurm of this machine alone. one_node_slurm.sh starts one; without it these are skipped."""
+"""The same runs on a real single-node Slurm. one_node_slurm.sh starts one; without it these tests are skipped."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import Writer, held
+from .conftest import Writer, paused
 from .test_engine import BASE, NEW, Diary, start, wait_until
 from .test_slurm import METHODS
 
@@ -25,15 +25,15 @@ def ask(*command: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, timeout=60).stdout
 
 
-@functools.cache  # a Slurm that is down takes many seconds not to answer
+@functools.cache  # if Slurm is down, the query hangs for many seconds
 def is_ours_alone() -> bool:
-    """Say whether there is a Slurm, and only of this machine: the nodes of another would not see the tests' folders."""
+    """Say whether there is a Slurm with only this machine: other nodes would not see the tests' folders."""
     return bool(shutil.which("sinfo")) and set(ask("sinfo", "-h", "-N", "-o", "%N").split()) == {HOST}
 
 
 @pytest.fixture(autouse=True)
 def slurm(place: Path) -> Iterator[None]:
-    """Skip where there is no Slurm to use, and leave no job behind."""
+    """Skip if no Slurm is usable, and leave no job behind."""
     if not is_ours_alone():
         pytest.skip("needs a Slurm of this machine alone (tests/bench/one_node_slurm.sh)")
     pytest.importorskip("submitit")
@@ -56,7 +56,7 @@ def test_array(write_plan: Writer, fake: str, diary: Diary) -> None:
     process = start(write_plan(methods=METHODS, seeds=[1, 2]), fake, *ENGINE)
     shown = process.communicate()[0]
     assert process.returncode == 1
-    assert "4 jobs are submitted" in shown
+    assert "Submitted 4 jobs" in shown
     assert "bad shapes seed 1 base (failed): the pictures of seed 1 are upside down." in shown
     assert "bad shapes seed 1 new (left out)" in shown
     assert "6 runs done" in shown
@@ -67,15 +67,15 @@ def test_array(write_plan: Writer, fake: str, diary: Diary) -> None:
 
 @pytest.mark.parametrize("by", ["scontrol", "signal"])
 def test_requeued(write_plan: Writer, fake: str, diary: Diary, place: Path, by: str) -> None:
-    """By scontrol, as with preemption, or by itself, at the signal before its time is up."""
+    """By scontrol, as on preemption, or by the job itself, at the signal before its time limit."""
     plan = write_plan(methods=METHODS[:1], seeds=[1], set={"FAKE.EPOCHS": 3})
-    with held(BASE) as epoch:
+    with paused(BASE) as epoch:
         process = start(plan, fake, *ENGINE)
         wait_until(lambda: reached(epoch))
         (job,) = jobs_of(place)
         ask("scontrol", "requeue", job) if by == "scontrol" else ask("scancel", "--signal=USR2", job)
         wait_until(lambda: "PENDING" in ask("squeue", "-h", "-o", "%T", "-j", job))
-        ask("scontrol", "update", f"JobId={job}", "StartTime=now")  # Slurm lets it wait for two minutes
+        ask("scontrol", "update", f"JobId={job}", "StartTime=now")  # Slurm delays it for two minutes
         wait_until(lambda: len(diary("start")) == 2)
     shown = process.communicate()[0]
     assert process.returncode == 0, shown
@@ -85,7 +85,7 @@ def test_requeued(write_plan: Writer, fake: str, diary: Diary, place: Path, by: 
 
 def test_cancelled_by_another(write_plan: Writer, fake: str, place: Path) -> None:
     plan = write_plan(methods=METHODS[:1], seeds=[1, 2], set={"FAKE.EPOCHS": 3})
-    with held(BASE) as epoch:
+    with paused(BASE) as epoch:
         process = start(plan, fake, *ENGINE)
         wait_until(lambda: reached(epoch) and len(jobs_of(place)) == 1)
         (job,) = jobs_of(place)
@@ -101,7 +101,7 @@ def test_stopping_cancels_the_jobs(
     write_plan: Writer, fake: str, diary: Diary, place: Path, how: signal.Signals
 ) -> None:
     plan = write_plan(methods=METHODS[:1], seeds=[1], set={"FAKE.EPOCHS": 3})
-    with held(BASE) as epoch:
+    with paused(BASE) as epoch:
         process = start(plan, fake, *ENGINE)
         wait_until(lambda: reached(epoch))
         process.send_signal(how)
@@ -116,7 +116,7 @@ def test_stopping_cancels_the_jobs(
 
 def test_second_start_waits_for_the_jobs_of_the_first(write_plan: Writer, fake: str, diary: Diary, place: Path) -> None:
     plan = write_plan(methods=METHODS[:1], seeds=[1, 2], set={"FAKE.EPOCHS": 3})
-    with held(BASE) as epoch:
+    with paused(BASE) as epoch:
         first = start(plan, fake, *ENGINE, "--seeds", "1")
         wait_until(lambda: reached(epoch))
         first.kill()
@@ -140,7 +140,7 @@ def test_more_cores_than_there_are(write_plan: Writer, fake: str, place: Path) -
     said: list[str] = []
     for line in process.stdout:
         said.append(line)
-        if "Slurm gives as the reason" in line:
+        if "the reason that Slurm gives" in line:
             process.send_signal(signal.SIGINT)
     assert process.wait() in (2, 130)  # clusters may refuse it at once
     assert "PartitionConfig" in said[-4] if process.returncode == 130 else "could not be submitted" in "".join(said)

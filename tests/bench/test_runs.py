@@ -1,4 +1,4 @@
-"""Runs of a plan: CoOp's folders, command lines that train.py takes, and what comes first."""
+"""Runs of a plan: CoOp's folders, command lines for train.py, and their order."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_base_to_new(write_plan: Writer) -> None:
     assert [run.trains for run in runs] == [False, False, True, False]
 
 
-def test_all_classes_are_evaluated_where_asked_for(write_plan: Writer) -> None:
+def test_all_classes_are_evaluated_on_request(write_plan: Writer) -> None:
     runs = expand(load_plan(str(write_plan(seeds=[1], subsets=["all", "base", "new"]))))
     trained = [run for run in runs if run.method == "CoOp"]
     assert [run.subset for run in trained] == ["base", "new", "all"]
@@ -54,7 +54,7 @@ def test_all_classes_are_evaluated_where_asked_for(write_plan: Writer) -> None:
 
 
 def test_random_partitions(write_plan: Writer) -> None:
-    """Each has folders of its own, and its zero-shot runs: they depend on which classes are there."""
+    """Each has its own folders and its own zero-shot runs, which depend on the classes in it."""
     runs = expand(load_plan(str(write_plan(seeds=[1, 2], partitions=[3, 0], set={"OPTIM.LR": 0.1}))))
     names = [run.name for run in runs]
     assert len(names) == len(set(names)) == len({run.folder for run in runs}) == 2 * (2 + 4)
@@ -113,7 +113,7 @@ def test_sessions(write_plan: Writer) -> None:
 
 
 def test_model_of_another_method_from_base_to_new(write_plan: Writer) -> None:
-    """Both parts are evaluations, and of the model that the other method trained on base."""
+    """Both parts are evaluations of the model that the other method trained on base."""
     other = {**COOP, "name": "other", "tag": "other", "model_of": "CoOp"}
     runs = expand(load_plan(str(write_plan(seeds=[1], methods=[COOP, other]))))
     trained = "output/base2new/train_base/shapes/shots_4/CoOp/two/seed1"
@@ -124,7 +124,7 @@ def test_model_of_another_method_from_base_to_new(write_plan: Writer) -> None:
 
 
 def test_epochs_of_a_model(write_plan: Writer) -> None:
-    """Evaluations of one training on base and new classes, each in a folder of its own."""
+    """Evaluations of one training on base and new classes, each in its own folder."""
     runs = expand(load_plan(str(write_plan(seeds=[1], methods=[{**COOP, "epochs": [1, 5]}]))))
     trained = "output/base2new/train_base/shapes/shots_4/CoOp/two/seed1"
     assert [(run.name, run.epoch) for run in runs] == [
@@ -178,7 +178,7 @@ def test_the_command_line_does_not_undo_a_sweep(write_plan: Writer) -> None:
     plan = load_plan(str(write_plan(methods=[{**COOP, "sweep": {"A.W": [1.0, 2.0]}}])))
     with pytest.raises(UserError, match=r"--set A\.W would undo the sweep.*--methods, such as 'CoOp, W 1'"):
         override(plan, (("A.W", "3"),))
-    with pytest.raises(UserError, match="belongs into the set of a method"):
+    with pytest.raises(UserError, match="belongs in the set of a method"):
         override(plan, (("A.B", "{run:CoOp}"),))
 
 
@@ -191,12 +191,12 @@ def test_the_command_line_does_not_undo_partitions(write_plan: Writer) -> None:
 
 def test_data_root(write_plan: Writer) -> None:
     plan = load_plan(str(write_plan(datasets=["eurosat"])))
-    with pytest.raises(UserError, match="--root DIR, or set DATA"):
+    with pytest.raises(UserError, match="--root DIR, with the environment variable DATA"):
         expand(plan)
     assert expand(replace(plan, root="data"))[0].arguments[:2] == ("--root", "data")
 
 
-def test_selecting_brings_what_is_needed(write_plan: Writer) -> None:
+def test_selecting_runs_includes_their_dependencies(write_plan: Writer) -> None:
     runs = expand(load_plan(str(write_plan())))
     assert [run.name for run in select(runs, ["CoOp*2 new", "CLIP * new"])] == [
         "CLIP shapes new",
@@ -207,7 +207,9 @@ def test_selecting_brings_what_is_needed(write_plan: Writer) -> None:
         select(runs, ["KgCoOp*"])
 
 
-def test_paths_are_short_from_here_only(write_plan: Writer, monkeypatch: pytest.MonkeyPatch, place: Path) -> None:
+def test_paths_are_relative_only_below_the_working_directory(
+    write_plan: Writer, monkeypatch: pytest.MonkeyPatch, place: Path
+) -> None:
     path = str(write_plan())
     assert "two.yaml" in expand(load_plan(path))[-1].arguments
     (place / "below").mkdir()

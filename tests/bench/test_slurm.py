@@ -1,4 +1,4 @@
-"""The same runs through submitit, with its executor for this machine."""
+"""The same runs through submitit, with its local executor."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from cocoamix.bench.command import main
-from cocoamix.bench.engines.slurm import Chain, _last_words, _parameters, chains, read_options
+from cocoamix.bench.engines.slurm import Chain, _last_line, _parameters, chains, read_options
 from cocoamix.bench.ledger import Ledger
 from cocoamix.bench.plan import load_plan
 from cocoamix.bench.runs import expand, train_command
 from cocoamix.errors import UserError
 
-from .conftest import Writer, held
+from .conftest import Writer, paused
 from .test_engine import BASE, NEW, Diary, wait_until
 
 METHODS = [
@@ -26,7 +26,7 @@ METHODS = [
 ]
 
 
-def test_chains_hold_what_belongs_together(write_plan: Writer) -> None:
+def test_chains_keep_dependent_runs_together(write_plan: Writer) -> None:
     several = {"name": "both", "trainer": "CoOp", "config": "two.yaml", "tag": "b"}
     several = {**several, "set": {"T.P": ["{run:good}", "{run:bad}"]}}  # type: ignore[dict-item]
     apart = expand(load_plan(str(write_plan(seeds=[1, 2], methods=METHODS))))
@@ -54,7 +54,7 @@ def test_through_submitit(write_plan: Writer, fake: str, diary: Diary, capsys: p
     arguments = ["run", str(plan), "--train", fake, "--no-report", "--engine", "slurm", "--slurm", "cluster=local"]
     assert main(arguments) == 1
     shown = capsys.readouterr()
-    assert "2 jobs are submitted" in shown.out
+    assert "Submitted 2 jobs" in shown.out
     assert sorted(diary("end")) == sorted([BASE, NEW])
     assert "bad shapes seed 1 base (failed): the pictures of seed 1 are upside down." in shown.err
     assert "bad shapes seed 1 new (left out)" in shown.err
@@ -65,21 +65,21 @@ def test_through_submitit(write_plan: Writer, fake: str, diary: Diary, capsys: p
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
 @pytest.mark.parametrize(("preempted", "starts"), [(BASE, [BASE, BASE, NEW]), (NEW, [BASE, NEW, NEW])])
-def test_requeued_job_goes_on(write_plan: Writer, fake: str, diary: Diary, preempted: str, starts: list[str]) -> None:
-    """Preempted in the middle of a run, the job ends it from where it was, and does not repeat what is done."""
+def test_requeued_job_resumes(write_plan: Writer, fake: str, diary: Diary, preempted: str, starts: list[str]) -> None:
+    """Preempted in the middle of a run, the job resumes it and does not repeat finished runs."""
     submitit = pytest.importorskip("submitit")
-    from cocoamix.bench.engines.slurm import _let_nodes_find_us
+    from cocoamix.bench.engines.slurm import _extend_python_path
 
-    _let_nodes_find_us()
+    _extend_python_path()
     path = write_plan(methods=METHODS[:1], seeds=[1], set={"FAKE.EPOCHS": 3})
     runs = expand(load_plan(str(path)))
     executor = submitit.LocalExecutor("jobs")
     executor.update_parameters(timeout_min=60)
-    with held(preempted) as epoch:
+    with paused(preempted) as epoch:
         job = executor.submit(Chain(runs, train_command(fake.split()), Ledger(), 1))
         wait_until(lambda: epoch.is_file() and epoch.read_text() == "2")
         (worker,) = Path(f"/proc/{job.job_id}/task/{job.job_id}/children").read_text().split()
-        os.kill(int(worker), signal.SIGUSR2)  # as Slurm does; the executor for this machine starts the worker again
+        os.kill(int(worker), signal.SIGUSR2)  # as Slurm does; the local executor restarts the worker
         wait_until(lambda: len(diary("start")) == starts.index(preempted) + 2)
     outcomes = job.result()
     assert [outcome.status for outcome in outcomes] == ["done", "done"]
@@ -88,17 +88,17 @@ def test_requeued_job_goes_on(write_plan: Writer, fake: str, diary: Diary, preem
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
-def test_job_that_is_told_to_end_leaves_no_result(write_plan: Writer, fake: str, diary: Diary) -> None:
-    """Slurm sends SIGTERM before it requeues a job: a result would tell the runner that nothing comes after it."""
+def test_terminated_job_leaves_no_result(write_plan: Writer, fake: str, diary: Diary) -> None:
+    """Slurm sends SIGTERM before it requeues a job: a result would tell the runner that the job is over."""
     submitit = pytest.importorskip("submitit")
-    from cocoamix.bench.engines.slurm import _let_nodes_find_us
+    from cocoamix.bench.engines.slurm import _extend_python_path
 
-    _let_nodes_find_us()
+    _extend_python_path()
     runs = expand(load_plan(str(write_plan(methods=METHODS[:1], seeds=[1], set={"FAKE.EPOCHS": 3}))))
     chain = Chain(runs, train_command(fake.split()), Ledger(), 1)
     executor = submitit.LocalExecutor("jobs")
     executor.update_parameters(timeout_min=60)
-    with held(BASE) as epoch:
+    with paused(BASE) as epoch:
         job = executor.submit(chain)
         wait_until(lambda: epoch.is_file() and epoch.read_text() == "2")
         (worker,) = Path(f"/proc/{job.job_id}/task/{job.job_id}/children").read_text().split()
@@ -120,14 +120,14 @@ def test_options_for_submitit_and_sbatch() -> None:
     assert found["slurm_additional_parameters"] == {"requeue": True, "reservation": "mine", "mail_type": "END"}
 
 
-def test_last_words() -> None:
+def test_last_line() -> None:
     rule = "-" * 22
     trace = "Traceback (most recent call last):\n  File x\nValueError: no"
     assert (
-        _last_words(f"Job failed with trace:\n{rule}\n{trace}\n\n{rule}\nYou can check\n  - a.err") == "ValueError: no"
+        _last_line(f"Job failed with trace:\n{rule}\n{trace}\n\n{rule}\nYou can check\n  - a.err") == "ValueError: no"
     )
-    assert _last_words("one\ntwo\n\n") == "two"
-    assert _last_words("") == ""
+    assert _last_line("one\ntwo\n\n") == "two"
+    assert _last_line("") == ""
 
 
 def test_without_submitit(
@@ -142,4 +142,4 @@ def test_wrong_kind_of_option(write_plan: Writer, fake: str, capsys: pytest.Capt
     pytest.importorskip("submitit")
     options = ["--engine", "slurm", "--slurm", "cluster=local", "cpus_per_task=abc"]
     assert main(["run", str(write_plan()), "--train", fake, *options]) == 2
-    assert "does not take the options of --slurm" in capsys.readouterr().err
+    assert "rejects the options of --slurm" in capsys.readouterr().err

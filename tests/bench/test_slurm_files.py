@@ -1,4 +1,4 @@
-"""The runner unpickles nothing that lies in the folder of its jobs: what it reads there is JSON."""
+"""The runner unpickles nothing in the folder of its jobs: it reads only JSON there."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from .test_slurm_queue import Squeue
 submitit = pytest.importorskip("submitit")
 
 
-class Malice:
+class WritesWhenUnpickled:
     """Writes a file when it is unpickled."""
 
     def __reduce__(self) -> Any:
@@ -42,13 +42,13 @@ def runs(write_plan: Writer) -> list[Run]:
 
 @pytest.fixture
 def earlier(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of an earlier start whose job 7 is in the queue, with a pickle that does harm."""
+    """The folder of an earlier start whose job 7 is in the queue, with a malicious pickle."""
     tools = place / "tools"
     tools.mkdir()
     monkeypatch.setenv("PATH", f"{tools}:/usr/bin:/bin")
     folder = place / "slurm" / "my-1"
     folder.mkdir(parents=True)
-    (folder / "7_submitted.pkl").write_bytes(pickle.dumps(Malice()))
+    (folder / "7_submitted.pkl").write_bytes(pickle.dumps(WritesWhenUnpickled()))
     Squeue(tools).says(f"7|RUNNING|None|{folder}/x.sh")
     return folder
 
@@ -57,7 +57,7 @@ def still_queued(runs: list[Run], earlier: Path) -> list[Any]:
     return slurm._still_queued(runs, earlier.parent, ["train"], Ledger(), 1)
 
 
-def test_jobs_of_an_earlier_start_are_known_without_their_pickles(runs: list[Run], earlier: Path) -> None:
+def test_jobs_of_an_earlier_start_are_found_without_unpickling(runs: list[Run], earlier: Path) -> None:
     with pytest.raises(UserError, match="scancel 7"):
         still_queued(runs, earlier)
     write_runs(earlier / "7_runs.json", runs, "outcomes-0.json")
@@ -79,7 +79,7 @@ def test_jobs_of_an_earlier_start_are_known_without_their_pickles(runs: list[Run
 def test_results_of_jobs_are_not_unpickled(
     write_plan: Writer, fake: str, diary: Diary, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The jobs are processes of their own, which this does not reach."""
+    """The jobs are separate processes, which this patch does not affect."""
 
     def refuse(*_: object) -> None:
         raise AssertionError("unpickled")

@@ -1,4 +1,4 @@
-"""What is made of squeue's answers, with a squeue that says what it is told."""
+"""How squeue's answers are interpreted, with a fake squeue."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cocoamix.bench.engines.slurm_queue import UNKNOWN, Entry, Watch, ask
 
 
 class Squeue:
-    """Stands for squeue; notes its arguments."""
+    """A fake squeue that records its arguments."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -67,7 +67,7 @@ def test_watch(squeue: Squeue) -> None:
     squeue.says("7_0|COMPLETING|None|x", wants, "7_2|PENDING|Priority|x")
     watch.look()
     assert not any(watch.is_over(number) for number in ("7_0", "7_1", "7_2"))
-    assert said == ["1 of the jobs wait; Slurm gives as the reason: PartitionConfig"]
+    assert said == ["1 of the jobs are waiting; the reason that Slurm gives: PartitionConfig"]
     squeue.says("7_0|CANCELLED|None|x", wants)
     watch.look()
     assert [watch.is_over(number) for number in ("7_0", "7_1", "7_2")] == [True, False, True]
@@ -81,7 +81,7 @@ def test_watch(squeue: Squeue) -> None:
     assert not any(watch.is_over(number) for number in ("7_0", "7_1", "7_2"))
 
 
-def test_a_result_may_come_late(squeue: Squeue, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_result_may_arrive_late(squeue: Squeue, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slurm_queue, "_LATE", 60.0)
     watch = Watch(["7"], 0.0, print)
     squeue.says("7|COMPLETED|None|x")
@@ -89,7 +89,7 @@ def test_a_result_may_come_late(squeue: Squeue, monkeypatch: pytest.MonkeyPatch)
     assert not watch.is_over("7")
 
 
-def test_slurm_is_not_asked_all_the_time(squeue: Squeue) -> None:
+def test_slurm_is_not_polled_constantly(squeue: Squeue) -> None:
     watch = Watch(["7"], 60.0, print)
     watch.look()
     watch.look()

@@ -1,4 +1,4 @@
-"""What a plan shows at the end: the tables are the report's, in the shape that README.md shows."""
+"""What a plan shows at the end: the report's tables, in the format of README.md."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def render(root: Path) -> list[str]:
     return brief.render(section, "Accuracy (%)", "4 shots").splitlines()
 
 
-def test_tables_are_the_readmes(tmp_path: Path) -> None:
+def test_tables_match_the_readme(tmp_path: Path) -> None:
     make_tree(tmp_path)
     title, _, head, _, *lines = render(tmp_path)
     assert title == "Accuracy (%), average over 2 datasets, 4 shots"
@@ -60,7 +60,7 @@ def test_tables_are_the_readmes(tmp_path: Path) -> None:
     assert cells(lines[8]) == ["CoOp", "81.5 / 70.0", "91.5 / 70.0"]
 
 
-def test_a_missing_method_shifts_no_other(tmp_path: Path) -> None:
+def test_a_missing_method_does_not_shift_other_rows(tmp_path: Path) -> None:
     write_pair(tmp_path, 70.0, 80.0, dataset="ColourShape", trainer="ZeroshotCLIP")
     for dataset in ("ColourShape", "WarmCool"):
         write_pair(tmp_path, 81.0, 71.0, dataset=dataset)
@@ -74,7 +74,7 @@ def test_one_dataset_has_no_average(tmp_path: Path) -> None:
     assert render(tmp_path) == []
 
 
-def test_other_tables_follow_and_confidence_does_not(tmp_path: Path) -> None:
+def test_other_tables_are_shown_without_confidence(tmp_path: Path) -> None:
     make_tree(tmp_path)
     for dataset in ("ColourShape", "WarmCool"):
         folder = tmp_path / f"base2new/test_all/{dataset.lower()}/shots_4/CoOp/vit_b16/seed1"
@@ -94,14 +94,14 @@ def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
 
 
 def finish(run: Run, config: dict[str, Any] | None = None) -> None:
-    """Write results as of a run."""
+    """Write the results of a run."""
     config = config or {"MODEL": {"BACKBONE": {"NAME": "tiny"}}}
     trainer = "ZeroshotCLIP" if run.method == "CLIP" else "CoOp"
     told = {"subset": run.subset, "dataset": DATASETS[run.dataset], "seed": run.seed, "config": config}
     write_results(run.folder, 70.0 + run.seed, trainer=trainer, protocol={"backbone": "tiny"}, **told)
 
 
-def test_a_plan_prints_and_writes_them(plan: Plan, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plan_prints_and_writes_tables(plan: Plan, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("matplotlib")
     runs = expand(plan)
     for run in runs:
@@ -120,7 +120,7 @@ def test_a_plan_prints_and_writes_them(plan: Plan, capsys: pytest.CaptureFixture
     assert "cocoamix report output/quickstart --name" in printed
 
 
-def test_without_matplotlib_there_are_tables(
+def test_tables_are_shown_without_matplotlib(
     plan: Plan, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs = expand(plan)
@@ -134,7 +134,7 @@ def test_without_matplotlib_there_are_tables(
     assert not Path("output/quickstart/figures").exists()
 
 
-def test_a_start_leaves_no_table_of_another_and_keeps_other_files(plan: Plan) -> None:
+def test_a_new_start_removes_old_tables_and_keeps_other_files(plan: Plan) -> None:
     table, data, figures = tables.places(plan)
     others = (figures / "notes.txt", table.with_name("methods.md"), plan.output / "fscil" / "results.json")
     for path in (table, data, figures / "a.svg", *others):
@@ -144,7 +144,7 @@ def test_a_start_leaves_no_table_of_another_and_keeps_other_files(plan: Plan) ->
     assert sorted(path for path in plan.output.rglob("*") if path.is_file()) == sorted(others)
 
 
-def test_fresh_runs_delete_their_own_folders_alone(plan: Plan, fake: str) -> None:
+def test_fresh_runs_delete_only_their_own_folders(plan: Plan, fake: str) -> None:
     runs = expand(plan)
     other = plan.output / "fscil" / "warm_cool"
     other.mkdir(parents=True)
@@ -168,10 +168,10 @@ def test_a_mistake_deletes_nothing(plan: Plan, capsys: pytest.CaptureFixture[str
     assert (run.folder / "results.json").is_file()
 
 
-def test_runs_that_are_missing_are_in_no_table(
+def test_missing_runs_are_in_no_table(
     plan: Plan, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Their folders may hold results of other settings, or of a model that is gone."""
+    """Their folders may contain results of other settings, or of a deleted model."""
     monkeypatch.setattr(tables, "draw", lambda *_: False)
     runs = expand(plan)
     for run in runs:
@@ -193,7 +193,7 @@ def test_runs_that_are_missing_are_in_no_table(
 def test_results_of_other_settings_are_in_no_table(
     plan: Plan, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The trained runs are blocked; what is not trained does not depend on how others are trained."""
+    """The trained runs are blocked; untrained ones do not depend on training settings."""
     monkeypatch.setattr(tables, "draw", lambda *_: False)
     for run in expand(replace(plan, seeds=(1,))):
         settings = dict(settings_of_arguments(run.arguments))
@@ -206,7 +206,7 @@ def test_results_of_other_settings_are_in_no_table(
     assert "CLIP" in tables.places(plan)[0].read_text()
     assert "CoOp" not in tables.places(plan)[0].read_text()
     first, second, *others = [line for line in shown.err.splitlines() if line.startswith("  ")]
-    assert first.endswith("Choose another --output, move that folder away, or delete it and do it again with --fresh.")
+    assert first.endswith("move that folder away, or repeat the run with --fresh, which deletes the folder.")
     assert "(blocked): the folder of each holds results of other settings (OPTIM.MAX_EPOCH was 30 and is 3)" in first
     assert second.endswith("(blocked): a run that it needs cannot be made")
     assert not others

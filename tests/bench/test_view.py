@@ -1,4 +1,4 @@
-"""The remaining time, and what a terminal and a log show of the runs."""
+"""The remaining time, and what is shown on a terminal and in a log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def make(method: str, number: int, trains: bool = True, dataset: str = "shapes")
     return Run(f"{method} {number}", folder, (), (), method, dataset, "base", number, 4, trains)
 
 
-def test_pace_takes_the_nearest_kind() -> None:
+def test_time_estimate_uses_the_most_similar_run() -> None:
     pace = Pace()
     assert pace.estimate(make("a", 1)) is None
     pace.record(make("a", 1), 10)

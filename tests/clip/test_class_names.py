@@ -1,4 +1,4 @@
-"""Spellings of class names, and finding the classes of an evaluation among those of the training."""
+"""Spellings of class names, and matching the classes of an evaluation with those of the training."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def test_spellings(name: str, words: str, tidy: str, plain: str) -> None:
 
 
 def test_names_are_normalised_in_one_place() -> None:
-    """A second place would sooner or later call two spellings of a class two classes."""
+    """With a second place, two spellings of one class would eventually become two classes."""
     own = {"cocoamix/clip/class_names.py"}
-    # The words of CTX_INIT are a context's, not a class's.
+    # The words of CTX_INIT belong to a context, not to a class.
     pattern = re.compile(r"""(?<!ctx_init)\.replace\("_", " "\)""")
     found = {
         path.relative_to(ROOT).as_posix()
@@ -49,7 +49,7 @@ def test_by_name() -> None:
 
 
 def test_a_repeated_name() -> None:
-    """In order where both sides have all of them; unclear where not: never simply the last."""
+    """Matched in order if both sides have all of them, otherwise ambiguous: never simply the last."""
     known = ["dog", "missile", "tree", "missile"]
     assert find_rows(["missile", "missile", "dog"], known) == ([1, 3, 0], [])
     assert find_rows(known, known) == ([0, 1, 2, 3], [])
@@ -57,7 +57,7 @@ def test_a_repeated_name() -> None:
     assert find_rows(["dog", "dog"], known) == ([-1, -1], ["dog"])
 
 
-def test_identifiers_come_first() -> None:
+def test_identifiers_take_precedence_over_names() -> None:
     known, synsets = ["missile", "dog", "missile"], ["n04008634", "n04009552", "n03773504"]
     assert find_rows(["missile"], known, ["n03773504"], synsets) == ([2], [])
     assert find_rows(["missile"], known, ["n04008634"], synsets) == ([0], [])
@@ -66,7 +66,7 @@ def test_identifiers_come_first() -> None:
     assert find_rows(["dog"], known, ["n04009552"], []) == ([1], []), "the other side has none"
 
 
-def test_identifiers_are_the_names_of_folders() -> None:
+def test_identifiers_are_folder_names() -> None:
     def items(*folders: str) -> list[SimpleNamespace]:
         return [SimpleNamespace(label=label, impath=f"/data/{one}/1.jpg") for label, one in enumerate(folders)]
 
@@ -78,7 +78,7 @@ def test_identifiers_are_the_names_of_folders() -> None:
     assert synsets_of(several, 2) == ["n01440764", "n01443537"], "the first image of a class tells"
 
 
-def test_classes_of_one_name_are_numbered_in_outputs() -> None:
+def test_classes_with_equal_names_are_numbered_in_outputs() -> None:
     names = ["missile", "cat", "Missile", "dog", "mis_sile", "mis sile", "missile"]
     wanted = ["missile (1)", "cat", "Missile (2)", "dog", "mis_sile (1)", "mis sile (2)", "missile (3)"]
     assert distinct(names) == wanted

@@ -51,7 +51,7 @@ def features(model: torch.nn.Module, resolution: int) -> tuple[torch.Tensor, tor
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("source", ["clip", "open_clip"])
-def test_features_are_openais(tiny: tuple[torch.nn.Module, Path], source: str, precision: str) -> None:
+def test_features_match_openai(tiny: tuple[torch.nn.Module, Path], source: str, precision: str) -> None:
     model, path = tiny
     images, image, text = features(model, 32)
     ours = load_clip("tiny", str(path), source, precision)
@@ -65,14 +65,14 @@ def test_features_are_openais(tiny: tuple[torch.nn.Module, Path], source: str, p
 SIZES = ["RN50", "RN101", "ViT-B/32", "ViT-B/16", "ViT-L/14"]
 
 
-def assert_openais(name: str, sizes: Sizes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """See that a model of these sizes under this name has OpenAI's features, with sizes read off the weights."""
+def assert_matches_openai(name: str, sizes: Sizes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Check that a model of these sizes under this name has OpenAI's features, with sizes inferred from the weights."""
     for draw in ("normal_", "xavier_uniform_", "kaiming_uniform_"):
         monkeypatch.setattr(torch.nn.init, draw, tile)
     model = original(sizes)
     state = dict(model.state_dict())
     assert Sizes.of(state) == sizes
-    monkeypatch.setattr("cocoamix.clip.model.read_weights", lambda path: state)  # spares writing gigabytes
+    monkeypatch.setattr("cocoamix.clip.model.read_weights", lambda path: state)  # avoids writing gigabytes
     ours = load_clip(name, "from memory")
     images, image, text = features(model, sizes.resolution)
     torch.testing.assert_close(ours.encode_image(images), image, atol=2e-6, rtol=0)
@@ -81,7 +81,7 @@ def assert_openais(name: str, sizes: Sizes, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def tile(tensor: torch.Tensor, *_: object, **options: object) -> torch.Tensor:
-    """Fill a tensor with repeated noise of the deviation that its inputs call for, which is much faster than a draw."""
+    """Fill a tensor with repeated noise, scaled for its number of inputs; much faster than drawing every value."""
     deviation = options.get("std") or (tensor[0].numel() * 3) ** -0.5
     noise = torch.randn(9973, generator=torch.Generator().manual_seed(tensor.numel())) * deviation
     with torch.no_grad():
@@ -95,18 +95,18 @@ def test_true_widths(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     layers = 1 if full.sizes.patch else (1, 1, 1, 1)
     sizes = replace(full.sizes, vision_layers=layers, text_layers=1)
     monkeypatch.setitem(BACKBONES, name, replace(full, sizes=sizes))
-    assert_openais(name, sizes, monkeypatch)
+    assert_matches_openai(name, sizes, monkeypatch)
 
 
 @pytest.mark.parametrize("name", [name if name == "ViT-B/32" else pytest.param(name, marks=SLOW) for name in SIZES])
 def test_true_sizes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """All layers of the five sizes give OpenAI's features."""
-    assert_openais(name, BACKBONES[name].sizes, monkeypatch)
+    assert_matches_openai(name, BACKBONES[name].sizes, monkeypatch)
 
 
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
 def test_kinds_of_files(tiny: tuple[torch.nn.Module, Path], tmp_path: Path) -> None:
-    """A state dict, safetensors, an open_clip checkpoint and OpenAI's TorchScript archive are one model."""
+    """A state dict, safetensors, an open_clip checkpoint and OpenAI's TorchScript archive give the same model."""
     model, path = tiny
     wanted = load_clip("tiny", str(path))
     state = {key: value.clone() for key, value in model.state_dict().items()}
@@ -144,7 +144,7 @@ def test_gelu_needs_open_clip(tiny: tuple[torch.nn.Module, Path]) -> None:
 def test_layer_norms_stay_in_full_precision(
     tiny: tuple[torch.nn.Module, Path], monkeypatch: pytest.MonkeyPatch, source: str, precision: str
 ) -> None:
-    """Matrices are in half precision; what goes into every norm of both towers, and its own numbers, are not."""
+    """Matrices are in half precision, but the inputs and parameters of every norm in both towers are not."""
     ours = load_clip("tiny", str(tiny[1]), source, precision)
     assert ours.text.blocks[0].mlp.c_fc.weight.dtype != torch.float32
     seen: list[torch.dtype] = []
@@ -162,7 +162,7 @@ def test_layer_norms_stay_in_full_precision(
     assert len(seen) > texts > 0
 
 
-def test_loading_draws_from_no_shared_generator() -> None:
+def test_loading_uses_no_global_random_generator() -> None:
     torch.manual_seed(5)
     wanted = torch.rand(1)
     torch.manual_seed(5)
@@ -200,7 +200,7 @@ def test_bad_files(tmp_path: Path, content: object, message: str) -> None:
 MISSHAPEN = [
     ("visual.conv1.weight", None, "it has no visual.conv1.weight"),
     ("visual.positional_embedding", None, "it has no visual.positional_embedding"),
-    ("text_projection", torch.zeros(3), "a tensor has another shape"),
+    ("text_projection", torch.zeros(3), "a tensor has an unexpected shape"),
     ("transformer.resblocks.0.ln_2.bias", torch.zeros(3), "its transformer.resblocks.0.ln_2.bias is 3, but this model"),
     ("transformer.resblocks.0.ln_2.bias", torch.zeros(128).to_sparse(), "its tensors are not plain numbers"),
     ("transformer.resblocks.0.ln_2.bias", None, "missing transformer.resblocks.0.ln_2.bias, unexpected nothing"),
@@ -240,7 +240,7 @@ def test_unknown_name() -> None:
         load_clip("vit-b16")
 
 
-def test_missing_download_says_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_download_names_its_location(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*args: object, **kwargs: object) -> None:
         raise OSError("no route")
 
@@ -260,7 +260,7 @@ def test_altered_download_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert list(tmp_path.iterdir()) == [tmp_path / "ViT-B-16.pt"]
 
 
-def test_backbones_are_openais() -> None:
+def test_backbones_match_openai() -> None:
     """File names and hashes against the table in OpenAI's package."""
     compat.import_openai_clip()
     from clip.clip import _MODELS
@@ -270,7 +270,7 @@ def test_backbones_are_openais() -> None:
             assert backbone.url == _MODELS[name]
 
 
-def test_templates_are_the_fields() -> None:
+def test_templates_match_prior_work() -> None:
     compat.import_open_clip()
     from open_clip.zero_shot_metadata import OPENAI_IMAGENET_TEMPLATES
 
@@ -283,7 +283,7 @@ def test_templates_are_the_fields() -> None:
 
 
 def test_pkg_resources_is_left_alone() -> None:
-    """The stand-in is there only while `clip` is imported."""
+    """The stub exists only while `clip` is imported."""
     import sys
 
     compat.import_openai_clip()

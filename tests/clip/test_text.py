@@ -22,8 +22,8 @@ NAMES = [*PETS, *CARS, *IMAGENET]
 
 @pytest.fixture(scope="module", params=["clip", "open_clip"])
 def large(request: pytest.FixtureRequest) -> FrozenCLIP:
-    """A text tower of ViT-B/16's size, beside a small image tower."""
-    sizes = replace(BACKBONES["ViT-B/16"].sizes, vision_layers=1, vision_width=64)
+    """A text tower of ViT-B/16's widths in three layers, beside a small image tower."""
+    sizes = replace(BACKBONES["ViT-B/16"].sizes, vision_layers=1, vision_width=64, text_layers=3)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(BACKBONES, "ViT-B/16", replace(BACKBONES["ViT-B/16"], sizes=sizes))
         return load_clip("ViT-B/16", "random", source=request.param, precision="fp32")
@@ -35,7 +35,7 @@ def gradient(features: Tensor, context: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("n_ctx", [2, 4, 16])
-def test_features_and_gradients_are_those_of_the_plain_path(large: FrozenCLIP, n_ctx: int) -> None:
+def test_features_and_gradients_match_the_plain_path(large: FrozenCLIP, n_ctx: int) -> None:
     learner = PromptLearner(large, NAMES, n_ctx=n_ctx, seed=1)
     plain = PlainPrompts(large, NAMES, learner.ctx).encode()
     ours = large.encode_prompts(learner())
@@ -65,7 +65,7 @@ def test_chunks_change_nothing(
 
 
 def test_a_budget_bounds_what_is_kept(tiny_clip: FrozenCLIP, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the backward pass keeps stops growing with the number of classes."""
+    """The memory kept for the backward pass stops growing with the number of classes."""
 
     def kept(names: list[str]) -> int:
         learner = PromptLearner(tiny_clip, names, n_ctx=4)
@@ -88,7 +88,7 @@ def test_a_budget_bounds_what_is_kept(tiny_clip: FrozenCLIP, monkeypatch: pytest
     assert many < 1.2 * few
 
 
-def test_sets_that_differ_in_the_context_share_the_names(tiny_clip: FrozenCLIP) -> None:
+def test_prompt_sets_with_different_contexts_share_class_name_tokens(tiny_clip: FrozenCLIP) -> None:
     learner = PromptLearner(tiny_clip, NAMES, n_ctx=3)
     prompts = learner()
     prefixes = torch.stack([prompts.prefix, prompts.prefix.flip(0), 2 * prompts.prefix])
@@ -97,7 +97,7 @@ def test_sets_that_differ_in_the_context_share_the_names(tiny_clip: FrozenCLIP) 
     torch.testing.assert_close(together, torch.stack(alone), atol=1e-6, rtol=0)
 
 
-def test_texts_share_what_they_begin_with(tiny_clip: FrozenCLIP) -> None:
+def test_texts_share_their_common_prefix(tiny_clip: FrozenCLIP) -> None:
     written = ["a photo of a cat.", "a photo of a dog.", "a photo of an old car."]
     layout = Layout.of_tokens(tokenize(written))
     assert (layout.shared, layout.lengths) == (4, (4, 4, 5))  # [SOS] a photo of

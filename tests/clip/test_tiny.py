@@ -1,4 +1,4 @@
-"""The tiny CLIP that comes with the project: its file, its features, and the script that makes it."""
+"""The tiny CLIP that is shipped with the project: its file, its features, and the script that trains it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_three_code_bases_give_the_same_features() -> None:
         torch.testing.assert_close(ours.encode_texts(texts), text, atol=1e-5, rtol=0)
 
 
-def test_it_has_learned_its_world() -> None:
+def test_recognises_held_out_compositions() -> None:
     """Far above chance on clean images of compositions that pre-training never saw."""
     clip = load_clip("tiny")
     held_out = [one for one in shapes.compositions() if one.held_out][::6]
@@ -67,7 +67,7 @@ def test_it_has_learned_its_world() -> None:
     assert (found == torch.arange(len(held_out))).float().mean() > 0.8
 
 
-def test_packed_weights_come_back() -> None:
+def test_packed_weights_round_trip() -> None:
     generator = torch.Generator().manual_seed(0)
     full = {
         "token_embedding.weight": torch.randn(50, 8, generator=generator),
@@ -85,7 +85,7 @@ def test_packed_weights_come_back() -> None:
     assert len(torch.unique(others, dim=0)) > 1
 
 
-def test_unknown_words_are_not_all_one_word() -> None:
+def test_unknown_words_have_different_features() -> None:
     """Made-up class names must differ for the tiny CLIP as they do for a real one."""
     features = load_clip("tiny").encode_classes(make_outclasses("word", 40, [], seed=1), ["a photo of a {}."])
     cosines = (features @ features.t())[~torch.eye(40, dtype=torch.bool)]
@@ -94,7 +94,7 @@ def test_unknown_words_are_not_all_one_word() -> None:
 
 @pytest.fixture
 def pretrain(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The script, with small rounds that are drawn in this process."""
+    """The script, with small rounds drawn in this process."""
     spec = importlib.util.spec_from_file_location("pretrain_tiny", ROOT / "scripts" / "pretrain_tiny.py")
     assert spec is not None
     assert spec.loader is not None
@@ -111,7 +111,7 @@ def pretrain(monkeypatch: pytest.MonkeyPatch) -> Any:
     return script
 
 
-def test_pretraining_draws_its_own_domains_and_compositions(pretrain: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pretraining_uses_only_its_own_domains_and_compositions(pretrain: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: set[tuple[bool, str]] = set()
 
     def note(one: shapes.Composition, domain: str, *others: Any) -> Any:

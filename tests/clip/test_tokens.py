@@ -1,4 +1,4 @@
-"""One tokeniser: the same tokens as OpenAI's package and open_clip."""
+"""Our tokeniser gives the same tokens as OpenAI's package and open_clip."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import clip  # noqa: E402
 
 @given(st.lists(st.text(max_size=15), min_size=1, max_size=4))
 @settings(max_examples=60, deadline=None)
-def test_tokens_are_openais(texts: list[str]) -> None:
+def test_tokens_match_openai(texts: list[str]) -> None:
     try:
         wanted = clip.tokenize(texts).long()
     except RuntimeError:  # too long: emoji and rare scripts take many tokens
@@ -28,18 +28,18 @@ def test_tokens_are_openais(texts: list[str]) -> None:
     assert torch.equal(tokenize(texts), wanted)
 
 
-def test_tokens_are_open_clips() -> None:
+def test_tokens_match_open_clip() -> None:
     texts = ["a photo of a 2012 Bentley Continental Flying Spur Sedan.", "Boeing 737-800", "crème brûlée", "it's"]
     assert torch.equal(tokenize(texts), open_clip.tokenize(texts).long())
 
 
-def test_end_is_the_largest_token() -> None:
+def test_end_token_is_the_largest() -> None:
     row = tokenize(["cat"])[0]
     assert row[0] == SOS
     assert row[int(row.argmax())] == EOT
     assert int(row.argmax()) == 2
 
 
-def test_too_long_names_the_text() -> None:
+def test_error_for_too_long_text_quotes_it() -> None:
     with pytest.raises(UserError, match=r"'cat cat.*102 tokens.*reads 77"):
         tokenize(["cat " * 100])

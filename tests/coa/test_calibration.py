@@ -39,7 +39,7 @@ LOGITS, LABELS = 3 * draw(500, 7), draw_labels(500, 7)
 
 
 def test_ece_by_hand() -> None:
-    """Two bins of ten: (0.6, 0.7] has a mean confidence of 0.66 and half of it right, (0.9, 1] 0.95 and all right."""
+    """Two bins of ten: (0.6, 0.7] has mean confidence 0.66 and half correct, (0.9, 1] has 0.95 and all correct."""
     confidence = torch.tensor([0.64, 0.68, 0.93, 0.97])
     correct = torch.tensor([True, False, True, True])
     assert ece(confidence, correct, bins=10) == pytest.approx((2 * 0.16 + 2 * 0.05) / 4)
@@ -47,16 +47,16 @@ def test_ece_by_hand() -> None:
     assert ece(confidence, correct, bins=1) == pytest.approx(0.805 - 0.75)
 
 
-def test_a_bin_holds_its_upper_end_alone() -> None:
-    """1/2 is in (0, 1/2]: beside 1/4 the two gaps cancel; a bin of its own would leave them both."""
+def test_bins_include_only_their_upper_edge() -> None:
+    """1/2 is in (0, 1/2]: together with 1/4 the two gaps cancel; in separate bins they would not."""
     confidence = torch.tensor([0.5, 0.25])
     assert ece(confidence, torch.tensor([True, False]), bins=2) == pytest.approx(0.125)
     assert ece(torch.tensor([0.5, 0.75]), torch.tensor([True, False]), bins=2) == pytest.approx((0.5 + 0.75) / 2)
     assert ece(torch.tensor([1.0, 0.0]), torch.tensor([True, False]), bins=2) == 0
 
 
-def test_a_confidence_that_rounding_put_above_one_is_in_the_last_bin() -> None:
-    """Beside another one there, the two gaps cancel; a bin of its own would leave them both."""
+def test_confidence_rounded_above_one_is_in_the_last_bin() -> None:
+    """Together with another one there, the two gaps cancel; in separate bins they would not."""
     confidence = torch.tensor([1 + 1e-12, 0.9], dtype=torch.float64)
     assert ece(confidence, torch.tensor([False, True]), bins=2) == pytest.approx(0.45)
 
@@ -104,7 +104,7 @@ def test_batches_change_nothing(size: int) -> None:
         assert torch.equal(one, other)
 
 
-def test_temperature_changes_confidence_alone() -> None:
+def test_temperature_changes_only_confidence() -> None:
     plain = predict(LOGITS, LABELS)
     for temperature in (0.1, 0.5, 3.0):
         scaled = predict(LOGITS / temperature, LABELS)
@@ -113,14 +113,14 @@ def test_temperature_changes_confidence_alone() -> None:
 
 
 def test_units_of_results() -> None:
-    """Two images by hand, one right at 0.75 and one wrong at 0.62: percent, and nats."""
+    """Two images by hand, one correct at 0.75 and one wrong at 0.62: in percent, and in nats."""
     logits = torch.tensor([[0.75, 0.25], [0.62, 0.38]], dtype=torch.float64).log()
     metrics = confidence_metrics(predict(logits, torch.tensor([0, 1])))
     wanted = {"ece": (25 + 62) / 2, "nll": -(math.log(0.75) + math.log(0.38)) / 2}
     assert metrics == pytest.approx(wanted, rel=1e-12)
 
 
-def test_logits_of_half_precision_and_of_thousands() -> None:
+def test_half_precision_and_very_large_logits() -> None:
     half = predict(LOGITS.half(), LABELS)
     torch.testing.assert_close(half.confidence, LOGITS.half().double().softmax(dim=1).amax(dim=1))
     far = predict(torch.tensor([[0.0, -5000.0]]), torch.tensor([1]))
@@ -149,7 +149,7 @@ def test_auroc_counts_pairs(levels: int) -> None:
         assert auroc(rising(positive.double()), rising(negative.double())) == pytest.approx(found, abs=1e-15)
 
 
-def test_auroc_at_its_ends() -> None:
+def test_auroc_extremes() -> None:
     low, high = torch.tensor([0.1, 0.2, 0.2]), torch.tensor([0.3, 0.9])
     assert auroc(high, low) == 1
     assert auroc(low, high) == 0
@@ -169,7 +169,7 @@ def calibrated(temperature: float, count: int = 3000) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("temperature", [0.2, 1.0, 6.0])
-def test_fitted_temperature_is_the_best_of_a_grid(temperature: float) -> None:
+def test_fitted_temperature_matches_a_grid_search(temperature: float) -> None:
     logits, labels = calibrated(temperature)
     found = fit_temperature(logits, labels)
     grid = torch.linspace(math.log(BOUNDS[0]), math.log(BOUNDS[1]), 401).exp().tolist()
@@ -180,7 +180,7 @@ def test_fitted_temperature_is_the_best_of_a_grid(temperature: float) -> None:
     assert found == fit_temperature(logits, labels)
 
 
-def test_temperature_does_not_depend_on_the_rows_taken_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_temperature_does_not_depend_on_the_chunk_size(monkeypatch: pytest.MonkeyPatch) -> None:
     logits, labels = calibrated(2.0, 100)
     whole = fit_temperature(logits, labels)
     monkeypatch.setattr("cocoamix.coa.calibration._ROWS", 7)
@@ -188,7 +188,7 @@ def test_temperature_does_not_depend_on_the_rows_taken_at_once(monkeypatch: pyte
 
 
 def test_temperature_of_few_images_with_close_logits() -> None:
-    """Where the slope is small at the bounds, too: 0.1 apart and right in three of four cases, or in one."""
+    """The slope is small at the bounds, too: logits 0.1 apart, correct in three of four cases, or in one."""
     logits = torch.tensor([[0.1, 0.0]] * 4)
     assert fit_temperature(logits, torch.tensor([0, 0, 0, 1])) == pytest.approx(0.1 / math.log(3), rel=1e-6)
     assert fit_temperature(logits, torch.tensor([0, 1, 1, 1])) == BOUNDS[1]
@@ -213,7 +213,7 @@ def similarities(seed: int) -> Tensor:
 
 
 @pytest.mark.parametrize("rows", [4096, 11])
-def test_curve_is_an_evaluation_at_each_pi(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
+def test_curve_matches_evaluations_at_each_pi(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
     monkeypatch.setattr("cocoamix.coa.calibration._ROWS", rows)
     general, special, labels = similarities(5), similarities(6), draw_labels(300, 9)
     grid = [0.0, 0.3, 0.5, 1.0]
@@ -246,8 +246,8 @@ def test_one_stage_curve_has_its_own_scale() -> None:
 
 
 @pytest.mark.parametrize(("stage", "parameter"), [("two", 0.7), ("one", 4.2)])
-def test_curve_meets_the_weights(stage: str, parameter: float) -> None:
-    """A mixture as CoCoA-Mix evaluates it is a point of the curve."""
+def test_curve_matches_the_evaluation_at_the_learned_weights(stage: str, parameter: float) -> None:
+    """A mixture as evaluated by CoCoA-Mix is a point of the curve."""
     general, special, labels = similarities(5), similarities(6), draw_labels(300, 9)
     weights = CoAWeights(100.0, stage=stage)
     weights.inside.data.fill_(parameter)

@@ -1,12 +1,12 @@
-"""When trained numbers have come to rest: rounds of enough steps, and a state that goes on."""
+"""When trained values have converged: rounds of enough steps, and a state that can be restored."""
 
 from __future__ import annotations
 
 from cocoamix.coa.convergence import Movement, epochs_within
 
 
-def test_one_step_an_epoch_is_no_round() -> None:
-    """A slow walk of 0.0009 a step is not at rest, though each epoch moves by less than 0.001."""
+def test_one_step_epochs_are_grouped_into_rounds() -> None:
+    """A slow drift of 0.0009 a step has not converged, though each epoch moves by less than 0.001."""
     values = [0.5 + 0.0009 * step for step in range(1, 121)]
     movement = Movement([0.5, 0.5])
     found = [movement.after_epoch([0.5, value], steps=1) for value in values]
@@ -21,11 +21,11 @@ def test_a_long_epoch_is_a_round() -> None:
     assert movement.after_epoch([0.3], steps=62) == 0
 
 
-def test_the_farthest_counts_in_either_direction() -> None:
+def test_largest_absolute_change_counts() -> None:
     assert Movement([0.5, 0.5], round_steps=1).after_epoch([0.51, 0.25], steps=1) == 0.25
 
 
-def test_state_goes_on() -> None:
+def test_restored_state_continues_identically() -> None:
     whole, part = Movement([0.0]), Movement([0.0])
     for step in range(30):
         part.after_epoch([step / 100], steps=1)
@@ -36,5 +36,5 @@ def test_state_goes_on() -> None:
         assert resumed.after_epoch([step / 100], steps=1) == whole.after_epoch([step / 100], steps=1)
 
 
-def test_epochs_within_a_bound_of_steps() -> None:
+def test_epochs_for_a_maximum_number_of_steps() -> None:
     assert [epochs_within(100, steps) for steps in (1, 7, 62, 101, 0)] == [100, 14, 1, 1, 100]

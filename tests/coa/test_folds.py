@@ -1,4 +1,4 @@
-"""Folds: every image is left out once, and what is kept survives a resume."""
+"""Folds: every image is held out once, and the saved prompts survive a resume."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cocoamix.coa.folds import Folds
 LABELS = [0, 0, 0, 0, 1, 1, 1, 1]
 
 
-def test_every_image_is_left_out_by_one_fold() -> None:
+def test_each_image_is_held_out_by_exactly_one_fold() -> None:
     folds, items = Folds(LABELS, seed=1, wanted=True), list("abcdefgh")
     assert folds.count == 4
     left = [set(items) - set(folds.training_items(items, fold)) for fold in range(4)]
@@ -18,12 +18,12 @@ def test_every_image_is_left_out_by_one_fold() -> None:
         assert len(names & set("abcd")) == len(names & set("efgh")) == 1
 
 
-def test_they_are_none_where_nobody_wants_them() -> None:
+def test_no_folds_unless_requested() -> None:
     assert not Folds(LABELS, seed=1)
     assert Folds(LABELS, seed=1).fitted is None
 
 
-def test_a_single_image_cannot_be_left_out() -> None:
+def test_a_single_image_cannot_be_held_out() -> None:
     folds = Folds([0, 0, 1], seed=1, wanted=True)
     assert not folds
     assert folds.fitted is not None

@@ -1,4 +1,4 @@
-"""The mixture of an evaluation against a sum by hand."""
+"""The mixture of an evaluation against a manual calculation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def two_stages(inside: float, outside: float) -> CoAWeights:
     return weights
 
 
-def test_each_class_takes_its_own_weight() -> None:
+def test_each_class_uses_its_own_weight() -> None:
     head = MixtureHead(two_stages(0.8, 0.3), torch.tensor([1, 1, 0]), centre=False)
     pi = torch.tensor([0.8, 0.8, 0.3])
     torch.testing.assert_close(head.logits(GENERAL, SPECIAL), 100 * ((1 - pi) * GENERAL + pi * SPECIAL))
@@ -29,7 +29,7 @@ def test_each_class_takes_its_own_weight() -> None:
     assert not head.centred
 
 
-def test_centring_takes_the_mean_of_each_prompt_out() -> None:
+def test_centring_subtracts_the_mean_of_each_prompt() -> None:
     head = MixtureHead(two_stages(0.8, 0.3), torch.tensor([1, 1, 0]), centre=True)
     assert head.centred
     shifted = head.logits(GENERAL + 0.5, SPECIAL - 0.25)
@@ -41,7 +41,7 @@ def test_one_weight_for_all_is_not_centred(owner: list[int]) -> None:
     assert not MixtureHead(two_stages(0.8, 0.3), torch.tensor(owner), centre=True).centred
 
 
-def test_a_temperature_replaces_the_scale_and_no_prediction() -> None:
+def test_temperature_replaces_the_scale_without_changing_predictions() -> None:
     owner = torch.tensor([1, 1, 1])
     plain = MixtureHead(two_stages(0.6, 0.3), owner, centre=False).logits(GENERAL, SPECIAL)
     cooled = MixtureHead(two_stages(0.6, 0.3), owner, centre=False, temperature=0.02).logits(GENERAL, SPECIAL)

@@ -1,4 +1,4 @@
-"""Folds, and what is fitted to held-out similarities, against a search on a grid and closed forms."""
+"""Folds, and what is fitted to held-out similarities, against a grid search and closed forms."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SCALE = 100.0
 
 
 def draw(seed: int, better: float, rows: int = 40, classes: int = 6) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return similarities of two prompts with independent noise, the second with so much more signal, and labels."""
+    """Return similarities of two prompts with independent noise, the second with `better` x the signal, and labels."""
     generator = torch.Generator().manual_seed(seed)
     labels = torch.randint(classes, (rows,), generator=generator)
     noise = 0.02 * torch.randn(2, rows, classes, generator=generator)
@@ -27,7 +27,7 @@ def draw(seed: int, better: float, rows: int = 40, classes: int = 6) -> tuple[to
 
 
 def nll(general: torch.Tensor, special: torch.Tensor, labels: torch.Tensor, pi: float, scale: float = SCALE) -> float:
-    """By numpy, without a softmax of ours."""
+    """With numpy, independent of our softmax."""
     z = scale * ((1 - pi) * general.double().numpy() + pi * special.double().numpy())
     top = z.max(axis=1, keepdims=True)
     total = np.log(np.exp(z - top).sum(axis=1)) + top[:, 0]
@@ -43,7 +43,7 @@ def test_number_of_folds(counts: list[int], wanted: int) -> None:
 @given(counts=st.lists(st.integers(2, 9), min_size=1, max_size=6), seed=st.integers(0, 1000))
 @settings(max_examples=60, deadline=None)
 def test_folds_are_stratified(counts: list[int], seed: int) -> None:
-    """Every class is spread as evenly as can be, so that none is left out as a whole; and so are all images."""
+    """Every class is spread as evenly as possible, so that no fold misses a class entirely; so are all images."""
     labels = [label for label, count in enumerate(counts) for _ in range(count)]
     folds = count_folds(labels)
     found = deal_into_folds(labels, folds, seed)
@@ -55,8 +55,8 @@ def test_folds_are_stratified(counts: list[int], seed: int) -> None:
     assert max(sizes.values()) - min(sizes[fold] for fold in range(folds)) <= 1
 
 
-def test_a_class_begins_where_the_one_before_it_ended() -> None:
-    """The draw itself, so that runs of other versions leave out the same images."""
+def test_fold_assignment_continues_from_class_to_class() -> None:
+    """The exact assignment, so that other versions hold out the same images."""
     generator = random.Random(7)
     first, second = [0, 2, 4, 6, 7], [1, 3, 5]
     generator.shuffle(first)
@@ -76,7 +76,7 @@ def test_folds_depend_on_the_seed() -> None:
 
 @given(seed=st.integers(0, 10**6), better=st.floats(0.0, 3.0))
 @settings(max_examples=40, deadline=None)
-def test_fitted_weight_is_the_lowest_on_a_grid(seed: int, better: float) -> None:
+def test_fitted_weight_matches_a_grid_search(seed: int, better: float) -> None:
     general, special, labels = draw(seed, better)
     found = fit(general, special, labels, SCALE)
     grid = np.linspace(MIN_PI, 1 - MIN_PI, 201)
@@ -99,7 +99,7 @@ def test_fitted_weight_is_the_lowest_on_a_grid(seed: int, better: float) -> None
 
 @given(seed=st.integers(0, 10**6), better=st.floats(0.0, 3.0))
 @settings(max_examples=40, deadline=None)
-def test_weight_at_the_one_stage_scale_is_the_lowest_on_a_grid(seed: int, better: float) -> None:
+def test_weight_at_the_one_stage_scale_matches_a_grid_search(seed: int, better: float) -> None:
     general, special, labels = (one.double() if one.is_floating_point() else one for one in draw(seed, better))
     found = fit_weight(general, special, labels, SCALE, one_stage=True)
     grid = np.linspace(0, 0.99, 100)
@@ -118,20 +118,20 @@ def test_a_useless_prompt_gets_no_weight_and_a_perfect_one_all() -> None:
 
 
 def test_temperature_in_closed_form() -> None:
-    """Two classes a distance of 1 apart, right in three of four cases: p = 3/4 at the temperature 1 / log 3."""
+    """Two classes 1 apart, correct in three of four cases: p = 3/4 at the temperature 1 / log 3."""
     mixed = torch.tensor([[1.0, 0.0]] * 4, dtype=torch.float64)
     found = fit(mixed, mixed, torch.tensor([0, 0, 0, 1]), 2.0)
     assert found.temperature == pytest.approx(1 / math.log(3), rel=1e-9)
 
 
 @pytest.mark.parametrize(("sure", "wanted"), [(1.0, 0.05), (1000.0, 1.0)])
-def test_temperature_of_images_that_are_all_right_is_bounded(sure: float, wanted: float) -> None:
-    """By the lower bound; where the softmax underflows at all temperatures, none is better than CLIP's."""
+def test_temperature_is_bounded_when_all_images_are_correct(sure: float, wanted: float) -> None:
+    """By the lower bound; if the softmax underflows at all temperatures, CLIP's is kept."""
     mixed = sure * torch.tensor([[1.0, 0.0]] * 4, dtype=torch.float64)
     found = fit(mixed, mixed, torch.zeros(4, dtype=torch.long), SCALE)
     assert found.temperature == pytest.approx(wanted / SCALE, rel=1e-12)
 
 
-def test_temperature_that_changes_nothing_is_clips() -> None:
+def test_temperature_without_effect_falls_back_to_clips() -> None:
     flat = torch.full((4, 3), 0.2, dtype=torch.float64)
     assert fit(flat, flat, torch.tensor([0, 1, 2, 0]), SCALE).temperature == pytest.approx(1 / SCALE)

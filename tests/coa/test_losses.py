@@ -34,7 +34,7 @@ def test_gradient_of_ce_and_coa(seed: int, w: float, tau: float) -> None:
     torch.testing.assert_close(s.grad, wanted, atol=2e-4 * (1 + w) / tau, rtol=1e-4)
 
 
-def test_plain_forms() -> None:
+def test_losses_match_their_formulas() -> None:
     s, y = example(1)
     logits = s.float() * 20
     p = logits.softmax(dim=1)
@@ -47,7 +47,7 @@ def test_plain_forms() -> None:
     torch.testing.assert_close(losses.mae(logits, y), (one_hot - p).abs().mean())
 
 
-def test_limits() -> None:
+def test_limiting_cases() -> None:
     s, y = example(2)
     logits = s.float() * 20
     ce = losses.cross_entropy(logits, y)
@@ -80,7 +80,7 @@ def test_the_papers_settings_are_the_defaults() -> None:
 @pytest.mark.parametrize("name", losses.LOSSES)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 def test_finite_where_half_precision_is_not(name: str, dtype: torch.dtype) -> None:
-    """A sure and right, and a sure and wrong prediction, whose probabilities are 1 and 0 in any precision."""
+    """A confident correct and a confident wrong prediction, with probabilities 1 and 0 in any precision."""
     logits = torch.tensor([[100.0, 0.0], [0.0, 100.0]], dtype=dtype, requires_grad=True)
     total, _ = losses.make_loss(name, gamma=0.5)(logits, torch.tensor([0, 0]))
     total.backward()

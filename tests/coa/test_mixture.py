@@ -40,7 +40,7 @@ def test_mixture_error_is_bounded(seed: int, prompts: int) -> None:
 
 @given(seed=st.integers(0, 10**6), prompts=st.integers(2, 5))
 @settings(max_examples=40, deadline=None)
-def test_error_splits_over_sub_domains(seed: int, prompts: int) -> None:
+def test_error_decomposes_over_sub_domains(seed: int, prompts: int) -> None:
     """Lemma 3.3: the error is the mean of the sub-domains' errors by their share, and so is the bound, with each
     sub-domain's own weights pi_i^in for its prompt and pi_j^out for the others."""
     generator = torch.Generator().manual_seed(seed)
@@ -55,7 +55,7 @@ def test_error_splits_over_sub_domains(seed: int, prompts: int) -> None:
         if not rows.any():
             continue
         weights = class_weights(inside, outside, torch.full((8,), number))
-        for other in range(1, prompts):  # a prompt is in where it owns the classes, out elsewhere
+        for other in range(1, prompts):  # pi^in applies to a prompt's own classes, pi^out elsewhere
             expected = inside if other == number else outside
             assert weights[other, 0] / weights[0, 0] == pytest.approx(float(expected[other - 1].exp()), rel=1e-4)
         errors = error(SCALE * mix(s[:, rows], weights), labels[rows])
@@ -92,7 +92,7 @@ def test_weights_of_every_class_sum_to_one(seed: int, prompts: int, classes: int
 def test_a_constant_added_to_a_prompt_changes_nothing_once_centred(
     seed: int, prompts: int, which: int, offset: float, sign: int
 ) -> None:
-    """A constant of its own for each image; without centring it moves probabilities between owned and other classes."""
+    """A different constant for each image; without centring it shifts probability between own and other classes."""
     generator = torch.Generator().manual_seed(seed)
     s = similarities(seed, prompts)
     owner = torch.tensor([1, 1, 1, 0, 0, prompts - 1, prompts - 1, 0])
@@ -128,7 +128,7 @@ def test_owners_by_name() -> None:
     assert owners.tolist() == [1, 2, 1, 0]
 
 
-def test_the_latest_of_several_owners_counts() -> None:
+def test_the_latest_of_several_owners_wins() -> None:
     assert find_owners(["dog", "cat"], [["dog", "cat"], ["Dog"], ["tree"]]).tolist() == [2, 1]
 
 
@@ -190,7 +190,7 @@ def test_gradient_of_the_in_loss(stage: str) -> None:
 
 @pytest.mark.parametrize("stage", ["one", "two"])
 def test_entropy_loss(stage: str) -> None:
-    """Zero exactly where the margin holds for every picture; else its gradient lowers the weight of the prompt."""
+    """Exactly zero if the margin holds for every image; otherwise its gradient lowers the weight of the prompt."""
     weights = CoAWeights(SCALE, stage=stage)
     s = similarities(4, 2)
     loss = weights.out_loss(s, margin=0.2)
@@ -203,14 +203,14 @@ def test_entropy_loss(stage: str) -> None:
         weights.outside.sub_(8)
     assert weights.out_loss(s, margin=0.2).item() == 0
     scale = SCALE if stage == "one" else SCALE * float(weights.pi(torch.zeros(1, dtype=torch.long))[0, 0].detach())
-    room = 1 - entropy(s[0] * scale).max().item()  # the learned prompt is now as unsure as can be
+    room = 1 - entropy(s[0] * scale).max().item()  # the learned prompt is now maximally uncertain
     assert weights.out_loss(s, margin=room - 0.01).item() == 0
     assert weights.out_loss(s, margin=room + 0.01).item() > 0
 
 
 @pytest.mark.parametrize("stage", ["one", "two"])
 def test_entropy_loss_in_plain_numbers(stage: str) -> None:
-    """Of the last of two learned prompts; in two stages the other one has a share, too."""
+    """For the last of two learned prompts; in two stages the other one has a share, too."""
     weights = CoAWeights(20.0, prompts=2, stage=stage)
     with torch.no_grad():
         weights.inside.fill_(0.9)
@@ -231,8 +231,8 @@ def test_entropy_loss_in_plain_numbers(stage: str) -> None:
 
 
 @pytest.mark.parametrize("stage", ["one", "two"])
-def test_everything_is_made_on_the_device_of_its_input(stage: str) -> None:
-    """On torch's `meta`, which every machine has; a tensor that is made on the CPU does not go with it."""
+def test_tensors_are_created_on_the_device_of_the_input(stage: str) -> None:
+    """On torch's `meta`, which every machine has; a tensor created on the CPU does not combine with it."""
     weights, s = CoAWeights(SCALE, stage=stage).to("meta"), similarities(9, 2).to("meta")
     owners = torch.zeros(8, dtype=torch.long, device="meta")
     found = [weights.pi(owners), weights.in_logits(s), weights.out_loss(s, 0.2)]

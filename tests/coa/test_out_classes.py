@@ -1,4 +1,4 @@
-"""Made-up class names: as many as asked, none twice, none of the real ones, the same for the same seed."""
+"""Made-up class names: as many as requested, no duplicates, no real ones, the same for the same seed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_kinds() -> None:
 
 
 def test_the_order_of_the_package_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another release of wonderwords may list its nouns in another order, or one of them twice."""
+    """Another release of wonderwords may list its nouns in another order, or list one twice."""
     wanted = make_outclasses("word", 30, [], 1)
     nouns = wonderwords.RandomWord().filter(include_categories=["noun"])
     monkeypatch.setattr(wonderwords.RandomWord, "filter", lambda self, **kinds: [*nouns[::-1], *nouns])
@@ -52,7 +52,7 @@ def test_the_order_of_the_package_does_not_matter(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("kind", ["word", "string", "both"])
 def test_a_class_is_avoided_in_every_spelling(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    """Datasets write "Contact_Lens" and CLIP reads "contact lens": upper case and underscores make no other class."""
+    """Datasets write "Contact_Lens" and CLIP reads "contact lens": case and underscores do not make another class."""
     monkeypatch.setattr(out_classes, "_nouns", lambda: ("TV", "bread", "contact lens", "dog", "ice cream", "zebra"))
     names = make_outclasses(kind, 4, [], 1)
     avoid = [name.swapcase().replace(" ", "_") for name in names[:2]]
@@ -61,7 +61,7 @@ def test_a_class_is_avoided_in_every_spelling(monkeypatch: pytest.MonkeyPatch, k
     assert not {name.lower() for name in names[:2]} & {name.lower() for name in others}
 
 
-def test_letters_are_as_many_as_promised() -> None:
+def test_random_strings_have_the_documented_lengths() -> None:
     lengths = {len(name) for name in make_outclasses("string", 400, [], 3)}
     assert lengths == set(range(4, 11))
     assert len(set(make_outclasses("both", 7, [], 1)) & set(make_outclasses("word", 4, [], 1))) == 4  # the odd one
@@ -69,20 +69,20 @@ def test_letters_are_as_many_as_promised() -> None:
 
 @pytest.mark.parametrize("kind", ["string", "both"])
 def test_no_name_is_drawn_twice(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    """As many names as there are letters, each of one letter."""
+    """As many names as there are letters, each a single letter."""
     monkeypatch.setattr(out_classes, "_nouns", lambda: tuple("abcdefghijklm"))
     monkeypatch.setattr(out_classes, "_LETTERS", (1, 1))
     assert sorted(make_outclasses(kind, 26, [], 1)) == list("abcdefghijklmnopqrstuvwxyz")
 
 
-def test_all_nouns_are_offered_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_available_nouns_are_used_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(out_classes, "_nouns", lambda: ("TV", "bread", "dog", "zebra"))
     assert set(make_outclasses("word", 2, ["tv", "Dog"], 1)) == {"bread", "zebra"}
     with pytest.raises(UserError, match="offers 2 nouns, but 3 are needed"):
         make_outclasses("word", 3, ["tv", "Dog"], 1)
 
 
-def test_without_the_package_the_way_out_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing() -> tuple[str, ...]:
         raise ImportError("wonderwords")
 

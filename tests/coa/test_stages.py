@@ -1,4 +1,4 @@
-"""The epochs of a training, counted by hand, and the end of a second stage."""
+"""The epochs of a training, counted by hand, and the end of the second stage."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ def test_one_stage_trains_both_in_every_epoch() -> None:
     assert stages.epochs_of(weights=True, done=2) == stages.epochs_of(weights=False, done=2) == 2
 
 
-def test_without_weights_the_prompt_alone_is_trained() -> None:
+def test_only_the_prompt_is_trained_without_weights() -> None:
     assert phases(Stages(learns_weights=False, two=False, first=3), 3) == ["prompt"] * 3
 
 
-def test_folds_stand_between_the_stages() -> None:
+def test_folds_come_between_the_stages() -> None:
     assert phases(FOLDED, 13) == ["prompt"] * 3 + ["fold"] * 6 + ["weights"] * 4
     assert FOLDED.total == 13
     assert [FOLDED.fold(epoch) for epoch in range(3, 9)] == [0, 0, 0, 1, 1, 1]
     assert [epoch for epoch in range(3, 9) if FOLDED.ends_fold(epoch)] == [5, 8]
 
 
-def test_views_are_shown_again_unless_the_second_stage_has_a_length() -> None:
+def test_views_repeat_unless_the_second_stage_has_a_fixed_length() -> None:
     assert [FOLDED.view(epoch) for epoch in range(13)] == [0, 1, 2] * 4 + [0]
     known = Stages(learns_weights=True, two=True, first=3, weights=2, max_weights=2)
     assert [known.view(epoch) for epoch in range(5)] == [0, 1, 2, 3, 4]
@@ -49,7 +49,7 @@ def second(weights: int = 0, tolerance: float = 0.01) -> SecondStage:
 
 
 @pytest.mark.parametrize("pi", [[0.505, 0.5], [0.5, 0.495]])
-def test_it_ends_when_neither_weight_moves(pi: list[float]) -> None:
+def test_second_stage_ends_when_both_weights_converge(pi: list[float]) -> None:
     stage = second()
     assert stage.after_epoch(1, last=False, pi=pi, steps=100)
     assert stage.ended == {
@@ -63,7 +63,7 @@ def test_it_ends_when_neither_weight_moves(pi: list[float]) -> None:
 
 
 @pytest.mark.parametrize("pi", [[0.52, 0.5], [0.5, 0.48]])
-def test_it_goes_on_while_one_of_them_moves(pi: list[float]) -> None:
+def test_second_stage_continues_while_a_weight_moves(pi: list[float]) -> None:
     stage = second()
     assert not stage.after_epoch(1, last=False, pi=pi, steps=100)
     assert stage.ended is None
@@ -72,7 +72,7 @@ def test_it_goes_on_while_one_of_them_moves(pi: list[float]) -> None:
     assert stage.ended["ended"] == "bound"
 
 
-def test_a_set_length_is_kept_whether_the_weights_move_or_not() -> None:
+def test_fixed_length_is_kept_regardless_of_convergence() -> None:
     stage = second(weights=2)
     assert not stage.after_epoch(1, last=False, pi=[0.5, 0.5], steps=100)
     assert stage.after_epoch(2, last=True, pi=[0.9, 0.1], steps=100)
@@ -80,7 +80,7 @@ def test_a_set_length_is_kept_whether_the_weights_move_or_not() -> None:
     assert (stage.ended["ended"], stage.ended["epochs"], stage.ended["steps"]) == ("length", 2, 200)
 
 
-def test_a_restored_stage_ends_where_the_other_does() -> None:
+def test_a_restored_stage_ends_at_the_same_epoch() -> None:
     """In the middle of a round of 50 steps."""
     whole, killed = second(), second()
     for stage in (whole, killed):

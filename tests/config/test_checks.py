@@ -1,4 +1,4 @@
-"""What the table allows and refuses, and how values are merged."""
+"""What the table accepts and refuses, and how values are merged."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_defaults_pass(check: Check) -> None:
         (checks.check_common, "MODEL.BACKBONE.TEXT_CHUNK", 0, "TEXT_CHUNK is 0; it must be at least 1"),
         (checks.check_common, "INPUT.PIXEL_MEAN", [0.5, -0.5, 0.5], "INPUT.PIXEL_MEAN is [0.5, -0.5, 0.5]"),
         (checks.check_common, "INPUT.PIXEL_STD", [0.5, 0.0, 0.5], "images cannot be divided by 0."),
-        (checks.check_common, "INPUT.RRCROP_SCALE", (0.9, 0.1), "the smaller share comes first."),
+        (checks.check_common, "INPUT.RRCROP_SCALE", (0.9, 0.1), "the smaller number must come first."),
         (checks.check_common, "DATALOADER.RETURN_IMG0", True, "RETURN_IMG0 is True, but no trainer here"),
         (of_section("COOP"), "TRAINER.COOP.W", -1.0, "TRAINER.COOP.W is -1.0; it must be at least 0."),
         (of_section("COOP"), "TRAINER.COOP.TEMPLATE", "a photo", "'a photo', which needs one {} for the class name"),
@@ -69,7 +69,7 @@ def test_defaults_pass(check: Check) -> None:
         (prograd, "LOSS.GM", True, "LOSS.GM is True, but no loss here uses it. Leave it out."),
         (prograd, "LOSS.ALPHA", 0.5, "LOSS.ALPHA is 0.5"),
         (mix, "TRAINER.COCOAMIX.LOSS", "ce+cao", "Did you mean ce+coa?"),
-        (mix, "TRAINER.COCOAMIX.BACKBONES", ["RN50", 3], "BACKBONES holds 3, which is a whole number; texts"),
+        (mix, "TRAINER.COCOAMIX.BACKBONES", ["RN50", 3], "BACKBONES holds 3, which is a whole number; strings"),
         (mix, "TRAINER.COCOAMIX.BACKBONE_WEIGHTS", ["a"], "names 1 files for 0 BACKBONES. Name one for each."),
         (mix, "TRAINER.COCOAMIX.WEIGHT_FIT", "heldout", "WEIGHT_FIT is heldout, but STAGE is one"),
         (enlearn, "TRAINER.ENLEARN.SEARCH_EVAL", True, "SEARCH_EVAL is True, but TuneEn learns its weights"),
@@ -93,8 +93,8 @@ def test_refused(check: Check, key: str, value: Any, words: str) -> None:
     assert key in str(refusal.value)
 
 
-def test_a_value_takes_the_place_of_one_of_another_type(tmp_path: Path) -> None:
-    """A peer's file may say `CTX_INIT: True`, and the command line words."""
+def test_a_value_can_replace_one_of_another_type(tmp_path: Path) -> None:
+    """Another project's file may set `CTX_INIT: True`, and the command line a text."""
     cfg, file = configuration(), tmp_path / "peer.yaml"
     file.write_text("TRAINER: {COOP: {CTX_INIT: True, TEMPLATE: ['a {}.', 'the {}.']}}\n")
     keys.merge_file(cfg, str(file))
@@ -112,7 +112,7 @@ def test_a_value_takes_the_place_of_one_of_another_type(tmp_path: Path) -> None:
         ("INPUT.SIZE", "[32, 32]", (32, 32)),
     ],
 )
-def test_types_that_a_key_takes(key: str, text: str, value: Any) -> None:
+def test_accepted_types(key: str, text: str, value: Any) -> None:
     cfg = configuration()
     keys.merge_options(cfg, [key, text])
     node: Any = cfg
@@ -126,6 +126,6 @@ def test_types_that_a_key_takes(key: str, text: str, value: Any) -> None:
     ("key", "text"),
     [("MODEL.BACKBONE.TEXT_CHUNK", "True"), ("TRAINER.COOP.CSC", "1"), ("TRAINER.COOP.CLASS_TOKEN_POSITION", "[1]")],
 )
-def test_types_that_a_key_does_not_take(key: str, text: str) -> None:
+def test_rejected_types(key: str, text: str) -> None:
     with pytest.raises(UserError, match=key):
         keys.merge_options(configuration(), [key, text])

@@ -13,18 +13,18 @@ from cocoamix.config.defaults import extend_cfg
 
 
 def clean_cfg(cfg: CfgNode, trainer: str) -> None:
-    """Dassl's contract: of TRAINER only NAME and one section stay."""
+    """Dassl's contract: only NAME and one section of TRAINER are kept."""
     for key in list(cfg.TRAINER):
         if key not in ("NAME", trainer.upper()):
             cfg.TRAINER.pop(key, None)
 
 
-def test_our_sections_stay_and_others_go(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_our_sections_are_kept_and_others_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     config, script = ModuleType("dassl_config"), ModuleType("their_train")
     for module in (config, script):  # the script has imported the function before us
         module.clean_cfg = clean_cfg  # type: ignore[attr-defined]
         monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setattr(sys.modules[__name__], "clean_cfg", clean_cfg)  # this module has it, too: put it back
+    monkeypatch.setattr(sys.modules[__name__], "clean_cfg", clean_cfg)  # also defined in this module: restore it
     keep_our_sections(config)
     keep_our_sections(config)  # imported twice
     cfg = CfgNode({"TRAINER": {"NAME": "", "DAEL": {"WEIGHT_U": 0.5}, "COOP": {"N_CTX": 16}}})

@@ -1,4 +1,4 @@
-"""The paths that the documentation writes name the package's own configurations where there is no such file."""
+"""Documented paths name the package's own configurations if there is no such file."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ NAME = "configs/trainers/CoOp/vit_b16.yaml"
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Work in an empty folder, as somebody who has installed the package."""
+    """Work in an empty folder, like a user who has installed the package."""
     monkeypatch.chdir(tmp_path)
     shipped._note.cache_clear()
 
 
-def test_path_of_the_documentation_is_found(capsys: pytest.CaptureFixture[str]) -> None:
+def test_documented_path_is_found(capsys: pytest.CaptureFixture[str]) -> None:
     assert shipped.locate(NAME) == shipped.folder() / "trainers" / "CoOp" / "vit_b16.yaml"
     shipped.locate(NAME)
-    assert capsys.readouterr().err == f"{NAME} is not here; using the package's own, cocoamix:CoOp/vit_b16.yaml\n"
+    assert capsys.readouterr().err == f"{NAME} does not exist; using the package's own, cocoamix:CoOp/vit_b16.yaml\n"
 
 
-def test_name_in_that_line_is_the_same_file(capsys: pytest.CaptureFixture[str]) -> None:
+def test_printed_name_finds_the_same_file(capsys: pytest.CaptureFixture[str]) -> None:
     for name in (NAME, "configs/datasets/eurosat.yaml"):
         found = shipped.locate(name)
         assert shipped.locate(capsys.readouterr().err.split()[-1]) == found
 
 
-def test_file_of_the_user_wins(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_user_file_takes_precedence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / NAME).parent.mkdir(parents=True)
     (tmp_path / NAME).touch()
     assert shipped.locate(NAME) == Path(NAME)
@@ -41,11 +41,11 @@ def test_file_of_the_user_wins(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.parametrize("name", ["configs/trainers/CoOp/none.yaml", "trainers/CoOp/vit_b16.yaml", f"other/{NAME}", ""])
-def test_other_paths_stay(name: str) -> None:
+def test_other_paths_are_unchanged(name: str) -> None:
     assert shipped.locate(name) == Path(name)
 
 
-def test_plans_take_the_same_names(tmp_path: Path) -> None:
+def test_plans_accept_the_same_names(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(
         "task: few-shot\nseeds: [1]\nshots: [1]\ndatasets: [configs/datasets/warm_cool.yaml, 'cocoamix:shapes.yaml']\n"
         "methods:\n- {trainer: CoOp, config: configs/trainers/CoOp/tiny.yaml}\n"
@@ -57,7 +57,7 @@ def test_plans_take_the_same_names(tmp_path: Path) -> None:
     assert [one.name for one in plan.datasets] == ["warm_cool", "shapes"]
 
 
-def test_run_reads_them() -> None:
+def test_run_reads_located_configurations() -> None:
     from cocoamix.train import setup_cfg
 
     dataset = ["--dataset-config-file", "configs/datasets/eurosat.yaml"]

@@ -1,4 +1,4 @@
-"""The roles of keys, against lists that were written down by hand."""
+"""The roles of keys, against lists written by hand."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ HIDDEN = [
     "FSCIL.LAST_SESSION",
 ]
 
-# Of an evaluation of sessions: what training has fixed, and what it may choose.
+# For an evaluation of sessions: what training fixes, and what the evaluation may choose.
 FIXED = [
     "SEED",
     "OPTIM.LR",
@@ -71,7 +71,7 @@ CHOSEN = [
     "MODEL.BACKBONE.NAME",
 ]
 
-# Of the report: what the path or the protocol tells, what runs of one cell must share, what runs of one model must.
+# For the report: what the path or protocol gives, what runs of one cell must share, what runs of one model must share.
 TOLD = [
     "SEED",
     "DATASET.NAME",
@@ -121,26 +121,26 @@ MODEL = [
 ]
 
 
-def test_what_no_result_depends_on() -> None:
+def test_keys_that_no_result_depends_on() -> None:
     assert sorted(HIDDEN) == sorted(key.name for key in KEYS if not key.role.matters)
     assert not any(roles.matters(name) for name in HIDDEN)
     assert all(roles.matters(name) for name in (*FIXED, *CHOSEN))
 
 
 @pytest.mark.parametrize("name", FIXED)
-def test_what_training_fixes(name: str) -> None:
+def test_keys_fixed_by_training(name: str) -> None:
     assert roles.of_training(name)
 
 
 @pytest.mark.parametrize("name", CHOSEN)
-def test_what_an_evaluation_chooses(name: str) -> None:
+def test_keys_chosen_by_an_evaluation(name: str) -> None:
     assert not roles.of_training(name)
 
 
 @pytest.mark.parametrize(
     ("names", "in_cell", "in_model"), [(TOLD, False, False), (CELL_ALONE, True, False), (MODEL, True, True)]
 )
-def test_what_the_report_compares(names: list[str], in_cell: bool, in_model: bool) -> None:
+def test_keys_compared_by_the_report(names: list[str], in_cell: bool, in_model: bool) -> None:
     for name in names:
         assert (roles.compared_in_cell(name), roles.compared_in_model(name)) == (in_cell, in_model), name
 
@@ -158,22 +158,22 @@ def test_what_the_report_compares(names: list[str], in_cell: bool, in_model: boo
         ("ENLEARN", False, set()),
     ],
 )
-def test_what_an_evaluation_takes_from_a_checkpoint(section: str, with_template: bool, wanted: set[str]) -> None:
+def test_keys_an_evaluation_takes_from_a_checkpoint(section: str, with_template: bool, wanted: set[str]) -> None:
     taken = roles.taken_from_checkpoint(section, with_template)
     assert set(taken) == wanted
     assert len(taken) == len(wanted)
 
 
-def test_the_letters_of_the_paper() -> None:
+def test_symbols_of_the_paper() -> None:
     names = ("TRAINER.COCOAMIX.W", "TRAINER.COCOAMIX.MARGIN", "TRAINER.COCOAMIX.GAMMA", "TRAINER.COOP.W")
     assert [roles.symbol(name) for name in names] == ["w", "d", "GAMMA", "W"]
 
 
-def test_rows_of_the_table_agree_with_their_pattern() -> None:
-    """A row that is there for its allowed values has the role of the others beside it, unless it is hidden."""
+def test_table_rows_agree_with_their_pattern() -> None:
+    """A row that exists for its allowed values has the same role as its siblings, unless it is hidden."""
     for prefix in ("INPUT.", "OPTIM.", "DATALOADER.TRAIN_X.", "DATALOADER.TEST.", "TEST.", "TRAIN."):
         for key in KEYS:
-            # How a model was selected is a fact of its training, which no other key of TEST is.
+            # How a model was selected is a fact about its training, unlike all other keys of TEST.
             if key.name.startswith(prefix) and key.role.matters and key.name != "TEST.FINAL_MODEL":
                 assert key.role is roles.find(f"{prefix}ANOTHER").role, key.name
 

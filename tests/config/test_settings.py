@@ -1,4 +1,4 @@
-"""Settings as text: what is read as a value, and what stays the text that it is."""
+"""Settings as text: what is parsed as a value, and what stays text."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def test_values(text: str, value: Any) -> None:
 
 
 @pytest.mark.parametrize("text", ODD)
-def test_what_is_no_value_stays_text(text: str) -> None:
+def test_text_that_is_not_a_value_stays_text(text: str) -> None:
     assert literal(text) == text
-    assert parse_value(text) == text  # in the log of a peer
+    assert parse_value(text) == text  # in another project's log
 
 
 def test_printed_sets_can_be_compared() -> None:

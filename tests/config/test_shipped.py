@@ -1,4 +1,4 @@
-"""Every configuration that is shipped can be read, and is what it says."""
+"""Every shipped configuration can be read, and contains what it claims."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_datasets(path: Path) -> None:
     assert load(ROOT / "configs" / "trainers" / "ZeroshotCLIP" / "tiny.yaml", path).DATASET.NAME
 
 
-def test_settings_of_the_paper() -> None:
+def test_paper_settings() -> None:
     folder = ROOT / "configs" / "trainers" / "CoCoAMix"
     base, transfer, several = (load(folder / f"{n}.yaml") for n in ("vit_b16_ep50", "vit_b16_ep50_xd", "ensemble_ep50"))
     for cfg in (base, transfer, several):
@@ -61,7 +61,7 @@ def test_settings_of_the_paper() -> None:
     assert list(several.TRAINER.COCOAMIX.BACKBONES) == ["RN50", "RN101", "ViT-B/16", "ViT-B/32"]
 
 
-def test_settings_of_the_paper_in_sessions() -> None:
+def test_paper_settings_for_sessions() -> None:
     dataset = ROOT / "configs" / "datasets" / "cifar100_fscil.yaml"
     cfg = load(ROOT / "configs" / "trainers" / "CoCoAMixFSCIL" / "vit_l14.yaml", dataset)
     mix, optim, fscil = cfg.TRAINER.COCOAMIX, cfg.OPTIM, cfg.FSCIL
@@ -77,7 +77,7 @@ def test_settings_of_the_paper_in_sessions() -> None:
 
 
 def published(name: str, **wanted: object) -> None:
-    """Compare a configuration with what its paper, or the scripts of its code, say."""
+    """Compare a configuration with its paper, or with the scripts of its code."""
     cfg = load(ROOT / "configs" / "trainers" / f"{name}.yaml")
     optim = cfg.OPTIM
     # The same in all of them: Dassl's defaults and CoOp's schedule.

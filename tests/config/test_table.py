@@ -1,4 +1,4 @@
-"""The table of keys, and the defaults and the page that are made from it."""
+"""The table of keys, and the defaults and the page generated from it."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ def test_every_key_is_declared_once() -> None:
 
 
 @pytest.mark.parametrize("key", OURS, ids=lambda key: key.name)
-def test_keys_of_ours_are_explained_and_allow_their_default(key: Key) -> None:
+def test_our_keys_are_explained_and_allow_their_defaults(key: Key) -> None:
     assert key.comment.endswith(".")
     assert not key.is_pattern
     key.check(key.default)
 
 
-def test_keys_of_dassl_are_dassls() -> None:
+def test_dassl_keys_exist_in_dassl() -> None:
     """A name that Dassl does not declare would never be checked."""
     dassls = flatten(get_cfg_default())
     named = [key.name for key in KEYS if not key.ours and not key.is_pattern]
     assert [name for name in named if name not in dassls] == []
 
 
-def test_a_configuration_does_not_reach_into_the_table() -> None:
+def test_changing_a_configuration_does_not_change_the_table() -> None:
     one, two = get_cfg_default(), get_cfg_default()
     for cfg in (one, two):
         for name in ("BACKBONES", "PROMPTS"):

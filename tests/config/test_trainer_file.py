@@ -1,4 +1,4 @@
-"""A configuration of another trainer is refused where nothing of it would be read, and nowhere else."""
+"""Another trainer's configuration is refused only if none of it would be used."""
 
 from __future__ import annotations
 
@@ -39,23 +39,23 @@ def test_another_trainers_file_is_refused(trainer: str, config: str) -> None:
 @pytest.mark.parametrize(
     ("trainer", "config"),
     [
-        ("ZeroshotCLIP", "CoOp/vit_b16"),  # CoOp's own habit
+        ("ZeroshotCLIP", "CoOp/vit_b16"),  # CoOp's own convention
         ("ZeroshotCLIP2", "MaPLe/vit_b16_ep50"),
         ("KgCoOp", "CoOp/vit_b16"),  # reads the same keys
         ("CoCoAMixFSCIL", "CoCoAMix/tiny"),
         ("CoOp", "ZeroshotCLIP/tiny"),  # sets no method's keys
     ],
 )
-def test_files_that_several_trainers_read_are_taken(trainer: str, config: str) -> None:
+def test_files_read_by_several_trainers_are_accepted(trainer: str, config: str) -> None:
     load(trainer, f"cocoamix:{config}.yaml")
 
 
-def test_file_outside_the_layout_is_taken(tmp_path: Path) -> None:
+def test_file_outside_the_layout_is_accepted(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("TRAINER: {COOP: {N_CTX: 4}}\n")
     load("CoCoAMix", str(tmp_path / "mine.yaml"))
 
 
-def test_file_with_both_is_taken(tmp_path: Path) -> None:
+def test_file_with_sections_of_both_trainers_is_accepted(tmp_path: Path) -> None:
     file = tmp_path / "trainers" / "CoOp" / "both.yaml"
     file.parent.mkdir(parents=True)
     file.write_text("TRAINER: {COOP: {N_CTX: 4}, COCOAMIX: {N_CTX: 4}}\n")
@@ -99,7 +99,7 @@ def test_one_option_of_another_trainer(run: Runner) -> None:
         ("CoCoAMix", ("TRAINER.COCOAMIX.N_CTX", "2")),
         ("CoCoAMix", ("OPTIM.LR", "0.001")),
         ("CoCoAMix", ("TRAINER.NAME", "CoCoAMix")),
-        ("ZeroshotCLIP", ("TRAINER.COOP.N_CTX", "2")),  # CoOp's own habit
+        ("ZeroshotCLIP", ("TRAINER.COOP.N_CTX", "2")),  # CoOp's own convention
         ("ZeroshotCLIP2", ("TRAINER.ZEROSHOT.ENSEMBLE", "80")),
     ],
 )

@@ -1,1 +1,1 @@
-"""Dassl's public interface as this project uses it. Passes on Dassl itself and on our small version."""
+"""Dassl's public interface as used by this project. The tests pass on Dassl itself and on our small version."""

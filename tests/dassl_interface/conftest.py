@@ -25,7 +25,7 @@ from dassl.optim import build_lr_scheduler, build_optimizer
 from dassl.utils import Logger
 
 if hasattr(Logger, "__del__"):
-    del Logger.__del__  # Dassl's closes its console when it goes, and under pytest that is pytest's
+    del Logger.__del__  # Dassl's logger closes its console when deleted, and under pytest that is pytest's
 
 COLOURS = {"red": (200, 30, 30), "green": (30, 200, 30), "deep blue": (30, 30, 200)}
 
@@ -89,7 +89,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def cfg(images: Path, tmp_path: Path) -> CfgNode:
-    """The settings of a run that takes a moment."""
+    """The settings of a very short run."""
     node = get_cfg_default()
     node.OUTPUT_DIR = str(tmp_path / "run")
     node.DATASET.ROOT = str(images)
@@ -112,7 +112,7 @@ def cfg(images: Path, tmp_path: Path) -> CfgNode:
 
 @pytest.fixture
 def items(images: Path) -> Callable[[list[int]], list[Datum]]:
-    """Make items with the given labels; item i has domain i % 2."""
+    """Create items with the given labels; item i has domain i % 2."""
     path = str(images / "train-red-0.png")
     return lambda labels: [Datum(path, label, i % 2, f"class {label}") for i, label in enumerate(labels)]
 

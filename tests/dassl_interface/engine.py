@@ -1,4 +1,4 @@
-"""Which engine is under test, and what real Dassl gave for the same questions."""
+"""Which engine is under test, and what real Dassl returned in the same situations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import dassl  # noqa: E402
 
 OURS = "fallback" in str(dassl.__file__)
 
-# What Dassl lacks or does wrongly, and ours must do right.
+# What Dassl lacks or gets wrong, and ours must get right.
 only_ours = pytest.mark.skipif(not OURS, reason="real Dassl does not do this")
 
 # Made by running real Dassl 0.6.3.

@@ -28,7 +28,7 @@ def flat(node: CfgNode, prefix: str = "") -> dict[str, str]:
 
 
 def test_every_key_has_the_known_default() -> None:
-    """In a process of its own: importing our trainers adds our keys."""
+    """In a separate process: importing our trainers adds our keys."""
     code = "import json, tests.dassl_interface.engine; from tests.dassl_interface import test_config as t\n"
     code += "print(json.dumps(t.flat(t.get_cfg_default())))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
@@ -53,7 +53,7 @@ def test_lists_and_unknown_keys() -> None:
         cfg.merge_from_list(["OPTIM.MAX_EPOCHS", "3"])
 
 
-# What Dassl has and the fallback has not. Each key with a value that is not its default.
+# Features of Dassl that the fallback lacks. Each key with a value that is not its default.
 REFUSED: dict[str, Any] = {
     "INPUT.NO_TRANSFORM": True,
     "INPUT.CUTOUT_N": 2,

@@ -30,7 +30,7 @@ Items = Callable[[list[int]], list[Datum]]
 
 def test_pickled_items_are_the_same_in_both_engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     blob = base64.b64decode(REFERENCE["pickled_items"])
-    first, second = pickle.loads(blob)  # the image need not be there to load a cache
+    first, second = pickle.loads(blob)  # the image need not exist to load a cache
     assert (first.impath, first.label, first.domain, first.classname) == ("a.jpg", 7, 1, "sea lion")
     assert (second.impath, second.label, second.domain, second.classname) == ("a.jpg", 2, 0, "")
     monkeypatch.chdir(tmp_path)
@@ -51,7 +51,7 @@ class Bare(DatasetBase):
 
 
 @pytest.mark.parametrize("case", REFERENCE["draws"])
-def test_few_shot_draw_is_dassls(case: dict[str, Any], items: Items) -> None:
+def test_few_shot_draw_matches_dassl(case: dict[str, Any], items: Items) -> None:
     pool = items(REFERENCE["labels"])
     place = {id(item): index for index, item in enumerate(pool)}
     random.seed(case["seed"])
@@ -61,7 +61,7 @@ def test_few_shot_draw_is_dassls(case: dict[str, Any], items: Items) -> None:
     assert [place[id(item)] for item in val] == case["val"]
 
 
-def test_without_shots_all_items_are_drawn(items: Items) -> None:
+def test_without_shots_all_items_are_used(items: Items) -> None:
     pool = items([0, 1, 0, 1])
     assert Bare().generate_fewshot_dataset(pool) is pool
     assert [item.label for item in Bare().generate_fewshot_dataset(pool, num_shots=1)] == [0, 1]
@@ -127,7 +127,7 @@ def test_unlabelled_items_are_refused(cfg: CfgNode, items: Items) -> None:
         DataManager(cfg)
 
 
-def test_there_may_be_no_validation_items(cfg: CfgNode, items: Items) -> None:
+def test_validation_items_are_optional(cfg: CfgNode, items: Items) -> None:
     class WithoutVal(DatasetBase):
         def __init__(self, cfg: CfgNode) -> None:
             super().__init__(train_x=items([0, 1] * 3), test=items([0, 1]))
@@ -181,14 +181,14 @@ def test_custom_transforms_and_wrapper(cfg: CfgNode) -> None:
 
 
 @only_ours
-def test_the_wrapper_refuses_what_it_does_not_do(cfg: CfgNode, items: Items) -> None:
-    """Scripts of CoOp's use it without a trainer."""
+def test_the_wrapper_refuses_unsupported_settings(cfg: CfgNode, items: Items) -> None:
+    """CoOp's scripts use it without a trainer."""
     cfg.DATALOADER.RETURN_IMG0 = True
     with pytest.raises(REFUSALS, match=r"DATALOADER\.RETURN_IMG0"):
         DatasetWrapper(cfg, items([1]))
 
 
-def test_without_a_transform_items_are_images(cfg: CfgNode, items: Items) -> None:
+def test_without_a_transform_items_contain_images(cfg: CfgNode, items: Items) -> None:
     assert isinstance(DatasetWrapper(cfg, items([1]), transform=None, is_train=True)[0]["img"], Image.Image)
 
 
@@ -313,6 +313,6 @@ def test_unknown_transform_is_refused(cfg: CfgNode) -> None:
 
 @only_ours
 @pytest.mark.parametrize("choice", ["randaugment", "cutout", "gaussian_noise", "instance_norm", "random_translation"])
-def test_transforms_that_are_not_here_are_refused_with_what_is(cfg: CfgNode, choice: str) -> None:
+def test_unsupported_transforms_are_refused_with_the_supported_ones(cfg: CfgNode, choice: str) -> None:
     with pytest.raises(REFUSALS, match=rf"INPUT.TRANSFORMS is '{choice}'.*random_resized_crop.*normalize"):
         build_transform(cfg, choices=[choice])

@@ -42,13 +42,13 @@ WARMUP = {"LR_SCHEDULER": "cosine", "WARMUP_EPOCH": 1, "WARMUP_TYPE": "constant"
 @pytest.mark.parametrize(
     "case", REFERENCE["learning_rates"], ids=lambda case: "-".join(map(str, case["keys"].values()))
 )
-def test_learning_rates_are_dassls(case: dict[str, Any]) -> None:
+def test_learning_rates_match_dassl(case: dict[str, Any]) -> None:
     rates = run(*build(settings(**case["keys"])), epochs=len(case["lr"]))
     assert rates == pytest.approx(case["lr"], rel=1e-7, abs=1e-12)
 
 
-def test_learning_rates_of_the_usual_config() -> None:
-    """Constant warm-up for one epoch, then a cosine that is counted from the second epoch."""
+def test_learning_rates_of_the_default_config() -> None:
+    """Constant warm-up for one epoch, then a cosine that starts counting at the second epoch."""
     expected = [1e-5] + [0.001 * (1 + math.cos(math.pi * epoch / 10)) for epoch in range(9)]
     assert run(*build(settings(**WARMUP)), epochs=10) == pytest.approx(expected)
     assert expected[-1] == pytest.approx(0.000191, rel=1e-2)
@@ -76,8 +76,8 @@ class Learner(nn.Module):
 
 
 @only_ours
-def test_staged_rates_are_of_all_parameters() -> None:
-    """Dassl's own groups lack what is not in a child."""
+def test_staged_rates_cover_all_parameters() -> None:
+    """Dassl's own groups omit parameters that are not in a child."""
     model = Learner()
     base, new = build_optimizer(model, settings(STAGED_LR=True, NEW_LAYERS=["head"])).param_groups
     assert (base["lr"], new["lr"]) == (pytest.approx(0.0002), 0.002)
@@ -130,7 +130,7 @@ def test_step_sizes_of_the_wrong_type_are_refused(keys: dict[str, Any]) -> None:
         build(settings(**keys))
 
 
-def test_a_warmup_shows_where_it_is() -> None:
+def test_warmup_state_shows_its_position() -> None:
     """Trainers save these names as plain state, for both engines."""
     optimizer, scheduler = build(settings(**{**WARMUP, "WARMUP_EPOCH": 2}))
     seen = []
@@ -154,9 +154,9 @@ def only_plain(value: Any) -> bool:
 @pytest.mark.parametrize(
     "case", REFERENCE["learning_rates"], ids=lambda case: "-".join(map(str, case["keys"].values()))
 )
-def test_a_resumed_schedule_goes_on(case: dict[str, Any]) -> None:
+def test_a_resumed_schedule_continues(case: dict[str, Any]) -> None:
     optim = settings(**case["keys"])
-    # A warm-up goes on without the optimizer's state, too; torch's own schedulers need it.
+    # A warm-up also continues without the optimizer's state; torch's own schedulers need it.
     for with_optimizer in (True, False) if "WARMUP_EPOCH" in case["keys"] else (True,):
         for stop in range(len(case["lr"])):
             optimizer, scheduler = build(optim)
@@ -173,7 +173,7 @@ def test_a_resumed_schedule_goes_on(case: dict[str, Any]) -> None:
 
 @only_ours
 def test_a_longer_run_follows_the_new_config() -> None:
-    """A finished run that goes on with more epochs must not climb the old cosine's other side."""
+    """A finished run that continues with more epochs must not climb back up the old cosine."""
     optimizer, scheduler = build(settings(**WARMUP))
     run(optimizer, scheduler, 10)
     later_optimizer, later = build(settings(**{**WARMUP, "MAX_EPOCH": 20}))

@@ -35,7 +35,7 @@ def trained(cfg: CfgNode, **changes: Any) -> Any:
 # Construction
 
 
-def test_what_a_trainer_knows_when_its_model_is_built(cfg: CfgNode) -> None:
+def test_attributes_available_when_the_model_is_built(cfg: CfgNode) -> None:
     trainer = build_trainer(cfg)
     assert type(trainer) is TRAINER_REGISTRY.get("ToyTrainer")
     assert trainer.built_with == (3, 2)
@@ -81,7 +81,7 @@ def test_unknown_trainer_suggests_the_nearest(cfg: CfgNode) -> None:
 
 
 @only_ours
-def test_a_trainer_without_a_model_is_told_so(cfg: CfgNode) -> None:
+def test_a_trainer_without_a_model_gets_an_error(cfg: CfgNode) -> None:
     class Empty(TrainerX):
         pass
 
@@ -132,7 +132,7 @@ def test_modes(cfg: CfgNode) -> None:
         trainer.set_model_mode("tain")
 
 
-def test_steps_reach_the_named_models_only(cfg: CfgNode) -> None:
+def test_steps_update_only_the_named_models(cfg: CfgNode) -> None:
     trainer = Two(cfg)
     before = {name: model.weight.item() for name, model in trainer._models.items()}
     loss = sum(model(torch.ones(1, 1)).sum() for model in trainer._models.values())
@@ -146,7 +146,7 @@ def test_steps_reach_the_named_models_only(cfg: CfgNode) -> None:
     trainer.update_lr()  # none of them has a scheduler
 
 
-def test_a_loss_that_is_not_a_number_stops_training(cfg: CfgNode) -> None:
+def test_nan_loss_stops_training(cfg: CfgNode) -> None:
     trainer = Two(cfg)
     trainer.epoch, trainer.batch_idx = 2, 4
     for value in (float("nan"), float("inf")):
@@ -156,7 +156,7 @@ def test_a_loss_that_is_not_a_number_stops_training(cfg: CfgNode) -> None:
 
 
 @only_ours
-def test_a_loss_that_is_not_a_number_is_placed(cfg: CfgNode) -> None:
+def test_nan_loss_error_names_epoch_and_batch(cfg: CfgNode) -> None:
     trainer = Two(cfg)
     trainer.epoch, trainer.batch_idx = 2, 4
     with pytest.raises(UserError, match=r"epoch 3, batch 5.*OPTIM\.LR"):
@@ -191,7 +191,7 @@ def test_a_run_leaves_its_files_and_log_lines(cfg: CfgNode, capsys: pytest.Captu
     )
     lines = line.findall(printed)
     assert [int(epoch) for epoch, _ in lines] == list(range(1, 11))
-    # The last batch has moved the rate on already.
+    # The last batch has already advanced the rate.
     assert [float(rate) for _, rate in lines[:9]] == pytest.approx(RATES[1:], rel=1e-3)
     assert re.search(r"^Finish training$.*^=> result$.*^\* accuracy: [\.\d]+%$.*^Elapsed: ", printed, re.S | re.M)
     assert printed.count("=> result") == 1
@@ -217,7 +217,7 @@ def test_training_learns_and_test_returns_the_accuracy(cfg: CfgNode, capsys: pyt
     assert "total: 6" in capsys.readouterr().out
 
 
-def test_checkpoints_between(cfg: CfgNode) -> None:
+def test_intermediate_checkpoints(cfg: CfgNode) -> None:
     trained(cfg, OPTIM__MAX_EPOCH=5, TRAIN__CHECKPOINT_FREQ=2, TEST__NO_TEST=True)
     names = {path.name for path in (Path(cfg.OUTPUT_DIR) / "prompt_learner").iterdir()}
     assert names == {"checkpoint", "model.pth.tar-2", "model.pth.tar-4", "model.pth.tar-5"}
@@ -313,7 +313,7 @@ def test_nothing_to_resume(cfg: CfgNode, tmp_path: Path) -> None:
 
 
 @only_ours
-def test_a_last_epochs_model_loads(cfg: CfgNode) -> None:
+def test_model_of_the_last_epoch_loads(cfg: CfgNode) -> None:
     """It has no validation result."""
     first = trained(cfg, OPTIM__MAX_EPOCH=1)
     second = build_trainer(cfg)
@@ -339,7 +339,7 @@ def test_best_model_is_kept_and_tested(cfg: CfgNode, capsys: pytest.CaptureFixtu
     assert (folder / "checkpoint").read_text() == "model.pth.tar-3\n"
     later = Scripted(cfg)
     later.before_train()
-    assert (later.start_epoch, later.best_result) == (3, 50.0)  # a worse one will not replace it
+    assert (later.start_epoch, later.best_result) == (3, 50.0)  # a worse model will not replace it
 
 
 @only_ours
@@ -410,7 +410,7 @@ def test_scalars_are_written(cfg: CfgNode, tmp_path: Path) -> None:
 
 
 @only_ours
-def test_without_tensorboard_training_goes_on(
+def test_training_continues_without_tensorboard(
     cfg: CfgNode, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)

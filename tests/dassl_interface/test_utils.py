@@ -104,7 +104,7 @@ def test_environment() -> None:
 
 
 @only_ours
-def test_environment_is_quick_and_tells_no_paths() -> None:
+def test_environment_is_quick_and_reveals_no_paths() -> None:
     start = time.monotonic()
     report = collect_env_info()
     assert time.monotonic() - start < 1
@@ -129,7 +129,7 @@ def test_names() -> None:
 
 
 @only_ours
-def test_an_unknown_name_is_a_users_error() -> None:
+def test_an_unknown_name_raises_a_user_error() -> None:
     with pytest.raises(UserError, match=r"TRAINER\.NAME is 'CoOP'.*Did you mean CoOp\?.*Available: A, CoOp\."):
         check_availability("CoOP", ["A", "CoOp"], "TRAINER.NAME")
 
@@ -208,7 +208,7 @@ def test_an_old_log_is_kept(tmp_path: Path) -> None:
 
 
 @only_ours
-def test_starts_within_a_second_have_a_log_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_starts_within_one_second_get_separate_logs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for number in range(5):
         setup_logger(str(tmp_path))
         print("run", number)
@@ -230,7 +230,7 @@ def test_closing_the_log_leaves_stdout_open(tmp_path: Path, capsys: pytest.Captu
     sys.stdout = logger  # type: ignore[assignment]
     assert sys.stdout.isatty() == console.isatty()
     logger.close()
-    print("after")  # still through the logger, whose file is closed
+    print("after")  # still goes through the logger, whose file is closed
     del logger
     sys.stdout = console
     print("later")
@@ -266,7 +266,7 @@ def test_missing_checkpoints(tmp_path: Path) -> None:
 
 
 @only_ours
-def test_a_broken_save_leaves_the_old_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_save_keeps_the_old_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = state()
     save_checkpoint(given, str(tmp_path))
     assert "module.weight" in given["state_dict"]  # the caller's dictionary is left alone
@@ -292,7 +292,7 @@ def test_checkpoints_have_ordinary_permissions(tmp_path: Path) -> None:
 
 
 @only_ours
-def test_live_objects_are_left_out_and_damage_is_refused(tmp_path: Path) -> None:
+def test_live_objects_are_omitted_and_damaged_files_refused(tmp_path: Path) -> None:
     path = tmp_path / "model.pth.tar-1"
     torch.save(state(scheduler=torch.optim.lr_scheduler.StepLR(torch.optim.SGD([torch.zeros(1)], 0.1), 1)), path)
     loaded = load_checkpoint(str(path))
@@ -327,7 +327,7 @@ def test_resume_restores_everything(tmp_path: Path) -> None:
     assert resume_from_checkpoint(str(tmp_path), parts()[0]) == 7
 
 
-def test_pretrained_weights_that_fit_are_loaded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_matching_pretrained_weights_are_loaded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = nn.Linear(2, 2)
     path = str(tmp_path / "weights")
     torch.save({"module.weight": torch.full((2, 2), 3.0), "bias": torch.zeros(5), "more": torch.zeros(1)}, path)

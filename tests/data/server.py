@@ -1,4 +1,4 @@
-"""A web server on this machine that can do what servers do to downloads: cut them, change, or know no ranges."""
+"""A local web server that can misbehave: cut downloads, change files, or not support ranges."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 @dataclass
 class Server:
-    """What is served, how, and what was asked for."""
+    """What is served, how, and the requests received."""
 
     files: dict[str, bytes]
     cuts: list[int] = field(default_factory=list)  # send only so many bytes, one entry for each answer

@@ -1,4 +1,4 @@
-"""`check` and `list`: what is there, what is missing, and an exit status that can be relied on."""
+"""`check` and `list`: what exists, what is missing, and a reliable exit status."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.datasets.own import classes, picture
 
 @pytest.fixture
 def check(capsys: pytest.CaptureFixture[str]) -> Any:
-    """Run `check` and return its status and everything that it said."""
+    """Run `check` and return its status and its output."""
 
     def run(name: str, root: Path, *extra: str) -> tuple[int, str]:
         capsys.readouterr()
@@ -37,7 +37,7 @@ def files_below(root: Path) -> list[str]:
     return sorted(str(path.relative_to(root)) for path in root.rglob("*"))
 
 
-def test_whole_dataset(data_root: Path, check: Any) -> None:
+def test_complete_dataset(data_root: Path, check: Any) -> None:
     before = files_below(data_root)
     status, said = check("eurosat", data_root)
     assert status == 0
@@ -45,11 +45,11 @@ def test_whole_dataset(data_root: Path, check: Any) -> None:
     assert "     1       6       4       4  a centered satellite photo of Forest." in said
     assert "140 of 140 files can be read" in said
     assert "at most 6 shots" in said
-    assert "EuroSAT can train." in said
+    assert "EuroSAT is ready for training." in said
     assert files_below(data_root) == before
 
 
-def test_class_names_do_not_steer_the_terminal(tmp_path: Path, check: Any) -> None:
+def test_class_names_cannot_inject_terminal_escapes(tmp_path: Path, check: Any) -> None:
     for name in ("cat", "dog\x1b[2J"):
         for number in range(2):
             picture(tmp_path / name / f"{number}.png")
@@ -68,7 +68,7 @@ def test_real_eurosat(check: Any) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, source in SOURCES.items() if not source.drawn])
-def test_nothing_there(tmp_path: Path, check: Any, name: str) -> None:
+def test_missing_dataset(tmp_path: Path, check: Any, name: str) -> None:
     """For every dataset: where each part comes from, without loading anything."""
     status, said = check(name, tmp_path)
     source = SOURCES[name]
@@ -81,7 +81,7 @@ def test_nothing_there(tmp_path: Path, check: Any, name: str) -> None:
     for file in source.files:
         assert (file.drive or file.url) in said
         assert file.checksum in said
-    assert "cannot train yet" in said
+    assert "is not ready for training" in said
     assert list(tmp_path.iterdir()) == []
 
 
@@ -115,7 +115,7 @@ def test_all_missing_images_and_then_the_unreadable_ones(data_root: Path, check:
     status, said = check("eurosat", data_root, "DATASET.BAD_IMAGES", "skip")
     assert status == 0
     assert "26 of 140 images are missing" in said
-    assert "can train" in said
+    assert "is ready for training" in said
 
 
 def test_missing_images_of_a_table(tmp_path: Path, check: Any) -> None:
@@ -131,7 +131,7 @@ def test_missing_images_of_a_table(tmp_path: Path, check: Any) -> None:
 
 @needs("data/splits")
 @pytest.mark.parametrize("name", layouts.PUBLISHED)
-def test_coops_split_is_told_from_others(tmp_path: Path, name: str) -> None:
+def test_coop_split_is_distinguished_from_others(tmp_path: Path, name: str) -> None:
     published = SHARED / "data" / "splits" / f"split_zhou_{name}.json"
     assert about_split(SOURCES[name], published) == PUBLISHED
     content = json.loads(published.read_text())
@@ -143,11 +143,11 @@ def test_coops_split_is_told_from_others(tmp_path: Path, name: str) -> None:
     assert "NOT the split that CoOp publishes" in about_split(SOURCES[name], copy)
 
 
-def test_a_split_that_was_drawn_here_is_not_called_coops(tmp_path: Path, check: Any) -> None:
+def test_a_locally_drawn_split_is_not_reported_as_coops(tmp_path: Path, check: Any) -> None:
     from tests.datasets.test_base import eurosat
 
     layouts.eurosat(tmp_path)
-    eurosat(tmp_path)  # a run draws the split and keeps it
+    eurosat(tmp_path)  # a run draws the split and saves it
     _, said = check("eurosat", tmp_path, "--fast")
     assert "[found] split_zhou_EuroSAT.json: NOT the split that CoOp publishes" in said
     drawn = tmp_path / "split_zhou_Food101.json"
@@ -193,7 +193,9 @@ def test_a_split_that_was_drawn_here_is_not_called_coops(tmp_path: Path, check: 
         ),
     ],
 )
-def test_another_well_known_name(tmp_path: Path, check: Any, name: str, there: list[str], command: str) -> None:
+def test_alternative_well_known_folder_name(
+    tmp_path: Path, check: Any, name: str, there: list[str], command: str
+) -> None:
     for path in there:
         (tmp_path / path).mkdir(parents=True)
     status, said = check(name, tmp_path)
@@ -204,8 +206,8 @@ def test_another_well_known_name(tmp_path: Path, check: Any, name: str, there: l
     assert "another name" not in check(name, tmp_path)[1]
 
 
-def test_a_missing_split_is_never_made_by_a_check(data_root: Path, check: Any) -> None:
-    """A loader may divide the images itself; a check must leave the folder as it is, and say what it means."""
+def test_a_check_never_creates_a_missing_split(data_root: Path, check: Any) -> None:
+    """A loader may split the images itself; a check must leave the folder unchanged, and say what it means."""
     (data_root / "eurosat" / "split_zhou_EuroSAT.json").unlink()
     before = files_below(data_root)
     _, said = check("eurosat", data_root)
@@ -224,17 +226,17 @@ def test_a_check_writes_nothing(tmp_path: Path, check: Any) -> None:
         assert status == 0
         assert "Sav" not in said
         assert files_below(tmp_path) == before
-    assert "can train" in said
+    assert "is ready for training" in said
 
 
 @pytest.mark.parametrize("folder", ["cifar-100-python", "cifar100/cifar-100-python"])
-def test_both_places_of_cifar100(tmp_path: Path, check: Any, folder: str, capsys: Any) -> None:
+def test_both_locations_of_cifar100(tmp_path: Path, check: Any, folder: str, capsys: Any) -> None:
     layouts.cifar100(tmp_path / folder)
     for name in ("CIFAR100", "cocoamix.CIFAR100", str(ROOT / "configs" / "datasets" / "cifar100.yaml")):
         status, said = check(name, tmp_path)
         assert status == 0, said
         assert str(tmp_path / folder) in said
-        assert "\nCIFAR100 can train." in said
+        assert "\nCIFAR100 is ready for training." in said
     assert main(["list", "--root", str(tmp_path)]) == 0
     assert re.search(r"CIFAR100 .* found\n", capsys.readouterr().out)
     assert main(["download", "CIFAR100", "--root", str(tmp_path)]) == 0
@@ -259,7 +261,7 @@ def test_unreadable_images(data_root: Path, check: Any) -> None:
     assert str(images[0]) in said
 
 
-def test_a_jpeg_that_is_cut_off(tmp_path: Path) -> None:
+def test_truncated_jpeg(tmp_path: Path) -> None:
     """PIL's `verify` finds nothing wrong with it, but training would."""
     from PIL import Image
 
@@ -270,7 +272,7 @@ def test_a_jpeg_that_is_cut_off(tmp_path: Path) -> None:
     assert "truncated" in why_unreadable(str(tmp_path / "a.jpg"))
 
 
-def test_own_folder(tmp_path: Path, check: Any) -> None:
+def test_user_folder(tmp_path: Path, check: Any) -> None:
     classes(tmp_path, "AnnualCrop", "n01440764", "7", "猫", "tabby_cat")
     picture(tmp_path / "tabby_cat" / "more.png")
     status, said = check("folder", tmp_path)
@@ -289,7 +291,7 @@ def test_own_folder(tmp_path: Path, check: Any) -> None:
     assert "empty has no images" in said
 
 
-def test_own_configuration_file(tmp_path: Path, check: Any) -> None:
+def test_user_configuration_file(tmp_path: Path, check: Any) -> None:
     classes(tmp_path / "birds", "ani", "emu")
     (tmp_path / "birds.yaml").write_text("DATASET:\n  NAME: ImageFolderDataset\n  FOLDER: birds\n")
     assert check(str(tmp_path / "birds.yaml"), tmp_path)[0] == 0
@@ -301,7 +303,7 @@ def test_own_configuration_file(tmp_path: Path, check: Any) -> None:
     assert "absent.yaml" in said
 
 
-def test_drawn(tmp_path: Path, check: Any) -> None:
+def test_generated_dataset(tmp_path: Path, check: Any) -> None:
     status, said = check("shapes", tmp_path)
     assert status == 0
     assert "120 classes" in said
@@ -309,7 +311,7 @@ def test_drawn(tmp_path: Path, check: Any) -> None:
     assert len(check("shapes", tmp_path, "--all")[1].splitlines()) > 120
 
 
-def test_wrong_use(tmp_path: Path, check: Any) -> None:
+def test_usage_errors(tmp_path: Path, check: Any) -> None:
     classes(tmp_path, "a", "b")
     for name, extra, words in (
         ("eurosatt", [], "Did you mean EuroSAT?"),

@@ -1,4 +1,4 @@
-"""`download`: asks first, gets what is missing, verifies, and puts it where the loaders look."""
+"""`download`: asks first, fetches what is missing, verifies it, and puts it where the loaders look."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.data.test_unpack import make_zip
 
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    """EuroSAT's archive as its source packs it, and its split on a stand-in for the drive."""
+    """EuroSAT's archive as its source packs it, and its split on a fake Google Drive."""
     made = write_dataset(tmp_path / "made", train=2, val=1, test=1) / "eurosat"
     files = {f"EuroSAT_RGB/{p.parent.name}/{p.name}": p.read_bytes() for p in made.glob("2750/*/*.png")}
     archive = make_zip(tmp_path / "archive.zip", files).read_bytes()
@@ -50,13 +50,11 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
         yield running
 
 
-def got(server: Server) -> list[str]:
+def get_requests(server: Server) -> list[str]:
     return [method for method, _, _ in server.asked if method == "GET"]
 
 
-def test_from_nothing_to_a_dataset_that_can_train(
-    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_downloaded_dataset_can_train(server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = tmp_path / "data"
     server.cuts = [1000]
     assert main(["download", "eurosat", "--root", str(root), "--yes"]) == 0
@@ -73,8 +71,8 @@ def test_from_nothing_to_a_dataset_that_can_train(
     assert len(server.asked) == asked
 
 
-def test_the_question_says_what_is_verified(server: Server, tmp_path: Path, capsys: Any) -> None:
-    """A file without a checksum could be any: that is said before the yes."""
+def test_prompt_says_which_files_are_verified(server: Server, tmp_path: Path, capsys: Any) -> None:
+    """A file without a checksum could be anything: that is said before the user confirms."""
     assert main(["download", "eurosat", "--root", str(tmp_path / "data")]) == 2
     lines = capsys.readouterr().out.splitlines()
     after = {line.split()[0]: lines[number + 1].strip() for number, line in enumerate(lines) if " from " in line}
@@ -91,7 +89,7 @@ def test_a_file_with_another_sha256_is_refused(tmp_path: Path) -> None:
     assert [one.name for one in tmp_path.iterdir()] == ["a.tar.wrong"]
 
 
-def test_asks_first(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_asks_for_confirmation(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     command = ["download", "eurosat", "--root", str(tmp_path / "data")]
     assert main(command) == 2  # pytest's stdin is no terminal
     assert "--yes" in capsys.readouterr().err
@@ -104,7 +102,7 @@ def test_asks_first(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(sys, "stdin", Terminal(answer))
         assert main(command) == 2
         assert "Nothing was downloaded" in capsys.readouterr().err
-    assert got(server) == []
+    assert get_requests(server) == []
     assert not (tmp_path / "data").exists()
     monkeypatch.setattr(sys, "stdin", Terminal("yes\n"))
     assert main(command) == 0
@@ -116,15 +114,15 @@ def test_wrong_checksum(server: Server, tmp_path: Path, capsys: Any) -> None:
     captured = capsys.readouterr()
     assert "is published" in captured.err
     assert "still missing: 2750" in captured.out
-    # The other file came all the same, and nothing of the archive is in place.
+    # The other file was still downloaded, and nothing of the archive was installed.
     assert sorted(p.name for p in (tmp_path / "data" / "eurosat").iterdir()) == [
         "EuroSAT_RGB.zip.wrong",
         "split_zhou_EuroSAT.json",
     ]
 
 
-def test_an_archive_from_elsewhere_is_verified_and_used(server: Server, tmp_path: Path, capsys: Any) -> None:
-    """What to do where the official address is dead."""
+def test_an_archive_from_another_source_is_verified_and_used(server: Server, tmp_path: Path, capsys: Any) -> None:
+    """For when the official address is dead."""
     folder = tmp_path / "data" / "eurosat"
     folder.mkdir(parents=True)
     content = server.files.pop("/EuroSAT_RGB.zip")
@@ -133,7 +131,7 @@ def test_an_archive_from_elsewhere_is_verified_and_used(server: Server, tmp_path
     assert not (folder / "2750").exists()
     (folder / "EuroSAT_RGB.zip").write_bytes(content)
     assert main(["download", "eurosat", "--root", str(tmp_path / "data"), "--yes"]) == 0
-    assert got(server) == []
+    assert get_requests(server) == []
     assert (folder / "2750").is_dir()
 
 
@@ -150,9 +148,7 @@ def test_imagenet_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     assert (tmp_path / "imagenet" / "classnames.txt").is_file()
 
 
-def test_places_that_cannot_be_written(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
+def test_unwritable_folders(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     (tmp_path / "file").touch()
     assert main(["download", "EuroSAT", "--root", str(tmp_path / "file"), "--yes"]) == 2
     assert "is not a folder" in capsys.readouterr().err
@@ -171,7 +167,7 @@ def test_nothing_to_download(tmp_path: Path, capsys: Any) -> None:
     assert "your own images" in capsys.readouterr().err
 
 
-def test_importing_reaches_for_no_network(tmp_path: Path) -> None:
+def test_importing_does_not_use_the_network(tmp_path: Path) -> None:
     code = (
         "import socket\n"
         "def refuse(*args, **kwargs): raise SystemExit('a connection was tried')\n"

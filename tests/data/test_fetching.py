@@ -1,4 +1,4 @@
-"""Downloads that are cut go on; only a file with the right checksum gets its name."""
+"""Interrupted downloads resume; only a file with the right checksum gets its final name."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_whole_file(tmp_path: Path) -> None:
+def test_complete_download(tmp_path: Path) -> None:
     with serve({"/a.zip": CONTENT}) as server:
         assert size_of(f"{server.address}/a.zip") == len(CONTENT)
         fetch(f"{server.address}/a.zip", tmp_path / "new" / "a.zip", MD5)
@@ -37,7 +37,7 @@ def test_whole_file(tmp_path: Path) -> None:
     assert names(tmp_path / "new") == ["a.zip"]
 
 
-def test_a_cut_connection_is_taken_up_in_the_same_run(tmp_path: Path) -> None:
+def test_dropped_connection_resumes_in_the_same_run(tmp_path: Path) -> None:
     with serve({"/a": CONTENT}, cuts=[1_000_000, 0, 500_000]) as server:
         fetch(f"{server.address}/a", tmp_path / "a", MD5)
     assert (tmp_path / "a").read_bytes() == CONTENT
@@ -49,7 +49,7 @@ def test_a_cut_connection_is_taken_up_in_the_same_run(tmp_path: Path) -> None:
     ]
 
 
-def test_a_cut_connection_is_taken_up_in_the_next_run(tmp_path: Path) -> None:
+def test_dropped_connection_resumes_in_the_next_run(tmp_path: Path) -> None:
     with serve({"/a": CONTENT}, cuts=[1_000_000] + [0] * fetching.TRIES) as server:
         with pytest.raises(UserError, match=r"1,000,000 bytes are kept.*resumes from there"):
             fetch(f"{server.address}/a", tmp_path / "a", MD5)
@@ -62,7 +62,7 @@ def test_a_cut_connection_is_taken_up_in_the_next_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("why", ["changed", "no ranges", "no tag"])
-def test_a_part_of_another_file_is_not_continued(tmp_path: Path, why: str) -> None:
+def test_a_partial_download_of_another_file_is_not_resumed(tmp_path: Path, why: str) -> None:
     with serve({"/a": b"x" * 900_000 + CONTENT}, cuts=[900_000] + [0] * fetching.TRIES) as server:
         if why == "no tag":
             server.tag = ""
@@ -77,8 +77,8 @@ def test_a_part_of_another_file_is_not_continued(tmp_path: Path, why: str) -> No
     assert (tmp_path / "a").read_bytes() == CONTENT
 
 
-def test_a_part_that_is_all_of_it(tmp_path: Path) -> None:
-    """Killed between the last byte and the new name."""
+def test_complete_partial_file_is_finished(tmp_path: Path) -> None:
+    """Killed between the last byte and the rename."""
     with serve({"/a": CONTENT}, cuts=[1_000] + [0] * fetching.TRIES) as server:
         with pytest.raises(UserError):
             fetch(f"{server.address}/a", tmp_path / "a", MD5)
@@ -89,7 +89,7 @@ def test_a_part_that_is_all_of_it(tmp_path: Path) -> None:
     assert (tmp_path / "a").read_bytes() == CONTENT
 
 
-def test_a_wrong_checksum_is_refused_and_kept_aside(tmp_path: Path) -> None:
+def test_file_with_wrong_checksum_is_refused_and_set_aside(tmp_path: Path) -> None:
     with serve({"/a": CONTENT[:-1] + b"!"}) as server, pytest.raises(UserError, match=f"{MD5} is published"):
         fetch(f"{server.address}/a", tmp_path / "a", MD5)
     assert not (tmp_path / "a").exists()
@@ -97,19 +97,19 @@ def test_a_wrong_checksum_is_refused_and_kept_aside(tmp_path: Path) -> None:
     assert (tmp_path / "a.wrong").is_file()
 
 
-def test_a_page_that_is_gone(tmp_path: Path) -> None:
+def test_missing_page(tmp_path: Path) -> None:
     with serve({}) as server:
         with pytest.raises(UserError, match="answers 404"):
             fetch(f"{server.address}/a", tmp_path / "a")
         assert size_of(f"{server.address}/a") == 0
         address = server.address
-    with pytest.raises(UserError, match="cannot be downloaded"):  # nobody listens any more
+    with pytest.raises(UserError, match="cannot be downloaded"):  # nothing is listening there any more
         fetch(f"{address}/a", tmp_path / "a")
     assert names(tmp_path) == []
 
 
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://example.org/a", "a.zip"])
-def test_other_addresses(tmp_path: Path, url: str) -> None:
+def test_unsupported_urls(tmp_path: Path, url: str) -> None:
     with pytest.raises(UserError, match="not an HTTP address"):
         fetch(url, tmp_path / "a")
 
@@ -120,7 +120,7 @@ def fake_gdown(monkeypatch: pytest.MonkeyPatch, download: Any) -> None:
     monkeypatch.setitem(sys.modules, "gdown", module)
 
 
-def test_drive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_google_drive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def download(id: str, output: str, resume: bool) -> str:
         assert (id, resume) == ("abc", True)
         Path(output).write_bytes(CONTENT)
@@ -133,7 +133,7 @@ def test_drive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         fetch_drive("abc", tmp_path / "other.json", "0" * 32)
 
 
-def test_drive_that_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_google_drive_refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_gdown(monkeypatch, lambda **options: None)
     with pytest.raises(UserError, match=r"drive\.google\.com/file/d/abc in a browser"):
         fetch_drive("abc", tmp_path / "split.json")
@@ -142,7 +142,7 @@ def test_drive_that_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         fetch_drive("abc", tmp_path / "split.json")
 
 
-def test_drive_without_gdown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_google_drive_without_gdown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gdown", None)
     with pytest.raises(UserError, match=r"pip install gdown.*save it as .*split\.json"):
         fetch_drive("abc", tmp_path / "split.json")

@@ -1,4 +1,4 @@
-"""A draw leaves as a small file and comes back as the draw: the same images, or a list of what differs."""
+"""A draw is exported as a small file and imported as the same draw: the same images, or a list of differences."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.datasets.test_base import eurosat, rows
 
 @pytest.fixture
 def two_labs(tmp_path: Path) -> tuple[Path, Path, Path]:
-    """Two copies of the same data, and a draw that was exported from the first."""
+    """Two copies of the same data, and a draw exported from the first."""
     here = write_dataset(tmp_path / "here")
     there = shutil.copytree(here, tmp_path / "there")
     out = tmp_path / "draw.json"
@@ -27,7 +27,7 @@ def two_labs(tmp_path: Path) -> tuple[Path, Path, Path]:
     return here, there, out
 
 
-def test_content(two_labs: tuple[Path, Path, Path]) -> None:
+def test_manifest_content(two_labs: tuple[Path, Path, Path]) -> None:
     here, _, out = two_labs
     content = json.loads(out.read_text())
     drawn = eurosat(here, num_shots=3, seed=2)
@@ -47,7 +47,7 @@ def test_content(two_labs: tuple[Path, Path, Path]) -> None:
 
 
 def test_the_other_lab_gets_the_same_draw(two_labs: tuple[Path, Path, Path], capsys: Any) -> None:
-    """Even where its own draw would be another: the manifest is of seed 2, under the name of seed 2."""
+    """Even if its own draw would differ: the manifest is of seed 2, saved under the name of seed 2."""
     here, there, out = two_labs
     content = json.loads(out.read_text())
     content["seed"] = 5  # an image of seed 2 that seed 5 would not draw
@@ -71,7 +71,7 @@ def test_differences_are_listed(two_labs: tuple[Path, Path, Path], capsys: Any) 
     folder = there / "eurosat" / "2750"
     (folder.parent / train[0][0]).unlink()
     (folder.parent / train[1][0]).write_bytes(b"another")
-    # The loader of this dataset wants every image of its split.
+    # The loader of this dataset requires every image of its split.
     split = json.loads((folder.parent / "split_zhou_EuroSAT.json").read_text())
     gone, moved = (train[number][0].removeprefix("2750/") for number in (0, 2))
     split["train"] = [row for row in split["train"] if row[0] not in (gone, moved)]
@@ -81,7 +81,7 @@ def test_differences_are_listed(two_labs: tuple[Path, Path, Path], capsys: Any) 
     said = capsys.readouterr().out
     assert "3 differences" in said
     assert f"{train[0][0]}: missing" in said
-    assert f"{train[1][0]}: another image" in said
+    assert f"{train[1][0]}: a different image" in said
     assert f"{train[2][0]}: not among the train images here" in said
     assert not (folder.parent / "split_fewshot").exists()
 
@@ -174,7 +174,7 @@ def test_too_many_validation_images(two_labs: tuple[Path, Path, Path], capsys: A
 
 
 def test_a_missing_split_file_is_never_drawn(two_labs: tuple[Path, Path, Path], capsys: Any) -> None:
-    """A split of its own is no other lab's, and the data folder must stay as it is."""
+    """A newly drawn split would not be the other lab's, and the data folder must not change."""
     _, there, out = two_labs
     (there / "eurosat" / "split_zhou_EuroSAT.json").unlink()
     before = sorted(there.rglob("*"))
@@ -190,7 +190,7 @@ def test_a_missing_split_file_is_never_drawn(two_labs: tuple[Path, Path, Path], 
     assert not other.exists()
 
 
-def test_an_export_keeps_nothing_and_tells_the_notes(two_labs: tuple[Path, Path, Path], capsys: Any) -> None:
+def test_export_saves_no_draw_and_prints_the_notes(two_labs: tuple[Path, Path, Path], capsys: Any) -> None:
     here, there, out = two_labs
     where = ["--root", str(here), "--shots", "1", "--seed", "1", "--out", str(out.with_name("other.json"))]
     assert main(["export", "EuroSAT", *where]) == 0
@@ -210,7 +210,7 @@ def test_an_export_keeps_nothing_and_tells_the_notes(two_labs: tuple[Path, Path,
         ("DATASET.NAME", "Shapes"),
     ],
 )
-def test_options_that_a_draw_is_made_by(two_labs: tuple[Path, Path, Path], key: str, value: str, capsys: Any) -> None:
+def test_options_that_determine_a_draw(two_labs: tuple[Path, Path, Path], key: str, value: str, capsys: Any) -> None:
     _, there, out = two_labs
     other = out.with_name("other.json")
     for command in (["import", str(out)], ["export", "eurosat", "--shots", "1", "--seed", "1", "--out", str(other)]):
@@ -220,7 +220,7 @@ def test_options_that_a_draw_is_made_by(two_labs: tuple[Path, Path, Path], key: 
     assert not (there / "eurosat" / "split_fewshot").exists()
 
 
-def test_an_export_that_cannot_be_written(tmp_path: Path, capsys: Any) -> None:
+def test_unwritable_export(tmp_path: Path, capsys: Any) -> None:
     root = write_dataset(tmp_path / "data")
     (tmp_path / "file").touch()
     for out, words in ((tmp_path, "is a folder"), (tmp_path / "file" / "draw.json", "cannot be written")):
@@ -228,7 +228,7 @@ def test_an_export_that_cannot_be_written(tmp_path: Path, capsys: Any) -> None:
         assert words in capsys.readouterr().err
 
 
-def test_own_folder(tmp_path: Path) -> None:
+def test_user_folder(tmp_path: Path) -> None:
     classes(tmp_path / "a", "cat", "dog")
     shutil.copytree(tmp_path / "a", tmp_path / "b")
     out = str(tmp_path / "draw.json")
@@ -243,8 +243,8 @@ def test_own_folder(tmp_path: Path) -> None:
     ("arguments", "words"),
     [
         (["Shapes", "--shots", "2", "--seed", "1"], "not separate files"),
-        (["EuroSAT", "--shots", "0", "--seed", "1"], "at least one shot"),
-        (["EuroSAT", "--shots", "2", "--seed", "-1"], "a seed from 0 on"),
+        (["EuroSAT", "--shots", "0", "--seed", "1"], "at least 1"),
+        (["EuroSAT", "--shots", "2", "--seed", "-1"], "--seed is -1"),
         (["EuroSAT", "--shots", "7", "--seed", "1"], "fewer training images"),
     ],
 )
@@ -255,8 +255,10 @@ def test_no_draw(tmp_path: Path, arguments: list[str], words: str, capsys: Any) 
     assert not (tmp_path / "x.json").exists()
 
 
-def test_validation_images_that_are_the_test(two_labs: tuple[Path, Path, Path], monkeypatch: Any, capsys: Any) -> None:
-    """As on ImageNet in CoOp: the draw is of training images alone, and so is the file that is kept."""
+def test_validation_images_that_are_the_test_images(
+    two_labs: tuple[Path, Path, Path], monkeypatch: Any, capsys: Any
+) -> None:
+    """As on ImageNet in CoOp: the draw contains only training images, and so does the saved file."""
     _, there, out = two_labs
     from cocoamix.datasets.eurosat import EuroSAT
 
@@ -266,6 +268,6 @@ def test_validation_images_that_are_the_test(two_labs: tuple[Path, Path, Path], 
     content = json.loads(out.read_text())
     assert (content["val"], len(content["train"])) == (None, 10)
     cache = there / "eurosat" / "split_fewshot" / "shot_1-seed_1.pkl"
-    assert not cache.exists()  # an export keeps no draw
+    assert not cache.exists()  # an export saves no draw
     assert main(["import", str(out), "--root", str(there)]) == 0
     assert sorted(pickle.loads(cache.read_bytes())) == ["train"]

@@ -1,4 +1,4 @@
-"""The table of sources: whole, of one mind with the loaders, and told in the documentation."""
+"""The table of sources: complete, consistent with the loaders, and documented."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ PAGE = (ROOT / "docs" / "DATASETS.md").read_text(encoding="utf-8")
 ALL = pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES)
 
 
-def test_coops_fifteen_and_more() -> None:
+def test_includes_coops_fifteen_datasets() -> None:
     assert len(SOURCES) == 15 + 4 + 6
     assert len({source.config for source in SOURCES.values()}) == len(SOURCES)
     assert len({source.folder for source in SOURCES.values()}) == len(SOURCES) - 1  # CIFAR-100 in two ways
 
 
 @ALL
-def test_entry(source: Source) -> None:
+def test_entry_is_complete(source: Source) -> None:
     assert source.licence
     assert source.drawn == (not source.parts)
     paths = [part.path for part in source.parts]
@@ -40,7 +40,7 @@ def test_entry(source: Source) -> None:
 
 
 @ALL
-def test_every_name_is_understood(source: Source) -> None:
+def test_every_spelling_of_a_name_is_accepted(source: Source) -> None:
     for given in (source.name, source.name.lower(), source.config, source.config.upper()):
         assert resolve_name(given) == source.name
     assert resolve_name("FOLDER") == resolve_name("imagefolderdataset") == "ImageFolderDataset"
@@ -69,7 +69,7 @@ def test_loaders_look_in_the_same_folder(source: Source) -> None:
 
 @ALL
 def test_page(source: Source) -> None:
-    """Each dataset has a section with its home, licence, folder, files and check command."""
+    """Each dataset has a section with its home page, licence, folder, files and check command."""
     section = next((one for one in PAGE.split("\n## ")[1:] if f"`{source.name}`" in one.split("\n\n")[1]), None)
     assert section is not None, f"no section for {source.name}"
     assert f"cocoamix data check {source.name} --root $DATA" in section

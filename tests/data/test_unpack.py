@@ -1,4 +1,4 @@
-"""Archives: what is good is where it belongs; what would reach outside is refused, with nothing left behind."""
+"""Archives: valid content is put in place; anything that would escape is refused, with nothing left behind."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def tree(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("kind", ["zip", "tar.gz", "tar"])
 @pytest.mark.parametrize("take", ["", "top", "top/images"])
-def test_good(tmp_path: Path, kind: str, take: str) -> None:
+def test_valid_archives(tmp_path: Path, kind: str, take: str) -> None:
     archive = tmp_path / f"x.{kind}"
     make_zip(archive, GOOD) if kind == "zip" else make_tar(archive, GOOD, mode="w:gz" if kind == "tar.gz" else "w")
     unpack(archive, tmp_path / "data" / "here", take)
@@ -54,14 +54,14 @@ def test_good(tmp_path: Path, kind: str, take: str) -> None:
     assert archive.is_file()
 
 
-def test_an_archive_inside(tmp_path: Path) -> None:
+def test_nested_archive(tmp_path: Path) -> None:
     inner = make_tar(tmp_path / "inner.tar.gz", {"101/a.jpg": b"picture"})
     make_zip(tmp_path / "x.zip", {"top/inner.tar.gz": inner.read_bytes(), "__MACOSX/x": b""})
     unpack(tmp_path / "x.zip", tmp_path / "data", "top", "inner.tar.gz")
     assert tree(tmp_path / "data") == {"101/a.jpg": b"picture"}
 
 
-def test_what_is_there_stays(tmp_path: Path) -> None:
+def test_existing_files_are_kept(tmp_path: Path) -> None:
     (tmp_path / "data" / "images").mkdir(parents=True)
     (tmp_path / "data" / "images" / "mine.jpg").write_bytes(b"mine")
     (tmp_path / "data" / "notes.txt").write_bytes(b"mine")
@@ -74,7 +74,7 @@ def test_what_is_there_stays(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["zip", "tar"])
 @pytest.mark.parametrize("name", ["../evil", "a/../../evil", "/evil", "..\\evil", "C:/evil", "a/.."])
-def test_paths_outside(tmp_path: Path, kind: str, name: str) -> None:
+def test_paths_outside_the_target_are_refused(tmp_path: Path, kind: str, name: str) -> None:
     files = {**GOOD, name: b"evil"}
     archive = tmp_path / f"x.{kind}"
     make_zip(archive, files) if kind == "zip" else make_tar(archive, files)
@@ -96,7 +96,7 @@ def test_links_and_devices_in_a_tar(tmp_path: Path, kind: bytes) -> None:
 
 
 def test_writing_through_a_link(tmp_path: Path) -> None:
-    """The classic: a link to outside, then a file below it."""
+    """The classic attack: a link to outside, then a file below it."""
     (tmp_path / "outside").mkdir()
     link = tarfile.TarInfo("link")
     link.type, link.linkname = tarfile.SYMTYPE, str(tmp_path / "outside")
@@ -116,7 +116,7 @@ def test_link_in_a_zip(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["zip", "tar.gz"])
-def test_cut_or_damaged(tmp_path: Path, kind: str) -> None:
+def test_truncated_or_damaged_archives(tmp_path: Path, kind: str) -> None:
     import os
 
     big = {"top/a": os.urandom(200_000)}
@@ -132,7 +132,7 @@ def test_cut_or_damaged(tmp_path: Path, kind: str) -> None:
         assert not (tmp_path / "data").exists()
 
 
-def test_a_page_instead_of_an_archive(tmp_path: Path) -> None:
+def test_html_page_instead_of_an_archive(tmp_path: Path) -> None:
     (tmp_path / "x.zip").write_text("<!DOCTYPE html><title>Sign in")
     with pytest.raises(UserError, match=r"DOCTYPE html.*login"):
         unpack(tmp_path / "x.zip", tmp_path / "data")
@@ -145,13 +145,13 @@ def test_a_member_without_a_name(tmp_path: Path) -> None:
         unpack(tmp_path / "x.zip", tmp_path / "target")
 
 
-def test_a_named_pipe_for_an_archive(tmp_path: Path) -> None:
+def test_named_pipe_instead_of_an_archive(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "x.zip")
     with pytest.raises(UserError, match="is not a file"):
         unpack(tmp_path / "x.zip", tmp_path / "target")
 
 
-def test_another_content(tmp_path: Path) -> None:
+def test_archive_without_the_expected_content(tmp_path: Path) -> None:
     make_zip(tmp_path / "x.zip", GOOD)
     with pytest.raises(UserError, match="has no folder sketch/, but top"):
         unpack(tmp_path / "x.zip", tmp_path / "data", "sketch")
@@ -168,7 +168,7 @@ def test_a_damaged_xz(tmp_path: Path) -> None:
         unpack(archive, tmp_path / "data")
 
 
-def test_an_unknown_method_of_a_zip(tmp_path: Path) -> None:
+def test_unknown_zip_compression_method(tmp_path: Path) -> None:
     archive = make_zip(tmp_path / "x.zip", {"a": b"picture"})
     content = bytearray(archive.read_bytes())
     for start, offset in ((b"PK\x03\x04", 8), (b"PK\x01\x02", 10)):
@@ -180,8 +180,10 @@ def test_an_unknown_method_of_a_zip(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["zip", "tar.gz"])
 @pytest.mark.parametrize("many", [False, True])
-def test_bombs_are_refused_by_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, many: bool) -> None:
-    """One large member or many, whose sum is what counts; nothing is left behind."""
+def test_archive_bombs_are_refused_by_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, many: bool
+) -> None:
+    """One large member, or many with a large total; nothing is left behind."""
     monkeypatch.setattr(unpacking, "MORE_BYTES", 1_000)
     files = {f"top/{number}": bytes(5_000_000 // (10 if many else 1)) for number in range(10 if many else 1)}
     archive = tmp_path / f"x.{kind}"
@@ -199,7 +201,7 @@ def test_bombs_are_refused_by_size(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert tree(tmp_path / "data" / "here") == files
 
 
-def test_bombs_after_the_end_and_inside_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trailing_and_nested_archive_bombs_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unpacking, "MORE_BYTES", 1_000)
     tail = tmp_path / "tail.tar.gz"
     plain = make_tar(tmp_path / "plain.tar", {"a": b"a"}, mode="w").read_bytes()

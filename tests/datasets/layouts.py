@@ -1,7 +1,7 @@
 """Small data folders in the layouts of the official archives, and what a loader makes of them as one hash.
 
 Imports neither cocoamix nor dassl: `benchmarks/parity_data.py` runs the same cases through CoOp's own loaders.
-The pictures are empty files, since loaders do not open them.
+The images are empty files, since loaders do not open them.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def published_cases(name: str, build: Build, splits: Path, root: Path) -> Iterat
 
 
 def own_split_cases(name: str, build: Build, scratch: Path) -> Iterator[tuple[str, str]]:
-    """No split file: the first start makes one and draws, the second reads it."""
+    """No split file: the first start creates one and draws, the second reads it."""
     for seed in (1, 2):
         root = scratch / f"{name}-{seed}"
         LAYOUTS[name](root)
@@ -103,7 +103,7 @@ def listed_cases(name: str, build: Build, scratch: Path) -> Iterator[tuple[str, 
 
 
 def touch(*paths: str | os.PathLike[str]) -> None:
-    """Make empty files, and the folders that they need."""
+    """Create empty files and their parent folders."""
     made: set[str] = set()
     for path in map(os.fspath, paths):
         folder = os.path.dirname(path)
@@ -119,7 +119,7 @@ def write(path: Path, *lines: str) -> None:
 
 
 def stand_in(name: str, split_file: Path, root: Path) -> None:
-    """Make the dataset of a split file, with empty files for pictures."""
+    """Create the dataset of a split file, with empty files as images."""
     folder, images = FOLDERS[name]
     content = json.loads(split_file.read_text())
     touch(*(os.path.join(root, folder, images, row[0]) for rows in content.values() for row in rows))
@@ -229,7 +229,7 @@ def _variant(name: str) -> Callable[[Path], None]:
         write(root / folder / "classnames.txt", *(f"{synset} {label}" for synset, label in SYNSETS.items()))
         for synset in list(SYNSETS)[::2]:
             touch(*(root / folder / images / synset / f"{n}.jpg" for n in range(4)))
-        if name != "ImageNetSketch":  # CoOp takes it for a class there
+        if name != "ImageNetSketch":  # CoOp treats it as a class there
             touch(root / folder / images / "README.txt")
 
     return make
@@ -262,7 +262,7 @@ def matlab_arrays(path: str) -> dict[str, Any]:
 
 
 def _array(values: list[Any], nested: bool) -> Any:
-    """Return a row of numbers, of texts, or of records of file name and class; scipy nests what it has read."""
+    """Return a row of numbers, of texts, or of records of file name and class; scipy nests what it reads."""
     if isinstance(values[0], int):
         return np.array([values], dtype=np.uint8)
     if isinstance(values[0], str):
@@ -316,7 +316,7 @@ def cifar100(folder: Path, classes: int = 4, train: int = 60, test: int = 3) -> 
 
 
 def python2_pickle(value: Any) -> bytes:
-    """Pickle by hand, with the operations of Python 2: byte strings, and numpy's old module names."""
+    """Pickle by hand, with the opcodes of Python 2: byte strings, and numpy's old module names."""
     return b"\x80\x02" + _pickled(value) + b"."
 
 

@@ -1,4 +1,4 @@
-"""Small folders of pictures for the tests of one's own data."""
+"""Small folders of images for the tests of user datasets."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tests.datasets.test_base import config
 
 
 def picture(path: Path, shade: int = 0) -> Path:
-    """Write a small picture, and the folders that it needs."""
+    """Write a small image and its parent folders."""
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.new("RGB", (8, 6), (shade % 256, 40, 90)).save(path)
     return path
 
 
 def classes(root: Path, *names: str, count: int = 10) -> Path:
-    """Write a folder of pictures for each class."""
+    """Write a folder of images for each class."""
     for name in names:
         for number in range(count):
             picture(root / name / f"{number}.png", number)

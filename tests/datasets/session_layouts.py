@@ -1,7 +1,7 @@
-"""Small datasets in the layouts of miniImageNet and CUB-200-2011, with lists of sessions as they would be published.
+"""Small datasets in the layouts of miniImageNet and CUB-200-2011, with session lists in the published format.
 
 Six classes: two base ones, then two sessions of two classes with two images each. Hashes are computed here from the
-texts of the lists, apart from the code that checks them.
+texts of the lists, independently of the code that checks them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _facts(classes: list[Any], lines: dict[str, list[str]], sessions: list[tuple
 
 
 def mini_imagenet(root: Path) -> tuple[Path, dict[str, list[str]]]:
-    """Write miniimagenet/ and the file of facts; return the latter, and the lines of each published session."""
+    """Write miniimagenet/ and its reference file; return the latter, and the lines of each published session."""
     folder = root / "miniimagenet"
     (folder / "split").mkdir(parents=True)
     named: dict[str, list[tuple[str, str]]] = {"train": [], "test": []}
@@ -55,7 +55,7 @@ def mini_imagenet(root: Path) -> tuple[Path, dict[str, list[str]]]:
         text = "filename,label\n" + "".join(f"{name},{category}\n" for category, name in rows)
         (folder / "split" / f"{split}.csv").write_text(text)
     base = [line for line in lines["train"] if line.split("/")[2] in list(WORDNET)[:BASE]]
-    sessions = {"session_1": random.Random(0).sample(base, len(base))}  # published ones are in no order, too
+    sessions = {"session_1": random.Random(0).sample(base, len(base))}  # published lists are unordered, too
     facts = []
     for session in range(2):
         labels = [BASE + WAY * session + place for place in range(WAY)]
@@ -73,7 +73,7 @@ def mini_imagenet(root: Path) -> tuple[Path, dict[str, list[str]]]:
 
 
 def cub200(root: Path) -> tuple[Path, dict[str, list[str]]]:
-    """Write CUB_200_2011/ and the file of facts; return the latter, and the lines of each published session."""
+    """Write CUB_200_2011/ and its reference file; return the latter, and the lines of each published session."""
     folder = root / "CUB_200_2011"
     rows: list[tuple[str, str, bool]] = []
     for label, category in enumerate(BIRDS):
@@ -81,7 +81,7 @@ def cub200(root: Path) -> tuple[Path, dict[str, list[str]]]:
         for number in range(TRAIN + TEST):
             name = f"{words}_{number:04d}_{700 + label}.jpg"
             _picture(folder / "images" / category / name, label)
-            rows.append((category, name, number % 7 in (0, 2, 3, 6)))  # which are for training is mixed up
+            rows.append((category, name, number % 7 in (0, 2, 3, 6)))  # training and test images are interleaved
     tables: dict[str, list[str]] = {"images": [], "image_class_labels": [], "train_test_split": []}
     for number, (category, name, training) in enumerate(rows, 1):
         tables["images"].append(f"{number} {category}/{name}")

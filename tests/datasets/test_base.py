@@ -1,4 +1,4 @@
-"""Split files, few-shot draws and the base/new halves, as CoOp's loaders give them."""
+"""Split files, few-shot draws and the base/new halves match CoOp's loaders."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def rows(items: Any, root: Path) -> list[tuple[str, int, str]]:
     return [(os.path.relpath(item.impath, root), item.label, item.classname) for item in items]
 
 
-def test_draw_is_dassls(data_root: Path) -> None:
+def test_draw_matches_dassl(data_root: Path) -> None:
     """Dassl's own sampling, right after seeding: train first, then at most four for validation."""
     full = eurosat(data_root)
     random.seed(3)
@@ -59,7 +59,7 @@ def test_draw_is_dassls(data_root: Path) -> None:
     assert rows(drawn.train_x, data_root) != rows(eurosat(data_root, num_shots=5, seed=4).train_x, data_root)
 
 
-def test_cache_is_coops_and_moves_with_the_data(data_root: Path, tmp_path: Path) -> None:
+def test_cache_has_coops_format_and_moves_with_the_data(data_root: Path, tmp_path: Path) -> None:
     first = eurosat(data_root, num_shots=2)
     cache = data_root / "eurosat" / "split_fewshot" / "shot_2-seed_1.pkl"
     content = pickle.loads(cache.read_bytes())
@@ -72,8 +72,8 @@ def test_cache_is_coops_and_moves_with_the_data(data_root: Path, tmp_path: Path)
     assert all(Path(item.impath).is_file() for item in [*again.train_x, *again.val])
 
 
-def test_cache_wins_over_a_new_draw(data_root: Path) -> None:
-    """Labs share these files: what is in them is what is used."""
+def test_cached_draw_takes_precedence(data_root: Path) -> None:
+    """Labs share these files: their content is what is used."""
     eurosat(data_root, num_shots=2, seed=1)
     folder = data_root / "eurosat" / "split_fewshot"
     shutil.copy(folder / "shot_2-seed_1.pkl", folder / "shot_2-seed_5.pkl")
@@ -82,7 +82,7 @@ def test_cache_wins_over_a_new_draw(data_root: Path) -> None:
 
 
 def test_a_copy_uses_its_own_images(data_root: Path, tmp_path: Path) -> None:
-    """Also while the folder that it was copied from is still there."""
+    """Even if the folder that it was copied from still exists."""
     first = eurosat(data_root, num_shots=2)
     copy = shutil.copytree(data_root, tmp_path / "copy")
     again = eurosat(copy, num_shots=2)
@@ -98,7 +98,7 @@ def edit_split(root: Path, change: Any) -> None:
 
 
 def test_a_draw_of_test_images_is_refused(data_root: Path) -> None:
-    """The split file was replaced: what was drawn for training is for testing now."""
+    """The split file was replaced: former training images are now test images."""
 
     def swap(content: Any) -> None:
         content["train"], content["test"] = content["test"], content["train"]
@@ -169,7 +169,7 @@ def test_bad_caches_are_refused(data_root: Path, tmp_path: Path, kind: str) -> N
 
 
 def test_read_only_data_folder(data_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The draw is made all the same, and is the same."""
+    """The draw is still made, and is the same."""
 
     def refuse(*args: object) -> None:
         raise PermissionError(13, "Permission denied")
@@ -188,12 +188,12 @@ def test_halves(data_root: Path) -> None:
 
 
 def test_few_shots_are_drawn_before_the_halves(data_root: Path) -> None:
-    """CoOp draws on all classes and then takes a half, so base has the same images as in `all`."""
+    """CoOp draws from all classes and then takes a half, so base has the same images as in `all`."""
     everything, base = (eurosat(data_root, num_shots=2, subsample_classes=part) for part in ("all", "base"))
     assert rows(base.train_x, data_root) == rows(everything.train_x, data_root)[: len(base.train_x)]
 
 
-def test_odd_number_of_classes_gives_base_one_more() -> None:
+def test_odd_number_of_classes_puts_one_more_in_base() -> None:
     from cocoamix.datasets.common.base import SplitDataset
 
     items = [Datum(impath=__file__, label=label, classname="x") for label in (0, 2, 5, 7, 9)]
@@ -208,12 +208,12 @@ def test_an_unknown_half(data_root: Path) -> None:
 
 
 @pytest.mark.parametrize("key", ["folder", "classnames", "csv"])
-def test_keys_of_own_pictures_are_refused(data_root: Path, key: str) -> None:
+def test_keys_for_user_images_are_refused(data_root: Path, key: str) -> None:
     with pytest.raises(UserError, match=f"DATASET.{key.upper()} is 'x', but EuroSAT does not read it"):
         eurosat(data_root, **{key: "x"})
 
 
-def test_fewer_shots_by_choice(tmp_path: Path) -> None:
+def test_fewer_shots_on_request(tmp_path: Path) -> None:
     root = write_dataset(tmp_path / "few", train=2)
     with pytest.raises(UserError, match="fewer training images"):
         eurosat(root, num_shots=3)
@@ -234,7 +234,7 @@ def test_real_eurosat(tmp_path: Path, seed: int, shots: int) -> None:
 
 @pytest.mark.parametrize(("seed", "shots"), [(1, 1), (1, 4), (2, 16), (3, 16)])
 def test_draws_of_a_split(tmp_path: Path, seed: int, shots: int) -> None:
-    """Rows in the order of a published file: classes and images are mixed, and labels do not come in their order."""
+    """Rows ordered as in a published file: classes and images are mixed, and labels are not in order."""
     root = tmp_path / "data"
     listed = [[f"{label}/{label}_{number}.jpg", label, f"class {label}"] for label in range(10) for number in range(50)]
     layouts.touch(*(root / "eurosat" / "2750" / str(row[0]) for row in listed))
@@ -246,7 +246,7 @@ def test_draws_of_a_split(tmp_path: Path, seed: int, shots: int) -> None:
 
 
 def assert_drawn(root: Path, seed: int, shots: int, sizes: tuple[int, ...]) -> None:
-    """Compare the draw with the plain rule on the rows alone."""
+    """Compare the draw with the plain rule applied to the rows."""
     drawn = eurosat(root, num_shots=shots, seed=seed)
     assert (len(drawn.train_x), len(drawn.val), len(drawn.test)) == sizes
     split = json.loads((root / "eurosat" / "split_zhou_EuroSAT.json").read_text())

@@ -1,4 +1,4 @@
-"""CIFAR-100 from its archive: the pictures, the split, the draw, and files that are not the archive's."""
+"""CIFAR-100 from its archive: the images, the split, the draw, and invalid files."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def test_pictures_and_labels(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("protocol", range(6))
-def test_an_archive_that_was_pickled_again_loads(tmp_path: Path, protocol: int) -> None:
-    """Python 3 writes bytes and arrays in other ways than Python 2, and in others again by protocol."""
+def test_repickled_archive_loads(tmp_path: Path, protocol: int) -> None:
+    """Python 3 pickles bytes and arrays differently from Python 2, and differently for each protocol."""
     made = layouts.cifar100(tmp_path / FOLDER)
     for name in ("meta", "train", "test"):
         with (tmp_path / FOLDER / name).open("rb") as file:
@@ -64,7 +64,7 @@ def test_an_archive_that_was_pickled_again_loads(tmp_path: Path, protocol: int) 
     test = cifar(tmp_path).test
     pixels, labels = made["test"]
     assert [item.label for item in test] == labels
-    for number, item in enumerate(pickle.loads(pickle.dumps(test))):  # as a worker of a loader gets them
+    for number, item in enumerate(pickle.loads(pickle.dumps(test))):  # as a worker of a loader receives them
         assert np.array_equal(np.asarray(item.draw())[:, :, 1].ravel(), pixels[number][1024:2048])
 
 
@@ -94,7 +94,7 @@ def test_halves_and_draws(tmp_path: Path) -> None:
     assert keys(cifar(tmp_path / "moved", shots=3, subset="new").train_x) == keys(new.train_x)
 
 
-def test_archive_right_below_the_root(tmp_path: Path) -> None:
+def test_archive_directly_below_the_root(tmp_path: Path) -> None:
     layouts.cifar100(tmp_path / "cifar-100-python")
     cifar(tmp_path, shots=1)
     assert (tmp_path / "cifar-100-python" / "split_fewshot" / "shot_1-seed_1.pkl").is_file()
@@ -102,15 +102,15 @@ def test_archive_right_below_the_root(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("protocol", range(6))
 @pytest.mark.parametrize("encoding", ["bytes", "latin1"])
-def test_an_archive_that_was_pickled_again(tmp_path: Path, protocol: int, encoding: str) -> None:
-    """By Python 3, which writes bytes and arrays otherwise: in old protocols not as one block."""
+def test_repickled_archive_gives_the_same_dataset(tmp_path: Path, protocol: int, encoding: str) -> None:
+    """By Python 3, which pickles bytes and arrays differently: in old protocols not as one block."""
     layouts.cifar100(tmp_path / FOLDER)
     before = cifar(tmp_path)
     drawn = [item.draw().tobytes() for item in before.test]
     for name in ("meta", "train", "test"):
         path = tmp_path / FOLDER / name
         content = pickle.loads(path.read_bytes(), encoding=encoding)
-        content["batch_label"] = b""  # which old protocols write in a way of its own
+        content["batch_label"] = b""  # which old protocols write in a special way
         path.write_bytes(pickle.dumps(content, protocol=protocol))
     again = cifar(tmp_path)
     assert again.classnames == before.classnames
@@ -122,7 +122,7 @@ def test_an_archive_that_was_pickled_again(tmp_path: Path, protocol: int, encodi
 
 
 @pytest.mark.parametrize("asked", [("_codecs", "decode"), ("builtins", "bytearray"), ("codecs", "encode")])
-def test_no_other_function_is_known(tmp_path: Path, asked: tuple[str, str]) -> None:
+def test_pickle_may_call_no_other_function(tmp_path: Path, asked: tuple[str, str]) -> None:
     layouts.cifar100(tmp_path / FOLDER)
     module, name = asked
     (tmp_path / FOLDER / "meta").write_bytes(f"c{module}\n{name}\n(tR.".encode())
@@ -130,19 +130,19 @@ def test_no_other_function_is_known(tmp_path: Path, asked: tuple[str, str]) -> N
         cifar(tmp_path)
 
 
-def test_an_encoding_of_its_own_is_refused(tmp_path: Path) -> None:
+def test_custom_encoding_is_refused(tmp_path: Path) -> None:
     layouts.cifar100(tmp_path / FOLDER)
     (tmp_path / FOLDER / "meta").write_bytes(b"c_codecs\nencode\n(Va\nVrot13\ntR.")
     with pytest.raises(UserError, match="it asks for the encoding rot13"):
         cifar(tmp_path)
 
 
-def test_items_go_to_workers_without_their_pixels(tmp_path: Path) -> None:
+def test_items_are_sent_to_workers_without_pixels(tmp_path: Path) -> None:
     layouts.cifar100(tmp_path / FOLDER)
     items = cifar(tmp_path).test
-    drawn = [item.draw().tobytes() for item in items]  # the pixels are mapped by now
+    drawn = [item.draw().tobytes() for item in items]  # the pixels are memory-mapped by now
     sent = pickle.dumps(items)
-    assert len(sent) < 200 * len(items)  # a picture has 3,072 bytes
+    assert len(sent) < 200 * len(items)  # an image has 3,072 bytes
     assert [item.draw().tobytes() for item in pickle.loads(sent)] == drawn
     with multiprocessing.get_context("fork").Pool(1) as pool:
         assert pool.map(_draw, items) == drawn
@@ -163,7 +163,7 @@ def test_registered_under_its_name(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["meta", "train", "test"])
 @pytest.mark.parametrize("kind", ["code", "rubbish", "empty", "other", "numpy function"])
-def test_files_that_are_not_the_archives(tmp_path: Path, name: str, kind: str) -> None:
+def test_files_that_are_not_from_the_archive(tmp_path: Path, name: str, kind: str) -> None:
     layouts.cifar100(tmp_path / FOLDER)
     path = tmp_path / FOLDER / name
     witness = tmp_path / "witness"
@@ -194,7 +194,7 @@ def test_files_that_are_not_the_archives(tmp_path: Path, name: str, kind: str) -
         {"data": np.zeros((4, 3072), np.uint8)},
     ],
 )
-def test_arrays_of_other_shapes(tmp_path: Path, content: dict[str, Any]) -> None:
+def test_arrays_of_wrong_shape(tmp_path: Path, content: dict[str, Any]) -> None:
     layouts.cifar100(tmp_path / FOLDER)
     (tmp_path / FOLDER / "test").write_bytes(layouts.python2_pickle(content))
     with pytest.raises(UserError, match="test is not a file of CIFAR-100's python archive"):

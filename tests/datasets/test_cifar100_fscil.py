@@ -49,7 +49,7 @@ COARSE = [
 
 
 def make_labels() -> list[int]:
-    """Return 500 of each of a hundred labels in an order that meets the published lists, and is otherwise drawn."""
+    """Return 500 of each of a hundred labels in an order that fits the published lists, and is otherwise random."""
     from cocoamix.datasets.cifar100_fscil import read_lists
 
     labels = np.full(50_000, -1)
@@ -63,7 +63,7 @@ def make_labels() -> list[int]:
 
 
 def official_meta() -> bytes:
-    """Return the archive's meta as Python 2's cPickle wrote it, from the names that are kept here."""
+    """Return the archive's meta as Python 2's cPickle wrote it, from the names stored here."""
     memo = itertools.count(1)
 
     def text(value: str) -> bytes:
@@ -77,14 +77,14 @@ def official_meta() -> bytes:
     return start + text("fine_label_names") + listed(fine) + text("coarse_label_names") + listed(COARSE) + b"u."
 
 
-def test_names_are_the_official_ones() -> None:
-    """With them the archive's meta file can be written again, to the last byte."""
+def test_class_names_are_official() -> None:
+    """With them the archive's meta file can be reproduced byte for byte."""
     assert hashlib.md5(official_meta()).hexdigest() == "7973b15100ade9c7d40fb424638fde48"
 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """An archive in CIFAR-100's format and size, with noise for pictures."""
+    """An archive in CIFAR-100's format and size, with noise as images."""
     folder = tmp_path_factory.mktemp("cifar100") / "cifar-100-python"
     folder.mkdir()
     (folder / "meta").write_bytes(official_meta())
@@ -96,13 +96,13 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-def test_the_check_that_the_loader_recommends(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_recommended_check_command_works(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from cocoamix.data.command import main
 
     assert main(["check", "CIFAR100FSCIL", "--root", str(root)]) == 0
     said = capsys.readouterr().out
     assert "100 classes; images: 50,000 train, 0 val, 10,000 test" in said
-    assert "CIFAR100FSCIL can train." in said
+    assert "CIFAR100FSCIL is ready for training." in said
 
 
 @pytest.fixture(scope="module")
@@ -150,7 +150,7 @@ def test_random_draw(data: Any) -> None:
     assert len(cut_into_sessions(data, data.test, Cut(50, 10, 1, "random"))) == 6
 
 
-def test_refuses_other_numbers_and_other_orders(data: Any, tmp_path: Path) -> None:
+def test_refuses_unpublished_session_sizes_and_class_orders(data: Any, tmp_path: Path) -> None:
     from cocoamix.datasets.cifar100_fscil import LISTS, check_labels, read_lists
 
     with pytest.raises(UserError, match=r"for FSCIL.BASE 60, WAY 5 and SHOTS 5, not for 60, 5 and 4"):
@@ -167,28 +167,28 @@ def test_refuses_other_numbers_and_other_orders(data: Any, tmp_path: Path) -> No
         read_lists(tmp_path / "altered.json")
     content["sessions"][3]["positions"][7] += 1
     (tmp_path / "altered.json").write_text(json.dumps(content))
-    with pytest.raises(UserError, match="the list of session 4 has another hash"):
+    with pytest.raises(UserError, match="the list of session 4 has a different hash"):
         read_lists(tmp_path / "altered.json")
     (tmp_path / "altered.json").write_text("{}")
     with pytest.raises(UserError, match="does not hold the published lists"):
         read_lists(tmp_path / "altered.json")
 
 
-def test_refuses_archives_that_are_not_the_official_one(root: Path, tmp_path: Path) -> None:
+def test_refuses_unofficial_archives(root: Path, tmp_path: Path) -> None:
     from cocoamix.datasets.cifar100_fscil import check_counts, check_names, official_names
 
     names, train = official_names(), make_labels()
     check_names(names)
     check_counts("train", train)
     check_counts("test", TEST_LABELS)
-    with pytest.raises(UserError, match="calls class 0 'worm', and CIFAR-100's class 0 is 'apple'"):
+    with pytest.raises(UserError, match="calls class 0 'worm', but CIFAR-100's class 0 is 'apple'"):
         check_names(names[::-1])
     with pytest.raises(UserError, match="names 99 classes"):
         check_names(names[1:])
     for split, labels, message in (
         ("train", [61 if label == 7 else label for label in train], r"has 0 images of class 7 \(beetle\)"),
         ("train", train[:-1], "has 499 images of class"),
-        ("test", [0] * 10_000, r"has 10000 images of class 0 \(apple\), and not CIFAR-100's 100"),
+        ("test", [0] * 10_000, r"has 10000 images of class 0 \(apple\), not CIFAR-100's 100"),
         ("test", TEST_LABELS[:5000], "has 50 images of class 0"),
         ("test", [label for label in TEST_LABELS if label < 95], r"has 0 images of class 95 \(whale\)"),
     ):
@@ -212,7 +212,7 @@ def test_an_archive_is_checked_when_it_is_read(root: Path, tmp_path: Path, capsy
     capsys.readouterr()
     with pytest.raises(UserError, match=r"The archive's test has 99 images of class 99 \(worm\)"):
         load(tmp_path)
-    # Counts cannot tell that labels were exchanged, so an archive that was changed in any way is named.
+    # Counts do not show swapped labels, so an archive that was changed in any way is reported.
     assert "train is not byte for byte the official file" in capsys.readouterr().out
 
 
@@ -224,7 +224,7 @@ def test_all_nine_sessions(
     from cocoamix.features.extract import FrozenFeatures
     from cocoamix.report.build import Options, build
 
-    # Fewer layers, and hardly a picture tower: what is stored does not need one.
+    # Fewer layers, and a minimal image tower: stored features do not need one.
     sizes = backbones.Sizes(768, 224, 1, 64, 56, 768, 2)
     monkeypatch.setitem(backbones.BACKBONES, "ViT-L/14", backbones.Backbone(sizes, "none"))
     loaded: list[tuple[str, int]] = []
@@ -262,7 +262,7 @@ def test_all_nine_sessions(
     assert [one["images"] for one in told["sessions"]] == [6000, 6500, 7000, 7500, 8000, 8500, 9000, 9500, 10_000]
     assert told["protocol"]["fscil"]["split"] == "cec"
     assert told["finished"]
-    # The sessions are the paper's, so the report lays its lines beside them.
+    # The sessions are the paper's, so the report shows the paper's lines beside them.
     (section,) = build([tmp_path / "run"], Options(paper=True)).sections
     assert "Lines marked (paper) are printed numbers of CoCoA-Mix" in " ".join(section.notes)
     sizes_kept = [path.stat().st_size for path in (tmp_path / "run" / "sessions").iterdir()]

@@ -1,4 +1,4 @@
-"""The same items in the same order as CoOp's own loaders, by hashes that `benchmarks/parity_data.py` took of them."""
+"""The same items in the same order as CoOp's own loaders, by hashes that `benchmarks/parity_data.py` recorded."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COOP: dict[str, str] = json.loads((Path(__file__).parent / "coop_hashes.json").r
 
 
 def build(name: str, root: Path, seed: int, shots: int, subset: str) -> Any:
-    """Make one of our datasets, found by its registry name."""
+    """Build one of our datasets by its registry name."""
     importlib.import_module("cocoamix.datasets")
     from dassl.data.datasets import DATASET_REGISTRY
 
@@ -40,13 +40,13 @@ def compare(cases: Iterable[tuple[str, str]], count: int) -> None:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder in memory where there is one, which goes at once: up to 27,000 files are made in it."""
+    """A folder in memory if possible, deleted right away: up to 27,000 files are created in it."""
     memory = "/dev/shm"
     with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as path:
         yield Path(path)
 
 
-# The others have more images, for each of which a file is made.
+# The others have more images, each of which needs a file.
 SMALLEST = "DescribableTextures"
 
 
@@ -80,7 +80,7 @@ def test_real_images(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", layouts.OWN_SPLIT)
-def test_own_splits(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_generated_splits(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a split file: the split, the draw after it, the bytes of the file, and the next start."""
     if not layouts.HAS_SCIPY:
         stub: Any = types.ModuleType("scipy.io")
@@ -91,10 +91,10 @@ def test_own_splits(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("name", ["FGVCAircraft", "ImageNet", *layouts.VARIANTS])
-def test_listed(name: str, folder: Path) -> None:
+def test_datasets_without_split_files(name: str, folder: Path) -> None:
     compare(layouts.listed_cases(name, build, folder), 4 if name in layouts.VARIANTS else 12)
 
 
-def test_every_dataset_of_coops_is_compared() -> None:
+def test_every_coop_dataset_is_compared() -> None:
     assert {key.split("/")[0] for key in COOP} == set(layouts.FOLDERS)
     assert len(layouts.FOLDERS) == 15

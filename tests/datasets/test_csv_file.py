@@ -1,4 +1,4 @@
-"""A table of pictures becomes a dataset, or a sentence with the number of the line."""
+"""A table of images becomes a dataset, or gives a message with the line number."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def write(root: Path, header: str, row: str, name: str = "list.csv", encoding: str = "utf-8") -> Path:
-    """Write a table of all pictures; `row` is a format of path, folder, label and number."""
+    """Write a table of all images; `row` is a format of path, folder, label and number."""
     lines = [header]
     for label, folder in enumerate(("a", "b")):
         lines += [row.format(path=f"{folder}/{n}.png", folder=folder, label=label, n=n) for n in range(10)]
@@ -27,7 +27,7 @@ def write(root: Path, header: str, row: str, name: str = "list.csv", encoding: s
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
-def test_delimiters_and_mark(root: Path, delimiter: str, encoding: str) -> None:
+def test_delimiters_and_byte_order_mark(root: Path, delimiter: str, encoding: str) -> None:
     rows = delimiter.join(("{path}", "black {folder}", "x"))
     data = table(write(root, delimiter.join(("Path", "ClassName", "note")), rows, encoding=encoding))
     assert data.classnames == ["black a", "black b"]
@@ -53,7 +53,7 @@ def test_columns(root: Path, header: str, row: str) -> None:
         assert Path(item.impath).parent.name == "ab"[item.label]
 
 
-def test_labels_give_the_order(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_labels_determine_class_order(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = [f"{c}/{n}.png,{label},{name}" for c, label, name in (("a", 9, "ant"), ("b", 4, "zebra")) for n in range(4)]
     (root / "list.csv").write_text("\n".join(["path,label,classname", *lines]))
     data = table(root)
@@ -62,7 +62,7 @@ def test_labels_give_the_order(root: Path, capsys: pytest.CaptureFixture[str]) -
     assert "from 4 to 9" in capsys.readouterr().out
 
 
-def test_numbers_need_names(root: Path) -> None:
+def test_numeric_labels_need_class_names(root: Path) -> None:
     write(root, "path,label", "{path},{label}")
     with pytest.raises(UserError, match=r"prompts need names.*DATASET\.CLASSNAMES"):
         table(root)
@@ -82,7 +82,7 @@ def test_splits(root: Path) -> None:
     assert (len(data.train_x), len(data.test)) == (10, 6)
 
 
-def test_which_table(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_choice_of_table(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match=r"DATASET\.CSV FILE.* has 0"):
         table(root)
     write(root, "path\tclass", "{path}\t{folder}", name="one.tsv")
@@ -98,7 +98,7 @@ def test_which_table(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         table(root, csv="four.csv")
 
 
-def test_folder_of_the_paths(root: Path) -> None:
+def test_base_folder_of_paths(root: Path) -> None:
     write(root, "path,class", "{path},{folder}")
     assert table(root.parent, folder="pictures").classnames == ["a", "b"]
 
@@ -131,7 +131,7 @@ def test_folder_of_the_paths(root: Path) -> None:
         ("path,class,split\na/1.png,cat,train\na/2.png,dog,test\n", ["'dog'", "no train images"]),
     ],
 )
-def test_lines_are_named(root: Path, text: str, words: list[str]) -> None:
+def test_errors_name_the_line(root: Path, text: str, words: list[str]) -> None:
     (root / "list.csv").write_text(text)
     with pytest.raises(UserError) as caught:
         table(root)
@@ -148,7 +148,7 @@ def test_other_encodings(root: Path) -> None:
         table(root)
 
 
-def test_names_with_commas_spaces_and_other_letters(root: Path) -> None:
+def test_names_with_commas_spaces_and_non_ascii_letters(root: Path) -> None:
     picture(root / "mes photos" / "été, 1.png")
     picture(root / "mes photos" / "été, 2.png")
     lines = [
@@ -166,7 +166,7 @@ def test_few_shots(root: Path) -> None:
     assert (data.classnames, len(data.train_x)) == (["a"], 2)
 
 
-def test_train_by_configuration_alone(run: Runner, root: Path) -> None:
+def test_training_needs_only_a_configuration(run: Runner, root: Path) -> None:
     write(root, "path,class", "{path},colour {folder}")
     dataset = ["--dataset-config-file", str(ROOT / "configs" / "datasets" / "csv.yaml")]
     done = run(*dataset, "DATASET.NUM_SHOTS", "2", "OPTIM.MAX_EPOCH", "1", data=root)
@@ -174,7 +174,7 @@ def test_train_by_configuration_alone(run: Runner, root: Path) -> None:
     assert done.results["dataset"] == "CSVDataset"
 
 
-def test_pictures_outside_of_the_folder(tmp_path: Path) -> None:
+def test_images_outside_the_folder(tmp_path: Path) -> None:
     picture(tmp_path / "elsewhere" / "a.png")
     picture(tmp_path / "root" / "b.png")
     for path in ("../elsewhere/a.png", str(tmp_path / "elsewhere" / "a.png")):

@@ -1,4 +1,4 @@
-"""A split that can be read and still is wrong: one image on two sides, labels and names that do not match."""
+"""A readable split that is wrong: one image in two splits, labels and names that do not match."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tests.datasets.test_base import config, eurosat
 
 
 def edit(data_root: Path) -> Any:
-    """Return the rows of the split, and what writes them back."""
+    """Return the rows of the split, and a function that writes them back."""
     path = data_root / "eurosat" / "split_zhou_EuroSAT.json"
     content = json.loads(path.read_text())
     return content, lambda: path.write_text(json.dumps(content))
 
 
 @pytest.mark.parametrize(("one", "other"), [("train", "test"), ("val", "test"), ("train", "val")])
-def test_an_image_on_two_sides_is_named(
+def test_an_image_in_two_splits_is_reported(
     data_root: Path, capsys: pytest.CaptureFixture[str], one: str, other: str
 ) -> None:
     content, write = edit(data_root)
@@ -39,18 +39,18 @@ def test_an_image_on_two_sides_is_named(
     assert row[0] in said
 
 
-def test_two_labels_of_one_name_are_named(data_root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_labels_with_one_name_are_reported(data_root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     content, write = edit(data_root)
     for rows in content.values():
         for row in rows:
             row[2] = "forest" if row[2] == "River" else row[2]
     write()
     eurosat(data_root)
-    assert "1 class names have several labels, the first is 'Forest' (1 and 8)" in capsys.readouterr().out
+    assert "1 class names have several labels; the first is 'Forest' (1 and 8)" in capsys.readouterr().out
 
 
-def test_two_names_of_one_label_are_refused(data_root: Path) -> None:
-    """Which of them became the class name would change from start to start."""
+def test_two_names_for_one_label_are_refused(data_root: Path) -> None:
+    """Which of them became the class name would change between starts."""
     content, write = edit(data_root)
     content["train"][-1][2] = "Pond"
     write()
@@ -74,7 +74,7 @@ def test_coops_splits_give_no_warning(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 @pytest.mark.parametrize("link", [os.symlink, os.link])
-def test_ones_own_image_in_two_splits_is_refused(tmp_path: Path, link: Any) -> None:
+def test_user_image_in_two_splits_is_refused(tmp_path: Path, link: Any) -> None:
     for split in ("train", "test"):
         classes(tmp_path / split, "cat", "dog", count=3)
     folder(tmp_path)
@@ -83,7 +83,7 @@ def test_ones_own_image_in_two_splits_is_refused(tmp_path: Path, link: Any) -> N
         folder(tmp_path)
 
 
-def test_a_table_that_names_one_file_twice_is_refused(tmp_path: Path) -> None:
+def test_a_table_that_lists_a_file_twice_is_refused(tmp_path: Path) -> None:
     classes(tmp_path, "cat", "dog", count=3)
     os.link(tmp_path / "cat" / "0.png", tmp_path / "cat" / "copy.png")
     rows = ["cat/0.png,cat,train", "cat/copy.png,cat,test", "dog/0.png,dog,train", "dog/1.png,dog,test"]

@@ -1,4 +1,4 @@
-"""A folder of pictures becomes a dataset, or a sentence that says what is in the way."""
+"""A folder of images becomes a dataset, or gives a message that explains the problem."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def test_labels_follow_the_sorted_folders(tmp_path: Path) -> None:
         assert data.classnames[item.label] == Path(item.impath).parent.name == item.classname
 
 
-def test_division_without_splits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """By the hash of the path below the folder: computed here once more, from the rule in the documentation."""
+def test_automatic_split(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By the hash of the path below the folder, recomputed here from the documented rule."""
     data = folder(classes(tmp_path / "one", "cat", "dog"))
     assert "SHA-256" in capsys.readouterr().out
     for part, wanted in (("test", slice(0, 3)), ("val", slice(3, 5)), ("train_x", slice(5, 10))):
@@ -36,19 +36,19 @@ def test_division_without_splits(tmp_path: Path, capsys: pytest.CaptureFixture[s
         ordered = [sorted(one, key=lambda name: hashlib.sha256(name.encode()).hexdigest()) for one in names]
         assert found == {name for one in ordered for name in one[wanted]}
     moved = shutil.copytree(tmp_path / "one", tmp_path / "elsewhere")
-    again = folder(moved, seed=7)  # neither the place nor the seed matters
+    again = folder(moved, seed=7)  # neither the location nor the seed matters
     assert below(again.test, moved) == below(data.test, tmp_path / "one")
 
 
 @pytest.mark.parametrize("count", range(2, 12))
-def test_every_class_trains_and_tests(tmp_path: Path, count: int) -> None:
+def test_every_class_has_training_and_test_images(tmp_path: Path, count: int) -> None:
     data = folder(classes(tmp_path, "a", "b", count=count))
     sizes = [len(data.train_x), len(data.val), len(data.test)]
     assert min(sizes[0], sizes[2]) >= 2
     assert sum(sizes) == 2 * count
 
 
-def test_shares_can_be_chosen(tmp_path: Path) -> None:
+def test_split_fractions_can_be_chosen(tmp_path: Path) -> None:
     classes(tmp_path, "a", "b")
     data = folder(tmp_path, split=[0.6, 0.0, 0.4])
     assert (len(data.train_x), len(data.val), len(data.test)) == (12, 0, 8)
@@ -58,7 +58,7 @@ def test_shares_can_be_chosen(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("val", ["val", "valid", "validation", "Val"])
-def test_splits_of_the_user(tmp_path: Path, val: str) -> None:
+def test_user_splits(tmp_path: Path, val: str) -> None:
     for split, count in (("train", 5), (val, 2), ("test", 3)):
         classes(tmp_path / split, "cat", "dog", count=count)
     data = folder(tmp_path)
@@ -67,7 +67,7 @@ def test_splits_of_the_user(tmp_path: Path, val: str) -> None:
     assert {name.split("/")[0] for name in below(data.test, tmp_path)} == {"test"}
 
 
-def test_val_is_the_test_where_there_is_no_test(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_val_is_used_as_test_without_a_test_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     classes(tmp_path / "train", "cat", "dog", count=5)
     classes(tmp_path / "val", "cat", "dog", count=2)
     data = folder(tmp_path)
@@ -75,12 +75,12 @@ def test_val_is_the_test_where_there_is_no_test(tmp_path: Path, capsys: pytest.C
     assert "no test split" in capsys.readouterr().out
 
 
-def test_train_folder_alone_is_divided(tmp_path: Path) -> None:
+def test_single_train_folder_is_split(tmp_path: Path) -> None:
     data = folder(classes(tmp_path / "train", "cat", "dog").parent)
     assert (len(data.train_x), len(data.val), len(data.test)) == (10, 4, 6)
 
 
-def test_a_class_of_trains(tmp_path: Path) -> None:
+def test_classes_named_like_splits(tmp_path: Path) -> None:
     data = folder(classes(tmp_path, "train", "test", "plane"))
     assert data.classnames == ["plane", "test", "train"]
 
@@ -107,8 +107,8 @@ def test_no_root() -> None:
     ("folders", "names"),
     [
         (["001.Black_footed_Albatross", "002.Ani"], ["Black footed Albatross", "Ani"]),
-        (["1_cat", "10_emu", "2_dog"], ["emu", "cat", "dog"]),  # by the folder's name, as everywhere
-        (["2012_BMW", "2012_Audi"], ["2012 Audi", "2012 BMW"]),  # no numbering: a year
+        (["1_cat", "10_emu", "2_dog"], ["emu", "cat", "dog"]),  # by folder name, as everywhere
+        (["2012_BMW", "2012_Audi"], ["2012 Audi", "2012 BMW"]),  # not numbering: a year
         (["3_series", "cat"], ["3 series", "cat"]),
         (["707-320", "727-200"], ["707-320", "727-200"]),
         (["T-shirt", "iPhone", "McLaren"], ["McLaren", "T-shirt", "iPhone"]),
@@ -116,12 +116,12 @@ def test_no_root() -> None:
         (["Þórshöfn", "北京 鸭", "cat"], ["cat", "Þórshöfn", "北京 鸭"]),
     ],
 )
-def test_names_from_folders(tmp_path: Path, folders: list[str], names: list[str]) -> None:
+def test_class_names_from_folders(tmp_path: Path, folders: list[str], names: list[str]) -> None:
     assert folder(classes(tmp_path, *folders, count=2)).classnames == names
 
 
 def test_decomposed_letters(tmp_path: Path) -> None:
-    """As some file systems keep them: the prompt and the order are those of the composed letters."""
+    """As stored by some file systems: prompt and order are those of the composed letters."""
     taken_apart = unicodedata.normalize("NFD", "é")
     data = folder(classes(tmp_path, f"{taken_apart}mu", "f", count=2))
     assert data.classnames == ["f", "ému"]
@@ -137,7 +137,7 @@ def test_decomposed_letters(tmp_path: Path) -> None:
         ("names.txt", "\ufeffa b;great tit\r\nn02;coot\r\n"),
     ],
 )
-def test_names_from_a_file(tmp_path: Path, file: str, text: str) -> None:
+def test_class_names_from_a_file(tmp_path: Path, file: str, text: str) -> None:
     classes(tmp_path, "a b", "n02", count=2)
     (tmp_path / file).write_bytes(text.encode())
     assert folder(tmp_path, classnames=file).classnames == ["great tit", "coot"]
@@ -158,7 +158,7 @@ def test_names_from_a_file(tmp_path: Path, file: str, text: str) -> None:
         ("names.txt", b"n01\tt\xe9t\n", ["names.txt", "UTF-8"]),
     ],
 )
-def test_bad_files_of_names(tmp_path: Path, file: str, text: Any, words: list[str]) -> None:
+def test_bad_class_name_files(tmp_path: Path, file: str, text: Any, words: list[str]) -> None:
     classes(tmp_path, "n01", "n02", count=2)
     if text is not None:
         (tmp_path / file).write_bytes(text if isinstance(text, bytes) else text.encode())
@@ -168,7 +168,7 @@ def test_bad_files_of_names(tmp_path: Path, file: str, text: Any, words: list[st
         assert word in str(caught.value)
 
 
-def test_what_is_not_a_picture_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_non_images_are_skipped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     classes(tmp_path, "cat", "dog", count=3)
     (tmp_path / "cat" / "notes.txt").write_text("x")
     (tmp_path / "cat" / ".hidden.png").write_bytes(b"")
@@ -200,7 +200,7 @@ def _broken_link(root: Path) -> None:
     (root / "cat" / "gone.png").symlink_to(root / "nowhere.png")
 
 
-def _circle(root: Path) -> None:
+def _symlink_cycle(root: Path) -> None:
     (root / "cat" / "circle").symlink_to(root / "cat" / "circle")
 
 
@@ -231,12 +231,12 @@ def _two_validations(root: Path) -> None:
         classes(root / name, "cat", "dog", count=2)
 
 
-def _leak(root: Path) -> None:
+def _image_in_two_splits(root: Path) -> None:
     _only_split(root)
     (root / "train").symlink_to(root / "test", target_is_directory=True)
 
 
-def _loose(root: Path) -> None:
+def _images_without_class_folders(root: Path) -> None:
     for name in ("cat", "dog"):
         shutil.rmtree(root / name)
     picture(root / "1.png")
@@ -259,20 +259,20 @@ def _nothing(root: Path) -> None:
         (_no_pictures, ["texts has no images", "1 other files", "a.txt"]),
         (_one_picture, ["'single' has one image"]),
         (_broken_link, ["gone.png", "broken or circular link"]),
-        (_circle, ["circle", "broken or circular link"]),
+        (_symlink_cycle, ["circle", "broken or circular link"]),
         (_class_is_the_root, ["again has no images", "is a link to a folder above it"]),
         (_two_names_of_one_folder, ["kitty", "cat", "same folder"]),
         (_only_split, ["test", "no train images"]),
         (_untrained, ["'dog'", "test images but no train"]),
         (_splits_beside_classes, ["train/", "cat/", "either splits or classes"]),
         (_two_validations, ["val/", "valid/"]),
-        (_leak, ["train/cat", "test/cat", "same folder"]),
-        (_loose, ["has 1 images", "1.png", "separate folder"]),
+        (_image_in_two_splits, ["train/cat", "test/cat", "same folder"]),
+        (_images_without_class_folders, ["has 1 images", "1.png", "separate folder"]),
         (_too_deep, ["pictures/", "did you mean", "pictures?"]),
         (_nothing, ["has no folders of images"]),
     ],
 )
-def test_refused_with_a_sentence(tmp_path: Path, spoil: Any, words: list[str]) -> None:
+def test_refused_with_a_message(tmp_path: Path, spoil: Any, words: list[str]) -> None:
     root = classes(tmp_path / "root", "cat", "dog", count=4)
     spoil(root)
     with pytest.raises(UserError) as caught:
@@ -281,7 +281,7 @@ def test_refused_with_a_sentence(tmp_path: Path, spoil: Any, words: list[str]) -
         assert word in str(caught.value)
 
 
-def test_a_link_back_is_not_followed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_symlink_cycle_is_not_followed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     classes(tmp_path, "cat", "dog", count=4)
     (tmp_path / "cat" / "up").symlink_to(tmp_path, target_is_directory=True)
     (tmp_path / "cat" / "more").mkdir()
@@ -291,7 +291,7 @@ def test_a_link_back_is_not_followed(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "is a link to a folder above it" in capsys.readouterr().out
 
 
-def test_links_elsewhere_are_followed(tmp_path: Path) -> None:
+def test_symlinks_elsewhere_are_followed(tmp_path: Path) -> None:
     classes(tmp_path / "store", "a", "b", count=4)
     (tmp_path / "root").mkdir()
     for name, target in (("cat", "a"), ("dog", "b")):
@@ -314,13 +314,13 @@ def test_few_shots_and_halves(tmp_path: Path) -> None:
     data = folder(tmp_path, num_shots=2, subsample_classes="new")
     assert (data.classnames, len(data.train_x), len(data.test)) == (["d", "e"], 4, 6)
     assert (tmp_path / "split_fewshot" / "shot_2-seed_1.pkl").is_file()
-    again = folder(tmp_path, num_shots=2, subsample_classes="new")  # whose folder is no class
+    again = folder(tmp_path, num_shots=2, subsample_classes="new")  # whose folder is not a class
     assert below(again.train_x, tmp_path) == below(data.train_x, tmp_path)
 
 
 @pytest.mark.parametrize("change", ["class in front", "class at the end", "renamed", "other names", "other split"])
-def test_a_kept_draw_of_another_state_is_refused(tmp_path: Path, change: str) -> None:
-    """Its labels would be of other classes, and nothing would show it."""
+def test_a_saved_draw_of_different_folder_contents_is_refused(tmp_path: Path, change: str) -> None:
+    """Its labels would refer to other classes, without any sign of it."""
     classes(tmp_path, "cat", "dog")
     folder(tmp_path, num_shots=2)
     options: dict[str, Any] = {"num_shots": 2}
@@ -340,11 +340,11 @@ def test_a_kept_draw_of_another_state_is_refused(tmp_path: Path, change: str) ->
     assert folder(tmp_path, **options).train_x
 
 
-def test_more_pictures_keep_a_draw(tmp_path: Path) -> None:
+def test_adding_images_keeps_a_draw(tmp_path: Path) -> None:
     classes(tmp_path, "cat", "dog", count=4)
     first = folder(tmp_path, num_shots=1, split=[0.5, 0.0, 0.5])
     drawn = below(first.train_x, tmp_path)
-    # Pictures whose hashes are larger come after all others, and so leave the test pictures as they are.
+    # Images with larger hashes come after all others, and so leave the test images unchanged.
     for name in ("cat", "dog"):
         largest = max((f"{name}/{n}.png" for n in range(4)), key=lambda n: hashlib.sha256(n.encode()).hexdigest())
         more = (f"{name}/new{n}.png" for n in range(10000))
@@ -361,7 +361,7 @@ def test_unknown_datasets_take_the_default_template() -> None:
 
 
 @pytest.mark.parametrize("trainer", ["CoCoAMix", "ZeroshotCLIP"])
-def test_train_by_configuration_alone(run: Runner, tmp_path: Path, trainer: str) -> None:
+def test_training_needs_only_a_configuration(run: Runner, tmp_path: Path, trainer: str) -> None:
     classes(tmp_path / "own", "red star", "blue_ring", "green cross", "pink heart", count=6)
     dataset = ["--dataset-config-file", str(ROOT / "configs" / "datasets" / "folder.yaml")]
     only = ["--eval-only"] if trainer == "ZeroshotCLIP" else []
@@ -373,13 +373,13 @@ def test_train_by_configuration_alone(run: Runner, tmp_path: Path, trainer: str)
 
 
 @pytest.mark.parametrize("shares", [["half", 0.2, 0.3], [True, 0, 0], [0.5, 0.5]])
-def test_shares_that_are_none(tmp_path: Path, shares: list[Any]) -> None:
+def test_invalid_split_fractions(tmp_path: Path, shares: list[Any]) -> None:
     with pytest.raises(UserError, match=r"DATASET\.SPLIT is"):
         folder(classes(tmp_path, "cat", "dog", count=4), split=shares)
 
 
 def test_names_that_are_not_utf8(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Files may have them; a class may not, since its prompt is text."""
+    """Allowed for files but not for a class, since its prompt is text."""
     classes(tmp_path, "cat", "dog")
     (tmp_path / "cat" / "0.png").rename(tmp_path / "cat" / "caf\udce9.png")
     (tmp_path / "cat" / "notes\udce9.txt").touch()

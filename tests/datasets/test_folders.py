@@ -1,4 +1,4 @@
-"""Folders and lists as people have them: empty, incomplete, linked in circles, with other files and other letters."""
+"""Real-world folders and lists: empty, incomplete, with symlink cycles, other files and non-ASCII letters."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def textures(tmp_path: Path) -> Path:
     return tmp_path / "dtd" / "images"
 
 
-def test_spaces_and_letters_of_all_kinds(textures: Path, tmp_path: Path) -> None:
-    """Through the folder, the split file and the kept draw."""
+def test_spaces_and_non_ascii_letters(textures: Path, tmp_path: Path) -> None:
+    """Through the folder, the split file and the saved draw."""
     first = make("DescribableTextures", tmp_path, shots=2)
     assert first.classnames == ["banded", "dotted", "zigzagged", "été crème", "斑点"]
     again = make("DescribableTextures", tmp_path, shots=2)
@@ -38,7 +38,9 @@ def test_spaces_and_letters_of_all_kinds(textures: Path, tmp_path: Path) -> None
     assert {row[2] for row in content["train"]} == set(first.classnames)
 
 
-def test_other_files_are_left_out_and_told(textures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_files_are_skipped_and_reported(
+    textures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     wanted = rows(make("DescribableTextures", tmp_path).train_x, tmp_path)
     (tmp_path / "dtd" / "split_zhou_DescribableTextures.json").unlink()
     layouts.touch(textures / "banded" / "Thumbs.db", textures / "banded" / ".DS_Store", textures / "notes.txt")
@@ -48,14 +50,14 @@ def test_other_files_are_left_out_and_told(textures: Path, tmp_path: Path, capsy
     assert "Ignored 2 entries that are not images" in capsys.readouterr().out
 
 
-def test_no_split_file_is_told(textures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_split_file_is_reported(textures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make("DescribableTextures", tmp_path)
     assert "are not comparable" in capsys.readouterr().out
     make("DescribableTextures", tmp_path)
     assert "are not comparable" not in capsys.readouterr().out
 
 
-def test_split_that_cannot_be_kept(
+def test_split_that_cannot_be_saved(
     textures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def refuse(*args: object) -> None:
@@ -87,7 +89,7 @@ def test_no_classes(textures: Path, tmp_path: Path) -> None:
         make("DescribableTextures", tmp_path)
 
 
-def test_links_in_circles(textures: Path, tmp_path: Path) -> None:
+def test_symlink_cycles(textures: Path, tmp_path: Path) -> None:
     (textures / "loop").symlink_to("loop")
     with pytest.raises(UserError, match="loop is a broken link"):
         make("DescribableTextures", tmp_path)
@@ -96,23 +98,23 @@ def test_links_in_circles(textures: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"loop\.jpg is a broken link"):
         make("DescribableTextures", tmp_path)
     (textures / "banded" / "loop.jpg").unlink()
-    (textures / "up").symlink_to("..", target_is_directory=True)  # a folder in which there are no pictures
+    (textures / "up").symlink_to("..", target_is_directory=True)  # a folder without images
     with pytest.raises(UserError, match=r"class folder .*/up has no images"):
         make("DescribableTextures", tmp_path)
 
 
-def test_a_listed_picture_that_is_a_circle(textures: Path, tmp_path: Path) -> None:
-    """Counted as missing in a split file, with many pictures in the folder and with few."""
+def test_a_listed_image_that_is_a_symlink_cycle(textures: Path, tmp_path: Path) -> None:
+    """Counted as missing in a split file, with many images in the folder and with few."""
     make("DescribableTextures", tmp_path)
     for count, name in ((1, "image 1.jpg"), (2, "image 2.jpg")):
         path = textures / "斑点" / name
         path.unlink()
         path.symlink_to(name)
-        with pytest.raises(UserError, match=f"{count} of 60 images of .*json are missing, the first is .*斑点"):
+        with pytest.raises(UserError, match=f"{count} of 60 images of .*json are missing; the first is .*斑点"):
             make("DescribableTextures", tmp_path)
 
 
-def test_links_to_pictures_are_pictures(textures: Path, tmp_path: Path) -> None:
+def test_symlinks_to_images_are_images(textures: Path, tmp_path: Path) -> None:
     shutil.move(textures, tmp_path / "elsewhere")
     textures.mkdir()
     for folder in sorted((tmp_path / "elsewhere").iterdir()):
@@ -124,7 +126,7 @@ def test_links_to_pictures_are_pictures(textures: Path, tmp_path: Path) -> None:
         assert len([*found.train_x, *found.val, *found.test]) == 61
 
 
-def test_many_files_of_a_folder_are_found_by_listing_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_files_in_a_folder_are_found_by_listing_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from cocoamix.datasets.common import items
 
     paths = [str(tmp_path / f"{number}.jpg") for number in range(50)]
@@ -196,11 +198,13 @@ def test_lists_that_are_missing_or_malformed(name: str, part: str, tmp_path: Pat
     path.write_bytes(b"\xff\xfe\n")
     with pytest.raises(UserError, match=f"{part} cannot be read: it is not UTF-8"):
         make(name, tmp_path)
-    if part != "variants.txt":  # there, every line is a name
+    if part != "variants.txt":  # in that file, every line is a name
         path.write_text(f"{good}\nwhat is this\n")
         with pytest.raises(UserError, match=rf"Line \d+ of .*{part} is 'what is this', which is not"):
             make(name, tmp_path)
-    path.write_text("\ufeff" + good.replace("\n", "\r\n") + "\n\n", encoding="utf-8")  # as an editor on Windows may
+    path.write_text(
+        "\ufeff" + good.replace("\n", "\r\n") + "\n\n", encoding="utf-8"
+    )  # as an editor on Windows may write it
     assert make(name, tmp_path).num_classes >= 3
     (path.parent / "gone").mkdir()
     path.rename(path.parent / "gone" / "list")
@@ -211,17 +215,17 @@ def test_lists_that_are_missing_or_malformed(name: str, part: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize("name", ["OxfordPets", "SUN397", "UCF101", "FGVCAircraft"])
-def test_a_listed_picture_is_missing(name: str, tmp_path: Path) -> None:
+def test_a_listed_image_is_missing(name: str, tmp_path: Path) -> None:
     layouts.LAYOUTS[name](tmp_path)
     gone = sorted((tmp_path / layouts.FOLDERS[name][0] / layouts.FOLDERS[name][1]).rglob("*.jpg"))[0]
     gone.unlink()
-    with pytest.raises(UserError, match=f"1 of .* are missing, the first is {gone}"):
+    with pytest.raises(UserError, match=f"1 of .* are missing; the first is {gone}"):
         make(name, tmp_path)
     assert not list(tmp_path.rglob("split_zhou_*"))
 
 
 @pytest.mark.parametrize("name", ["StanfordCars", "OxfordFlowers"])
-def test_scipy_is_asked_for_only_without_a_split_file(
+def test_scipy_is_required_only_without_a_split_file(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     layouts.LAYOUTS[name](tmp_path)
@@ -236,16 +240,16 @@ def test_scipy_is_asked_for_only_without_a_split_file(
 
 
 @pytest.mark.parametrize("name", ["StanfordCars", "OxfordFlowers"])
-def test_matlab_files_that_are_missing(name: str, tmp_path: Path) -> None:
+def test_missing_matlab_files(name: str, tmp_path: Path) -> None:
     layouts.LAYOUTS[name](tmp_path)
     for path in tmp_path.rglob("*.mat"):
         path.unlink()
-    with pytest.raises(UserError, match=rf"Neither split_zhou_{name}\.json nor .*\.mat is there"):
+    with pytest.raises(UserError, match=rf"Neither split_zhou_{name}\.json nor .*\.mat exists"):
         make(name, tmp_path)
 
 
 def test_a_draw_for_other_classes(textures: Path, tmp_path: Path) -> None:
-    """The split file was replaced, and the draw is of the old one."""
+    """The split file was replaced, and the draw belongs to the old one."""
     make("DescribableTextures", tmp_path, shots=1)
     path = tmp_path / "dtd" / "split_zhou_DescribableTextures.json"
     content = json.loads(path.read_text())
@@ -256,13 +260,13 @@ def test_a_draw_for_other_classes(textures: Path, tmp_path: Path) -> None:
         make("DescribableTextures", tmp_path, shots=1)
 
 
-def test_a_draw_whose_pictures_are_gone(textures: Path, tmp_path: Path) -> None:
+def test_a_draw_with_deleted_images(textures: Path, tmp_path: Path) -> None:
     make("DescribableTextures", tmp_path, shots=1)
     kept = tmp_path / "dtd" / "split_fewshot" / "shot_1-seed_1.pkl"
     content = pickle.loads(kept.read_bytes())
     content["train"][0]._impath = "/old/machine/dtd/images/banded/image 1000.jpg"
     kept.write_bytes(pickle.dumps(content))
-    with pytest.raises(UserError, match=r"1 of 5 images of .*shot_1-seed_1\.pkl are missing, .*image 1000"):
+    with pytest.raises(UserError, match=r"1 of 5 images of .*shot_1-seed_1\.pkl are missing; .*image 1000"):
         make("DescribableTextures", tmp_path, shots=1)
 
 
@@ -277,7 +281,7 @@ def test_a_draw_from_windows(textures: Path, tmp_path: Path) -> None:
 
 
 def test_templates() -> None:
-    """CoOp's, and the same under the name that a dataset has beside CoOp's own."""
+    """CoOp's, and the same for a dataset under its prefixed name."""
     from cocoamix.clip.templates import dataset_template
 
     wanted = dict.fromkeys((*layouts.FOLDERS, "CIFAR100"), "a photo of a {}.")

@@ -1,4 +1,4 @@
-"""ImageNet's listing, what is kept of it, and its variants."""
+"""ImageNet's listing, its cache, and its variants."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_the_draw_has_training_images_only(root: Path) -> None:
     assert {type(item) for item in content["train"]} == {Datum}
 
 
-def test_the_list_is_kept_and_no_folder_is_walked_again(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_list_is_cached_and_no_folder_is_scanned_again(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = imagenet(root)
     content = pickle.loads((root / "imagenet" / "preprocessed.pkl").read_bytes())
     assert [len(content[split]) for split in ("train", "test")] == [45, 18]
@@ -53,7 +53,7 @@ def test_the_list_is_kept_and_no_folder_is_walked_again(root: Path, monkeypatch:
     assert rows(imagenet(root, seed=2).train_x, root) != rows(first.train_x, root)
 
 
-def test_a_kept_list_keeps_its_order(root: Path) -> None:
+def test_a_cached_list_keeps_its_order(root: Path) -> None:
     """CoOp's own list is in the order of the file system, and its draws follow that order."""
     imagenet(root, shots=-1)
     kept = root / "imagenet" / "preprocessed.pkl"
@@ -68,7 +68,7 @@ def test_the_list_moves_with_the_data(root: Path, tmp_path: Path) -> None:
     first = imagenet(root)
     shutil.move(root, tmp_path / "else where")
     root = tmp_path / "else where"
-    for shots in (2, 1):  # from the kept draw, and a new one from the kept list
+    for shots in (2, 1):  # from the saved draw, and a new one from the cached list
         again = imagenet(root, shots=shots)
         assert all(item.impath.startswith(f"{root}/") for item in [*again.train_x, *again.test])
     assert rows(imagenet(root).train_x, root) == rows(first.train_x, tmp_path / "data")
@@ -96,7 +96,7 @@ def test_a_missing_image_is_named_only_if_it_is_used(root: Path) -> None:
     unused = next(path for path in sorted(folder.iterdir()) if str(path) not in drawn)
     unused.unlink()
     imagenet(root)
-    with pytest.raises(UserError, match=f"1 of .* are missing, the first is {unused}.*delete preprocessed.pkl"):
+    with pytest.raises(UserError, match=f"1 of .* are missing; the first is {unused}.*delete preprocessed.pkl"):
         imagenet(root, shots=-1)
     test = root / "imagenet" / "images" / "val" / "n01440764" / "ILSVRC2012_val_50.JPEG"
     test.unlink()
@@ -125,7 +125,7 @@ def test_bad_lists_are_refused(root: Path, tmp_path: Path, kind: str) -> None:
 
 
 def test_a_pickle_cannot_change_the_class_of_items(root: Path) -> None:
-    """The operation that gives an object its state also sets attributes of a class, if it is given one."""
+    """The opcode that sets an object's state can also set attributes of a class."""
     imagenet(root, shots=-1)
     attack = (
         b"\x80\x04cdassl.data.datasets.base_dataset\nDatum\n(N}\x8c\x04draw\x8c\x01xstb0}(\x8c\x05train]\x8c\x04test]u."
@@ -137,7 +137,7 @@ def test_a_pickle_cannot_change_the_class_of_items(root: Path) -> None:
     assert not (root / "imagenet" / "split_fewshot").exists()
 
 
-def test_folders_that_do_not_fit(root: Path) -> None:
+def test_mismatched_folders(root: Path) -> None:
     images = root / "imagenet" / "images"
     (images / "val" / "n01440764").rename(images / "val" / "n00000001")
     with pytest.raises(UserError, match="class folder n00000001 is in only one of"):
@@ -164,7 +164,7 @@ def test_missing_parts(root: Path, part: str) -> None:
 
 
 @pytest.mark.parametrize("name", layouts.VARIANTS)
-def test_variants_are_for_testing(name: str, tmp_path: Path) -> None:
+def test_variants_are_test_only(name: str, tmp_path: Path) -> None:
     layouts.LAYOUTS[name](tmp_path)
     whole = build(name, tmp_path, seed=1, shots=16, subset="all")
     assert rows(whole.train_x, tmp_path) == rows(whole.test, tmp_path)

@@ -1,4 +1,4 @@
-"""One's own images are read the way up that the camera meant; CoOp's datasets are read as CoOp reads them."""
+"""User images are rotated upright by EXIF; CoOp's datasets are read as CoOp reads them."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from tests.datasets.test_base import config, eurosat
 from tests.features.test_reading import HEIC
 
 
-def turn_all(root: Path) -> None:
-    """Give every image an EXIF orientation that turns it by a quarter."""
+def rotate_all(root: Path) -> None:
+    """Give every image an EXIF orientation that rotates it by 90 degrees."""
     exif = Image.Exif()
     exif[0x0112] = 6
     for path in root.rglob("*.png"):
@@ -35,9 +35,9 @@ def listed(root: Path) -> Any:
 
 
 @pytest.mark.parametrize("kind", ["folder", "few", "csv", "coop"])
-def test_who_is_turned(tmp_path: Path, kind: str) -> None:
+def test_which_datasets_apply_exif_orientation(tmp_path: Path, kind: str) -> None:
     root = write_dataset(tmp_path) if kind == "coop" else classes(tmp_path, "cat", "dog", "emu")
-    turn_all(root)
+    rotate_all(root)
     if kind == "csv":
         data = listed(root)
     elif kind == "coop":
@@ -45,7 +45,7 @@ def test_who_is_turned(tmp_path: Path, kind: str) -> None:
     else:
         few = {"num_shots": 2, "subsample_classes": "new"} if kind == "few" else {}
         folder(root, **few)
-        data = folder(root, **few)  # the second reads the draw that the first has kept
+        data = folder(root, **few)  # the second reads the draw that the first has saved
     wanted = (16, 8) if kind == "coop" else (8, 16)
     for part in (data.train_x, data.val, data.test):
         assert ImageItems(None, part)[0]["img"].size == wanted
@@ -58,7 +58,7 @@ def protocol(data: Any) -> dict[str, Any]:
     return describe_protocol(data.cfg, clip, data, [])
 
 
-def test_the_fingerprint_of_ones_own_images_tells_it(tmp_path: Path) -> None:
+def test_fingerprint_of_user_images_records_how_they_are_read(tmp_path: Path) -> None:
     own = protocol(folder(classes(tmp_path / "own", "cat", "dog")))
     assert own["images"] == "upright by EXIF, more than 8 bits scaled"
     before = {key: value for key, value in own.items() if key != "images"}
@@ -66,15 +66,15 @@ def test_the_fingerprint_of_ones_own_images_tells_it(tmp_path: Path) -> None:
     assert "images" not in protocol(eurosat(write_dataset(tmp_path / "coop")))
 
 
-def test_deep_images_are_not_white(tmp_path: Path) -> None:
+def test_sixteen_bit_images_are_not_clipped_to_white(tmp_path: Path) -> None:
     root = classes(tmp_path, "cat", "dog")
     for path in root.rglob("*.png"):
         Image.fromarray(np.full((4, 4), 32896, dtype=np.uint16)).save(path)
     assert ImageItems(None, folder(root).test)[0]["img"].getpixel((0, 0)) == (128, 128, 128)
 
 
-def test_heic_is_an_image(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It is not left out, and the way to read it is told."""
+def test_heic_is_recognised_as_an_image(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is not skipped, and the message says how to read it."""
     root = classes(tmp_path, "cat", "dog")
     (root / "cat" / "IMG_1.HEIC").write_bytes(HEIC)
     data = folder(root)

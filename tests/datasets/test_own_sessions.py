@@ -1,4 +1,4 @@
-"""One's own images cut into sessions: a folder and a table, the order of the classes, and what is too little."""
+"""User images in sessions: a folder and a table, the order of the classes, and too little data."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def sessions(dataset: Any, cut: Cut) -> list[list[str]]:
     return [one.classnames for one in cut_into_sessions(dataset, dataset.test, cut)]
 
 
-def test_a_folder_from_training_to_labels(own: Path, run: Runner, tmp_path: Path, capfd: Any) -> None:
-    """Train, evaluate in a run of its own, and label images by what all sessions know."""
+def test_folder_is_trained_evaluated_and_predicted(own: Path, run: Runner, tmp_path: Path, capfd: Any) -> None:
+    """Train, evaluate in a separate run, and label images with the classes of all sessions."""
     done = run(*FOLDER, *CUT, *SHORT, data=own, trainer="CoCoAMixFSCIL")
     assert done.status == 0, done.output[-800:]
     told = done.results
@@ -52,7 +52,7 @@ def test_a_folder_from_training_to_labels(own: Path, run: Runner, tmp_path: Path
 
 
 def test_a_table(own: Path, run: Runner) -> None:
-    """Its labels give the order in which the classes arrive."""
+    """Its labels give the order in which classes arrive."""
     order = ["fox", "ant", "dog", "cat", "emu", "bee"]
     lines = [f"{name}/{number}.png,{name},{order.index(name)}\n" for name in ANIMALS for number in range(8)]
     (own / "list.csv").write_text("path,classname,label\n" + "".join(lines))
@@ -63,8 +63,8 @@ def test_a_table(own: Path, run: Runner) -> None:
     assert sessions(table(own), Cut(2, 2, 2)) == [order[:2], order[2:4], order[4:]]
 
 
-def test_the_order_of_folders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Alphabetical; numbers in front choose another one, and are not in the names."""
+def test_folder_order(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Alphabetical; leading numbers change the order, and are not part of the names."""
     plain = classes(tmp_path / "plain", "dog", "ant", "cat", "bee", count=6)
     assert sessions(folder(plain), Cut(2, 1, 1)) == [["ant", "bee"], ["cat"], ["dog"]]
     padded = classes(tmp_path / "padded", "02_ant", "01_dog", "10_bee", "03_cat", count=6)
@@ -77,8 +77,8 @@ def test_the_order_of_folders(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "Leading zeros (01)" in said
 
 
-def test_the_few_images_do_not_depend_on_other_classes(own: Path) -> None:
-    """Another cut, or another class beside it, leaves a class its images."""
+def test_few_shot_images_do_not_depend_on_other_classes(own: Path) -> None:
+    """Other session sizes, or an additional class, do not change a class's images."""
 
     def few(label: int, cut: Cut) -> set[str]:
         data = folder(own)
@@ -102,7 +102,7 @@ def test_the_few_images_do_not_depend_on_other_classes(own: Path) -> None:
         ([*CUT, "FSCIL.SPLIT", "cec"], "ImageFolderDataset has no published sessions"),
     ],
 )
-def test_too_little(own: Path, run: Runner, extra: list[str], message: str) -> None:
+def test_too_few_classes_or_images(own: Path, run: Runner, extra: list[str], message: str) -> None:
     done = run(*FOLDER, *SHORT, *extra, data=own, trainer="CoCoAMixFSCIL")
     assert done.status == 2
     assert message in done.output
@@ -111,7 +111,7 @@ def test_too_little(own: Path, run: Runner, extra: list[str], message: str) -> N
 
 @pytest.mark.parametrize("found", range(2, 40))
 @pytest.mark.parametrize("way", [1, 5, 10])
-def test_what_is_proposed_fits(found: int, way: int) -> None:
+def test_suggested_sizes_are_valid(found: int, way: int) -> None:
     with pytest.raises(UserError) as refused:
         label_ranges(found, Cut(found + 1, way, 1))
     base, proposed = (int(word) for word in str(refused.value).rstrip(".").split("such as ")[1].split()[1::2])
@@ -125,7 +125,7 @@ def test_classes_without_test_images(tmp_path: Path, capsys: pytest.CaptureFixtu
         for split in ("train", "test") if name in ("ant", "bee", "cat") else ("train",):
             picture(own / split / name / f"{split}.png", number)
     data = folder(own)
-    assert "1 classes have no test images, the first is 'dog'" in capsys.readouterr().out
+    assert "1 classes have no test images; the first is 'dog'" in capsys.readouterr().out
     with pytest.raises(UserError, match=r"There is no test image of the classes of session 2 \(dog\)"):
         cut_into_sessions(data, data.test, Cut(2, 1, 1))
     assert len(cut_into_sessions(data, data.test, Cut(2, 2, 1))) == 2

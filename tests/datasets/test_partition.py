@@ -17,7 +17,7 @@ from tests.datasets import layouts, own
 from tests.datasets.test_base import config, eurosat, rows
 
 
-def test_by_label_are_coops_halves() -> None:
+def test_halves_by_label_match_coop() -> None:
     for count in range(8):
         labels = list(range(count))
         assert divide(labels) == divide(labels, "label") == (labels[: -(-count // 2)], labels[-(-count // 2) :])
@@ -43,14 +43,14 @@ def test_every_class_is_base_in_about_half_of_the_partitions() -> None:
 
 
 def test_the_same_on_every_machine() -> None:
-    """As `random.Random(K).shuffle` of Python 3.11 gave it; labels need not begin at 0."""
+    """As `random.Random(K).shuffle` of Python 3.11 gives it; labels need not start at 0."""
     assert divide(range(10), "random:1")[0] == [5, 6, 7, 8, 9]
     assert divide(range(10), "random:2")[0] == [3, 4, 5, 6, 9]
     assert divide(range(5, 15), "random:2")[0] == [8, 9, 10, 11, 14]
 
 
-def test_nothing_but_the_number_matters(data_root: Path) -> None:
-    """Neither the order of items, nor the seed of the run, nor what was drawn before; and nothing is drawn from it."""
+def test_only_the_partition_number_matters(data_root: Path) -> None:
+    """Not the order of items, the run's seed or earlier draws; and no global generator is advanced."""
     items = [Datum(impath=__file__, label=label, classname=str(label)) for label in range(9)]
     found = set()
     for seed in range(3):
@@ -78,7 +78,7 @@ def test_halves_of_a_dataset(data_root: Path) -> None:
     base, new = (eurosat(data_root, subsample_classes=half, **chosen) for half in ("base", "new"))
     assert base.classnames == [CLASSES[label] for label in (3, 4, 5, 6, 9)]
     assert new.classnames == [CLASSES[label] for label in (0, 1, 2, 7, 8)]
-    for half in (base, new):  # of the draw of all classes, in its order
+    for half in (base, new):  # from the draw of all classes, in its order
         for split in ("train_x", "val", "test"):
             ours = [(path, name) for path, _, name in rows(getattr(half, split), data_root)]
             everything = [(path, name) for path, _, name in rows(getattr(whole, split), data_root)]

@@ -1,4 +1,4 @@
-"""miniImageNet and CUB-200 in sessions: the published lists, the layouts, and lists on disk that are others."""
+"""miniImageNet and CUB-200 in sessions: the published lists, the layouts, and differing lists on disk."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_class_names() -> None:
     assert birds["200.Common_Yellowthroat"] == "Common Yellowthroat"
 
 
-def test_altered_facts_are_refused(small: Small) -> None:
+def test_altered_reference_data_is_refused(small: Small) -> None:
     content = json.loads(small.facts.read_text())
 
     def refused(message: str, **changed: Any) -> None:
@@ -96,7 +96,7 @@ def test_altered_facts_are_refused(small: Small) -> None:
 
     sessions = content["sessions"]
     swapped = [sessions[0], {**sessions[1], "images": sessions[1]["images"][::-1]}]
-    refused("the list of session 2 has another hash", sessions=swapped)
+    refused("the list of session 2 has a different hash", sessions=swapped)
     refused("its 1 lists do not cover all classes", sessions=sessions[:1])
     refused("does not hold the published lists", sessions=[{"md5": "", "images": [["a"]]}])
     refused("does not hold the published lists", classes=[1, 2])
@@ -124,7 +124,7 @@ def test_sessions_are_the_published_ones(small: Small) -> None:
     assert not dataset.val
 
 
-def test_the_order_on_disk_does_not_matter(small: Small) -> None:
+def test_file_order_on_disk_does_not_matter(small: Small) -> None:
     before = small.load()
     for table in [*small.root.glob("miniimagenet/split/*.csv"), *small.root.glob("CUB_200_2011/*.txt")]:
         first, *lines = table.read_text().splitlines(keepends=True)
@@ -140,7 +140,7 @@ def test_the_order_on_disk_does_not_matter(small: Small) -> None:
     assert [item.impath for item in one.train] == [item.impath for item in other.train]
 
 
-def test_other_numbers_and_parts_are_refused(small: Small) -> None:
+def test_unpublished_session_sizes_and_splits_are_refused(small: Small) -> None:
     dataset = small.load()
     with pytest.raises(UserError, match=r"for FSCIL\.BASE 2, WAY 2 and SHOTS 2, not for 2, 2 and 1"):
         cut_into_sessions(dataset, dataset.test, Cut(2, 2, 1))
@@ -153,7 +153,7 @@ def test_other_numbers_and_parts_are_refused(small: Small) -> None:
 def test_missing_files_and_folders(small: Small, capsys: pytest.CaptureFixture[str]) -> None:
     gone = Path(small.load().test[3].impath)
     gone.unlink()
-    with pytest.raises(UserError, match=rf"1 of 42 images of .* are missing, the first is .*{gone.name}"):
+    with pytest.raises(UserError, match=rf"1 of 42 images of .* are missing; the first is .*{gone.name}"):
         small.load()
     small.load(bad_images="skip")
     assert "They are skipped (DATASET.BAD_IMAGES skip)" in capsys.readouterr().out
@@ -172,7 +172,7 @@ def test_the_data_command(small: Small, capsys: pytest.CaptureFixture[str]) -> N
     assert "6 classes; images: 24 train, 0 val, 18 test" in said
     birds = small.name == "CUB200FSCIL"
     assert ("a photo of a Painted Bunting, a type of bird." if birds else "a photo of a forest.") in said
-    assert f"{small.name} can train." in said
+    assert f"{small.name} is ready for training." in said
 
 
 # ---------------------------------------------------------------------- the tables of miniImageNet
@@ -188,7 +188,7 @@ def mini(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Small:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda text: "".join(text.splitlines(True)[:-4]), "it names 20 train images of 5 classes, and .* 24 of 6"),
+        (lambda text: "".join(text.splitlines(True)[:-4]), "it names 20 train images of 5 classes, but .* 24 of 6"),
         (lambda text: text.replace("00000000.jpg", "00000005.jpg", 1), "as many train images, but not the same ones"),
         (lambda text: text.replace(",n00000005", ",n00000009"), "'n00000009' is not one of the published classes"),
         (lambda text: text.replace(",", ";"), "Line 1 of .*train.csv is .*, which is not a file name of images/"),
@@ -196,7 +196,7 @@ def mini(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Small:
         (lambda text: "", "train.csv is empty"),
     ],
 )
-def test_other_tables_of_miniimagenet(mini: Small, change: Any, message: str) -> None:
+def test_modified_miniimagenet_tables(mini: Small, change: Any, message: str) -> None:
     table = mini.root / "miniimagenet" / "split" / "train.csv"
     table.write_text(change(table.read_text()))
     with pytest.raises(UserError, match=message):
@@ -222,7 +222,7 @@ def cub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Small:
 @pytest.mark.parametrize(
     ("table", "change", "message"),
     [
-        ("train_test_split", ("\n2 0\n", "\n2 1\n"), "it names 25 train images of 6 classes, and .* 24 of 6"),
+        ("train_test_split", ("\n2 0\n", "\n2 1\n"), "it names 25 train images of 6 classes, but .* 24 of 6"),
         ("image_class_labels", ("\n9 2\n", "\n9 3\n"), "gives image 9 the class 3, but .* has it in 002.Ani"),
         ("image_class_labels", ("\n9 2\n", "\n"), "do not list the same images: the number 9 is in only one of them"),
         ("train_test_split", ("\n2 0\n", "\n1 1\n"), "has the image number 1 2 times"),
@@ -232,7 +232,7 @@ def cub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Small:
         ("images", ("8 002.Ani/", "8 ../../"), "Line 8 of .*images.txt is"),
     ],
 )
-def test_other_tables_of_cub(cub: Small, table: str, change: tuple[str, str], message: str) -> None:
+def test_modified_cub_tables(cub: Small, table: str, change: tuple[str, str], message: str) -> None:
     path = cub.root / "CUB_200_2011" / f"{table}.txt"
     text = path.read_text()
     assert change[0] in text

@@ -1,4 +1,4 @@
-"""The drawn datasets: no data folder, or the written files, with the same items and images."""
+"""The drawn datasets: without a data folder or from written files, the items and images are the same."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def build(name: str, root: Path | str = "", **dataset: Any) -> Any:
     return DATASET_REGISTRY.get(name)(cfg)
 
 
-def test_needs_no_folder_and_leaves_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_needs_no_folder_and_creates_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     base, new = (build("Shapes", num_shots=4, subsample_classes=half) for half in ("base", "new"))
     assert list(tmp_path.iterdir()) == []
@@ -31,7 +31,7 @@ def test_needs_no_folder_and_leaves_none(tmp_path: Path, monkeypatch: pytest.Mon
     assert [*base.classnames, *new.classnames] == [c.name for c in world.classes]
     assert (len(base.train_x), len(base.test)) == (4 * world.base, world.base * world.test)
     assert {item.label for item in new.train_x} == set(range(world.new))
-    # Relabelled from 0, an item still shows its own class.
+    # Relabelled from 0, an item still draws its own class.
     item = next(item for item in new.test if item.label == 0)
     assert item.classname == world.classes[world.base].name
     number = int(Path(item.impath).stem)

@@ -23,7 +23,7 @@ _ASSIGNMENT = re.compile(r"[A-Z_]+=")
 
 @dataclass(frozen=True)
 class Command:
-    """A command of a page, without what is before and after it on its line."""
+    """A command of a page, without what precedes and follows it on its line."""
 
     page: str
     text: str  # the line as it is, for messages and for the shell
@@ -76,7 +76,7 @@ def split(line: str) -> list[tuple[dict[str, str], list[str]]]:
 
 
 def has_placeholder(words: list[str], settings: dict[str, str]) -> bool:
-    """Return whether a command names something of the reader's: $DATA, /path/to/..., or a word in capitals."""
+    """Return whether a command has a placeholder: $DATA, /path/to/..., or a word in capitals."""
     text = " ".join([*words, *settings.values()])
     if "$DATA" in text or "/path/to" in text or "..." in words:
         return True

@@ -1,4 +1,4 @@
-"""Every command on a page can be given: its words are taken by the parsers, and the files that it names exist.
+"""Every documented command is valid: the parsers accept its arguments, and the files that it names exist.
 
 `pytest tests/docs -m slow` also runs those that need nothing but a clone.
 """
@@ -29,7 +29,7 @@ from tests.conftest import ROOT
 
 from .pages import PAGES, Command, commands_of, name_of, split
 
-# Programs of others, whose arguments are not ours to check.
+# External programs, whose arguments are not checked.
 OTHERS = {
     *("pip", "git", "apt-get", "sinfo", "scontrol", "mutmut", "source", "export", "cd", "mkdir"),
     *("for", "do", "done", "sed"),
@@ -132,7 +132,7 @@ def check_script(settings: dict[str, str], words: list[str]) -> None:
 
 
 def check(command: Command) -> None:
-    """Raise for a command that could not be given as it is."""
+    """Raise for a command that would not work as written."""
     program, *words = command.words or ["export"]
     if "tree" in command.mark and "cocoamix.plugin" not in words:  # a script of that tree
         return
@@ -150,7 +150,7 @@ def check(command: Command) -> None:
 
 
 @EACH
-def test_commands_can_be_given(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_are_accepted(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     wrong = []
     for command in COMMANDS[page]:
@@ -183,7 +183,7 @@ def test_commands_can_be_given(page: Path, monkeypatch: pytest.MonkeyPatch) -> N
         "nonesuch",
     ],
 )
-def test_wrong_commands_are_found(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_commands_are_detected(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     ((settings, words),) = split(line)
     with pytest.raises((UserError, SystemExit)):
@@ -192,7 +192,7 @@ def test_wrong_commands_are_found(line: str, monkeypatch: pytest.MonkeyPatch) ->
 
 @EACH
 def test_flags_in_the_text_exist(page: Path) -> None:
-    """Flags of `cocoamix NAME --flag` between backquotes are flags of the command."""
+    """Flags of `cocoamix NAME --flag` in backquotes are flags of the command."""
     text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
     for words in re.findall(r"`cocoamix ([a-z]+ [^`]*)`", text):
         name = words.split()[0]
@@ -207,7 +207,7 @@ def test_flags_in_the_text_exist(page: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in PAGES if any(not one.mark for one in COMMANDS[page])], ids=name_of)
 def test_commands_run(page: Path, tmp_path: Path) -> None:
-    """What is not marked runs, in the page's order, in a copy of the tree."""
+    """Unmarked commands run, in the page's order, in a copy of the tree."""
     tree, programs = tmp_path / "tree", tmp_path / "programs"
     shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(".*", "output", "site", "__pycache__", "mutants"))
     programs.mkdir()

@@ -20,7 +20,7 @@ FENCE = re.compile(r"^```.*?^```|`[^`\n]+`", re.MULTILINE | re.DOTALL)
 BLOCK = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 IMAGE = re.compile(r"(?:!\[[^\]]*\]\(|src=\"|srcset=\")([^)\"\s]+)")
-# What draws: a figure, a sheet of drawn images, a report, a script.
+# What draws an image: a figure, a sheet of drawn images, a report, a script.
 DRAWS = re.compile(r"cocoamix (?:figures|shapes|report|bench run) \S+|python (?:scripts|benchmarks)/\w+\.py")
 
 
@@ -36,7 +36,7 @@ def anchors(page: Path) -> set[str]:
 
 
 @EACH
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_resolve(page: Path) -> None:
     for link in LINK.findall(FENCE.sub("", page.read_text(encoding="utf-8"))):
         if link.startswith("http"):
             continue
@@ -47,8 +47,8 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 @EACH
-def test_images_exist_and_name_what_draws_them(page: Path) -> None:
-    """The command is in the section of the image; each figure that is light also has its dark twin."""
+def test_images_exist_and_name_the_command_that_draws_them(page: Path) -> None:
+    """The command is in the section of the image; each light figure also has a dark one."""
     for section in re.split(r"^#+ ", page.read_text(encoding="utf-8"), flags=re.M):
         for image in IMAGE.findall(BLOCK.sub("", section)):
             assert (page.parent / image).is_file(), image
@@ -59,6 +59,13 @@ def test_images_exist_and_name_what_draws_them(page: Path) -> None:
             assert f'srcset="{dark}"' in section, f"no dark image beside {light}"
 
 
+@EACH
+def test_pictures_stay_whole_on_github(page: Path) -> None:
+    """GitHub ends a paragraph at <source>: text after <picture> would leave its dark image outside the element."""
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    assert text.count("<picture>") == len(re.findall(r"^<picture>$", text, re.M))
+
+
 def test_every_image_is_shown() -> None:
     shown = {(page.parent / image).resolve() for page in PAGES for image in IMAGE.findall(page.read_text())}
     kept = {path.resolve() for path in (ROOT / "docs" / "images").rglob("*") if path.is_file()}
@@ -67,7 +74,7 @@ def test_every_image_is_shown() -> None:
 
 @pytest.fixture(scope="module")
 def site_pages() -> ModuleType:
-    """The hook that the site is built with."""
+    """The hook with which the site is built."""
     spec = importlib.util.spec_from_file_location("site_pages", ROOT / "scripts" / "site_pages.py")
     assert spec is not None
     assert spec.loader is not None
@@ -89,16 +96,34 @@ def site_pages() -> ModuleType:
         ("docs/A.md", "[a](https://example.org/docs/x.md)", "[a](https://example.org/docs/x.md)"),
     ],
 )
-def test_links_are_turned_to_the_site(site_pages: ModuleType, source: str, text: str, wanted: str) -> None:
+def test_links_are_rewritten_for_the_site(site_pages: ModuleType, source: str, text: str, wanted: str) -> None:
     assert site_pages.turn_links(text, source) == wanted
 
 
-def test_images_follow_the_mode_of_the_site(site_pages: ModuleType) -> None:
+def test_images_follow_the_colour_mode_of_the_site(site_pages: ModuleType) -> None:
     text = '<picture>\n<source media="x" srcset="a-dark.svg">\n  <img src="a.svg" width="9" alt="b"></picture>'
-    light, dark = re.findall(r"<img [^>]*>", site_pages.PICTURE.sub(site_pages.both_modes, text))
+    light, dark = re.findall(r"<img [^>]*>", site_pages.show_modes(text))
     assert 'src="a.svg#only-light"' in light
     assert 'src="a-dark.svg#only-dark"' in dark
     assert all('width="9"' in image and 'alt="b"' in image for image in (light, dark))
+    code = f"```html\n{text}\n```\n"
+    assert site_pages.show_modes(code) == code
+
+
+@pytest.mark.parametrize(
+    ("cell", "wanted"),
+    [
+        ("<td>85.33 ± 0.26</td>", '<td class="number">85.33 ± 0.26</td>'),
+        ('<td style="text-align: right;">7</td>', '<td class="number" style="text-align: right;">7</td>'),
+        ("<td><code>a/b</code></td>", "<td><code>a/<wbr>b</code></td>"),
+        ('<td><a href="a/b.html">CoOp</a></td>', '<td><a href="a/b.html">CoOp</a></td>'),
+        ("<td><code><a>str</a>/x</code></td>", "<td><code><a>str</a>/x</code></td>"),
+        ("<code>run --dry-run a-b</code>", '<code>run <span class="option">--dry-run</span> a-b</code>'),
+        (f"<td>{'word ' * 9}</td>", f'<td class="wordy">{"word " * 9}</td>'),
+    ],
+)
+def test_cells_and_code_wrap_by_their_kind(site_pages: ModuleType, cell: str, wanted: str) -> None:
+    assert site_pages.on_page_content(cell) == wanted
 
 
 def test_readme_is_short() -> None:

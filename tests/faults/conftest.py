@@ -1,4 +1,4 @@
-"""The seed of all random moments, and a table of what was tried."""
+"""The seed of all random faults, and a table of what was tried."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Tally:
     seconds: Counter[str] = field(default_factory=Counter)
 
     def count(self, fault: str, times: int = 1) -> None:
-        """Count a fault after which all was right."""
+        """Count a fault that was handled correctly."""
         self.faults[fault] += times
 
 
@@ -46,8 +46,8 @@ def tally(request: pytest.FixtureRequest) -> Iterator[Tally]:
 
 
 @pytest.fixture
-def moments(request: pytest.FixtureRequest) -> random.Random:
-    """Draws the moments of a test: the same for the same seed and test."""
+def rng(request: pytest.FixtureRequest) -> random.Random:
+    """Random generator of a test: the same for the same seed and test."""
     return random.Random(request.config.getoption("--fault-seed") + zlib.crc32(request.node.nodeid.encode()))
 
 

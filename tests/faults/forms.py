@@ -92,7 +92,7 @@ _DTYPES = (
 
 
 class _Tensors(_Structured):
-    """Samples hold tensors, which may be of another type or shape."""
+    """Samples contain tensors, which may get another type or shape."""
 
     def damage(self, random: Random, sample: Any) -> bytes:
         if random.random() < 0.25:
@@ -103,7 +103,7 @@ class _Tensors(_Structured):
         return super().damage(random, sample)
 
     def _alter(self, random: Random, sample: Any) -> Any:
-        """Return a sample with one of its tensors cast, cut, turned or flattened."""
+        """Return a sample with one of its tensors cast, cut, transposed or flattened."""
         altered = copy.deepcopy(sample)
         places = [(one, key) for one, key in places_of(altered) if isinstance(one[key], torch.Tensor)]
         container, key = random.choice(places)
@@ -121,7 +121,7 @@ class _Tensors(_Structured):
 
 
 class Torch(_Tensors):
-    """Checkpoints. Objects of other classes are what a file that was saved again by other code may hold."""
+    """Checkpoints. They may contain objects of other classes, as in a file re-saved by other code."""
 
     odd = (
         *(*VALUES, *_TENSORS, *_TENSORS),

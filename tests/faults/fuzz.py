@@ -34,20 +34,20 @@ from .forms import Form, Text
 
 SECONDS = 10.0  # a reader that takes longer hangs
 MOST_LETTERS = 500  # of a message
-_KINDS = ("missing", "folder", "pipe", "empty", "loop", "valid")  # inputs that are not damaged content
+_KINDS = ("missing", "folder", "pipe", "empty", "loop", "valid")  # inputs that are not just damaged content
 
 
 class Target:
     """A kind of file, and how the project reads it."""
 
     name = ""
-    file = "input"  # its name, of which readers may make something
+    file = "input"  # its name, which readers may interpret
     form: Form = Text()
-    share = 1.0  # of the inputs, beside other targets
-    patience = 1.0  # how much longer than others it may take
+    share = 1.0  # share of the inputs, relative to other targets
+    patience = 1.0  # factor on the time limit
 
     def __init__(self, folder: Path) -> None:
-        """Prepare what all inputs share. folder: it is there as long as the target."""
+        """Prepare what all inputs share. folder: exists as long as the target."""
         self.folder = folder
 
     def samples(self) -> Sequence[Any]:
@@ -75,7 +75,7 @@ class Target:
 
 
 class HangError(BaseException):
-    """A reader does not end. Not an Exception, which the reader might catch."""
+    """A reader hangs. Not an Exception, which the reader might catch."""
 
 
 @contextlib.contextmanager
@@ -87,7 +87,7 @@ def limit(seconds: float) -> Iterator[None]:
 
     before = signal.signal(signal.SIGALRM, ring)
     signal.setitimer(signal.ITIMER_REAL, seconds)
-    # Code that is not Python's hears no signal: then all ends here, with the place.
+    # Native code does not react to signals: then the whole process ends here, with a traceback.
     faulthandler.dump_traceback_later(3 * seconds, exit=True, file=sys.__stderr__ or sys.stderr)
     try:
         yield
@@ -98,7 +98,7 @@ def limit(seconds: float) -> Iterator[None]:
 
 
 def run_input(target: Target, seed: int, number: int, tell: bool = False) -> tuple[str, str]:
-    """Make one input and read it. Returns accepted, refused or fault, and what the fault is."""
+    """Create one input and read it. Returns accepted, refused or fault, and a description of the fault."""
     random = Random(f"{seed}:{target.name}:{number}")
     folder = Path(tempfile.mkdtemp(dir=target.folder))
     path = folder / target.file
@@ -134,14 +134,14 @@ def run_input(target: Target, seed: int, number: int, tell: bool = False) -> tup
 
 
 def _place(trace: Any) -> str:
-    """Return the last line of the project's own code that a traceback passes."""
+    """Return the last line of the project's own code in a traceback."""
     frames = [one for one in traceback.extract_tb(trace) if "/tests/faults/" not in one.filename]
     ours = [one for one in frames if "site-packages" not in one.filename and "/lib/python" not in one.filename]
     return f"at {Path(ours[-1].filename).name}:{ours[-1].lineno}" if ours else ""
 
 
 def fuzz(targets: Sequence[Target], seed: int, inputs: int) -> tuple[dict[str, Counter[str]], list[str]]:
-    """Run so many inputs over all targets. Returns the counts of each, and the faults, each kind once for a target."""
+    """Run this many inputs over all targets. Returns the counts of each, and the faults, each kind once per target."""
     counts: dict[str, Counter[str]] = {}
     faults: dict[str, str] = {}
     whole = sum(target.share for target in targets)
@@ -168,7 +168,7 @@ def table(counts: dict[str, Counter[str]]) -> str:
 
 @contextlib.contextmanager
 def all_targets(only: str = "") -> Iterator[list[Target]]:
-    """Give every target, or one, in a folder of their own."""
+    """Yield every target, or one, each in its own folder."""
     from . import targets, torch_targets
 
     kinds = [one for module in (targets, torch_targets) for one in module.TARGETS if only in ("", one.name)]

@@ -1,4 +1,4 @@
-"""Ways to damage a file: its bytes, its text, and the values in it. All are drawn from one generator."""
+"""Ways to damage a file: its bytes, its text, and the values in it. All draw from one generator."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NUMBERS = (
 )
 VALUES: tuple[Any, ...] = (*TEXTS, *NUMBERS, None, [], {}, [[]], {"": None}, [1, "a", None], NESTED)
 
-# What a text may hold that its reader takes for more than a text.
+# Text that a reader may interpret as something other than text.
 FRAGMENTS = (
     *("2024-99-99", "2024-01-01", "12:61:99", "!!timestamp x", "!!int ''", "!!float x", "!!binary x", "!!set {a}"),
     *("&a [*a]", "<<: 3", "? [1]\n: 2\n", "{a: " * 200, "[" * 500, "- " * 300, "!!python/object:os.system x"),
@@ -47,7 +47,7 @@ def cut(random: Random, content: bytes) -> bytes:
 
 
 def drop(random: Random, content: bytes) -> bytes:
-    """Take out a part."""
+    """Remove a part."""
     start, end = _span(random, content)
     return content[:start] + content[end:]
 
@@ -59,7 +59,7 @@ def repeat(random: Random, content: bytes) -> bytes:
 
 
 def splice(random: Random, content: bytes) -> bytes:
-    """Write a part over another."""
+    """Overwrite a part with another."""
     start, end = _span(random, content)
     place = random.randrange(len(content) + 1)
     return content[:place] + content[start:end] + content[place + end - start :]

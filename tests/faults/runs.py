@@ -1,4 +1,4 @@
-"""Runs to be disturbed: one of each kind, forked so that each begins at once, and what they must leave behind."""
+"""Runs to be disturbed: one of each kind, forked so that each starts at once, and what they must leave behind."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch._dynamo  # the first optimizer imports it, which would take two seconds in each forked run
 
 from cocoamix.io import checkpoints
 from tests.conftest import command, epochs
@@ -93,7 +94,7 @@ class Child:
         prepare: Callable[[], None] = lambda: None,
         main: Callable[[Sequence[str]], int] | None = None,
     ) -> None:
-        """arguments: those of train.py. log: gets all that it prints. prepare: called in the new process first."""
+        """arguments: those of train.py. log: receives its output. prepare: called first in the new process."""
         import cocoamix.train
 
         self.log = log
@@ -115,11 +116,11 @@ class Child:
             prepare()
             status = main(arguments)
         except KeyboardInterrupt:
-            status = 130  # it came right after the end
+            status = 130  # the signal came right after the end
         except BaseException:
             traceback.print_exc()
         finally:
-            # Whatever still comes must not unwind into the tests of the process that this one was forked from.
+            # No exception may propagate into the tests of the process that this one was forked from.
             try:
                 signal.signal(signal.SIGINT, signal.SIG_IGN)
                 sys.stdout.flush()
@@ -144,12 +145,12 @@ class Child:
         os.kill(self.pid, how)
 
     def output(self) -> str:
-        """Return what it printed so far."""
+        """Return its output so far."""
         return self.log.read_text(errors="replace")
 
 
 def finish(arguments: Sequence[str], log: Path) -> Child:
-    """Run to the end, and see that it ends well."""
+    """Run to the end, and check that it succeeds."""
     child = Child(arguments, log)
     status = child.wait()
     assert status == 0, child.output()[-2500:]
@@ -157,7 +158,7 @@ def finish(arguments: Sequence[str], log: Path) -> Child:
 
 
 def outcome(folder: Path) -> dict[str, Any]:
-    """Return what a run must leave behind bit by bit: digests of its checkpoints and its results."""
+    """Return what a run must reproduce bit for bit: digests of its checkpoints and its results."""
     found: dict[str, Any] = {}
     for path in sorted(folder.rglob("*")):
         if path.is_file() and (path.name.startswith("model") or path.parent.name == "sessions"):
@@ -171,7 +172,7 @@ def outcome(folder: Path) -> dict[str, Any]:
 
 
 def _digest(content: Any) -> str:
-    """Return a digest of tensors and plain values, whatever holds them."""
+    """Return a digest of tensors and plain values, whatever contains them."""
     digest = hashlib.sha256()
 
     def add(value: Any) -> None:

@@ -274,7 +274,7 @@ class Stamp(Target):
 
 
 class Report(Target):
-    """A damaged run beside good ones: the report must have the good ones whatever the other is."""
+    """A damaged run among good ones: the report must show the good ones, whatever is wrong with the other."""
 
     name, file, form, share = "run in a report", "results.json", Json(), 2.0
     page = False
@@ -293,7 +293,7 @@ class Report(Target):
         return self._samples
 
     def place(self, random: Random, path: Path, sample: Any) -> None:
-        # Where CoOp's layout would have it, so that it is in the same tables.
+        # Placed by CoOp's layout, so that it is in the same tables.
         run = path.parent / "base2new/train_base/eurosat/shots_4/CoOp/vit_b16/seed3"
         run.mkdir(parents=True)
         super().place(random, run / self.file, sample)
@@ -392,7 +392,7 @@ class Options(Target):
 
 
 class Commands(Options):
-    """Command lines of the other commands, run in a folder of their own. None of them trains or downloads."""
+    """Command lines of the other commands, run in their own folder. None of them trains or downloads."""
 
     name, share = "other command lines", 0.4
 

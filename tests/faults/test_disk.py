@@ -1,4 +1,4 @@
-"""A disk that fills up at any moment costs a sentence and nothing else."""
+"""A disk that fills up at any moment causes an error message and nothing worse."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .runs import Child, Place, finish, outcome
 
 
 def mount(folder: Path, kilobytes: int, again: bool = False) -> bool:
-    """Put a file system of a size into a folder, or change its size; say whether that is allowed."""
+    """Mount a file system of a given size on a folder, or resize it; return whether that is allowed."""
     options = f"{'remount,' if again else ''}size={kilobytes}k"
     command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
     return shutil.which("mount") is not None and subprocess.run(command, capture_output=True).returncode == 0
@@ -24,7 +24,7 @@ def mount(folder: Path, kilobytes: int, again: bool = False) -> bool:
 
 @pytest.fixture
 def disk(place: Place) -> Iterator[Path]:
-    """A file system of its own, which can be made full."""
+    """A separate file system, which can be filled up."""
     folder = place.fresh("disk")
     if not mount(folder, 4096):
         pytest.skip("mounting a small file system needs root")
@@ -33,7 +33,7 @@ def disk(place: Place) -> Iterator[Path]:
 
 
 def empty(disk: Path) -> None:
-    """Delete all that is on the disk."""
+    """Delete everything on the disk."""
     for path in disk.iterdir():
         if path.is_dir():
             shutil.rmtree(path)
@@ -43,7 +43,7 @@ def empty(disk: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["CoOp", "CoCoAMix, folds", "CoCoAMix, sessions"])
-def test_full_disk(kind: str, place: Place, disk: Path, moments: random.Random, tally: Tally) -> None:
+def test_full_disk(kind: str, place: Place, disk: Path, rng: random.Random, tally: Tally) -> None:
     log = place.folder / "disk.txt"
     arguments = place.arguments(kind, disk / "run", "CACHE.DIR", str(disk / "store"))
     start = time.monotonic()
@@ -54,12 +54,12 @@ def test_full_disk(kind: str, place: Place, disk: Path, moments: random.Random, 
     refused = 0
     for number in range(8):
         empty(disk)
-        if number % 2:  # full from the start but for a part of what the run needs
-            assert mount(disk, moments.randrange(4, needed, 4), again=True)
+        if number % 2:  # full from the start except for part of what the run needs
+            assert mount(disk, rng.randrange(4, needed, 4), again=True)
             child = Child(arguments, log)
-        else:  # filled by somebody else at some moment
+        else:  # filled by another process at some moment
             child = Child(arguments, log)
-            time.sleep(moments.uniform(0, seconds))
+            time.sleep(rng.uniform(0, seconds))
             fill(disk)
         status = child.wait()
         assert status in (0, 2), child.output()[-2500:]
@@ -77,7 +77,7 @@ def test_full_disk(kind: str, place: Place, disk: Path, moments: random.Random, 
 
 
 def fill(disk: Path) -> None:
-    """Take all the room that is left."""
+    """Use up all remaining space."""
     with (disk / "filler").open("wb", buffering=0) as file:
         try:
             while True:

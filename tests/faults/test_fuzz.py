@@ -1,4 +1,4 @@
-"""The fuzzer: a slice of it with a fixed seed, the whole (marked slow), and that it can fail."""
+"""The fuzzer: a short run with a fixed seed, the full run (marked slow), and a check that it can fail."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from . import fuzz
 from .fuzz import Target
 
 
-def test_a_slice_finds_no_fault() -> None:
+def test_short_fuzz_run_finds_no_fault() -> None:
     with fuzz.all_targets() as targets:
         counts, faults = fuzz.fuzz(targets, seed=7, inputs=500)
     assert not faults, "\n".join(faults)
@@ -25,7 +25,7 @@ def test_a_slice_finds_no_fault() -> None:
 
 
 @pytest.mark.slow
-def test_the_whole_finds_no_fault() -> None:
+def test_full_fuzz_run_finds_no_fault() -> None:
     with fuzz.all_targets() as targets:
         counts, faults = fuzz.fuzz(targets, seed=0, inputs=20_000)
     print(fuzz.table(counts))
@@ -62,7 +62,9 @@ def _raise(error: BaseException) -> Any:
         (lambda: time.sleep(9), "fault", "no end"),
     ],
 )
-def test_what_is_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, does: Any, kind: str, words: str) -> None:
+def test_fault_classification(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, does: Any, kind: str, words: str
+) -> None:
     monkeypatch.setattr(fuzz, "SECONDS", 0.2)
     monkeypatch.setattr(Odd, "does", staticmethod(does))
     found, told = fuzz.run_input(Odd(tmp_path), 0, 0)
@@ -70,7 +72,7 @@ def test_what_is_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, does: 
     assert words in told
 
 
-def test_an_input_is_the_same_each_time(tmp_path: Path) -> None:
+def test_inputs_are_reproducible(tmp_path: Path) -> None:
     target = Odd(tmp_path)
     files = [tmp_path / "one", tmp_path / "two"]
     for file in files:

@@ -1,4 +1,4 @@
-"""Runs that are killed at random moments and between any two changes of files end as an undisturbed run."""
+"""Runs killed at random moments and between any two file changes end like an undisturbed run."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ import pytest
 from .conftest import Tally
 from .runs import KINDS, Child, Place, finish, outcome
 
-# Audit events that change files or folders; `open` counts where it is for writing.
+# Audit events that change files or folders; `open` counts if it is for writing.
 _CHANGES = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "os.link", "os.symlink"}
 
 
 class Undisturbed:
-    """Whole runs of each kind, made when they are first asked for."""
+    """Undisturbed runs of each kind, made on first use."""
 
     def __init__(self, place: Place) -> None:
         self.place = place
@@ -47,20 +47,20 @@ def undisturbed(place: Place) -> Undisturbed:
 
 
 def kill_at_random(
-    place: Place, undisturbed: Undisturbed, kind: str, moments: random.Random, chains: int, how: signal.Signals
+    place: Place, undisturbed: Undisturbed, kind: str, rng: random.Random, chains: int, how: signal.Signals
 ) -> int:
-    """Disturb runs until each ends by itself, compare, and return how many signals met a running process."""
+    """Disturb runs until each ends by itself, compare, and return how many signals hit a running process."""
     wanted, seconds, _ = undisturbed(kind)
     met = 0
     for number in range(chains):
         folder, log = place.fresh("disturbed"), place.folder / "disturbed.txt"
         store = place.folder / "store"
-        if number % 2 == 0:  # every other chain begins with a cold store
+        if number % 2 == 0:  # every second chain starts with a cold store
             shutil.rmtree(store, ignore_errors=True)
         arguments = place.arguments(kind, folder, "CACHE.DIR", str(store))
         for _ in range(3):
             child = Child(arguments, log)
-            time.sleep(moments.uniform(0, seconds))
+            time.sleep(rng.uniform(0, seconds))
             child.kill(how)
             status = child.wait()
             met += status != 0
@@ -75,21 +75,21 @@ def kill_at_random(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_random_kills(kind: str, place: Place, undisturbed: Undisturbed, moments: random.Random, tally: Tally) -> None:
-    tally.count("kill -9, random", kill_at_random(place, undisturbed, kind, moments, 3, signal.SIGKILL))
+def test_random_kills(kind: str, place: Place, undisturbed: Undisturbed, rng: random.Random, tally: Tally) -> None:
+    tally.count("kill -9, random", kill_at_random(place, undisturbed, kind, rng, 3, signal.SIGKILL))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("kind", ["CoOp", "CoCoAMix, folds", "CoCoAMix, sessions"])
 def test_signals(
-    kind: str, how: signal.Signals, place: Place, undisturbed: Undisturbed, moments: random.Random, tally: Tally
+    kind: str, how: signal.Signals, place: Place, undisturbed: Undisturbed, rng: random.Random, tally: Tally
 ) -> None:
-    tally.count(f"{how.name}, random", kill_at_random(place, undisturbed, kind, moments, 2, how))
+    tally.count(f"{how.name}, random", kill_at_random(place, undisturbed, kind, rng, 2, how))
 
 
 def watch_files(below: Path, at_change: Callable[[int], None]) -> None:
-    """Call `at_change` with a running number before each change of a file below a folder, in this process."""
+    """Call `at_change` with a counter before each change of a file below a folder, in this process."""
     number = 0
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
@@ -105,7 +105,7 @@ def watch_files(below: Path, at_change: Callable[[int], None]) -> None:
 
 
 def count_changes(arguments: Sequence[str], below: Path, log: Path) -> int:
-    """Return how many changes of files a run makes below a folder."""
+    """Return how many file changes a run makes below a folder."""
     notes = log.with_suffix(".changes")
     descriptor = os.open(notes, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
 
@@ -119,9 +119,9 @@ def count_changes(arguments: Sequence[str], below: Path, log: Path) -> int:
 
 
 def kill_between_files(
-    place: Place, undisturbed: Undisturbed, kind: str, moments: random.Random, most: int | None, evaluate: bool = False
+    place: Place, undisturbed: Undisturbed, kind: str, rng: random.Random, most: int | None, evaluate: bool = False
 ) -> int:
-    """Kill a run of a kind, or its evaluation, before each of its changes of files, or before `most` of them."""
+    """Kill a run of a kind, or its evaluation, before each of its file changes, or before `most` of them."""
     wanted, _, trained = undisturbed(kind)
     read = outcome_of_evaluation if evaluate else outcome
     flags = ["--eval-only", "--model-dir", str(trained)] if evaluate else []
@@ -132,7 +132,7 @@ def kill_between_files(
     if evaluate:
         wanted = read(top / "run")
     assert total > 4
-    chosen = range(1, total + 1) if most is None else sorted(moments.sample(range(1, total + 1), min(most, total)))
+    chosen = range(1, total + 1) if most is None else sorted(rng.sample(range(1, total + 1), min(most, total)))
     for moment in chosen:
         shutil.rmtree(top)
         top.mkdir()
@@ -146,38 +146,38 @@ def kill_between_files(
 
 
 def die_at(moment: int, number: int) -> None:
-    """Kill this process without warning when the running number is that of the moment."""
+    """Kill this process without warning when the counter reaches a value."""
     if number == moment:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 def outcome_of_evaluation(folder: Path) -> Any:
-    """Return what an evaluation found."""
+    """Return the results of an evaluation."""
     return json.loads((folder / "results.json").read_text())["metrics"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["CoOp, best on val", "CoCoAMix, folds", "CoCoAMix, sessions"])
-def test_kills_between_any_two_files(
-    kind: str, place: Place, undisturbed: Undisturbed, moments: random.Random, tally: Tally
+def test_kills_between_any_two_file_changes(
+    kind: str, place: Place, undisturbed: Undisturbed, rng: random.Random, tally: Tally
 ) -> None:
-    tally.count("kill -9, before each change of a file", kill_between_files(place, undisturbed, kind, moments, None))
+    tally.count("kill -9, before each change of a file", kill_between_files(place, undisturbed, kind, rng, None))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["CoOp", "CoCoAMix, sessions"])
 def test_kills_of_evaluations(
-    kind: str, place: Place, undisturbed: Undisturbed, moments: random.Random, tally: Tally
+    kind: str, place: Place, undisturbed: Undisturbed, rng: random.Random, tally: Tally
 ) -> None:
-    done = kill_between_files(place, undisturbed, kind, moments, None, evaluate=True)
+    done = kill_between_files(place, undisturbed, kind, rng, None, evaluate=True)
     tally.count("kill -9, before each change of a file", done)
 
 
-def test_slice(place: Place, undisturbed: Undisturbed, moments: random.Random, tally: Tally) -> None:
-    """A few of each, with every run of the tests."""
-    tally.count("kill -9, random", kill_at_random(place, undisturbed, "CoCoAMix", moments, 1, signal.SIGKILL))
-    tally.count("SIGINT, random", kill_at_random(place, undisturbed, "CoOp", moments, 1, signal.SIGINT))
+def test_short_kill_run(place: Place, undisturbed: Undisturbed, rng: random.Random, tally: Tally) -> None:
+    """A few of each, in every test run."""
+    tally.count("kill -9, random", kill_at_random(place, undisturbed, "CoCoAMix", rng, 1, signal.SIGKILL))
+    tally.count("SIGINT, random", kill_at_random(place, undisturbed, "CoOp", rng, 1, signal.SIGINT))
     tally.count(
         "kill -9, before each change of a file",
-        kill_between_files(place, undisturbed, "CoCoAMix, sessions", moments, 3),
+        kill_between_files(place, undisturbed, "CoCoAMix, sessions", rng, 3),
     )

@@ -1,4 +1,4 @@
-"""Two runners of one plan in one folder, killed or not, do each run once and both end well."""
+"""Two runners of one plan in one folder, killed or not, do each run once and both succeed."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def start(tmp_path: Path) -> Starter:
 
 
 def end(runner: subprocess.Popen[str]) -> str:
-    """Wait for the end of a runner, see that it is a good one, and return what it printed."""
+    """Wait for a runner to exit, check that it succeeded, and return its output."""
     output = runner.communicate(timeout=300)[0]
     assert runner.returncode == 0, output[-2500:]
     assert "Traceback" not in output, output[-2500:]
@@ -82,7 +82,7 @@ def trained(folder: Path) -> dict[str, object]:
 
 
 @pytest.mark.slow
-def test_two_runners(start: Starter, tmp_path: Path, moments: random.Random, tally: Tally) -> None:
+def test_two_runners(start: Starter, tmp_path: Path, rng: random.Random, tally: Tally) -> None:
     end(start("alone"))
     wanted = trained(tmp_path / "alone")
     assert len(wanted) == 6
@@ -90,10 +90,10 @@ def test_two_runners(start: Starter, tmp_path: Path, moments: random.Random, tal
         output = f"together{number}"
         runners = [start(output), start(output)]
         fault = "two runners at once"
-        if number:  # one of them is killed, with or without a chance to end its runs
-            time.sleep(moments.uniform(5, 20))
+        if number:  # one of them is killed, with or without a chance to stop its runs
+            time.sleep(rng.uniform(5, 20))
             how = (signal.SIGKILL, signal.SIGINT)[number - 1]
-            victim = runners[moments.randrange(2)]
+            victim = runners[rng.randrange(2)]
             os.kill(victim.pid, how)
             victim.communicate(timeout=60)
             runners.remove(victim)

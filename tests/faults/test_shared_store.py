@@ -1,4 +1,4 @@
-"""Runs that share a cold feature store and are killed there end as runs that have it to themselves."""
+"""Runs that share a cold feature store and are killed end like runs with their own store."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KINDS = ["CoOp", "KgCoOp", "CoCoAMix", "CoCoAMix, two stages", "CoCoAMix, sessio
 
 
 @pytest.mark.slow
-def test_shared_store(place: Place, moments: random.Random, tally: Tally) -> None:
+def test_shared_store(place: Place, rng: random.Random, tally: Tally) -> None:
     wanted = {}
     for kind in KINDS:
         folder = place.fresh(f"alone {kind}")
@@ -29,9 +29,9 @@ def test_shared_store(place: Place, moments: random.Random, tally: Tally) -> Non
         for kind in KINDS:
             arguments = place.arguments(kind, folders[kind], "CACHE.DIR", str(store))
             started[kind] = arguments, Child(arguments, place.folder / f"together {kind}.txt")
-        killed = moments.sample(KINDS, 4)
+        killed = rng.sample(KINDS, 4)
         for kind in killed:
-            time.sleep(moments.uniform(0, 1.5))
+            time.sleep(rng.uniform(0, 1.5))
             arguments, child = started[kind]
             child.kill(signal.SIGKILL)
             tally.count("kill -9, six runs on one cold store", child.wait() == -9)

@@ -148,7 +148,7 @@ class StoreFile(Target):
 
 
 class Weights(Target):
-    """CLIP weights as a state dict, of a model as small as can be."""
+    """CLIP weights as a state dict, of a minimal model."""
 
     name, file, form, share = "CLIP weights", "weights.pt", Torch(), 0.7
     sizes = Sizes(16, 16, 1, 64, 8, 64, 1, context_length=8, vocabulary=32)
@@ -194,7 +194,7 @@ class Draw(Target):
 
 
 class Images(Target):
-    """Damaged images are unreadable with a reason, in training and in `data check` alike."""
+    """Damaged images are unreadable for the same reason in training and in `data check`."""
 
     name, file, form = "image", "image.png", Form()
 
@@ -215,7 +215,7 @@ class Images(Target):
             image = reading.read_image(str(path), upright=True)
         except reading.UnreadableError as error:
             raise UserError(str(error)) from error
-        if reason:  # a JPEG may end early where it is read at a part of its size alone
+        if reason:  # a truncated JPEG may still be readable at a reduced size
             raise UserError(reason)
         return image
 

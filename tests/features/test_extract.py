@@ -1,4 +1,4 @@
-"""What a stored feature is found by."""
+"""The keys of stored features."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def source(tmp_path: Path, is_train: bool) -> Source:
     return Source(ImageItems(None, data, transform=to_tensor, is_train=is_train), "Set/split", 2, 0)
 
 
-def test_keys_tell_views_and_seeds_of_random_pictures_apart(tmp_path: Path) -> None:
+def test_keys_distinguish_views_and_seeds_of_augmented_images(tmp_path: Path) -> None:
     random = source(tmp_path, is_train=True)
     first = random.keys(0)
     assert len({*first, *random.keys(1)}) == 6
@@ -38,7 +38,7 @@ def test_keys_tell_views_and_seeds_of_random_pictures_apart(tmp_path: Path) -> N
     assert fixed.part(0) == fixed.part(1)
 
 
-def test_a_store_belongs_to_weights_code_precision_and_transform(tiny_clip: FrozenCLIP) -> None:
+def test_store_depends_on_weights_code_precision_and_transform(tiny_clip: FrozenCLIP) -> None:
     about = describe(tiny_clip, describe_transform(to_tensor))
     assert "to_tensor" in about["transform"]
     assert " at 0x" not in about["transform"], "an address differs from start to start"
@@ -48,7 +48,7 @@ def test_a_store_belongs_to_weights_code_precision_and_transform(tiny_clip: Froz
     assert "cpu" in about["runs"]
 
 
-def test_models_that_compute_other_features_have_stores_of_their_own(tmp_path: Path) -> None:
+def test_models_with_different_features_have_separate_stores(tmp_path: Path) -> None:
     """The weights are the same; the activation, the package, the precision or the length differs."""
     kinds = [("clip", "fp32", "quick_gelu"), ("open_clip", "fp32", "quick_gelu")]
     kinds += [("open_clip", "fp32", "gelu"), ("open_clip", "bf16", "quick_gelu")]
@@ -59,19 +59,19 @@ def test_models_that_compute_other_features_have_stores_of_their_own(tmp_path: P
 
 
 class Blur:
-    """An augmentation that does not say its parameters."""
+    """An augmentation whose repr does not include its parameters."""
 
     def __init__(self, radius: int) -> None:
         self.radius = radius
 
 
-def test_parameters_of_a_transform_matter_even_if_it_does_not_tell_them() -> None:
+def test_transform_parameters_matter_even_if_not_in_its_repr() -> None:
     chains = [SimpleNamespace(transforms=[to_tensor, Blur(radius)]) for radius in (1, 2)]
     assert describe_transform(chains[0]) != describe_transform(chains[1])
     assert describe_transform(chains[0]) == describe_transform(SimpleNamespace(transforms=[to_tensor, Blur(1)]))
 
 
-def test_features_are_those_of_the_encoder(tmp_path: Path, tiny_clip: FrozenCLIP) -> None:
+def test_features_match_the_encoder(tmp_path: Path, tiny_clip: FrozenCLIP) -> None:
     wanted = source(tmp_path, is_train=False)
     FrozenFeatures([tiny_clip], tmp_path / "store").load(wanted, 0, 0)
     pictures = torch.stack([wanted.items.load_image(index, 0)["img"] for index in range(3)])

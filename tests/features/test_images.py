@@ -1,4 +1,4 @@
-"""A picture's augmentation depends on seed, picture and epoch, and on nothing else."""
+"""An image's augmentation depends only on seed, image and epoch."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def same(one: dict[int, torch.Tensor], other: dict[int, torch.Tensor]) -> bool:
     return one.keys() == other.keys() and all(torch.equal(one[key], other[key]) for key in one)
 
 
-def test_workers_order_and_earlier_draws_do_not_matter(items: ImageItems) -> None:
+def test_augmentation_is_independent_of_workers_order_and_earlier_draws(items: ImageItems) -> None:
     wanted = pictures(items)
     torch.manual_seed(7)
     assert same(wanted, pictures(items, workers=2))
     assert same(wanted, pictures(items, order=list(reversed(range(len(items))))))
 
 
-def test_seed_and_epoch_matter(items: ImageItems) -> None:
+def test_augmentation_depends_on_seed_and_epoch(items: ImageItems) -> None:
     wanted = pictures(items)
     items.view = 1
     other = pictures(items)
@@ -62,10 +62,10 @@ def test_seed_and_epoch_matter(items: ImageItems) -> None:
     items.is_random, items.seed = False, 0
     fixed = pictures(items)
     items.view = 3
-    assert same(fixed, pictures(items))  # a test picture has one view
+    assert same(fixed, pictures(items))  # a test image has one view
 
 
-def test_generators_are_put_back() -> None:
+def test_generator_states_are_restored() -> None:
     random.seed(1)
     np.random.seed(1)
     torch.manual_seed(1)
@@ -80,5 +80,5 @@ def test_generators_are_put_back() -> None:
 
 def test_names_do_not_depend_on_the_root() -> None:
     assert image_name("/data/one/eurosat/2750/River/River_1.jpg") == image_name("elsewhere/River/River_1.jpg")
-    assert derive_seed(1, "a") != derive_seed("1a")  # parts do not run together
+    assert derive_seed(1, "a") != derive_seed("1a")  # parts cannot be confused
     assert derive_seed(1, "River/River_1.jpg", 0) == SEED_OF_RIVER  # on every machine, in every version

@@ -1,4 +1,4 @@
-"""Images as RGB: the depth that they have, the way up that they are meant, and a reason where they cannot be read."""
+"""Images as RGB: bit depth, orientation, and a reason if they cannot be read."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ def test_sixteen_bits_are_scaled_by_their_range(tmp_path: Path, name: str) -> No
 @pytest.mark.parametrize(
     ("mode", "values", "wanted"),
     [
-        ("I", [0, 100, 255], [0, 100, 255]),  # 8 bits in a file of 32
+        ("I", [0, 100, 255], [0, 100, 255]),  # 8-bit values in a 32-bit file
         ("I", [0, 257, 65535], [0, 1, 255]),
-        ("I", [-1000, 0, 1000], [0, 128, 255]),  # no range that is known: its own
+        ("I", [-1000, 0, 1000], [0, 128, 255]),  # no known range: its own is used
         ("I", [0, 1_000_000, 2_000_000], [0, 128, 255]),
         ("F", [0.0, 0.5, 1.0], [0, 128, 255]),
         ("F", [0.0, 7.0, 255.0], [0, 7, 255]),
@@ -70,7 +70,7 @@ def test_thirty_two_bits(tmp_path: Path, mode: str, values: list[float], wanted:
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "YCbCr"])
-def test_eight_bits_are_what_pillow_makes_of_them(tmp_path: Path, mode: str) -> None:
+def test_eight_bit_images_match_pillow(tmp_path: Path, mode: str) -> None:
     noise = Image.fromarray(np.random.default_rng(0).integers(0, 255, (9, 7, 3), dtype=np.uint8))
     path = tmp_path / ("a.tif" if mode in ("CMYK", "YCbCr") else "a.png")
     noise.convert(mode).save(path)
@@ -80,13 +80,13 @@ def test_eight_bits_are_what_pillow_makes_of_them(tmp_path: Path, mode: str) -> 
         assert (np.asarray(read_image(str(path), upright)) == wanted).all()
 
 
-# ---------------------------------------------------------------------- the way up
+# ---------------------------------------------------------------------- orientation
 
 
 @pytest.mark.parametrize("ending", ["jpg", "png", "webp", "tif"])
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_upright(tmp_path: Path, ending: str, orientation: int) -> None:
-    """Pillow's own function is the judge."""
+    """Checked against Pillow's own function."""
     from PIL import ImageOps
 
     pixels = np.zeros((16, 32, 3), dtype=np.uint8)
@@ -101,12 +101,12 @@ def test_upright(tmp_path: Path, ending: str, orientation: int) -> None:
     assert (np.asarray(read_image(str(path))) == np.asarray(as_stored)).all()
 
 
-def test_damaged_exif_data_turn_nothing(tmp_path: Path) -> None:
+def test_damaged_exif_data_is_ignored(tmp_path: Path) -> None:
     Image.new("RGB", (4, 2), (200, 10, 10)).save(tmp_path / "a.jpg", exif=b"Exif\0\0II*\0\xff\xff\xff\xff")
     assert read_image(str(tmp_path / "a.jpg"), upright=True).size == (4, 2)
 
 
-# ---------------------------------------------------------------------- what cannot be read
+# ---------------------------------------------------------------------- unreadable files
 
 
 def chunk(name: bytes, content: bytes) -> bytes:
@@ -141,7 +141,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_reason_in_a_check_as_in_training(tmp_path: Path, name: str) -> None:
+def test_check_and_training_give_the_same_reason(tmp_path: Path, name: str) -> None:
     if name == "broken.avif" and not features.check("avif"):
         pytest.skip("this Pillow does not read AVIF")
     content, reason = BAD[name]
@@ -155,9 +155,7 @@ def test_a_reason_in_a_check_as_in_training(tmp_path: Path, name: str) -> None:
     assert "BytesIO" not in told
 
 
-def test_bombs_are_refused_where_a_program_has_lifted_pillows_limit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_image_bombs_are_refused_even_without_pillows_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", None)
     (tmp_path / "bomb.png").write_bytes(png(0, 20_000))
     assert "it has 400,000,000 pixels, more than 178,956,970" in why_unreadable(str(tmp_path / "bomb.png"))
@@ -168,7 +166,7 @@ def test_values_that_are_not_finite(tmp_path: Path) -> None:
     assert why_unreadable(str(tmp_path / "a.tif")) == "some of its values are not finite"
 
 
-def test_the_package_for_heic_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_heic_package_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     called = []
     stand_in = SimpleNamespace(register_heif_opener=lambda: called.append(True))
     monkeypatch.setitem(sys.modules, "pillow_heif", stand_in)
@@ -181,8 +179,8 @@ def test_the_package_for_heic_is_used(tmp_path: Path, monkeypatch: pytest.Monkey
 # ---------------------------------------------------------------------- files that change
 
 
-def test_identities_name_the_way_of_reading_where_it_changed(tmp_path: Path) -> None:
-    """Features of images whose pixels are read as ever stay in the store."""
+def test_store_keys_include_the_reading_method_only_where_it_changed(tmp_path: Path) -> None:
+    """Features of images whose pixels are read as before stay in the store."""
     jpeg, deep = str(tmp_path / "a.jpg"), str(tmp_path / "a.png")
     for path in (jpeg, deep):
         Image.new("RGB", (2, 2)).save(path)
@@ -196,10 +194,10 @@ def mean(image: Image.Image) -> torch.Tensor:
     return torch.full((3, 32, 32), float(np.asarray(image).mean()) / 255)
 
 
-def test_an_image_that_changes_is_not_stored_as_what_it_was(
+def test_changed_image_is_not_stored_under_its_old_key(
     tmp_path: Path, tiny_clip: FrozenCLIP, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It is listed while it is black, and replaced by a white one before it is read; then the black one is back."""
+    """It is listed while black, replaced by a white one before it is read, and then the black one is restored."""
     path = tmp_path / "a.jpg"
     Image.new("RGB", (8, 8)).save(path)
     black, time = path.read_bytes(), os.stat(path).st_mtime_ns
@@ -248,13 +246,13 @@ def test_a_file_that_is_being_written_is_read_again(tmp_path: Path, monkeypatch:
     assert why_unreadable(str(path)) == "it changes while it is read"
 
 
-def test_a_named_pipe_is_not_waited_for(tmp_path: Path) -> None:
+def test_named_pipe_does_not_block(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.png")
     assert why_unreadable(str(tmp_path / "pipe.png")) == "it is not a file"
 
 
-def test_what_the_machine_lacks_is_not_the_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With BAD_IMAGES skip, a healthy image would be left out."""
+def test_system_errors_are_not_blamed_on_the_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With BAD_IMAGES skip, a healthy image would be skipped."""
     path = str(tmp_path / "a.png")
     Image.new("RGB", (4, 4)).save(path)
 

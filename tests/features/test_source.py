@@ -24,7 +24,7 @@ def to_tensor(image: Image.Image) -> torch.Tensor:
 
 
 def loader(tmp_path: Path, is_train: bool = False) -> DataLoader[Any]:
-    """Five images of which the fourth cannot be read."""
+    """Five images, of which the fourth cannot be read."""
     items = []
     for number in range(5):
         path = tmp_path / f"{number}.png"
@@ -47,7 +47,7 @@ def features(images: ImageSource, shown: DataLoader[Any]) -> tuple[torch.Tensor,
 
 
 @pytest.mark.parametrize("raw", [False, True])
-def test_stored_or_not_they_are_the_same(tiny_clip: FrozenCLIP, tmp_path: Path, raw: bool) -> None:
+def test_features_are_the_same_with_and_without_the_store(tiny_clip: FrozenCLIP, tmp_path: Path, raw: bool) -> None:
     plain = features(source(tiny_clip, tmp_path, "off", raw), loader(tmp_path))
     for _ in ("cold", "warm"):
         stored = features(source(tiny_clip, tmp_path, "test", raw), loader(tmp_path))
@@ -63,7 +63,7 @@ def test_unreadable_images_are_noted(tiny_clip: FrozenCLIP, tmp_path: Path) -> N
         assert [Path(path).name for path in images.unreadable] == ["3.png"]
 
 
-def test_only_mode_all_stores_training_images(tiny_clip: FrozenCLIP, tmp_path: Path) -> None:
+def test_training_images_are_stored_only_in_mode_all(tiny_clip: FrozenCLIP, tmp_path: Path) -> None:
     for mode, stored in (("test", False), ("all", True)):
         shown = loader(tmp_path, is_train=True)
         source(tiny_clip, tmp_path, mode).set_view(shown, view=1, last=2, part="train-seed1")
@@ -72,7 +72,7 @@ def test_only_mode_all_stores_training_images(tiny_clip: FrozenCLIP, tmp_path: P
         assert (items.features is not None) is stored
 
 
-def test_images_are_encoded_in_batches_of_the_asked_size(
+def test_images_are_encoded_in_batches_of_the_requested_size(
     tiny_clip: FrozenCLIP, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes: list[int] = []

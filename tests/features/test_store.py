@@ -1,4 +1,4 @@
-"""The store on disk: what goes wrong with files costs a recomputation, never a wrong number."""
+"""The store on disk: problems with files cost a recomputation, never a wrong number."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def only_file(folder: Path) -> Path:
     return path
 
 
-def test_rows_come_back(tmp_path: Path) -> None:
+def test_rows_round_trip(tmp_path: Path) -> None:
     stored(tmp_path)
     store = FeatureStore(tmp_path, ABOUT)
     found = store.read("Pets/test", [*KEYS[1:3], make_key("other")])
@@ -83,7 +83,7 @@ def half(path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [cut, alter_feature, alter_key, reshape, retype, empty, half])
-def test_a_damaged_file_is_named_once_and_given_up(
+def test_a_damaged_file_is_reported_once_and_ignored(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: object
 ) -> None:
     store = stored(tmp_path)
@@ -98,7 +98,7 @@ def test_a_damaged_file_is_named_once_and_given_up(
     assert len(store.read("Pets/test", KEYS)) == 5
 
 
-def test_a_full_disk_is_said_once_and_leaves_nothing(
+def test_a_full_disk_is_reported_once_and_leaves_no_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def full(path: Path, write: object) -> None:
@@ -112,7 +112,7 @@ def test_a_full_disk_is_said_once_and_leaves_nothing(
     assert list(tmp_path.rglob("*.safetensors")) == []
 
 
-def test_a_file_that_cannot_be_read_now_is_kept(
+def test_a_temporarily_unreadable_file_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store = stored(tmp_path)
@@ -127,8 +127,8 @@ def test_a_file_that_cannot_be_read_now_is_kept(
     assert len(store.read("Pets/test", KEYS)) == 5
 
 
-def test_a_named_pipe_in_the_store_is_passed_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Opening it would wait for ever, and the reader in Rust hears no Ctrl-C."""
+def test_a_named_pipe_in_the_store_is_skipped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Opening it would wait forever, and the reader in Rust does not react to Ctrl-C."""
     store = stored(tmp_path)
     os.mkfifo(only_file(tmp_path).with_name("0.safetensors"))
     assert len(store.read("Pets/test", KEYS)) == 5
@@ -187,7 +187,7 @@ def test_the_default_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
 
 
 def test_features_that_are_not_finite_are_encoded_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Whatever wrote them: the checksum is right, and the numbers are useless."""
+    """Whatever wrote them: the checksum is right, but the numbers are useless."""
     store = FeatureStore(tmp_path, ABOUT)
     store.write("Pets/test", KEYS, torch.where(ROWS == 7, torch.nan, ROWS))
     path = only_file(tmp_path)

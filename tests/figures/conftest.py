@@ -1,4 +1,4 @@
-"""Figures of tests are coarse."""
+"""Figures of tests are not all rendered."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import pytest
 
 
 @pytest.fixture(autouse=True)
-def _coarse(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fine images take most of the time, and nobody looks at these."""
+def _coarse(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only test_command.py looks at all files of a figure."""
     monkeypatch.setattr("cocoamix.drawing.files._DPI", 30)
+    if request.path.name != "test_command.py":
+        request.getfixturevalue("coarse_figures")

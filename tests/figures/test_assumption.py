@@ -1,4 +1,4 @@
-"""`cocoamix figures assumption`: its numbers from results.json by another path, its runs, and bad input."""
+"""`cocoamix figures assumption`: its numbers recomputed from results.json, its runs, and bad input."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def write_tree(root: Path) -> Path:
 
 
 def draw(capfd: pytest.CaptureFixture[str], root: Path, *more: str) -> tuple[str, list[dict[str, str]]]:
-    """Return what the command says, and its table."""
+    """Return the output of the command, and its table."""
     out = root.parent / "out"
     assert main([STEM, "--runs", str(root), "--output", str(out), *more]) == 0, capfd.readouterr().err
     with (out / f"{STEM}.csv").open() as file:
@@ -60,7 +60,7 @@ def draw(capfd: pytest.CaptureFixture[str], root: Path, *more: str) -> tuple[str
 
 
 def refused(capfd: pytest.CaptureFixture[str], root: Path, *more: str) -> str:
-    """Return the sentence that the command ends with."""
+    """Return the error message of the command."""
     assert main([STEM, "--runs", str(root), "--output", str(root.parent / "none"), *more]) == 2
     captured = capfd.readouterr()
     assert captured.out == ""
@@ -95,7 +95,7 @@ def assert_table(rows: list[dict[str, str]], root: Path) -> None:
 
 
 def assert_tests(line: str, rows: list[dict[str, str]], level: float = 0.05) -> None:
-    """Compare the figures of a sentence with scipy's tests of the accuracies in the table."""
+    """Compare the figures of a sentence with scipy's tests on the accuracies in the table."""
     scipy = pytest.importorskip("scipy.stats")
     held = []
     for words, better, worse in (("in", "learned", "hand_crafted"), ("out", "hand_crafted", "learned")):
@@ -129,7 +129,7 @@ def test_numbers_of_random_halves(tmp_path: Path, capfd: pytest.CaptureFixture[s
         assert text in shown
 
 
-def test_halves_by_label_and_at_random_stand_apart(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_label_and_random_halves_are_separate_groups(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Those by label of all datasets and seeds are one group; CLIP counts for every seed."""
     root = write_tree(tmp_path / "runs")
     for dataset, (base, new) in {"DTD": (60.0, 62.0), "UCF101": (70.0, 75.0)}.items():
@@ -150,7 +150,7 @@ def test_halves_by_label_and_at_random_stand_apart(tmp_path: Path, capfd: pytest
     assert "Both inequalities of the assumption hold at 0.05." in by_label
 
 
-def test_order_is_not_that_of_folders(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_order_does_not_follow_folder_names(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Random halves come first, by number: random_10 sorts before random_2, and train_base after random_1."""
     for number in (10, None, 2):
         write(tmp_path / "runs", number, (70.0, 70.0), trainer="ZeroshotCLIP")
@@ -161,7 +161,7 @@ def test_order_is_not_that_of_folders(tmp_path: Path, capfd: pytest.CaptureFixtu
     assert [(row["partition"], row["seed"]) for row in rows] == wanted
 
 
-def test_equal_differences_have_a_limit(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_equal_differences_use_the_limit_of_p(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     for number, (base, new) in CLIP.items():
         write(tmp_path / "runs", number, (base, new), trainer="ZeroshotCLIP")
         write(tmp_path / "runs", number, (base + 1, new))
@@ -200,7 +200,7 @@ def test_no_runs(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert "--partitions is for runs of a plan" in refused(capfd, root, "--partitions", "1")
 
 
-def test_one_side_is_missing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_missing_half(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     root = tmp_path / "runs"
     for number in COOP:
         write(root, number, COOP[number])
@@ -229,7 +229,7 @@ def test_one_pair(tmp_path: Path, capfd: pytest.CaptureFixture[str], number: int
     message = refused(capfd, root)
     name = "halves by label (EuroSAT" if number is None else "random halves of EuroSAT (EuroSAT under random:1"
     assert f"There is one pair for {name}, seed 1), and a paired test needs two. Add runs of other" in message
-    # Beside others, it is left out and told.
+    # Among others, it is skipped with a note.
     other = 2 if number is None else None
     for seed, shift in ((1, 0.0), (2, 0.5)):
         write(root, other, (COOP[1][0] + shift, 70.0), seed=seed)
@@ -240,7 +240,7 @@ def test_one_pair(tmp_path: Path, capfd: pytest.CaptureFixture[str], number: int
     assert "which is left out: a paired test needs two." in output
 
 
-def test_what_must_not_be_mixed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_incompatible_runs_are_not_mixed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Runs of other shots, of other settings, and of a CLIP on other images or weights."""
     root = write_tree(tmp_path / "runs")
     write(root, 3, COOP[3], shots=16)
@@ -281,7 +281,7 @@ def ours(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.slow
-def test_runs_that_are_missing_come_first(ours: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_missing_runs_are_done_first(ours: Path, capfd: pytest.CaptureFixture[str]) -> None:
     arguments = [STEM, "--root", "data", "--run-output", "runs", "--output", "out"]
     assert main(arguments) == 0, capfd.readouterr()
     output = capfd.readouterr().out
@@ -311,8 +311,8 @@ sys.exit(main(sys.argv[1:]))
 
 
 @pytest.mark.slow
-def test_killed_in_the_middle_it_resumes(place: Path) -> None:
-    """With SIGKILL, after the first run, in a training, and once more: the files are those of an undisturbed one."""
+def test_resumes_after_being_killed(place: Path) -> None:
+    """With SIGKILL after the first run, in a training, and once more: the files match an undisturbed run."""
 
     def start(folder: str) -> subprocess.Popen[str]:
         arguments = [STEM, "--root", "data", "--run-output", f"{folder}-runs", "--output", folder, "-j", "1"]

@@ -1,4 +1,4 @@
-"""What all figures share: the files, the list, where their runs come from."""
+"""What all figures share: the files, the list, and where their runs come from."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_figure_is_six_files(tmp_path: Path) -> None:
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before  # the same figure, the same files
 
 
-def test_a_figure_that_fails_leaves_all_files_as_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_figure_leaves_all_files_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save(make(), tmp_path)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     whole = Figure.savefig
@@ -70,8 +70,8 @@ def test_a_figure_that_fails_leaves_all_files_as_they_were(tmp_path: Path, monke
     assert {path.name for path in tmp_path.iterdir()} == set(before)
 
 
-def test_cells_are_shown_as_they_are(tmp_path: Path) -> None:
-    """A name that a spreadsheet would run gets an apostrophe; numbers, commas, quotes and lines stay what they are."""
+def test_cells_are_escaped_for_spreadsheets(tmp_path: Path) -> None:
+    """A name that a spreadsheet would execute gets an apostrophe; numbers, commas, quotes and newlines stay."""
     cells = ["=cmd|' /C calc'!A0", "@sum", "+1+1", "-x", "-5", "1e-3", 'say "a, b"', "two\nlines", "", -0.25, None]
     save(make(columns=[str(n) for n in range(len(cells))], rows=[cells]), tmp_path)
     with (tmp_path / "one.csv").open(newline="") as file:
@@ -125,12 +125,12 @@ def parse(*arguments: str) -> argparse.Namespace:
         ("--jobs", "2"),
     ],
 )
-def test_finished_runs_take_no_settings(flag: tuple[str, ...]) -> None:
+def test_finished_runs_accept_no_settings(flag: tuple[str, ...]) -> None:
     with pytest.raises(UserError, match=f"^{flag[0]} is for runs of a plan, not for --runs.$"):
         sources.find_source(parse("--runs", "somewhere", *flag), PLANS)
 
 
-def test_finished_runs_are_found_where_they_are(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_finished_runs_are_found_in_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     found = sources.find_source(parse("--runs", "~/a", "b"), PLANS)
     assert found.folders == (tmp_path / "a", Path("b"))
@@ -147,7 +147,7 @@ def test_finished_runs_are_found_where_they_are(monkeypatch: pytest.MonkeyPatch,
         (("--jobs", "0"), "0"),
     ],
 )
-def test_what_a_plan_cannot_do_is_refused_before_it_begins(
+def test_unsupported_plan_options_are_refused_before_it_starts(
     arguments: tuple[str, ...], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -156,7 +156,7 @@ def test_what_a_plan_cannot_do_is_refused_before_it_begins(
     assert not list(tmp_path.rglob("results.json"))
 
 
-def test_runs_that_fail_draw_nothing(
+def test_failed_runs_draw_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from cocoamix.bench import benchmark

@@ -1,4 +1,4 @@
-"""`confusing`: its numbers against a calculation from the tables of predictions, and what it refuses."""
+"""`confusing`: its numbers recomputed from the prediction tables, and what it refuses."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NONE = {"ENSEMBLE": "none"}
 
 
 def predict(generator: np.random.Generator, labels: np.ndarray) -> list[Prediction]:
-    """Return predictions by probabilities that are drawn."""
+    """Return predictions with random probabilities."""
     shares = np.round(generator.dirichlet(np.full(CLASSES, 1.5), len(labels)), 6)
     best = shares.argmax(1)
     return [
@@ -38,13 +38,13 @@ def predict(generator: np.random.Generator, labels: np.ndarray) -> list[Predicti
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """Two datasets, two losses at two epochs, two seeds; of the second dataset the last epoch alone."""
+    """Two datasets, two losses at two epochs, two seeds; the second dataset has only the last epoch."""
     generator = np.random.default_rng(0)
     root = tmp_path / "runs"
     for dataset in ("Alpha", "Beta"):
         labels = generator.integers(0, CLASSES, IMAGES)
         guessed = predict(generator, labels)
-        # A gap of just 0.2 is not below 0.2, though 0.6 - 0.4 is in floating point.
+        # A gap of exactly 0.2 is not below 0.2, though 0.6 - 0.4 is in floating point.
         guessed[0] = ("img/0.png", f"c{labels[0]}", f"c{(labels[0] + 1) % CLASSES}", 0.6, 0.4)
         write_run(root, "tiny", dataset, trainer="ZeroshotCLIP", predictions=guessed)
         write_run(root, "tiny", dataset, "new", trainer="ZeroshotCLIP", accuracy=61.5)
@@ -66,7 +66,7 @@ def columns(path: Path) -> dict[str, np.ndarray]:
 
 
 def by_hand(root: Path, gap_in_millionths: int, dataset: str) -> dict[str, np.ndarray]:
-    """Return which images are easy, confusing and hard, from whole numbers."""
+    """Return which images are easy, confusing and hard, using integers."""
     (path,) = root.glob(
         f"**/{'test' if 'runs' in str(root) else 'train'}_base/{dataset}/**/ZeroshotCLIP/**/predictions.csv"
     )
@@ -79,7 +79,7 @@ def by_hand(root: Path, gap_in_millionths: int, dataset: str) -> dict[str, np.nd
     return {"easy": easy, "confusing": ~easy & near, "hard": ~easy & ~near, "all": np.ones(len(easy), bool)}
 
 
-def test_numbers_are_those_of_the_predictions(tree: Path) -> None:
+def test_numbers_match_the_predictions(tree: Path) -> None:
     curves, gains = make("confusing", "--runs", tree)
     parts = by_hand(tree, 200_000, "Alpha")
     assert parts["hard"][0]
@@ -104,13 +104,13 @@ def test_numbers_are_those_of_the_predictions(tree: Path) -> None:
                     assert found[name, epoch, seed, part] == pytest.approx(100 * right[chosen].mean())
                 text = (tree / "base2new" / "test_new" / folder / "results.json").read_text()
                 assert f'"accuracy": {found[name, epoch, seed, "new"]}' in text
-                # Parts make up the whole.
+                # The parts add up to the whole.
                 whole = sum(
                     found[name, epoch, seed, part] * parts[part].sum() for part in ("easy", "confusing", "hard")
                 )
                 assert found[name, epoch, seed, "all"] == pytest.approx(whole / IMAGES)
 
-    # What is drawn are the means over seeds.
+    # The plotted values are means over seeds.
     for palette in (LIGHT, DARK):
         panels = curves.draw(palette).axes
         for axes, part in zip(panels[1:], ("easy", "confusing", "hard", "all", "new"), strict=True):
@@ -147,7 +147,7 @@ def test_numbers_are_those_of_the_predictions(tree: Path) -> None:
     assert [bar.get_width() for bar in gains.draw(LIGHT).axes[0].patches] == pytest.approx([*means, np.mean(means)])
 
 
-def test_a_wider_gap_takes_from_the_hard_ones(tree: Path) -> None:
+def test_a_wider_gap_moves_hard_images_to_confusing(tree: Path) -> None:
     counts = []
     for gap in (0.05, 0.2, 0.5, 1):
         rows = rows_of(make("confusing", "--runs", tree, "--gap", gap, "--datasets-gap", gap)[0])
@@ -158,24 +158,24 @@ def test_a_wider_gap_takes_from_the_hard_ones(tree: Path) -> None:
     assert "hard" not in counts[-1]  # no gap is 1 or more, and a part without images has no accuracy
 
 
-def test_losses_and_the_dataset_are_chosen(tree: Path) -> None:
+def test_losses_and_dataset_can_be_selected(tree: Path) -> None:
     curves, gains = make("confusing", "--runs", tree, "--losses", "ce+coa", "ce", "--curves", "Beta")
     assert {row["dataset"] for row in rows_of(curves)} == {"Beta"}
     assert {(row["loss"], row["baseline"]) for row in rows_of(gains)} == {("CE", "CE + CoA")}
 
 
-def test_one_loss_alone_has_no_gains(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_single_loss_has_no_gains(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (curves,) = make("confusing", "--runs", tree, "--losses", "ce")
     assert {row["loss"] for row in rows_of(curves)} == {"zero-shot CLIP", "CE"}
     make("confusing", "--runs", tree, "--losses", "ce", "gce")
-    assert "of the losses ce, gce only ce is there" in capsys.readouterr().err
+    assert "of the losses ce, gce, only ce has runs" in capsys.readouterr().err
 
 
 # ---------------------------------------------------------------------- bad input
 
 
 def refused(capfd: pytest.CaptureFixture[str], *arguments: object) -> str:
-    """Return the sentence that the command ends with."""
+    """Return the error message of the command."""
     assert main(["confusing", "--runs", *map(str, arguments)]) == 2
     told = capfd.readouterr().err
     assert told.splitlines()[-1].startswith("error: ")
@@ -270,7 +270,7 @@ def _no_probability_of_a_label(root: Path) -> str:
         *(_chosen_on_validation_images, _no_common_seed, _no_probability_of_a_label),
     ],
 )
-def test_refuses_with_a_sentence(
+def test_refuses_with_a_message(
     tree: Path, damage: Callable[[Path], str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     words = damage(tree)
@@ -289,7 +289,7 @@ def test_refuses_arguments(tree: Path, tmp_path: Path, capfd: pytest.CaptureFixt
     assert "--seeds is for runs of a plan" in refused(capfd, tree, "--seeds", 1)
 
 
-def test_runs_of_another_kind_are_left_out_or_refused(tree: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_other_kinds_of_runs_are_skipped_or_refused(tree: Path, capfd: pytest.CaptureFixture[str]) -> None:
     before = rows_of(make("confusing", "--runs", tree)[0])
     write_run(tree, "other", "Alpha", predictions=[], LOSS="ce", N_CTX=4, **NONE)
     assert rows_of(make("confusing", "--runs", tree)[0]) == before
@@ -301,7 +301,7 @@ def test_runs_of_another_kind_are_left_out_or_refused(tree: Path, capfd: pytest.
     assert "The runs are of several kinds: TRAINER.COCOAMIX.N_CTX is" in refused(capfd, tree)
 
 
-def test_a_row_without_a_prediction_is_no_image(tree: Path) -> None:
+def test_a_row_without_a_prediction_is_not_counted(tree: Path) -> None:
     before = rows_of(make("confusing", "--runs", tree)[0])
     for path in tree.glob("**/predictions.csv"):
         head, *rows = path.read_text().splitlines()
@@ -312,12 +312,12 @@ def test_a_row_without_a_prediction_is_no_image(tree: Path) -> None:
 
 @pytest.mark.parametrize("protocol", [{"backbone": "other"}, {"partition": "random:1"}])
 @pytest.mark.parametrize("subset", ["base", "new"])
-def test_zero_shot_is_of_the_protocol_of_the_prompts(
+def test_zero_shot_run_has_the_protocol_of_the_prompts(
     tree: Path, protocol: dict[str, str], subset: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     before = [rows_of(one) for one in make("confusing", "--runs", tree)]
     guessed = [(f"img/{n}.png", "c0", "c1", 0.5, 0.4) for n in range(IMAGES)]
-    # The last by name and the newest.
+    # Last by name, and newest.
     other = write_run(
         *(tree, "zz", "Alpha", subset), trainer="ZeroshotCLIP", accuracy=1.0, predictions=guessed, protocol=protocol
     )
@@ -329,8 +329,8 @@ def test_zero_shot_is_of_the_protocol_of_the_prompts(
     assert f"{key} is {value} in {other} and " in text
 
 
-def test_gains_compare_models_of_one_epoch(tree: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """Where a loss lacks the last epoch on a dataset, an earlier one of both is compared."""
+def test_gains_compare_models_of_the_same_epoch(tree: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """If a loss lacks the last epoch on a dataset, an earlier one that both have is compared."""
     (gains,) = make("confusing", "--runs", tree)[1:]
     assert {row["epoch"] for row in rows_of(gains)} == {"30"}
     assert gains.sentence.endswith("wrong by less than 0.5; models of epoch 30 (mean of seeds 1, 2).")
@@ -357,7 +357,7 @@ def test_gains_compare_models_of_one_epoch(tree: Path, capfd: pytest.CaptureFixt
     assert f"error: {lacking}" in refused(capfd, tree)
 
 
-def test_says_what_losses_do_not_share(tree: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_reports_datasets_and_seeds_that_losses_do_not_share(tree: Path, capfd: pytest.CaptureFixture[str]) -> None:
     for folder in tree.glob("**/Beta/shots_4/CoCoAMix/*/seed1"):
         shutil.rmtree(folder)
     for folder in tree.glob("**/Alpha/shots_4/CoCoAMix/*/seed2"):
@@ -391,10 +391,10 @@ def test_one_loss_needs_no_runs_of_other_datasets(tree: Path, monkeypatch: pytes
 
 
 @pytest.mark.slow
-def test_a_plan_is_run_first(
+def test_a_plan_is_run_before_drawing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Two epochs of training on one drawn dataset: the numbers are those of the predictions that the runs kept."""
+    """Two epochs of training on one drawn dataset: the numbers match the predictions that the runs saved."""
     plan = yaml.safe_load(
         (Path(confusing.__file__).parents[2] / "bench" / "plans" / "quick_confusing.yaml").read_text()
     )

@@ -1,4 +1,4 @@
-"""`cocoamix figures tradeoff`, `parameters` and `sessions`: their data by hand from results, and bad input."""
+"""`cocoamix figures tradeoff`, `parameters` and `sessions`: their data recomputed from results, and bad input."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def rows_of(path: Path) -> list[dict[str, str]]:
 
 
 def averages(trainer: str) -> tuple[float, float, float]:
-    """Return base, new and H over datasets of the means over seeds, by numpy."""
+    """Return base, new and H over datasets of the means over seeds, computed with numpy."""
     values = ACCURACIES[trainer]
     names = sorted({dataset for dataset, _ in values})
     cells = [np.array([pair for (dataset, _), pair in values.items() if dataset == name]) for name in names]
@@ -75,7 +75,7 @@ def test_tradeoff(tree: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str])
 
 
 def test_tradeoff_with_the_paper(tree: Path, tmp_path: Path) -> None:
-    """The paper's rows are those of the datasets that the runs have, and named as the paper's."""
+    """The paper's rows cover the datasets of the runs, and are labelled as the paper's."""
     assert main(["tradeoff", "--runs", str(tree), "--paper", "--output", str(tmp_path)]) == 0
     assert "CoOp (paper)" in {row["method"] for row in rows_of(tmp_path / "tradeoff.csv") if row["from_paper"] == "1"}
 
@@ -147,7 +147,7 @@ def test_sessions(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
         ("sessions", "no sessions"),
     ],
 )
-def test_runs_of_another_kind(figure: str, words: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_other_kinds_of_runs(figure: str, words: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     write_results(tmp_path / "tree/eurosat/CoOp/vit_b16_4shots/seed1", 80.0, subset="all")
     assert main([figure, "--runs", str(tmp_path / "tree"), "--output", str(tmp_path / "out")]) == 2
     error = capfd.readouterr().err
@@ -165,8 +165,8 @@ def test_no_runs(figure: str, tmp_path: Path, capfd: pytest.CaptureFixture[str])
     assert "There is no run below" in capfd.readouterr().err
 
 
-def test_logs_tell_no_parameters(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """Logs of other trees make a trade-off, but no figure over parameters."""
+def test_logs_contain_no_parameter_counts(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Logs of other trees give a trade-off, but no figure over parameters."""
     from tests.report.trees import head, result, training
 
     for trainer, base, new in (("CoOp", 800, 600), ("KgCoOp", 780, 700)):

@@ -1,4 +1,4 @@
-"""`cocoamix figures gradient`: its numbers by finite differences, and what it says of bad weights."""
+"""`cocoamix figures gradient`: its numbers by finite differences, and errors for bad weights."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_finite_differences(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     with (tmp_path / "gradient.csv").open() as file:
         rows = [{key: float(value) for key, value in row.items()} for row in csv.DictReader(file)]
     assert sorted({row["w"] for row in rows}) == [0, 2.5, 7]
-    assert len(rows) == 3 * len({row["p_label"] for row in rows})  # a weight that is given twice is drawn once
+    assert len(rows) == 3 * len({row["p_label"] for row in rows})  # a weight given twice is drawn once
     strongest = max((row for row in rows if row["w"] == 7), key=lambda row: -row["label_closed"])
     for row in rows:
         p, w = row["p_label"], row["w"]
@@ -45,7 +45,7 @@ def test_finite_differences(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.parametrize("w", ["-1", "nan", "inf"])
-def test_weights_that_are_none(w: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_weights(w: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["gradient", "--output", str(tmp_path / "out"), "--w", "1", w]) == 2
     told = capsys.readouterr()
     assert told.err == f"error: --w is 1 {w}; weights of the CoA-loss are 0 or more.\n"
@@ -54,7 +54,7 @@ def test_weights_that_are_none(w: str, tmp_path: Path, capsys: pytest.CaptureFix
 
 
 @pytest.mark.parametrize("arguments", [["--w"], ["--w", "much"]])
-def test_what_is_no_number(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_arguments_that_are_not_numbers(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         main(["gradient", *arguments])
     assert end.value.code == 2
@@ -62,6 +62,6 @@ def test_what_is_no_number(arguments: list[str], capsys: pytest.CaptureFixture[s
 
 
 def test_cross_entropy_alone(tmp_path: Path) -> None:
-    """Without CoA-loss there is no slip of the paper's to show."""
+    """Without the CoA-loss there is no misprint of the paper to show."""
     assert main(["gradient", "--w", "0", "--output", str(tmp_path)]) == 0
     assert "as printed" not in (tmp_path / "gradient.svg").read_text()

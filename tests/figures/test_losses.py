@@ -1,4 +1,4 @@
-"""`losses`: its numbers against a calculation from the files of results, and what it refuses."""
+"""`losses`: its numbers recomputed from results files, and what it refuses."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ D = {"d0": 0.0, "mix": 0.2, "d5": 0.5}
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """Losses without an ensemble, and CoCoA-Mix over w and d; accuracies are drawn."""
+    """Losses without an ensemble, and CoCoA-Mix over w and d; accuracies are random."""
     generator, root = np.random.default_rng(1), tmp_path / "runs"
 
     def write(config: str, **settings: Any) -> None:
@@ -64,7 +64,7 @@ def accuracies(root: Path, config: str, subset: str = "base") -> np.ndarray:
 
 
 def table(rows: list[dict[str, str]], name: str, **chosen: str) -> np.ndarray:
-    """Return the accuracies of a figure's data in the same shape."""
+    """Return the accuracies in a figure's data in the same shape."""
     found = [row for row in rows if all(row[key] == value for key, value in chosen.items())]
     assert len(found) == len(DATASETS) * len(SEEDS)
     return np.array([[float(row[name]) for row in found if row["dataset"] == one] for one in DATASETS])
@@ -130,8 +130,8 @@ def test_sensitivity(tree: Path) -> None:
     }
 
 
-def test_means_are_over_what_all_have(tree: Path) -> None:
-    """A seed that one loss lacks on one dataset counts for none, and so does a dataset."""
+def test_means_cover_only_datasets_and_seeds_that_all_losses_have(tree: Path) -> None:
+    """A seed that one loss lacks on one dataset is excluded for all, and so is a dataset."""
     (tree / "base2new/test_base/Beta/shots_4/CoCoAMix/gce/seed2/results.json").unlink()
     losses = make("losses", "--runs", tree, "--parts", "losses")[0]
     assert {row["seed"] for row in rows_of(losses)} == {"1", "3"}
@@ -145,12 +145,12 @@ def test_means_are_over_what_all_have(tree: Path) -> None:
 
 
 def accuracies_of_seeds(root: Path, config: str, seeds: list[int]) -> float:
-    """Return the mean over the seeds that are named."""
+    """Return the mean over the named seeds."""
     return float(np.mean(accuracies(root, config)[:, [SEEDS.index(seed) for seed in seeds]]))
 
 
-def test_what_is_no_point_of_a_figure(tree: Path) -> None:
-    """Neither an earlier epoch nor an ensemble of equal weights is one."""
+def test_runs_that_are_not_plotted(tree: Path) -> None:
+    """Neither an earlier epoch nor an ensemble of equal weights is plotted."""
     before = [rows_of(figure) for figure in make("losses", "--runs", tree)]
     write_run(tree, "ce_epoch5", "Alpha", epoch=5, LOSS="ce", **NONE)
     write_run(tree, "mix_epoch5", "Alpha", epoch=5, W=2.0, **COA)
@@ -198,10 +198,10 @@ def test_runs_of_two_protocols_or_none(tmp_path: Path, capfd: pytest.CaptureFixt
     assert lacking in capfd.readouterr().err
 
 
-def test_what_cannot_be_drawn_stops_no_other_part(
+def test_a_part_that_cannot_be_drawn_does_not_stop_the_others(
     tree: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Neither a panel nor a part that is refused takes the others with it."""
+    """A refused panel or part does not affect the others."""
     out = tmp_path / "out"
     for seed in SEEDS:
         for dataset, config in zip(DATASETS, ("d0", "d5"), strict=True):
@@ -226,7 +226,7 @@ def test_what_cannot_be_drawn_stops_no_other_part(
 
 
 def test_plans_share_their_runs() -> None:
-    """What two plans do in one folder is the same run, so that neither lacks what the other kept or repeats it."""
+    """A run that two plans share in one folder is identical, so neither lacks what the other saved or repeats it."""
     quick, losses, confusing, sensitivity = (
         {run.folder: run.arguments for run in expand(load_plan(name))}
         for name in ("quick", "quick_losses", "quick_confusing", "quick_sensitivity")
@@ -237,5 +237,5 @@ def test_plans_share_their_runs() -> None:
     shared = quick.keys() & sensitivity.keys()
     assert len(shared) == 2 * 5 * 3
     assert all(quick[folder] == sensitivity[folder] for folder in shared)
-    # Others keep no predictions, or no checkpoints of epochs.
+    # Others save no predictions, or no checkpoints of epochs.
     assert not (losses.keys() | confusing.keys()) & (quick.keys() | sensitivity.keys())

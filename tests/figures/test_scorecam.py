@@ -1,4 +1,4 @@
-"""`cocoamix figures scorecam`: its maps by a ScoreCAM of our own, its images, how often towers run, and bad input."""
+"""`cocoamix figures scorecam`: its maps against our own ScoreCAM, its images, forward passes, and bad input."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def draw(out: Path, *arguments: str) -> list[Row]:
 
 
 def compute(*arguments: str) -> list[Row]:
-    """Return the data of the figure, which is not drawn."""
+    """Return the data of the figure without drawing it."""
     parser = Parser()
     scorecam.add_arguments(parser)
     (drawn,) = scorecam.make(parser.parse_args(arguments))
@@ -130,7 +130,7 @@ def resnet_by_hand(clip: FrozenCLIP, image: Tensor) -> Tensor:
 def score_cam(
     score: Callable[[Tensor], Tensor], activations: Tensor, image: Tensor, target: int
 ) -> np.ndarray[Any, Any]:
-    """Hide the image by one channel at a time; weigh the channels by the softmax of what is left of the score."""
+    """Mask the image by one channel at a time; weight the channels by the softmax of the remaining score."""
     hidden = []
     for channel in activations:
         mask = F.interpolate(channel[None, None], image.shape[-2:], mode="bilinear", align_corners=True)
@@ -147,7 +147,7 @@ def prepared(clip: FrozenCLIP, path: str) -> Tensor:
 
 
 def assert_by_hand(rows: list[Row], path: str, method: str, folder: Path, clip: FrozenCLIP, target: str = "") -> None:
-    """Compare a map with ours, of the matrices of an export on the features of OpenAI's tower."""
+    """Compare a map with ours, computed from the matrices of an export and the features of OpenAI's tower."""
     classifier = cocoamix.load(folder)
     linear, image = find_linear(classifier), prepared(clip, path)
 
@@ -166,7 +166,7 @@ def assert_by_hand(rows: list[Row], path: str, method: str, folder: Path, clip: 
     np.testing.assert_allclose(maps_in(rows)[path, method], wanted, atol=1e-3)
 
 
-def test_maps_by_hand_on_a_vit(
+def test_vit_maps_match_manual_calculation(
     train: Callable[..., Run], weights: str, data_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also: text features are computed once, and methods share the passes of the frozen tower."""
@@ -192,7 +192,7 @@ def test_maps_by_hand_on_a_vit(
     runs = ["--runs", *map(str, folders.values()), *named]
     rows = compute(*runs)
     assert len(texts) == 1 + 1 + 2  # CoCoA-Mix has two prompts
-    assert sum(encoded) == 2 * (128 + 3)  # each image behind each of 128 channels, and by itself for each method
+    assert sum(encoded) == 2 * (128 + 3)  # each image masked by each of 128 channels, and unmasked for each method
     monkeypatch.undo()
     clip = load_clip("tiny", weights, source="clip", precision="fp32")
     for path, label in zip(images, (CLASSES[1], CLASSES[4]), strict=True):
@@ -204,7 +204,7 @@ def test_maps_by_hand_on_a_vit(
     maps = maps_in(rows)
     assert any(np.abs(maps[path, "CoOp"] - maps[path, "CLIP"]).max() > 1e-3 for path in images)
 
-    # In other batches, and by the class that the image is of.
+    # In other batches, and for the true class of the image.
     for size in ("1", "50"):
         again = maps_in(compute(*runs, "--batch-size", size))
         for key, values in maps.items():
@@ -216,7 +216,7 @@ def test_maps_by_hand_on_a_vit(
         assert_by_hand(rows, path, "CoOp", folders["CoOp"], clip, label)
 
 
-def test_maps_by_hand_on_a_resnet(
+def test_resnet_maps_match_manual_calculation(
     train: Callable[..., Run], data_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(BACKBONES, "small", Backbone(SMALL, "small.pt"))
@@ -229,21 +229,21 @@ def test_maps_by_hand_on_a_resnet(
     clip = load_clip("small", file, source="clip", precision="fp32")
     for path in images:
         assert_by_hand(rows, path, "CoOp", folder, clip)
-    assert {row["right"] for row in rows} == {""}  # nobody has named their classes
+    assert {row["right"] for row in rows} == {""}  # their classes are not given
 
 
 @pytest.mark.parametrize(
     ("trainer", "settings"),
     [
-        ("MaPLe", ("TRAINER.MAPLE.PROMPT_DEPTH", "2")),  # a tower of its own
-        ("CoCoOp", ("TRAINER.COCOOP.N_CTX", "2")),  # text features of its own for every image
+        ("MaPLe", ("TRAINER.MAPLE.PROMPT_DEPTH", "2")),  # its own tower
+        ("CoCoOp", ("TRAINER.COCOOP.N_CTX", "2")),  # its own text features for every image
         ("DePT", ()),  # reads the length of image features
     ],
 )
-def test_methods_that_are_no_matrix(
+def test_methods_that_are_not_a_class_matrix(
     train: Callable[..., Run], data_root: Path, tmp_path: Path, trainer: str, settings: tuple[str, ...]
 ) -> None:
-    """By hand on the trainer's own logits and, for MaPLe, on the patches that its prompts stand beside."""
+    """By hand from the trainer's own logits and, for MaPLe, from the patches next to its prompts."""
     folder, (path,) = train(trainer, *settings).folder, paths_of(data_root, 2)
     rows = compute("--runs", str(folder), "--images", path)
     classifier = cocoamix.load(folder)
@@ -277,7 +277,7 @@ def test_open_clip_gives_the_same_activations(weights: str) -> None:
 
 
 def test_images_of_the_dataset(train: Callable[..., Run], data_root: Path, tmp_path: Path) -> None:
-    """Of classes at equal distances in both halves, each with the classes of its half, and where the data moved."""
+    """Evenly spaced classes of both halves, each compared within its half, also if the data has moved."""
     folders = [str(train("CoOp", name=f"seed{seed}", flags=("--seed", seed)).folder) for seed in ("1", "2")]
     out = tmp_path / "out"
     moved = data_root.with_name("moved")
@@ -306,7 +306,7 @@ def test_images_of_the_dataset(train: Callable[..., Run], data_root: Path, tmp_p
 def test_runs_of_a_plan(
     train: Callable[..., Run], data_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The model that was trained on base classes is used for both halves; each dataset has its own figure."""
+    """The model trained on base classes is used for both halves; each dataset has its own figure."""
     folder = train("CoOp").folder
 
     def run_of(dataset: str, method: str, subset: str) -> SimpleNamespace:
@@ -326,7 +326,7 @@ def test_runs_of_a_plan(
     assert {row[1] for row in found[f"{STEM}-a"]} == {"base", "new"}
 
 
-def test_plans_have_what_the_figure_asks_for() -> None:
+def test_plans_provide_what_the_figure_needs() -> None:
     from cocoamix.bench.plan import load_plan
 
     for choice in (scorecam._PLANS.embedded, scorecam._PLANS.real):
@@ -338,7 +338,7 @@ def test_plans_have_what_the_figure_asks_for() -> None:
 
 
 def test_many_images_and_names(train: Callable[..., Run], data_root: Path, tmp_path: Path) -> None:
-    """Folders name the classes of their images; the ninth image begins a second figure."""
+    """Folders name the classes of their images; the ninth image starts a second figure."""
     folder, pixels = str(train("CoOp").folder), tmp_path / "mine"
     for number in range(9):
         place = pixels / CLASSES[number % 5]
@@ -351,7 +351,7 @@ def test_many_images_and_names(train: Callable[..., Run], data_root: Path, tmp_p
     assert [len({row["image"] for row in part}) for part in (rows, last)] == [8, 1]
     assert all(row["label"] == Path(row["image"]).parent.name for row in rows + last)
     assert {row["label"] for row in rows + last} == set(CLASSES[:5])
-    assert {row["method"] for row in rows} == {"'=mine"}  # as spreadsheets want it
+    assert {row["method"] for row in rows} == {"'=mine"}  # as spreadsheets expect it
 
 
 def test_overlay_is_brighter_where_the_map_is_higher() -> None:
@@ -368,7 +368,7 @@ def test_overlay_is_brighter_where_the_map_is_higher() -> None:
 
 
 def refused(capfd: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """Return the sentence that the command ends with."""
+    """Return the error message of the command."""
     capfd.readouterr()
     assert main(["scorecam", *arguments]) == 2
     captured = capfd.readouterr()
@@ -436,7 +436,7 @@ def test_bad_input(
     message = refused(capfd, "--runs", folder, several, "--images", image, *out)
     assert f"The run in {several} uses TuneEn with 2 CLIP models" in message
     assert not (tmp_path / "out").exists()
-    # Classes of one's own give other labels room.
+    # Custom classes allow other labels.
     one.write_text("Forest\nRiver\n")
     rows = compute(*runs[:2], "--images", image, "--classes", str(one), "--labels", "river")
     assert {row["label"] for row in rows} == {"River"}
@@ -444,7 +444,7 @@ def test_bad_input(
 
 
 def test_sessions(run: Runner, weights: str, data_root: Path, tmp_path: Path) -> None:
-    """A run over sessions is explained among the classes of all of them."""
+    """A run over sessions is explained over the classes of all of them."""
     settings = ["FSCIL.BASE", "4", "FSCIL.WAY", "3", "FSCIL.SHOTS", "2", "OPTIM.MAX_EPOCH", "1"]
     done = run(*settings, "MODEL.BACKBONE.WEIGHTS", weights, trainer="CoOpFSCIL")
     assert done.status == 0, done.output[-800:]

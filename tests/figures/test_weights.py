@@ -1,4 +1,4 @@
-"""`cocoamix figures weights`: its numbers by hand from features, its files, and what it says of bad input."""
+"""`cocoamix figures weights`: its numbers recomputed from features, its files, and errors for bad input."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ def keys(**values: object) -> list[str]:
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> tuple[FrozenCLIP, str]:
-    """A model with weights that are far from symmetric and a temperature of its own, and its file."""
+    """A model with highly asymmetric weights and its own temperature, and its file."""
     file = str(tmp_path_factory.mktemp("weights") / "3.pt")
     torch.save(original(BACKBONES["tiny"].sizes, 3).state_dict(), file)
     clip = load_clip("tiny", file, precision="fp32")
-    assert 20 < clip.logit_scale < 30  # not the 100 that it might be taken for
+    assert 20 < clip.logit_scale < 30  # not 100, which it might be confused with
     return clip, file
 
 
@@ -81,7 +81,7 @@ def cross_entropy(logits: Array, labels: Array) -> float:
 
 
 def measure(logits: Array, labels: Array) -> tuple[float, float, float]:
-    """Return accuracy, NLL and ECE of logits by numpy."""
+    """Return accuracy, NLL and ECE of logits, computed with numpy."""
     p = np.exp(log_softmax(logits))
     right, sure = p.argmax(axis=1) == labels, p.max(axis=1)
     gap = 0.0
@@ -92,7 +92,7 @@ def measure(logits: Array, labels: Array) -> tuple[float, float, float]:
 
 
 def assert_curves(rows: list[dict[str, str]], sides: tuple[Tensor, Tensor], labels: Tensor, scale: float) -> None:
-    """Compare a set of images with s_0/tau and s_1/tau mixed by hand, and the lowest pi with a search."""
+    """Compare a set of images with s_0/tau and s_1/tau mixed by hand, and the best pi with a search."""
     general, special = (side.detach().double().numpy() for side in sides)
     answers = labels.numpy()
     assert [float(row["pi"]) for row in rows] == list(GRID)
@@ -117,7 +117,7 @@ def assert_curves(rows: list[dict[str, str]], sides: tuple[Tensor, Tensor], labe
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
-def test_numbers_by_hand(
+def test_numbers_match_manual_calculation(
     run: Runner,
     model: tuple[FrozenCLIP, str],
     data_root: Path,
@@ -126,7 +126,7 @@ def test_numbers_by_hand(
     tmp_path: Path,
     kind: str,
 ) -> None:
-    """Test images from their pixels; training images as the steps that trained the weights had them."""
+    """Test images from their pixels; training images as in the steps that trained the weights."""
     steps = by_hand.watch_steps(monkeypatch, lambda trainer: None)
     done, (clip, _), out = train(run, model, kind), model, tmp_path / "out"
     before = {path: path.read_bytes() for path in done.folder.rglob("*") if path.is_file()}
@@ -136,11 +136,11 @@ def test_numbers_by_hand(
     names, (context,) = CLASSES[:5], [value for name, value in steps[-1].after.items() if name.endswith(".ctx")][:1]
 
     def sides(batch: Tensor) -> tuple[Tensor, Tensor]:
-        return by_hand.handmade([clip], [batch], names), by_hand.learned([clip], [batch], names, [context])
+        return by_hand.hand_crafted([clip], [batch], names), by_hand.learned([clip], [batch], names, [context])
 
     pixels, labels = by_hand.read_test_images(data_root, range(5))
     assert_curves(found["test"], sides(clip.encode_image(pixels)), labels, clip.logit_scale)
-    # Folds leave images out; their steps show no others.
+    # Folds hold out images; their steps show no others.
     seen = [step for step in steps if step.phase != "fold"]
     views = {step.features.sum().item(): step for step in seen}.values()  # a second stage may show a view again
     features, labels = torch.cat([step.features for step in views]), torch.cat([step.labels for step in views])
@@ -174,7 +174,7 @@ def test_numbers_by_hand(
     assert f"π^in {pi_in:.2f}" in (out / f"{STEM}.svg").read_text()
 
 
-def test_the_last_views_of_a_long_training(
+def test_last_views_of_a_long_training(
     run: Runner, model: tuple[FrozenCLIP, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     steps = by_hand.watch_steps(monkeypatch, lambda trainer: None)
@@ -183,7 +183,7 @@ def test_the_last_views_of_a_long_training(
     assert main(["weights", "--runs", str(done.folder), "--output", str(tmp_path / "out")]) == 0
     first, last = (
         cross_entropy(
-            clip.logit_scale * by_hand.handmade([clip], [step.features], CLASSES[:5]).numpy(), step.labels.numpy()
+            clip.logit_scale * by_hand.hand_crafted([clip], [step.features], CLASSES[:5]).numpy(), step.labels.numpy()
         )
         for step in steps
     )
@@ -192,8 +192,8 @@ def test_the_last_views_of_a_long_training(
     assert first != pytest.approx(last, rel=1e-3)
 
 
-def test_an_evaluation_stands_for_its_training(run: Runner, model: tuple[FrozenCLIP, str], tmp_path: Path) -> None:
-    """Of new classes, in another folder and of an earlier epoch: the curves are of the base classes, at that epoch."""
+def test_an_evaluation_folder_finds_its_training(run: Runner, model: tuple[FrozenCLIP, str], tmp_path: Path) -> None:
+    """For new classes, in another folder and of an earlier epoch: the curves are of the base classes, at that epoch."""
     trained = train(run, model, "one stage", "TRAIN.CHECKPOINT_FREQ", "1", name="trained")
     settings = ["new" if part == "base" else part for part in BASE]
     settings += ["MODEL.BACKBONE.WEIGHTS", model[1], *keys(N_CTX=2)]
@@ -213,8 +213,8 @@ def test_an_evaluation_stands_for_its_training(run: Runner, model: tuple[FrozenC
     assert numbers(outs[0]) != numbers(tmp_path / "out")
 
 
-def test_meets_the_results_of_the_run(run: Runner, model: tuple[FrozenCLIP, str], tmp_path: Path) -> None:
-    """Where pi^in is on the grid, the evaluation of the run itself is a point of its curve."""
+def test_matches_the_results_of_the_run(run: Runner, model: tuple[FrozenCLIP, str], tmp_path: Path) -> None:
+    """If pi^in is on the grid, the evaluation of the run itself is a point of its curve."""
     for kind in ("one stage", "two stages"):
         trained = train(run, model, kind, name=kind)
         (file,) = (trained.folder / "coa_weights").glob("model.pth.tar-*")
@@ -234,7 +234,7 @@ def test_meets_the_results_of_the_run(run: Runner, model: tuple[FrozenCLIP, str]
 
 
 def test_without_a_store_and_many_runs(run: Runner, model: tuple[FrozenCLIP, str], tmp_path: Path) -> None:
-    """Pictures that are encoded anew give the same; the fifth run begins a second figure."""
+    """Re-encoded images give the same result; the fifth run starts a second figure."""
     stored = train(run, model, name="stored")
     fresh = train(run, model, "one stage", "CACHE.MODE", "off", name="fresh")
     out = tmp_path / "out"
@@ -256,7 +256,7 @@ def test_without_a_store_and_many_runs(run: Runner, model: tuple[FrozenCLIP, str
 
 
 def refused(capfd: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """Return the sentence that the command ends with."""
+    """Return the error message of the command."""
     capfd.readouterr()
     assert main(["weights", "--runs", *arguments]) == 2
     captured = capfd.readouterr()
@@ -266,7 +266,7 @@ def refused(capfd: pytest.CaptureFixture[str], *arguments: str) -> str:
     return captured.err
 
 
-def test_folders_without_such_a_run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_folders_without_a_suitable_run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     out, folder = ["--output", str(tmp_path / "out")], tmp_path / "tree" / "run"
     assert f"There is no folder {folder}. Give the folder" in refused(capfd, str(folder), *out)
     folder.mkdir(parents=True)
@@ -294,7 +294,7 @@ def test_folders_without_such_a_run(tmp_path: Path, capfd: pytest.CaptureFixture
     line = 'Loading weights to coa_weights from "elsewhere/coa_weights/model.pth.tar-2" (epoch = 2)\n'
     (folder / "log.txt").write_text(line)
     message = refused(capfd, str(folder), *out)
-    assert f"{folder} evaluated elsewhere/coa_weights/model.pth.tar-2, which is not there." in message
+    assert f"{folder} evaluated elsewhere/coa_weights/model.pth.tar-2, which does not exist." in message
     assert not (tmp_path / "out").exists()
 
 

@@ -1,4 +1,4 @@
-"""Trees of runs that are written by hand, and what a figure makes of them."""
+"""Hand-written trees of runs, and the data of a figure drawn from them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def write_run(
 
 
 def write_predictions(folder: Path, predictions: Sequence[Prediction]) -> None:
-    """Write the table that an evaluation keeps, with a column that readers need not know."""
+    """Write the table that an evaluation saves, with a column unknown to readers."""
     with (folder / "predictions.csv").open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["image", "label", "predicted", "confidence", "label_probability", "further"])
@@ -61,7 +61,7 @@ def write_predictions(folder: Path, predictions: Sequence[Prediction]) -> None:
 
 
 def make(name: str, *arguments: object) -> list[Drawn]:
-    """Return what a figure yields for some arguments."""
+    """Return what a figure yields for the given arguments."""
     module, parser = load(name), Parser()
     module.add_arguments(parser)
     return list(module.make(parser.parse_args([str(one) for one in arguments])))
@@ -73,6 +73,6 @@ def rows_of(drawn: Drawn) -> list[dict[str, str]]:
 
 
 def lines_of(axes: Any, marker: str | None = None) -> list[list[float]]:
-    """Return the heights of the lines of a panel. marker: those that have this one alone."""
+    """Return the heights of the lines of a panel. marker: only those with this marker."""
     chosen = [line for line in axes.lines if marker is None or line.get_marker() == marker]
     return [[float(y) for y in line.get_ydata()] for line in chosen]

@@ -1,4 +1,4 @@
-"""Episodes: what they hold, and that they depend on seed, session and step alone."""
+"""Episodes: what they contain, and that they depend only on seed, session and step."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_sizes() -> None:
 
 
 def test_sizes_are_limits() -> None:
-    """A later session: each class is drawn, all images are in the query, and all but one of each again."""
+    """In a later session every class is drawn; the query has all images, then again those outside the support."""
     episode = sampler(size=(10, 1, 5, 50)).draw(0)
     assert len(episode.support) == 4
     assert sorted(episode.query[:20]) == list(range(20))
@@ -59,7 +59,7 @@ def global_states() -> list[Any]:
 
 
 def test_draws_do_not_use_global_generators() -> None:
-    """Whatever state these have, the episodes are the same, and drawing does not advance or reseed them."""
+    """The episodes do not depend on their state, and drawing neither advances nor reseeds them."""
     found = []
     for seed in (0, 1):
         torch.manual_seed(seed)
@@ -89,7 +89,7 @@ def test_first_draw_by_hand() -> None:
 
 
 def test_blocks() -> None:
-    """They go through all steps in turn; one may be gone through without those before it."""
+    """They cover all steps in turn; one can be iterated without those before it."""
     made, found = sampler(), []
     assert made.blocks == 3
     for block in (2, 0, 1):

@@ -1,4 +1,4 @@
-"""The mixture over sessions, its cut of the classes, and what is reported of it."""
+"""The mixture over sessions, its sets of classes, and its report."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class TestWeights:
         assert (pi[0] > 0).all() == (kind != "none")  # the hand-crafted prompt is always in the mixture
 
     def test_own_and_other_classes(self) -> None:
-        """Each entry against the definition, written out."""
+        """Each entry against the definition."""
         inside, outside = log_weights(3)
         sizes = [4, 2, 2]
         pi = weights_of_kind("coa", inside, outside, session_owners(sizes))
@@ -45,7 +45,7 @@ class TestWeights:
                 assert torch.allclose(pi[:, label], wanted, atol=1e-6)
                 label += 1
 
-    def test_only_the_new_session_learns(self) -> None:
+    def test_only_the_new_session_is_trained(self) -> None:
         earlier = [(torch.tensor([0.3]), torch.tensor([-0.7])), (torch.tensor([1.1]), torch.tensor([0.2]))]
         before = [(a.clone(), b.clone()) for a, b in earlier]
         weights = SessionWeights(100.0, earlier)
@@ -62,7 +62,7 @@ class TestWeights:
         assert torch.equal(weights.earlier_inside, torch.tensor([0.3, 1.1]))
         assert torch.equal(weights.earlier_outside, torch.tensor([-0.7, 0.2]))
 
-    def test_own_classes_in_training_weigh_as_in_the_matrix(self) -> None:
+    def test_training_weights_of_own_classes_match_the_matrix(self) -> None:
         earlier = [(torch.tensor([0.3]), torch.tensor([-0.7]))]
         weights = SessionWeights(100.0, earlier)
         with torch.no_grad():
@@ -73,14 +73,19 @@ class TestWeights:
         assert torch.allclose(weights.in_logits(sims), 100 * mix(sims, pi[:, 4:]), atol=1e-5)
 
     def test_entropy_loss_of_the_third_session(self) -> None:
-        """Against the definition, written out with plain numbers: pi^out of all prompts, the new one's last."""
+        """Against the definition with plain numbers: pi^out of all prompts, the new one's last."""
         earlier = [(torch.tensor([0.3]), torch.tensor([-0.7])), (torch.tensor([1.1]), torch.tensor([0.4]))]
         weights = SessionWeights(20.0, earlier)
         with torch.no_grad():
             weights.inside.fill_(0.9)
             weights.outside.fill_(-1.3)
         sims = torch.rand(2, 3, 4, generator=torch.Generator().manual_seed(0))
-        raw = [1.0, math.exp(-0.7), math.exp(0.4), math.exp(-1.3)]  # of t_0 and the three sessions, for nobody's class
+        raw = [
+            1.0,
+            math.exp(-0.7),
+            math.exp(0.4),
+            math.exp(-1.3),
+        ]  # of t_0 and the three sessions, for a class that no session owns
 
         def uncertainty(row: list[float], share: float) -> float:
             powers = [math.exp(20.0 * share * value) for value in row]
@@ -124,7 +129,7 @@ class TestWeights:
         assert mix_text(text, pi).dtype == torch.float32
         assert mix_text(text, pi.half()).dtype == torch.float32
 
-    def test_mixed_features_are_the_mixture(self) -> None:
+    def test_mixed_features_match_the_mixture(self) -> None:
         draw = torch.Generator().manual_seed(0)
         text, images = torch.randn(4, 8, 16, generator=draw), torch.randn(5, 16, generator=draw)
         pi = weights_of_kind("coa", *log_weights(3), session_owners([4, 2, 2]))
@@ -169,7 +174,7 @@ class TestCut:
             assert one.classnames == [f"class {label}" for label in one.labels]
 
     def test_the_draw(self) -> None:
-        """By seed, and of a class whatever the others are."""
+        """Depends on the seed, and for each class only on that class."""
         assert self.cut() == self.cut()
         assert self.cut() != self.cut(seed=2)
         small, large = self.cut(), self.cut(way=3)
@@ -207,13 +212,13 @@ class TestReport:
         assert last["novel_sessions"] == [50, 30]
         assert last["novel"] == 40
         assert last["harmonic_mean"] == pytest.approx(2 * 85 * 40 / 125)
-        assert last["forgetting"] == [5, 25]  # base was best in session 0, session 1 in itself
+        assert last["forgetting"] == [5, 25]  # base was best in session 0, session 1 in session 1
         assert last["mean_forgetting"] == 15
         assert told["sessions"][0]["novel"] is None
         assert told["mean"] == pytest.approx((90 + 95 / 1.2 + 101 / 1.4) / 3)
         assert told["pd"] == pytest.approx(90 - 101 / 1.4)
 
-    def test_forgetting_is_from_the_best_session(self) -> None:
+    def test_forgetting_is_measured_from_the_best_session(self) -> None:
         """Base is best in the middle, and so is session 1."""
         rows = [
             incremental.Row(60, (70,), (100,)),

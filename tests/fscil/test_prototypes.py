@@ -21,7 +21,7 @@ CLASSES, VIRTUAL, WIDTH, T = 5, 4, 12, 16.0
 def model(seed: int = 0) -> ForwardCompatible:
     made = ForwardCompatible(WIDTH, 6, CLASSES, VIRTUAL, 2, seed)
     torch.manual_seed(seed)
-    with torch.no_grad():  # as training leaves it: no identity, and virtual rows that have moved
+    with torch.no_grad():  # as after training: not the identity, and virtual rows that have moved
         made.network.outer.weight.normal_()
         made.virtual.add_(torch.randn(VIRTUAL, WIDTH))
     return made
@@ -31,8 +31,8 @@ def cross_entropy(logits: list[float], label: int) -> float:
     return math.log(sum(math.exp(one - max(logits)) for one in logits)) + max(logits) - logits[label]
 
 
-def test_start() -> None:
-    """The network is the identity, and all prototypes are orthogonal; the seed says which they are."""
+def test_initial_state() -> None:
+    """The network is the identity, and all prototypes are orthogonal; the seed determines them."""
     made = ForwardCompatible(WIDTH, 6, CLASSES, VIRTUAL, 2, 1)
     features = torch.randn(3, WIDTH)
     assert torch.equal(made.network(features), features)
@@ -45,8 +45,8 @@ def test_start() -> None:
     assert not torch.equal(other.virtual, made.virtual)
 
 
-def test_who_is_open() -> None:
-    """Each virtual prototype is open to two base classes; a class that is left out may take any."""
+def test_open_classes_of_virtual_prototypes() -> None:
+    """Each virtual prototype is open to two base classes; a class not chosen may take any."""
     mask = ForwardCompatible(WIDTH, 6, 9, 3, 2, 0).open_to
     left_out = mask.all(dim=1)
     assert left_out.any()
@@ -86,7 +86,7 @@ def test_losses() -> None:
     means = [sum(one) / len(one) for one in wanted]
     assert [float(one.detach()) for one in found] == pytest.approx(means, rel=1e-4)
     assert len({round(one, 3) for one in means}) == 4
-    # The fixed copy is compared with, and never moved.
+    # The fixed copy is only compared with, never trained.
     sum(found).backward()  # type: ignore[union-attr]
     assert not made.fixed.requires_grad
     assert made.virtual.grad is not None
@@ -100,7 +100,7 @@ def test_without_pairs_or_virtual_prototypes() -> None:
 
 
 def test_pairs() -> None:
-    """Mixed are images of different classes alone, all by the same shares."""
+    """Only images of different classes are mixed, all with the same shares."""
     torch.manual_seed(3)
     labels = torch.tensor([0, 0, 1, 1, 2])
     mixed = mix_pairs(torch.eye(5), labels, 0.5)
@@ -121,7 +121,7 @@ def test_means() -> None:
 
 
 def test_mixture() -> None:
-    """Each prototype counts by its direction, whatever its length and that of the others."""
+    """Each prototype contributes by its direction, whatever its length and that of the others."""
     torch.manual_seed(0)
     embedded, rows, virtual = torch.randn(2, WIDTH), torch.randn(3, WIDTH), torch.randn(VIRTUAL, WIDTH)
     found = mixed_log_probabilities(embedded, rows, virtual, T, 0.3).exp()

@@ -1,4 +1,4 @@
-"""Reading checkpoints safely, and putting them into a model with words about what does not fit."""
+"""Reading checkpoints safely, and loading them into a model with messages about what does not fit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cocoamix.io import checkpoints, safe_pickle
 
 
 class Evil:
-    """A pickle of this runs a command when it is read carelessly."""
+    """Unpickling this carelessly runs a command."""
 
     def __init__(self, witness: Path) -> None:
         self.witness = witness
@@ -30,7 +30,7 @@ def live_scheduler() -> Any:
     return torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 10)
 
 
-def test_tensors_are_read_from_beside_live_objects(tmp_path: Path) -> None:
+def test_tensors_are_read_from_files_with_live_objects(tmp_path: Path) -> None:
     """Dassl's checkpoints: a scheduler that holds an optimizer that holds parameters."""
     state = OrderedDict(ctx=torch.arange(6.0).view(2, 3), half=torch.ones(2, dtype=torch.float16))
     optimizer = {"state": {0: {"momentum_buffer": torch.ones(2)}}, "param_groups": [{"lr": 0.1, "params": [0]}]}
@@ -56,7 +56,7 @@ def test_nothing_in_a_file_is_executed(tmp_path: Path, legacy: bool) -> None:
 
 
 @pytest.mark.parametrize("length", [0, 10, 0.5, 0.99])
-def test_cut_short(tmp_path: Path, length: float) -> None:
+def test_truncated_file(tmp_path: Path, length: float) -> None:
     path = tmp_path / "model.pth.tar-3"
     checkpoints.save(path, {"state_dict": {"ctx": torch.zeros(100)}, "epoch": 3})
     whole = path.read_bytes()
@@ -97,7 +97,7 @@ class Writer(nn.Module):
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_code_of_an_archive_is_not_run(tmp_path: Path) -> None:
+def test_torchscript_code_is_not_run(tmp_path: Path) -> None:
     witness, archive = tmp_path / "witness", tmp_path / "model.pt"
     torch.jit.save(torch.jit.script(Writer(str(witness))), str(archive))
     assert safe_pickle.is_torchscript(archive)
@@ -125,14 +125,14 @@ def test_archives_are_read_as_torch_reads_them(tmp_path: Path) -> None:
         assert torch.equal(ours[key], value), key
 
 
-def test_loading_says_what_does_not_fit() -> None:
+def test_loading_errors_name_mismatched_parameters() -> None:
     model = nn.Linear(3, 2)
     fitting = {key: torch.ones_like(value) for key, value in model.state_dict().items()}
     more = {**fitting, "token_prefix": torch.ones(1), "meta_net.w": torch.ones(1)}
     assert checkpoints.load_into(model, more, "FILE", ["meta_net."]) == ["FILE also holds meta_net.w, not used here"]
     assert torch.equal(model.weight, torch.ones(2, 3))
     for dead in ((), ["image_encoder."]):
-        with pytest.raises(UserError, match=r"FILE also holds meta_net\.w, for which this run has no place"):
+        with pytest.raises(UserError, match=r"FILE also holds meta_net\.w, which the model of this run does not have"):
             checkpoints.load_into(model, {**more, "weight": torch.zeros(2, 3)}, "FILE", dead)
     with pytest.raises(UserError, match="FILE lacks bias"):
         checkpoints.load_into(model, {"weight": torch.zeros(2, 3)}, "FILE")
@@ -143,12 +143,12 @@ def test_loading_says_what_does_not_fit() -> None:
 
 @pytest.mark.parametrize("tensor", [torch.ones(2, 2, dtype=torch.int8), torch.ones(2, 2).to_sparse()])
 def test_tensors_that_are_not_real_numbers_are_refused(tensor: torch.Tensor) -> None:
-    """Integers would be taken for the weights that they were cut from."""
+    """Integers would be mistaken for the weights that they were truncated from."""
     with pytest.raises(UserError, match="weight is not plain real numbers"):
         checkpoints.load_into(torch.nn.Linear(2, 2, bias=False), {"weight": tensor}, "file")
 
 
-def test_what_is_dead_in_kgcoops_files_is_alive_in_cocoops() -> None:
+def test_parameters_unused_by_kgcoop_are_used_by_cocoop() -> None:
     network = {"meta_net.linear1.weight": torch.ones(1)}
     assert checkpoints.dead_in_kgcoop({"ctx": torch.ones(1), **network}) == ()
     assert checkpoints.dead_in_kgcoop({"bias_vectors": torch.ones(1), **network}) == ("bias_vectors", "meta_net.")

@@ -1,4 +1,4 @@
-"""A flipped bit in a checkpoint: the file is refused, or what is read is the same to the bit."""
+"""A flipped bit in a checkpoint: the file is refused, or what is read is identical bit for bit."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def flip(whole: bytes, bit: int) -> bytes:
 
 
 def refusals(path: Path, bits: list[int]) -> int:
-    """Flip each of the bits in turn; return how often the file was refused, and fail on another content."""
+    """Flip each of the bits in turn; return how often the file was refused, and fail on different content."""
     whole, before, refused = path.read_bytes(), checkpoints.load(path), 0
     for bit in bits:
         path.write_bytes(flip(whole, bit))
@@ -62,7 +62,7 @@ def refusals(path: Path, bits: list[int]) -> int:
 
 
 @pytest.mark.parametrize("live", [False, True], ids=["ours", "dassl"])
-def test_a_flipped_bit_is_noticed(tmp_path: Path, live: bool) -> None:
+def test_a_flipped_bit_is_detected(tmp_path: Path, live: bool) -> None:
     path = tmp_path / "model.pth.tar-3"
     optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(2))], lr=0.1)
     more = {"scheduler": torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 10)} if live else {}
@@ -78,8 +78,8 @@ def test_a_flipped_bit_is_noticed(tmp_path: Path, live: bool) -> None:
     assert refusals(path, bits) > len(bits) // 10
 
 
-def test_a_header_that_means_one_thing_to_python_and_another_to_torch(tmp_path: Path) -> None:
-    """Marked as a folder in the directory, a part is whole to Python, and torch reads nothing of it."""
+def test_header_that_python_and_torch_read_differently(tmp_path: Path) -> None:
+    """Marked as a folder in the directory, an entry is complete for Python but empty for torch."""
     path = tmp_path / "model"
     checkpoints.save(path, content())
     whole = path.read_bytes()
@@ -92,7 +92,7 @@ def test_a_header_that_means_one_thing_to_python_and_another_to_torch(tmp_path: 
         checkpoints.load(path)
 
 
-def test_the_sentence_names_the_file_and_the_way_out(tmp_path: Path) -> None:
+def test_message_names_the_file_and_the_fix(tmp_path: Path) -> None:
     path = tmp_path / "resume.pth"
     checkpoints.save(path, content())
     whole = path.read_bytes()
@@ -103,7 +103,7 @@ def test_the_sentence_names_the_file_and_the_way_out(tmp_path: Path) -> None:
 
 
 def test_files_without_checksums_are_read(tmp_path: Path) -> None:
-    """Of peers: the old format has none, and torch can be told not to write any."""
+    """From other projects: the old format has none, and torch can be told not to write any."""
     torch.save(content(), tmp_path / "old", _use_new_zipfile_serialization=False)
     assert same(checkpoints.load(tmp_path / "old"), content())
     if not hasattr(torch.serialization, "set_crc32_options"):
@@ -118,7 +118,7 @@ def test_files_without_checksums_are_read(tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_flipped_bit_in_an_archive_of_clip_weights(tmp_path: Path) -> None:
-    """OpenAI's kind of file. One with a state dict is read as a checkpoint."""
+    """OpenAI's file format. A file with a state dict is read as a checkpoint."""
     path = tmp_path / "ViT.pt"
     torch.jit.save(torch.jit.script(nn.Linear(3, 2)), str(path))
     whole, draw = path.read_bytes(), random.Random(0)

@@ -1,4 +1,4 @@
-"""A file is written whole or stays as it was."""
+"""A file is written completely or stays as it was."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from cocoamix.io.files import write_atomically, write_json, write_text
 
 
-def test_failure_leaves_the_old_file_and_no_other(tmp_path: Path) -> None:
+def test_failed_write_leaves_only_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "file"
     write_text(path, "old")
 
@@ -39,7 +39,7 @@ def test_killed_writer_leaves_the_old_file(tmp_path: Path) -> None:
     assert path.read_text() == "old"
 
 
-def test_makes_folders_and_has_ordinary_permissions(tmp_path: Path) -> None:
+def test_creates_folders_with_default_permissions(tmp_path: Path) -> None:
     plain = tmp_path / "plain"
     plain.touch()
     path = tmp_path / "a" / "b" / "file.json"

@@ -1,4 +1,4 @@
-"""What a killed writer leaves is deleted by the next one; what a living writer is at is left alone."""
+"""Partial files of a killed writer are deleted by the next one; those of a running writer are kept."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OLD = time.time() - 2 * 60 * 60
 
 @pytest.fixture(autouse=True)
 def new_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forget which folders this process has swept."""
+    """Forget which folders this process has cleaned up."""
     monkeypatch.setattr(parts, "_swept", set())
 
 
@@ -39,7 +39,7 @@ def ended_process() -> int:
     return process.pid
 
 
-def test_a_killed_writer_is_cleaned_up_after(tmp_path: Path) -> None:
+def test_files_of_a_killed_writer_are_deleted(tmp_path: Path) -> None:
     code = (
         "import os, sys; from cocoamix.io.files import write_atomically\n"
         "write_atomically(sys.argv[1], lambda f: (f.write(b'half'), f.flush(), os.kill(os.getpid(), 9)))"
@@ -51,7 +51,7 @@ def test_a_killed_writer_is_cleaned_up_after(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["other.json"]
 
 
-def test_living_writers_keep_theirs(tmp_path: Path) -> None:
+def test_files_of_running_writers_are_kept(tmp_path: Path) -> None:
     def write(file: IO[bytes]) -> None:
         (mine,) = tmp_path.glob("*.part")
         os.utime(mine, (OLD, OLD))
@@ -62,7 +62,7 @@ def test_living_writers_keep_theirs(tmp_path: Path) -> None:
     assert (tmp_path / "file").read_text() == "whole"
 
 
-def test_which_parts_are_dead(tmp_path: Path) -> None:
+def test_which_partial_files_are_stale(tmp_path: Path) -> None:
     here, gone = parts.this_machine(), ended_process()
     dead = [
         leave(tmp_path, f".a.{here}-{gone}-01234567.part"),
@@ -82,7 +82,7 @@ def test_which_parts_are_dead(tmp_path: Path) -> None:
     assert all(path.exists() for path in kept)
 
 
-def test_a_run_and_a_store_sweep_at_their_start(tmp_path: Path) -> None:
+def test_runs_and_stores_clean_up_at_start(tmp_path: Path) -> None:
     name = f".x.{parts.this_machine()}-{ended_process()}-01234567.part"
     run, store = tmp_path / "run", FeatureStore(tmp_path, {"model": "m"})
     left = [leave(run, name), leave(store.folder / "Pets/test", name)]
@@ -91,14 +91,14 @@ def test_a_run_and_a_store_sweep_at_their_start(tmp_path: Path) -> None:
     assert not any(path.exists() for path in left)
 
 
-def test_a_folder_is_swept_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_is_cleaned_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_text(tmp_path / "a", "")
     monkeypatch.setattr(parts, "_is_dead", lambda path: pytest.fail("looked again"))
     leave(tmp_path, ".a.01234567.part")
     files.write_text(tmp_path / "b", "")
 
 
-def test_clear_takes_all_that_writers_left(tmp_path: Path) -> None:
+def test_clear_deletes_all_partial_files(tmp_path: Path) -> None:
     store = FeatureStore(tmp_path, {"model": "m"})
     files.write_json(store.folder / "about.json", {"model": "m"})
     leave(store.folder, ".about.json.fedcba98-1-01234567.part")

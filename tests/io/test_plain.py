@@ -1,4 +1,4 @@
-"""Dataclasses to plain values and back: what is left out, and what is refused."""
+"""Dataclasses to plain values and back: what is omitted, and what is refused."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cocoamix.io.plain import MismatchError, read_fields, to_plain
 class Part:
     name: str
     size: float | None  # always written
-    note: str | None = None  # left out without one
+    note: str | None = None  # omitted without one
 
 
 @dataclass(frozen=True)
@@ -37,12 +37,12 @@ PLAIN = {
 }
 
 
-def test_there_and_back() -> None:
+def test_round_trip() -> None:
     assert to_plain(WHOLE) == PLAIN
     assert Whole(**read_fields(Whole, PLAIN)) == WHOLE
 
 
-def test_what_may_be_missing() -> None:
+def test_optional_fields() -> None:
     assert read_fields(Whole, {"parts": [], "count": None, "sure": None, "unknown": 1}) == {"parts": ()}
     assert to_plain(Whole(())) == {"parts": [], "count": 0, "means": {}, "free": {}}
 
@@ -75,7 +75,7 @@ def test_refusals(changes: dict[str, Any], words: str) -> None:
     assert str(caught.value) == words
 
 
-def test_what_is_no_object() -> None:
+def test_values_that_are_not_objects() -> None:
     with pytest.raises(MismatchError, match=r"^it is not an object$"):
         read_fields(Whole, [1])
     with pytest.raises(MismatchError, match=r"^it has no 'parts'$"):

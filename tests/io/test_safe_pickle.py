@@ -1,4 +1,4 @@
-"""What a pickle of others is handed: nothing of torch that it could change or call."""
+"""What a foreign pickle gets access to: nothing of torch that it could change or call."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def write_archive(path: Path, pickled: bytes) -> Path:
         ("torch.nn", "Linear", nn.Linear),
     ],
 )
-def test_nothing_of_torch_can_be_changed(tmp_path: Path, module: str, name: str, live: Any) -> None:
+def test_pickles_cannot_modify_torch(tmp_path: Path, module: str, name: str, live: Any) -> None:
     path = write_archive(tmp_path / "model", f"\x80\x02c{module}\n{name}\n".encode("latin-1") + _SET_ATTRIBUTE + b".")
     with pytest.raises(UserError, match=r"model (cannot be read as|is not) a checkpoint"):
         checkpoints.load(path)
@@ -54,8 +54,8 @@ def test_nothing_of_torch_can_be_changed(tmp_path: Path, module: str, name: str,
     ]
     + [("torch", "UntypedStorage"), ("torch.serialization", "_get_layout"), ("collections", "Counter")],
 )
-def test_nothing_of_torch_is_in_the_content(tmp_path: Path, module: str, name: str) -> None:
-    """Safe loading, too, lets these through: it means them for rebuilding tensors."""
+def test_no_torch_objects_in_loaded_content(tmp_path: Path, module: str, name: str) -> None:
+    """torch's safe loading allows these, too, for rebuilding tensors."""
     pickled = b"\x80\x02}X\x05\x00\x00\x00epoch" + f"c{module}\n{name}\n".encode() + b"s."
     content = checkpoints.load(write_archive(tmp_path / "model", pickled))
     kind = content["epoch"] if isinstance(content["epoch"], type) else type(content["epoch"])

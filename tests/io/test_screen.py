@@ -1,4 +1,4 @@
-"""A brief screen beside a full log, on a terminal and in a pipe."""
+"""Brief console output beside a full log, on a terminal and in a pipe."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LINES = ["a note", "epoch [1/2] batch [1/1] loss 0.5 (0.5)", "=> result", "* acc
 
 
 def show(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, console: io.StringIO, wanted: bool = True) -> tuple[str, str]:
-    """Print lines and a detail under `brief`, with a bar; return what the console and the log got."""
+    """Print lines and a detail under `brief`, with a bar; return what the console and the log received."""
     monkeypatch.setattr(sys, "stdout", console)
     monkeypatch.setattr(sys, "stderr", console)
     monkeypatch.setattr(sys, "stdout", Logger(str(tmp_path / "log.txt")))
@@ -43,16 +43,16 @@ def show(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, console: io.StringIO, 
 FULL = "\n".join(["** Config **", "a detail", *LINES, "no newline after\n"])
 
 
-def test_a_pipe_has_plain_lines(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_pipe_gets_plain_lines(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     console, log = show(monkeypatch, tmp_path, io.StringIO())
     assert console == "\n".join([*LINES, "no newline after\n"])
     assert log == FULL
 
 
-def test_a_terminal_has_a_bar_for_the_epochs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_terminal_gets_an_epoch_bar(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     console, log = show(monkeypatch, tmp_path, Terminal())
     assert log == FULL
-    shown = [line.rpartition("\r")[2] for line in console.split("\n")]  # what stays of a line
+    shown = [line.rpartition("\r")[2] for line in console.split("\n")]  # what remains of a line
     assert [line for line in shown if line] == ["a note", "=> result", "* accuracy: 90.00%", "no newline after"]
     assert "epoch 1/2 (prompt)" in console
     assert "50%" in console
@@ -88,7 +88,7 @@ def test_without_a_logger_everything_is_printed(capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().out == "a detail\n"
 
 
-def test_the_bar_goes_away_after_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_bar_is_cleared_after_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     console = Terminal()
     monkeypatch.setattr(sys, "stderr", console)
     monkeypatch.setattr(sys, "stdout", console)

@@ -1,4 +1,4 @@
-"""Reading what people wrote: whatever is wrong with a file is one short sentence."""
+"""Reading files written by people: any problem is reported in one short sentence."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_json_that_cannot_be_read(tmp_path: Path, text: str, words: str) -> None
 
 
 @pytest.mark.parametrize("kind", ["missing", "folder", "pipe", "loop", "long", "zero"])
-def test_what_is_not_a_file(tmp_path: Path, kind: str) -> None:
+def test_paths_that_are_not_files(tmp_path: Path, kind: str) -> None:
     path = tmp_path / ("x" * 300 if kind == "long" else "a\0b" if kind == "zero" else "file")
     if kind == "folder":
         path.mkdir()

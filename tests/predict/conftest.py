@@ -1,4 +1,4 @@
-"""Finished runs of every kind to use, on the generated dataset."""
+"""Finished runs of every kind, on the generated dataset."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Trained = Callable[..., Run]
 
 @pytest.fixture
 def trained(shared_run: Runner) -> Trained:
-    """Return a kind of run, with the predictions of its evaluation kept, in a folder of the test's own."""
+    """Return a run of a kind, with its evaluation's predictions saved, in the test's own folder."""
 
     def train(kind: str, *extra: str, name: str = "trained") -> Run:
         if kind.startswith("zero-shot"):

@@ -1,4 +1,4 @@
-"""The example of docs/PREDICT.md runs as it stands, and what a run leaves says what it should."""
+"""The example of docs/PREDICT.md runs as written, and what a run leaves behind is correct."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_card(trained: Trained) -> None:
 
 
 @pytest.mark.parametrize("kind", ["CoOp, best on val", "CoOp, sessions", "zero-shot"])
-def test_every_kind_of_run_that_can_predict_says_so(kind: str, trained: Trained) -> None:
+def test_every_run_that_can_predict_documents_the_command(kind: str, trained: Trained) -> None:
     assert "cocoamix predict THIS_FOLDER" in (trained(kind).folder / "README.md").read_text()
 
 
@@ -81,7 +81,7 @@ def test_card_without_an_evaluation(kind: str, run: Runner) -> None:
         assert "cocoamix predict THIS_FOLDER" in card
 
 
-def test_card_of_an_evaluation_elsewhere(trained: Trained, run: Runner) -> None:
+def test_card_of_an_evaluation_in_another_folder(trained: Trained, run: Runner) -> None:
     done = trained("CoOp")
     other = run("--eval-only", "--model-dir", str(done.folder), "DATASET.NUM_SHOTS", "4", name="other")
     assert "The checkpoints are in the folder of the training run" in (other.folder / "README.md").read_text()
@@ -91,7 +91,7 @@ NEW_USER = (("red fox", (200, 60, 40)), ("bluebird", (40, 80, 200)), ("Grüner_F
 
 
 def write_images(folder: Path) -> None:
-    """Write a folder as a new user has it: files of all kinds, unreadable ones, and names that are not UTF-8."""
+    """Write a typical folder of a new user: all kinds of files, unreadable ones, and names that are not UTF-8."""
     generator = np.random.default_rng(0)
     for name, colour in NEW_USER:
         place = folder / name
@@ -115,10 +115,10 @@ def write_images(folder: Path) -> None:
         (folder / "red fox" / f"corrupt {number}.jpg").write_bytes(b"\xff\xd8 nothing")
 
 
-def test_own_images_in_three_commands(
+def test_user_images_in_three_commands(
     tmp_path: Path, tiny_config: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The README's commands as they stand, but for the size of the model."""
+    """The README's commands as written, except for the size of the model."""
     monkeypatch.chdir(tmp_path)
     write_images(Path("IMAGES"))
     write_images(Path("PHOTOS"))
@@ -134,9 +134,11 @@ def test_own_images_in_three_commands(
         with own_stdout():
             statuses.append(train(given[2:]) if given[0] == "python" else cli.main(given[1:]))
     printed = capfd.readouterr().out
-    assert statuses == [0, 0, 1], printed[-800:]  # some images have no label, since they cannot be read
-    assert printed.count("IMAGES/red fox/corrupt") > 4  # the check names all, and the training those that it meets
-    assert "ImageFolderDataset can train." in printed
+    assert statuses == [0, 0, 1], printed[-800:]  # some images get no label, since they cannot be read
+    assert (
+        printed.count("IMAGES/red fox/corrupt") > 4
+    )  # the check reports all, and the training those that it encounters
+    assert "ImageFolderDataset is ready for training." in printed
     found = read_predictions("labels.csv")
     assert len(found) == 28
     assert {record.label for record in found} == {"red fox", "bluebird", "Grüner Frosch"}
@@ -160,7 +162,7 @@ def test_interval() -> None:
     assert wilson(1.0, 10)[1] == pytest.approx(1)
 
 
-def test_the_transform_of_a_clip_is_that_of_evaluations(trained: Trained, data_root: Path) -> None:
+def test_transform_matches_evaluations(trained: Trained, data_root: Path) -> None:
     clip = load_clip("tiny", "random")
     image = read_image(str(next(data_root.rglob("River_13.png"))))
     theirs = load(trained("CoOp").folder).trainer.test_loader.dataset.transform  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""The estimator trains what train.py trains, and keeps to scikit-learn's conventions."""
+"""The estimator trains what train.py trains, and follows scikit-learn's conventions."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def make(tiny_config: Path, **parameters: Any) -> cocoamix.PromptClassifier:
     return cocoamix.PromptClassifier("tiny", config=str(tiny_config), settings=SETTINGS, **parameters)
 
 
-def test_same_seed_same_context_as_train(
+def test_same_seed_gives_the_context_of_train_py(
     run: Runner, data_root: Path, tiny_config: Path, images: tuple[list[str], list[str]], tmp_path: Path
 ) -> None:
-    """On one's own folder, with the same few images of each class."""
+    """On a user's folder, with the same few images of each class."""
     folder = tmp_path / "own"
     for path, label in zip(*images, strict=True):
         for split in ("train", "test"):
@@ -57,7 +57,7 @@ def test_same_seed_same_context_as_train(
     assert torch.equal(*contexts)
 
 
-def test_use(tiny_config: Path, images: tuple[list[str], list[str]], tmp_path: Path) -> None:
+def test_fit_predict_save_and_load(tiny_config: Path, images: tuple[list[str], list[str]], tmp_path: Path) -> None:
     paths, labels = images
     found = make(tiny_config, shots=4, epochs=2).fit(paths[::2], labels[::2])
     assert list(found.classes_) == sorted(set(labels))
@@ -77,7 +77,7 @@ def test_use(tiny_config: Path, images: tuple[list[str], list[str]], tmp_path: P
         found.save(folder)
 
 
-def test_forms_of_an_image(tiny_config: Path, images: tuple[list[str], list[str]]) -> None:
+def test_accepted_image_types(tiny_config: Path, images: tuple[list[str], list[str]]) -> None:
     paths, labels = images
     pictures = [Image.open(path).convert("RGB") for path in paths]
     found = make(tiny_config, epochs=1).fit(pictures, labels)
@@ -109,7 +109,7 @@ def test_labels_without_names(tiny_config: Path, images: tuple[list[str], list[s
     assert alone.with_classes(["zebra"]).classes[-1] == "zebra"  # the run outlives its estimator
 
 
-def test_conventions(tiny_config: Path, images: tuple[list[str], list[str]]) -> None:
+def test_scikit_learn_conventions(tiny_config: Path, images: tuple[list[str], list[str]]) -> None:
     found = make(tiny_config, shots=2)
     assert type(found)(**found.get_params()).get_params() == found.get_params()
     assert found.set_params(shots=3).shots == 3
@@ -127,7 +127,7 @@ def test_conventions(tiny_config: Path, images: tuple[list[str], list[str]]) -> 
     assert sklearn.clone(found).get_params() == found.get_params()
 
 
-def test_public_names_are_imported_when_asked_for() -> None:
+def test_public_names_are_imported_lazily() -> None:
     import subprocess
     import sys
 

@@ -1,4 +1,4 @@
-"""The page of predictions, as a file and in a real browser. The latter is skipped where no Chromium is found."""
+"""The page of predictions, as a file and in a real browser. The latter is skipped without Chromium."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def record(image: str, label: str, predicted: str, confidence: float, own: float
 
 
 def write_page(folder: Path, nasty: str = NASTY) -> Path:
-    """Write a page of seven images, three of them mistakes, with names that would like to run, and one unreadable."""
+    """Write a page of seven images, three of them mistakes, with names that try to inject code, and one unreadable."""
     image = str(folder / "red.png")
     Image.new("RGB", (40, 20), "red").save(image)
     summary, some = Summary(["cat", "dog", "bird", nasty]), io.StringIO()
@@ -35,8 +35,8 @@ def write_page(folder: Path, nasty: str = NASTY) -> Path:
         record(image, "cat", nasty, 0.8, 0.1),
         record(image, "dog", "dog", 0.7, 0.7),
         record(image, "dog", UNKNOWN, 0.3, 0.2),  # a false alarm
-        record(image, nasty * 2, UNKNOWN, 0.2, None),  # of no class, and found to be
-        record(image, nasty * 2, "cat", 0.6, None),  # of no class, and not found
+        record(image, nasty * 2, UNKNOWN, 0.2, None),  # of no class, and detected
+        record(image, nasty * 2, "cat", 0.6, None),  # of no class, and not detected
         record(image, "", "cat", 0.5, None),
         unreadable_record(f"{nasty}.jpg", "cat", f"gone {nasty}"),
     ):
@@ -48,7 +48,7 @@ def write_page(folder: Path, nasty: str = NASTY) -> Path:
     return path
 
 
-def test_data_cannot_leave_the_script(tmp_path: Path) -> None:
+def test_data_cannot_break_out_of_the_script(tmp_path: Path) -> None:
     text = write_page(tmp_path).read_text()
     assert NASTY not in text
     (content,) = re.findall(r'<script id="data" type="application/json">(.*?)</script>', text, re.DOTALL)
@@ -76,11 +76,11 @@ def test_in_a_browser(tmp_path: Path) -> None:
         for scheme in ("light", "dark"):
             browser.prefer(scheme)
             browser.open(path)
-            assert browser.evaluate("document.title") == f"Title {NASTY}"  # as text; nothing of it ran
+            assert browser.evaluate("document.title") == f"Title {NASTY}"  # as text; none of it was executed
             # The most uncertain first.
             assert texts("#images .predicted") == [UNKNOWN, UNKNOWN, "cat", "cat", "dog", NASTY, "cat"]
             assert browser.evaluate("document.querySelectorAll('#images img').length") == 6
-            # The accuracy is over images of the classes: two of four. Of the two others, one is found.
+            # The accuracy is over images of the classes: two of four. Of the two others, one is detected.
             assert texts("#summary li") == [
                 "7 images, 1 unreadable",
                 "accuracy 50.00 % over 4 images with a label among the classes",

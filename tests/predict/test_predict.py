@@ -1,4 +1,4 @@
-"""`cocoamix predict` says of every image what the run's own evaluation says, from the run's folder alone."""
+"""`cocoamix predict` matches the run's own evaluation for every image, from the run's folder alone."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def predictions(csv: Path) -> dict[str, tuple[str, str]]:
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "zero-shot", "zero-shot, sessions"])
-def test_every_image_as_in_the_evaluation(
+def test_predictions_match_the_evaluation(
     kind: str, trained: Trained, test_table: Table, data_root: Path, tmp_path: Path
 ) -> None:
     done = trained(kind)
@@ -46,7 +46,7 @@ def test_every_image_as_in_the_evaluation(
     assert 100 * right / len(wanted) == pytest.approx(done.results["metrics"]["accuracy"])
 
 
-def test_from_the_folder_of_an_evaluation(trained: Trained, run: Runner, data_root: Path) -> None:
+def test_predicting_from_an_evaluation_folder(trained: Trained, run: Runner, data_root: Path) -> None:
     done = trained("CoCoAMix")
     evaluate = ["--eval-only", "--model-dir", str(done.folder), "DATASET.SUBSAMPLE_CLASSES", "new", *MIX]
     evaluation = run(*evaluate, trainer="CoCoAMix", name="evaluation")
@@ -61,10 +61,10 @@ MIX = ["TRAINER.COCOAMIX.N_CTX", "2", "DATASET.NUM_SHOTS", "4"]
 
 
 @pytest.mark.parametrize("kind", ["CoOp", "CoCoAMix", "CoCoAMix, folds", "DePT", "MaPLe", "TuneEn", "CoCoOp"])
-def test_other_classes_are_those_of_an_evaluation_on_all(
+def test_other_classes_match_an_evaluation_on_all(
     kind: str, trained: Trained, run: Runner, test_table: Table, tmp_path: Path
 ) -> None:
-    """Trained on half of the classes: the others take what they take in an evaluation on all of them."""
+    """Trained on half of the classes: the others score as in an evaluation on all of them."""
     done = trained(kind)
     trainer, settings = KINDS[kind]
     everything = ["all" if value == "base" else value for value in settings]
@@ -84,7 +84,7 @@ def test_other_classes_are_those_of_an_evaluation_on_all(
         more.with_classes(["ZEBRA"])
 
 
-def test_sessions_take_other_classes(trained: Trained, data_root: Path) -> None:
+def test_sessions_accept_other_classes(trained: Trained, data_root: Path) -> None:
     done = load(trained("CoCoAMix, sessions").folder)
     image = next(data_root.rglob("River_13.png"))
     same = done.with_classes(CLASSES, keep=False)
@@ -93,12 +93,12 @@ def test_sessions_take_other_classes(trained: Trained, data_root: Path) -> None:
     more = done.with_classes(["zebra", "okapi"])
     found = more.probabilities(image)
     assert found.shape == (1, 12)
-    # Without centring, the logits of the classes of before do not change.
+    # Without centring, the logits of the original classes do not change.
     torch.testing.assert_close(found[:, :10] / found[:, :10].sum(), done.probabilities(image), atol=1e-5, rtol=0)
 
 
 class TestOdd:
-    """Images of all kinds, among them some that cannot be read."""
+    """All kinds of images, including some that cannot be read."""
 
     @pytest.fixture
     def images(self, tmp_path: Path, data_root: Path) -> Path:
@@ -138,7 +138,7 @@ class TestOdd:
         good = {"plain.png", "grey.png", "alpha.png", "deep.png", "turned.jpg", "ünï 日本.png", "caf\\xe9.png"}
         assert set(rows) == good
         assert {row["error"] for row in rows.values()} == {""}
-        # Grey in 8 and in 16 bits is the same image, and so are the plain one, that with alpha and that of an odd name.
+        # 8-bit and 16-bit grey are the same image; so are the plain one, the one with alpha and the oddly named one.
         assert rows["grey.png"]["probability_1"] == rows["deep.png"]["probability_1"]
         for other in ("alpha.png", "caf\\xe9.png", "ünï 日本.png"):
             assert rows["plain.png"]["probability_1"] == rows[other]["probability_1"]
@@ -153,7 +153,7 @@ class TestOdd:
         assert "caf\\\\xe9.png" in Path(f"{out}.html").read_bytes().decode("utf-8")
         assert [one.error for one in read_predictions(f"{out}.csv") if one.error] == [corrupt["error"]]
 
-    def test_own_images_are_turned_upright_as_in_training(self, trained: Trained, images: Path) -> None:
+    def test_user_images_are_rotated_upright_as_in_training(self, trained: Trained, images: Path) -> None:
         done = load(trained("CoOp").folder)
         assert not done.upright  # CoOp's datasets are read as CoOp reads them
         turned = images / "turned.jpg"
@@ -161,7 +161,7 @@ class TestOdd:
         assert torch.equal(done.probabilities(turned), as_stored)
 
 
-def test_many_images_in_parts(trained: Trained, data_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_images_in_chunks(trained: Trained, data_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done = load(trained("CoOp").folder, store=False)
     images = sorted(data_root.rglob("*.png"))[:40]
     whole = done.probabilities(images)
@@ -185,7 +185,7 @@ def test_labels_from_folders(
     assert "3 images with a label that is not among the classes" in told
 
 
-def test_rows_tell_files_apart(
+def test_rows_distinguish_files(
     trained: Trained,
     data_root: Path,
     tmp_path: Path,
@@ -230,10 +230,10 @@ def test_a_partly_labelled_table(
     assert "line 3: the path is empty" in capfd.readouterr().err
 
 
-def test_classes_of_one_name(
+def test_classes_with_equal_names(
     trained: Trained, data_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As two of ImageNet's. Outputs number them, prompts have their name, and other classes still come beside them."""
+    """Like two of ImageNet's. Outputs number them, prompts use their name, and other classes can still be added."""
     done = trained("zero-shot")
     content = json.loads((done.folder / "results.json").read_text())
     content["classnames"][3] = "forest"
@@ -253,14 +253,14 @@ def test_classes_of_one_name(
 
 
 class TestUnknown:
-    def test_by_held_out_images(
+    def test_threshold_from_held_out_images(
         self, trained: Trained, data_root: Path, test_table: Table, capfd: pytest.CaptureFixture[str]
     ) -> None:
         done = trained("CoOp")
         table = str(test_table(CLASSES[:5]))
         assert main([str(done.folder), table, "--unknown", "0.25", "--held-out", table]) == 0
         told = capfd.readouterr().out
-        # Set and tried on the same 20 images: 5 of them, where a quarter is to be below.
+        # Set and tested on the same 20 images: a quarter must be below, so 5 of them.
         assert "false alarms 25.00 % of 20 images of known classes" in told
         table = shutil.copy(table, data_root)
         everything, out = str(test_table()), data_root / "found.json"
@@ -273,7 +273,7 @@ class TestUnknown:
         assert len(marked) - len(right) == 5
         assert f"found {100 * len(right) / 20:.2f} % of 20 images of other classes" in printed
 
-    def test_by_the_folds_of_training(
+    def test_threshold_from_training_folds(
         self, trained: Trained, data_root: Path, capfd: pytest.CaptureFixture[str]
     ) -> None:
         done = trained("CoCoAMix, folds")
@@ -298,7 +298,7 @@ class TestUnknown:
 
 
 class TestOthers:
-    """A folder as CoOp's own code leaves it: checkpoints that tell nothing of themselves."""
+    """A folder as CoOp's own code leaves it: checkpoints without metadata."""
 
     @pytest.fixture
     def theirs(self, trained: Trained, tmp_path: Path) -> tuple[Run, Path]:
@@ -334,7 +334,7 @@ class TestOthers:
 
     def test_without(self, theirs: tuple[Run, Path], test_table: Table, capfd: pytest.CaptureFixture[str]) -> None:
         assert main([str(theirs[1]), str(test_table())]) == 2
-        assert "does not tell how it was trained" in capfd.readouterr().err
+        assert "does not record how it was trained" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -379,7 +379,7 @@ def test_without_its_checkpoint_a_trained_run_is_refused(
 def test_numbers_for_labels_are_refused(
     trained: Trained, tmp_path: Path, data_root: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The table of a training may count from 1, and a run does not tell how its numbers were counted."""
+    """A training table may count from 1, and a run does not record how its numbers were counted."""
     done = trained("CoOp")
     table = tmp_path / "numbers.csv"
     table.write_text(f"path,label\n{next(data_root.rglob('River_13.png'))},1\n")
@@ -387,7 +387,7 @@ def test_numbers_for_labels_are_refused(
     assert "the label is 1, a number. Add a column `classname`" in capfd.readouterr().err
 
 
-def test_other_classes_are_not_called_calibrated(
+def test_other_classes_are_not_reported_as_calibrated(
     trained: Trained, tmp_path: Path, data_root: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     done = trained("CoCoAMix, folds")

@@ -1,4 +1,4 @@
-"""A context that starts from words must give what those words give, wherever the class name stands."""
+"""A context initialised with words must match the written prompt, whatever the position of the class name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAMES = ["cat", "Herbaceous_Vegetation Land", "2012 Bentley Continental Flying S
     [("end", "a photo of a {}."), ("middle", "a photo {} of a."), ("front", "{} a photo of a.")],
 )
 @pytest.mark.parametrize("class_specific", [False, True])
-def test_words_give_the_written_prompt(
+def test_initial_words_match_the_written_prompt(
     tiny_clip: FrozenCLIP, position: str, written: str, class_specific: bool
 ) -> None:
     learner = PromptLearner(tiny_clip, NAMES, ctx_init="a_photo of a", class_specific=class_specific, position=position)
@@ -42,7 +42,7 @@ def test_gradient_reaches_every_context_vector(tiny_clip: FrozenCLIP, position: 
     assert not any(parameter.grad is not None for parameter in tiny_clip.parameters())
 
 
-def test_random_context_depends_on_the_seed_alone(tiny_clip: FrozenCLIP) -> None:
+def test_random_context_depends_only_on_the_seed(tiny_clip: FrozenCLIP) -> None:
     torch.manual_seed(0)
     one = PromptLearner(tiny_clip, NAMES, seed=3).ctx
     torch.manual_seed(1)
@@ -59,13 +59,13 @@ def test_words_of_several_tokens_count_as_tokens(tiny_clip: FrozenCLIP) -> None:
     torch.testing.assert_close(tiny_clip.encode_prompts(learner()), wanted, atol=1e-6, rtol=0)
 
 
-def test_too_long_a_context(tiny_clip: FrozenCLIP) -> None:
+def test_context_that_is_too_long(tiny_clip: FrozenCLIP) -> None:
     with pytest.raises(UserError, match="tokens, but the model reads 77"):
         PromptLearner(tiny_clip, ["cat"], n_ctx=75)
 
 
 def test_position_of_padding_does_not_matter(tiny_clip: FrozenCLIP) -> None:
-    """Encoding a class alone (shorter rows) or beside a longer one gives the same feature."""
+    """Encoding a class alone (shorter rows) or with a longer one gives the same feature."""
     together = PromptLearner(tiny_clip, NAMES, seed=1)
     alone = PromptLearner(tiny_clip, NAMES[:1], seed=1)
     a, b = tiny_clip.encode_prompts(together())[0], tiny_clip.encode_prompts(alone())[0]

@@ -1,4 +1,4 @@
-"""The hand-crafted prompt: whose templates, and features that are computed once."""
+"""The hand-crafted prompt: which templates it uses, and features that are computed once."""
 
 from __future__ import annotations
 

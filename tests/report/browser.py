@@ -22,7 +22,7 @@ def find_browser() -> str | None:
 
 
 class Browser:
-    """One page of a browser. What the console says, and what fails to load, is kept in `complaints`."""
+    """One page of a browser. Console messages and failed loads are collected in `complaints`."""
 
     def __init__(self, program: str, profile: Path) -> None:
         read_commands, self._write = os.pipe()
@@ -97,7 +97,7 @@ class Browser:
         return answer["result"].get("value")
 
     def resize(self, width: int, height: int = 800) -> None:
-        """Give the page the size of a screen; below 600 pixels it is a phone's."""
+        """Set the page to a screen size; below 600 pixels it is a phone's."""
         self.call(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
         )
@@ -113,7 +113,7 @@ class Browser:
         self.call("Input.dispatchKeyEvent", type="keyUp", **common)
 
     def screenshot(self, path: Path, whole: bool = True) -> None:
-        """Save a picture of the page."""
+        """Save a screenshot of the page."""
         answer = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
         path.write_bytes(base64.b64decode(answer["data"]))
 

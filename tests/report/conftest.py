@@ -1,4 +1,4 @@
-"""Figures of tests are coarse, but for those that a module draws once."""
+"""Test figures have a low resolution, except for those that a module draws once."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def _coarse(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fine images take most of the time, and nobody looks at these."""
+    """High-resolution images take most of the time, and nobody looks at these."""
     monkeypatch.setattr("cocoamix.drawing.files._DPI", 30)

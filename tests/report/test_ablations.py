@@ -1,4 +1,4 @@
-"""The paper's tables of averages alone: as they are printed, and beside the runs of the plans that make them."""
+"""The paper's tables that contain only averages: as printed, and beside the runs of the corresponding plans."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def printed(key: str, name: str) -> dict[str, float]:
 
 @pytest.mark.parametrize(("key", "name"), ROWS)
 def test_figures_agree_with_each_other(key: str, name: str) -> None:
-    """A mean of H is at most the H of the means, and not far below it; figures have the decimals that are stated."""
+    """A mean of H is at most the H of the means, and not far below it; figures have the stated decimals."""
     values, decimals = printed(key, name), TABLES[key]["decimals"]
     assert all(round(value, decimals) == value for value in values.values())
     if "H" in values:
@@ -45,14 +45,14 @@ def test_figures_agree_with_each_other(key: str, name: str) -> None:
 
 
 @pytest.mark.parametrize(("key", "name"), [(key, name) for key, name in ROWS if "repeats" in TABLES[key]["rows"][name]])
-def test_repeated_figures_are_those_of_the_base_to_new_table(key: str, name: str) -> None:
+def test_repeated_figures_match_the_base_to_new_table(key: str, name: str) -> None:
     average = figures()["base_to_new"]["datasets"]["Average"][TABLES[key]["rows"][name]["repeats"]]
     for metric, value in printed(key, name).items():
         assert abs(value - average[metric]["mean"]) <= 0.5 * 10 ** -TABLES[key]["decimals"] + 1e-9
 
 
 @needs("paper/tables.json")
-def test_figures_are_those_of_the_source() -> None:
+def test_figures_match_the_paper_source() -> None:
     tables = json.loads((SHARED / "paper" / "tables.json").read_text())
     ensembles = [
         {"backbone": entry["backbone"], "method": name.replace(" (four backbones)", ""), **printed("ensembles", name)}
@@ -82,8 +82,8 @@ LABELS = {
 
 @needs("paper/cocoa-mix.tex")
 @pytest.mark.parametrize("key", TABLES)
-def test_figures_are_those_of_the_text(key: str) -> None:
-    """The same once more, read from the paper's own text: all its figures in their order, with their decimals."""
+def test_figures_match_the_paper_text(key: str) -> None:
+    """The same, read from the paper's own text: all its figures in their order, with their decimals."""
     source = (SHARED / "paper" / "cocoa-mix.tex").read_text()
     text = re.sub(r"(?<!\\)%.*", "", source)  # comments hold older figures
     start = text.index(rf"\label{{{LABELS[key]}}}")
@@ -167,12 +167,12 @@ def test_runs_of_the_plan_of_weights(tmp_path: Path) -> None:
     assert (values["new"], values["new_paper"], values["new_gap"]) == (near(70), near(73.81), near(-3.81))
     assert values["H_gap"] == near(2 * 80 * 70 / 150 - 76.32)
     assert texts(tables["weights"], "pi^in")["datasets"] == "11"
-    # What the paper has and we have not is shown all the same.
+    # What the paper has and we do not is shown anyway.
     assert line(tables["outclasses"], "Random String")["new_paper"] == near(75)
     assert "base_paper" not in line(tables["outclasses"], "Random String")
 
 
-def test_one_configuration_of_two_figures_is_said(tmp_path: Path) -> None:
+def test_one_configuration_with_two_figures_is_noted(tmp_path: Path) -> None:
     write_plan(tmp_path, "outclasses")
     report = build([tmp_path], Options(paper=True))
     tables = tables_of(report)
@@ -215,7 +215,7 @@ def test_runs_of_the_plan_of_ensembles(tmp_path: Path) -> None:
     assert [note.split(" is not")[0] for note in notes] == ["CoCoA-Mix (ensemble_ep50_none)"]
 
 
-def test_backbones_that_the_paper_has_are_no_difference(tmp_path: Path) -> None:
+def test_backbones_of_the_paper_are_not_a_difference(tmp_path: Path) -> None:
     write_plan(tmp_path, "ensembles", methods=("CoCoA-Mix", "CoCoA-Mix (four backbones)"))
     report = build([tmp_path], Options(paper=True))
     assert rows_beside(tables_of(report)["ensembles"])["CoCoA-Mix (four backbones)"]
@@ -230,7 +230,7 @@ def test_the_order_of_backbones_does_not_matter(tmp_path: Path) -> None:
     assert found["CoCoA-Mix (four backbones)"] == "CoCoA-Mix"
 
 
-def test_ten_datasets_stand_beside_the_rows_of_ten_alone(tmp_path: Path) -> None:
+def test_ten_datasets_are_compared_only_with_rows_of_ten(tmp_path: Path) -> None:
     write_plan(tmp_path, "ensembles", ELEVEN[1:])
     report = build([tmp_path], Options(paper=True))
     table = tables_of(report)["ensembles"]
@@ -245,23 +245,23 @@ def test_ten_datasets_stand_beside_the_rows_of_ten_alone(tmp_path: Path) -> None
     assert any(note.startswith(words) for note in report.sections[0].notes)
 
 
-def test_fewer_datasets_have_no_such_table(tmp_path: Path) -> None:
+def test_fewer_datasets_have_no_paper_table(tmp_path: Path) -> None:
     write_plan(tmp_path, "weights", ELEVEN[:2])
     report = build([tmp_path], Options(paper=True))
     assert not tables_of(report)
     (note,) = (note for note in report.sections[0].notes if "only averages over 11 datasets" in note)
     assert "tables of weights, stages, kinds of out-classes;" in note
     assert note.endswith("yours are over 2, so they are not compared.")
-    # The rows stand nowhere, so why is said as for any variant.
+    # The rows are not shown, so the reason is given as for any variant.
     assert any("OUT_CLASSES is none here, word in the paper" in note for note in report.sections[0].notes)
 
 
-def test_rows_of_the_base_to_new_table_bring_no_further_one(tmp_path: Path) -> None:
+def test_rows_of_the_base_to_new_table_add_no_second_table(tmp_path: Path) -> None:
     write_plan(tmp_path, "base2new")
     assert not tables_of(build([tmp_path], Options(paper=True)))
 
 
-def test_without_the_flag_there_is_nothing_of_the_paper(tmp_path: Path) -> None:
+def test_without_the_flag_the_paper_is_not_shown(tmp_path: Path) -> None:
     write_plan(tmp_path, "weights")
     assert not tables_of(build([tmp_path]))
 
@@ -281,7 +281,7 @@ def test_other_settings_are_not_compared(tmp_path: Path, key: str, value: object
     assert set(tables_of(build([tmp_path], Options(paper=True)))) == {"stages", "weights", "outclasses"} - lost
 
 
-def test_what_a_run_does_not_say_is_taken_for_different(tmp_path: Path) -> None:
+def test_unrecorded_settings_count_as_different(tmp_path: Path) -> None:
     write_plan(tmp_path, "weights")
     for path in tmp_path.glob("base2new/*/*/*/*/vit_b16_ep50_pi_in/*/results.json"):
         content = json.loads(path.read_text())
@@ -308,10 +308,8 @@ def test_other_shots_are_not_compared(tmp_path: Path) -> None:
         (None, "the runs of its prompts, CoCoAMix/ensemble_ep50_none, are not in this report"),
     ],
 )
-def test_prompts_of_other_runs_are_those_of_the_paper(
-    tmp_path: Path, change: dict[str, str] | None, words: str
-) -> None:
-    """What T_En builds on is not among its own settings: the runs that it names tell."""
+def test_prompts_of_other_runs_match_the_paper(tmp_path: Path, change: dict[str, str] | None, words: str) -> None:
+    """T_En's own settings do not include the prompts it builds on: they are read from the runs that it names."""
     write_plan(tmp_path, "ensembles")
     for path in tmp_path.glob("base2new/*/*/*/CoCoAMix/ensemble_ep50_none/*/results.json"):
         content = json.loads(path.read_text())
@@ -328,7 +326,7 @@ def test_prompts_of_other_runs_are_those_of_the_paper(
     assert words in note
 
 
-def test_names_of_rows_do_not_matter(tmp_path: Path) -> None:
+def test_row_names_do_not_matter(tmp_path: Path) -> None:
     write_plan(tmp_path, "weights")
     report = build([tmp_path], Options(paper=True, names=(("CoCoAMix/vit_b16_ep50_pi_in", "mine"),)))
     assert rows_beside(tables_of(report)["weights"])["pi^in"] == "mine"

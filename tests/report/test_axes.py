@@ -1,4 +1,4 @@
-"""The axes of figures: around the values, the same where figures are compared, with labels that do not touch."""
+"""The axes of figures: close to the values, equal where figures are compared, with labels that do not overlap."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ def overlapping(found: list[Any]) -> list[tuple[Any, Any]]:
     return [(a, b) for place, a in enumerate(found) for b in found[:place] if a.overlaps(b)]
 
 
-def test_an_axis_holds_its_values_and_little_more() -> None:
+def test_axis_fits_its_values_tightly() -> None:
     low, high = around([78.0, 88.0])
     assert 76 < low < 78
     assert 88 < high < 90
 
 
-def test_an_axis_does_not_blow_noise_up_or_leave_percentages() -> None:
+def test_axis_does_not_magnify_noise_or_exceed_percentages() -> None:
     low, high = around([99.9, 100.0])
     assert high == 100
     assert high - low == pytest.approx(4)
     assert stretch((0.5, 1.0), 4.0) == (0.0, 4.0)
 
 
-def test_figures_at_one_level_share_their_axis() -> None:
+def test_figures_at_similar_levels_share_their_axis() -> None:
     one, two = align([curves("a", 80.0, 70.0), curves("b", 82.0, 75.0)])
     assert one.y_range == two.y_range
     assert one.y_range is not None
@@ -80,7 +80,7 @@ def test_methods_are_shown_on_an_axis_around_their_values(tmp_path: Path) -> Non
         assert all(box.x1 <= figure.bbox.x1 for box in numbers)
 
 
-def test_labels_of_a_sweep_do_not_touch() -> None:
+def test_sweep_labels_do_not_overlap() -> None:
     values = (0.0, 0.05, 0.1, 0.2, 1.0, 5.0, 9.9, 10.0)
     series = Series("H", values, values, (0.0,) * 8, ((),) * 8)
     figure = draw(Chart("s", "curves", "sweep", "", (series,)))
@@ -90,7 +90,7 @@ def test_labels_of_a_sweep_do_not_touch() -> None:
     assert overlapping(labels) == []
 
 
-def test_few_parameters_apart_are_labelled() -> None:
+def test_points_with_similar_parameter_counts_are_labelled() -> None:
     series = [Series(str(x), (x,), (80.0,), size=(x,)) for x in (2048.0, 2049.0, 2050.0)]
     figure = draw(Chart("p", "bubbles", "parameters", "", tuple(series), x_log=True))
     figure.draw_without_rendering()
@@ -112,7 +112,7 @@ def test_long_names_break_between_their_parts() -> None:
     assert wrap("x" * 90).count("\n") == 2
 
 
-def test_long_names_keep_their_ends() -> None:
+def test_long_names_are_shortened_in_the_middle() -> None:
     one, two = (shorten_middle("a" * 60 + end, 48) for end in ("1", "2"))
     assert one != two
     assert len(one) == 48

@@ -1,4 +1,4 @@
-"""The page in a real browser. Skipped where no Chromium is found."""
+"""The page in a real browser. Skipped without Chromium."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.report.test_page import write_everything
 PROGRAM = find_browser()
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium here")
 
-# Cells of the first table whose title starts so, as rows of text.
+# Cells of the first table whose title starts like this, as rows of text.
 ROWS = """
 (title) => {
   const head = [...document.querySelectorAll("h3")].find((one) => one.textContent.startsWith(title));
@@ -96,14 +96,14 @@ def column(browser: Browser, title: str, place: int) -> list[float]:
     return [float(text) for text in shown if re.match(r"^[\d.]+$", text)]
 
 
-def test_page_loads_without_complaint(browser: Browser) -> None:
+def test_page_loads_without_errors(browser: Browser) -> None:
     assert browser.evaluate("document.querySelectorAll('table').length") > 5
     assert browser.evaluate("document.querySelectorAll('svg').length") >= 4
     browser.evaluate("new Promise((done) => setTimeout(done, 100))")
     assert browser.complaints == []
 
 
-def test_columns_sort_both_ways_and_missing_ones_stay_last(browser: Browser) -> None:
+def test_columns_sort_both_ways_with_missing_values_last(browser: Browser) -> None:
     title = "Average over 3"
     before = column(browser, title, 1)
     assert before != sorted(before, reverse=True)
@@ -136,7 +136,7 @@ def test_keyboard_sorts(browser: Browser, key: str, code: int, text: str) -> Non
 
 
 @pytest.mark.parametrize("width", [360, 768, 1200])
-def test_nothing_sticks_out(browser: Browser, width: int) -> None:
+def test_nothing_overflows_the_page(browser: Browser, width: int) -> None:
     browser.resize(width)
     assert browser.evaluate("document.documentElement.scrollWidth") <= width
     # Wide tables scroll in their own frame, which the keyboard reaches.
@@ -162,7 +162,7 @@ def test_averages_are_in_view_without_scrolling(browser: Browser, size: tuple[in
     assert bottoms[3] < size[1]
 
 
-def test_notes_open_by_a_click(browser: Browser) -> None:
+def test_notes_open_on_click(browser: Browser) -> None:
     assert browser.evaluate("document.querySelector('.notice li').checkVisibility()") is False
     browser.evaluate("document.querySelector('.notice summary').click()")
     assert browser.evaluate("document.querySelector('.notice li').checkVisibility()") is True

@@ -1,4 +1,4 @@
-"""The command: what it prints and writes, and what it says about empty, broken and half-finished trees."""
+"""The command: what it prints and writes, and its messages for empty, broken and half-finished trees."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.conftest import ROOT
 from tests.report.trees import head, result, training, write_log, write_pair, write_results
 
 
-def test_table_on_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_terminal_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_pair(tmp_path, 80.0, 60.0)
     write_pair(tmp_path, 90.0, 60.0, seed=2)
     write_pair(tmp_path, 70.0, 65.0, trainer="ZeroshotCLIP")
@@ -59,7 +59,7 @@ def test_files(tmp_path: Path) -> None:
     assert [run["seed"] for run in content["runs"]] == [1, 1, 1, 1]
 
 
-def test_the_same_tree_gives_the_same_files(tmp_path: Path) -> None:
+def test_output_files_are_reproducible(tmp_path: Path) -> None:
     tree = tmp_path / "tree"
     for seed in (3, 1, 2):
         write_pair(tree, 80.0 + seed, 60.0, seed=seed)
@@ -72,7 +72,7 @@ def test_the_same_tree_gives_the_same_files(tmp_path: Path) -> None:
     assert written[0] == written[1]
 
 
-def test_markdown_shows_names_as_they_are(tmp_path: Path) -> None:
+def test_markdown_escapes_names(tmp_path: Path) -> None:
     tree, out = tmp_path / "tree", tmp_path / "out.md"
     write_pair(tree, 80.0, 60.0, trainer=r"a*b*\`c`_d_e_f|<g>", config_name="x")
     for trainer in ("CoOp", "KgCoOp"):
@@ -81,7 +81,7 @@ def test_markdown_shows_names_as_they_are(tmp_path: Path) -> None:
     text = out.read_text()
     assert r"a\*b\*\\\`c\`\_d_e_f\|&lt;g>" in text
     assert r"### \*Own\*" in text
-    assert "| **82.00** |" in text  # what is bold stays so
+    assert "| **82.00** |" in text  # bold text stays bold
     rows = [line for line in text.splitlines() if line.startswith("|")]
     cells = [line.replace(r"\|", "").count("|") for line in rows]
     assert cells[0] == cells[2]
@@ -97,7 +97,7 @@ def test_figures_are_written(tmp_path: Path) -> None:
 
 
 def test_names_with_dollars_are_drawn(tmp_path: Path) -> None:
-    """matplotlib would take them for formulas, and stop at a broken one."""
+    """matplotlib would treat them as formulas, and fail on a broken one."""
     tree = tmp_path / "tree"
     for trainer in (r"$\foo{$", "$x$"):
         for dataset in (r"$\bar{$", "EuroSAT"):
@@ -122,7 +122,7 @@ def test_folder_that_does_not_exist(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 def deep(levels: int) -> str:
-    """Return an object in an object in an object, and so on."""
+    """Return deeply nested objects."""
     return levels * '{"a": ' + "1" + levels * "}"
 
 
@@ -154,7 +154,7 @@ def deep(levels: int) -> str:
         ('{"trainer": "C", "dataset": "E", "metrics": {"accuracy": 1' + 400 * "0" + "}}", "cannot be used"),
     ],
 )
-def test_broken_run_is_named_and_the_others_are_shown(
+def test_broken_run_is_reported_and_the_others_are_shown(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str, words: str
 ) -> None:
     write_pair(tmp_path, 80.0, 60.0)
@@ -185,7 +185,7 @@ def test_half_finished_tree(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert "seed4: log.txt: the log is empty" in printed.err
 
 
-def test_accuracy_that_is_no_number_is_called_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_accuracy_that_is_not_a_number_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_pair(tmp_path, 80.0, 60.0)
     text = result(800).replace("* accuracy: 80.0%", "* accuracy: nan%")
     folder = tmp_path / "base2new/train_base/eurosat/shots_4/CoOp/vit_b16/seed2"

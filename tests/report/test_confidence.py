@@ -1,4 +1,4 @@
-"""Tables of confidence: which runs they take, what they average, and that older results have none."""
+"""Tables of confidence: which runs they use, what they average, and that older results have none."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_means_over_seeds(tmp_path: Path) -> None:
         assert words in table.caption
 
 
-def test_the_best_is_the_lowest_but_for_auroc(tmp_path: Path) -> None:
+def test_the_best_is_the_lowest_except_for_auroc(tmp_path: Path) -> None:
     write(tmp_path, "all", metrics(50, 9, 2.5, auroc=70))
     write(tmp_path, "all", metrics(50, 7, 3.5, auroc=80), trainer="KgCoOp")
     table = tables(tmp_path)["base2new-4-confidence"]
@@ -67,7 +67,7 @@ def test_the_best_is_the_lowest_but_for_auroc(tmp_path: Path) -> None:
     assert [value.best for value in cells(table, "KgCoOp").values()] == [True, False, True, False]
 
 
-def test_results_of_before_have_empty_cells(tmp_path: Path) -> None:
+def test_older_results_have_empty_cells(tmp_path: Path) -> None:
     write(tmp_path, "base", {"accuracy": 80.0})
     write(tmp_path, "new", {"accuracy": 60.0})
     assert not any("confidence" in key for key in tables(tmp_path))
@@ -75,13 +75,13 @@ def test_results_of_before_have_empty_cells(tmp_path: Path) -> None:
     write(tmp_path, "base", metrics(80, 4, 0.5), trainer="KgCoOp")
     write_log(place(tmp_path, "base", trainer="ProGrad"), head("ProGrad", "EuroSAT", "base"), training(), result(800))
     table = tables(tmp_path)["base2new-4-confidence"]
-    assert [line.label for line in table.lines] == ["CoOp", "KgCoOp"]  # the log says nothing of it
+    assert [line.label for line in table.lines] == ["CoOp", "KgCoOp"]  # the log does not contain it
     assert [value.mean for value in cells(table).values()] == [None, None, 8, 1.5, None]
     assert [value.mean for value in cells(table, "KgCoOp").values()] == [4, 0.5, None, None, None]
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_what_is_not_finite_is_left_out(tmp_path: Path, value: float) -> None:
+def test_non_finite_values_are_omitted(tmp_path: Path, value: float) -> None:
     write(tmp_path, "base", metrics(80, value, 0.5))
     assert list(cells(tables(tmp_path)["base2new-4-confidence"])) == ["base_nll", "seeds"]
 
@@ -97,7 +97,7 @@ def test_average_over_datasets(tmp_path: Path) -> None:
     table = found["base2new-4-confidence"]
     assert table.title == "Confidence, average over 2 datasets"
     wanted = {"base_ece": 5, "base_nll": 0.5, "new_ece": 10, "new_nll": 1.0}
-    wanted |= {"all_ece": 9, "all_nll": 2.5, "all_auroc": 70}  # over the one dataset that has such a run
+    wanted |= {"all_ece": 9, "all_nll": 2.5, "all_auroc": 70}  # over the only dataset with such a run
     assert {key: value.mean for key, value in cells(table).items() if value.mean} == pytest.approx(wanted)
     assert all(value.missing for value in cells(table, "KgCoOp").values())  # it lacks a dataset
     each = tables(tmp_path, confidence=True)
@@ -106,7 +106,7 @@ def test_average_over_datasets(tmp_path: Path) -> None:
     assert "all_auroc" not in cells(each["base2new-4-confidence-dtd"])
 
 
-def test_datasets_one_by_one_where_no_method_has_an_average(tmp_path: Path) -> None:
+def test_datasets_are_listed_where_no_method_has_an_average(tmp_path: Path) -> None:
     write(tmp_path, "base", metrics(80, 4, 0.5))
     write(tmp_path, "base", metrics(80, 6, 0.5), dataset="DTD", trainer="KgCoOp")
     keys = [key for key in tables(tmp_path) if "confidence" in key]
@@ -135,7 +135,7 @@ def write_sessions(root: Path, count: int, ece: float, **changes: Any) -> None:
     write_results(folder, 60, subset="all", sessions=told, metrics=metrics(60, ece, ece / 10), **changes)
 
 
-def test_sessions_take_whole_runs(tmp_path: Path) -> None:
+def test_sessions_use_only_complete_runs(tmp_path: Path) -> None:
     write_sessions(tmp_path, 3, 5.0, trainer="CoOpFSCIL")
     write_sessions(tmp_path, 2, 1.0, trainer="CoCoAMixFSCIL")
     table = tables(tmp_path)["fscil-eurosat-confidence"]
@@ -161,7 +161,7 @@ def test_few_shot(tmp_path: Path) -> None:
     assert [value.mean for value in table.lines[0].values] == [4, 0.5, 2, 0.5, None]
 
 
-def test_every_kind_of_file_has_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_output_format_has_confidence_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tree, out = tmp_path / "tree", tmp_path / "out"
     for seed in (1, 2):
         write(tree, "base", metrics(80, 4.25, 0.5125 + seed / 100), seed=seed)

@@ -20,7 +20,7 @@ def write_seeds(folder: Path, corrects: list[int], signal: str = "Finish trainin
 
 
 @pytest.mark.parametrize("signal", ["Finish training", "Finished training"])
-def test_lines_are_coops(tmp_path: Path, capsys: pytest.CaptureFixture[str], signal: str) -> None:
+def test_output_matches_coop(tmp_path: Path, capsys: pytest.CaptureFixture[str], signal: str) -> None:
     write_seeds(tmp_path, [900, 920, 940], signal)
     assert main([str(tmp_path)]) == 0
     # The mean of 90, 92, 94 is 92; the deviation is sqrt(8/3) = 1.63.
@@ -45,13 +45,13 @@ def test_test_log_and_several_experiments(tmp_path: Path, capsys: pytest.Capture
     assert capsys.readouterr().out.splitlines()[-2:] == ["Average performance", "* accuracy: 62.50%"]
 
 
-def test_training_mark_is_needed_without_test_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_end_of_training_line_is_required_without_test_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_log(tmp_path / "seed1", head("CoOp", "EuroSAT", model_dir="m"), result(500))
     assert main([str(tmp_path)]) == 2
     assert "need --test-log" in capsys.readouterr().err
 
 
-def test_seed_without_result_is_named_and_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_seed_without_result_is_reported_and_skipped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_seeds(tmp_path, [900, 920])
     (tmp_path / "seed3").mkdir()
     assert main([str(tmp_path)]) == 0

@@ -1,4 +1,4 @@
-"""A damaged run costs the report that run alone, with the reason; and what it holds is harmless where it is shown."""
+"""A damaged run is skipped with the reason and does not affect others; showing its content is harmless."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ def good(root: Path) -> None:
         ({"trainer": ESCAPE}, "its trainer is"),
         ({"trainer": "x" * 300}, "its trainer is"),
         ({"seed": 10**399, "config": {"SEED": 3}}, "its seed is"),
-        ({"config": {"OPTIM": {"LR": 0.1}, "TRAINER": {"COCOAMIX": {"N_CTX": "four"}}}}, "a text and not a number"),
+        ({"config": {"OPTIM": {"LR": 0.1}, "TRAINER": {"COCOAMIX": {"N_CTX": "four"}}}}, "a string and not a number"),
     ],
 )
-def test_a_damaged_run_is_left_out_with_its_reason(
+def test_a_damaged_run_is_skipped_with_its_reason(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], change: dict[str, Any], reason: str
 ) -> None:
     good(tmp_path)
@@ -72,8 +72,8 @@ def test_the_reason_is_on_the_page(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["results.json", "log.txt"])
-def test_a_named_pipe_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
-    """Reading it would wait for ever."""
+def test_a_named_pipe_is_skipped(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    """Reading it would wait forever."""
     good(tmp_path)
     (tmp_path / BAD).mkdir(parents=True)
     os.mkfifo(tmp_path / BAD / name)
@@ -83,7 +83,7 @@ def test_a_named_pipe_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "81.00" in told.out
 
 
-def test_a_log_of_a_setting_that_is_no_number_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_log_with_a_non_numeric_setting_is_skipped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     good(tmp_path)
     start = head("CoOp", "EuroSAT", "base", 3).replace("LR: 0.002", "LR: 1e999")
     write_log(tmp_path / BAD, start, training(), result(800))
@@ -91,8 +91,8 @@ def test_a_log_of_a_setting_that_is_no_number_is_left_out(tmp_path: Path, capsys
     assert "OPTIM.LR inf, which no run has" in capsys.readouterr().err
 
 
-def test_a_text_among_the_numbers_of_a_sweep(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of a key that is not ours, which may take `auto`: the run has its row, and the sweep goes without."""
+def test_a_text_value_in_a_numeric_sweep(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """For a foreign key, which may be `auto`: the run has its row, and the sweep omits it."""
     good(tmp_path)
     write_pair(tmp_path, 88.0, 60.0, trainer="CoCoAMix", config=config("auto"), config_name="auto", seed=1)
     assert main([str(tmp_path)]) == 0
@@ -101,9 +101,7 @@ def test_a_text_among_the_numbers_of_a_sweep(tmp_path: Path, capsys: pytest.Capt
     assert "is left out of the sweep of TRAINER.COCOAMIX.MINE, which is auto there and not a number" in told
 
 
-def test_a_metric_that_is_not_finite_is_left_out_with_a_note(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_non_finite_metric_is_omitted_with_a_note(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_results(tmp_path / BAD, 70.0, metrics={"accuracy": 70.0, "nll": float("inf")})
     assert main([str(tmp_path)]) == 0
     told = capsys.readouterr().out
@@ -114,8 +112,8 @@ def test_a_metric_that_is_not_finite_is_left_out_with_a_note(
 # ---------------------------------------------------------------------- what is shown
 
 
-def test_escapes_do_not_reach_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Names of folders become labels, and broken runs are named."""
+def test_escape_sequences_do_not_reach_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Folder names become labels, and broken runs are named."""
     for name in ("one", f"two{ESCAPE}"):
         write_pair(tmp_path, 80.0, 60.0, config_name=name)
     write_log(tmp_path / f"broken{ESCAPE}" / "seed1", "")
@@ -146,11 +144,11 @@ def test_no_cell_of_the_csv_is_a_formula(tmp_path: Path) -> None:
     assert {"'=HYPERLINK(1)", "'@SUM(1)", "'+1+1"} <= {label.split(" (")[0] for label in labels} | labels
     texts = [value for row in rows for value in row.values()]
     assert not [text for text in texts if text.startswith(("=", "@", "+"))]
-    # A difference below 0 stays the number that it is.
+    # A negative difference stays a number.
     assert [row for row in rows if row["mean"].startswith("-") and float(row["mean"]) < 0]
 
 
-def test_runs_that_left_images_out_are_named_and_not_averaged(tmp_path: Path) -> None:
+def test_runs_with_skipped_images_are_reported_and_not_averaged(tmp_path: Path) -> None:
     write_pair(tmp_path, 80.0, 60.0, seed=1)
     write_pair(tmp_path, 90.0, 60.0, seed=2)
     path = next(tmp_path.rglob("train_base/**/seed2/results.json"))

@@ -1,4 +1,4 @@
-"""Facts of a protocol: in which of them the runs of a row may differ, and which forbid a comparison."""
+"""Facts of a protocol: which of them may differ between the runs of a row, and which prevent a comparison."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def rows_of(*runs: Run) -> tuple[list[Row], list[str]]:
 
 
 @pytest.mark.parametrize("fact", ["dataset", "subset", "shots", "splits__train", "splits__folds"])
-def test_what_differs_by_design(fact: str) -> None:
+def test_facts_that_differ_by_design(fact: str) -> None:
     rows, notes = rows_of(run(1, **{fact: "one"}), run(2, **{fact: "two"}))
     assert len(rows) == 1
     assert not notes
 
 
 @pytest.mark.parametrize("fact", ["templates", "splits__test"])
-def test_what_differs_among_datasets_alone(fact: str) -> None:
+def test_facts_that_may_differ_only_between_datasets(fact: str) -> None:
     rows, notes = rows_of(run(1, **{fact: "one"}), run(1, "DTD", **{fact: "two"}))
     assert (len(rows), notes) == (1, [])
     rows, notes = rows_of(run(1, **{fact: "one"}), run(2, **{fact: "two"}))
@@ -39,14 +39,14 @@ def test_what_differs_among_datasets_alone(fact: str) -> None:
 
 
 @pytest.mark.parametrize("fact", ["evaluated_on", "backbone", "model_selection", "views", "centred"])
-def test_what_all_runs_of_a_row_share(fact: str) -> None:
+def test_facts_shared_by_all_runs_of_a_row(fact: str) -> None:
     rows, notes = rows_of(run(1, **{fact: "one"}), run(1, "DTD", **{fact: "two"}))
     assert len(rows) == 2
     assert fact in notes[0]
 
 
 def test_partitions_are_not_averaged() -> None:
-    """Neither with each other, over seeds or over datasets, nor with CoOp's halves, which say nothing of it."""
+    """Neither with each other, over seeds or over datasets, nor with CoOp's halves, which do not record one."""
     for others in ([run(2, partition="random:2")], [run(1, "DTD", partition="random:2")]):
         rows, notes = rows_of(run(1, partition="random:1"), *others)
         assert [row.label for row in rows] == ["CoOp [partition=random:1]", "CoOp [partition=random:2]"]
@@ -63,8 +63,8 @@ def test_partitions_are_not_averaged() -> None:
 
 
 @pytest.mark.parametrize(("fact", "missed"), [("centred", False), ("calibrated", False), ("views", True)])
-def test_what_is_stated_only_where_it_takes_effect(fact: str, missed: bool) -> None:
-    """A run in which all classes have the same weights says nothing of centring, and need not."""
+def test_facts_stated_only_where_they_take_effect(fact: str, missed: bool) -> None:
+    """A run in which all classes have the same weights does not record centring, and need not."""
     _, notes = rows_of(run(1, **{fact: True}), run(2))
     assert any("protocol not stated" in note for note in notes) is missed
 
@@ -77,6 +77,6 @@ def test_what_is_stated_only_where_it_takes_effect(fact: str, missed: bool) -> N
         *((fact, False) for fact in ("transforms__TRANSFORMS", "templates", "precision", "source", "splits__train")),
     ],
 )
-def test_what_forbids_a_comparison(fact: str, forbids: bool) -> None:
+def test_facts_that_prevent_a_comparison(fact: str, forbids: bool) -> None:
     found = not_comparable(run(1, **{fact: "one"}), run(1, **{fact: "two"}))
     assert found == ([(fact.replace("__", "."), "one", "two")] if forbids else [])

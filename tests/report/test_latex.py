@@ -1,4 +1,4 @@
-"""The LaTeX tables: names as they are, widths that fit, and a document that compiles where pdflatex is installed."""
+"""The LaTeX tables: escaped names, widths that fit, and a document that compiles if pdflatex is installed."""
 
 from __future__ import annotations
 
@@ -65,13 +65,13 @@ def test_escape() -> None:
 
 def test_tables(tmp_path: Path) -> None:
     latex = write_latex(tmp_path)
-    assert "    {}[a] 50" in latex  # else LaTeX would take [a] for an option of the row before it
+    assert "    {}[a] 50" in latex  # otherwise LaTeX would read [a] as an option of the row before it
     assert r"Half\_done & 80.00 & -- & -- & -- & 1 \\" in latex
     tables = {re.findall(r"\\label\{tab:(.*)\}", one)[0]: one for one in latex.split(r"\begin{table}")[1:]}
     assert {"base2new-4-average", "base2new-4-sweep-w", "transfer-imagenet-16-datasets", "fscil-cifar100"} <= set(
         tables
     )
-    # Every column stands in one of the parts of a wide table, and each part names its rows.
+    # Every column is in one of the parts of a wide table, and each part names its rows.
     wide = tables["transfer-imagenet-16-datasets"]
     parts = wide.split(r"\toprule")[1:]
     assert len(parts) > 1

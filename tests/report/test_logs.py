@@ -10,7 +10,7 @@ from cocoamix.report.readers.logs import read_log
 from tests.report.trees import head, result, write_log
 
 
-def test_arguments_and_configuration_stand_between_stars(tmp_path: Path) -> None:
+def test_arguments_and_configuration_are_read_between_star_lines(tmp_path: Path) -> None:
     text = head(
         "CoOp", "EuroSAT", "new", seed=3, epochs=200, backbone="RN50", model_dir="output/x/seed3", load_epoch=50
     )
@@ -30,7 +30,7 @@ def test_arguments_and_configuration_stand_between_stars(tmp_path: Path) -> None
     assert log.config["OPTIM.STEPSIZE"] == (-1,)
     assert log.config["DATASET.CIFAR_C_TYPE"] == ""
     assert log.config["VERSION"] == 1
-    # What follows is no configuration.
+    # What follows is not configuration.
     assert not [key for key in log.config if "OS" in key or "Python" in key]
 
 
@@ -53,7 +53,7 @@ def test_configuration_is_read_as_yacs_prints_it(tmp_path: Path) -> None:
         }
 
 
-def test_headings_without_stars_around_them_are_read_as_well(tmp_path: Path) -> None:
+def test_headings_without_star_lines_are_read(tmp_path: Path) -> None:
     text = "** Arguments **\nseed: 1\n** Config **\nSEED: 1\n"
     log = read_log(write_log(tmp_path, text, result(700)))
     assert (log.arguments, log.config) == ({"seed": "1"}, {"SEED": 1.0})

@@ -1,4 +1,4 @@
-"""Marks of better and worse than the baseline, in the tables and on the page."""
+"""Marks for better and worse than the baseline, in the tables and on the page."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ def test_zero_shot_clip_is_the_default_reference(tmp_path: Path) -> None:
     write_methods(tmp_path)
     report = build([tmp_path])
     assert report.sections[0].reference == "CLIP"
-    # A difference that no digit shows is none.
+    # A difference that disappears in rounding does not count.
     assert cells(render(report), "KgCoOp")[:2] == ["", "up"]
 
 
-def test_colour_is_not_the_only_carrier(tmp_path: Path) -> None:
+def test_marks_do_not_rely_on_colour_alone(tmp_path: Path) -> None:
     write_methods(tmp_path)
     page = render(build([tmp_path], Options(baseline="CoOp")))
     for kind, sign, word in (("up", "▲", "better"), ("down", "▼", "worse")):
@@ -58,18 +58,18 @@ def test_colour_is_not_the_only_carrier(tmp_path: Path) -> None:
         assert all(sign in cell and word in cell for cell in found)
 
 
-def test_lower_is_better_where_it_is(tmp_path: Path) -> None:
+def test_lower_is_better_for_performance_drop(tmp_path: Path) -> None:
     for trainer, values in (("CoOpFSCIL", [80.0, 70.0]), ("FSPTFSCIL", [80.0, 75.0])):
         folder = tmp_path / f"fscil/cifar100/{trainer}/x/seed1"
         write_results(folder, values[-1], trainer=trainer, subset="all", sessions=values)
     page = render(build([tmp_path], Options(baseline="CoOp-FSCIL")))
     # Sessions 0 and 1, mean, PD, seeds; then the differences of the last session, mean and PD.
     assert cells(page, "FSPT-FSCIL") == ["", "up", "up", "up", ""]
-    differences = page[page.index("Difference to") :]
+    differences = page[page.index("Difference from") :]
     assert [one for one in cells(differences, "FSPT-FSCIL") if one] == ["up", "up", "up"]
 
 
-def test_what_cannot_be_compared_has_no_mark(tmp_path: Path) -> None:
+def test_incomparable_cells_have_no_mark(tmp_path: Path) -> None:
     write_pair(tmp_path, 80.0, 60.0)
     write_pair(tmp_path, 90.0, 70.0, trainer="KgCoOp", protocol={"backbone": "RN50"})
     report = build([tmp_path], Options(baseline="CoOp"))

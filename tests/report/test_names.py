@@ -1,4 +1,4 @@
-"""Names and their order: own datasets, numbers in names."""
+"""Names and their order: user datasets, numbers in names."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from tests.report.trees import head, result, write_log, write_pair
         ("EuroSAT", {"ROOT": "/data/my_birds"}, ""),
     ],
 )
-def test_own_datasets_have_the_names_of_their_folders(dataset: str, settings: dict[str, Any], name: str) -> None:
+def test_user_datasets_are_named_after_their_folders(dataset: str, settings: dict[str, Any], name: str) -> None:
     assert own_name(dataset, {f"DATASET.{key}": value for key, value in settings.items()}) == name
 
 
-def test_report_names_own_datasets(tmp_path: Path) -> None:
+def test_report_names_user_datasets(tmp_path: Path) -> None:
     for folder, accuracy in (("birds", 80.0), ("my cars", 70.0)):
         config = {"DATASET": {"NAME": "ImageFolderDataset", "ROOT": f"/data/{folder}"}}
         write_pair(
@@ -51,14 +51,14 @@ def test_report_names_own_datasets(tmp_path: Path) -> None:
     assert [table.lines[0].values[0].mean for table in tables[:3]] == [75.0, 80.0, 70.0]
 
 
-def test_log_names_own_datasets(tmp_path: Path) -> None:
+def test_log_names_user_datasets(tmp_path: Path) -> None:
     text = head("CoOp", "ImageFolderDataset").replace("ROOT: /data", "ROOT: /data/birds")
     write_log(tmp_path / "run", text, result(700))
     assert build([tmp_path]).sections[0].tables[0].title == "birds"
 
 
 @pytest.mark.parametrize("names", [("鳥", "花"), ("my birds", "my_birds")])
-def test_tables_of_own_datasets_have_keys_of_their_own(tmp_path: Path, names: tuple[str, str]) -> None:
+def test_tables_of_user_datasets_have_unique_keys(tmp_path: Path, names: tuple[str, str]) -> None:
     for folder in names:
         config = {"DATASET": {"NAME": "ImageFolderDataset", "ROOT": f"/data/{folder}"}}
         write_pair(tmp_path / folder, 80.0, 70.0, dataset="ImageFolderDataset", config=config)

@@ -1,4 +1,4 @@
-"""The page as a file: whole, safe, and in need of nothing else."""
+"""The page as a file: valid, safe, and self-contained."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_page_is_well_formed_with_unique_identifiers(page: str) -> None:
     assert len(reader.ids) > 20
 
 
-def test_page_refers_to_nothing_outside_itself(page: str) -> None:
+def test_page_is_self_contained(page: str) -> None:
     reader = Reader()
     reader.feed(page)
     assert all(reference.startswith(("#", "data:,")) for reference in reader.references)
@@ -111,7 +111,7 @@ def test_figures_take_their_colours_from_the_page(page: str) -> None:
     assert len(figures) >= 4
     for figure in figures:
         assert "var(--ink)" in figure
-        # White or black of matplotlib's own would vanish in one of the two modes.
+        # matplotlib's default white or black would be invisible in one of the two modes.
         assert not re.findall(r"(?:fill|stroke): ?#[0-9a-f]{6}", figure)
 
 
@@ -135,7 +135,7 @@ def test_counts_sort_as_numbers(tmp_path: Path) -> None:
     assert '<td data-value="2">2 of 2</td>' in text
 
 
-def test_title_says_what_the_page_is_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_title_describes_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOURCE_DATE_EPOCH", str(1_700_000_000))
     write_pair(tmp_path / "tree", 80.0, 60.0)
     write_pair(tmp_path / "tree", 81.0, 61.0, trainer="TuneEn", protocol={"backbone": "RN50+ViT-B/16"})
@@ -151,11 +151,11 @@ def test_title_says_what_the_page_is_of(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_averages_come_before_figures_and_notes(page: str) -> None:
     section = page[page.index('<section id="base2new-4">') :]
-    order = ["Average over 3 datasets</h3>", "Difference to CoOp</h3>", '<p class="note">', "<figure>", "EuroSAT</h3>"]
+    order = ["Average over 3 datasets</h3>", "Difference from CoOp", '<p class="note">', "<figure>", "EuroSAT</h3>"]
     assert [section.index(text) for text in order] == sorted(section.index(text) for text in order)
 
 
-def test_figures_repeat(tmp_path: Path) -> None:
+def test_figures_are_reproducible(tmp_path: Path) -> None:
     write_pair(tmp_path, 80.0, 60.0)
     chart = build([tmp_path]).sections[0].charts[0]
     first, second = (to_svg(partial(draw, chart), chart.title) for _ in range(2))

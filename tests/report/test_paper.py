@@ -1,4 +1,4 @@
-"""The paper's figures: quoted as they are printed, and named as the paper's."""
+"""The paper's figures: quoted as printed, and labelled as the paper's."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_figures_agree_with_each_other() -> None:
 
 
 @needs("paper/tables.json")
-def test_figures_are_those_of_the_source() -> None:
+def test_figures_match_the_paper_source() -> None:
     tables = json.loads((SHARED / "paper" / "tables.json").read_text())
     ours = figures()
     expected = {dataset_name(name): entry for name, entry in tables["base_to_new_4shot_vit_b16"].items()}
@@ -37,12 +37,12 @@ def test_figures_are_those_of_the_source() -> None:
     assert ours["fscil"]["methods"] == tables["fscil_cifar100_vit_l14"]
 
 
-def test_names_of_the_paper_are_names_of_the_report() -> None:
+def test_paper_names_match_report_names() -> None:
     for name in figures()["base_to_new"]["datasets"]:
         assert name == "Average" or dataset_name(name) == name
 
 
-def test_beside_ours(tmp_path: Path) -> None:
+def test_paper_figures_are_shown_beside_ours(tmp_path: Path) -> None:
     write_pair(tmp_path, 80.0, 65.0)
     report = build([tmp_path], Options(paper=True))
     found = only_table(report)
@@ -75,8 +75,8 @@ def test_variants_are_not_compared_with_the_papers_method(tmp_path: Path) -> Non
     assert "TRAINER.COCOAMIX.W is 0 here, 5 in the paper" in note
 
 
-def test_papers_settings_are_those_of_the_configurations() -> None:
-    """Each key that is compared exists, and the configurations that are named after the paper's have its value."""
+def test_paper_settings_match_the_configurations() -> None:
+    """Each compared key exists, and the configurations named after the paper's have its value."""
     from cocoamix.run.protocol import settings_of
     from cocoamix.train import parse_arguments, setup_cfg
 
@@ -89,20 +89,20 @@ def test_papers_settings_are_those_of_the_configurations() -> None:
         assert {key: settings[key] for key in stated} == stated
 
 
-def test_differing_setting_is_said(tmp_path: Path) -> None:
+def test_differing_setting_is_noted(tmp_path: Path) -> None:
     write_pair(tmp_path, 80.0, 65.0, protocol={"backbone": "RN50"})
     report = build([tmp_path], Options(paper=True))
     assert any("backbone RN50 here, ViT-B/16 in the paper" in note for note in report.sections[0].notes)
 
 
-def test_dataset_that_the_paper_has_not(tmp_path: Path) -> None:
+def test_dataset_missing_from_the_paper(tmp_path: Path) -> None:
     write_pair(tmp_path, 80.0, 65.0, dataset="Shapes")
     report = build([tmp_path], Options(paper=True))
     assert "The paper has no results for Shapes." in report.sections[0].notes
     assert all(one.kind == "own" for one in only_table(report, "Shapes").lines)
 
 
-def test_average_over_fewer_datasets_is_computed_and_said(tmp_path: Path) -> None:
+def test_average_over_fewer_datasets_is_computed_and_noted(tmp_path: Path) -> None:
     write_pair(tmp_path, 80.0, 65.0, dataset="EuroSAT")
     write_pair(tmp_path, 70.0, 55.0, dataset="DTD")
     found = only_table(build([tmp_path], Options(paper=True)), "Average over 2 datasets")
@@ -110,7 +110,7 @@ def test_average_over_fewer_datasets_is_computed_and_said(tmp_path: Path) -> Non
     assert "computed from its numbers for these 2 datasets" in found.caption
 
 
-def test_transfer_beside_the_papers(tmp_path: Path) -> None:
+def test_transfer_is_shown_beside_the_papers(tmp_path: Path) -> None:
     common = {"trainer": "CoOp", "subset": "all"}
     write_results(tmp_path / "imagenet/CoOp/vit_b16_4shots/seed1", 69.0, dataset="ImageNet", **common)
     targets = [name for name in figures()["transfer"]["datasets"]["CoOp"] if name not in ("ImageNet", "Average")]
@@ -129,7 +129,7 @@ def test_transfer_beside_the_papers(tmp_path: Path) -> None:
     assert part["H"] == near((2 * source * one / (source + one) + 2 * source * two / (source + two)) / 2)
 
 
-def test_sessions_beside_the_papers(tmp_path: Path) -> None:
+def test_sessions_are_shown_beside_the_papers(tmp_path: Path) -> None:
     def write(base: int) -> None:
         cut = {"base": base, "way": 5, "shots": 5, "split": "cec"}
         write_results(

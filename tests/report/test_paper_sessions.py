@@ -1,4 +1,4 @@
-"""Tables and curves of class-incremental runs, beside the lines that the paper prints."""
+"""Tables and curves of class-incremental runs, beside the lines printed in the paper."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_methods_and_seeds(tmp_path: Path) -> None:
     assert {key: found["B"][key] for key in wanted} == pytest.approx(wanted)
 
 
-def test_published_lines_are_of_the_paper(tmp_path: Path) -> None:
+def test_published_lines_match_the_paper(tmp_path: Path) -> None:
     write_run(tmp_path, "A")
     found = {name: line for name, line in lines(tmp_path).items() if name.endswith(" (paper)")}
     assert len(found) == 6
@@ -76,7 +76,7 @@ def test_published_lines_are_of_the_paper(tmp_path: Path) -> None:
         ({"dataset": "Shapes"}, "The paper has no results for Shapes"),
     ],
 )
-def test_published_lines_stand_beside_their_setting_alone(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+def test_published_lines_are_shown_only_for_their_setting(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
     write_run(tmp_path, "A", **changes)
     assert list(lines(tmp_path)) == ["A"]
     assert said in notes(tmp_path)
@@ -90,7 +90,7 @@ def test_seeds_of_other_settings_are_not_averaged(tmp_path: Path) -> None:
     assert "OPTIM.LR is 0.002 in" in notes(tmp_path)
 
 
-def test_other_models_and_cuts_have_tables_of_their_own(tmp_path: Path) -> None:
+def test_other_models_and_session_sizes_have_separate_tables(tmp_path: Path) -> None:
     write_run(tmp_path / "a", "A")
     write_run(tmp_path / "b", "B", protocol={"backbone": "RN50", "fscil": {**CUT, "way": 10}})
     (section,) = build([tmp_path], Options(paper=True)).sections

@@ -1,4 +1,4 @@
-"""Log trees that imitate each peer's layout, with expectations computed by hand."""
+"""Log trees that imitate each project's layout, with expectations computed by hand."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_tcp_evaluates_beside_its_training_folder(tmp_path: Path) -> None:
     assert together["H"] == near(2 * 87 * 81 / 168)
 
 
-def test_two_experiments_of_tcp_keep_base_and_new_together(tmp_path: Path) -> None:
+def test_two_tcp_experiments_keep_base_and_new_paired(tmp_path: Path) -> None:
     tail = "ucf101/shots_16/TCP/vit_b16/seed1"
     for name, base, new in (("output_1108_4", 870, 810), ("output_1108_8", 850, 750)):
         write_log(
@@ -151,7 +151,7 @@ def test_promptkd_has_base_and_new_in_one_log(tmp_path: Path) -> None:
     assert values["H"] == near(94.1379)  # 2 * 97.5 * 91 / 188.5
 
 
-def test_promptkd_without_one_accuracy_keeps_the_other_and_says_so(tmp_path: Path) -> None:
+def test_promptkd_with_one_accuracy_missing_keeps_the_other_with_a_note(tmp_path: Path) -> None:
     folder = tmp_path / "base2new/train_base/oxford_flowers/shots_0/PromptKD/vit_b16/seed_1"
     text = head("PromptKD", "OxfordFlowers", "all", shots=0, more="  MODAL: base2novel\n")
     cut = result(975, split="val").split("* accuracy")[0]
@@ -199,7 +199,7 @@ def test_transfer_layout(tmp_path: Path) -> None:
     assert (domains["ImageNet-A"], domains["ImageNetV2"]) == (near(48), near(62))
 
 
-def test_transfer_is_told_by_the_loaded_model_where_the_folder_is_silent(tmp_path: Path) -> None:
+def test_transfer_is_inferred_from_the_loaded_model_if_the_folder_does_not_say(tmp_path: Path) -> None:
     model = "output/imagenet/MaPLe/vit_b16_16shots/seed1"
     write_log(tmp_path / "mine/seed1", head("MaPLe", "EuroSAT", shots=-1, model_dir=model), result(480))
     found = table(tmp_path, "To other datasets")
@@ -207,14 +207,14 @@ def test_transfer_is_told_by_the_loaded_model_where_the_folder_is_silent(tmp_pat
     assert line(found, "MaPLe")["source"] is None
 
 
-def test_counts_beat_a_rounded_accuracy(tmp_path: Path) -> None:
+def test_counts_take_precedence_over_a_rounded_accuracy(tmp_path: Path) -> None:
     """3,599 of 4,200 are 85.690...%; the log prints 85.7%."""
     folder = tmp_path / "base2new/train_base/eurosat/shots_16/CoOp/vit_b16/seed1"
     write_log(folder, head("CoOp", "EuroSAT", "base"), training(), result(3599, 4200))
     assert line(table(tmp_path, "EuroSAT"), "CoOp")["base"] == pytest.approx(100 * 3599 / 4200)
 
 
-def test_printed_accuracy_counts_where_the_counts_are_of_something_else(tmp_path: Path) -> None:
+def test_printed_accuracy_is_used_if_the_counts_do_not_match_it(tmp_path: Path) -> None:
     folder = tmp_path / "base2new/train_base/eurosat/shots_16/CoOp/vit_b16/seed1"
     text = result(3599, 4200).replace("3,599", "1,000")
     write_log(folder, head("CoOp", "EuroSAT", "base"), training(), text)
@@ -229,8 +229,8 @@ def test_time_stamped_log_is_newer_than_log_txt(tmp_path: Path) -> None:
     assert line(table(tmp_path, "EuroSAT"), "CoOp")["base"] == near(80)
 
 
-def test_a_bare_log_is_read_by_its_path(tmp_path: Path) -> None:
-    """Logs that people publish are often cut: the path has to do."""
+def test_a_truncated_log_is_identified_by_its_path(tmp_path: Path) -> None:
+    """Published logs are often truncated: the path has to be enough."""
     folder = tmp_path / "base2new/train_base/stanford_cars/shots_16/CoOp/vit_b16/seed2"
     write_log(folder, "Finish training\n", "* accuracy: 78.12%\n")
     assert line(table(tmp_path, "StanfordCars"), "CoOp")["base"] == near(78.12)

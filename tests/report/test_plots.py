@@ -1,4 +1,4 @@
-"""The files of the figures: light and dark, for a README that follows the reader's mode."""
+"""The files of the figures: light and dark, for a README that follows the reader's colour scheme."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ def light_names(folder: Path) -> list[str]:
     return sorted(path.stem for path in folder.glob("*.svg") if not path.stem.endswith("-dark"))
 
 
-def test_each_figure_has_a_dark_file(plots: Path) -> None:
+def test_each_figure_has_a_dark_version(plots: Path) -> None:
     names = light_names(plots)
     assert {name.split("-")[-1] for name in names} == {"points", "dots", "curves", "tradeoff", "base", "novel"}
     ends = (".svg", "-dark.svg", ".png", "-dark.png", ".pdf")
     assert {path.name for path in plots.iterdir()} == {name + end for name in names for end in ends}
 
 
-def test_dark_figures_differ_from_light_ones_in_their_colours_alone(plots: Path) -> None:
+def test_dark_and_light_figures_differ_only_in_colours(plots: Path) -> None:
     for name in light_names(plots):
         light, dark = ((plots / f"{name}{end}.svg").read_text() for end in ("", "-dark"))
         assert _without_colours(light) == _without_colours(dark)
         for colour, other in variables().values():
             assert colour not in dark
             assert other not in light
-        # White or black of matplotlib's own would vanish in one of the two modes.
+        # matplotlib's default white or black would be invisible in one of the two modes.
         shown = {one for pair in variables().values() for one in pair}
         assert set(re.findall(r"(?:fill|stroke): ?(#[0-9a-f]{6})", light + dark)) <= shown
 
@@ -53,7 +53,7 @@ def _without_colours(svg: str) -> list[tuple[str, str]]:
     return [(tag, str(attributes.get("d")) + text) for tag, attributes, text in parts if not tag.endswith("style")]
 
 
-def test_letters_are_of_fonts_that_every_system_has(plots: Path) -> None:
+def test_fonts_are_available_on_every_system(plots: Path) -> None:
     """GitHub shows SVG with the fonts of the reader's system, and loads none."""
     for path in plots.glob("*.svg"):
         families = set(re.findall(r"font-family: ([^;\"]*)", path.read_text()))

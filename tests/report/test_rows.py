@@ -1,4 +1,4 @@
-"""What may be averaged, and what is said where it may not."""
+"""What may be averaged, and what is noted if it may not."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def only_table(report: Report, title: str = "EuroSAT"):  # type: ignore[no-untyp
     return next(one for section in report.sections for one in section.tables if one.title == title)
 
 
-def test_seeds_of_one_protocol_are_averaged(tmp_path: Path) -> None:
+def test_seeds_with_the_same_protocol_are_averaged(tmp_path: Path) -> None:
     for seed, base in ((1, 80.0), (2, 82.0), (3, 87.0)):
         write_pair(tmp_path, base, 70.0, seed=seed)
     report = build([tmp_path])
@@ -39,7 +39,7 @@ def test_seeds_of_one_protocol_are_averaged(tmp_path: Path) -> None:
         ({"protocol": {"weights_sha256": "1" * 64}}, "weights_sha256", ("0" * 12, "1" * 12)),
     ],
 )
-def test_runs_that_differ_are_not_averaged_and_it_is_said(
+def test_runs_that_differ_are_not_averaged_and_a_note_says_so(
     tmp_path: Path, change: dict[str, object], key: str, values: tuple[str, str]
 ) -> None:
     write_pair(tmp_path, 80.0, 70.0, seed=1)
@@ -55,7 +55,7 @@ def test_runs_that_differ_are_not_averaged_and_it_is_said(
     assert "not averaged" in note
 
 
-def test_what_differs_by_design_is_no_difference(tmp_path: Path) -> None:
+def test_differences_by_design_do_not_count(tmp_path: Path) -> None:
     write_pair(tmp_path, 80.0, 70.0, seed=1, config={"SEED": 1, "DATASET": {"ROOT": "/a"}, "OUTPUT_DIR": "x"})
     write_pair(
         tmp_path,
@@ -96,7 +96,7 @@ def test_peers_logs_of_differing_backbones_are_not_averaged(tmp_path: Path) -> N
         ),
     ],
 )
-def test_base_and_new_of_differing_trainings_make_no_h(
+def test_base_and_new_of_different_trainings_have_no_h(
     tmp_path: Path, key: str, one: dict[str, Any], other: dict[str, Any]
 ) -> None:
     tail = "eurosat/shots_4/CoOp/vit_b16/seed1"
@@ -121,7 +121,7 @@ def write_peer(root: Path, trainer: str, base_head: str, new_head: str, seed: in
     write_log(root / "base2new/test_new" / tail, new_head, result(600))
 
 
-def test_the_epoch_that_an_evaluation_loaded_must_be_the_last_of_the_training(tmp_path: Path) -> None:
+def test_evaluation_must_have_loaded_the_last_epoch_of_the_training(tmp_path: Path) -> None:
     for root, loaded in (("right", 50), ("wrong", 200), ("silent", None)):
         new = head("CoOp", "EuroSAT", "new", model_dir="m", load_epoch=loaded)
         write_peer(tmp_path / root, "CoOp", head("CoOp", "EuroSAT", "base"), new)
@@ -134,8 +134,8 @@ def test_the_epoch_that_an_evaluation_loaded_must_be_the_last_of_the_training(tm
     assert any("epoch is 200 in" in note or "epoch is 50 in" in note for note in report.notes)
 
 
-def test_seeds_whose_weights_converged_sooner_or_later_are_averaged(tmp_path: Path) -> None:
-    """The epochs of a second stage that ended by itself differ by seed; those of one with a given length may not."""
+def test_seeds_that_converged_at_different_epochs_are_averaged(tmp_path: Path) -> None:
+    """The number of epochs of a second stage that converged may differ by seed; a fixed length may not."""
     for ended, rows in (("converged", 1), ("bound", 1), ("length", 2)):
         root = tmp_path / ended
         for seed, epochs in ((1, 400), (2, 350)):
@@ -147,8 +147,8 @@ def test_seeds_whose_weights_converged_sooner_or_later_are_averaged(tmp_path: Pa
         assert len(only_table(build([root])).lines) == rows, ended
 
 
-def test_an_evaluation_may_leave_out_what_only_the_loss_reads(tmp_path: Path) -> None:
-    """KgCoOp's script gives TRAINER.COOP.W to the training alone; its test prints the default."""
+def test_an_evaluation_may_omit_settings_only_the_loss_uses(tmp_path: Path) -> None:
+    """KgCoOp's script passes TRAINER.COOP.W only to the training; its test prints the default."""
     base = head("KgCoOp", "EuroSAT", "base", section="COOP", own="    W: 8.0\n")
     new = head("KgCoOp", "EuroSAT", "new", section="COOP", own="    W: 1.0\n", model_dir="m", load_epoch=50)
     write_peer(tmp_path, "KgCoOp", base, new)
@@ -157,7 +157,7 @@ def test_an_evaluation_may_leave_out_what_only_the_loss_reads(tmp_path: Path) ->
     assert not report.notes
 
 
-def test_source_and_targets_of_differing_trainings_make_no_h(tmp_path: Path) -> None:
+def test_source_and_targets_of_different_trainings_have_no_h(tmp_path: Path) -> None:
     model = "imagenet/CoOp/vit_b16_16shots/seed1"
     write_log(tmp_path / model, head("CoOp", "ImageNet", epochs=50), training(), result(700))
     target = tmp_path / "evaluation/CoOp/vit_b16_16shots/eurosat/seed1"
@@ -168,7 +168,7 @@ def test_source_and_targets_of_differing_trainings_make_no_h(tmp_path: Path) -> 
     assert any("OPTIM.MAX_EPOCH" in note for note in report.notes)
 
 
-def test_differing_fingerprints_are_not_averaged_even_where_no_key_tells_why(tmp_path: Path) -> None:
+def test_differing_fingerprints_are_not_averaged_even_if_no_key_explains_them(tmp_path: Path) -> None:
     write_pair(tmp_path, 80.0, 70.0, seed=1, fingerprint="aaaa")
     write_pair(tmp_path, 90.0, 70.0, seed=2, fingerprint="bbbb")
     report = build([tmp_path])
@@ -182,7 +182,7 @@ def test_differing_fingerprints_are_not_averaged_even_where_no_key_tells_why(tmp
     )
 
 
-def test_differing_fingerprints_name_what_only_one_run_says(tmp_path: Path) -> None:
+def test_differing_fingerprints_name_facts_of_only_one_run(tmp_path: Path) -> None:
     write_pair(tmp_path, 80.0, 70.0, seed=1, fingerprint="aaaa")
     write_pair(tmp_path, 90.0, 70.0, seed=2, fingerprint="bbbb", protocol={"views": 4})
     report = build([tmp_path])
@@ -190,7 +190,7 @@ def test_differing_fingerprints_name_what_only_one_run_says(tmp_path: Path) -> N
     assert any("only one of them states views" in note for note in report.notes)
 
 
-def test_fingerprints_that_a_fact_explains_are_told_by_the_fact(tmp_path: Path) -> None:
+def test_differing_fingerprints_are_reported_by_the_fact_that_explains_them(tmp_path: Path) -> None:
     write_pair(tmp_path, 80.0, 70.0, seed=1, fingerprint="aaaa")
     write_pair(tmp_path, 90.0, 70.0, seed=2, fingerprint="bbbb", protocol={"backbone": "RN50"})
     report = build([tmp_path])
@@ -198,7 +198,7 @@ def test_fingerprints_that_a_fact_explains_are_told_by_the_fact(tmp_path: Path) 
     assert not any("fingerprint is" in note for note in report.notes)
 
 
-def test_protocol_that_is_not_said_is_noted(tmp_path: Path) -> None:
+def test_missing_protocol_is_noted(tmp_path: Path) -> None:
     tree = "base2new/train_base/eurosat/shots_16/CoOp/vit_b16"
     write_log(tmp_path / tree / "seed1", head("CoOp", "EuroSAT", "base"), training(), result(800))
     write_log(tmp_path / tree / "seed2", "Finish training\n", "* accuracy: 90.00%\n")
@@ -211,14 +211,14 @@ def test_protocol_that_is_not_said_is_noted(tmp_path: Path) -> None:
 
 
 def test_seeds_of_an_ensemble_of_trained_models_are_averaged(tmp_path: Path) -> None:
-    """T_En's settings name the folders of the models it weighs, which differ from seed to seed."""
+    """T_En's settings name the folders of its models, which differ from seed to seed."""
     for seed in (1, 2):
         settings = {"TRAINER": {"NAME": "TuneEn", "ENLEARN": {"PROMPTS": [f"output/x/seed{seed}"]}}}
         write_pair(tmp_path, 80.0 + seed, 60.0, seed=seed, trainer="TuneEn", config=settings)
     assert line(only_table(build([tmp_path])), "TuneEn")["base"] == near(81.5)
 
 
-def test_runs_without_a_seed_are_told_apart_by_their_folders(tmp_path: Path) -> None:
+def test_runs_without_a_seed_are_distinguished_by_folder(tmp_path: Path) -> None:
     for number, base in ((1, 80.0), (2, 82.0), (3, 87.0)):
         tail = f"eurosat/shots_4/CoOp/vit_b16/seed{number}"
         write_results(tmp_path / "base2new/train_base" / tail, base, seed=-1)
@@ -240,15 +240,15 @@ def test_seeds_in_two_given_folders_are_one_row(tmp_path: Path) -> None:
     assert line(only_table(build([tmp_path / "monday", tmp_path / "tuesday"])), "CoOp")["base"] == near(81)
 
 
-def test_a_folder_that_is_given_twice_counts_once(tmp_path: Path) -> None:
+def test_a_folder_given_twice_counts_once(tmp_path: Path) -> None:
     write_pair(tmp_path, 80.0, 70.0)
     report = build([tmp_path, tmp_path / "base2new"])
     assert len(report.runs) == 2
     assert report.complete
 
 
-def test_names_join_rows(tmp_path: Path) -> None:
-    """ImageNet is often run with another configuration; one name makes one row."""
+def test_runs_given_the_same_name_share_a_row(tmp_path: Path) -> None:
+    """ImageNet is often run with another configuration; a common name gives a single row."""
     write_pair(tmp_path, 80.0, 70.0, config_name="vit_b16_ep200")
     write_pair(tmp_path, 74.0, 66.0, config_name="vit_b16_ep50", dataset="ImageNet")
     apart = build([tmp_path])
@@ -257,7 +257,7 @@ def test_names_join_rows(tmp_path: Path) -> None:
     assert line(only_table(joined, "Average over 2 datasets"), "Context optimisation")["base"] == near(77)
 
 
-def test_missing_dataset_leaves_the_average_missing_unless_common(tmp_path: Path) -> None:
+def test_missing_dataset_omits_the_average_unless_common_is_set(tmp_path: Path) -> None:
     write_pair(tmp_path, 80.0, 60.0, dataset="EuroSAT")
     write_pair(tmp_path, 90.0, 50.0, dataset="DTD")
     write_pair(tmp_path, 70.0, 50.0, dataset="Food101")
@@ -282,7 +282,7 @@ def test_both_averages_of_h(tmp_path: Path) -> None:
     assert values["H_of_means"] == near(48)
 
 
-def test_deviation_of_an_average_is_that_of_the_seeds_averages(tmp_path: Path) -> None:
+def test_deviation_of_an_average_is_over_the_averages_of_seeds(tmp_path: Path) -> None:
     for seed, (one, two) in {1: (80.0, 60.0), 2: (84.0, 52.0)}.items():
         write_pair(tmp_path, one, 50.0, dataset="EuroSAT", seed=seed)
         write_pair(tmp_path, two, 50.0, dataset="DTD", seed=seed)
@@ -292,7 +292,7 @@ def test_deviation_of_an_average_is_that_of_the_seeds_averages(tmp_path: Path) -
     assert found.values[0].std == near(1)
 
 
-def test_best_is_marked_with_ties_and_not_where_there_is_nothing_to_compare(tmp_path: Path) -> None:
+def test_best_is_marked_including_ties_if_there_is_something_to_compare(tmp_path: Path) -> None:
     write_pair(tmp_path, 80.001, 70.0)
     (alone,) = only_table(build([tmp_path])).lines
     assert not any(value.best for value in alone.values)
@@ -307,7 +307,7 @@ def test_differences_are_paired_by_dataset(tmp_path: Path) -> None:
     for dataset, gain in gains.items():
         write_pair(tmp_path, 70.0, 70.0, dataset=dataset)
         write_pair(tmp_path, 70.0 + gain, 70.0, dataset=dataset, trainer="KgCoOp")
-    values = line(only_table(build([tmp_path], Options(baseline="coop")), "Difference to CoOp"), "KgCoOp")
+    values = line(only_table(build([tmp_path], Options(baseline="coop")), "Difference from CoOp"), "KgCoOp")
     assert values["d_base"] == near(4 / 3)
     # Of the eight signs, |+-2 +-3 +-1| >= 4 for 2+3+1, 2+3-1 and their negatives: 4 of 8.
     assert values["p_base"] == near(0.5)
@@ -318,7 +318,7 @@ def test_differences_of_one_dataset_are_paired_by_seed(tmp_path: Path) -> None:
     for seed, (one, two) in {1: (70.0, 71.0), 2: (75.0, 77.0), 3: (60.0, 63.0)}.items():
         write_pair(tmp_path, one, 50.0, seed=seed)
         write_pair(tmp_path, two, 50.0, seed=seed, trainer="KgCoOp")
-    values = line(only_table(build([tmp_path], Options(baseline="CoOp")), "Difference to CoOp"), "KgCoOp")
+    values = line(only_table(build([tmp_path], Options(baseline="CoOp")), "Difference from CoOp"), "KgCoOp")
     assert (values["d_base"], values["p_base"]) == (near(2), near(0.25))
 
 
@@ -326,25 +326,25 @@ def test_differing_test_splits_are_not_compared(tmp_path: Path) -> None:
     write_pair(tmp_path, 70.0, 60.0)
     write_pair(tmp_path, 75.0, 65.0, trainer="KgCoOp", protocol={"splits": {"train": "t", "test": "x"}})
     report = build([tmp_path], Options(baseline="CoOp"))
-    found = only_table(report, "Difference to CoOp")
+    found = only_table(report, "Difference from CoOp")
     assert found.lines[0].values[0].text == "not comparable"
     assert any("splits.test" in note for section in report.sections for note in section.notes)
 
 
-def test_another_activation_is_not_compared_and_another_precision_is(tmp_path: Path) -> None:
+def test_different_precisions_are_compared_but_different_activations_are_not(tmp_path: Path) -> None:
     """A method that needs another precision can still be compared; other activations are other models."""
     write_pair(tmp_path, 70.0, 60.0)
     write_pair(tmp_path, 75.0, 65.0, trainer="KgCoOp", protocol={"activation": "gelu"})
     write_pair(tmp_path, 73.0, 65.0, trainer="ProGrad", protocol={"precision": "fp16"})
     report = build([tmp_path], Options(baseline="CoOp"))
-    found = only_table(report, "Difference to CoOp")
+    found = only_table(report, "Difference from CoOp")
     refused, allowed = (next(one for one in found.lines if one.label == label) for label in ("KgCoOp", "ProGrad"))
     assert refused.values[0].text == "not comparable"
     assert allowed.values[0].mean == near(3)
     assert any("activation is gelu and quick_gelu" in note for section in report.sections for note in section.notes)
 
 
-def test_unknown_baseline_is_named_with_the_nearest(tmp_path: Path) -> None:
+def test_unknown_baseline_error_suggests_the_nearest(tmp_path: Path) -> None:
     write_pair(tmp_path, 70.0, 60.0)
     with pytest.raises(UserError, match=r"no method has that name. Did you mean CoOp\?"):
         build([tmp_path], Options(baseline="CoOpp"))
@@ -364,8 +364,8 @@ def test_sweep_of_a_setting_is_found_in_the_configurations(tmp_path: Path) -> No
     assert chart.series[0].y == (70.0, 74.0, 72.0)
 
 
-def test_epochs_of_one_model_are_rows_and_no_points_of_a_sweep(tmp_path: Path) -> None:
-    """Evaluated in folders of their own, with or without names, and in the folder of the training."""
+def test_epochs_of_one_model_are_rows_and_not_sweep_points(tmp_path: Path) -> None:
+    """Evaluated in separate folders, with or without names, and in the training's folder."""
 
     def write(root: Path, value: float, epoch: int, name: str, seed: int) -> None:
         config = {"TRAINER": {"NAME": "CoCoAMix", "COCOAMIX": {"W": value}}, "OPTIM": {"MAX_EPOCH": 50}}
@@ -385,10 +385,10 @@ def test_epochs_of_one_model_are_rows_and_no_points_of_a_sweep(tmp_path: Path) -
         assert line(found, label)["base"] == near(67.5)
         sweep = next(one for section in report.sections for one in section.tables if "sweep of w" in one.title)
         assert [(one.label, one.values[0].mean) for one in sweep.lines] == [("1", near(67.5)), ("5", near(71.5))]
-    assert len(only_table(build([tmp_path / "one"])).lines) == 2  # told apart by the epoch
+    assert len(only_table(build([tmp_path / "one"])).lines) == 2  # distinguished by the epoch
 
 
-def test_points_of_a_sweep_are_over_the_datasets_that_all_of_them_have(tmp_path: Path) -> None:
+def test_sweep_points_cover_only_their_common_datasets(tmp_path: Path) -> None:
     for value, datasets in ((0.0, {"EuroSAT": 70.0, "DTD": 50.0}), (1.0, {"EuroSAT": 74.0})):
         settings = {"TRAINER": {"NAME": "CoCoAMix", "COCOAMIX": {"W": value}}}
         for dataset, base in datasets.items():
@@ -436,7 +436,7 @@ def test_all_classes_in_one_label_space(tmp_path: Path) -> None:
     assert (values["accuracy"], values["new_accuracy"]) == (70.0, 60.0)
 
 
-def test_base_evaluated_twice_with_one_result_is_no_problem(tmp_path: Path) -> None:
+def test_base_evaluated_twice_with_the_same_result_is_accepted(tmp_path: Path) -> None:
     """MaPLe's scripts evaluate base classes again in test_base."""
     tail = "eurosat/shots_4/CoOp/vit_b16/seed1"
     write_results(tmp_path / "base2new/train_base" / tail, 80.0)
@@ -446,7 +446,7 @@ def test_base_evaluated_twice_with_one_result_is_no_problem(tmp_path: Path) -> N
     assert len(only_table(report).lines) == 1
 
 
-def test_two_differing_results_of_one_seed_are_said_and_the_newer_counts(tmp_path: Path) -> None:
+def test_conflicting_results_of_one_seed_are_noted_and_the_newer_is_used(tmp_path: Path) -> None:
     tail = "eurosat/shots_4/CoOp/vit_b16/seed1"
     old = write_results(tmp_path / "base2new/train_base" / tail, 80.0)
     os.utime(old, (1, 1))
@@ -456,7 +456,7 @@ def test_two_differing_results_of_one_seed_are_said_and_the_newer_counts(tmp_pat
     assert line(only_table(report), "CoOp")["base"] == near(70)
 
 
-def test_rows_that_differ_in_much_have_names_of_their_own(tmp_path: Path) -> None:
+def test_rows_with_many_differences_have_distinct_names(tmp_path: Path) -> None:
     for seed in (1, 2, 3):
         optim = {"MAX_EPOCH": 50 * seed, "LR": 0.1 * seed, "NAME": "sgd", "MOMENTUM": 0.9 if seed == 1 else 0.8}
         write_pair(tmp_path, 80.0, 60.0, seed=seed, config={"OPTIM": optim})
@@ -471,15 +471,15 @@ def test_settings_of_other_trainers_do_not_matter(tmp_path: Path) -> None:
     assert len(only_table(build([tmp_path])).lines) == 1
 
 
-def test_a_tree_without_pairs_has_no_figure_of_h(tmp_path: Path) -> None:
+def test_a_tree_without_pairs_has_no_h_figure(tmp_path: Path) -> None:
     write_results(tmp_path / "base2new/train_base/eurosat/shots_4/CoOp/vit_b16/seed1", 80.0)
     report = build([tmp_path])
     assert [chart.kind for chart in report.sections[0].charts] == ["points"]
     assert "<svg" in render(report)
 
 
-def test_random_halves_leave_coops_as_they_are(tmp_path: Path) -> None:
-    """They have other classes under the same dataset: a section of their own, with a row for each partition."""
+def test_random_halves_do_not_affect_coops_halves(tmp_path: Path) -> None:
+    """They have other classes for the same dataset: a separate section, with a row for each partition."""
 
     def write(root: Path) -> None:
         for dataset in ("EuroSAT", "DTD"):

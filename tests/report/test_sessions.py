@@ -1,4 +1,4 @@
-"""The average of class-incremental results over datasets: what it is, and where there is none."""
+"""The average of class-incremental results over datasets: what it is, and when there is none."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def test_sessions_are_averaged_over_datasets(tmp_path: Path) -> None:
     assert chart.series[0].y == (85.0, 78.0)
 
 
-def test_deviation_is_that_of_the_seeds_averages(tmp_path: Path) -> None:
-    """Datasets that vary against each other have an average that varies less than each of them."""
+def test_deviation_is_over_the_averages_of_seeds(tmp_path: Path) -> None:
+    """If datasets vary in opposite directions, their average varies less than each of them."""
     for seed, one, other in ((1, 60.0, 74.0), (2, 70.0, 70.0)):
         write_sessions(tmp_path, "DTD", [90.0, one], seed)
         write_sessions(tmp_path, "EuroSAT", [90.0, other], seed)
@@ -78,7 +78,7 @@ def test_there_is_no_average_where_no_method_has_all_datasets(tmp_path: Path) ->
     assert titles(build([tmp_path])) == ["DTD", "EuroSAT"]
 
 
-def test_datasets_of_other_numbers_of_sessions_are_not_averaged(tmp_path: Path) -> None:
+def test_datasets_with_different_numbers_of_sessions_are_not_averaged(tmp_path: Path) -> None:
     write_sessions(tmp_path, "DTD", [80.0, 70.0])
     write_sessions(tmp_path, "EuroSAT", [80.0, 70.0, 60.0])
     report = build([tmp_path])
@@ -91,7 +91,7 @@ def test_datasets_of_other_numbers_of_sessions_are_not_averaged(tmp_path: Path) 
     assert [chart.title for chart in report.sections[0].charts] == shown
 
 
-def test_datasets_of_several_cuts_are_not_averaged(tmp_path: Path) -> None:
+def test_datasets_with_different_session_sizes_are_not_averaged(tmp_path: Path) -> None:
     write_sessions(tmp_path, "DTD", [80.0, 70.0])
     write_sessions(tmp_path, "EuroSAT", [80.0, 70.0])
     write_sessions(tmp_path, "EuroSAT", [80.0, 70.0], trainer="CoCoAMixFSCIL", protocol={"backbone": "RN50"})
@@ -113,8 +113,8 @@ def test_a_run_that_ended_early_counts_up_to_its_last_session(tmp_path: Path) ->
     assert all(value.missing for value in found.values[1:4])  # the last session, the mean and PD
 
 
-def test_folders_of_sessions_name_the_configuration(tmp_path: Path) -> None:
-    """An evaluation under other weights has a folder of its own, with the same configuration file."""
+def test_session_folders_name_the_configuration(tmp_path: Path) -> None:
+    """An evaluation with other weights has a separate folder, with the same configuration file."""
     for config in ("tiny", "tiny_uniform"):
         write_results(tmp_path / f"fscil/warm_cool/CoCoAMixFSCIL/{config}/seed1", 80.0, sessions=[82.0, 80.0])
     options = Options(names=(("CoOp/tiny_uniform", "uniform"), ("CoOp/tiny", "mine")))

@@ -1,4 +1,4 @@
-"""The paired t-test against scipy's, and what it returns where there is no spread."""
+"""The paired t-test against scipy's, and what it returns without spread."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from cocoamix.report.model.t_test import paired_t_test
 
 @pytest.mark.parametrize("count", [2, 3, 4, 5, 10, 11, 15, 30, 200])
 @pytest.mark.parametrize("centre", [-3.0, -0.3, 0.0, 0.001, 0.3, 3.0, 30.0])
-def test_as_scipys(count: int, centre: float) -> None:
-    """With p from near 1 down to where it has no digits left in the other tail."""
+def test_matches_scipy(count: int, centre: float) -> None:
+    """With p from near 1 down to the limit of precision in the other tail."""
     scipy = pytest.importorskip("scipy.stats")
     numbers = random.Random(count)
     ours = [70 + numbers.gauss(centre, 1.0) for _ in range(count)]
@@ -41,11 +41,11 @@ def test_without_spread_p_is_a_limit(value: float, p: float) -> None:
     assert found.difference == pytest.approx(value)
 
 
-def test_rounding_is_no_spread() -> None:
+def test_rounding_errors_do_not_count_as_spread() -> None:
     assert paired_t_test([0.1 + 0.2, 0.3, 0.3]).p == 0
 
 
 @pytest.mark.parametrize("count", [0, 1])
-def test_too_few(count: int) -> None:
+def test_too_few_pairs(count: int) -> None:
     with pytest.raises(ValueError, match=f"at least two differences, not {count}"):
         paired_t_test([1.0] * count)

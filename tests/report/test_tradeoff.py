@@ -1,4 +1,4 @@
-"""The chart of base against new accuracy: its points, deviations and arrows, its lines of equal H, and its drawing."""
+"""The chart of base against new accuracy: points, deviations, arrows, lines of equal H, and drawing."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def arrows(chart: Chart) -> set[tuple[str, str]]:
 # ---------------------------------------------------------------------------------------- data
 
 
-def test_points_are_averages_with_the_deviation_of_the_seeds_averages(tmp_path: Path) -> None:
+def test_points_are_averages_with_the_deviation_over_seeds(tmp_path: Path) -> None:
     for seed, one, other in ((1, 80.0, 60.0), (2, 84.0, 62.0)):
         write_pair(tmp_path, one, 50.0, seed=seed)
         write_pair(tmp_path, other, 60.0 + 8 * seed, seed=seed, dataset="DTD")
@@ -68,7 +68,7 @@ def test_the_only_dataset_is_shown_and_several_have_one_chart(tmp_path: Path) ->
     assert [chart.title for chart in charts if chart.kind == "tradeoff"] == ["Average over 3 datasets: base and new"]
 
 
-def test_arrows_go_from_clip_to_what_is_trained(tmp_path: Path) -> None:
+def test_arrows_go_from_clip_to_trained_methods(tmp_path: Path) -> None:
     for trainer in ("CoOp", "KgCoOp", "ZeroshotCLIP", "ZeroshotCLIP2"):
         write_pair(tmp_path, 80.0, 60.0, trainer=trainer)
     assert arrows(chart_of(tmp_path)) == {("CLIP", "CoOp"), ("CLIP", "KgCoOp")}
@@ -82,7 +82,7 @@ def test_without_clip_there_are_no_arrows(tmp_path: Path) -> None:
     assert chart.arrows == ()
 
 
-def test_arrows_join_what_can_be_compared(tmp_path: Path) -> None:
+def test_arrows_connect_only_comparable_points(tmp_path: Path) -> None:
     for backbone in ("ViT-B/16", "RN50"):
         for trainer in ("CoOp", "ZeroshotCLIP"):
             names = {"trainer": trainer, "config_name": backbone.replace("/", "_")}
@@ -90,7 +90,7 @@ def test_arrows_join_what_can_be_compared(tmp_path: Path) -> None:
     assert arrows(chart_of(tmp_path)) == {("CLIP (RN50)", "CoOp (RN50)"), ("CLIP (ViT-B_16)", "CoOp (ViT-B_16)")}
 
 
-def test_a_method_that_lacks_a_half_or_a_dataset_is_left_out(tmp_path: Path) -> None:
+def test_a_method_without_a_half_or_a_dataset_is_omitted(tmp_path: Path) -> None:
     for dataset in ("DTD", "EuroSAT"):
         for trainer in ("CoOp", "KgCoOp"):
             write_pair(tmp_path, 80.0, 60.0, trainer=trainer, dataset=dataset)
@@ -111,7 +111,7 @@ def test_one_point_makes_no_chart(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------------------------- the paper
 
 
-def test_points_of_the_paper_have_arrows_of_their_own(tmp_path: Path) -> None:
+def test_points_of_the_paper_have_separate_arrows(tmp_path: Path) -> None:
     printed = figures()["base_to_new"]["datasets"]
     for dataset in printed:
         if dataset != "Average":
@@ -125,7 +125,7 @@ def test_points_of_the_paper_have_arrows_of_their_own(tmp_path: Path) -> None:
     assert not any(one.paper for one in chart_of(tmp_path).series)
 
 
-def test_points_of_the_paper_are_of_the_datasets_that_are_averaged(tmp_path: Path) -> None:
+def test_points_of_the_paper_use_the_averaged_datasets(tmp_path: Path) -> None:
     for dataset in ("DTD", "EuroSAT"):
         write_pair(tmp_path / "two", 80.0, 60.0, dataset=dataset)
         write_pair(tmp_path / "other", 80.0, 60.0, dataset=dataset)
@@ -163,26 +163,26 @@ def test_a_line_goes_from_edge_to_edge(shown: Window) -> None:
         assert math.isclose(last_x, shown.right) or math.isclose(last_y, shown.bottom, abs_tol=1e-6)
 
 
-def test_a_line_outside_of_the_window_has_no_points() -> None:
+def test_a_line_outside_the_axes_has_no_points() -> None:
     shown = Window(60, 80, 60, 80)
     assert equal_h(59, shown) == []
     assert equal_h(81, shown) == []
     assert equal_h(70, shown)
 
 
-def test_levels_are_round_and_few() -> None:
+def test_levels_are_few_round_numbers() -> None:
     assert levels(Window(62, 84, 66, 77)) == [65, 70, 75, 80]
     assert levels(Window(64, 84, 66, 77)) == [66, 68, 70, 72, 74, 76, 78, 80]
     assert levels(Window(40, 100, 40, 100)) == [50, 60, 70, 80, 90]
 
 
-def test_window_holds_points_with_their_deviations() -> None:
+def test_axes_contain_points_with_their_deviations() -> None:
     series = [Series(str(x), (x,), (y,), (3.0,), x_spread=(2.0,)) for x, y in ((60.0, 70.0), (80.0, 75.0), (99.0, 1.0))]
     shown = window(series)
     assert shown.left < 58
     assert shown.right > 101
     assert shown.top > 78
-    assert shown.bottom == 0.0  # no accuracy is below
+    assert shown.bottom == 0.0  # no accuracy is lower
     alone = window([Series("a", (80.0,), (80.0,), (0.0,), x_spread=(0.0,))] * 2)
     assert alone.right > alone.left + 1
 
@@ -209,7 +209,7 @@ FIVE = {
 CLOSE = {"CLIP": (70.0, 70.0)} | {f"method {n}": (78.0 + 0.3 * n, 74.0 + 0.2 * (n % 3)) for n in range(6)}
 PAPER = {f"{name} (paper)": (x - 3.0, y - 4.0) for name, (x, y) in FIVE.items()}
 MANY = {"CLIP": (65.0, 69.0)} | {f"method {n}": (70.0 + n, 66.0 + (7 * n) % 11) for n in range(30)}
-# Two methods may have the same result, at the edge of what there is.
+# Two methods may have the same result, at the edge of the data.
 EQUAL = {"CLIP": (98.0, 99.0), "CoOp": (100.0, 100.0), "KgCoOp": (100.0, 100.0)}
 
 
@@ -223,7 +223,7 @@ def texts_of(figure: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("places", [FIVE, CLOSE, EQUAL, FIVE | PAPER])
-def test_names_cover_neither_each_other_nor_a_point(places: dict[str, tuple[float, float]]) -> None:
+def test_names_overlap_neither_each_other_nor_a_point(places: dict[str, tuple[float, float]]) -> None:
     chart = chart_with(places, spread=0.2)
     figure = draw(chart)
     texts = texts_of(figure)
@@ -256,7 +256,7 @@ def test_each_name_is_near_its_point() -> None:
         assert math.dist((x, y), near) < 14 / 72 * figure.dpi
 
 
-def test_too_many_names_stand_in_a_legend() -> None:
+def test_too_many_names_are_moved_to_a_legend() -> None:
     figure = draw(chart_with(MANY))
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == list(MANY)
@@ -265,7 +265,7 @@ def test_too_many_names_stand_in_a_legend() -> None:
     assert figure.get_figheight() > plain.get_figheight() + 1  # the axes keep their size
 
 
-def test_a_legend_names_a_method_once_and_says_what_hollow_means() -> None:
+def test_legend_names_each_method_once_and_explains_hollow_markers() -> None:
     paper = {"CoOp (paper)": (77.0, 70.0), "method 3 (paper)": (75.0, 70.0)}
     (legend,) = draw(chart_with(MANY | paper)).legends
     assert [text.get_text() for text in legend.get_texts()] == [*MANY, "CoOp (paper)", "hollow: paper"]
@@ -283,7 +283,7 @@ def test_each_line_of_equal_h_has_a_label_on_it() -> None:
         assert harmonic(x, y) == pytest.approx(level, abs=0.1)
         drawn = [(x, y) for x, y in zip(curve.get_xdata(), curve.get_ydata(), strict=True) if not math.isnan(x)]
         assert [harmonic(x, y) for x, y in drawn] == pytest.approx([level] * len(drawn))
-        assert not any(box.contains(*axes.transData.transform(point)) for point in drawn)  # the line leaves room
+        assert not any(box.contains(*axes.transData.transform(point)) for point in drawn)  # the line leaves a gap
 
 
 def test_the_papers_points_are_hollow_and_have_the_colour_of_ours() -> None:
@@ -305,7 +305,7 @@ def test_arrows_and_deviations_are_drawn() -> None:
     assert {(75.5, 68.0), (78.5, 68.0), (77.0, 65.0), (77.0, 71.0)} <= ends
 
 
-def test_dark_and_light_are_placed_alike() -> None:
+def test_dark_and_light_have_the_same_layout() -> None:
     chart = chart_with(FIVE)
     light, dark = draw(chart, LIGHT), draw(chart, DARK)
     assert [text.xyann for text in light.axes[0].texts] == [text.xyann for text in dark.axes[0].texts]

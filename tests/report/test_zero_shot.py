@@ -1,4 +1,4 @@
-"""Zero-shot rows: one row whatever trainings the runs were made beside, and more where a result depends on it."""
+"""Zero-shot rows: one row regardless of training settings, and more if a result depends on a setting."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STATED = {
 
 
 def write(root: Path, name: str, accuracy: float = 70.0, **changes: Any) -> None:
-    """Write base and new of a zero-shot run, in the layout of a training's configuration `name`."""
+    """Write base and new of a zero-shot run, in the layout of a training configuration `name`."""
     changes["protocol"] = {**STATED, **changes.get("protocol", {})}
     write_pair(root, accuracy, accuracy, **{"trainer": "ZeroshotCLIP", "config_name": name, **changes})
 
@@ -53,7 +53,7 @@ DECISIVE = [
 
 @pytest.mark.parametrize("changes", TRAINING)
 @pytest.mark.parametrize("name", ["vit_b16", "vit_b16_ep100"])
-def test_settings_of_training_make_no_row(tmp_path: Path, name: str, changes: dict[str, Any]) -> None:
+def test_training_settings_do_not_split_rows(tmp_path: Path, name: str, changes: dict[str, Any]) -> None:
     write(tmp_path / "a", "vit_b16", config={"TRAINER": {"NAME": "ZeroshotCLIP", "ZEROSHOT": {"ENSEMBLE": 7}}})
     config = {"TRAINER": {"NAME": "ZeroshotCLIP", "ZEROSHOT": {"ENSEMBLE": 7}}, **changes.get("config", {})}
     write(tmp_path / "b", name, **{**changes, "config": config})
@@ -66,14 +66,14 @@ def test_settings_of_training_make_no_row(tmp_path: Path, name: str, changes: di
 
 @pytest.mark.parametrize("changes", DECISIVE)
 @pytest.mark.parametrize("name", ["vit_b16", "vit_b16_ep100"])
-def test_what_a_result_depends_on_makes_a_row(tmp_path: Path, name: str, changes: dict[str, Any]) -> None:
+def test_settings_that_affect_results_split_rows(tmp_path: Path, name: str, changes: dict[str, Any]) -> None:
     write(tmp_path, "vit_b16", config={"TRAINER": {"NAME": "ZeroshotCLIP", "ZEROSHOT": {"ENSEMBLE": 7}}})
     write(tmp_path, name, seed=2, **changes)
     assert len(labels(tmp_path)) == 2
 
 
-def test_other_results_make_a_row(tmp_path: Path) -> None:
-    """What nothing explains is not hidden: the results of one method would be the same."""
+def test_differing_results_split_rows(tmp_path: Path) -> None:
+    """Unexplained differences are not hidden: results of the same method would be equal."""
     write(tmp_path, "vit_b16")
     write(tmp_path, "vit_b16_ep100", accuracy=71.0)
     assert labels(tmp_path) == ["CLIP (vit_b16)", "CLIP (vit_b16_ep100)"]
@@ -85,7 +85,7 @@ def test_a_run_that_does_not_state_its_protocol_keeps_its_row(tmp_path: Path) ->
     assert labels(tmp_path) == ["CLIP (other)", "CLIP (vit_b16)"]
 
 
-def test_trained_methods_are_still_set_apart(tmp_path: Path) -> None:
+def test_trained_methods_are_still_separate_rows(tmp_path: Path) -> None:
     for seed, epochs in ((1, 50), (2, 100)):
         write_pair(tmp_path, 80.0, 70.0, seed=seed, config={"OPTIM": {"MAX_EPOCH": epochs}})
     assert len(labels(tmp_path)) == 2

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-# What CoOp's train.py prints before it builds its trainer; every descendant kept it, stars and all.
+# What CoOp's train.py prints before it builds its trainer; every descendant has kept it, including the stars.
 HEAD = """***************
 ** Arguments **
 ***************
@@ -117,7 +117,7 @@ def head(
 ) -> str:
     """Return the start of a log: arguments, configuration, system.
 
-    more: lines of the node TRAINER. section: the trainer's own node, and own: lines of it.
+    more: lines of the node TRAINER. section: the trainer's own node, and own: its lines.
     """
     return HEAD.format(
         trainer=trainer,
@@ -135,12 +135,12 @@ def head(
         more=more,
         load_epoch=load_epoch,
         own=own,
-        nothing=" ",  # as print leaves it
+        nothing=" ",  # as print writes it
     )
 
 
 def training(line: str = UPSTREAM, epochs: int = 2, last: int = 2, signal: str = "Finish training") -> str:
-    """Return the lines of a training, with the mark at its end if it got there."""
+    """Return the lines of a training, including its final line if it finished."""
     text = "".join(line.format(e=epoch, E=last) for epoch in range(1, epochs + 1))
     return text + (f"{signal}\n" if epochs == last else "")
 

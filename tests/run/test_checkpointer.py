@@ -1,4 +1,4 @@
-"""The files of a run's models: what is written is read back, and nothing half."""
+"""The files of a run's models: what is written is read back, completely or not at all."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cocoamix.run.checkpointer import Checkpointer, checkpoint_path, newest, rea
 
 
 def make(seed: int) -> Checkpointer:
-    """Two models, of which one is trained by Adam on a schedule."""
+    """Two models, one of which is trained by Adam on a schedule."""
     torch.manual_seed(seed)
     models: dict[str, nn.Module] = {"one": nn.Linear(2, 2), "two": nn.Linear(2, 1)}
     optimizer = torch.optim.Adam(models["one"].parameters(), lr=0.1)
@@ -56,7 +56,7 @@ def test_a_state_of_other_models_is_refused() -> None:
 
 
 def resume_state() -> dict[str, Any]:
-    """Return what a resume file holds."""
+    """Return the content of a resume file."""
     rest: dict[str, Any] = {"settings": {}, "protocol": {}, "unreadable": {}, "scaler": None}
     return {**make(1).state(), **rest, "epoch": 1, "seed": 1, "best_result": 0.5}
 
@@ -83,17 +83,17 @@ def test_a_state_that_lacks_a_part_is_refused(tmp_path: Path, key: str) -> None:
         ("best_result", None),
     ],
 )
-def test_a_state_of_other_objects_is_refused(tmp_path: Path, key: str, value: object) -> None:
-    """As other code may have saved it again."""
+def test_a_state_with_foreign_objects_is_refused(tmp_path: Path, key: str, value: object) -> None:
+    """As re-saved by other code."""
     checkpoints.save(tmp_path / "resume.pth", {**resume_state(), key: value})
-    with pytest.raises(UserError, match=r"not a state to resume from: its .* Restore it"):
+    with pytest.raises(UserError, match=r"not a resume file: its .* Restore it"):
         read_state(tmp_path / "resume.pth")
 
 
 @pytest.mark.parametrize("part", ["optimizers", "schedules"])
 @pytest.mark.parametrize("odd", ["x", {"param_groups": [], "own": "x"}, {"param_groups": [{"lr": math.nan}], "own": 3}])
 def test_the_state_of_another_optimizer_or_schedule_is_refused(part: str, odd: Any) -> None:
-    """Taken as it is, it would fail in the first step, or step by nonsense."""
+    """If loaded, it would fail in the first step, or make nonsensical steps."""
     state = make(1).state()
     state[part] = {"one": odd}
     with pytest.raises(UserError, match=f"its {part} are not those of such a run"):
@@ -103,7 +103,7 @@ def test_the_state_of_another_optimizer_or_schedule_is_refused(part: str, odd: A
 @pytest.mark.parametrize("content", [b"", b"\xff\n", b"../../x\n", b"x" * 300, b"a\x1b[2J"])
 def test_a_pointer_that_names_no_checkpoint_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "checkpoint").write_bytes(content)
-    with pytest.raises(UserError, match="should name a checkpoint of its folder"):
+    with pytest.raises(UserError, match="should name a checkpoint in its folder"):
         newest(tmp_path)
 
 
@@ -130,7 +130,7 @@ def test_models_of_different_epochs_are_refused(tmp_path: Path) -> None:
         kept.newest_files(tmp_path)
 
 
-def test_what_is_not_finite_is_named() -> None:
+def test_non_finite_parameters_are_named() -> None:
     kept = make(1)
     kept.refuse_non_finite(3, 0.1)
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""One run at a time in a folder: the second is told of the first, and nothing outlives its holder."""
+"""One run at a time in a folder: the second is told about the first, and no lock outlives its holder."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ with FolderLock(sys.argv[1]):
 
 
 @pytest.fixture(autouse=True)
-def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lock, "_PATIENCE", 0.0)
 
 
-def test_second_is_told_of_the_first(tmp_path: Path) -> None:
+def test_second_run_is_told_about_the_first(tmp_path: Path) -> None:
     with FolderLock(tmp_path), pytest.raises(UserError) as refusal, FolderLock(tmp_path):
         pass
     said = str(refusal.value)
@@ -50,7 +50,7 @@ def test_second_is_told_of_the_first(tmp_path: Path) -> None:
     assert len(said.splitlines()) == 1
 
 
-def test_free_after_the_run(tmp_path: Path) -> None:
+def test_lock_is_released_after_the_run(tmp_path: Path) -> None:
     for _ in range(2):
         with FolderLock(tmp_path):
             assert (tmp_path / LOCK).is_file()
@@ -59,7 +59,7 @@ def test_free_after_the_run(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_a_killed_run_left_is_no_obstacle(tmp_path: Path) -> None:
+def test_lock_of_a_killed_run_does_not_block(tmp_path: Path) -> None:
     (tmp_path / LOCK).write_text("process 1 on nowhere, since long ago: a much longer text than the next holder's" * 9)
     with FolderLock(tmp_path):
         assert "nowhere" not in (tmp_path / LOCK).read_text()
@@ -78,7 +78,7 @@ def test_only_printable_text_of_the_holder_is_shown(tmp_path: Path) -> None:
 
 
 def test_lock_removed_while_waiting_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A lock on a file that its last holder has removed protects nothing: another is taken."""
+    """A lock on a file that its last holder has removed protects nothing: a new one is taken."""
     flock, calls = fcntl.flock, []
 
     def flock_late(descriptor: int, operation: int) -> None:
@@ -94,7 +94,7 @@ def test_lock_removed_while_waiting_for_it(tmp_path: Path, monkeypatch: pytest.M
             pass
 
 
-def test_killed_holder_with_a_living_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_holder_with_a_running_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lock, "_PATIENCE", 20.0)
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True, cwd=ROOT
@@ -105,7 +105,7 @@ def test_killed_holder_with_a_living_worker(tmp_path: Path, monkeypatch: pytest.
         assert f"process {holder.pid} " in (tmp_path / LOCK).read_text()
         holder.kill()
         holder.wait()
-        os.kill(worker, 0)  # it lives
+        os.kill(worker, 0)  # it is alive
         with FolderLock(tmp_path):
             pass
     finally:
@@ -115,8 +115,8 @@ def test_killed_holder_with_a_living_worker(tmp_path: Path, monkeypatch: pytest.
         os.kill(worker, signal.SIGKILL)
 
 
-def test_waits_for_what_lets_go_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker that a killed run has only just forked has yet to close its copy."""
+def test_waits_briefly_for_a_lock_about_to_be_released(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that a killed run has only just forked still has to close its copy."""
     monkeypatch.setattr(lock, "_PATIENCE", 20.0)
     held = (tmp_path / LOCK).open("wb")
     fcntl.flock(held, fcntl.LOCK_EX)
@@ -154,13 +154,13 @@ class TestTraining:
         assert f"process {os.getpid()}" in done.output
         assert "Traceback" not in done.output
 
-    def test_leaves_no_lock(self, run: Runner) -> None:
+    def test_leaves_no_lock_file(self, run: Runner) -> None:
         done = run("--eval-only", *SHORT, trainer="ZeroshotCLIP")
         assert done.status == 0, done.output[-500:]
         assert not (done.folder / LOCK).exists()
 
-    def test_held_to_the_end(self, run: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """No other run may begin while the results are written."""
+    def test_lock_is_held_to_the_end(self, run: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """No other run may start while the results are written."""
         from cocoamix.run.results import Results
 
         write, refused = Results.write, []

@@ -1,4 +1,4 @@
-"""metrics.csv has one row for each epoch, whatever happens to the run, and Weights & Biases gets the same rows."""
+"""metrics.csv has one row per epoch, whatever happens to the run, and Weights & Biases gets the same rows."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def last_lines(run: Run) -> list[dict[str, str]]:
     return found
 
 
-def test_rows_are_the_averages_of_the_log(run: Runner) -> None:
+def test_rows_match_the_averages_in_the_log(run: Runner) -> None:
     done = run(*BASE, "OPTIM.MAX_EPOCH", "3")
     rows, logged = epochs(done.folder), last_lines(done)
     assert [(row["epoch"], row["phase"]) for row in rows] == [("1", "train"), ("2", "train"), ("3", "train")]
@@ -48,7 +48,7 @@ def test_rows_are_the_averages_of_the_log(run: Runner) -> None:
 
 
 def test_phases(run: Runner) -> None:
-    """A row has the terms of its phase alone, and the rate of what the phase trains."""
+    """A row has only the terms of its phase, and the learning rate of what the phase trains."""
     folds = ["TRAINER.COCOAMIX.WEIGHT_FIT", "heldout", "TRAINER.COCOAMIX.WEIGHT_EPOCHS", "1"]
     rows = epochs(run(*BASE, *MIX, *folds, trainer="CoCoAMix").folder)
     assert [row["phase"] for row in rows] == ["prompt"] * 2 + ["fold"] * 2 * 4 + ["weights"]
@@ -61,7 +61,7 @@ def test_phases(run: Runner) -> None:
     assert rows[-1]["lr"] == "0.002"
 
 
-def test_resumed_here_and_elsewhere(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resumed_in_the_same_and_another_folder(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = epochs(run(*BASE, name="whole").folder)
     with monkeypatch.context() as patch:
         stopping_at(2, patch)
@@ -110,7 +110,7 @@ def test_a_session_that_was_stopped_keeps_its_rows(
     assert epochs(stopped.folder) == whole
 
 
-def test_begins_afresh_with_the_run(run: Runner) -> None:
+def test_restarted_run_starts_a_new_table(run: Runner) -> None:
     done = run(*BASE, "OPTIM.MAX_EPOCH", "2")
     wanted = epochs(done.folder)
     (done.folder / "resume.pth").unlink()
@@ -118,7 +118,7 @@ def test_begins_afresh_with_the_run(run: Runner) -> None:
     assert epochs(run(*BASE, "OPTIM.MAX_EPOCH", "2").folder) == wanted
 
 
-def test_a_damaged_table_stops_no_training(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_table_does_not_stop_training(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         stopping_at(1, patch)
         stopped = run(*BASE, "OPTIM.MAX_EPOCH", "2")
@@ -138,7 +138,7 @@ def test_damaged_tables(tmp_path: Path, content: str) -> None:
 
 
 class FakeRun:
-    """What `wandb.init` returns, on a server that remembers runs."""
+    """What `wandb.init` returns, with a server that remembers runs."""
 
     def __init__(self, rows: dict[int, dict[str, Any]]) -> None:
         self.rows, self.summary, self.finished = rows, dict[str, float](), False
@@ -201,12 +201,12 @@ def test_wandb_gets_the_rows(run: Runner, wandb: FakeWandb, monkeypatch: pytest.
     assert wandb.asked[0]["config"]["OPTIM"]["MAX_EPOCH"] == 4
     assert wandb.runs[-1].finished
     assert wandb.runs[-1].summary["test/accuracy"] == done.results["metrics"]["accuracy"]
-    # A run that begins afresh is another run there.
+    # A restarted run is a new run there.
     (done.folder / "resume.pth").unlink()
     (done.folder / "prompt_learner" / "checkpoint").unlink()
     run(*BASE, *WANDB)
     assert len(wandb.server) == 2
-    # One that is resumed elsewhere is another run as well, with all rows from the start.
+    # One resumed in another folder is a new run as well, with all rows from the start.
     with monkeypatch.context() as patch:
         stopping_at(2, patch)
         first = run(*BASE, *WANDB, name="first")
@@ -234,7 +234,7 @@ def test_wandb_is_off_by_default(run: Runner, wandb: FakeWandb) -> None:
     assert not wandb.asked
 
 
-def test_wandb_that_is_not_there(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wandb_not_installed(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)
     done = run(*BASE, *WANDB)
     assert done.status == 2
@@ -242,7 +242,7 @@ def test_wandb_that_is_not_there(run: Runner, monkeypatch: pytest.MonkeyPatch) -
     assert "epoch [" not in done.output
 
 
-def test_wandb_that_refuses(run: Runner, wandb: FakeWandb, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wandb_failure(run: Runner, wandb: FakeWandb, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(**_: Any) -> None:
         raise RuntimeError("no API key")
 
@@ -252,7 +252,7 @@ def test_wandb_that_refuses(run: Runner, wandb: FakeWandb, monkeypatch: pytest.M
     assert "error: Weights & Biases did not begin a run (no API key)." in done.output
 
 
-def test_an_epoch_that_is_not_a_number_is_refused(tmp_path: Path) -> None:
+def test_a_non_numeric_value_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "metrics.csv"
     path.write_text("epoch,phase,loss,seconds\n1,prompt,1;5,0.1\n")
     with pytest.raises(UserError, match=r"metrics\.csv is not a table of epochs"):

@@ -1,4 +1,4 @@
-"""A finished run is trained for more epochs only by its flag, on the schedule of the longer run, and says so."""
+"""A finished run is trained for more epochs only with its flag, on the longer run's schedule, and says so."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.trainers.test_resume import stopping_at
 
 
 def rates(done: Run) -> list[float]:
-    """The learning rate of each epoch that was trained."""
+    """The learning rate of each trained epoch."""
     found = re.findall(r"epoch \[(\d+)/\d+\].* lr ([\d.e+-]+)", done.output)
     return [float(rate) for _, rate in dict(found).items()]
 
@@ -37,7 +37,7 @@ def test_longer_run(run: Runner, warmup: str) -> None:
     longer = run("--more-epochs", *epochs(4), *same)
     assert longer.status == 0, longer.output
     assert (longer.results["epoch"], longer.results["protocol"]["continued_after"]) == (4, [2])
-    assert "differs from that of a run of 4" in longer.output
+    assert "differs from a run of 4" in longer.output
     assert (longer.folder / "results-2.json").is_file()
     fresh = run(*epochs(4), *same, name="long")
     assert rates(longer) == rates(fresh)[2:]
@@ -49,7 +49,7 @@ def test_longer_run(run: Runner, warmup: str) -> None:
     assert origin["protocol"]["continued_after"] == [2]
 
 
-def test_it_continues_finished_runs_only(run: Runner) -> None:
+def test_flag_continues_only_finished_runs(run: Runner) -> None:
     empty = run("--more-epochs", *epochs(2))
     assert (empty.status, "without it first" in empty.output) == (2, True)
     run(*epochs(2))
@@ -61,7 +61,7 @@ def test_it_continues_finished_runs_only(run: Runner) -> None:
     assert "2 of 2 epochs are done" in run(*epochs(2)).output
 
 
-def test_a_run_that_starts_again_was_not_continued(run: Runner) -> None:
+def test_a_restarted_run_does_not_count_as_continued(run: Runner) -> None:
     run(*epochs(1))
     done = run("--more-epochs", *epochs(2))
     assert done.results["protocol"]["continued_after"] == [1]
@@ -72,7 +72,7 @@ def test_a_run_that_starts_again_was_not_continued(run: Runner) -> None:
     assert run(*epochs(2)).status == 0
 
 
-def test_it_does_not_go_with_an_evaluation(run: Runner) -> None:
+def test_flag_is_refused_for_evaluations(run: Runner) -> None:
     refused = run("--more-epochs", "--eval-only", "--model-dir", "nowhere")
     assert (refused.status, "--more-epochs trains" in refused.output) == (2, True)
 

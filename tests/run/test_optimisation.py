@@ -1,4 +1,4 @@
-"""Optimizers that have every parameter, at the rate that the configuration says, and steps that must move something."""
+"""Optimizers that cover every parameter at the configured rate, and steps that must change something."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def settings(**keys: Any) -> CfgNode:
     ],
 )
 @pytest.mark.parametrize("name", ["sgd", "adam", "amsgrad", "rmsprop", "radam", "adamw"])
-def test_staged_rates_are_of_every_parameter(keys: dict[str, Any], rates: dict[str, float], name: str) -> None:
+def test_staged_rates_cover_every_parameter(keys: dict[str, Any], rates: dict[str, float], name: str) -> None:
     model = Learner()
     optimizer, schedule = make_optimizer("prompt_learner", model, settings(**{"STAGED_LR": True, **keys, "NAME": name}))
     found = {id(p): group["lr"] for group in optimizer.param_groups for p in group["params"]}
@@ -78,7 +78,7 @@ class Idle(torch.optim.SGD):
 def take_steps(
     model: Learner, optimizer: torch.optim.Optimizer, gradient: Tensor | None, moves: FirstMoves | None = None
 ) -> FirstMoves:
-    """Take two steps of an epoch with a gradient of the context alone."""
+    """Take two steps of an epoch with a gradient of only the context."""
     moves = moves or FirstMoves()
     for _ in range(2):
         optimizer.zero_grad()
@@ -92,7 +92,7 @@ def take_steps(
 GRADIENT = torch.full((4, 3), 0.01)
 
 
-def test_an_epoch_that_moves_nothing_is_refused() -> None:
+def test_an_epoch_that_changes_nothing_is_refused() -> None:
     model = Learner()
     moves = take_steps(model, Idle(model.parameters(), lr=0.002), GRADIENT)
     with pytest.raises(UserError, match=r"prompt_learner did not change in epoch 1.* learning rate of 0\.002"):
@@ -102,7 +102,7 @@ def test_an_epoch_that_moves_nothing_is_refused() -> None:
 @pytest.mark.parametrize("name", ["sgd", "adam", "amsgrad", "rmsprop", "radam", "adamw"])
 @pytest.mark.parametrize("rate", [0.002, 1e-5])  # 1e-5 is the usual warm-up
 @pytest.mark.parametrize("size", [1e-6, 0.01, 1e4])
-def test_steps_that_move_pass(name: str, rate: float, size: float) -> None:
+def test_steps_that_change_parameters_pass(name: str, rate: float, size: float) -> None:
     model = Learner()
     with torch.no_grad():
         model.ctx.mul_(0.02)
@@ -113,19 +113,19 @@ def test_steps_that_move_pass(name: str, rate: float, size: float) -> None:
 @pytest.mark.parametrize(
     ("rate", "gradient"),
     [
-        (0.0, GRADIENT),  # a rate of 0 by choice, or in a linear warm-up
+        (0.0, GRADIENT),  # a deliberate rate of 0, or one in a linear warm-up
         (0.002, torch.zeros(4, 3)),  # a loss of 0
-        (0.002, torch.full((4, 3), torch.inf)),  # a loss scaler leaves the step out
+        (0.002, torch.full((4, 3), torch.inf)),  # a loss scaler skips the step
         (1e-5, torch.full((4, 3), 1e-12)),  # too small a change for the parameter's precision
         (0.002, None),  # a model that another stage trains
     ],
 )
-def test_an_epoch_without_a_reason_to_move_passes(rate: float, gradient: Tensor | None) -> None:
+def test_an_epoch_that_need_not_change_parameters_passes(rate: float, gradient: Tensor | None) -> None:
     model = Learner()
     take_steps(model, Idle(model.parameters(), lr=rate), gradient).refuse_stuck(1)
 
 
-def test_a_step_that_is_left_out_is_made_up_for_later() -> None:
+def test_a_later_effective_step_passes() -> None:
     model = Learner()
     optimizer = Idle(model.parameters(), lr=0.002)
     moves = take_steps(model, optimizer, GRADIENT)

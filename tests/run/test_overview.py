@@ -1,4 +1,4 @@
-"""What a run prints: an overview and its results; the log has the configuration as well."""
+"""What a run prints: an overview and its results; the log also has the configuration."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_training(run: Runner, tmp_path: Path, capfd: pytest.CaptureFixture[st
     for heading in ("** Arguments **", "** Config **", "** System info **", "MAX_EPOCH: 1", *screen):
         assert heading in log
     assert read_log(done.folder / "log.txt").config["OPTIM.MAX_EPOCH"] == 1
-    # What `| tee` keeps is enough for CoOp's parser.
+    # The output captured by `| tee` is enough for CoOp's parser.
     (tmp_path / "tee" / "seed1").mkdir(parents=True)
     (tmp_path / "tee" / "seed1" / "log.txt").write_text(done.output)
     capfd.readouterr()

@@ -1,4 +1,4 @@
-"""The table of predictions: what is written is read back, and what is damaged is refused."""
+"""The table of predictions: what is written is read back, and damaged tables are refused."""
 
 from __future__ import annotations
 
@@ -47,20 +47,20 @@ def write(path: Path, some: list[Record]) -> Path:
     return path
 
 
-def test_what_is_written_is_read_back(tmp_path: Path) -> None:
+def test_round_trip(tmp_path: Path) -> None:
     assert read_predictions(write(tmp_path / "p.csv", records())) == records()
 
 
 @pytest.mark.parametrize("text", ODD)
-def test_cells_can_be_read_back(text: str) -> None:
+def test_cells_round_trip(text: str) -> None:
     cell = text_cell(text)
     assert cell_text(cell) == text
-    # A spreadsheet computes nothing of it, unless it is a number.
+    # A spreadsheet evaluates none of it, unless it is a number.
     assert cell.lstrip()[:1] not in ("=", "+", "@")
     assert not cell.lstrip().startswith("-") or float(cell)
 
 
-def test_tables_of_before_are_read(tmp_path: Path) -> None:
+def test_older_tables_are_read(tmp_path: Path) -> None:
     path = tmp_path / "p.csv"
     path.write_text(
         "image,label,predicted,confidence,label_probability,class_1,probability_1\na.png,,cat,0.5,,cat,0.5\n"
@@ -74,7 +74,7 @@ def test_tables_of_before_are_read(tmp_path: Path) -> None:
         ("image,", "picture,", "is not a table of predictions: its first line has no column 'image'"),
         ("class_2", "class_1", "has no column 'class_2'"),
         ("probability_2,error", "probability_2,image,error", "names a column twice"),
-        ("0.250000,\n", "0.25\n", "line 2: there are 9 cells, and 10 columns"),
+        ("0.250000,\n", "0.25\n", "line 2: there are 9 cells, but 10 columns"),
         ("0.500000,", "much,", "line 2: the confidence is 'much', not a number from 0 to 1"),
         ("0.500000,", "nan,", "the confidence is 'nan'"),
         ("0.500000,", "1.5,", "the confidence is '1.5'"),
@@ -98,12 +98,12 @@ def test_no_file(tmp_path: Path) -> None:
         read_predictions(tmp_path / "p.csv")
 
 
-def test_what_is_right() -> None:
+def test_correct_predictions() -> None:
     def correct(label: str, threshold: float = 0.0) -> bool | None:
         return make_record("a", label, [0.25, 0.5, 0.25], CLASSES, 1, threshold).correct
 
     assert (correct("dog"), correct("cat"), correct("zebra"), correct("")) == (True, False, False, None)
-    # Marked as of no class: right for a label that is none of the classes alone.
+    # Marked as no class: correct only for a label that is none of the classes.
     assert (correct("dog", 0.6), correct("zebra", 0.6), correct("", 0.6)) == (False, True, None)
     assert make_record("a", "dog", [0.25, 0.5, 0.25], CLASSES, 1, 0.6).predicted == UNKNOWN
     assert unreadable_record("a", "dog", "gone").correct is None
@@ -126,10 +126,10 @@ def test_names_that_are_not_utf8(tmp_path: Path) -> None:
     assert printable("\udce9\x1b\ud800") == "\\xe9\\x1b\\ud800"
     assert encodable("\udce9\x1b\ud800") == "\\xe9\x1b\\ud800"
     assert derive_seed(1, "caf\udce9.png") != derive_seed(1, "caf\udcea.png")
-    assert derive_seed(1, "café.png") == 495880194  # as before such names were taken
+    assert derive_seed(1, "café.png") == 495880194  # as before such names were supported
 
 
-def test_classes_of_one_name(tmp_path: Path) -> None:
+def test_classes_with_equal_names(tmp_path: Path) -> None:
     import torch
 
     with PredictionsFile(str(tmp_path), ["missile", "cat", "Missile"]) as file:

@@ -1,4 +1,4 @@
-"""results.json: files of every version, damaged ones, and what happens to the file of another evaluation."""
+"""results.json: files of every version, damaged ones, and what happens to another evaluation's file."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from cocoamix.run import results_page
 from cocoamix.run.results import NewerResultsError, Results, ResultsError
 from tests.conftest import ROOT
 
-# What train.py wrote before there was a version, with the tiny CLIP on a drawn dataset.
+# Written by train.py before versions were introduced, with the tiny CLIP on a drawn dataset.
 VERSION_1 = Path(__file__).parent / "results_v1"
 SOME = Results(trainer="CoOp", dataset="EuroSAT", split="test", seed=1, fingerprint="f", metrics={"accuracy": 80.0})
 
 
 @pytest.mark.parametrize("name", ["ordinary", "heldout", "fscil"])
-def test_version_1_is_read_and_loses_nothing(name: str) -> None:
+def test_version_1_is_read_without_loss(name: str) -> None:
     path = VERSION_1 / f"{name}.json"
     results, content = Results.read(path), json.loads(path.read_text())
     assert results.version == 1
@@ -32,7 +32,7 @@ def test_version_1_is_read_and_loses_nothing(name: str) -> None:
     assert list(results.keys()) == ["version", *content]  # in the same order
 
 
-def test_version_1_in_words() -> None:
+def test_version_1_fields() -> None:
     ordinary, heldout, sessions = (
         Results.read(VERSION_1 / f"{name}.json") for name in ("ordinary", "heldout", "fscil")
     )
@@ -55,14 +55,14 @@ def test_version_1_in_words() -> None:
     assert (sessions.method, sessions.finished, sessions.weights) == ("CoCoA-Mix", True, None)
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
+def test_round_trip(tmp_path: Path) -> None:
     kept = replace(Results.read(VERSION_1 / "fscil.json"), version=2).with_more({"my_key": [1, {"a": None}]})
     path = kept.write(tmp_path / "new" / "folder")
     assert Results.read(path) == kept
     content = json.loads(path.read_text())
     assert next(iter(content)) == "version"
     assert (content["version"], content["my_key"]) == (2, [1, {"a": None}])
-    assert not {"extra", "weights", "heldout", "second_stage"} & content.keys()  # what does not apply is not there
+    assert not {"extra", "weights", "heldout", "second_stage"} & content.keys()  # what does not apply is omitted
     assert content["sessions"][0]["novel"] is None
 
 
@@ -71,12 +71,12 @@ def test_results_of_version_1_are_written_as_version_2(tmp_path: Path) -> None:
     assert json.loads(path.read_text())["version"] == 2
 
 
-def test_keys_of_a_method() -> None:
+def test_method_specific_keys() -> None:
     more = SOME.with_more({"weights": {"pi_in": 1, "pi_out": 0.25}, "mine": 3})
     assert more.weights is not None
     assert (more.weights.pi_in, more.extra) == (1.0, {"mine": 3})
     assert more.with_more({"other": 4}).extra == {"mine": 3, "other": 4}
-    assert SOME.with_more({"extra": 5}).keys()["extra"] == 5  # the field is no key
+    assert SOME.with_more({"extra": 5}).keys()["extra"] == 5  # the field is not a key
     assert SOME.with_more({"weights": {"pi_in": 1}}).weights is None  # which lacks pi_out
 
 
@@ -118,7 +118,7 @@ def test_damaged_files(tmp_path: Path, content: str, reason: str) -> None:
     assert str(caught.value).startswith(f"{path} cannot be used: ")
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_missing_file(tmp_path: Path) -> None:
     for path in (tmp_path / "results.json", tmp_path):
         with pytest.raises(ResultsError):
             Results.read(path)
@@ -146,9 +146,9 @@ def test_another_evaluation_is_kept(
     assert capsys.readouterr().out == f"Results of another evaluation are kept as {kept.name}\n"
 
 
-def test_nothing_is_lost_within_a_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_within_one_second_are_all_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.strftime", lambda form: "now")
-    for content in ("damaged", '{"version": 3}'):  # of which nobody can tell what they are
+    for content in ("damaged", '{"version": 3}'):  # whose meaning is unknown
         (tmp_path / "results.json").write_text(content)
         SOME.write(tmp_path)
     replace(SOME, seed=2).write(tmp_path)
@@ -189,7 +189,7 @@ def test_a_second_stage_of_early_versions_has_no_weights() -> None:
     assert results.second_stage.pi_in is results.second_stage.pi_out is None
 
 
-def test_a_key_that_does_not_fit_costs_no_metrics(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_key_does_not_discard_the_metrics(capsys: pytest.CaptureFixture[str]) -> None:
     found = SOME.with_more({"second_stage": {"epochs": "many"}, "note": "own"})
     assert found.second_stage is None
     assert found.extra == {"note": "own"}

@@ -1,4 +1,4 @@
-"""Learning-rate schedules on any engine: where a warm-up begins, and what is refused. The rates are compared with
+"""Learning-rate schedules on any engine: where a warm-up starts, and what is refused. The rates are compared with
 Dassl's in tests/dassl_interface."""
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ def rates(epochs: int, **keys: Any) -> list[float]:
 
 
 @pytest.mark.parametrize("length", [0, -1])
-def test_no_warm_up(length: int) -> None:
+def test_without_warm_up(length: int) -> None:
     wanted = [0.1 * (1 + math.cos(math.pi * epoch / 4)) for epoch in range(4)]
     assert rates(4, WARMUP_EPOCH=length) == pytest.approx(wanted)
 
 
-def test_one_step_where_no_length_is_given_is_the_whole_training() -> None:
+def test_single_step_without_a_length_spans_the_whole_training() -> None:
     assert rates(5, LR_SCHEDULER="single_step", STEPSIZE=(0,)) == pytest.approx([0.2] * 4 + [0.02])
     for steps in ((7, 1), [1], 1):
         assert rates(3, LR_SCHEDULER="single_step", STEPSIZE=steps) == pytest.approx([0.2, 0.02, 0.002])

@@ -1,4 +1,4 @@
-"""One thread for small models, torch's default for the others, and the user's number before both."""
+"""One thread for small models, torch's default for the others, and the user's setting before both."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.config.test_shipped import ROOT, load
 
 @pytest.fixture(autouse=True)
 def two_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """As on a machine of two cores, without a number in the environment."""
+    """Like a machine with two cores, without a number in the environment."""
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         monkeypatch.delenv(name, raising=False)
     before = torch.get_num_threads()
@@ -35,25 +35,25 @@ def config(name: str, trainer: str = "CoCoAMix") -> CfgNode:
     return load(Path(ROOT, "configs", "trainers", trainer, f"{name}.yaml"))
 
 
-def test_the_model_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_model_size_sets_the_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     tiny, large = config("tiny"), config("vit_b16_ep50")
     assert (used(tiny), used(large)) == (1, 2)
     tiny.defrost()
     tiny.TRAINER.COCOAMIX.BACKBONES = ["tiny", "ViT-B/16"]
     assert used(tiny) == 2
-    assert used(tiny, "COOP") == 1  # whose section names no models
+    assert used(tiny, "COOP") == 1  # whose section does not name models
     assert used(tiny, "ANOTHER") == 1
     tiny.TRAINER.COCOAMIX.BACKBONES, tiny.MODEL.BACKBONE.NAME = [], "misspelt"
     assert used(tiny) == 2
     assert used(large) == 2
 
 
-def test_the_user_decides_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_user_setting_takes_precedence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     assert used(config("tiny")) == 2
 
 
-def test_afterwards_it_is_as_before_even_after_an_error() -> None:
+def test_number_of_threads_is_restored_even_after_an_error() -> None:
     with pytest.raises(KeyError), threads.threads_for(config("tiny"), "COCOAMIX"):
         raise KeyError
     assert torch.get_num_threads() == 2

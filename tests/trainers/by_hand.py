@@ -1,7 +1,7 @@
-"""What tests need to derive CoCoA-Mix's numbers by hand: features of images and texts, and what a run computed.
+"""Helpers to derive CoCoA-Mix's numbers by hand: features of images and texts, and what a run computed.
 
 Nothing here calls the mixing of the library or of the trainers. The features of a learned prompt come from the plain
-path over all positions, and what follows the features is in double precision.
+path over all positions, and everything after the features is in double precision.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ def read_test_images(root: Path, labels: range) -> tuple[Tensor, Tensor]:
 
 
 def split_features(features: Tensor, models: int) -> Batch:
-    """Return the unit vectors of each model, from those of all laid end to end."""
+    """Return the unit vectors of each model, from the concatenated ones of all."""
     return [F.normalize(one, dim=-1) for one in features.chunk(models, dim=1)]
 
 
-def handmade(
+def hand_crafted(
     clips: Sequence[FrozenCLIP], batch: Batch, names: Sequence[str], templates: Sequence[str] = ("a photo of a {}.",)
 ) -> Tensor:
     """Return the (B, C) similarities of a hand-crafted prompt, the mean over the models."""
@@ -75,11 +75,11 @@ def learned(clips: Sequence[FrozenCLIP], batch: Batch, names: Sequence[str], con
 
 
 def watch_evaluations(monkeypatch: pytest.MonkeyPatch) -> list[list[Tensor]]:
-    """Return a list that grows by the batches of (B, C) logits of each evaluation."""
+    """Return a list that receives the batches of (B, C) logits of each evaluation."""
     from dassl.evaluation import Classification
 
     found: list[list[Tensor]] = []
-    places: dict[int, tuple[Any, list[Tensor]]] = {}  # with the evaluator, so that its number is not given again
+    places: dict[int, tuple[Any, list[Tensor]]] = {}  # kept with the evaluator, so that its id is not reused
     process = Classification.process
 
     def watched(self: Any, logits: Tensor, labels: Tensor) -> None:
@@ -95,7 +95,7 @@ def watch_evaluations(monkeypatch: pytest.MonkeyPatch) -> list[list[Tensor]]:
 
 @dataclass
 class Step:
-    """A step of a training: what it began with, what it showed and what it left."""
+    """A training step: its initial state, its inputs and its result."""
 
     phase: str
     session: int
@@ -108,7 +108,7 @@ class Step:
 
 
 def watch_steps(monkeypatch: pytest.MonkeyPatch, prepare: Callable[[Any], None]) -> list[Step]:
-    """Return a list that grows by each step of CoCoA-Mix. prepare: is given the trainer before each step."""
+    """Return a list that receives each step of CoCoA-Mix. prepare: called with the trainer before each step."""
     from cocoamix.trainers.cocoamix import CoCoAMix
 
     steps: list[Step] = []
@@ -159,7 +159,7 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     return -logits.softmax(dim=1)[range(len(labels)), labels].log().mean()
 
 
-def surprise(logits: Tensor, labels: Tensor) -> Tensor:
+def cross_entropy_slope(logits: Tensor, labels: Tensor) -> Tensor:
     """Return the (B, C) slope of the mean cross-entropy: (p - 1[y]) / B."""
     slope = logits.softmax(dim=1)
     slope[range(len(labels)), labels] -= 1

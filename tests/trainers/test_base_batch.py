@@ -1,4 +1,4 @@
-"""FSCIL.BASE_BATCH_SIZE: fewer, larger steps in session 0, and only there; what says so."""
+"""FSCIL.BASE_BATCH_SIZE: fewer, larger steps, only in session 0; and where it is reported."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ ONE_LATER = [*SHORT, "FSCIL.LAST_SESSION", "1", "TRAIN.PRINT_FREQ", "1", "DATALO
 
 
 def steps(run: Run) -> list[int]:
-    """Return how many steps an epoch has in each session."""
+    """Return the number of steps per epoch in each session."""
     parts = re.split(r"\*\* Session \d", run.output)[1:]
     return [int(re.findall(r"batch \[\d+/(\d+)\]", part)[0]) for part in parts]
 
 
-def test_larger_steps_in_session_0_alone(run: Runner) -> None:
+def test_larger_batches_only_in_session_0(run: Runner) -> None:
     paper = run(*ONE_LATER, **MIX)
     assert paper.status == 0, paper.output[-800:]
     large = run(*ONE_LATER, "FSCIL.BASE_BATCH_SIZE", "12", name="large", **MIX)
@@ -33,18 +33,18 @@ def test_larger_steps_in_session_0_alone(run: Runner) -> None:
     assert told.pop("base_batch_size") == 12
     assert told == paper.results["protocol"]["fscil"]
     assert large.results["fingerprint"] != paper.results["fingerprint"]
-    # An evaluation says it, too, whatever its own command names.
+    # An evaluation reports it, too, whatever its own command sets.
     model = ["--eval-only", "--model-dir", str(large.folder)]
     again = run(*model, *ONE_LATER, name="again", **MIX)
     assert again.results["fingerprint"] == large.results["fingerprint"]
-    # A run goes on only with the steps that it began with.
+    # A run resumes only with its original batch size.
     other = run(*ONE_LATER, "FSCIL.LAST_SESSION", "2", name="large", **MIX)
     assert other.status == 2
     assert "FSCIL.BASE_BATCH_SIZE was 12 and is 0" in other.output
 
 
-def test_the_usual_size_named_trains_the_same(run: Runner) -> None:
-    """Bit for bit: the key changes how many images a step has, and nothing else."""
+def test_setting_the_default_size_trains_identically(run: Runner) -> None:
+    """Bit for bit: the key only changes the number of images per step."""
     first = [*ONE_LATER, "FSCIL.LAST_SESSION", "0"]
     plain = run(*first, **MIX)
     named = run(*first, "FSCIL.BASE_BATCH_SIZE", "3", name="named", **MIX)
@@ -54,7 +54,7 @@ def test_the_usual_size_named_trains_the_same(run: Runner) -> None:
 
 
 def test_stored_features_are_shared(run: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Larger steps encode images in the usual batches, so that the store is the same whichever run comes first."""
+    """Larger steps encode images in the usual batches, so the store is the same whichever run comes first."""
     first = [*ONE_LATER, "FSCIL.LAST_SESSION", "0", "CACHE.MODE", "all", "CACHE.DIR", str(tmp_path / "store")]
     sizes = count_encoded(monkeypatch)
     assert run(*first, "FSCIL.BASE_BATCH_SIZE", "12", name="large", **COOP).status == 0
@@ -65,7 +65,7 @@ def test_stored_features_are_shared(run: Runner, tmp_path: Path, monkeypatch: py
     assert sizes == []
 
 
-def test_runs_from_before_the_key_resume() -> None:
+def test_runs_older_than_the_key_resume() -> None:
     now = {"FSCIL.BASE": 60, "FSCIL.BASE_BATCH_SIZE": 0}
     assert protocol.updated({"FSCIL.BASE": 60}, now) == now
     assert protocol.updated({"FSCIL.BASE": 60}, {"FSCIL.BASE": 60}) == {"FSCIL.BASE": 60}

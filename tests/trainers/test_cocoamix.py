@@ -1,4 +1,4 @@
-"""CoCoA-Mix end to end: phases, ensembles, label spaces, several backbones, gradients kept apart, resume."""
+"""CoCoA-Mix end to end: phases, ensembles, label spaces, several backbones, separate gradients, resume."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def saved(folder: Path, model: str, epoch: int) -> dict[str, Any]:
 
 
 def test_weights_follow_the_classes(run: Runner, shared_run: Runner) -> None:
-    """Trained on base; new and all in fresh evaluations pick pi^in and pi^out by the names in the checkpoint."""
+    """Trained on base; separate evaluations on new and all pick pi^in and pi^out by the names in the checkpoint."""
     trained = shared_run(*BASE, **MIX)
     for term in ("loss", "ce", "coa", "mix", "ent", "acc", "acc_mix", "pi_in", "pi_out"):
         assert re.search(rf" {term} [\d.]+ \([\d.]+\)", trained.output), term
@@ -58,8 +58,8 @@ def test_weights_follow_the_classes(run: Runner, shared_run: Runner) -> None:
     assert f"learned prompt: {pi['inside']:.4f}" in forced.output
 
 
-def test_gradients_are_kept_apart(run: Runner, shared_run: Runner) -> None:
-    """The weights' losses change nothing of the prompt, and the prompt's own loss nothing of the weights."""
+def test_gradients_are_kept_separate(run: Runner, shared_run: Runner) -> None:
+    """The weights' losses do not affect the prompt, and the prompt's own loss does not affect the weights."""
 
     def context(name: str, **values: object) -> torch.Tensor:
         done = run(*BASE, *keys(**values), name=name, **MIX)
@@ -70,7 +70,7 @@ def test_gradients_are_kept_apart(run: Runner, shared_run: Runner) -> None:
     assert torch.equal(plain, context("alone", ENSEMBLE="none"))
     assert torch.equal(plain, context("uniform", ENSEMBLE="uniform"))
     assert not torch.equal(plain, context("cross-entropy", LOSS="ce"))
-    still = ["OPTIM.LR", "0.0", "OPTIM.WARMUP_EPOCH", "0"]  # of the prompt, whose loss is all that differs
+    still = ["OPTIM.LR", "0.0", "OPTIM.WARMUP_EPOCH", "0"]  # of the prompt, whose loss is the only difference
     runs = [run(*BASE, *still, *keys(W=w, WEIGHT_LR=0.1), name=f"w{w}", **MIX) for w in (0.0, 5.0)]
     first, second = (saved(one.folder, "coa_weights", 4)["state_dict"] for one in runs)
     for side in ("inside", "outside"):
@@ -100,9 +100,9 @@ def test_two_stages(run: Runner) -> None:
     assert " coa " not in second.split("Finish training")[0]
     last = saved(done.folder, "prompt_learner", 7)["state_dict"]["ctx"]
     alone = run(*BASE, *keys(ENSEMBLE="none"), name="alone", **MIX)
-    assert torch.equal(last, saved(alone.folder, "prompt_learner", 4)["state_dict"]["ctx"])  # stands still since
+    assert torch.equal(last, saved(alone.folder, "prompt_learner", 4)["state_dict"]["ctx"])  # unchanged since
     rates = [float(rate) for rate in re.findall(r"batch \[1/2\].* lr (\S+)", done.output)]
-    assert rates[4:] == pytest.approx([0.002, 0.0015, 0.0005])  # a schedule of its own, without a warm-up
+    assert rates[4:] == pytest.approx([0.002, 0.0015, 0.0005])  # a separate schedule, without a warm-up
     inside = saved(done.folder, "coa_weights", 7)["state_dict"]["inside"]
     assert inside.item() != 0
     stage = done.results["second_stage"]
@@ -116,13 +116,13 @@ def test_two_stages(run: Runner) -> None:
     assert "weights" not in alone.results
 
 
-# One step an epoch, as EuroSAT's base classes have with 4 shots, and a rate at which that takes a moment.
+# One step per epoch, like EuroSAT's base classes with 4 shots, and a rate that converges quickly.
 ONE_STEP = ["DATALOADER.TRAIN_X.BATCH_SIZE", "32", "OPTIM.MAX_EPOCH", "2", "TRAINER.COCOAMIX.WEIGHT_LR", "0.02"]
 ONE_STEP += ["CACHE.VIEWS", "1", "OPTIM.WEIGHT_DECAY", "0.0", *keys(STAGE="two", MARGIN=0.02)]
 
 
-def test_the_second_stage_goes_on_until_the_weights_stand_still(run: Runner) -> None:
-    """They end where twice as many epochs at the same rate end."""
+def test_second_stage_continues_until_the_weights_converge(run: Runner) -> None:
+    """They end at the same values as with twice as many epochs at the same rate."""
     settings = [*BASE, *ONE_STEP, *keys(WEIGHT_LR=0.08)]
     done = run(*settings, **MIX)
     assert done.status == 0, done.output[-500:]
@@ -144,14 +144,14 @@ def test_the_second_stage_goes_on_until_the_weights_stand_still(run: Runner) -> 
         assert stage[key] == pytest.approx(longer[key], abs=0.005), key
 
 
-def test_the_second_stage_ends_at_its_bound(run: Runner) -> None:
+def test_second_stage_ends_at_its_maximum_length(run: Runner) -> None:
     done = run(*BASE, *keys(STAGE="two", WEIGHT_MAX_STEPS=7), **MIX)
     stage = done.results["second_stage"]
     assert (stage["epochs"], stage["steps"], stage["ended"]) == (3, 6, "bound")
     assert "stopped at the bound of 7 steps" in done.output
 
 
-def test_a_second_stage_of_unknown_length_encodes_nothing_anew(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_open_ended_second_stage_encodes_nothing_new(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     from cocoamix.trainers.cocoamix import CoCoAMix
 
     seen: list[int] = []
@@ -170,7 +170,7 @@ def test_a_second_stage_of_unknown_length_encodes_nothing_anew(run: Runner, monk
     assert seen == [0, 1, 2, 3, 4, 5]
 
 
-def test_killed_in_a_second_stage_of_unknown_length(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_in_an_open_ended_second_stage(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the first stage, within rounds, in the last epoch, and after it: the same end for the same reason."""
     from cocoamix.trainers.cocoamix import CoCoAMix
 
@@ -195,7 +195,7 @@ def test_killed_in_a_second_stage_of_unknown_length(run: Runner, monkeypatch: py
     assert f"{last} of {last} epochs are done" in killed.output
     assert killed.results["second_stage"] == stage
     assert killed.results["metrics"] == whole.results["metrics"]
-    (killed.folder / "resume.pth").unlink()  # the checkpoints alone know that it has ended
+    (killed.folder / "resume.pth").unlink()  # only the checkpoints record that it has ended
     alone = run(*settings, name="killed", **MIX)
     assert f"{last} of {last} epochs are done" in alone.output
     assert alone.results["second_stage"] == stage
@@ -209,7 +209,7 @@ def test_killed_in_a_second_stage_of_unknown_length(run: Runner, monkeypatch: py
     "values", [{"STAGE": "two", "WEIGHT_EPOCHS": 2}, {"TEMPLATE": "{} texture."}, {"OUT_CLASSES": "none"}]
 )
 def test_evaluation_follows_the_checkpoint(run: Runner, values: dict[str, object]) -> None:
-    """What the weights mean is in the checkpoint; a plain configuration evaluates it rightly."""
+    """The checkpoint defines what the weights mean; a plain configuration evaluates it correctly."""
     trained = run(*BASE, *keys(**values), **MIX)
     evaluate = ["--eval-only", "--model-dir", str(trained.folder), *subset(BASE, "all")]
     right, plain = (run(*evaluate, *extra, name=f"n{len(extra)}", **MIX) for extra in (keys(**values), []))
@@ -221,7 +221,7 @@ def test_evaluation_follows_the_checkpoint(run: Runner, values: dict[str, object
 
 
 def test_centring(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Base and new have one weight each and stay as they are, bit by bit; all classes together are centred."""
+    """Base and new have one weight each and are unchanged, bit for bit; all classes together are centred."""
     from cocoamix.trainers.cocoamix import CoCoAMix
 
     trained = run(*BASE, *keys(WEIGHT_LR=0.5), **MIX)  # so that the weights differ
@@ -322,7 +322,7 @@ def test_templates(run: Runner, template: str) -> None:
 
 @pytest.mark.parametrize("stage", ["one", "two"])
 def test_killed_in_each_phase(run: Runner, stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stopped in the middle of every epoch and started again: bitwise the uninterrupted run."""
+    """Stopped in the middle of every epoch and restarted: bitwise equal to the uninterrupted run."""
     from cocoamix.trainers.cocoamix import CoCoAMix
 
     settings = [*BASE, *keys(STAGE=stage, WEIGHT_EPOCHS=2), "OPTIM.MAX_EPOCH", "3"]
@@ -349,8 +349,8 @@ def test_killed_in_each_phase(run: Runner, stage: str, monkeypatch: pytest.Monke
             assert torch.equal(value, theirs["state_dict"][key]), (model, key)
 
 
-def as_of_before(path: Path, *given: str) -> None:
-    """Make a file that a run is resumed from one of before CoCoA-Mix had its later keys, but for those given."""
+def remove_newer_keys(path: Path, *given: str) -> None:
+    """Turn a resume file into one from before CoCoA-Mix had its newer keys, except for those given."""
     later = ("WEIGHT_TOLERANCE", "WEIGHT_MAX_STEPS", "WEIGHT_FIT", "CENTRE", "CALIBRATED")
     content = checkpoints.load(path)
     settings = content["settings"] if "settings" in content else content["cocoamix"]["settings"]
@@ -358,7 +358,7 @@ def as_of_before(path: Path, *given: str) -> None:
         if key not in given:
             del settings[f"TRAINER.COCOAMIX.{key}"]
     if "WEIGHT_EPOCHS" not in given:
-        settings["TRAINER.COCOAMIX.WEIGHT_EPOCHS"] = 10  # the default of then
+        settings["TRAINER.COCOAMIX.WEIGHT_EPOCHS"] = 10  # the default at that time
     checkpoints.save(path, content)
 
 
@@ -380,15 +380,15 @@ def kill_at(epoch: int, run: Runner, monkeypatch: pytest.MonkeyPatch, *settings:
 
 
 @pytest.mark.parametrize("values", [{}, {"ENSEMBLE": "uniform", "STAGE": "two"}, {"WEIGHT_EPOCHS": 7}])
-def test_one_stage_goes_on_from_before_the_later_keys(
+def test_one_stage_resumes_from_a_state_without_newer_keys(
     run: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, values: dict[str, object]
 ) -> None:
-    """It reads none of those of the second stage, of which one had another default; the others are off."""
+    """It uses none of the second stage's keys, of which one had another default; the others are off."""
     settings = [*BASE, *keys(**values)]
     whole = run(*settings, name="whole", **MIX)
     kill_at(2, run, monkeypatch, *settings)
     resume = tmp_path / "run" / "resume.pth"
-    as_of_before(resume, *values)
+    remove_newer_keys(resume, *values)
     for later in ({"CENTRE": True}, {"W": 2.0}):
         (key,) = later
         other = run(*settings, *keys(**later), **MIX)
@@ -402,22 +402,24 @@ def test_one_stage_goes_on_from_before_the_later_keys(
         assert all(torch.equal(ours[key], theirs[key]) for key in ours), model
 
 
-def test_two_stages_of_before_the_later_keys(run: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their weights had a warm-up, so that they are refused; those of before WEIGHT_FIT alone go on."""
+def test_two_stages_from_a_state_without_newer_keys(
+    run: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their weights had a warm-up, so they are refused; states that only lack WEIGHT_FIT resume."""
     settings = [*BASE, *keys(STAGE="two", WEIGHT_EPOCHS=2)]
     kill_at(2, run, monkeypatch, *settings)
     resume = tmp_path / "run" / "resume.pth"
     before = resume.read_bytes()
-    as_of_before(resume, "WEIGHT_EPOCHS")
+    remove_newer_keys(resume, "WEIGHT_EPOCHS")
     refused = run(*settings, **MIX)
     assert refused.status == 2
-    assert "WEIGHT_TOLERANCE is 0.001, and that run began before there was this key" in refused.output
+    assert "WEIGHT_TOLERANCE is 0.001, and that run is older than this key" in refused.output
     resume.write_bytes(before)
-    as_of_before(resume, "WEIGHT_EPOCHS", "WEIGHT_TOLERANCE", "WEIGHT_MAX_STEPS")
+    remove_newer_keys(resume, "WEIGHT_EPOCHS", "WEIGHT_TOLERANCE", "WEIGHT_MAX_STEPS")
     assert "2 of 6 epochs are done" in run(*settings, **MIX).output
 
 
-def test_an_evaluation_builds_nothing_that_only_training_needs(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_evaluation_builds_nothing_used_only_in_training(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither optimizers nor out-classes nor the loss, for any trainer that has them."""
     from cocoamix.run import optimisation
     from cocoamix.trainers import cocoamix as module
@@ -430,5 +432,5 @@ def test_an_evaluation_builds_nothing_that_only_training_needs(run: Runner, monk
         monkeypatch.setattr(place, name, unwanted)
     again = run("--eval-only", "--model-dir", str(done.folder), *BASE, name="again", **MIX)
     assert again.results["metrics"] == done.results["metrics"]
-    with pytest.raises(AssertionError, match="built for an evaluation"):  # the names are those that a training calls
+    with pytest.raises(AssertionError, match="built for an evaluation"):  # the names that a training calls
         run(*BASE, "OPTIM.MAX_EPOCH", "1", name="another", **MIX)

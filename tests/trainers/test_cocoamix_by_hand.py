@@ -21,7 +21,7 @@ from cocoamix.io import checkpoints
 from tests.clip.test_model import original
 from tests.conftest import CLASSES, Runner
 from tests.trainers import by_hand
-from tests.trainers.by_hand import Context, Step, handmade, learned
+from tests.trainers.by_hand import Context, Step, hand_crafted, learned
 
 ADAM = ["OPTIM.NAME", "adam", "OPTIM.LR", "0.002", "OPTIM.WARMUP_EPOCH", "0"]
 BASE = ["DATASET.NUM_SHOTS", "4", "DATASET.SUBSAMPLE_CLASSES", "base", *ADAM]
@@ -37,13 +37,13 @@ def keys(**values: object) -> list[str]:
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[FrozenCLIP], list[str]]:
-    """Two models with weights that are far from symmetric and a temperature of their own, and their files."""
+    """Two models with highly asymmetric weights and their own temperatures, and their files."""
     folder = tmp_path_factory.mktemp("weights")
     files = [str(folder / f"{seed}.pt") for seed in (3, 4)]
     for seed, file in zip((3, 4), files, strict=True):
         torch.save(original(BACKBONES["tiny"].sizes, seed).state_dict(), file)
     clips = [load_clip("tiny", file, precision="fp32") for file in files]
-    assert 20 < clips[0].logit_scale < 30  # not the 100 that it might be taken for
+    assert 20 < clips[0].logit_scale < 30  # not 100, which it might be confused with
     return clips, files
 
 
@@ -79,7 +79,7 @@ def near(value: Tensor | float, accuracy: float = 1e-5) -> Any:
 
 
 class Checkpoint:
-    """A trained run whose context and weights were replaced by chosen ones."""
+    """A trained run whose context and weights were replaced with chosen ones."""
 
     def __init__(
         self, run: Runner, models: tuple[list[FrozenCLIP], list[str]], stage: str, count: int, *settings: str
@@ -106,11 +106,15 @@ class Checkpoint:
         pixels, labels = by_hand.read_test_images(root, SPACES[space])
         batch = [clip.encode_image(pixels) for clip in self.clips]
         names = [CLASSES[label] for label in SPACES[space]]
-        return handmade(self.clips, batch, names, templates), learned(self.clips, batch, names, self.context), labels
+        return (
+            hand_crafted(self.clips, batch, names, templates),
+            learned(self.clips, batch, names, self.context),
+            labels,
+        )
 
 
 def shares(stage: str, scale: float) -> tuple[float, float]:
-    """Return pi^in and pi^out by the definitions of the two stages."""
+    """Return pi^in and pi^out by the definitions of one and two stages."""
     if stage == "two":
         return tuple(math.exp(a) / (1 + math.exp(a)) for a in (INSIDE["two"], OUTSIDE["two"]))  # type: ignore[return-value]
     taus = [math.exp(-a) for a in (INSIDE["one"], OUTSIDE["one"])]
@@ -186,7 +190,7 @@ def test_logits_of_other_settings(
         torch.testing.assert_close(torch.cat(seen.pop()).double(), logits, atol=1e-4, rtol=0)
 
 
-def test_two_equal_models_are_one(
+def test_two_equal_models_match_a_single_one(
     run: Runner, models: tuple[list[FrozenCLIP], list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the same context before each, the mean of their similarities is that of one."""
@@ -214,7 +218,7 @@ def context_of(state: dict[str, Tensor], requires_grad: bool = False) -> Context
 
 
 def assert_prompt_loss(step: Step, clips: Sequence[FrozenCLIP], names: Sequence[str]) -> None:
-    """CE + w CoA of the learned prompt alone: the terms, and the gradient of every context."""
+    """CE + w CoA of only the learned prompt: the terms, and the gradient of every context."""
     context = context_of(step.before, requires_grad=True)
     batch = by_hand.split_features(step.features, len(clips))
     logits = clips[0].logit_scale * learned(clips, batch, names, context)
@@ -245,7 +249,7 @@ def assert_weight_losses(
     batch = by_hand.split_features(step.features, len(clips))
     a_in, a_out = (float(step.before[f"coa_weights.{side}"]) for side in ("inside", "outside"))
     contexts = [*(context for context, _ in earlier), context_of(step.before)]
-    sides = torch.stack([handmade(clips, batch, names), *(learned(clips, batch, names, one) for one in contexts)])
+    sides = torch.stack([hand_crafted(clips, batch, names), *(learned(clips, batch, names, one) for one in contexts)])
     # The shares of the prompts on own classes, and how each grows with a_in: pi_i (1[i is the last] - pi_last).
     if stage == "one":
         mixed, slope = scale * sides[0] + math.exp(a_in) * sides[1], math.exp(a_in) * sides[1]
@@ -261,12 +265,12 @@ def assert_weight_losses(
     assert step.shown["pi_out"] == near(raw_out[-1] / sum(raw_out))
     assert step.shown["mix"] == near(by_hand.cross_entropy(mixed, step.labels))
     assert step.shown["acc_mix"] == near(100 * (mixed.argmax(dim=1) == step.labels).double().mean())
-    wanted = STEP["W_IN"] * (by_hand.surprise(mixed, step.labels) * slope).sum()
+    wanted = STEP["W_IN"] * (by_hand.cross_entropy_slope(mixed, step.labels) * slope).sum()
     assert step.gradients["coa_weights.inside"].item() == near(wanted, 1e-4)  # type: ignore[union-attr]
 
-    general, special = handmade(clips, batch, out_names), learned(clips, batch, out_names, contexts[-1])
+    general, special = hand_crafted(clips, batch, out_names), learned(clips, batch, out_names, contexts[-1])
     first, last = raw_out[0] / sum(raw_out), raw_out[-1] / sum(raw_out)
-    if stage == "one":  # tau_0 is CLIP's and stands still
+    if stage == "one":  # tau_0 is CLIP's and is fixed
         scales, rises = (scale, math.exp(a_out)), [0.0, math.exp(a_out)]
     else:
         scales, rises = (scale * first, scale * last), [-scale * first * last, scale * last * (1 - last)]
@@ -280,7 +284,7 @@ def assert_weight_losses(
 
 
 def assert_total(step: Step) -> None:
-    """The total is made of the terms that the phase has, and only of those."""
+    """The total is the sum of exactly the terms of the phase."""
     parts = {"ce": 1.0, "coa": STEP["W"]} if step.phase != "weights" else {}
     parts |= {"mix": STEP["W_IN"], "ent": STEP["W_OUT"]} if step.phase != "prompt" else {}
     extra = {"acc_mix", "pi_in", "pi_out"} if step.phase != "prompt" else set()
@@ -289,7 +293,7 @@ def assert_total(step: Step) -> None:
 
 
 def assert_updates(step: Step) -> None:
-    """The first step of Adam for the prompt, and of SGD for the weights; what the phase does not train stands still."""
+    """The first step of Adam for the prompt, and of SGD for the weights; what the phase does not train is unchanged."""
     for key, before in step.before.items():
         gradient, after = step.gradients[key], step.after[key]
         trained = step.phase in ("both", "prompt" if key.startswith("prompt") else "weights")
@@ -356,7 +360,7 @@ ALPHA = [(0.8, -0.9), (-0.4, 0.35), (1.3, -0.15), (0.5, -0.6)]  # in and out, ch
 def test_a_step_of_each_phase_of_sessions(
     run: Runner, models: tuple[list[FrozenCLIP], list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Sessions 0 and 2: the first has made-up out-classes, the other those of both sessions before it."""
+    """Sessions 0 and 2: the first has made-up out-classes, the other those of both earlier sessions."""
 
     def prepare(trainer: Any) -> None:
         if trainer.phase == "prompt":  # before the weights are trained
@@ -406,7 +410,7 @@ def test_logits_after_each_session(
     clips, scale = models[0][:count], models[0][0].logit_scale
     pixels, labels = by_hand.read_test_images(data_root, range(10))
     batch = [clip.encode_image(pixels) for clip in clips]
-    sides = [handmade(clips, batch, CLASSES), *(learned(clips, batch, CLASSES, one) for one in contexts)]
+    sides = [hand_crafted(clips, batch, CLASSES), *(learned(clips, batch, CLASSES, one) for one in contexts)]
     assert len(seen) == 4
     for last, batches in enumerate(seen):
         shown = labels < OWN[last].stop

@@ -1,4 +1,4 @@
-"""CoCoOp: the image-conditioned context, its chunks, its checkpoints; and the parameters of all methods."""
+"""CoCoOp: the image-conditioned context, its chunks, its checkpoints; and the parameter counts of all methods."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def unit(count: int, seed: int = 0) -> torch.Tensor:
     return F.normalize(torch.randn(count, 128, generator=torch.Generator().manual_seed(seed)), dim=-1)
 
 
-def test_each_picture_has_the_plain_features_of_its_context(tiny_clip: FrozenCLIP) -> None:
+def test_text_features_of_each_image_match_the_plain_path(tiny_clip: FrozenCLIP) -> None:
     learner = ConditionalPromptLearner(tiny_clip, CLASSES, ctx_init="a photo of a", seed=3)
     features = unit(3)
     ours = tiny_clip.encode_prompts(learner(features))
@@ -45,7 +45,9 @@ def test_each_picture_has_the_plain_features_of_its_context(tiny_clip: FrozenCLI
     assert (ours[0] - ours[1]).abs().max() > 1e-4
 
 
-def test_the_network_moves_no_other_draw(tiny_clip: FrozenCLIP, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_creating_the_network_does_not_change_other_draws(
+    tiny_clip: FrozenCLIP, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nor does it seed the generators of GPUs, as torch.manual_seed does."""
     torch.manual_seed(5)
     wanted = torch.nn.Linear(128, 8).weight
@@ -57,8 +59,8 @@ def test_the_network_moves_no_other_draw(tiny_clip: FrozenCLIP, monkeypatch: pyt
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_with_a_zero_network_it_is_coop(tmp_path: Path, data_root: Path, tiny_config: Path) -> None:
-    """Logits, loss and the gradient of the context; and, while the network stands still, every step."""
+def test_zero_network_matches_coop(tmp_path: Path, data_root: Path, tiny_config: Path) -> None:
+    """Logits, loss and the gradient of the context; and, while the network is fixed, every step."""
     coop = build(tmp_path, data_root, "CoOp", *BASE, "TRAINER.COOP.CTX_INIT", "a photo of a")
     conditional = build(tmp_path, data_root, "CoCoOp", *BASE, *WORDS)
     for parameter in conditional.prompt_learner.meta_net.parameters():
@@ -81,10 +83,8 @@ def test_with_a_zero_network_it_is_coop(tmp_path: Path, data_root: Path, tiny_co
 
 
 @pytest.mark.parametrize("at_once", [1, 7, 25])
-def test_chunks_of_pictures_change_nothing(
-    tiny_clip: FrozenCLIP, monkeypatch: pytest.MonkeyPatch, at_once: int
-) -> None:
-    """Fewer prompts at once than a picture has, than two have, than all have."""
+def test_image_chunks_change_nothing(tiny_clip: FrozenCLIP, monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
+    """Chunks of fewer prompts than one image has, than two have, than all have."""
     learner = ConditionalPromptLearner(tiny_clip, CLASSES, ctx_init="a photo of a", seed=3)
     features = unit(5)
 
@@ -109,7 +109,7 @@ def test_chunks_of_pictures_change_nothing(
     assert sum(runs) == 5 * (1 if at_once >= 10 else -(-10 // at_once))
 
 
-def test_a_budget_bounds_what_pictures_keep(tiny_clip: FrozenCLIP, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_budget_bounds_activation_memory(tiny_clip: FrozenCLIP, monkeypatch: pytest.MonkeyPatch) -> None:
     learner = ConditionalPromptLearner(tiny_clip, CLASSES, ctx_init="a photo of a")
 
     def kept(pictures: int) -> int:
@@ -131,8 +131,8 @@ def test_a_budget_bounds_what_pictures_keep(tiny_clip: FrozenCLIP, monkeypatch: 
     assert kept(16) < kept(8) + 0.3 * few
 
 
-def test_everywhere(run: Runner, shared_run: Runner) -> None:
-    """Batches of several pictures, a batch size of the evaluation that does not matter, base, new and all."""
+def test_training_and_evaluation_on_all_subsets(run: Runner, shared_run: Runner) -> None:
+    """Batches of several images, any evaluation batch size, base, new and all."""
     trained = shared_run(*SHORT, **CC)
     assert trained.results["trained_parameters"] == 4 * 128 + (128 * 8 + 8) + (8 * 128 + 128)
     state = checkpoints.load(trained.folder / "prompt_learner" / "model.pth.tar-2")["state_dict"]
@@ -140,14 +140,16 @@ def test_everywhere(run: Runner, shared_run: Runner) -> None:
     assert set(state) == {"ctx", "token_prefix", "token_suffix", *network}
     evaluate = ["--eval-only", "--model-dir", str(trained.folder)]
     one = run(*evaluate, *SHORT, "DATALOADER.TEST.BATCH_SIZE", "3", name="base", **CC)
-    assert one.results["metrics"] == pytest.approx(trained.results["metrics"], rel=1e-4)  # batches round differently
+    assert one.results["metrics"] == pytest.approx(
+        trained.results["metrics"], rel=1e-4
+    )  # batch sizes round differently
     uniform = ["TRAINER.COCOOP.ENSEMBLE", "uniform"]
     for name, extra, classes in (("new", [], 5), ("all", [], 10), ("new", uniform, 5)):
         done = run(*evaluate, *BASE[:3], name, *WORDS, *extra, name=f"{name}{len(extra)}", **CC)
         assert (done.status, done.results["classes"]) == (0, classes), done.output[-300:]
 
 
-def test_peers_checkpoints(run: Runner, shared_run: Runner, tmp_path: Path) -> None:
+def test_checkpoints_of_other_code_bases(run: Runner, shared_run: Runner, tmp_path: Path) -> None:
     """CoCoOp's own files hold the network in fp16."""
     ours = shared_run(*SHORT, **CC)
     state = checkpoints.load(ours.folder / "prompt_learner" / "model.pth.tar-2")["state_dict"]
@@ -168,8 +170,8 @@ def test_precisions(run: Runner, precision: str) -> None:
 
 
 @pytest.mark.parametrize("trainer", ["KgCoOp", "ProGrad", "CoCoOp"])
-def test_stopped_and_resumed_bit_by_bit(run: Runner, monkeypatch: pytest.MonkeyPatch, trainer: str) -> None:
-    """Also: the same seed gives the same end, another seed another."""
+def test_resumes_bit_exactly(run: Runner, monkeypatch: pytest.MonkeyPatch, trainer: str) -> None:
+    """Also: the same seed gives the same result, another seed another."""
     from cocoamix.trainers.coop import CoOp
 
     settings = [*BASE, "OPTIM.MAX_EPOCH", "3"]
@@ -232,10 +234,10 @@ def test_parameters_at_true_size(undrawn_weights: None) -> None:
     mix, deeper = count(context, CoAWeights(clip.logit_scale)), count(coupled.compound_prompt_projections)
     on_coop, on_kgcoop, on_cocoop = (count(one, head) for one in (context, words, conditional))
     for sentence in (
-        f"{count(coupled):,}: {100 * mix / count(coupled):.2f} %. {100 * mix / deeper:.2f} % fits the eight maps",
+        f"{count(coupled):,}, which gives {100 * mix / count(coupled):.2f} %. The paper's {100 * mix / deeper:.2f} %",
         f"({deeper:,}), without the first",
         f"{on_coop:,} on CoOp ({100 * mix / on_coop:.1f} %),",
-        f"{on_kgcoop:,} on KgCoOp ({100 * mix / on_kgcoop:.1f} %), {on_cocoop:,} on CoCoOp",
+        f"{on_kgcoop:,} on KgCoOp ({100 * mix / on_kgcoop:.1f} %) and {on_cocoop:,} on CoCoOp",
         f"which fits the {100 * mix / on_cocoop:.1f} %",
         f"CoOp, {mix:,} of {count(context, ChannelHead(512, 5)):,}.",
     ):

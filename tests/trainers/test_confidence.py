@@ -1,4 +1,4 @@
-"""Measures of confidence in results.json and logs, of every kind of trainer, against the logits that it evaluated."""
+"""Confidence metrics in results.json and logs, for every kind of trainer, against the evaluated logits."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ Seen = dict[int, tuple[list[Tensor], list[Tensor]]]  # logits and labels of each
 
 @pytest.fixture
 def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
-    """What the evaluators were given, in the order in which they were first used."""
+    """What the evaluators received, in the order in which they were first used."""
     found: Seen = {}
-    keep: list[Classification] = []  # so that no two have one id
+    keep: list[Classification] = []  # so that no two have the same id
     process = Classification.process
 
     def watch(self: Classification, mo: Tensor, gt: Tensor) -> None:
@@ -103,8 +103,8 @@ def test_zero_shot_has_no_trained_classes(run: Runner, seen: Seen) -> None:
     assert "auroc" not in metrics
 
 
-def test_the_mixture_of_models_is_taken_as_it_is(run: Runner, seen: Seen) -> None:
-    """T_En's output is the log of a mixture that sums to one, so that a softmax changes nothing of it."""
+def test_mixture_of_models_is_not_normalised_again(run: Runner, seen: Seen) -> None:
+    """T_En's output is the log of a mixture that sums to one, so a softmax does not change it."""
     metrics = run(*SHORT, *TWO, trainer="TuneEn").results["metrics"]
     logits, labels = last(seen)
     mixture = logits.double().exp()
@@ -122,11 +122,11 @@ def test_each_session(run: Runner, seen: Seen, trainer: str) -> None:
     for session, numbers in zip(done.results["sessions"], wanted, strict=True):
         assert measured(session) == pytest.approx(numbers, rel=1e-9)
     assert measured(done.results["metrics"]) == pytest.approx(wanted[-1], rel=1e-9)
-    assert "auroc" not in done.results["metrics"]  # every class that is seen was trained
+    assert "auroc" not in done.results["metrics"]  # every class seen was trained
 
 
 def test_parsers_still_find_the_accuracy(run: Runner) -> None:
-    """CoOp's and DePT's patterns, on the log of an evaluation with all lines that there can be."""
+    """CoOp's and DePT's patterns, on the log of an evaluation with all possible lines."""
     trained = run(*SHORT, "DATASET.SUBSAMPLE_CLASSES", "base")
     evaluate = ["--eval-only", "--model-dir", str(trained.folder), *SHORT]
     done = run(*evaluate, "TEST.PER_CLASS_RESULT", "True", name="all")

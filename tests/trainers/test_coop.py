@@ -39,10 +39,10 @@ def test_train_on_base_then_evaluate_on_new(run: Runner, shared_run: Runner) -> 
     assert (results["subset"], results["classes"], results["epoch"]) == ("new", 5, 4)
     assert results["evaluated_images"] == 20
     assert results["fingerprint"] != trained.results["fingerprint"]  # other classes
-    # Without --load-epoch the newest is taken, and says so.
+    # Without --load-epoch the newest is used, with a note.
     newest = run("--eval-only", "--model-dir", str(trained.folder), *NEW, name="newest")
     assert newest.results["metrics"] == results["metrics"]
-    # The same evaluation on base repeats the training run's number, in another process state.
+    # The same evaluation on base reproduces the training run's number, in another process state.
     again = run("--eval-only", "--model-dir", str(trained.folder), *BASE, name="base")
     assert again.results["metrics"] == trained.results["metrics"]
     assert again.results["fingerprint"] == trained.results["fingerprint"]
@@ -83,7 +83,7 @@ def test_precisions_agree(run: Runner, shared_run: Runner, precision: str) -> No
 
 
 def test_learning_rates(run: Runner) -> None:
-    """The ten rates of the field's recipe."""
+    """The ten rates of the standard recipe."""
     output = run(*BASE, "OPTIM.LR", "0.002", "OPTIM.MAX_EPOCH", "10").output
     seen = [float(rate) for rate in re.findall(r"batch \[1/2\].* lr (\S+)", output)]
     wanted = [1e-5, 0.002, 0.001951, 0.001809, 0.001588, 0.001309, 0.001, 0.000691, 0.000412, 0.000191]
@@ -119,7 +119,7 @@ def test_checkpoint_frequency(run: Runner) -> None:
 
 @pytest.mark.parametrize("position", ["end", "middle", "front"])
 @pytest.mark.parametrize("class_specific", ["True", "False"])
-def test_kinds_of_context(run: Runner, position: str, class_specific: str) -> None:
+def test_context_types(run: Runner, position: str, class_specific: str) -> None:
     settings = ["TRAINER.COOP.CLASS_TOKEN_POSITION", position, "TRAINER.COOP.CSC", class_specific]
     done = run(*BASE, *settings, "OPTIM.MAX_EPOCH", "2")
     assert done.status == 0
@@ -135,7 +135,7 @@ def test_kinds_of_context(run: Runner, position: str, class_specific: str) -> No
 @pytest.mark.parametrize(
     ("value", "words"), [("True", "a photo of a"), ("False", "X X X X"), ("satellite", "satellite")]
 )
-def test_context_words_and_truth_values(run: Runner, value: str, words: str) -> None:
+def test_context_init_as_text_or_boolean(run: Runner, value: str, words: str) -> None:
     """CTX_INIT is a text in CoOp and a boolean in some of its descendants."""
     assert f'Initial context: "{words}"' in run(*BASE, "TRAINER.COOP.CTX_INIT", value, "OPTIM.MAX_EPOCH", "1").log
 
@@ -148,7 +148,7 @@ def test_initial_weights(run: Runner, shared_run: Runner) -> None:
     assert torch.equal(context(first.folder), context(second.folder))
 
 
-def test_fingerprint_follows_what_changes_numbers(run: Runner) -> None:
+def test_fingerprint_covers_settings_that_change_results(run: Runner) -> None:
     def fingerprint(*settings: str) -> str:
         return str(
             run("--eval-only", *settings, trainer="ZeroshotCLIP", name="-".join(settings) or "plain").results[
@@ -179,10 +179,10 @@ def test_results_of_another_evaluation_are_kept(run: Runner, shared_run: Runner)
     assert kept == ["new", "base"]
 
 
-def test_a_trainer_may_register_with_an_optimizer_of_its_own(
+def test_a_trainer_may_register_its_own_optimizer(
     run: Runner, shared_run: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As trainers of CoOp's kind do, by Dassl's own method."""
+    """As CoOp-style trainers do, with Dassl's own method."""
     from dassl.optim import build_optimizer
 
     from cocoamix.run.schedules import build_schedule
@@ -212,7 +212,7 @@ def test_staged_rates_train_the_context(run: Runner, shared_run: Runner) -> None
     slower = run(*BASE, *STAGED, "0.5", name="slower")
     assert not torch.equal(context(slower.folder), context(plain.folder))
     assert slower.results["fingerprint"] != staged.results["fingerprint"]
-    # An evaluation tells the rates that the checkpoint was trained with.
+    # An evaluation reports the rates that the checkpoint was trained with.
     again = run("--eval-only", "--model-dir", str(staged.folder), *BASE, name="again")
     assert again.results["fingerprint"] == staged.results["fingerprint"]
     other = run("--eval-only", "--model-dir", str(plain.folder), *BASE, *STAGED, "0.5", name="other")
@@ -220,7 +220,7 @@ def test_staged_rates_train_the_context(run: Runner, shared_run: Runner) -> None
 
 
 def test_a_checkpoint_of_empty_groups_is_refused(run: Runner) -> None:
-    """What an earlier version wrote under Dassl: the setting, and no word of the rates in the protocol."""
+    """As an earlier version wrote it under Dassl: with the setting, but without the rates in the protocol."""
     trained = run(*BASE, *STAGED, "1.0")
     path = trained.folder / "prompt_learner" / "model.pth.tar-4"
     content = checkpoints.load(path)
@@ -232,7 +232,7 @@ def test_a_checkpoint_of_empty_groups_is_refused(run: Runner) -> None:
 
 
 @pytest.mark.parametrize("fault", ["left out", "idle"])
-def test_a_training_that_trains_nothing_is_refused(run: Runner, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
+def test_training_without_any_update_is_refused(run: Runner, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
     from cocoamix.run import optimisation
 
     class Idle(torch.optim.SGD):

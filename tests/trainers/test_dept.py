@@ -1,4 +1,4 @@
-"""DePT: its loss written out again, its limits, and whole runs on base, new and all classes."""
+"""DePT: its loss recomputed, its limits, and full runs on base, new and all classes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def losses(done: Run) -> list[str]:
 
 
 def trainer_of(run: Runner, monkeypatch: pytest.MonkeyPatch, *settings: str, trainer: str = "DePT") -> object:
-    """Return the trainer of a run that has stopped before its first step."""
+    """Return the trainer of a run stopped before its first step."""
     from dassl.engine import TRAINER_REGISTRY
 
     kept: list[object] = []
@@ -49,7 +49,7 @@ def trainer_of(run: Runner, monkeypatch: pytest.MonkeyPatch, *settings: str, tra
 
 @pytest.mark.parametrize(("below", "trainer"), [("CoOp", "DePT"), ("KgCoOp", "DePTKgCoOp")])
 @pytest.mark.parametrize("cache", ["off", "all"])
-def test_weight_zero_is_the_base_method_to_the_last_bit(
+def test_weight_zero_matches_the_base_method_bit_exactly(
     run: Runner, cache: str, below: str, trainer: str, tmp_path: Path
 ) -> None:
     mode = ["CACHE.MODE", cache, "CACHE.DIR", str(tmp_path / "store")]
@@ -60,7 +60,7 @@ def test_weight_zero_is_the_base_method_to_the_last_bit(
     assert base.results["metrics"] == dept.results["metrics"]
 
 
-def test_the_loss_written_out(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loss_matches_its_formula(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = trainer_of(run, monkeypatch, *FOUR)
     clip, head = trainer.clip, trainer.head  # type: ignore[attr-defined]
     with torch.no_grad():
@@ -82,8 +82,8 @@ def test_the_loss_written_out(run: Runner, monkeypatch: pytest.MonkeyPatch) -> N
     torch.testing.assert_close(logits, 0.3 * scores + 0.7 * torch.stack(rows[1::2]), rtol=1e-3, atol=1e-3)
 
 
-def test_features_are_stored_as_they_come(run: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Raw features have a store of their own; cold, warm or off, a run is the same to the last bit."""
+def test_raw_features_are_stored(run: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Raw features have a separate store; cold, warm or off, a run is bit-identical."""
     store = ["CACHE.DIR", str(tmp_path / "store")]
     encode, sizes = FrozenCLIP.encode_image_raw, []
 
@@ -111,7 +111,7 @@ def test_features_are_stored_as_they_come(run: Runner, tmp_path: Path, monkeypat
     assert len(list((tmp_path / "store").iterdir())) == 4, "two transforms, raw and unit"
 
 
-def test_base_fuses_new_and_all_do_not(run: Runner) -> None:
+def test_only_base_classes_use_the_fused_head(run: Runner) -> None:
     trained = run(*BASE, *FOUR, "OPTIM.LR", "0.005", "OPTIM.MAX_EPOCH", "8", trainer="DePT", name="base")
     assert "Logits: similarity and head" in trained.output
     values = [float(x) for x in re.findall(r"loss [\d.]+ \(([\d.]+)\)", trained.output)]
@@ -126,7 +126,7 @@ def test_base_fuses_new_and_all_do_not(run: Runner) -> None:
             assert done.results["metrics"] == trained.results["metrics"]
         else:
             assert "similarity alone" in done.output
-            # Which is what CoOp makes of the same context.
+            # Which is what CoOp computes from the same context.
             Path(trained.folder, "prompt_learner").mkdir(exist_ok=True)
             content = checkpoints.load(trained.folder / "PromptLearner" / "model.pth.tar-8")
             content["cocoamix"]["trainer"] = "CoOp"
@@ -136,7 +136,7 @@ def test_base_fuses_new_and_all_do_not(run: Runner) -> None:
 
 
 def test_the_head_is_sliced_by_name(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An evaluation on some of the trained classes, in another order, takes their rows; an unknown one ends that."""
+    """An evaluation on some of the trained classes, reordered, uses their rows; an unknown class disables that."""
     trainer = trainer_of(run, monkeypatch, *FOUR)
     trainer.trained_classes = trained = list(trainer.classnames)  # type: ignore[attr-defined]
     trainer.trained_epochs = 1  # type: ignore[attr-defined]
@@ -156,7 +156,7 @@ def test_the_head_is_sliced_by_name(run: Runner, monkeypatch: pytest.MonkeyPatch
     with torch.no_grad():
         trainer.before_test()  # type: ignore[attr-defined]
     assert trainer._rows is None  # type: ignore[attr-defined]
-    # A head of another number of classes than are known by name has no rows to choose.
+    # A head whose size differs from the number of known class names has no rows to choose.
     monkeypatch.setattr(trainer.dm.dataset, "_classnames", chosen)  # type: ignore[attr-defined]
     trainer.prompt_learner = trainer.make_learner()  # type: ignore[attr-defined]
     trainer.head.resize(7)  # type: ignore[attr-defined]
@@ -169,7 +169,7 @@ SYNSETS = {"n02123045": "cat", "n03773504": "missile", "n04008634": "missile", "
 
 
 def write_imagenet(root: Path) -> Path:
-    """Write a small ImageNet in which two classes have one name, and of these ImageNet-R has the first alone."""
+    """Write a small ImageNet in which two classes share a name; ImageNet-R has only the first of them."""
     names = "".join(f"{synset} {name}\n" for synset, name in SYNSETS.items())
     for folder, synsets in {
         "imagenet/images/train": list(SYNSETS),
@@ -186,8 +186,8 @@ def write_imagenet(root: Path) -> Path:
     return root
 
 
-def test_classes_of_one_name(run: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """CLIP calls two classes of ImageNet "missile": which row of the head is meant is told by the class's folder."""
+def test_classes_with_equal_names(run: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CLIP calls two classes of ImageNet "missile": the class's folder determines the row of the head."""
     from cocoamix.trainers.dept import DePT
 
     root = write_imagenet(tmp_path / "imagenets")
@@ -207,7 +207,7 @@ def test_classes_of_one_name(run: Runner, tmp_path: Path, monkeypatch: pytest.Mo
     evaluate = ["--eval-only", "--model-dir", str(trained.folder), "DATASET.NAME", "ImageNetR", *FOUR]
     assert run(*evaluate, trainer="DePT", name="r", data=root).status == 0
     assert rows == [[0, 1]]
-    # A checkpoint that does not tell is not guessed at.
+    # No guess is made for a checkpoint that does not say.
     for model in ("PromptLearner", "channel_head"):
         content = checkpoints.load(trained.folder / model / "model.pth.tar-4")
         del content["cocoamix"]["synsets"]
@@ -218,14 +218,14 @@ def test_classes_of_one_name(run: Runner, tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_an_untrained_head_is_not_used(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where a training is tested before its first epoch; --eval-only needs a checkpoint."""
+    """For example when a training is tested before its first epoch; --eval-only needs a checkpoint."""
     dept: Any = trainer_of(run, monkeypatch, *FOUR)
     coop: Any = trainer_of(run, monkeypatch, trainer="CoOp")
     assert dept.test("val") == coop.test("val")
     assert dept._rows is None
 
 
-def test_on_kgcoop(run: Runner) -> None:
+def test_combined_with_kgcoop(run: Runner) -> None:
     """The distance to the hand-crafted prompt is part of the loss below, and new classes need the template again."""
     trained = run(*BASE, *FOUR, trainer="DePTKgCoOp", name="base")
     assert trained.status == 0, trained.output[-800:]
@@ -274,8 +274,8 @@ def test_resume(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16", "amp"])
-def test_precisions_agree(run: Runner, precision: str) -> None:
-    exact = run(*BASE, *FOUR, trainer="DePT", name="exact")
+def test_precisions_agree(run: Runner, shared_run: Runner, precision: str) -> None:
+    exact = shared_run(*BASE, *FOUR, trainer="DePT", name="exact")
     rough = run(*BASE, *FOUR, "TRAINER.DEPT.PREC", precision, trainer="DePT", name="rough")
     start = ChannelHead(128, 5).state_dict()
     for key in ("image.scale", "text.shift"):

@@ -1,4 +1,4 @@
-"""Weights fitted to held-out images, end to end: who sees what, what is fitted, kills, evaluations."""
+"""Weights fitted to held-out images, end to end: which images are seen, what is fitted, kills, evaluations."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.trainers.test_resume import Killed, kill_before_epoch
 # Two epochs of the prompt and of each of four folds, and at most four of the weights: twelve or fourteen in all.
 HELD = [*BASE, *keys(STAGE="two", WEIGHT_FIT="heldout", WEIGHT_EPOCHS=2, N_CTX=2), "OPTIM.MAX_EPOCH", "2"]
 LAST = 2 * 5 + 2
-# Two folds, and a second stage of five steps an epoch that goes on until the weights stand still.
+# Two folds, and a second stage of five steps an epoch that continues until the weights converge.
 STILL = [*BASE, *keys(STAGE="two", WEIGHT_FIT="heldout", WEIGHT_EPOCHS=0, WEIGHT_TOLERANCE=0.02, WEIGHT_LR=0.02)]
 STILL += [*keys(MARGIN=0.02, N_CTX=2), "DATASET.NUM_SHOTS", "2", "DATALOADER.TRAIN_X.BATCH_SIZE", "2"]
 STILL += ["OPTIM.MAX_EPOCH", "2", "OPTIM.WEIGHT_DECAY", "0.0", "CACHE.VIEWS", "1"]
@@ -40,10 +40,10 @@ def trainers(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return seen
 
 
-def test_each_image_is_judged_by_a_prompt_that_did_not_see_it(
+def test_each_image_is_scored_by_a_prompt_not_trained_on_it(
     run: Runner, trainers: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The fit from the contexts of the folds, by another path; and which images each of them was tuned on."""
+    """The fit recomputed from the contexts of the folds; and which images each of them was trained on."""
     from cocoamix.trainers.cocoamix import CoCoAMix
 
     shown: dict[int, Counter[str]] = {}
@@ -86,7 +86,7 @@ def test_each_image_is_judged_by_a_prompt_that_did_not_see_it(
     general, special, labels = fitted[0]
     assert labels.tolist() == [item.label for item in items]
     judged_by = [next(contexts[fold] for fold, gone in left_out.items() if name in gone) for name in names]
-    assert_judged(trainer, [item.impath for item in items], judged_by, general, special)
+    assert_scored_by_fold(trainer, [item.impath for item in items], judged_by, general, special)
     told = done.results["heldout"]
     assert (told["folds"], told["images"]) == (4, 20)
     assert told["seconds"] > 0
@@ -99,10 +99,10 @@ def test_each_image_is_judged_by_a_prompt_that_did_not_see_it(
     assert float(inside.sigmoid()) == pytest.approx(told["pi_in"], abs=1e-5)
 
 
-def assert_judged(
+def assert_scored_by_fold(
     trainer: Any, paths: list[str], contexts: list[torch.Tensor], general: torch.Tensor, special: torch.Tensor
 ) -> None:
-    """Check similarities that were fitted: of these pictures, each under its own context, by another path."""
+    """Check the fitted similarities independently: for these images, each under its own context."""
     clip, transform = trainer.clip.each()[0], trainer.test_loader.dataset.transform
     assert len(general) == len(special) == len(paths)
     for row, (path, context) in enumerate(zip(paths, contexts, strict=True)):
@@ -114,13 +114,13 @@ def assert_judged(
         torch.testing.assert_close(special[row], wanted, rtol=1e-4, atol=1e-5)
 
 
-def test_the_final_prompt_is_that_of_a_run_without_folds(run: Runner) -> None:
+def test_final_prompt_matches_a_run_without_folds(run: Runner) -> None:
     held = run(*HELD, "TRAIN.CHECKPOINT_FREQ", "1", name="held", **MIX)
     plain = run(*BASE, *keys(N_CTX=2, ENSEMBLE="none"), "OPTIM.MAX_EPOCH", "2", name="plain", **MIX)
     ours, theirs = saved(held.folder, "prompt_learner", LAST), saved(plain.folder, "prompt_learner", 2)
     assert torch.equal(ours["state_dict"]["ctx"], theirs["state_dict"]["ctx"])
     weights = [saved(held.folder, "coa_weights", epoch)["state_dict"] for epoch in (10, 11, LAST)]
-    assert torch.equal(weights[0]["inside"], weights[-1]["inside"])  # stays as it was fitted
+    assert torch.equal(weights[0]["inside"], weights[-1]["inside"])  # unchanged since the fit
     assert not torch.equal(weights[0]["outside"], weights[-1]["outside"])
     assert held.results["trained_parameters"] == 2 * 128 + 2
     assert held.results["second_stage"]["epochs"] == 2
@@ -143,7 +143,7 @@ def assert_same(one: Run, other: Run, last: int = LAST) -> None:
 
 
 def test_killed_in_every_epoch(run: Runner, shared_run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the middle of each: of the prompt, of every fold, of the weights. The end is the same, bit by bit."""
+    """In the middle of each: of the prompt, of every fold, of the weights. The result is the same, bit for bit."""
     from cocoamix.trainers.cocoamix import CoCoAMix
 
     whole = shared_run(*HELD, name="whole", **MIX)
@@ -166,7 +166,7 @@ def test_killed_in_every_epoch(run: Runner, shared_run: Runner, monkeypatch: pyt
     assert_same(whole, run(*HELD, name="killed", **MIX))
 
 
-def test_killed_in_folds_before_weights_that_stand_still(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_in_folds_before_converging_weights(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a fold's prompt, between folds, between the folds and the weights, within rounds, and before the results."""
     from cocoamix.trainers.cocoamix import CoCoAMix
 
@@ -192,10 +192,12 @@ def test_killed_in_folds_before_weights_that_stand_still(run: Runner, monkeypatc
     assert_same(whole, killed, last)
 
 
-def test_killed_in_a_fold_the_store_may_be_gone(run: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cold or warm, and whatever the batch size of tests is: the same bits, from batches of the same size.
+def test_killed_in_a_fold_and_resumed_without_the_store(
+    run: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cold or warm, with any test batch size: the same bits, from batches of the same size.
 
-    Each fold has 15 images, of which a batch of 32 would make one of 15; the whole has 20.
+    Each fold has 15 images, which would be a single batch at size 32; the whole set has 20.
     """
     from cocoamix.features.extract import _Task
     from cocoamix.trainers.cocoamix import CoCoAMix
@@ -231,8 +233,8 @@ def test_killed_in_a_fold_the_store_may_be_gone(run: Runner, tmp_path: Path, mon
         assert all(torch.equal(ours[key], theirs[key]) for key in ours), model
 
 
-def test_the_batch_size_of_tests_does_not_reach_the_fit(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a store either: training images are encoded in batches of eight, the rest of twenty in one of four."""
+def test_test_batch_size_does_not_affect_the_fit(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also without a store: the twenty training images are encoded in batches of eight, the last one of four."""
     from cocoamix.trainers.cocoamix import CoCoAMix
 
     sizes: list[int] = []
@@ -250,11 +252,12 @@ def test_the_batch_size_of_tests_does_not_reach_the_fit(run: Runner, monkeypatch
     assert without_time(one.results) == without_time(other.results)
 
 
+@pytest.mark.usefixtures("data_root")
 @pytest.mark.parametrize("mode", ["all", "off"])
-def test_images_that_are_mended_or_lost_on_the_way(
+def test_images_repaired_or_lost_during_a_run(
     run: Runner, trainers: list[Any], monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
-    """One cannot be read until the run is killed in a fold, another only from then on: each row is its own image's."""
+    """One is unreadable until the run is killed in a fold, another from then on: each row stays with its own image."""
     from cocoamix.trainers.cocoamix import CoCoAMix
 
     settings = [*HELD, "DATASET.BAD_IMAGES", "skip", "CACHE.MODE", mode]
@@ -290,10 +293,10 @@ def test_images_that_are_mended_or_lost_on_the_way(
     assert labels.tolist() == [items[index].label for index in there]
     assert done.results["heldout"]["images"] == 19
     contexts = [trainer.folds.states[trainer.folds.fold_of[index]]["ctx"] for index in there]
-    assert_judged(trainer, [items[index].impath for index in there], contexts, general, special)
+    assert_scored_by_fold(trainer, [items[index].impath for index in there], contexts, general, special)
 
 
-def test_checkpoints_alone_do_not_have_the_folds(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checkpoints_without_resume_file_lack_the_folds(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     from cocoamix.trainers.cocoamix import CoCoAMix
 
     before_epoch = CoCoAMix.before_epoch
@@ -313,8 +316,8 @@ def test_checkpoints_alone_do_not_have_the_folds(run: Runner, monkeypatch: pytes
     assert "only that file holds the prompts of the folds" in again.output
 
 
-def test_evaluations_tell_of_the_folds(run: Runner, shared_run: Runner) -> None:
-    """Whatever their own configuration says; the fingerprint is that of the training."""
+def test_evaluations_report_the_folds(run: Runner, shared_run: Runner) -> None:
+    """Whatever their own configuration says; the fingerprint is the training's."""
     trained = shared_run(*HELD, **MIX)
     model = ["--eval-only", "--model-dir", str(trained.folder)]
     plain = run(*model, *BASE, *keys(N_CTX=2), name="plain", **MIX)
@@ -331,7 +334,7 @@ def test_evaluations_tell_of_the_folds(run: Runner, shared_run: Runner) -> None:
 
 
 def test_calibrated(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At the fitted temperature: the same arg-max, and logits in its proportion to CLIP's."""
+    """At the fitted temperature: the same arg-max, and logits scaled by its ratio to CLIP's."""
     from cocoamix.trainers.cocoamix import CoCoAMix
 
     trained = run(*HELD, "TRAIN.CHECKPOINT_FREQ", "4", **MIX)
@@ -377,7 +380,7 @@ def test_calibrated(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_one_shot_falls_back(run: Runner) -> None:
-    """The weights are those of WEIGHT_FIT train, and everything says so."""
+    """The weights are those of WEIGHT_FIT train, and all output says so."""
     one = [*HELD, "DATASET.NUM_SHOTS", "1"]
     done = run(*one, name="held", **MIX)
     assert done.status == 0, done.output[-500:]
@@ -444,7 +447,7 @@ def test_several_backbones(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None
     assert set(state["models"]["fold_prompt"]) == {"0.ctx", "1.ctx"}
     assert len(state["heldout"]["states"]) == 1
     assert_same(whole, run(*two, name="killed", **MIX))
-    # The two models are the same one, and so are their folds' contexts: their mean is what one of them says.
+    # The two models are identical, and so are their folds' contexts: their mean equals one of them.
     single = run(*HELD, name="single", **MIX)
     assert without_time(single.results)["images"] == 20
     for ours, theirs in zip(fitted[0], fitted[-1], strict=True):

@@ -1,4 +1,4 @@
-"""Class-incremental runs end to end: sessions, what they keep, what they never read again, kills, evaluations."""
+"""Class-incremental runs end to end: sessions, what they save, what they never read again, kills, evaluations."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from cocoamix.fscil.mixture import session_owners
 from cocoamix.io import checkpoints, files
 from cocoamix.prompts.context import PromptLearner
 from tests.conftest import CLASSES, ROOT, Run, Runner, epochs
-from tests.trainers.test_cocoamix import as_of_before
+from tests.trainers.test_cocoamix import remove_newer_keys
 from tests.trainers.test_resume import Killed
 
 # Ten classes: four base ones with six images each, then three sessions of two classes with two images each.
@@ -56,8 +56,8 @@ def tensors(folder: Path, session: int) -> dict[str, torch.Tensor]:
 TOLD = ("method", "dataset", "seed", "fingerprint", "finished", "sessions", "mean", "pd", "second_stages")
 
 
-def told(run: Run) -> dict[str, Any]:
-    """Return what the results say of the sessions."""
+def session_results(run: Run) -> dict[str, Any]:
+    """Return the part of the results that describes the sessions."""
     return {key: value for key, value in run.results.items() if key in TOLD}
 
 
@@ -66,7 +66,7 @@ def assert_same(one: Run, other: Run, sessions: int = 4) -> None:
         first, second = tensors(one.folder, session), tensors(other.folder, session)
         assert first.keys() == second.keys()
         assert all(torch.equal(first[key], second[key]) for key in first), session
-    assert told(one) == told(other)
+    assert session_results(one) == session_results(other)
     assert one.results["metrics"] == other.results["metrics"]
     assert epochs(one.folder) == epochs(other.folder)
 
@@ -88,7 +88,7 @@ def test_all_sessions(shared_run: Runner) -> None:
     contexts = [tensors(done.folder, n)["prompt_learner.ctx"] for n in range(4)]
     assert all(one.shape == (2, 128) for one in contexts)
     assert len({float(one.sum()) for one in contexts}) == 4
-    report = told(done)
+    report = session_results(done)
     assert [one["classes"] for one in report["sessions"]] == [4, 6, 8, 10]
     assert [one["images"] for one in report["sessions"]] == [16, 24, 32, 40]
     assert report["finished"]
@@ -98,16 +98,16 @@ def test_all_sessions(shared_run: Runner) -> None:
     assert done.results["train_images"] == 4 * 6 + 3 * 4
     assert done.results["evaluated_images"] == 40
     assert done.results["protocol"]["fscil"] == {"base": 4, "way": 2, "shots": 2, "split": "random"}
-    # What parsers of logs read last is the accuracy after the last session.
+    # The last value that log parsers read is the accuracy after the last session.
     shown = re.findall(r"\* accuracy: ([\d.]+)%", done.output.split("Finish training")[1])
     assert float(shown[-1]) == pytest.approx(metrics["accuracy"], abs=0.005)
-    # The table is in the log; what results.json has stands in no second file.
+    # The table is in the log; the content of results.json is in no second file.
     assert "forgetting after the last session: base" in done.output
     assert not list(done.folder.glob("fscil*"))
 
 
-def test_the_mixture_by_another_path(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The logits of the last session from its files: every prompt on all classes at once, then the mixture."""
+def test_mixture_matches_independent_calculation(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The logits of the last session, recomputed from its files: every prompt on all classes, then the mixture."""
     from cocoamix.trainers.fscil.methods import CoCoAMixFSCIL
 
     seen: list[Any] = []
@@ -134,7 +134,7 @@ def test_the_mixture_by_another_path(run: Runner, monkeypatch: pytest.MonkeyPatc
 
 
 def test_centring(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Session 0 has one weight for all and stays as it is; later ones are centred by prompt, as their images see it."""
+    """Session 0 has one weight for all and is unchanged; later ones are centred per prompt, as their images see it."""
     from cocoamix.trainers.fscil.methods import CoCoAMixFSCIL
 
     seen: list[Any] = []
@@ -162,7 +162,7 @@ def test_centring(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     uniform = [*settings, *centre, "TRAINER.COCOAMIX.ENSEMBLE", "uniform"]
     same = run("--eval-only", "--model-dir", str(trained.folder), *uniform, name="uniform", **MIX)
     assert "centred" not in same.results["protocol"]
-    # In session 0 alone, all classes share one pi: nothing is centred, and nothing says so.
+    # After session 0 only, all classes share one pi: nothing is centred, and nothing is reported.
     first = ["--eval-only", "--model-dir", str(trained.folder), *settings, "FSCIL.LAST_SESSION", "0"]
     plain, asked = (run(*first, *extra, name=f"first{len(extra)}", **MIX) for extra in ([], centre))
     assert "centred" not in asked.results["protocol"]
@@ -170,8 +170,8 @@ def test_centring(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     assert asked.results["metrics"] == plain.results["metrics"]
 
 
-def test_centring_where_own_and_other_classes_weigh_the_same(run: Runner) -> None:
-    """Without out-classes a prompt has one weight, which all classes share in every session."""
+def test_centring_if_own_and_other_classes_have_equal_weights(run: Runner) -> None:
+    """Without out-classes a prompt has one weight, shared by all classes in every session."""
     tied = [*SHORT, "FSCIL.LAST_SESSION", "1", "TRAINER.COCOAMIX.WEIGHT_LR", "5.0", "TRAINER.COCOAMIX.CENTRE", "True"]
     done = run(*tied, "TRAINER.COCOAMIX.OUT_CLASSES", "none", **MIX)
     assert done.status == 0, done.output[-500:]
@@ -179,7 +179,7 @@ def test_centring_where_own_and_other_classes_weigh_the_same(run: Runner) -> Non
 
 
 def test_sessions_of_a_centred_run_belong_together(run: Runner) -> None:
-    """What is centred is told of evaluations; older versions told it of each session, too. The longer report stays."""
+    """Centring is recorded for evaluations; older versions recorded it per session, too. The longer report is kept."""
     settings = [*SHORT, "TRAINER.COCOAMIX.WEIGHT_LR", "5.0", "TRAINER.COCOAMIX.CENTRE", "True"]
     folder = run(*settings, "FSCIL.LAST_SESSION", "1", **MIX).folder
     for session in (0, 1):
@@ -193,7 +193,7 @@ def test_sessions_of_a_centred_run_belong_together(run: Runner) -> None:
     assert "All sessions up to 3 are finished" in run(*settings, **MIX).output
     shorter = run(*settings, "FSCIL.LAST_SESSION", "0", **MIX)
     assert "cover 4 sessions of this run; they are not overwritten" in shorter.output
-    assert len(told(whole)["sessions"]) == 4
+    assert len(session_results(whole)["sessions"]) == 4
 
 
 def test_without_learned_weights_there_is_no_second_stage(run: Runner) -> None:
@@ -203,13 +203,13 @@ def test_without_learned_weights_there_is_no_second_stage(run: Runner) -> None:
     assert "second_stages" not in done.results
 
 
-def test_sessions_of_before_the_later_keys_go_on(run: Runner) -> None:
-    """Without a second stage: going on mixes sessions with and without the keys, and they are of one run."""
+def test_sessions_without_newer_keys_resume(run: Runner) -> None:
+    """Without a second stage: resuming mixes sessions with and without the keys, and they belong to one run."""
     uniform = [*SHORT, "TRAINER.COCOAMIX.ENSEMBLE", "uniform"]
     whole = run(*uniform, name="whole", **MIX)
     folder = run(*uniform, "FSCIL.LAST_SESSION", "1", **MIX).folder
     for path in (folder / "resume.pth", *(folder / "sessions").iterdir()):
-        as_of_before(path)
+        remove_newer_keys(path)
     resumed = run(*uniform, "FSCIL.LAST_SESSION", "2", **MIX)
     assert "2 of 4 sessions are finished" in resumed.output
     resumed = run(*uniform, **MIX)
@@ -219,8 +219,8 @@ def test_sessions_of_before_the_later_keys_go_on(run: Runner) -> None:
     assert evaluated.results["metrics"] == whole.results["metrics"]
 
 
-def test_a_step_of_the_weights_by_another_path(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both losses of the weights in session 2, from the files of the sessions before it and its prompt at the time."""
+def test_weight_step_matches_independent_calculation(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both losses of the weights in session 2, from the files of earlier sessions and its prompt at that time."""
     from cocoamix.trainers.fscil.methods import CoCoAMixFSCIL
 
     steps: list[tuple[Any, ...]] = []
@@ -259,7 +259,7 @@ def test_a_step_of_the_weights_by_another_path(run: Runner, monkeypatch: pytest.
     assert pi.min() > 0.02
     logits = scale * torch.stack([share * similar(number, own) for number, share in enumerate(pi)]).sum(dim=0)
     assert mixed == pytest.approx(float(torch.nn.functional.cross_entropy(logits, labels)), abs=1e-4)
-    # Out-classes are nobody's: pi^out of all.
+    # Out-classes belong to no session: pi^out of all.
     pi = torch.cat([torch.zeros(1), outside, weights["outside"]]).exp()
     pi = pi / pi.sum()
     sure = [(scale * pi[n] * similar(n, earlier)).softmax(dim=-1) for n in (0, 3)]
@@ -270,20 +270,20 @@ def test_a_step_of_the_weights_by_another_path(run: Runner, monkeypatch: pytest.
 
 
 def test_without_out_classes(run: Runner) -> None:
-    """There is one weight, which other classes take, too; an evaluation says so by itself."""
+    """There is one weight, also used for other classes; an evaluation reports that by itself."""
     done = run(*SETTINGS, "TRAINER.COCOAMIX.WEIGHT_LR", "5.0", "TRAINER.COCOAMIX.OUT_CLASSES", "none", **MIX)
     assert done.status == 0, done.output[-500:]
     assert set(tensors(done.folder, 2)) == {"prompt_learner.ctx", "coa_weights.inside"}
     again = run("--eval-only", "--model-dir", str(done.folder), *SETTINGS, name="again", **MIX)
     assert again.status == 0, again.output[-500:]
     assert "TRAINER.COCOAMIX.OUT_CLASSES is 'none' as in training" in again.output
-    assert told(again)["sessions"] == told(done)["sessions"]
+    assert session_results(again)["sessions"] == session_results(done)["sessions"]
     assert again.results["config"]["TRAINER"]["COCOAMIX"]["OUT_CLASSES"] == "none"
 
 
-def test_a_new_session_changes_nothing_of_earlier_ones(run: Runner, shared_run: Runner) -> None:
+def test_a_new_session_does_not_change_earlier_ones(run: Runner, shared_run: Runner) -> None:
     first = shared_run(*SETTINGS, "FSCIL.LAST_SESSION", "1", **MIX)
-    assert len(told(first)["sessions"]) == 2
+    assert len(session_results(first)["sessions"]) == 2
     before = {path.name: path.read_bytes() for path in (first.folder / "sessions").iterdir()}
     assert set(before) == {"session-0.pth", "session-1.pth"}
     whole = run(*SETTINGS, **MIX)
@@ -294,7 +294,7 @@ def test_a_new_session_changes_nothing_of_earlier_ones(run: Runner, shared_run: 
 
 
 def test_images_of_earlier_sessions_are_never_read_again(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each session's training images are refused once the next has begun, and its features are let go."""
+    """Access to a session's training images fails once the next has started, and its features are released."""
     from cocoamix.trainers.fscil.methods import CoCoAMixFSCIL
 
     forbidden: set[str] = set()
@@ -360,13 +360,13 @@ def test_weights_of_sessions_have_no_warm_up(shared_run: Runner) -> None:
     assert [one["pi_in"] for one in stages] != [0.5, 0.5]
 
 
-def test_sessions_whose_weights_go_on_until_they_stand_still(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each after its own number of epochs; a run that is killed in both ends alike."""
+def test_sessions_whose_weights_train_until_convergence(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each after its own number of epochs; a run killed in both ends with the same result."""
     from cocoamix.trainers.fscil.methods import CoCoAMixFSCIL
 
     settings = [*SHORT, "FSCIL.LAST_SESSION", "1", "FSCIL.BASE_WEIGHT_EPOCHS", "0", "FSCIL.WEIGHT_EPOCHS", "0"]
     settings += ["TRAINER.COCOAMIX.WEIGHT_TOLERANCE", "0.5", "TRAINER.COCOAMIX.WEIGHT_MAX_STEPS", "60"]
-    settings += ["DATALOADER.TRAIN_X.BATCH_SIZE", "4"]  # six steps and one step an epoch
+    settings += ["DATALOADER.TRAIN_X.BATCH_SIZE", "4"]  # six steps and one step per epoch
     whole = run(*settings, name="whole", **MIX)
     assert whole.status == 0, whole.output[-500:]
     stages = whole.results["second_stages"]
@@ -390,17 +390,17 @@ def test_sessions_whose_weights_go_on_until_they_stand_still(run: Runner, monkey
     assert evaluated.results["second_stages"] == stages
 
 
-def test_a_lost_session_is_kept_again(run: Runner, shared_run: Runner) -> None:
-    """The resume file of a finished run has all that its last session learned."""
+def test_a_lost_session_file_is_restored(run: Runner, shared_run: Runner) -> None:
+    """The resume file of a finished run has everything that its last session learned."""
     whole = shared_run(*SHORT, **MIX)
     lost = whole.folder / "sessions" / "session-3.pth"
-    before, report = tensors(whole.folder, 3), told(whole)
+    before, report = tensors(whole.folder, 3), session_results(whole)
     lost.unlink()
     again = run(*SHORT, **MIX)
     assert "in session 3, 2 of 2 epochs are done" in again.output
     assert lost.is_file()
     assert all(torch.equal(value, before[key]) for key, value in tensors(whole.folder, 3).items())
-    assert told(again) == report
+    assert session_results(again) == report
     lost.unlink()
     elsewhere = run("--resume", str(whole.folder), *SHORT, name="elsewhere", **MIX)
     assert (elsewhere.folder / "sessions" / "session-3.pth").is_file()
@@ -410,7 +410,7 @@ MOMENTS = [("resume.pth", False), ("session-2.pth", False), ("session-2.pth", Tr
 
 
 def test_killed_between_two_files(run: Runner, shared_run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In session 2, before or after the first writing of a file."""
+    """In session 2, before or after the first write of a file."""
     settings = SHORT
     whole = shared_run(*settings, name="whole", **MIX)
     begun = shared_run(*settings, "FSCIL.LAST_SESSION", "1", name="begun", **MIX)
@@ -443,7 +443,7 @@ def test_without_a_seed(run: Runner) -> None:
     assert "2 of 4 sessions are finished" in second.output
 
 
-def test_going_on_elsewhere(run: Runner, shared_run: Runner, tmp_path: Path) -> None:
+def test_resume_in_another_folder(run: Runner, shared_run: Runner, tmp_path: Path) -> None:
     first = shared_run(*SETTINGS, "FSCIL.LAST_SESSION", "1", name="first", **MIX)
     second = run("--resume", str(first.folder), *SETTINGS, name="second", **MIX)
     assert_same(shared_run(*SETTINGS, name="whole", **MIX), second)
@@ -454,27 +454,27 @@ def test_going_on_elsewhere(run: Runner, shared_run: Runner, tmp_path: Path) -> 
 
 def test_evaluation_after_any_session(run: Runner, shared_run: Runner) -> None:
     trained = shared_run(*SETTINGS, **MIX)
-    wanted = told(trained)["sessions"]
+    wanted = session_results(trained)["sessions"]
     for last in (0, 2, -1):
         extra = ["--eval-only", "--model-dir", str(trained.folder), *SETTINGS, "FSCIL.LAST_SESSION", str(last)]
         done = run(*extra, name=f"test{last}", **MIX)
         assert done.status == 0, done.output[-500:]
-        assert told(done)["sessions"] == wanted[: last + 1 or None]
+        assert session_results(done)["sessions"] == wanted[: last + 1 or None]
     other = run(
         "--eval-only", "--model-dir", str(trained.folder), *SETTINGS, "TRAINER.COCOAMIX.ENSEMBLE", "uniform", **MIX
     )
-    assert told(other)["method"] == "CoCoA-Mix (uniform)"
+    assert session_results(other)["method"] == "CoCoA-Mix (uniform)"
 
 
-def test_evaluation_tells_of_the_training(run: Runner) -> None:
-    """Whatever the command line says of it: the template, the images, the epochs, the seed."""
+def test_evaluation_reports_the_training(run: Runner) -> None:
+    """Whatever the command line says about it: the template, the images, the epochs, the seed."""
     template = ["TRAINER.COCOAMIX.TEMPLATE", "a satellite picture of {}, seen from far away."]
     trained = run(*SETTINGS, *template, **MIX)
     others = [*SETTINGS, "FSCIL.SHOTS", "3", "OPTIM.MAX_EPOCH", "7", "OPTIM.LR", "0.5", "TRAINER.COCOAMIX.N_CTX", "3"]
     done = run("--eval-only", "--model-dir", str(trained.folder), *others, name="other", seed="2", **MIX)
     assert done.status == 0, done.output[-500:]
     assert "FSCIL.SHOTS is 2 as in training; the configuration's 3 is not used" in done.output
-    assert told(done) == told(trained)
+    assert session_results(done) == session_results(trained)
     alone = {"evaluation_seconds", "overridden"}
     theirs, ours = trained.results, done.results
     assert ours.pop("config") == {**theirs.pop("config"), "OUTPUT_DIR": str(done.folder)}
@@ -486,11 +486,13 @@ def test_evaluation_tells_of_the_training(run: Runner) -> None:
 
 def test_finished_means_all_sessions(run: Runner, shared_run: Runner) -> None:
     short = shared_run(*SHORT, "FSCIL.LAST_SESSION", "1", **MIX)
-    assert not told(short)["finished"]
+    assert not session_results(short)["finished"]
     assert not short.results["finished"]
-    assert not told(run("--eval-only", "--model-dir", str(short.folder), *SHORT, name="evaluated", **MIX))["finished"]
+    assert not session_results(run("--eval-only", "--model-dir", str(short.folder), *SHORT, name="evaluated", **MIX))[
+        "finished"
+    ]
     whole = run(*SHORT, **MIX)
-    assert told(whole)["finished"]
+    assert session_results(whole)["finished"]
     assert whole.results["finished"]
     before = (whole.folder / "results.json").read_bytes()
     again = run(*SHORT, "FSCIL.LAST_SESSION", "1", **MIX)
@@ -499,13 +501,16 @@ def test_finished_means_all_sessions(run: Runner, shared_run: Runner) -> None:
     assert (whole.folder / "results.json").read_bytes() == before
     # Of another run in the same folder there is nothing to keep.
     other = run("--eval-only", "--model-dir", str(whole.folder), *SHORT, "FSCIL.LAST_SESSION", "1", seed="2", **MIX)
-    assert len(told(other)["sessions"]) == 4
+    assert len(session_results(other)["sessions"]) == 4
     uniform = ["TRAINER.COCOAMIX.ENSEMBLE", "uniform", "FSCIL.LAST_SESSION", "1"]
-    assert len(told(run("--eval-only", "--model-dir", str(whole.folder), *SHORT, *uniform, **MIX))["sessions"]) == 2
+    assert (
+        len(session_results(run("--eval-only", "--model-dir", str(whole.folder), *SHORT, *uniform, **MIX))["sessions"])
+        == 2
+    )
 
 
-def test_script_skips_finished_runs_alone(tmp_path: Path) -> None:
-    """Without a results.json, or with one that has not come to the last session, the command is given."""
+def test_script_skips_only_finished_runs(tmp_path: Path) -> None:
+    """Without a results.json, or with one that lacks the last session, the command is run."""
     scripts = tmp_path / "scripts" / "cocoamix"
     scripts.mkdir(parents=True)
     for name in ("interpreter.sh", "cocoamix/common.sh", "cocoamix/fscil.sh"):
@@ -513,7 +518,7 @@ def test_script_skips_finished_runs_alone(tmp_path: Path) -> None:
     (tmp_path / "configs").symlink_to(ROOT / "configs")
     folder = tmp_path / "output/fscil/shapes/CoCoAMixFSCIL/tiny/seed1"
     folder.mkdir(parents=True)
-    stand_in = tmp_path / "python"  # shows the command of a run, but does read results
+    stand_in = tmp_path / "python"  # prints the command of a run, but does read results
     stand_in.write_text(f'#!/bin/sh\n[ "$1" = -m ] && exec "{sys.executable}" "$@"\necho "$@"\n')
     stand_in.chmod(0o755)
     environment = {**os.environ, "COCOAMIX_PYTHON": str(stand_in), "PYTHONPATH": str(ROOT)}
@@ -540,26 +545,25 @@ def test_script_skips_finished_runs_alone(tmp_path: Path) -> None:
     assert "its version is 3, and this cocoamix reads versions up to 2" in done.stderr
 
 
-def test_unreadable_test_images_do_not_count(run: Runner) -> None:
-    """Neither as hits nor as images, in their session and in all."""
+def test_unreadable_test_images_do_not_count(run: Runner, data_root: Path) -> None:
+    """Neither as correct nor as images, in their session and overall."""
     whole = run(*CUT, name="whole", **CLIP)
-    data = whole.folder.parent / "data"
-    split = json.loads((data / "eurosat" / "split_zhou_EuroSAT.json").read_text())["test"]
+    split = json.loads((data_root / "eurosat" / "split_zhou_EuroSAT.json").read_text())["test"]
     broken = [path for path, label, _ in split if label == 4][:3]
     for path in broken:
-        (data / "eurosat" / "2750" / path).write_bytes(b"no picture")
+        (data_root / "eurosat" / "2750" / path).write_bytes(b"no image")
     done = run(*CUT, "DATASET.BAD_IMAGES", "skip", name="skipped", **CLIP)
     assert done.status == 0, done.output[-500:]
-    assert [one["images"] for one in told(done)["sessions"]] == [16, 21, 29, 37]
-    assert told(done)["sessions"][0] == told(whole)["sessions"][0]
-    share = told(done)["sessions"][1]["novel"] * 5 / 100  # five images are left
+    assert [one["images"] for one in session_results(done)["sessions"]] == [16, 21, 29, 37]
+    assert session_results(done)["sessions"][0] == session_results(whole)["sessions"][0]
+    share = session_results(done)["sessions"][1]["novel"] * 5 / 100  # five images are left
     assert share == pytest.approx(round(share))
-    assert done.results["metrics"]["accuracy"] == told(done)["sessions"][-1]["accuracy"]
+    assert done.results["metrics"]["accuracy"] == session_results(done)["sessions"][-1]["accuracy"]
     assert done.results["evaluated_images"] == 37
 
 
 def test_other_mixtures_train_the_same_prompts(run: Runner, shared_run: Runner) -> None:
-    """Uniform weights, trained by themselves, are the evaluation of CoCoA-Mix's prompts with uniform weights."""
+    """Training with uniform weights equals evaluating CoCoA-Mix's prompts with uniform weights."""
     coa = shared_run(*SETTINGS, name="coa", **MIX)
     for kind in ("uniform", "none"):
         setting = ["TRAINER.COCOAMIX.ENSEMBLE", kind]
@@ -571,9 +575,9 @@ def test_other_mixtures_train_the_same_prompts(run: Runner, shared_run: Runner) 
             assert set(tensors(trained.folder, session)) == {"prompt_learner.ctx"}
             one, other = (tensors(run.folder, session)["prompt_learner.ctx"] for run in (trained, coa))
             assert torch.equal(one, other)
-        assert told(trained)["sessions"] == told(evaluated)["sessions"]
+        assert session_results(trained)["sessions"] == session_results(evaluated)["sessions"]
         assert (
-            told(evaluated)["method"]
+            session_results(evaluated)["method"]
             == {"uniform": "CoCoA-Mix (uniform)", "none": "CoCoA-Mix (own prompt alone)"}[kind]
         )
     back = run("--eval-only", "--model-dir", str(trained.folder), *SETTINGS, name="back", **MIX)
@@ -582,7 +586,7 @@ def test_other_mixtures_train_the_same_prompts(run: Runner, shared_run: Runner) 
 
 
 def test_several_backbones(run: Runner) -> None:
-    """Two of the same model are the one model, session by session."""
+    """Two copies of one model match the single model, session by session."""
     two = [
         "TRAINER.COCOAMIX.BACKBONES",
         '["tiny", "tiny"]',
@@ -596,26 +600,29 @@ def test_several_backbones(run: Runner) -> None:
         "coa_weights.inside",
         "coa_weights.outside",
     }
-    one, other = (told(run)["sessions"] for run in done)
+    one, other = (session_results(run)["sessions"] for run in done)
     for mine, theirs in zip(one, other, strict=True):
         for key in ("ece", "nll"):  # the mean of two features is rounded
             assert mine.pop(key) == pytest.approx(theirs.pop(key), rel=1e-4)
     assert one == other
     contexts = [tensors(done[0].folder, session)["prompt_learner.ctx"] for session in (0, 1)]
-    assert not torch.equal(*contexts)  # each session's starts from a draw of its own
+    assert not torch.equal(*contexts)  # each session's starts from its own draw
 
 
 def test_zero_shot(run: Runner) -> None:
-    """After the last session it is CLIP on all classes, by another trainer; and there is nothing to train."""
+    """After the last session it matches CLIP on all classes with another trainer; and there is nothing to train."""
     done = run(*CUT, **CLIP)
     assert done.status == 0, done.output[-500:]
     plain = run("--eval-only", name="plain", trainer="ZeroshotCLIP")
     assert done.results["metrics"]["accuracy"] == plain.results["metrics"]["accuracy"]
-    assert told(run("--eval-only", *CUT, name="evaluated", **CLIP))["sessions"] == told(done)["sessions"]
+    assert (
+        session_results(run("--eval-only", *CUT, name="evaluated", **CLIP))["sessions"]
+        == session_results(done)["sessions"]
+    )
     assert not (done.folder / "sessions").exists()
 
 
-def test_one_context_through_the_sessions(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_context_is_trained_through_all_sessions(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     still = ["OPTIM.LR", "0.0", "OPTIM.WARMUP_EPOCH", "0", "OPTIM.WEIGHT_DECAY", "0.0"]
     fixed = run(*SETTINGS, *still, name="still", **COOP)
     assert fixed.status == 0, fixed.output[-500:]
@@ -631,8 +638,8 @@ def test_one_context_through_the_sessions(run: Runner, monkeypatch: pytest.Monke
     assert kept(seen.folder, 1)["cocoamix"]["classnames"] == CLASSES[:6]
 
 
-def test_one_context_by_another_path(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After each session CoOp-FSCIL is what the context of that session says, on all classes seen."""
+def test_one_context_matches_independent_calculation(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After each session CoOp-FSCIL gives the result of that session's context, on all classes seen."""
     from cocoamix.trainers.fscil.methods import CoOpFSCIL
 
     seen: list[Any] = []
@@ -651,17 +658,17 @@ def test_one_context_by_another_path(run: Runner, monkeypatch: pytest.MonkeyPatc
     again = run("--eval-only", "--model-dir", str(done.folder), *SETTINGS, name="again", **COOP)
     assert again.status == 0, again.output[-500:]
     assert "FSCIL.TUNED_CLASSES is 'seen' as in training" in again.output
-    assert told(again)["sessions"] == told(done)["sessions"]
+    assert session_results(again)["sessions"] == session_results(done)["sessions"]
 
 
-def test_one_context_is_mixed_with_nothing(run: Runner) -> None:
+def test_one_context_cannot_be_ensembled(run: Runner) -> None:
     done = run(*SETTINGS, "TRAINER.COOP.ENSEMBLE", "uniform", **COOP)
     assert done.status == 2
     assert "CoOp-FSCIL has a single context" in done.output
 
 
 def test_views_are_counted_over_the_epochs_of_a_session(run: Runner) -> None:
-    """Two epochs of the prompt and three of the weights go through three augmentations in turn, and that is said."""
+    """Two epochs of the prompt and three of the weights cycle through three augmentations, and the run says so."""
     done = run(*SETTINGS, "FSCIL.LAST_SESSION", "1", "CACHE.VIEWS", "3", **MIX)
     assert "CACHE.VIEWS is 3, a CHANGE OF PROTOCOL" in done.output
     assert done.results["protocol"]["views"] == 3
@@ -670,7 +677,7 @@ def test_views_are_counted_over_the_epochs_of_a_session(run: Runner) -> None:
     assert enough.results["protocol"]["views"] == 0
 
 
-def test_testing_is_no_setting_of_the_training(run: Runner) -> None:
+def test_test_settings_are_not_training_settings(run: Runner) -> None:
     run(*SHORT, "FSCIL.LAST_SESSION", "1", "TEST.NO_TEST", "True", **MIX)
     done = run(*SHORT, **MIX)
     assert done.status == 0, done.output[-500:]
@@ -729,7 +736,7 @@ def test_refuses_files_of_other_runs(run: Runner, shared_run: Runner) -> None:
 
 
 def test_refuses_altered_files(run: Runner, shared_run: Runner) -> None:
-    """Each with one sentence, in an evaluation and in going on; files of other names are nobody's."""
+    """Each with one sentence, in an evaluation and when resuming; files with other names are ignored."""
     trained = shared_run(*SHORT, **MIX)
     (trained.folder / "sessions" / "session-x.pth").write_bytes(b"")
     (trained.folder / "sessions" / "session-04.pth").write_bytes(b"")

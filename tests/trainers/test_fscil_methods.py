@@ -1,4 +1,4 @@
-"""FSPT-FSCIL, FACT and L2P over sessions: limits that are other methods, resumes, evaluations by themselves."""
+"""FSPT-FSCIL, FACT and L2P over sessions: limits that match other methods, resumes, separate evaluations."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from cocoamix.trainers.fscil.loop import SessionTrainer
 from cocoamix.trainers.fscil.methods import CoOpFSCIL
 from tests.conftest import CLASSES, ROOT, Run, Runner, command
 from tests.faults.runs import KINDS
-from tests.trainers.test_fscil import assert_same, kept, tensors, told
+from tests.trainers.test_fscil import assert_same, kept, session_results, tensors
 
 NEW = ["FSPT, sessions", "FACT, sessions", "L2P, sessions", "L2P, sessions, visual"]
 FSPT, FACT, L2P, VISUAL = (list(KINDS[kind][1]) for kind in NEW)
@@ -38,7 +38,7 @@ PLAIN = ["OPTIM.NAME", "sgd", "OPTIM.LR", "0.05", "OPTIM.WARMUP_EPOCH", "-1", "O
 
 
 def watch(monkeypatch: pytest.MonkeyPatch, trainer: type[Any], method: str) -> list[tuple[Any, ...]]:
-    """Note the trainer and the arguments of every call of a method, tensors as they are at the time."""
+    """Record the trainer and the arguments of every call of a method, with tensors as they are at that time."""
     seen: list[tuple[Any, ...]] = []
     original = getattr(trainer, method)
 
@@ -60,9 +60,11 @@ def train(run: Runner, kind: str, *settings: str, name: str = "run") -> Run:
 
 
 @pytest.mark.parametrize("kind", NEW)
-def test_interrupted_in_every_session(run: Runner, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    """One run that is stopped once in each of its sessions ends as one that is not, and so does its evaluation."""
-    whole = train(run, kind, name="whole")
+def test_interrupted_in_every_session(
+    run: Runner, shared_run: Runner, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """A run stopped once in each of its sessions ends like an uninterrupted one, and so does its evaluation."""
+    whole = train(shared_run, kind, name="whole")
     before_epoch = SessionTrainer.before_epoch
     for session in range(4):
         epoch = 0 if "FACT" in kind and session else 1
@@ -80,9 +82,9 @@ def test_interrupted_in_every_session(run: Runner, monkeypatch: pytest.MonkeyPat
     assert_same(whole, resumed)
 
 
-def test_evaluated_by_another_process(run: Runner, data_root: Path, tmp_path: Path, tiny_config: Path) -> None:
-    """After all sessions and after some; what a run was trained with is taken from it."""
-    done = {kind: train(run, kind, name=kind) for kind in NEW}
+def test_evaluated_in_another_process(shared_run: Runner, data_root: Path, tmp_path: Path, tiny_config: Path) -> None:
+    """After all sessions and after some; the training settings are taken from the run."""
+    done = {kind: train(shared_run, kind, name=kind) for kind in NEW}
     commands = [
         command(
             *(data_root, tmp_path / f"{kind} {last}", tiny_config, "--eval-only", "--model-dir", str(one.folder)),
@@ -99,13 +101,16 @@ def test_evaluated_by_another_process(run: Runner, data_root: Path, tmp_path: Pa
     for kind, one in done.items():
         for last in ("-1", "1"):
             found = Run(0, "", tmp_path / f"{kind} {last}")
-            assert told(found)["sessions"] == told(one)["sessions"][: 2 if last == "1" else 4], (kind, last)
+            assert session_results(found)["sessions"] == session_results(one)["sessions"][: 2 if last == "1" else 4], (
+                kind,
+                last,
+            )
             assert found.results["trained_parameters"] == one.results["trained_parameters"]
-    # A session keeps what later ones need: after the first, FACT's are the prototypes alone.
+    # A session saves what later ones need: after the first, only the prototypes for FACT.
     assert set(tensors(done[NEW[0]].folder, 2)) == {"prompt_learner.ctx", "prompt_learner.fast_ctx"}
     assert set(tensors(done[NEW[1]].folder, 2)) == {"prototypes.prototypes"}
     assert set(tensors(done[NEW[2]].folder, 2)) == {"prompt_learner.prompt", "prompt_learner.prompt_key"}
-    assert [told(one)["method"] for one in done.values()] == [
+    assert [session_results(one)["method"] for one in done.values()] == [
         *("FSPT-FSCIL", "FACT w/ CLIP, our reading", "L2P, text pool", "L2P, visual pool"),
     ]
 
@@ -113,8 +118,8 @@ def test_evaluated_by_another_process(run: Runner, data_root: Path, tmp_path: Pa
 # ---------------------------------------------------------------------- FSPT-FSCIL
 
 
-def test_fspt_without_its_inner_loop_is_coop(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At an inner rate of 0, 12 slow and 8 fast vectors are a context of 20, tuned on the queries by CoOp's steps."""
+def test_fspt_without_its_inner_loop_matches_coop(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At an inner rate of 0, 12 slow and 8 fast vectors are a context of 20, trained on queries with CoOp's steps."""
     steps = watch(monkeypatch, FSPTFSCIL, "take_step")
     contexts = ["TRAINER.FSPT.N_CTX", "12", "TRAINER.FSPT.F_N_CTX", "8"]
     done = train(run, NEW[0], *PLAIN, *contexts, "TRAINER.FSPT.INNER_LR", "0.0", "FSCIL.TUNED_CLASSES", "seen")
@@ -142,7 +147,7 @@ def test_fspt_without_its_inner_loop_is_coop(run: Runner, monkeypatch: pytest.Mo
 
 
 def test_fspt_adapts_to_the_support_and_steps_on_the_query(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The images of each loop and step, by features, are those of the episode of seed, session and step."""
+    """The images of each loop and step, identified by features, match the episode of seed, session and step."""
     loops, steps = watch(monkeypatch, FSPTFSCIL, "adapt"), watch(monkeypatch, FSPTFSCIL, "take_step")
     batches: list[torch.Tensor] = []
     original = FSPTFSCIL.forward_backward
@@ -160,7 +165,7 @@ def test_fspt_adapts_to_the_support_and_steps_on_the_query(run: Runner, monkeypa
         items, labels = trainer.sessions[session].train, trainer.sessions[session].labels
         shots = 1 if session else 2
         sampler = EpisodeSampler([item.label for item in items], EpisodeSize(2, shots, 2, 6), session, 5, 2)
-        sampler.seed = 1  # the run's
+        sampler.seed = 1  # as in the run
         episode = sampler.draw(place)
         support = len(episode.support)
         assert support == 2 * shots
@@ -173,8 +178,8 @@ def test_fspt_adapts_to_the_support_and_steps_on_the_query(run: Runner, monkeypa
             assert torch.equal(shown, part)
 
 
-def test_fspt_inner_loop_by_another_path(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Image after image, by the gradient of the whole context, of which the fast part alone moves."""
+def test_fspt_inner_loop_matches_independent_calculation(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Image by image, with the gradient of the whole context, of which only the fast part is updated."""
     loops: list[tuple[Any, ...]] = []
     original = FSPTFSCIL.adapt
 
@@ -200,13 +205,13 @@ def test_fspt_inner_loop_by_another_path(run: Runner, monkeypatch: pytest.Monkey
             assert not torch.equal(wanted[2:], loops[number][3][2:])
             assert torch.equal(wanted[:2], loops[number][3][:2])
             torch.testing.assert_close(wanted, context, rtol=1e-4, atol=1e-6)
-        # The next loop starts from where the outer step left the fast context: it is never reset.
+        # The next loop starts from the fast context of the last outer step: it is never reset.
         assert not torch.equal(loops[2][3][2:], loops[0][3][2:])
         loops.clear()
 
 
-def test_fspt_images_that_cannot_be_read(run: Runner, data_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are left out of the support and of the query alike; stored features or not."""
+def test_fspt_unreadable_images(run: Runner, data_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are omitted from both support and query, with and without stored features."""
     for file in sorted((data_root / "eurosat" / "2750" / CLASSES[0].replace(" ", "")).glob("*_[0-3].png")):
         file.write_bytes(b"no picture")
     loops, steps = watch(monkeypatch, FSPTFSCIL, "adapt"), watch(monkeypatch, FSPTFSCIL, "take_step")
@@ -272,7 +277,9 @@ def test_fact_without_virtual_classes_is_a_cosine_network(run: Runner, monkeypat
             tested = [item for one in trainer.sessions[: session + 1] for item in one.test]
             logits = 16 * similar(features_of(tested), means[:seen])
             right = logits.argmax(dim=1) == torch.tensor([item.label for item in tested])
-            assert 100 * float(right.float().mean()) == pytest.approx(told(done)["sessions"][session]["accuracy"])
+            assert 100 * float(right.float().mean()) == pytest.approx(
+                session_results(done)["sessions"][session]["accuracy"]
+            )
             scores = trainer.scorer(session)(features_of(tested))
             torch.testing.assert_close(scores.softmax(dim=1), logits.softmax(dim=1), rtol=1e-3, atol=1e-4)
 
@@ -299,8 +306,8 @@ def test_fact_reads_no_image_of_an_earlier_session(run: Runner, monkeypatch: pyt
     assert len(forbidden) == 24 + 2 * 4
 
 
-def test_fact_prototypes_whatever_the_batches_of_tests(run: Runner) -> None:
-    """These may change on a resume."""
+def test_fact_prototypes_do_not_depend_on_test_batches(run: Runner) -> None:
+    """The test batch size may change on a resume."""
     common = ["CACHE.MODE", "off", "FSCIL.LAST_SESSION", "1", "DATALOADER.TEST.BATCH_SIZE"]
     one, other = (train(run, NEW[1], *common, size, name=size) for size in ("1", "50"))
     for session in (0, 1):
@@ -317,7 +324,7 @@ def test_fact_needs_an_image_of_every_class(run: Runner, data_root: Path) -> Non
     assert f"No image of the class {CLASSES[5]!r} in session 1 can be read" in done.output
 
 
-def test_fact_knows_its_own_classes_alone(run: Runner, tmp_path: Path) -> None:
+def test_fact_knows_only_its_own_classes(run: Runner, tmp_path: Path) -> None:
     done = load(train(run, NEW[1]).folder)
     some = done.with_classes([CLASSES[7], CLASSES[0]], keep=False)
     image = torch.rand(3, 32, 32)
@@ -335,8 +342,8 @@ def test_fact_knows_its_own_classes_alone(run: Runner, tmp_path: Path) -> None:
 # ---------------------------------------------------------------------- L2P
 
 
-def test_l2p_with_one_prompt_is_coop(run: Runner) -> None:
-    """A pool of one prompt is CoOp-FSCIL: the key is pulled to the images, and that moves nothing else."""
+def test_l2p_with_one_prompt_matches_coop(run: Runner) -> None:
+    """A pool of one prompt is CoOp-FSCIL: the key is pulled towards the images, with no other effect."""
     common = ["OPTIM.NAME", "sgd", "OPTIM.LR", "0.05"]
     one = [
         "TRAINER.L2P.POOL_SIZE",
@@ -355,12 +362,14 @@ def test_l2p_with_one_prompt_is_coop(run: Runner) -> None:
         assert torch.equal(mine["prompt_learner.prompt"][0], theirs["prompt_learner.ctx"])
     keys = [tensors(pool.folder, session)["prompt_learner.prompt_key"] for session in (0, 1)]
     assert not torch.equal(*keys)
-    assert told(pool)["sessions"] == told(coop)["sessions"]
+    assert session_results(pool)["sessions"] == session_results(coop)["sessions"]
 
 
 @pytest.mark.parametrize("kind", NEW[2:])
-def test_l2p_chooses_for_each_image_by_itself(run: Runner, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    """What else is in the batch changes nothing: not the choice, and not the logits."""
+def test_l2p_selects_prompts_for_each_image_independently(
+    run: Runner, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """The rest of the batch changes neither the choice nor the logits."""
     seen = watch(monkeypatch, L2PFSCIL, "test")
     train(run, kind, "FSCIL.LAST_SESSION", "1", "TRAINER.L2P.KEY_WEIGHT", "0.0")
     trainer = seen[-1][0]
@@ -374,7 +383,7 @@ def test_l2p_chooses_for_each_image_by_itself(run: Runner, monkeypatch: pytest.M
     pool = trainer.make_pool(CLASSES[:6])
     for name, value in trainer.session_models[1]["prompt_learner"].items():
         getattr(pool, name).data.copy_(value)
-    if kind != NEW[2]:  # features of noise are alike: keys around their mean make them choose differently
+    if kind != NEW[2]:  # features of noise are similar: keys around their mean make the choices differ
         pool.prompt_key.data.copy_(queries[:4] - queries.mean(dim=0))
         trainer.session_models[1]["prompt_learner"]["prompt_key"] = pool.prompt_key.detach()
     chosen, _ = pool.choose(queries)
@@ -388,8 +397,8 @@ def test_l2p_chooses_for_each_image_by_itself(run: Runner, monkeypatch: pytest.M
     assert together.shape == (12, 6)
 
 
-def test_l2p_text_logits_by_another_path(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The chosen prompts in the order of the pool, as the context of a prompt of CoOp's; and the loss with the keys."""
+def test_l2p_text_logits_match_independent_calculation(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The chosen prompts in pool order, as the context of a CoOp prompt; and the loss with the keys."""
     losses: list[tuple[Any, ...]] = []
     original = L2PFSCIL.compute_loss
 
@@ -450,7 +459,7 @@ def test_refusals(run: Runner) -> None:
     evaluate = ["--eval-only", "--model-dir", str(done.folder)]
     other = run(*evaluate, *VISUAL, "FSCIL.LAST_SESSION", "0", name="other", trainer="L2PFSCIL")
     assert other.status == 2
-    assert "was trained with TRAINER.L2P.POOL text. Set it" in other.output
+    assert "was trained with TRAINER.L2P.POOL text. Use that" in other.output
     lost = run(*FSPT, *PLAIN, "TRAINER.FSPT.INNER_LR", "1e30", trainer="FSPTFSCIL", name="lost")
     assert lost.status == 2
     assert "Try a smaller TRAINER.FSPT.INNER_LR" in lost.output
@@ -460,7 +469,7 @@ def test_refusals(run: Runner) -> None:
 
 
 def test_names_of_later_sessions(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The loss is over all names in every session, those of later sessions too; the evaluation over those seen."""
+    """The loss is over all names in every session, including later ones; the evaluation over those seen."""
     losses = watch(monkeypatch, CoOpFSCIL, "compute_loss")
     done = train(run, "CoOp, sessions, names of all", "FSCIL.LAST_SESSION", "1")
     assert {int(label) for one in losses for label in one[2]} == set(range(6))
@@ -470,13 +479,13 @@ def test_names_of_later_sessions(run: Runner, monkeypatch: pytest.MonkeyPatch) -
     wanted = F.cross_entropy(trainer.clip.logit_scale * features @ text.t(), labels)
     assert f"loss {float(wanted):.4f} (" in done.output
     assert [kept(done.folder, n)["cocoamix"]["classnames"] for n in (0, 1)] == [CLASSES, CLASSES]
-    assert [one["classes"] for one in told(done)["sessions"]] == [4, 6]
-    # A run that ended early opens without the names of the sessions that it has not come to.
+    assert [one["classes"] for one in session_results(done)["sessions"]] == [4, 6]
+    # A run that ended early loads without the names of sessions that it has not reached.
     assert load(done.folder).classes == CLASSES[:6]
 
 
 def test_source_of_coop_fscil() -> None:
-    """One step an epoch in later sessions, at the rates that its configuration gives."""
+    """One step per epoch in later sessions, at the rates of its configuration."""
     for name in ("vit_l14_source", "tiny_source"):
         told = yaml.safe_load((ROOT / "configs" / "trainers" / "CoOpFSCIL" / f"{name}.yaml").read_text())
         assert (told["FSCIL"]["TUNED_CLASSES"], told["DATALOADER"]["TRAIN_X"]["BATCH_SIZE"]) == ("all", 32)

@@ -1,4 +1,4 @@
-"""KgCoOp, and what it shares with CoOp: the hand-crafted prompt, the uniform ensemble, checkpoints of the peers."""
+"""KgCoOp, and what it shares with CoOp: hand-crafted prompt, uniform ensemble, checkpoints of other projects."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def build(folder: Path, data: Path, trainer: str, *options: str) -> Any:
     return build_trainer(train.setup_cfg(train.parse_arguments(arguments)))
 
 
-def test_without_its_weight_it_is_coop(run: Runner) -> None:
+def test_without_its_weight_matches_coop(run: Runner) -> None:
     coop = run(*BASE, name="coop")
     zero = run(*BASE, "TRAINER.COOP.W", "0.0", name="zero", **KG)
     held = run(*BASE, "TRAINER.COOP.W", "8.0", name="held", **KG)
@@ -52,7 +52,7 @@ def test_loss_by_hand(tmp_path: Path, data_root: Path, tiny_config: Path) -> Non
     torch.testing.assert_close(logits, 100 * features @ learned.t())
 
 
-def test_a_large_weight_holds_the_text_features(tmp_path: Path, data_root: Path, tiny_config: Path) -> None:
+def test_a_large_weight_keeps_the_text_features_close(tmp_path: Path, data_root: Path, tiny_config: Path) -> None:
     trainer = build(tmp_path, data_root, "KgCoOp", *BASE, "TRAINER.COOP.W", "100.0")
     features, labels = torch.nn.functional.normalize(torch.randn(8, 128), dim=-1), torch.arange(8) % 5
     trainer.begin_training()  # type: ignore[attr-defined]
@@ -62,7 +62,7 @@ def test_a_large_weight_holds_the_text_features(tmp_path: Path, data_root: Path,
     assert distances[-1] < 0.8 * distances[0]
 
 
-def test_everywhere(run: Runner) -> None:
+def test_training_and_evaluation_on_all_subsets(run: Runner) -> None:
     """Training, resuming a finished run, and evaluation on base, new and all."""
     trained = run(*BASE, *SHORT, **KG)
     assert trained.status == 0, trained.output[-500:]
@@ -74,7 +74,7 @@ def test_everywhere(run: Runner) -> None:
     for name, classes in (("new", 5), ("all", 10)):
         done = run(*evaluate, *BASE[:3], name, name=name, **KG)
         assert (done.status, done.results["classes"]) == (0, classes)
-    # The template of training holds, whatever the evaluation's configuration says.
+    # The training template is used, whatever the evaluation's configuration says.
     other = run(*evaluate, *NEW, "TRAINER.COOP.TEMPLATE", "a {}.", name="other", **KG)
     assert "TEMPLATE is 'dataset' as in training" in other.output
     assert other.results["protocol"]["templates"] == ["a centered satellite photo of {}."]
@@ -82,16 +82,16 @@ def test_everywhere(run: Runner) -> None:
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16", "amp"])
 @pytest.mark.parametrize("trainer", ["KgCoOp", "ProGrad"])
-def test_precisions(run: Runner, precision: str, trainer: str) -> None:
-    exact = run(*BASE, "TRAINER.COOP.PREC", "fp32", name="exact", trainer=trainer)
+def test_precisions(run: Runner, shared_run: Runner, precision: str, trainer: str) -> None:
+    exact = shared_run(*BASE, "TRAINER.COOP.PREC", "fp32", name="exact", trainer=trainer)
     rough = run(*BASE, "TRAINER.COOP.PREC", precision, name="rough", trainer=trainer)
     assert rough.status == 0, rough.output[-500:]
     assert context(rough.folder).dtype == torch.float32
     assert (context(rough.folder) - context(exact.folder)).norm() < 0.05 * context(exact.folder).norm()
 
 
-def test_peers_checkpoints(run: Runner, tmp_path: Path) -> None:
-    """KgCoOp's own files carry parameters that nothing uses, and class-name embeddings in three parts."""
+def test_checkpoints_of_other_code_bases(run: Runner, tmp_path: Path) -> None:
+    """KgCoOp's own files contain unused parameters, and class-name embeddings in three parts."""
     ours = run(*BASE, *SHORT, **KG)
     state = dict(checkpoints.load(ours.folder / "prompt_learner" / "model.pth.tar-2")["state_dict"])
     dead = {"bias_vectors": torch.zeros(1, 128), "meta_net.linear1.weight": torch.zeros(8, 128)}
@@ -134,7 +134,7 @@ class TestUniformEnsemble:
         torch.testing.assert_close(mixed, 100 * features @ mean.t(), atol=1e-4, rtol=1e-5)
 
     def test_of_a_prompt_that_is_the_template(self, run: Runner) -> None:
-        """A context that was never moved from the template's words: the ensemble is zero-shot CLIP."""
+        """With a context that still has the template's words, the ensemble is zero-shot CLIP."""
         frozen = ["OPTIM.LR", "0.0", "OPTIM.WARMUP_CONS_LR", "0.0", "OPTIM.WEIGHT_DECAY", "0.0"]
         words = ["TRAINER.COOP.CTX_INIT", "a centered satellite photo of", *self.UNIFORM]
         mixed = run(*BASE, *frozen, *words, "OPTIM.MAX_EPOCH", "1")
@@ -165,7 +165,7 @@ def test_the_name_alone_is_a_template(tmp_path: Path, data_root: Path, tiny_conf
 
 
 @pytest.mark.parametrize("trainer", ["KgCoOp", "ProGrad"])
-def test_the_method_has_a_template_of_its_own(
+def test_the_method_has_its_own_template(
     tmp_path: Path, data_root: Path, tiny_config: Path, monkeypatch: pytest.MonkeyPatch, trainer: str
 ) -> None:
     from cocoamix.clip import templates

@@ -1,4 +1,4 @@
-"""MaPLe: both towers against the blocks of the package that they come from, and whole runs."""
+"""MaPLe: both towers against the blocks of the package that they come from, and full runs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def pictures(count: int = 3) -> Tensor:
 
 def learner_of(clip: FrozenCLIP, depth: int, n_ctx: int = 2) -> MultiModalPromptLearner:
     learner = MultiModalPromptLearner(clip, NAMES, n_ctx, "a photo of a", depth, seed=3)
-    with torch.no_grad():  # so that no two layers are alike
+    with torch.no_grad():  # so that no two layers are equal
         for number, parameter in enumerate(learner.parameters()):
             parameter += 0.05 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(number))
     return learner
@@ -71,7 +71,7 @@ def plain_image(clip: FrozenCLIP, images: Tensor, learner: MultiModalPromptLearn
 
 @pytest.mark.parametrize("depth", [1, 3, 4])
 @pytest.mark.parametrize("source", ["clip", "open_clip"])
-def test_both_towers_are_those_of_the_plain_path(source: str, depth: int) -> None:
+def test_both_towers_match_the_plain_path(source: str, depth: int) -> None:
     clip = load_clip("tiny", "random", source=source, precision="fp32")
     learner = learner_of(clip, depth)
     images = pictures()
@@ -91,7 +91,7 @@ def test_both_towers_are_those_of_the_plain_path(source: str, depth: int) -> Non
         assert (one - other).norm() / one.norm() < 1e-4, name
 
 
-def test_chunks_take_the_deeper_tokens_along(tiny_clip: FrozenCLIP, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunks_include_the_deeper_tokens(tiny_clip: FrozenCLIP, monkeypatch: pytest.MonkeyPatch) -> None:
     learner = learner_of(tiny_clip, 4)
     whole = tiny_clip.encode_prompts(learner())
     wanted = torch.autograd.grad(whole.sum(), list(learner.compound_prompts_text))
@@ -102,7 +102,7 @@ def test_chunks_take_the_deeper_tokens_along(tiny_clip: FrozenCLIP, monkeypatch:
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
 
 
-def test_masked_vision_prompts_of_a_zero_coupling_leave_the_features(
+def test_masked_zero_vision_prompts_leave_features_unchanged(
     tiny_clip: FrozenCLIP, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     learner = learner_of(tiny_clip, depth=1)
@@ -123,8 +123,8 @@ def test_masked_vision_prompts_of_a_zero_coupling_leave_the_features(
     torch.testing.assert_close(unseen, frozen, atol=1e-6, rtol=0)
 
 
-def test_how_it_starts(tiny_clip: FrozenCLIP) -> None:
-    """Deeper tokens are small and all different; the deeper maps start as copies of one, not of the first."""
+def test_initial_state(tiny_clip: FrozenCLIP) -> None:
+    """Deeper tokens are small and all different; the deeper maps start as copies of one another, not of the first."""
     learner = MultiModalPromptLearner(tiny_clip, NAMES, 2, "a photo of a", 4, seed=3)
     tokens = torch.stack(list(learner.compound_prompts_text))
     assert tokens.std().item() == pytest.approx(0.02, rel=0.1)
@@ -136,8 +136,8 @@ def test_how_it_starts(tiny_clip: FrozenCLIP) -> None:
     assert len({id(one) for one in (first, *others)}) == 3, "they are trained apart"
 
 
-def test_uniform_ensemble_sees_the_tuned_images(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both halves compare their texts with the one image feature there is, that with the vision prompts."""
+def test_uniform_ensemble_uses_the_tuned_image_features(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both prompts are compared with the only image feature there is, the one with vision prompts."""
     from cocoamix.trainers.maple import MaPLe
 
     built: list[MaPLe] = []
@@ -154,7 +154,7 @@ def test_uniform_ensemble_sees_the_tuned_images(run: Runner, monkeypatch: pytest
         assert (trainer.clip.encode_image(images) - tuned).abs().max() > 1e-3
 
 
-def test_words_beyond_the_learned_ones_stay(tiny_clip: FrozenCLIP) -> None:
+def test_words_beyond_the_learned_ones_are_fixed(tiny_clip: FrozenCLIP) -> None:
     """At the start, with depth 1, the prompt is the written one: [a photo] of a {class}."""
     learner = MultiModalPromptLearner(tiny_clip, NAMES, 2, "a_photo_of_a", 1)
     written = tiny_clip.encode_texts([f"a photo of a {name}." for name in NAMES])
@@ -186,7 +186,7 @@ def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
     return one.keys() == other.keys() and all(torch.equal(one[key], other[key]) for key in one)
 
 
-def test_trains_resumes_and_moves_to_new_classes(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trains_resumes_and_transfers_to_new_classes(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     from tests.trainers.test_resume import stopping_at
 
     whole = run(*TINY, "OPTIM.MAX_EPOCH", "6", trainer="MaPLe", name="whole")
@@ -202,7 +202,7 @@ def test_trains_resumes_and_moves_to_new_classes(run: Runner, monkeypatch: pytes
     assert same(state, weights(resumed, 6))
     assert resumed.results["metrics"] == whole.results["metrics"]
     assert whole.results["trained_parameters"] == 3 * 2 * 128 + 3 * (128 * 128 + 128)
-    # A checkpoint of MaPLe's own holds the whole model beside the learner, and does not tell of its origin.
+    # MaPLe's own checkpoints contain the whole model besides the learner, and do not record their origin.
     path = whole.folder / "MultiModalPromptLearner" / "model.pth.tar-6"
     content = checkpoints.load(path)
     del content["cocoamix"]
@@ -224,12 +224,12 @@ def test_trains_resumes_and_moves_to_new_classes(run: Runner, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16", "amp"])
-def test_precisions_agree(run: Runner, precision: str) -> None:
+def test_precisions_agree(run: Runner, shared_run: Runner, precision: str) -> None:
     few = [*TINY, "OPTIM.MAX_EPOCH", "2"]
-    exact = weights(run(*few, "TRAINER.MAPLE.PREC", "fp32", trainer="MaPLe", name="exact"), 2)
+    exact = weights(shared_run(*few, "TRAINER.MAPLE.PREC", "fp32", trainer="MaPLe", name="exact"), 2)
     rough = weights(run(*few, "TRAINER.MAPLE.PREC", precision, trainer="MaPLe", name="rough"), 2)
     still = ["OPTIM.LR", "0.0", "OPTIM.WARMUP_CONS_LR", "0.0", "OPTIM.WEIGHT_DECAY", "0.0"]
-    start = weights(run(*few, *still, trainer="MaPLe", name="start"), 2)
+    start = weights(shared_run(*few, *still, trainer="MaPLe", name="start"), 2)
     for key in ("prompt_learner.ctx", "prompt_learner.compound_prompts_text.1", "prompt_learner.proj.weight"):
         moved = (exact[key] - start[key]).norm()
         assert moved > 0

@@ -1,4 +1,4 @@
-"""Numbers that are not finite before anything is trained: what is to blame is named, not the learning rate."""
+"""Non-finite numbers before any training: the cause is named, not the learning rate."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Breaker = Callable[[Callable[[FrozenCLIP], None]], None]
 
 @pytest.fixture
 def with_clip(monkeypatch: pytest.MonkeyPatch) -> Breaker:
-    """Change every CLIP that a run loads."""
+    """Modify every CLIP that a run loads."""
 
     def change_with(change: Callable[[FrozenCLIP], None]) -> None:
         def load(*arguments: object) -> FrozenCLIP:
@@ -59,7 +59,7 @@ def not_blamed_on_training(sentence: str) -> None:
 
 @pytest.fixture
 def one_bad_image(monkeypatch: pytest.MonkeyPatch, data_root: Path) -> list[Path]:
-    """Make the features of every third image that is encoded in a batch NaN; return the images of the dataset."""
+    """Make the features of every third image of an encoded batch NaN; return the images of the dataset."""
     encode = FrozenCLIP.encode_image_raw
 
     def spoil(self: FrozenCLIP, images: torch.Tensor) -> torch.Tensor:
@@ -150,6 +150,6 @@ def test_precision_is_blamed_where_weights_are_finite(
     not_blamed_on_training(sentence)
 
 
-def test_divergence_is_still_divergence(run: Runner) -> None:
+def test_divergence_is_still_reported_as_divergence(run: Runner) -> None:
     settings = ["OPTIM.LR", "1e38", "OPTIM.WARMUP_EPOCH", "0", "OPTIM.MAX_EPOCH", "1"]
     assert "OPTIM.LR" in refused(run, *BASE, *settings)

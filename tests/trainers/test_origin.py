@@ -1,4 +1,4 @@
-"""Evaluating a checkpoint as what it is: under its own trainer and the settings that it was trained with."""
+"""Checkpoints are evaluated under their own trainer, with the settings that they were trained with."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ SHORT = [*BASE, "OPTIM.MAX_EPOCH", "1"]
 DEEP = "TRAINER.MAPLE.PROMPT_DEPTH"
 
 
-def forget(done: Run, folder: str = "prompt_learner", **more: Tensor) -> Run:
-    """Make the checkpoint of a run one that does not tell of its origin, as those of the public trees."""
+def strip_origin(done: Run, folder: str = "prompt_learner", **more: Tensor) -> Run:
+    """Remove the record of its origin from a run's checkpoint, as in checkpoints of the public trees."""
     assert done.status == 0, done.output[-500:]
     path = done.folder / folder / "model.pth.tar-1"
     content = checkpoints.load(path)
@@ -35,33 +35,33 @@ def evaluate(run: Runner, model: Run, *extra: str, trainer: str, name: str = "ev
 class TestAnotherTrainers:
     @pytest.mark.parametrize("trainer", ["CoOp", "KgCoOp", "ProGrad", "CoCoAMix"])
     def test_network_of_cocoop(self, run: Runner, shared_run: Runner, trainer: str) -> None:
-        """A context is half of what CoCoOp trains."""
-        model = forget(shared_run(*SHORT, "TRAINER.COCOOP.N_CTX", "4", trainer="CoCoOp"))
+        """A context is only half of what CoCoOp trains."""
+        model = strip_origin(shared_run(*SHORT, "TRAINER.COCOOP.N_CTX", "4", trainer="CoCoOp"))
         alone = ["TRAINER.COCOAMIX.N_CTX", "4", "TRAINER.COCOAMIX.ENSEMBLE", "none"]
         done = evaluate(run, model, *alone, trainer=trainer)
         assert done.status == 2
         assert "also holds meta_net.linear1.bias, meta_net.linear1.weight" in done.output
 
     def test_context_of_coop_under_cocoop(self, run: Runner, shared_run: Runner) -> None:
-        done = evaluate(run, forget(shared_run(*SHORT)), "TRAINER.COCOOP.N_CTX", "4", trainer="CoCoOp")
+        done = evaluate(run, strip_origin(shared_run(*SHORT)), "TRAINER.COCOOP.N_CTX", "4", trainer="CoCoOp")
         assert (done.status, "lacks meta_net.linear1.bias" in done.output) == (2, True)
 
-    def test_dead_network_under_cocoop(self, run: Runner, shared_run: Runner) -> None:
+    def test_unused_network_under_cocoop(self, run: Runner, shared_run: Runner) -> None:
         """KgCoOp's own files have a network that was never trained; it is not CoCoOp's."""
         trained = shared_run(*SHORT, "TRAINER.COCOOP.N_CTX", "4", trainer="CoCoOp")
         done = evaluate(
-            run, forget(trained, bias_vectors=torch.ones(1, 128)), "TRAINER.COCOOP.N_CTX", "4", trainer="CoCoOp"
+            run, strip_origin(trained, bias_vectors=torch.ones(1, 128)), "TRAINER.COCOOP.N_CTX", "4", trainer="CoCoOp"
         )
         assert (done.status, "also holds bias_vectors" in done.output) == (2, True)
 
     @pytest.mark.parametrize("trainer", ["CoOp", "KgCoOp"])
-    def test_dead_network_under_coop(self, run: Runner, shared_run: Runner, trainer: str) -> None:
+    def test_unused_network_under_coop(self, run: Runner, shared_run: Runner, trainer: str) -> None:
         dead = {"bias_vectors": torch.ones(1, 128), "meta_net.linear1.weight": torch.ones(8, 128)}
-        done = evaluate(run, forget(shared_run(*SHORT, trainer="KgCoOp"), **dead), trainer=trainer)
+        done = evaluate(run, strip_origin(shared_run(*SHORT, trainer="KgCoOp"), **dead), trainer=trainer)
         assert (done.status, "bias_vectors, meta_net.linear1.weight, not used here" in done.output) == (0, True)
 
-    def test_by_name(self, run: Runner, shared_run: Runner) -> None:
-        """A context of CoOp's fits ProGrad, but the result is not ProGrad's."""
+    def test_checkpoint_of_another_method_is_refused(self, run: Runner, shared_run: Runner) -> None:
+        """A CoOp context fits ProGrad, but the result would not be ProGrad's."""
         trained = shared_run(*SHORT)
         done = evaluate(run, trained, trainer="ProGrad")
         assert (done.status, "was trained by CoOp, but this run's trainer is ProGrad" in done.output) == (2, True)
@@ -73,21 +73,21 @@ class TestAnotherTrainers:
 
 class TestMaPLe:
     def test_deeper_than_the_evaluation(self, run: Runner) -> None:
-        model = forget(run(*SHORT, DEEP, "3", trainer="MaPLe"), "MultiModalPromptLearner")
+        model = strip_origin(run(*SHORT, DEEP, "3", trainer="MaPLe"), "MultiModalPromptLearner")
         done = evaluate(run, model, DEEP, "2", trainer="MaPLe")
         assert done.status == 2
         assert "also holds prompt_learner.compound_prompt_projections.1.bias" in done.output
         assert "PROMPT_DEPTH" in done.output
 
-    def test_the_towers_are_dead(self, run: Runner) -> None:
+    def test_checkpoint_towers_are_not_used(self, run: Runner) -> None:
         towers = {"image_encoder.a": torch.ones(1), "text_encoder.b": torch.ones(1), "logit_scale": torch.ones(1)}
         model = run(*SHORT, DEEP, "2", trainer="MaPLe")
-        done = evaluate(run, forget(model, "MultiModalPromptLearner", **towers), DEEP, "2", trainer="MaPLe")
+        done = evaluate(run, strip_origin(model, "MultiModalPromptLearner", **towers), DEEP, "2", trainer="MaPLe")
         assert (done.status, "image_encoder.a, logit_scale, text_encoder.b, not used" in done.output) == (0, True)
 
 
 def outputs(monkeypatch: pytest.MonkeyPatch, trainer: str) -> list[Tensor]:
-    """Return the list to which every evaluation adds its logits of some pictures."""
+    """Return a list to which every evaluation adds its logits of some images."""
     from dassl.engine import TRAINER_REGISTRY
 
     kind = TRAINER_REGISTRY.get(trainer)
@@ -126,7 +126,7 @@ TEMPLATE = ("TEMPLATE", "a drawing of a {}.", "a {}.")
         ("CoCoAMix", "COCOAMIX", POSITION, []),
     ],
 )
-def test_settings_of_training_hold(
+def test_training_settings_take_precedence(
     run: Runner,
     monkeypatch: pytest.MonkeyPatch,
     trainer: str,
@@ -134,7 +134,7 @@ def test_settings_of_training_hold(
     setting: tuple[str, str, str],
     more: list[str],
 ) -> None:
-    """An evaluation that names another value, or none, is the one with training's own, and says so."""
+    """An evaluation that sets another value, or none, uses that of the training, and says so."""
     key, value, other = setting
     key = f"TRAINER.{section}.{key}"
     shown = outputs(monkeypatch, trainer)
@@ -147,10 +147,10 @@ def test_settings_of_training_hold(
         assert torch.equal(logits, shown[0]), done.output[-500:]
         assert f"{setting[0]} is {_value(value)!r} as in training" in done.output
     assert f"the configuration's {_value(other)!r} is not used" in differing.output
-    # Where nothing is told of the training, the configuration counts.
+    # If the training is not recorded, the configuration is used.
     folders = [path.parent.name for path in trained.folder.glob("*/model.pth.tar-1")]
     for folder in folders:
-        forget(trained, folder)
+        strip_origin(trained, folder)
     blind = run(*where, key, other, trainer=trainer, name="blind")
     assert blind.status == 0, blind.output[-500:]
     assert "as in training" not in blind.output
@@ -161,8 +161,8 @@ def _value(text: str) -> str | float:
     return float(text) if text[0].isdigit() else text
 
 
-def test_the_template_of_an_ensemble_is_the_evaluations(run: Runner, shared_run: Runner) -> None:
-    """CoOp trains without one, so that the uniform ensemble may take any."""
+def test_ensemble_template_is_chosen_by_the_evaluation(run: Runner, shared_run: Runner) -> None:
+    """CoOp trains without one, so the uniform ensemble may use any."""
     trained = shared_run(*SHORT)
     chosen = ["TRAINER.COOP.ENSEMBLE", "uniform", "TRAINER.COOP.TEMPLATE", "a {}."]
     done = evaluate(run, trained, *chosen, trainer="CoOp")
@@ -193,7 +193,7 @@ class TestAnotherActivation:
 
 
 class TestRecord:
-    """Results tell of the training that the checkpoint comes from, whatever the evaluation's configuration says."""
+    """Results describe the training of the checkpoint, whatever the evaluation's configuration says."""
 
     @pytest.mark.parametrize(
         ("trainer", "settings", "size"),
@@ -232,7 +232,7 @@ class TestRecord:
         for key in ("shots", "views", "model_selection"):
             assert done.results["protocol"][key] == trained.results["protocol"][key], key
         assert done.results["protocol"]["splits"]["train"] == trained.results["protocol"]["splits"]["train"]
-        # On the classes of training the evaluation is the same in all but its time, and what it was told in vain.
+        # On the training classes the evaluation is the same except for its time and the overridden settings.
         again = run(*model, *shots, "base", *shape, trainer=trainer, name="again").results
         kept, other = ({**one, "evaluation_seconds": 0, "config": 0} for one in (trained.results, again))
         given = {key: value for key, value in other.pop("overridden").items() if key in then}
@@ -240,7 +240,7 @@ class TestRecord:
         assert other == kept
 
     def test_tune_en(self, run: Runner) -> None:
-        """Its prompts may be others in an evaluation; the runs that they come from are then the evaluation's own."""
+        """Its prompts may differ in an evaluation; the runs that they come from are then the evaluation's own."""
         from tests.trainers.test_tune_en import TWO
 
         trained = run(*SHORT, *TWO, trainer="TuneEn", name="base")
@@ -249,7 +249,7 @@ class TestRecord:
         assert flatten(done.results["config"])["OPTIM.MAX_EPOCH"] == 1
 
     def test_one_row_with_its_mean(self, run: Runner, tmp_path: Path) -> None:
-        """The scripts' test command does not repeat what the train command was told."""
+        """The scripts' test command does not repeat the options of the train command."""
         from cocoamix.report.build import build
 
         place = "eurosat/shots_4/CoOp/tiny/seed1"
@@ -268,12 +268,12 @@ class TestRecord:
         done = evaluate(run, trained, trainer="CoOp", name="best")
         assert done.results["protocol"]["model_selection"] == "best_val"
         assert done.results["config"]["TEST"]["FINAL_MODEL"] == "best_val"
-        # An epoch that is named is not the best one, though it may be the same.
+        # An explicitly given epoch does not count as the best one, even if it is the same.
         last = run("--eval-only", "--model-dir", str(trained.folder), "--load-epoch", "1", *NEW, *best, name="last")
         assert last.results["protocol"]["model_selection"] == "last_step"
 
-    def test_what_is_not_told(self, run: Runner, shared_run: Runner) -> None:
-        trained = forget(shared_run(*SHORT))
+    def test_training_without_a_record(self, run: Runner, shared_run: Runner) -> None:
+        trained = strip_origin(shared_run(*SHORT))
         done = evaluate(run, trained, "OPTIM.MAX_EPOCH", "9", trainer="CoOp")
         assert done.status == 0, done.output[-500:]
         assert done.results["config"]["OPTIM"]["MAX_EPOCH"] == 9
@@ -281,7 +281,7 @@ class TestRecord:
             "does not record how it was trained: the results state the training settings of this configu" in done.output
         )
 
-    def test_no_note_on_what_agrees(self, run: Runner, shared_run: Runner) -> None:
+    def test_no_note_on_matching_settings(self, run: Runner, shared_run: Runner) -> None:
         trained = shared_run(*SHORT)
         done = evaluate(run, trained, "OPTIM.MAX_EPOCH", "1", trainer="CoOp")
         assert "as in training" not in done.output
@@ -290,7 +290,7 @@ class TestRecord:
 
 
 class TestNoModel:
-    """The accuracy of what was never trained is no result of a method that trains."""
+    """The accuracy of an untrained model is not a result of a method that trains."""
 
     @pytest.mark.parametrize(
         "trainer",
@@ -314,9 +314,9 @@ class TestNoModel:
 
 @pytest.mark.parametrize("key", ["settings", "protocol", "seed", "classnames"])
 def test_altered_origin(key: str) -> None:
-    """What results state of the training must not come from something else."""
+    """What results state about the training must not come from elsewhere."""
     path = Path("model.pth.tar-1")
     assert origin_of({"state_dict": {}}, path) == {}
     assert origin_of({"cocoamix": {}}, path) == {}
-    with pytest.raises(UserError, match=f"model.pth.tar-1 does not tell the {key} of its run"):
+    with pytest.raises(UserError, match=f"model.pth.tar-1 does not record the {key} of its run"):
         origin_of({"cocoamix": {key: "x"}}, path)

@@ -1,4 +1,4 @@
-"""Training and evaluation under DATASET.PARTITION, and runs from before there was the key."""
+"""Training and evaluation under DATASET.PARTITION, and runs from before the key existed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_random_halves_from_training_to_evaluation(run: Runner) -> None:
     assert {one.results["protocol"]["partition"] for one in (trained, new, whole)} == {"random:2"}
     assert flatten(new.results["config"])[KEY] == "random:2"
     assert "| data | EuroSAT, base classes of the partition random:2 |" in (trained.folder / "README.md").read_text()
-    # Inside all classes, base are those that it was trained on: ten classes have as many test images each.
+    # Among all classes, base are those that it was trained on: all ten classes have equally many test images.
     metrics = whole.results["metrics"]
     assert (metrics["base_accuracy"] + metrics["new_accuracy"]) / 2 == pytest.approx(metrics["accuracy"])
     assert "* inside all classes: base" in whole.output
@@ -46,14 +46,14 @@ def test_random_halves_from_training_to_evaluation(run: Runner) -> None:
         assert told in done.output
         assert f"Set {KEY} random:2." in done.output
         assert not (done.folder / "results.json").exists()
-    # What begins from it would have seen classes that it calls new.
+    # A run initialised from it would have seen classes that it calls new.
     begun = run(*BASE, "MODEL.INIT_WEIGHTS", str(trained.folder / "prompt_learner/model.pth.tar-1"), name="begun")
     assert begun.status == 2
     assert f"{KEY} random:2, but this run has label" in begun.output
 
 
 def test_prompts_of_other_runs(run: Runner) -> None:
-    """T_En takes them for its own training and evaluation."""
+    """T_En uses them for its own training and evaluation."""
     trained = run(*BASE, *RANDOM, name="trained")
     node = "TRAINER.ENLEARN"
     models = [f"{node}.BACKBONES", "['tiny', 'tiny']", f"{node}.BACKBONE_WEIGHTS", "['random', 'random']"]
@@ -65,15 +65,15 @@ def test_prompts_of_other_runs(run: Runner) -> None:
     assert done.status == 0, done.output[-500:]
 
 
-def test_a_model_of_all_classes_is_of_no_partition(run: Runner) -> None:
+def test_a_model_of_all_classes_has_no_partition(run: Runner) -> None:
     trained = run(*ALL, name="trained")
     done = evaluate(run, trained, *NEW, *RANDOM)
     assert done.status == 0, done.output[-500:]
     assert done.results["classnames"] == OUT
 
 
-def test_coops_own_checkpoints_are_by_label(run: Runner) -> None:
-    """They name no classes, and nothing else divides classes at random."""
+def test_coop_checkpoints_are_partitioned_by_label(run: Runner) -> None:
+    """They name no classes, and nothing else partitions classes at random."""
     trained = run(*BASE, name="trained")
     file = trained.folder / "prompt_learner" / "model.pth.tar-1"
     content = checkpoints.load(file)
@@ -81,25 +81,23 @@ def test_coops_own_checkpoints_are_by_label(run: Runner) -> None:
     checkpoints.save(file, content)
     done = evaluate(run, trained, *NEW, *RANDOM, name="refused")
     assert done.status == 2
-    assert (
-        f"does not tell which classes it was trained on, so some of them may be new under {KEY} random:2" in done.output
-    )
+    assert f"not record which classes it was trained on, so some of them may be new under {KEY} random:2" in done.output
     assert evaluate(run, trained, *NEW).status == 0
 
 
-def test_the_fingerprint_tells_partitions_apart_and_leaves_coops_alone(run: Runner) -> None:
+def test_fingerprint_distinguishes_partitions_and_keeps_coops_unchanged(run: Runner) -> None:
     plain, named, other = (run(*BASE, *more, name=str(more)) for more in ([], [KEY, "label"], RANDOM))
     results = [one.results for one in (plain, named, other)]
     prints = [one["fingerprint"] for one in results]
     assert prints[0] == prints[1] != prints[2]
     assert results[0]["metrics"] == results[1]["metrics"]
     assert all("partition" not in one["protocol"] for one in results[:2])
-    # The protocol of CoOp's halves has what it had before there was the key.
+    # The protocol of CoOp's halves is the same as before the key existed.
     assert results[2]["protocol"].keys() - results[0]["protocol"].keys() == {"partition"}
 
 
 def without_key(folder: Path) -> None:
-    """Let a run look as one from before there was the key."""
+    """Make a run look like one from before the key existed."""
     for file in [*folder.rglob("*.pth.tar*"), *folder.glob("resume*")]:
         content = checkpoints.load(file)
         told = content.get("cocoamix") or content
@@ -142,7 +140,7 @@ def test_older_results_compare_as_by_label(run: Runner, data_root: Path, tiny_co
 
 
 def test_a_dataset_of_another_code_base_is_refused(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A CoOp tree's own dataset does not know the key: the results would state halves that they are not of."""
+    """A CoOp tree's own dataset does not know the key: the results would state a partition that was not used."""
     from cocoamix.datasets.eurosat import EuroSAT
 
     init: Any = EuroSAT.__init__

@@ -1,4 +1,4 @@
-"""ProGrad: the projection, its limits, the start of its context."""
+"""ProGrad: the projection, its limits, the initialisation of its context."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def project(task: Tensor, general: Tensor, strength: float) -> Tensor:
     return project(task, general, strength)
 
 
-def test_without_its_strength_it_is_coop(run: Runner) -> None:
-    """Bit by bit; and with it, it is not: from the template's own words, fitting the images leads away from it."""
+def test_zero_strength_matches_coop(run: Runner) -> None:
+    """Bit for bit; and with strength it differs: from the template's words, fitting the images leads away from it."""
     coop = run(*BASE, *TEMPLATE, name="coop")
     zero = run(*BASE, *TEMPLATE, "LOSS.LAMBDA", "0.0", name="zero", **PG)
     whole = run(*BASE, *TEMPLATE, name="whole", **PG)
@@ -36,7 +36,7 @@ def test_without_its_strength_it_is_coop(run: Runner) -> None:
 
 
 class TestProjection:
-    def test_agreeing_gradients_stay(self) -> None:
+    def test_agreeing_gradients_are_unchanged(self) -> None:
         task, general = torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, -1.0]])
         assert torch.equal(project(task, general, 1.0), task)
 
@@ -47,7 +47,7 @@ class TestProjection:
         general = general - task
         assert (task * general).sum() < 0
         done = project(task, general, strength)
-        # What is left against `general` is 1 - strength of what there was; across it nothing changes.
+        # Along `general`, 1 - strength of the conflict remains; orthogonal to it nothing changes.
         assert (done * general).sum().item() == pytest.approx((1 - strength) * (task * general).sum().item(), abs=1e-5)
         across = task - (task * general).sum() / (general * general).sum() * general
         assert (done * across).sum().item() == pytest.approx((task * across).sum().item(), rel=1e-5)
@@ -64,7 +64,7 @@ class TestProjection:
         torch.testing.assert_close(project(task, torch.tensor([-1e-30, 0.0]), 1.0), torch.tensor([0.0, 1.0]))
 
     @pytest.mark.parametrize("bad", [float("inf"), float("-inf"), float("nan")])
-    def test_overflow_is_let_through(self, bad: float) -> None:
+    def test_overflow_is_passed_through(self, bad: float) -> None:
         """So that a scaler sees it, skips the step and lowers its factor."""
         task, general = torch.tensor([1.0, 2.0]), torch.tensor([bad, 1.0])
         assert not torch.isfinite(project(task, general, 1.0)).all()
@@ -79,7 +79,7 @@ def test_step_by_hand(tmp_path: Path, data_root: Path, tiny_config: Path) -> Non
     labels = torch.arange(8) % 5
     written = trainer.clip.encode_texts([f"a centered satellite photo of {name}." for name in CLASSES[:5]])
     ctx = trainer.prompt_learner.ctx
-    # A step away from the template, along which the two losses pull apart.
+    # A step away from the template, in a direction where the two losses conflict.
     fit = torch.nn.functional.cross_entropy(100 * features @ trainer.text_features().t(), labels)
     ctx.data -= 0.002 * torch.autograd.grad(fit, ctx)[0]
     logits = 100 * features @ trainer.text_features().t()
@@ -109,7 +109,7 @@ def test_context_of_words_after_zeros(run: Runner, tiny_clip: FrozenCLIP) -> Non
     assert 'Initial context: "X a drawing of"' in given.log
 
 
-def test_everywhere(run: Runner) -> None:
+def test_training_and_evaluation_on_all_subsets(run: Runner) -> None:
     trained = run(*BASE, *WORDS, "OPTIM.MAX_EPOCH", "2", **PG)
     assert trained.status == 0, trained.output[-500:]
     assert trained.results["trained_parameters"] == 8 * 128

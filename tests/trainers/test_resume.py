@@ -1,4 +1,4 @@
-"""A run that is killed and started again ends where an uninterrupted one ends, bit by bit."""
+"""A run that is killed and restarted ends like an uninterrupted one, bit for bit."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def kill_after(child: Child, pattern: str) -> None:
     assert child.wait() == -signal.SIGKILL, f"ended before {pattern}"
 
 
-def show_lines_at_once() -> None:
+def flush_each_line() -> None:
     """Write each line of this process to its log as soon as it is printed."""
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-def test_killed_at_several_moments(
+def test_killed_at_several_points(
     run: Runner, data_root: Path, tiny_config: Path, optimizer: str, tmp_path: Path
 ) -> None:
     settings = [*BASE, "OPTIM.MAX_EPOCH", "6", "OPTIM.NAME", optimizer, "TEST.FINAL_MODEL", "best_val"]
@@ -52,7 +52,7 @@ def test_killed_at_several_moments(
 
     def start() -> Child:
         log.write_text("")
-        return Child(command(data_root, killed, tiny_config, *settings), log, show_lines_at_once)
+        return Child(command(data_root, killed, tiny_config, *settings), log, flush_each_line)
 
     # In the middle of an epoch, during the validation after one, and once more right after a resume.
     for moment in (r"epoch \[2/6\] batch \[1/2\]", r"epoch \[4/6\] batch \[2/2\]", r"Resuming from"):
@@ -98,7 +98,7 @@ def stopping_at(epoch: int, patch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_a_seed(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The drawn seed is kept, so that even such a run goes on as it began, few-shot draw and all."""
+    """The random seed is saved, so even such a run resumes exactly, including its few-shot draw."""
     settings = ["DATASET.SUBSAMPLE_CLASSES", "base", "DATASET.NUM_SHOTS", "2", "DATALOADER.TRAIN_X.BATCH_SIZE", "4"]
     with monkeypatch.context() as patch:
         stopping_at(2, patch)
@@ -111,8 +111,8 @@ def test_without_a_seed(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run(*settings, seed="-1", name="other").results["seed"] != seed
 
 
-def test_going_on_elsewhere(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
-    """--resume with another output folder: the best model comes along; a second start goes on from its own state."""
+def test_resume_in_another_folder(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """--resume with another output folder: the best model is copied; a second start resumes from its own state."""
     settings = [*BASE, "TEST.FINAL_MODEL", "best_val", "OPTIM.LR", "0.5"]  # large, so that the best is not the last
     whole = run(*settings, name="whole")
     assert whole.results["epoch"] < 4
@@ -133,7 +133,7 @@ def test_going_on_elsewhere(run: Runner, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 class Killed(BaseException):
-    """Stands for a kill: nothing catches it."""
+    """Simulates a kill: nothing catches it."""
 
 
 def kill_before_epoch(stop: int, monkeypatch: pytest.MonkeyPatch, start: Callable[[], object]) -> None:
@@ -154,13 +154,13 @@ def kill_before_epoch(stop: int, monkeypatch: pytest.MonkeyPatch, start: Callabl
 
 
 class TestBetweenAnyTwoFiles:
-    """A run with two models, killed before or after every single file that it writes."""
+    """A run with two models, killed before or after every file that it writes."""
 
     SETTINGS = (*BASE, "TEST.FINAL_MODEL", "best_val", "TRAIN.CHECKPOINT_FREQ", "1", "OPTIM.MAX_EPOCH")
 
     @pytest.fixture
     def two_models(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """CoOp with a second, trained number."""
+        """CoOp with a second trained parameter."""
         from cocoamix.trainers.coop import CoOp
 
         build, loss = CoOp.build_prompts, CoOp.compute_loss
@@ -188,7 +188,9 @@ class TestBetweenAnyTwoFiles:
         return found
 
     @pytest.mark.parametrize("epochs", ["1", pytest.param("3", marks=pytest.mark.slow)])
-    def test_all_moments(self, run: Runner, two_models: None, monkeypatch: pytest.MonkeyPatch, epochs: str) -> None:
+    def test_killed_around_every_file(
+        self, run: Runner, two_models: None, monkeypatch: pytest.MonkeyPatch, epochs: str
+    ) -> None:
         import os
 
         settings = (*self.SETTINGS, epochs)
@@ -269,8 +271,8 @@ def test_other_settings_are_refused(run: Runner, shared_run: Runner) -> None:
     )
 
 
-def test_going_on_from_checkpoints_alone(run: Runner, tmp_path: Path) -> None:
-    """CoOp's layout without our resume file, as a Dassl run leaves it: weights, momentum and rate go on."""
+def test_resume_from_checkpoints_without_resume_file(run: Runner, tmp_path: Path) -> None:
+    """CoOp's layout without our resume file, as left by Dassl: weights, momentum and rate continue."""
     settings = [*BASE, "OPTIM.MAX_EPOCH", "6", "TRAIN.CHECKPOINT_FREQ", "3"]
     whole = run(*settings, name="whole")
     folder = whole.folder / "prompt_learner"
@@ -289,7 +291,7 @@ def test_resume_from_nothing(run: Runner, tmp_path: Path) -> None:
     assert "nowhere" in done.output
 
 
-def test_beside_another_run(shared_run: Runner, data_root: Path, tiny_config: Path, tmp_path: Path) -> None:
+def test_concurrent_runs(shared_run: Runner, data_root: Path, tiny_config: Path, tmp_path: Path) -> None:
     alone = shared_run(*BASE, name="alone")
     together = [
         Child(command(data_root, tmp_path / name, tiny_config, *BASE), tmp_path / f"{name}.txt")

@@ -1,4 +1,4 @@
-"""With the store on or off, cold or warm, whole or damaged, a run computes the same numbers."""
+"""With the store on or off, cold or warm, intact or damaged, a run computes the same numbers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cocoamix.io import checkpoints
 from tests.conftest import Run, Runner
 from tests.trainers.test_resume import Killed
 
-FEW = ["DATASET.NUM_SHOTS", "3"]  # 30 pictures, 3 batches of 8 and an odd rest
+FEW = ["DATASET.NUM_SHOTS", "3"]  # 30 images: 3 batches of 8 and a smaller one
 MODELS = {"CoOp": ["prompt_learner"], "CoCoAMix": ["prompt_learner", "coa_weights"]}
 
 
@@ -32,7 +32,7 @@ def context(done: Run, epoch: int = 4) -> Tensor:
 
 
 def count_encoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Return a list that grows by the size of each batch of pictures that is encoded."""
+    """Return a list that receives the size of each encoded batch of images."""
     sizes: list[int] = []
     encode = FrozenCLIP.encode_image
 
@@ -45,7 +45,7 @@ def count_encoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.mark.parametrize("trainer", ["CoOp", "CoCoAMix"])
-def test_off_cold_and_warm_are_the_same_to_the_last_bit(
+def test_off_cold_and_warm_store_are_bit_identical(
     run: Runner, store: list[str], monkeypatch: pytest.MonkeyPatch, trainer: str
 ) -> None:
     sizes = count_encoded(monkeypatch)
@@ -53,7 +53,7 @@ def test_off_cold_and_warm_are_the_same_to_the_last_bit(
     assert sizes == [8] * 3 * 4 + [20, 20]
     sizes.clear()
     cold = run(*FEW, *store, trainer=trainer, name="cold")
-    assert sizes == [8] * 15 + [20, 20]  # 4 views of 30 pictures and no batch of another size
+    assert sizes == [8] * 15 + [20, 20]  # 4 views of 30 images and no batch of another size
     sizes.clear()
     warm = run(*FEW, *store, trainer=trainer, name="warm")
     assert sizes == []
@@ -63,7 +63,7 @@ def test_off_cold_and_warm_are_the_same_to_the_last_bit(
         assert done.results["fingerprint"] == off.results["fingerprint"]
 
 
-def test_test_pictures_are_encoded_once_for_all_subsets_and_methods(
+def test_test_images_are_encoded_once_for_all_subsets_and_methods(
     run: Runner, store: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes = count_encoded(monkeypatch)
@@ -79,7 +79,7 @@ def test_test_pictures_are_encoded_once_for_all_subsets_and_methods(
     assert sizes == []
 
 
-def test_a_changed_picture_is_encoded_again(
+def test_a_changed_image_is_encoded_again(
     run: Runner, store: list[str], data_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run("--eval-only", *FEW, *store, trainer="ZeroshotCLIP", name="one")
@@ -115,10 +115,10 @@ def test_damaged_files_and_a_killed_run(run: Runner, store: list[str], monkeypat
     assert "is damaged" not in run(*FEW, *store, name="after").output
 
 
-def test_a_store_that_cannot_be_written_costs_nothing_but_time(run: Runner, tmp_path: Path) -> None:
+def test_an_unwritable_store_only_costs_time(run: Runner, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     done = run(*FEW, "CACHE.DIR", str(tmp_path / "file"), name="stuck")
-    assert done.output.count("cannot be stored") == 2  # training and test pictures have stores of their own
+    assert done.output.count("cannot be stored") == 2  # training and test images have separate stores
     assert torch.equal(context(done), context(run(*FEW, "CACHE.MODE", "off", name="off")))
 
 
@@ -129,7 +129,7 @@ def test_workers_do_not_matter(run: Runner, store: list[str]) -> None:
     assert torch.equal(context(alone), context(helped))
 
 
-def test_another_augmentation_is_another_feature(run: Runner, store: list[str]) -> None:
+def test_another_augmentation_has_other_features(run: Runner, store: list[str]) -> None:
     blur = [*FEW, "INPUT.TRANSFORMS", "['random_resized_crop', 'gaussian_blur', 'normalize']", "INPUT.GB_K"]
     for size in ("3", "15"):
         stored = run(*blur, size, *store, name=f"stored{size}")
@@ -137,10 +137,10 @@ def test_another_augmentation_is_another_feature(run: Runner, store: list[str]) 
         assert torch.equal(context(stored), context(plain))
 
 
-def test_an_unreadable_picture_is_not_tried_again(
+def test_an_unreadable_image_is_not_tried_again(
     run: Runner, data_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not even where nothing can be stored, and views that were encoded ahead are only in memory."""
+    """Even if nothing can be stored, and views encoded ahead are only in memory."""
     chosen = run(*FEW, "OPTIM.MAX_EPOCH", "1", name="draw")
     assert chosen.status == 0
     for path in sorted(data_root.rglob("River_*.png")):
@@ -187,7 +187,7 @@ def test_bad_settings_are_refused(run: Runner, setting: str, complaint: str) -> 
     assert re.search(complaint, done.output)
 
 
-def test_unreadable_pictures_with_the_store(run: Runner, store: list[str], data_root: Path) -> None:
+def test_unreadable_images_with_the_store(run: Runner, store: list[str], data_root: Path) -> None:
     next(data_root.rglob("River_13.png")).write_bytes(b"no picture")
     stopped = run(*FEW, *store, name="stopped")
     assert stopped.status == 2
@@ -198,7 +198,7 @@ def test_unreadable_pictures_with_the_store(run: Runner, store: list[str], data_
 
 
 @pytest.mark.parametrize("trainer", ["CoOp", "CoCoAMix"])
-def test_twenty_steps_by_the_plain_text_encoder(run: Runner, monkeypatch: pytest.MonkeyPatch, trainer: str) -> None:
+def test_twenty_steps_match_the_plain_text_encoder(run: Runner, monkeypatch: pytest.MonkeyPatch, trainer: str) -> None:
     """The trajectory of the fast encoder against all 77 positions, run by the package's own blocks."""
 
     def plain(self: TextEncoder, prompts: Prompts) -> Tensor:

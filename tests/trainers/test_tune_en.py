@@ -1,4 +1,4 @@
-"""T_En: the mixture and its losses, the prompts that it takes from other runs, and whole runs."""
+"""T_En: the mixture and its losses, the prompts that it takes from other runs, and full runs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_equal_weights_are_the_mean_of_probabilities() -> None:
     torch.testing.assert_close(mix_probabilities(one_hot, logits).exp(), logits[0].softmax(dim=-1))
 
 
-def test_losses_written_out() -> None:
+def test_losses_match_their_formulas() -> None:
     logits, scores, labels = 4 * draw(4, 6, 50), draw(6, 4), torch.arange(6)
     weights = scores.softmax(dim=-1)
     output = sum(weights[:, k, None] * logits[k].softmax(dim=-1) for k in range(4)) / 4
@@ -47,8 +47,8 @@ def test_losses_written_out() -> None:
     torch.testing.assert_close(mixture_loss("nll", mixture, labels, 4), wanted)
 
 
-def test_how_little_the_original_loss_can_move() -> None:
-    """For 50 classes and 4 models: from 3.912, where the label has no share, to 3.668, where it has all."""
+def test_original_loss_has_a_narrow_range() -> None:
+    """For 50 classes and 4 models: from 3.912, where the label has no weight, to 3.668, where it has all."""
     sure = torch.full((1, 50), -100.0)
     sure[0, 0] = 0.0
     assert float(mixture_loss("ce", sure, torch.tensor([0]), 4)) == pytest.approx(3.668, abs=1e-3)
@@ -74,7 +74,7 @@ def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
 
 
 @pytest.mark.parametrize("loss", ["ce", "nll"])
-def test_trains_resumes_and_moves_to_new_classes(run: Runner, monkeypatch: pytest.MonkeyPatch, loss: str) -> None:
+def test_trains_resumes_and_transfers_to_new_classes(run: Runner, monkeypatch: pytest.MonkeyPatch, loss: str) -> None:
     from cocoamix.trainers.tune_en import TuneEn
 
     settings = [*TWO, "TRAINER.ENLEARN.LOSS", loss, "OPTIM.MAX_EPOCH", "6", "OPTIM.LR", "0.5"]  # its gradients are tiny
@@ -106,8 +106,8 @@ def test_trains_resumes_and_moves_to_new_classes(run: Runner, monkeypatch: pytes
             assert done.results["metrics"] == whole.results["metrics"]
 
 
-def test_a_generator_of_zeros_is_the_mean_of_the_models(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The whole path of an evaluation, against the two models one by one."""
+def test_zero_generator_gives_the_mean_of_the_models(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The whole path of an evaluation, against the two models separately."""
     from cocoamix.trainers.tune_en import TuneEn
 
     trainers: list[TuneEn] = []
@@ -154,7 +154,7 @@ def test_prompts_of_other_runs(run: Runner) -> None:
 
 
 def test_conditional_prompts(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With runs of CoCoOp, each model's text features are made for the picture, as CoCoOp makes them."""
+    """With runs of CoCoOp, each model's text features depend on the image, as in CoCoOp."""
     from cocoamix.trainers.cocoop import CoCoOp
     from cocoamix.trainers.tune_en import TuneEn
 
@@ -207,7 +207,7 @@ def test_templates_of_imagenet(run: Runner, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 class TestReadingPrompts:
-    """What makes a checkpoint the prompt that it was."""
+    """What turns a checkpoint back into the prompt that was trained."""
 
     def folder(self, tmp_path: Path, origin: dict[str, object], **state: Tensor) -> str:
         path = tmp_path / "run" / "prompt_learner" / "model.pth.tar-1"
@@ -221,8 +221,8 @@ class TestReadingPrompts:
 
         return read_prompt(clip, ["river", "sea or lake"], folder, clip.weights_hash, number)
 
-    def test_a_dead_network(self, tmp_path: Path, tiny_clip: FrozenCLIP) -> None:
-        """KgCoOp's files have the network of CoCoOp's and never use it."""
+    def test_unused_network(self, tmp_path: Path, tiny_clip: FrozenCLIP) -> None:
+        """KgCoOp's files contain CoCoOp's network but never use it."""
         network = ConditionalPromptLearner(tiny_clip, ["river"], n_ctx=4).state_dict()
         network = {key: value for key, value in network.items() if key.startswith("meta_net")}
         alive = self.read(tiny_clip, self.folder(tmp_path, {}, **network))
@@ -232,7 +232,7 @@ class TestReadingPrompts:
         assert torch.equal(dead.ctx, draw(4, 128))
 
     @pytest.mark.parametrize("position", ["end", "middle", "front"])
-    def test_the_place_of_the_name(self, tmp_path: Path, tiny_clip: FrozenCLIP, position: str) -> None:
+    def test_position_of_the_class_name(self, tmp_path: Path, tiny_clip: FrozenCLIP, position: str) -> None:
         told = {"settings": {"TRAINER.COOP.CLASS_TOKEN_POSITION": position}}
         found = self.read(tiny_clip, self.folder(tmp_path, told))
         wanted = PromptLearner(tiny_clip, ["river", "sea or lake"], n_ctx=4, position=position)
@@ -251,7 +251,7 @@ class TestReadingPrompts:
 
 
 def test_prompts_that_have_changed(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run goes on with the prompts that it began with alone, and an evaluation says where they are others."""
+    """A run resumes only with its original prompts, and an evaluation reports if they differ."""
     from cocoamix.trainers.tune_en import TuneEn
 
     short = [*BASE, "OPTIM.MAX_EPOCH", "2"]
@@ -283,7 +283,7 @@ def test_prompts_that_have_changed(run: Runner, monkeypatch: pytest.MonkeyPatch)
     path.write_bytes(kept)
     resumed = run(*settings, trainer="TuneEn", name="stopped")
     assert same(state(whole, 2), state(resumed, 2))
-    # The hash is no part of the fingerprint, by which the seeds of a method are averaged.
+    # The hash is not part of the fingerprint, which decides whether seeds of a method are averaged.
     other = run(*settings, trainer="TuneEn", name="seed2", seed="2")
     assert other.results["fingerprint"] == whole.results["fingerprint"]
 

@@ -1,6 +1,6 @@
 """FACT (Zhou et al., CVPR 2022) on CLIP, in our reading: space reserved for later classes, and prototypes.
 
-How FACT was put on CLIP for published comparisons is not public. Here its network is a residual network on frozen image
+How published comparisons adapted FACT to CLIP is not public. Here its network is a residual network on frozen image
 features (`cocoamix.fscil.prototypes`); everything after it is as in FACT.
 """
 

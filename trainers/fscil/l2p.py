@@ -1,6 +1,6 @@
 """L2P, learning to prompt (Wang et al., CVPR 2022), on CLIP: a pool of prompts, from which each image selects some.
 
-How L2P was put on CLIP for published comparisons is not public. There are two readings here: the selected prompts are
+How published comparisons adapted L2P to CLIP is not public. There are two readings here: the selected prompts are
 the context of the class names (`text`), or extra tokens of the image encoder (`visual`).
 """
 
@@ -133,7 +133,7 @@ class L2PFSCIL(SessionTrainer):
         super().load_model(directory, epoch)
         then = self.origins[0]["settings"].get(_POOL) if self.origins else None
         if then != self.settings.POOL:
-            raise UserError(f"{directory} was trained with {_POOL} {then}. Set it, in place of {self.settings.POOL}.")
+            raise UserError(f"{directory} was trained with {_POOL} {then}. Use that instead of {self.settings.POOL}.")
 
     def scorer(self, session: int, names: Sequence[str] = ()) -> Scorer:
         classes = list(names) or self.seen_classes(session)

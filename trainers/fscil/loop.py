@@ -100,7 +100,7 @@ class SessionTrainer(CLIPTrainer):
     def build_data_loader(self) -> None:
         """Split the dataset into sessions and load the first."""
         super().build_data_loader()
-        # The loaders of all items, on which those of sessions are modelled. They read nothing.
+        # The loaders of all items, from which those of the sessions are derived. They read nothing.
         self._all_train, self._all_test = self.train_loader_x, self.test_loader
         self._cut_sessions()
 

@@ -36,7 +36,7 @@ class Slots:
 
     def environment(self, slot: int) -> dict[str, str]:
         """Return the environment variables of a process in a slot."""
-        # The user's own number wins.
+        # A number that the user has set takes precedence.
         found = {} if "OMP_NUM_THREADS" in os.environ else {"OMP_NUM_THREADS": str(self.threads)}
         if self.gpus or self.hidden:
             found["CUDA_VISIBLE_DEVICES"] = self.gpus[slot % len(self.gpus)] if self.gpus else ""
@@ -49,7 +49,7 @@ class Slots:
 
 
 def find_slots(jobs: int | None = None, gpus: Sequence[str] | None = None) -> Slots:
-    """Return the slots of this machine. jobs: at a time; gpus: their names, empty to use only the CPU."""
+    """Return the slots of this machine. jobs: runs at a time. gpus: names of GPUs, empty to use only the CPU."""
     if jobs is not None and jobs < 1:
         raise UserError(f"-j is {jobs}; it must be at least 1.")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -115,7 +115,7 @@ class _Work:
         self._begin, self._slots, self._view = start, slots, view
         self._warm = {part for run in done for part in run.stored}  # filled parts of the feature store
         self._lost: dict[Path, str] = {}  # failed or left-out runs: folders and names
-        self._busy: dict[Path, float] = {}  # folders that other processes use, and when to look again
+        self._busy: dict[Path, float] = {}  # folders that other processes use, and when to try again
 
     def step(self) -> None:
         """Collect ended runs and start those that are ready."""
@@ -142,7 +142,7 @@ class _Work:
         self.running.clear()
 
     def _start(self, slot: int) -> None:
-        """Start a run. Runs that another process has finished meanwhile are collected."""
+        """Start a run. Runs that another process has finished in the meantime are collected."""
         while slot not in self.running:
             ready = self._ready()
             if not ready:
@@ -168,8 +168,8 @@ class _Work:
         self._busy[run.folder] = time.monotonic() + _AGAIN
 
     def _ready(self) -> list[Run]:
-        going = {process.run.folder for process in self.running.values()}
-        blocked = {run.folder for run in self.waiting} | going | set(self._lost)
+        active = {process.run.folder for process in self.running.values()}
+        blocked = {run.folder for run in self.waiting} | active | set(self._lost)
         now = time.monotonic()
         return [
             run

@@ -24,7 +24,7 @@ from cocoamix.run.results import RESULTS, ResultsError
 from .warm import WarmChild
 
 DONE, FAILED, LEFT_OUT, BLOCKED = "done", "failed", "left out", "blocked"
-ELSEWHERE = "by another process"  # the reason of a run that another runner did
+ELSEWHERE = "by another process"  # the reason given for a run that another runner did
 _PATIENCE = 10.0  # seconds that a process has to end before it is killed
 _POLL = 0.05  # seconds
 _LONGEST_REASON = 400
@@ -58,7 +58,7 @@ def begin(
     warm: bool = False,
     say: Callable[[str], None] = print_line,
 ) -> Process | Outcome:
-    """Start a run, or return its outcome if nothing is left to do, because another runner has done it meanwhile.
+    """Start a run, or return its outcome if nothing is left to do, because another runner has done it.
 
     command: the command of a run, without its arguments. warm: it is our own train.py, which may be forked from a
     process that has imported it. say: prints a sentence.
@@ -91,7 +91,7 @@ def finished(run: Run) -> Outcome:
 
 
 class Process:
-    """A running run. console: its file, open and locked."""
+    """The process of a run. console: its output file, open and locked."""
 
     def __init__(
         self,
@@ -153,7 +153,7 @@ class Process:
         self._signal(signal.SIGTERM)
 
     def end(self) -> None:
-        """Wait for the end of a run that was asked to stop, and kill it if it does not."""
+        """Wait until a run that was asked to stop has ended; kill it if that takes too long."""
         if not self._is_gone(_PATIENCE):
             self._signal(signal.SIGKILL)
             self._is_gone(_PATIENCE)
@@ -175,7 +175,7 @@ class Process:
     def _why(self, status: int) -> str:
         if status < 0:
             name = signal.Signals(-status).name
-            hint = " (by the system, if memory ran out)" if status == -signal.SIGKILL else ""
+            hint = " (the system sends it when memory runs out)" if status == -signal.SIGKILL else ""
             return f"it was ended by {name}{hint}"
         with (self.run.folder / CONSOLE).open("rb") as file:
             file.seek(self._begin)
@@ -247,7 +247,7 @@ def _spawn(line: Sequence[str], console: IO[bytes], environment: Mapping[str, st
 
 
 def _has_ended(child: subprocess.Popen[bytes] | WarmChild) -> bool:
-    """Whether a process has ended, without Popen's lock, on which a signal handler could deadlock."""
+    """Return whether a process has ended, without Popen's lock, on which a signal handler could deadlock."""
     if isinstance(child, WarmChild):
         return child.poll() is not None
     try:

@@ -10,7 +10,7 @@ from types import FrameType
 
 @contextlib.contextmanager
 def interrupted_by_signals() -> Iterator[Callable[[], None]]:
-    """Raise KeyboardInterrupt on signals that end a process, unless they are ignored, as nohup does with SIGHUP.
+    """Raise KeyboardInterrupt on signals that end a process, unless they are ignored, as SIGHUP is under nohup.
 
     Yields a function to call before cleaning up; from then on the signals are ignored.
     """

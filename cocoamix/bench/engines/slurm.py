@@ -1,7 +1,7 @@
 """Runs on a Slurm cluster, through submitit: an array of jobs, requeued when they are preempted or time out.
 
-A job does a training and the evaluations of its model, one after the other. So no job waits for another, and a
-requeued job continues with the first unfinished run.
+A job runs a training, then the evaluations of its model. So no job waits for another, and a requeued job continues
+with the first unfinished run.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class Chain:
             self._process = None
 
     def _on_end(self, number: int, frame: FrameType | None) -> None:
-        """Record that Slurm ends the job, to requeue or cancel it. Its processes got the signal, too."""
+        """Record that Slurm is ending the job, to requeue or cancel it. Its processes get the signal, too."""
         print(f"This job was asked to end ({signal.Signals(number).name}).", flush=True)
         self._ending = True
         if self._process is not None:
@@ -172,7 +172,7 @@ def run_slurm(
     """Hand the runs to the cluster, wait for them, and return how each ended.
 
     options: `cluster` is slurm, or local to try it without a cluster; `array_parallelism` limits the jobs at a time.
-    folder: of the scripts and logs of the jobs, next to those of earlier starts.
+    folder: for the scripts and logs of the jobs, next to those of earlier starts.
     """
     cluster = options.get("cluster", "slurm")
     executor = _executor(options, folder)
@@ -195,7 +195,7 @@ def run_slurm(
             for job, chain in zip(jobs, new, strict=True):
                 assert chain.answer is not None
                 write_runs(folder / f"{job.job_id}{_RUNS}", chain.runs, chain.answer.name)
-            print(f"{len(jobs)} jobs are submitted ({jobs[0].job_id} to {jobs[-1].job_id}); their logs are in {folder}")
+            print(f"Submitted {len(jobs)} jobs ({jobs[0].job_id} to {jobs[-1].job_id}); their logs are in {folder}")
             work += list(zip(jobs, new, strict=True))
         sys.stdout.flush()
         return _watch(work, {run.folder for run in runs}, view, cluster)
@@ -207,7 +207,7 @@ def _compared_before(run: Run) -> Settings:
 
 
 def _submit(executor: Any, work: Sequence[Chain]) -> list[Any]:
-    _let_nodes_find_us()
+    _extend_python_path()
     try:
         with executor.batch():
             return [executor.submit(chain) for chain in work]
@@ -229,7 +229,7 @@ def _executor(options: dict[str, Any], folder: Path) -> Any:
         executor = submitit.AutoExecutor(folder=str(folder), cluster=cluster, slurm_max_num_timeout=100)
         executor.update_parameters(**_parameters(options))
     except (AssertionError, NameError, RuntimeError, TypeError, ValueError) as error:
-        raise UserError(f"The cluster does not take the options of --slurm: {error}") from error
+        raise UserError(f"The cluster rejects the options of --slurm: {error}") from error
     return executor
 
 
@@ -239,17 +239,17 @@ def _parameters(options: dict[str, Any]) -> dict[str, Any]:
     found = {key: given.pop(key) for key in _GENERAL if key in given}
     own = {key: given.pop(key) for key in _SUBMITITS if key in given}
     own["srun_args"] = shlex.split(str(own.get("srun_args", "")))
-    # From 22.05 on srun does not take this from sbatch: where tasks are bound to cores, all threads would share one.
+    # Since Slurm 22.05, srun does not inherit this from sbatch: with tasks bound to cores, all threads would share one.
     own["srun_args"].insert(0, f"--cpus-per-task={options['cpus_per_task']}")
     for key in ("setup", "teardown"):  # lines of the script
         if key in own:
             own[key] = [str(own[key])]
-    # A cluster may not requeue by default, and then refuses it to a job that times out.
+    # A cluster that does not requeue by default would not requeue a job that times out.
     own["additional_parameters"] = {"requeue": True, **given}
     return {**found, **{f"slurm_{key}": value for key, value in own.items()}}
 
 
-def _let_nodes_find_us() -> None:
+def _extend_python_path() -> None:
     """Put this package on the Python path of the jobs, which inherit the environment."""
     place = str(Path(__file__).resolve().parents[3])
     paths = [one for one in os.environ.get("PYTHONPATH", "").split(os.pathsep) if one and one != place]
@@ -264,7 +264,7 @@ def _still_queued(
 ) -> list[tuple[Any, Chain]]:
     """Return the jobs of earlier starts that do some of the runs, running or queued.
 
-    folder: that holds the folders of earlier starts. Their runner may have been killed, or may still be waiting.
+    folder: the parent of the folders of earlier starts. Their runner may have been killed, or may still be waiting.
     """
     import submitit
 
@@ -338,7 +338,7 @@ def _say(text: str) -> None:
 
 def _cancel(jobs: Sequence[Any], cluster: str) -> None:
     if cluster == "slurm":
-        _say(f"{len(jobs)} jobs are cancelled.")
+        _say(f"Cancelling {len(jobs)} jobs.")
         cancel([job.job_id for job in jobs], _PATIENCE)
     else:
         for job in jobs:
@@ -353,12 +353,12 @@ def _look(job: Any, chain: Chain, queue: Watch | None) -> list[Outcome] | None:
         answer = read_answer(chain.answer, chain.runs) if chain.answer is not None else None
         if isinstance(answer, list):
             return answer
-        return _lost(job, chain, answer or _last_words(job.stderr() or "") or "it left no answer")
+        return _lost(job, chain, answer or _last_line(job.stderr() or "") or "it left no answer")
     if not queue.is_over(job.job_id):
         return None
     state = queue.state(job.job_id)
     words = (
-        _last_words(job.stderr() or "") if state in ("COMPLETED", "FAILED", UNKNOWN) else ""
+        _last_line(job.stderr() or "") if state in ("COMPLETED", "FAILED", UNKNOWN) else ""
     )  # other states explain themselves
     return _lost(job, chain, f"{state}, {words}" if words else state)
 
@@ -376,8 +376,8 @@ def _lost(job: Any, chain: Chain, why: str) -> list[Outcome]:
     return [chain.done_before(run) or Outcome(run, FAILED, reason) for run in chain.runs]
 
 
-def _last_words(text: str) -> str:
-    """Return the last meaningful line; of a trace that submitit frames with rules, the line before the rule."""
+def _last_line(text: str) -> str:
+    """Return the last meaningful line; if submitit puts a traceback between two rules, the line before the second."""
     lines = [line.strip() for line in text.splitlines()]
     rules = [place for place, line in enumerate(lines) if line and not line.strip("-")]
     found = [line for line in (lines[: rules[-1]] if len(rules) > 1 else lines) if line]

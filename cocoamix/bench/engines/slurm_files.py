@@ -26,7 +26,7 @@ class SubmittedRuns:
 
 
 def plain(run: Run) -> dict[str, Any]:
-    """Return a run as JSON has it."""
+    """Return a run as JSON values."""
     found: dict[str, Any] = json.loads(json.dumps(asdict(run), default=str))
     return found
 

@@ -1,4 +1,4 @@
-"""The state of jobs by squeue, which works on every cluster; sacct needs an accounting database."""
+"""The state of jobs according to squeue, which works on every cluster; sacct needs an accounting database."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def cancel(numbers: Sequence[str], patience: float) -> None:
     if not numbers:
         return
     try:
-        # Its own session: a second Ctrl-C is for the runner, not for this.
+        # In its own session, so that a second Ctrl-C reaches the runner and not this process.
         subprocess.run(["scancel", *numbers], capture_output=True, timeout=_SLOW, start_new_session=True)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise UserError(f"The jobs {', '.join(numbers)} could not be cancelled: {error}") from error
@@ -96,19 +96,19 @@ class Watch:
         self._entries = {number: entries.get(number, Entry(UNKNOWN)) for number in self._numbers}
         over = [number for number, entry in self._entries.items() if entry.is_over]
         self._over = {number: self._over.get(number, now) for number in over}
-        self._tell()
+        self._report_reasons()
 
     def is_over(self, number: str) -> bool:
-        """Whether a job without a result will never have one."""
+        """Return whether a job without a result will never have one."""
         return number in self._over and time.monotonic() - self._over[number] >= _LATE
 
     def state(self, number: str) -> str:
         """Return the last known state of a job."""
         return self._entries[number].state if number in self._entries else UNKNOWN
 
-    def _tell(self) -> None:
+    def _report_reasons(self) -> None:
         """Report each reason once: some, such as more cores than a node has, are permanent."""
         waiting = [entry.reason for entry in self._entries.values() if entry.state == "PENDING"]
         for reason in sorted(set(waiting) - _ORDINARY - self._said):
             self._said.add(reason)
-            self._say(f"{waiting.count(reason)} of the jobs wait; Slurm gives as the reason: {reason}")
+            self._say(f"{waiting.count(reason)} of the jobs are waiting; the reason that Slurm gives: {reason}")

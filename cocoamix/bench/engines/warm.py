@@ -19,7 +19,7 @@ _PRELOADED = "cocoamix.bench.engines.preload"
 
 
 def can_fork(gpus: Sequence[str]) -> bool:
-    """Whether runs may be forked on this system. gpus: those that they use."""
+    """Return whether runs may be forked on this system. gpus: the GPUs that they use."""
     return not gpus and sys.platform == "linux"
 
 

@@ -106,8 +106,8 @@ WEIGHTS = (
     ),
     Key(
         f"{_NODE}.WEIGHT_FIT",
-        "Images that pi^in is fitted to: `train`, as in the paper, or `heldout` ones, by folds; the latter needs "
-        "`STAGE two`.",
+        "Images that pi^in is fitted to. `train`: the training images, as in the paper. `heldout`: images held out by "
+        "folds; needs `STAGE two`.",
         default="train",
         allowed=OneOf(choices.WEIGHT_FITS),
         role=TRAINING,
@@ -121,7 +121,8 @@ WEIGHTS = (
     ),
     Key(
         f"{_NODE}.WEIGHT_LR",
-        "Learning rate of the weights. The schedule is that of `OPTIM`, or constant if `WEIGHT_EPOCHS` is 0.",
+        "Learning rate of the weights. It follows the schedule of `OPTIM`. In a second stage with `WEIGHT_EPOCHS` 0, "
+        "it is constant.",
         default=0.002,
         allowed=Range(0),
         role=TRAINING,

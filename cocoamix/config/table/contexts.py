@@ -162,8 +162,7 @@ DEPT = (
     position("TRAINER.DEPT"),
     Key(
         "TRAINER.DEPT.WEIGHT",
-        "Share of the head in the loss, and in the logits of classes that were trained on; 0 is the method that it "
-        "extends.",
+        "Share of the head in the loss, and in the logits if all classes were trained on. 0: only the extended method.",
         default=0.7,
         allowed=Range(0, 1),
         role=TRAINING,

@@ -94,7 +94,7 @@ BACKBONE = (
     ),
     Key(
         "MODEL.BACKBONE.TEXT_CHUNK",
-        "Prompts encoded at once. Fewer need less memory and more time; `auto` limits the memory.",
+        "Number of prompts encoded at once. A smaller one needs less memory and more time; `auto` limits the memory.",
         default="auto",
         allowed=AutoOr(Range(1, 10**6), "prompts"),
         also=(int,),
@@ -105,8 +105,8 @@ BACKBONE = (
 CACHE = (
     Key(
         "CACHE.MODE",
-        "Which image features are stored: none (`off`), those of test and validation images (`test`), or `all`. "
-        "Results do not change.",
+        "Images whose features are stored: none (`off`), test and validation images (`test`), or `all`. Results do not "
+        "change.",
         default="all",
         allowed=OneOf(choices.CACHE_MODES),
         role=HIDDEN,
@@ -120,7 +120,7 @@ CACHE = (
     Key(
         "CACHE.VIEWS",
         "Augmentations of a training image. 0: a new one in each epoch, as in CoOp. 1: a fixed centre crop. n: the "
-        "same n in turn. Anything but 0 is another protocol.",
+        "same n in turn. Any value but 0 is a different protocol.",
         default=0,
         allowed=Range(0, 10**6),
         role=TRAINING_PROTOCOL,

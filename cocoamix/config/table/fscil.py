@@ -20,8 +20,8 @@ FSCIL = (
     ),
     Key(
         "FSCIL.SPLIT",
-        "Which images: `cec` (published, for CIFAR-100, miniImageNet and CUB-200) or `random` (drawn by the seed). "
-        "`auto`: `cec` where available.",
+        "Training images of later sessions. `cec`: the published ones, for CIFAR-100, miniImageNet and CUB-200. "
+        "`random`: drawn from the seed. `auto`: `cec` if available, else `random`.",
         default="auto",
         allowed=OneOf(choices.SESSION_SPLITS),
         role=TRAINING_ONLY,
@@ -50,15 +50,16 @@ FSCIL = (
     ),
     Key(
         "FSCIL.WEIGHT_EPOCHS",
-        "The same for each later session. `TRAINER.COCOAMIX.WEIGHT_EPOCHS` is not used.",
+        "`CoCoAMixFSCIL`: epochs of the weights in each later session. 0: until they converge. "
+        "`TRAINER.COCOAMIX.WEIGHT_EPOCHS` is not used.",
         default=100,
         allowed=Range(0),
         role=TRAINING_ONLY,
     ),
     Key(
         "FSCIL.TUNED_CLASSES",
-        "`CoOpFSCIL`, `FSPTFSCIL`, `L2PFSCIL`: classes in the loss: those of the session (`session`), all seen so far "
-        "(`seen`), or those of all sessions, later ones included (`all`).",
+        "`CoOpFSCIL`, `FSPTFSCIL`, `L2PFSCIL`: classes in the loss. `session`: the classes of the session. `seen`: all "
+        "classes seen so far. `all`: the classes of all sessions, including later ones.",
         default="session",
         allowed=OneOf(choices.TUNED_CLASSES),
         role=TRAINING_ONLY,

@@ -25,9 +25,9 @@ COLUMNS = (
     *("in_learned", "in_hand_crafted", "out_learned", "out_hand_crafted", "in_difference", "out_difference"),
 )
 _TITLE = "The learned and the hand-crafted prompt on in-classes and on out-classes"
-# The random halves of the paper; of the drawn datasets, those of the first one.
+# The paper's random halves; without real data, random halves of the first drawn dataset.
 _PLANS = Plans(Choice("quick_assumption", (), ("colour_shape",), (1,)), Choice("assumption"))
-# The halves of the drawn datasets by label have different themes, which random halves share.
+# Divided by label, the halves of a drawn dataset have different themes; random halves do not.
 _THEMED = Plans(Choice("quick", ("CLIP", "CoOp")), Choice("assumption"))
 
 

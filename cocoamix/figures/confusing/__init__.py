@@ -136,4 +136,4 @@ def _gains(inventory: Inventory, trained: Gathered[Trained], losses: Sequence[st
 
 
 def _note_no_gains(losses: Sequence[str], there: Sequence[str]) -> None:
-    print(f"No gains are drawn: of the losses {', '.join(losses)} only {there[0]} is there.", file=sys.stderr)
+    print(f"No gains are drawn: of the losses {', '.join(losses)}, only {there[0]} has runs.", file=sys.stderr)

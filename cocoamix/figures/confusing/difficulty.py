@@ -101,7 +101,7 @@ def _part(record: Record, gap: float, folder: Path) -> str:
 
 
 def refuse_without_confusing(difficulty: Difficulty) -> None:
-    """Refuse a dataset without a confusing image."""
+    """Reject a dataset without a confusing image."""
     if difficulty.count(CONFUSING):
         return
     easy, hard = difficulty.count(EASY), difficulty.count(HARD)

@@ -41,7 +41,7 @@ def gather_losses(inventory: Inventory, losses: Sequence[str]) -> Gathered[Train
         if other != loss:
             raise UserError(
                 f"There are runs of {loss.title} with {other.setting_text} and with {loss.setting_text}. Give the "
-                "folders of one."
+                "folders of one setting."
             )
     return found
 

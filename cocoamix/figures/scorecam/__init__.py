@@ -26,7 +26,7 @@ _PLANS = Plans(
     Choice("base2new", ("CLIP", "CoOp", "CoA-loss", "CoCoA-Mix"), ("oxford_flowers", "fgvc_aircraft"), (1,)),
 )
 _COUNT, _BATCH = 3, 32
-_PER_FIGURE = 8  # images, below each other
+_PER_FIGURE = 8  # images, one per row
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

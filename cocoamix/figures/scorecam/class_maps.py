@@ -32,9 +32,9 @@ class Map:
 
     Attributes:
         predicted: The class that it predicts.
-        probability: Of that class.
+        probability: The probability of that class.
         right: Whether it is the image's label; None if the label is unknown.
-        explained: The class that the map is of.
+        explained: The class that the map explains.
         values: (rows, columns) from 0 to 1.
     """
 

@@ -33,8 +33,8 @@ class Explanation(NamedTuple):
 
     Attributes:
         predicted: Number of the most probable class.
-        probability: Of that class.
-        explained: Number of the class that the map is of.
+        probability: The probability of that class.
+        explained: Number of the class that the map explains.
         values: (rows, columns) from 0 to 1, the highest is 1; all 0 if no channel supports the class.
     """
 
@@ -45,7 +45,7 @@ class Explanation(NamedTuple):
 
 
 def check_package() -> None:
-    """Refuse an environment without grad-cam, before any long computation."""
+    """Raise UserError if grad-cam is missing, before any long computation."""
     try:
         import_grad_cam()
     except ImportError as error:
@@ -54,13 +54,13 @@ def check_package() -> None:
                 "Class activation maps need the package grad-cam, which is not installed: pip install grad-cam."
             ) from error
         raise UserError(
-            f"The package grad-cam is installed, but does not import: {brief(str(error))}. If OpenCV lacks a library "
-            "of a desktop, such as libGL: pip uninstall opencv-python, then pip install opencv-python-headless."
+            f"The package grad-cam is installed, but cannot be imported: {brief(str(error))}. If OpenCV lacks a "
+            "desktop library, such as libGL: pip uninstall opencv-python, then pip install opencv-python-headless."
         ) from error
 
 
 def refuse_several_towers(runs: Iterable[RecordedRun]) -> None:
-    """Refuse runs on several CLIP models."""
+    """Reject runs on several CLIP models."""
     for run in runs:
         section = {"TuneEn": "ENLEARN", "CoCoAMix": "COCOAMIX", "CoCoAMixFSCIL": "COCOAMIX"}.get(run.trainer)
         models = flatten(run.config).get(f"TRAINER.{section}.BACKBONES") or ()

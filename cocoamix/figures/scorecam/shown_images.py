@@ -90,7 +90,7 @@ def _named_images(args: argparse.Namespace, runs: Sequence[RecordedRun]) -> list
 
 
 def _common_classes(runs: Sequence[RecordedRun]) -> tuple[str, ...]:
-    """Return the classes of all runs; refuse runs with different classes."""
+    """Return the classes of all runs; reject runs with different classes."""
     first = runs[0]
     for run in runs[1:]:
         if set(map(plain_class, run.classnames)) != set(map(plain_class, first.classnames)):

@@ -19,7 +19,7 @@ _NEEDED = f"Give the folder of a finished run of {TRAINER}."
 
 
 def find_run(folder: Path) -> RecordedRun:
-    """Return the run in a folder; refuse one that cannot be drawn."""
+    """Return the run in a folder; reject one that cannot be drawn."""
     run = recorded.find_run(folder, needs_results=True)
     if run.trainer != TRAINER:
         raise UserError(f"The run in {folder} is a {run.trainer} run. {_NEEDED}")
@@ -76,7 +76,7 @@ def _open(run: RecordedRun, root: str) -> Any:
 
 
 def _refuse_other_images(trainer: Any, origin: Mapping[str, Any]) -> None:
-    """Refuse a dataset that has changed since the run: the weights were fitted to other images."""
+    """Reject a dataset that has changed since the run: the weights were fitted to other images."""
     then, now = (origin.get("protocol") or {}).get("splits", {}), trainer.protocol["splits"]
     for split in ("train", "test"):
         if split in then and then[split] != now[split]:

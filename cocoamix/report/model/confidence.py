@@ -17,8 +17,8 @@ AUROC = Column("auroc", "AUROC")
 WORDS = {
     "ece": "ECE is the expected calibration error in percent (15 bins of equal width): lower is better.",
     "nll": "NLL is the mean negative log-likelihood in nats: lower is better.",
-    "auroc": "AUROC, in percent, is that of separating images of trained classes from images of other classes by "
-    "confidence, the highest probability.",
+    "auroc": "AUROC, in percent, measures how well confidence, the highest probability, separates images of trained "
+    "classes from images of other classes.",
 }
 
 

@@ -1,4 +1,4 @@
-"""Differences to a baseline, with a paired test, for every task."""
+"""Differences from a baseline, with a paired test, for every task."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Baseline:
     def add_to(
         self, rows: Sequence[Row], measures: Sequence[Measure], key: str, notes: list[str], what: str = ""
     ) -> Table | None:
-        """Return the differences of rows to the baseline, if it is among them with others."""
+        """Return the differences of other rows from the baseline, if it is among the rows."""
         self._labels.update(dict.fromkeys(row.label for row in rows))
         found = find_baselines(rows, self.name) if self.name else []
         if not found:
@@ -57,7 +57,7 @@ class Baseline:
         if len(found) > 1:
             listed = ", ".join(row.label for row in found[1:])
             notes.append(
-                f"--baseline {self.name} is {found[0].label} here; it could also be {listed}: give the whole name."
+                f"--baseline {self.name} is {found[0].label} here; it could also be {listed}: give the full name."
             )
         return _difference_table(rows, found[0], measures, key, notes, what)
 
@@ -68,7 +68,7 @@ class Baseline:
             section.reference = reference.label
 
     def check(self) -> None:
-        """Refuse a baseline that is in no table."""
+        """Raise UserError if the baseline is in no table."""
         if self.name and not self.found:
             labels = list(self._labels)
             raise UserError(
@@ -188,7 +188,7 @@ def _difference_table(
         "p: two-sided sign-flip permutation test on the paired differences. "
         "With n pairs it cannot be below 2/2^n: 0.250 for 3, 0.001 for 11."
     )
-    title = f"Difference to {baseline.label}" + (f", {what}" if what else "")
+    title = f"Difference from {baseline.label}" + (f", {what}" if what else "")
     return Table(key, title, columns, lines, caption=caption)
 
 

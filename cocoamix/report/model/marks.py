@@ -23,7 +23,7 @@ def default_reference(rows: Sequence[Row]) -> Row | None:
 
 
 def mark_differences(tables: Sequence[Table], rows: Sequence[Row], reference: Row) -> bool:
-    """Note in each cell the difference to the reference's cell if they can be compared; return whether any can."""
+    """Note in each cell the difference from the reference's cell if they can be compared; return whether any can."""
     comparable = {row.label for row in rows if row is not reference and _comparable(row, reference)}
     marked = False
     for table in tables:

@@ -159,7 +159,7 @@ def _split_by_facts(label: str, runs: list[Run], inventory: Inventory) -> list[t
         for key in keys:
             value = _fact(run, key)
             if meaning(key).scope is Scope.CELL:
-                # A hash of one dataset cannot be compared with that of another: take its place among the cell's.
+                # Hashes of different datasets cannot be compared: use the number of the hash within its cell.
                 value = 1 + _distinct(_fact(other, key) for other in cells[_cell(run)]).index(value)
             values.append(value)
         divided[tuple(values)].append(run)

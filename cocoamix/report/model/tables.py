@@ -18,7 +18,7 @@ HIGH, LOW, PLAIN = "high", "low", "plain"  # which values of a column are the be
 
 @dataclass(frozen=True)
 class Value:
-    """One cell: a mean over seeds, or a text."""
+    """One cell: a mean over seeds, or a string."""
 
     mean: float | None = None
     std: float | None = None
@@ -27,7 +27,7 @@ class Value:
     text: str = ""
     best: bool = False
     decimals: int | None = None  # of a printed number with fewer decimals than its column
-    against: float | None = None  # the difference to the reference method, where the two can be compared
+    against: float | None = None  # the difference from the reference method, where the two can be compared
 
     @property
     def missing(self) -> bool:

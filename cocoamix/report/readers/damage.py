@@ -1,4 +1,4 @@
-"""Refuse values that no run writes. A file with one is damaged, and its other numbers cannot be trusted."""
+"""Reject values that no run writes. A file with one is damaged, and its other numbers cannot be trusted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LONGEST_NAME = 100  # characters; a name becomes a label in tables and part of 
 
 
 def refuse_damaged(settings: Mapping[str, Any], what: str, finite: bool = True) -> None:
-    """Refuse dotted settings that no run has.
+    """Reject dotted settings that no run has.
 
     Args:
         settings: The settings.
@@ -36,20 +36,20 @@ def _is_sound(value: Any) -> bool:
 
 
 def _is_unicode(text: str) -> bool:
-    """Return whether a text has no lone surrogate, which UTF-8 cannot encode."""
+    """Return whether a string has no lone surrogate, which UTF-8 cannot encode."""
     return not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def refuse_texts_for_numbers(config: Mapping[str, Any]) -> None:
-    """Refuse a text in the config of our own results for a key that takes only numbers."""
+    """Reject a string in the config of our own results for a key that takes only numbers."""
     for key, value in config.items():
         declared = roles.find(key)
         numeric = isinstance(declared.default, (int, float)) and not isinstance(declared.default, bool)
         if numeric and isinstance(value, str) and str not in declared.also:
-            raise ValueError(f"its config has {key} {brief(value)}, which is a text and not a number")
+            raise ValueError(f"its config has {key} {brief(value)}, which is a string and not a number")
 
 
 def refuse_odd_name(name: str, what: str) -> None:
-    """Refuse a text that is not a name of a trainer or a dataset."""
+    """Reject a string that is not a name of a trainer or a dataset."""
     if len(name) > _LONGEST_NAME or printable(name) != name:
         raise ValueError(f"its {what} is {brief(name)}, which is not a name")

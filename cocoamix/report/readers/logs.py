@@ -172,5 +172,5 @@ def canonical(value: Any) -> Any:
         try:
             return float(value)
         except OverflowError:
-            return math.inf  # of hundreds of digits, which `refuse_damaged` refuses
+            return math.inf  # of hundreds of digits, which `refuse_damaged` rejects
     return value

@@ -45,7 +45,7 @@ _SPECIAL = {
     **{sign: rf"$\{name}$" for sign, name in _SIGNS.items()},
     **{letter: rf"$\{_greek(letter)}$" for letter in _GREEK},
 }
-_WIDEST = 105  # characters: on a one-column page, letters of 10 points shrink to no less than 6
+_WIDEST = 105  # characters: on a one-column page, a 10-point font shrinks to no less than 6 points
 _GAP = 2  # characters between columns
 
 
@@ -85,7 +85,7 @@ def _table(table: Table, section: str) -> str:
 
 
 def _blocks(table: Table) -> Iterator[Sequence[int]]:
-    """Yield the places of columns that stand side by side: fourteen columns would be too small to read."""
+    """Yield the places of columns that are shown side by side: fourteen columns would be too small to read."""
     texts = [
         [column.title, *(plain(line.values[place], column) for line in table.lines)]
         for place, column in enumerate(table.columns)

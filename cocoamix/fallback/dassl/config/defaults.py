@@ -41,7 +41,7 @@ cfg_default = CfgNode(
         "DATASET": {
             "ROOT": "",  # folder that holds all datasets
             "NAME": "",
-            "SOURCE_DOMAINS": (),  # these except NUM_SHOTS: only for a dataset that reads them
+            "SOURCE_DOMAINS": (),  # this and the keys below except NUM_SHOTS: only for a dataset that reads them
             "TARGET_DOMAINS": (),
             "NUM_LABELED": -1,
             "NUM_SHOTS": -1,  # images per class; below 1: all of them

@@ -23,7 +23,9 @@ class RandomClassSampler(Sampler[int]):
 
     def __init__(self, data_source: Sequence[Any], batch_size: int, n_ins: int) -> None:
         if batch_size < n_ins:
-            raise UserError(f"N_INS is {n_ins}, more than the batch size {batch_size}. Make one of them fit.")
+            raise UserError(
+                f"N_INS is {n_ins}, more than the batch size {batch_size}. Use a smaller N_INS or a larger batch."
+            )
         self._per_class, self._classes = n_ins, batch_size // n_ins
         self._indices: dict[int, list[int]] = defaultdict(list)
         for index, item in enumerate(data_source):

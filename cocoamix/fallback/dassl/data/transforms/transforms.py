@@ -18,7 +18,7 @@ from torchvision import transforms as T  # noqa: E402
 
 INTERPOLATION_MODES = {mode: T.InterpolationMode(mode) for mode in ("bilinear", "bicubic", "nearest")}
 
-# Augmentations of training images, from cfg.INPUT. They are applied in this order, not in that of the config.
+# Augmentations of training images, from cfg.INPUT. They are applied in this order, not the order of the config.
 _AUGMENTATIONS: dict[str, Callable[[CfgNode], Any]] = {
     "random_crop": lambda given: T.RandomCrop(tuple(given.SIZE), padding=given.CROP_PADDING),
     "random_resized_crop": lambda given: T.RandomResizedCrop(
@@ -31,7 +31,7 @@ _AUGMENTATIONS: dict[str, Callable[[CfgNode], Any]] = {
     "randomgrayscale": lambda given: T.RandomGrayscale(given.RGS_P),
     "gaussian_blur": lambda given: T.RandomApply([T.GaussianBlur(given.GB_K)], p=given.GB_P),
 }
-# Old configs list center_crop, but test images are always cropped so and training images never.
+# Old configs list center_crop, but test images are always cropped that way and training images never.
 AVAI_CHOICES = [*_AUGMENTATIONS, "normalize", "center_crop"]
 
 

@@ -1,4 +1,4 @@
-"""The rules of the tree that the import contract does not cover."""
+"""Structural rules that the import contract does not cover."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def test_no_trainer_has_more_than_three_ancestors() -> None:
         assert len(ancestors) <= 3, f"{trainer.__name__}: {ancestors}"
 
 
-def test_no_class_of_the_trainers_exists_for_a_single_child() -> None:
-    """A class that is not registered itself has several children, or it is the base of all."""
+def test_no_trainer_base_class_has_a_single_child() -> None:
+    """A class that is not itself registered has several children, or is the base of all."""
     names = TRAINER_REGISTRY.registered_names()
     for file in (ROOT / "trainers").rglob("*.py"):
         module = ".".join((PACKAGE, *file.relative_to(ROOT / "trainers").with_suffix("").parts))
@@ -34,6 +34,6 @@ def test_no_class_of_the_trainers_exists_for_a_single_child() -> None:
                 assert len(children) > 1, f"{one.__name__} has {len(children)} child"
 
 
-def test_every_name_that_the_trainers_offer_is_there() -> None:
+def test_every_name_exported_by_trainers_exists() -> None:
     for name in cocoamix.trainers.__all__:
         assert hasattr(cocoamix.trainers, name), name

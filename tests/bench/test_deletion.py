@@ -1,4 +1,4 @@
-"""What a start may delete: a run's own folder, when that run begins, and nothing before."""
+"""What a start may delete: only a run's own folder, and only when that run begins."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from cocoamix.bench.runs import expand
 from cocoamix.bench.view import View
 from cocoamix.report.readers.runs import find_runs
 
-from .conftest import Writer, held
+from .conftest import Writer, paused
 from .test_engine import BASE, NEW, Diary, bench, start, wait_until
 
 QUICK = "output/quickstart"
@@ -56,8 +56,8 @@ def test_a_typo_deletes_nothing(place: Path, capsys: pytest.CaptureFixture[str],
     assert contents("output") == before
 
 
-def test_a_mistake_in_one_run_alone_is_found(write_plan: Writer, capsys: pytest.CaptureFixture[str]) -> None:
-    """All configurations are built, not one for each method and dataset."""
+def test_an_error_in_a_single_run_is_found(write_plan: Writer, capsys: pytest.CaptureFixture[str]) -> None:
+    """All configurations are built, not just one per method and dataset."""
     methods = [{"trainer": "CoOp", "config": "CoOp/tiny"}]
     plan = write_plan(task="few-shot", methods=methods, shots=[1, 2], seeds=[1])
     real = benchmark.plan_settings()
@@ -73,7 +73,7 @@ def test_a_mistake_in_one_run_alone_is_found(write_plan: Writer, capsys: pytest.
     assert set(tried) == {1, 2}
 
 
-def test_settings_of_a_shipped_plan_go_to_another_folder(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_changed_settings_of_a_shipped_plan_use_another_folder(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     finish_quick()
     line = ["run", "quick", *FEW, "--dry-run"]
     assert main([*line, "--set", "OPTIM.MAX_EPOCH", "3", "--set", "MODEL.BACKBONE.NAME", "ViT-B/16"]) == 0
@@ -107,8 +107,8 @@ def test_results_of_other_settings_are_refused_in_disposable_plans(
     assert diary("start") == [BASE, NEW, BASE, NEW]
 
 
-def test_settings_decide_in_disposable_plans(write_plan: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither the words of the arguments nor who made the results."""
+def test_only_settings_matter_in_disposable_plans(write_plan: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the spelling of the arguments nor who produced the results matters."""
     run = next(run for run in expand(load_plan(str(write_plan(seeds=[1])))) if run.trains)
     run.folder.mkdir(parents=True)
     (run.folder / "results.json").write_text('{"metrics": {"accuracy": 70.0}, "config": {"OPTIM": {"LR": 0.1}}}')
@@ -123,7 +123,7 @@ def test_settings_decide_in_disposable_plans(write_plan: Writer, monkeypatch: py
     assert (kind(0.1), kind(0.2)) == (DUE, IN_THE_WAY)
 
 
-def test_plans_that_share_a_folder_share_what_is_done(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plans_that_share_a_folder_share_finished_runs(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = {"methods": ["CoOp"], "datasets": ["warm_cool"]}
     quick, methods = (expand(load_plan(name, **chosen)) for name in ("quick", "methods"))
     book = Ledger(True, lambda _: {})
@@ -173,10 +173,10 @@ def test_a_folder_is_deleted_when_its_run_begins(
     assert bench(plan, fake, "-j", "1", *extra) == 0
 
 
-def test_an_evaluation_of_a_model_that_was_trained_again_is_due(
+def test_evaluation_of_a_retrained_model_is_due(
     write_plan: Writer, fake: str, diary: Diary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Even if the runner was stopped between the two, and whoever made the evaluation."""
+    """Even if the runner was stopped in between, and no matter who produced the evaluation."""
     plan = write_plan(seeds=[1])
     only = ("-j", "1", "--only", "CoOp*")
     assert bench(plan, fake, *only) == 0
@@ -202,7 +202,7 @@ def test_two_runners_share_the_work(
     write_plan: Writer, fake: str, diary: Diary, capsys: pytest.CaptureFixture[str], fresh: tuple[str, ...]
 ) -> None:
     plan = write_plan(seeds=[1], set={"FAKE.EPOCHS": 3})
-    with held(BASE) as epoch:
+    with paused(BASE) as epoch:
         first = start(plan, fake, "-j", "1", "--only", "CoOp*")
         wait_until(lambda: epoch.is_file() and epoch.read_text() == "2")
         second = start(plan, fake, "-j", "1", "--only", "CoOp*", *fresh)
@@ -217,11 +217,11 @@ def test_two_runners_share_the_work(
     assert "by another process" in shown[1]
 
 
-def test_a_run_that_another_left_unfinished_is_done(
+def test_a_run_left_unfinished_by_another_runner_is_completed(
     write_plan: Writer, fake: str, diary: Diary, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan = write_plan(seeds=[1], set={"FAKE.EPOCHS": 3})
-    with held(BASE) as epoch:
+    with paused(BASE) as epoch:
         first = start(plan, fake, "-j", "1", "--only", "CoOp*")
         wait_until(lambda: epoch.is_file() and epoch.read_text() == "2")
         second = start(plan, fake, "-j", "1", "--only", "CoOp*")
@@ -236,7 +236,7 @@ def test_a_run_that_another_left_unfinished_is_done(
     assert json.loads(Path(BASE, "results.json").read_text())["begun"] == 2
 
 
-def test_nothing_due_keeps_the_tables(write_plan: Writer, fake: str) -> None:
+def test_tables_are_kept_when_nothing_is_due(write_plan: Writer, fake: str) -> None:
     plan = write_plan(seeds=[1])
     assert bench(plan, fake) == 0
     table = Path("output/tables/my.md")
@@ -248,7 +248,7 @@ def test_nothing_due_keeps_the_tables(write_plan: Writer, fake: str) -> None:
     assert not table.exists()
 
 
-def test_fresh_begins_after_all_checks(
+def test_fresh_deletes_only_after_all_checks(
     write_plan: Writer, fake: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan = load_plan(str(write_plan(seeds=[1])))
@@ -263,7 +263,7 @@ def test_fresh_begins_after_all_checks(
 
 
 @pytest.mark.parametrize("wrong", [["-j", "0"], ["--engine", "slurm", "--slurm", "gpu"], ["--only", "nothing"]])
-def test_wrong_use_keeps_the_tables(write_plan: Writer, fake: str, wrong: list[str]) -> None:
+def test_usage_errors_keep_the_tables(write_plan: Writer, fake: str, wrong: list[str]) -> None:
     table = Path("output/tables/my.md")
     table.parent.mkdir(parents=True)
     table.touch()
@@ -271,8 +271,8 @@ def test_wrong_use_keeps_the_tables(write_plan: Writer, fake: str, wrong: list[s
     assert table.exists()
 
 
-def test_a_folder_in_which_train_py_is_at_work_is_not_deleted(write_plan: Writer, fake: str) -> None:
-    """It holds a lock of its own if it was started without the runner."""
+def test_folder_of_a_running_train_py_is_not_deleted(write_plan: Writer, fake: str) -> None:
+    """It holds its own lock if it was started without the runner."""
     fcntl = pytest.importorskip("fcntl")
     run = expand(load_plan(str(write_plan(seeds=[1]))))[0]
     run.folder.mkdir(parents=True)
@@ -288,10 +288,10 @@ def test_a_folder_in_which_train_py_is_at_work_is_not_deleted(write_plan: Writer
     assert begun.wait().status == DONE
 
 
-def test_results_of_a_model_that_is_gone_are_set_aside(
+def test_results_of_a_deleted_model_are_set_aside(
     write_plan: Writer, fake: str, diary: Diary, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its training is repeated and fails, so the evaluation does not begin; no report shows the earlier one."""
+    """Its training is repeated and fails, so the evaluation does not start; no report shows the old one."""
     assert bench(write_plan(seeds=[1, 2]), fake, "--only", "CoOp*") == 0
     for seed in (1, 2):
         Path(f"{NEW[:-1]}{seed}", "log.txt").write_text("=> result\n* accuracy: 51.0%\n")
@@ -308,7 +308,7 @@ def test_results_of_a_model_that_is_gone_are_set_aside(
     assert Path(f"{NEW[:-1]}2", "results.json").is_file()
 
 
-def test_results_stay_where_the_training_did_not_begin(write_plan: Writer, fake: str) -> None:
+def test_results_are_kept_if_the_training_did_not_start(write_plan: Writer, fake: str) -> None:
     plan = write_plan(seeds=[1])
     assert bench(plan, fake, "--only", "CoOp*") == 0
     Path(BASE, "results.json").unlink()
@@ -318,8 +318,8 @@ def test_results_stay_where_the_training_did_not_begin(write_plan: Writer, fake:
     assert Path(NEW, "results.json").is_file()
 
 
-def test_a_folder_in_which_train_py_is_at_work_is_not_touched(write_plan: Writer, fake: str) -> None:
-    """Even where nothing would be deleted: results that are due again stay until that train.py has ended."""
+def test_folder_of_a_running_train_py_is_not_changed(write_plan: Writer, fake: str) -> None:
+    """Even if nothing would be deleted: results that are due stay until that train.py has exited."""
     fcntl = pytest.importorskip("fcntl")
     run = expand(load_plan(str(write_plan(seeds=[1]))))[0]
     run.folder.mkdir(parents=True)
@@ -335,7 +335,7 @@ def test_a_folder_in_which_train_py_is_at_work_is_not_touched(write_plan: Writer
     assert {path: after.get(path) for path in before} == before
 
 
-def test_names_of_folders_do_not_collide() -> None:
+def test_folder_names_do_not_collide() -> None:
     def name(*options: tuple[str, object]) -> str:
         return folder_for(Path("out"), options).name
 
