@@ -19,7 +19,7 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,7 @@ from cocoamix import compat
 from cocoamix.clip import FrozenCLIP, load_clip
 from cocoamix.clip import model as clip_model
 from cocoamix.clip.backbones import BACKBONES
+from cocoamix.features.extract import FrozenFeatures
 from tests.fast import FOLDERS, is_fast
 
 # Otherwise every seed is queued for missing devices, with its stack, and versions are read from files each time.
@@ -297,14 +298,28 @@ def tiny_config(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run(
-    request: pytest.FixtureRequest, tmp_path: Path, tiny_config: Path, capfd: pytest.CaptureFixture[str]
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    tiny_config: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Runner]:
     """Run train.py in this process on the generated dataset; trailing arguments are KEY VALUE pairs or flags.
 
-    Tests that use `data_root` themselves get images of their own. The others share theirs, encoded once.
+    Tests that use `data_root` themselves get images of their own. The others share theirs, encoded once for each batch
+    size: the last bits of a feature depend on it, and a test must not depend on those before it.
     """
     own = "data_root" in request.fixturenames
     root: Path = request.getfixturevalue("data_root" if own else "common_data")
+    if not own:
+        find_stores = FrozenFeatures._stores_of
+        monkeypatch.setattr(
+            FrozenFeatures,
+            "_stores_of",
+            lambda self, source: find_stores(
+                self, replace(source, settings=f"{source.settings}, {source.batch_size} at once")
+            ),
+        )
     before = list_files(root)
 
     def runner(*extra: str, name: str = "run", data: Path = root, **options: str) -> Run:

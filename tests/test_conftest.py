@@ -44,6 +44,17 @@ def test_a_shared_run_matches_a_run(run: Runner, shared_run: Runner) -> None:
     assert other.results["metrics"] == own.results["metrics"]
 
 
+def test_a_run_does_not_depend_on_earlier_runs(run: Runner, shared_run: Runner) -> None:
+    """Runs on shared images do not use features that another batch size encoded, whose last bits may differ."""
+    settings = ["DATASET.NUM_SHOTS", "2", "OPTIM.MAX_EPOCH", "1", "DATALOADER.TRAIN_X.BATCH_SIZE"]
+    run(*settings, "1", "DATALOADER.TEST.BATCH_SIZE", "1", name="before")
+    own, other = run(*settings, "12", name="own"), shared_run(*settings, "12", name="other")
+    contexts = [
+        torch.load(one.folder / "prompt_learner" / "model.pth.tar-1")["state_dict"]["ctx"] for one in (own, other)
+    ]
+    assert torch.equal(*contexts)
+
+
 def _trains(run: Runner) -> None:
     pass
 
