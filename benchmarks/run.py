@@ -24,7 +24,7 @@ from cocoamix.clip import FrozenCLIP
 from cocoamix.io.files import write_json
 
 CLASSES = (10, 50, 100, 500, 1000)
-PLAIN_MEMORY = 200  # classes; beyond, the plain path needs too much memory
+PLAIN_MEMORY = 200  # classes; for more, the plain path needs too much memory
 LIMITS = (4, 8, 16)  # GB
 MOST_CLASSES = 16_000  # more take minutes and are not realistic
 WAYS = ("text_forward", "text_forward_backward", "iteration")
@@ -77,7 +77,7 @@ def measure_times(clip: FrozenCLIP, numbers: Sequence[int], repetitions: int) ->
 
 
 def measure_memory(name: str, numbers: Sequence[int]) -> dict[str, dict[str, float]]:
-    """Compare peak memory, if the plain path fits."""
+    """Measure our peak memory, and compare it with the plain path if that fits."""
     results: dict[str, dict[str, float]] = {"text_memory": {}, "text_memory_mb": {}, "text_memory_plain_mb": {}}
     rows = []
     for classes in numbers:
@@ -95,10 +95,10 @@ def measure_memory(name: str, numbers: Sequence[int]) -> dict[str, dict[str, flo
 
 
 def largest_within(name: str, way: str, gigabytes: float, sizes: tuple[int, int]) -> str:
-    """Return the largest number of classes that fits, extrapolated from two sizes and then tried."""
+    """Return the largest number of classes that fits, extrapolated from two sizes and then tested."""
     small, large = sizes
     first, second = (measure.whole_memory(name, way, size) for size in sizes)
-    growth = max((second - first) / (large - small), 1e-3)  # MB a class
+    growth = max((second - first) / (large - small), 1e-3)  # MB per class
     classes = min(MOST_CLASSES, int(small + (gigabytes * 1024 - first) / growth))
     if classes >= MOST_CLASSES:
         return (
@@ -110,9 +110,9 @@ def largest_within(name: str, way: str, gigabytes: float, sizes: tuple[int, int]
 
 
 def measure_scaling(clip: FrozenCLIP, repetitions: int, quick: bool) -> dict[str, dict[str, float]]:
-    """Show how our time grows with context length and batch."""
-    contexts, batches = ((2,), (4,)) if quick else ((2, 4, 8, 16, 32), (4, 32, 128))
-    classes = 10 if quick else 100
+    """Measure how our time and memory grow with the length of the context and the size of the batch."""
+    contexts, batches = ((4,), (4,)) if quick else ((2, 4, 8, 16, 32), (4, 32, 128))
+    classes = 4 if quick else 100
     results: dict[str, dict[str, float]] = {"context_seconds": {}, "context_memory_mb": {}, "batch_seconds": {}}
     for context in contexts:
         case = measure.Case(clip, classes, context=context)
@@ -182,7 +182,7 @@ def main() -> None:
     results["evaluation"][str(classes)] = round(found.ratio, 2)
     print(f"\nEvaluation of {classes} classes, 2 batches of {measure.BATCH}, test features stored: {found.ratio:.0f}x")
     reading, encoding = measure.loading_rates(clip)
-    results["pictures_per_cpu_second"] = {"read and augmented": round(reading, 1), "encoded": round(encoding, 1)}
+    results["images_per_cpu_second"] = {"read and augmented": round(reading, 1), "encoded": round(encoding, 1)}
     print(f"\nA CPU second reads and augments {reading:.0f} images of 500 x 375, and encodes {encoding:.1f}")
     results["mix_over_coop"], results["step_seconds"] = trainers.compare_steps(repetitions, args.quick)
     if not args.quick:

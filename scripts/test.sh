@@ -6,6 +6,8 @@
 # Tests are spread over all cores unless the arguments name a file or folder, or have -n, --pdb or --collect-only.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+# Many tests start an interpreter, which would compile the package again each time.
+unset PYTHONDONTWRITEBYTECODE
 # At most eight workers, since each holds models in memory.
 workers=(-n auto --maxprocesses 8 --dist worksteal)
 for argument in "$@"; do

@@ -47,7 +47,7 @@ import torch
 from PIL import Image
 
 from cocoamix import compat
-from cocoamix.clip import FrozenCLIP, load_clip
+from cocoamix.clip import FrozenCLIP, load_clip, tiny
 from cocoamix.clip import model as clip_model
 from cocoamix.clip.backbones import BACKBONES
 from cocoamix.features.extract import FrozenFeatures
@@ -156,8 +156,12 @@ def copy_module(module: Any) -> Any:
 
 @pytest.fixture(scope="session", autouse=True)
 def draw_weights_once() -> Iterator[None]:
-    """Draw and hash the random weights of the tiny CLIP once, and give each run a copy: they are always the same."""
-    build, digest = clip_model.build_openai, clip_model.hash_weights
+    """Draw and hash the random weights of the tiny CLIP once, and give each run a copy: they are always the same.
+
+    The made-up embeddings of its trained weights are also computed once.
+    """
+    build, digest, make_up = clip_model.build_openai, clip_model.hash_weights, tiny.made_up_rows
+    made_up: dict[tuple[bytes, int], torch.Tensor] = {}
     drawn: dict[type, torch.nn.Module] = {}
     known: list[tuple[dict[str, torch.Tensor], str]] = []
 
@@ -180,7 +184,14 @@ def draw_weights_once() -> Iterator[None]:
             known.append(({key: value.detach().clone() for key, value in state.items()}, found))
         return found
 
+    def copy_rows(content: torch.Tensor, count: int) -> torch.Tensor:
+        key = content.numpy().tobytes(), count
+        if key not in made_up:
+            made_up[key] = make_up(content, count)
+        return made_up[key].clone()
+
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tiny, "made_up_rows", copy_rows)
         patch.setattr(clip_model, "build_openai", build_copy)
         patch.setattr(clip_model, "hash_weights", find_digest)
         yield

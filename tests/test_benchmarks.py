@@ -9,13 +9,25 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import methods, run, text_savings
+from benchmarks import measure, methods, run, text_savings
 from cocoamix.clip import FrozenCLIP
 from tests.conftest import ROOT
 
 
-def test_speed_benchmark_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_speed_benchmark_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     target = tmp_path / "speed.json"
+    in_new_process = measure._measured
+
+    def measured(name: str, way: str, *sizes: int) -> dict[str, float]:
+        if way == "plain":
+            return in_new_process(name, way, *sizes)
+        capsys.readouterr()
+        measure.main([name, way, *map(str, sizes)])  # the same program in this process
+        return json.loads(capsys.readouterr().out)  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(measure, "_measured", measured)
     monkeypatch.setattr(sys, "argv", ["run.py", "--quick", "--json", str(target)])
     run.main()
     found = json.loads(target.read_text())
@@ -39,7 +51,7 @@ def test_text_savings_give_the_same_step(tiny_clip: FrozenCLIP) -> None:
     names = ["cat", "grey wolf", "aquarium fish", "dog"]
     plain = text_savings.Step(tiny_clip, names)()
     for way in (*text_savings.WAYS[1:], text_savings.HalvesInThreads):
-        features, gradient = text_savings.apart(way(tiny_clip, names)(), plain)
+        features, gradient = text_savings.differences(way(tiny_clip, names)(), plain)
         assert features < 1e-6
         assert gradient < 1e-5
 

@@ -80,7 +80,7 @@ def test_forked_runs_match_fresh_processes() -> None:
 
 @pytest.mark.skipif(not can_fork(()), reason="runs are not forked on this system")
 def test_forked_runs_exit_when_their_runner_is_killed(place: Path) -> None:
-    (place / "plan.yaml").write_text(yaml.safe_dump({**PLAN, "set": {"OPTIM.MAX_EPOCH": 5000}}))
+    (place / "plan.yaml").write_text(yaml.safe_dump({**PLAN, "set": {"OPTIM.MAX_EPOCH": 5000, "CACHE.MODE": "test"}}))
     command = [sys.executable, "-m", "cocoamix", "bench", "run", "plan.yaml", "--gpus", "none"]
     runner = subprocess.Popen(command, cwd=place, env={**os.environ, "PYTHONPATH": str(ROOT)})
     console = place / "output/base2new/train_base/eurosat/shots_1/CoOp/tiny/seed1" / CONSOLE
@@ -103,7 +103,7 @@ def wait_for(happened: Callable[[], bool], seconds: float = 120.0) -> bool:
 
 
 def is_free(path: Path) -> bool:
-    """Say whether no process holds the lock of a file."""
+    """Return whether no process holds the lock of a file."""
     import fcntl
 
     with path.open("ab") as file:

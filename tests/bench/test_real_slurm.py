@@ -27,7 +27,7 @@ def ask(*command: str) -> str:
 
 @functools.cache  # if Slurm is down, the query hangs for many seconds
 def is_ours_alone() -> bool:
-    """Say whether there is a Slurm with only this machine: other nodes would not see the tests' folders."""
+    """Return whether Slurm has only this machine: other nodes would not see the folders of the tests."""
     return bool(shutil.which("sinfo")) and set(ask("sinfo", "-h", "-N", "-o", "%N").split()) == {HOST}
 
 
@@ -83,7 +83,7 @@ def test_requeued(write_plan: Writer, fake: str, diary: Diary, place: Path, by: 
     assert diary("start") == [BASE, BASE, NEW]
 
 
-def test_cancelled_by_another(write_plan: Writer, fake: str, place: Path) -> None:
+def test_job_cancelled_by_someone_else(write_plan: Writer, fake: str, place: Path) -> None:
     plan = write_plan(methods=METHODS[:1], seeds=[1, 2], set={"FAKE.EPOCHS": 3})
     with paused(BASE) as epoch:
         process = start(plan, fake, *ENGINE)
@@ -129,18 +129,18 @@ def test_second_start_waits_for_the_jobs_of_the_first(write_plan: Writer, fake: 
         wait_until(lambda: len(jobs_of(place)) == 2 or len(diary("start")) > 1)
     shown = second.communicate(timeout=120)[0]
     assert second.returncode == 0, shown
-    assert f"waited for: {job}" in shown
+    assert f"still in the queue: {job}" in shown
     assert "4 runs done" in shown
     assert diary("start").count(BASE) == diary("start").count(NEW) == 1
 
 
-def test_more_cores_than_there_are(write_plan: Writer, fake: str, place: Path) -> None:
+def test_more_cores_than_a_node_has(write_plan: Writer, fake: str, place: Path) -> None:
     process = start(write_plan(methods=METHODS[:1], seeds=[1]), fake, *ENGINE, "--slurm", "cpus_per_task=1000")
     assert process.stdout is not None
     said: list[str] = []
     for line in process.stdout:
         said.append(line)
-        if "the reason that Slurm gives" in line:
+        if "Slurm gives the reason" in line:
             process.send_signal(signal.SIGINT)
     assert process.wait() in (2, 130)  # clusters may refuse it at once
     assert "PartitionConfig" in said[-4] if process.returncode == 130 else "could not be submitted" in "".join(said)

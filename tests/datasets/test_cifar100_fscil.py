@@ -225,7 +225,7 @@ def test_all_nine_sessions(
     from cocoamix.report.build import Options, build
 
     # Fewer layers, and a minimal image tower: stored features do not need one.
-    sizes = backbones.Sizes(768, 224, 1, 64, 56, 768, 2)
+    sizes = backbones.Sizes(768, 224, 1, 64, 56, 768, 1)
     monkeypatch.setitem(backbones.BACKBONES, "ViT-L/14", backbones.Backbone(sizes, "none"))
     loaded: list[tuple[str, int]] = []
 
