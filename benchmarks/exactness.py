@@ -23,7 +23,7 @@ from cocoamix.clip import FrozenCLIP, load_clip
 from cocoamix.clip.class_names import class_words
 from cocoamix.prompts.context import PromptLearner
 
-MOST_NAMES = 60  # evenly spread; the plain path is slow
+MOST_NAMES = 60  # evenly spaced among all; more would take too long on the plain path
 
 
 def collect_names(splits: Path | None) -> dict[str, list[str]]:
@@ -39,12 +39,12 @@ def collect_names(splits: Path | None) -> dict[str, list[str]]:
 
 
 def differences(clip: FrozenCLIP, names: list[str], n_ctx: int) -> tuple[float, float]:
-    """Return the largest difference of a feature, and the relative one of the context's gradient."""
+    """Return the largest absolute difference of the features, and the relative difference of the context's gradient."""
     learner = PromptLearner(clip, names, n_ctx=n_ctx, seed=1)
     plain, ours = PlainPrompts(clip, names, learner.ctx).encode(), clip.encode_prompts(learner())
     weights = torch.randn(plain.shape, generator=torch.Generator().manual_seed(0))
-    wanted, found = (torch.autograd.grad((x * weights).sum(), learner.ctx)[0] for x in (plain, ours))
-    return float((ours - plain).detach().abs().max()), float((found - wanted).norm() / wanted.norm())
+    expected, found = (torch.autograd.grad((x * weights).sum(), learner.ctx)[0] for x in (plain, ours))
+    return float((ours - plain).detach().abs().max()), float((found - expected).norm() / expected.norm())
 
 
 def main() -> None:
@@ -55,10 +55,12 @@ def main() -> None:
     print("| package | class names | vectors | features, absolute | gradient, relative |\n|---|---|---|---|---|")
     for source in ("clip", "open_clip"):
         clip = load_clip("ViT-B/16", "random", source=source, precision="fp32")
-        for dataset, its in names.items():
+        for dataset, classes in names.items():
             for n_ctx in (2, 4, 16):
-                feature, gradient = differences(clip, its, n_ctx)
-                print(f"| {source} | {len(its)} of {dataset} | {n_ctx} | {feature:.1e} | {gradient:.1e} |", flush=True)
+                feature, gradient = differences(clip, classes, n_ctx)
+                print(
+                    f"| {source} | {len(classes)} of {dataset} | {n_ctx} | {feature:.1e} | {gradient:.1e} |", flush=True
+                )
 
 
 if __name__ == "__main__":

@@ -42,8 +42,8 @@ BASE, IMAGES, EPOCHS = 60, 500, 50
 NAMES = official_names()
 
 
-class Named(Datum):
-    """An item without a file."""
+class FakeItem(Datum):
+    """An item with a class name but without a file."""
 
     def __init__(self, number: int, label: int) -> None:
         self._impath, self._label, self._domain = f"noise/{label}/{number}", label, 0
@@ -53,17 +53,17 @@ class Named(Datum):
 
 @DATASET_REGISTRY.register()
 class StoredNoise(DatasetBase):
-    """A dataset with as many items as session 0 of CIFAR-100, and one later session, which is required."""
+    """A dataset with as many items as session 0 of CIFAR-100, and one later session, because one is required."""
 
     images = IMAGES
 
     def __init__(self, cfg: Any) -> None:
-        items = [Named(number, label) for label in range(BASE + 5) for number in range(self.images)]
+        items = [FakeItem(number, label) for label in range(BASE + 5) for number in range(self.images)]
         super().__init__(train_x=items, test=items[:: self.images])
 
 
 def noise(count: int, width: int) -> torch.Tensor:
-    """Return unit vectors."""
+    """Return random unit vectors."""
     return F.normalize(torch.randn(count, width, generator=torch.Generator().manual_seed(0)), dim=-1)
 
 
@@ -81,7 +81,7 @@ def build(folder: str, quick: bool, batch: int) -> Any:
 
 
 def store_time(trainer: Any, folder: str) -> float:
-    """Return the CPU seconds to read the features of an epoch from the store."""
+    """Return the CPU seconds that it takes to read the features of an epoch from the store."""
     items: ImageItems = trainer.train_loader_x.dataset
     source = Source(items, "noise", 32, 0)
     features = FrozenFeatures(trainer.clip.each(), Path(folder))
@@ -94,8 +94,8 @@ def store_time(trainer: Any, folder: str) -> float:
     return time.process_time() - start
 
 
-def go_through(trainer: Any, steps: int) -> tuple[float, float, int]:
-    """Return the CPU seconds of reading batches and of steps, and the number of steps."""
+def run_steps(trainer: Any, steps: int) -> tuple[float, float, int]:
+    """Run steps (0: a whole epoch); return the CPU seconds of reading batches and of steps, and the number of steps."""
     loader = trainer.train_loader_x
     trainer.num_batches = len(loader)
     reading, stepping, done = 0.0, 0.0, 0
@@ -126,21 +126,21 @@ def main() -> None:
         stored = store_time(trainer, folder)
         trainer.set_model_mode("train")
         trainer.begin_training()
-        whole = trainer.encode_learners
+        encode = trainer.encode_learners
         stand_in = noise(BASE, 768)
         trainer.encode_learners = lambda learners: stand_in + 0 * learners[0].ctx.sum()
-        reading, rest, steps = go_through(trainer, 0)
+        reading, rest, steps = run_steps(trainer, 0)
         if not trainer._optims["prompt_learner"].state:
             raise RuntimeError("the steps without the text encoder updated nothing")
-        trainer.encode_learners = whole
-        _, stepping, some = go_through(trainer, args.steps)
-    per_step = stepping / some
+        trainer.encode_learners = encode
+        _, stepping, measured = run_steps(trainer, args.steps)
+    per_step = stepping / measured
     text = max(0.0, per_step - rest / steps)
     epoch = stored + reading + steps * per_step
     numbers = {
         "threads": torch.get_num_threads(),
         "steps_of_an_epoch": steps,
-        "steps_measured_with_text": some,
+        "steps_measured_with_text": measured,
         "store_seconds_per_epoch": round(stored, 2),
         "reading_ms_per_step": round(1000 * reading / steps, 3),
         "loss_and_optimizer_ms_per_step": round(1000 * rest / steps, 3),

@@ -2,10 +2,10 @@
 
     python benchmarks/fscil_methods.py [--methods NAME ...] [--json FILE] [--quick]
 
-Trainers and configurations are the real ones, the weights random, features and images noise. There are CIFAR-100's
-classes, 60 and then five, and the names of all 100 if a method uses them. Each method runs in a separate process:
-one step of session 0, all of session 1, and the evaluation after it on 16 images. Times are CPU seconds of all
-threads; memory is the peak of the process. Ratios are to the step of CoOp-FSCIL.
+Trainers and configurations are the real ones; the weights are random, and features and images are noise. The classes
+are those of CIFAR-100, 60 and then five, and the names of all 100 if a method uses them. Each method runs in a separate
+process: one step of session 0, all of session 1, and the evaluation after it on 16 images. Times are CPU seconds of all
+threads; memory is the peak of the process. Ratios are relative to the step of CoOp-FSCIL.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from dassl.engine import build_trainer
 from PIL import Image
 
 import train
-from benchmarks.fscil import BASE, ROOT, Named, noise
+from benchmarks.fscil import BASE, ROOT, FakeItem, noise
 from cocoamix.clip import backbones
 from cocoamix.io.files import write_json
 from cocoamix.seeding import derive_seed
@@ -51,12 +51,13 @@ METHODS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "FSPT-FSCIL": ("FSPTFSCIL", "vit_l14", ()),
     "FSPT-FSCIL, laptop": ("FSPTFSCIL", "vit_l14_laptop", ()),
 }
-FIRST = "CoOp-FSCIL"
-CLASSES, IMAGES, TESTED = 100, 10, 11  # images of a base class; base classes with an image to evaluate on
+REFERENCE = "CoOp-FSCIL"
+CLASSES, IMAGES = 100, 10  # images per class
+TESTED = 11  # base classes with an image to evaluate on
 
 
-class NoiseImage(Named):
-    """An item that draws its image."""
+class NoiseImage(FakeItem):
+    """An item whose image is noise."""
 
     def draw(self) -> Image.Image:
         """Return an image of noise."""
@@ -90,7 +91,7 @@ def build(name: str, folder: str, quick: bool) -> Any:
 
 
 def fill(trainer: Any, loader: Any, part: str) -> None:
-    """Put features of noise into the store for the images of a loader."""
+    """Write noise to the store as the features of a loader's images."""
     if trainer.images.features is None:
         return
     source = trainer.images._source(loader, part, 0)
@@ -116,7 +117,7 @@ def later_session(trainer: Any) -> tuple[float, float]:
     """Return the CPU seconds of session 1, and of the evaluation after it."""
     trainer._began = time.time()
     trainer.epoch, trainer.max_epoch, trainer.trained_epochs = 0, 1, 1  # session 0 counts as trained
-    if trainer.main_model == "prototypes":  # how FACT ends session 0
+    if trainer.main_model == "prototypes":  # FACT ends session 0 with the class means
         with torch.no_grad():
             trainer.learned.prototypes.copy_(trainer.class_means())
     found = {name: model.named_parameters() for name, model in trainer._models.items()}
@@ -141,7 +142,7 @@ def later_session(trainer: Any) -> tuple[float, float]:
 
 
 def measure(name: str, quick: bool) -> dict[str, Any]:
-    """Run one method in this process."""
+    """Measure one method in this process."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "run").mkdir()
         trainer = build(name, folder, quick)
@@ -178,9 +179,9 @@ def main() -> None:
                 sys.exit(f"{name}: {done.stdout[-1500:]}{done.stderr[-3000:]}")
             numbers[name] = json.loads(file.read_text())
             print(f"{name}: {numbers[name]}", flush=True)
-    print(f"\n{CLASSES} names, CPU seconds, {torch.get_num_threads()} threads; ratio to a step of {FIRST}\n")
+    print(f"\n{CLASSES} names, CPU seconds, {torch.get_num_threads()} threads; ratio to a step of {REFERENCE}\n")
     print(f"{'method':28} {'step of session 0':>18} {'ratio':>7} {'session 1':>10} {'evaluation':>11} {'memory':>9}")
-    reference = numbers.get(FIRST, {}).get("first_step_seconds")
+    reference = numbers.get(REFERENCE, {}).get("first_step_seconds")
     for name, one in numbers.items():
         ratio = f"{one['first_step_seconds'] / reference:.2f}" if reference else ""
         print(

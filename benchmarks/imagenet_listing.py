@@ -2,9 +2,9 @@
 
     python benchmarks/imagenet_listing.py [--real FOLDER]
 
-A thousand classes with 1,281,167 training and 50,000 validation images. The directory walk is simulated: only
-`preprocessed.pkl` and the draws are written. With --real, empty files (1.3 million, which takes minutes) are created
-below FOLDER and read from disk. Every start is a separate process.
+There are 1000 classes with 1,281,167 training and 50,000 validation images. The files are simulated: only
+`preprocessed.pkl` and the draws are written. With --real, 1.3 million empty files are created below FOLDER, which takes
+minutes, and are listed from disk. Every start is a separate process.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ HERE = Path(__file__).resolve().parent.parent
 CLASSES, TRAIN, VAL = 1000, 1_281_167, 50_000
 
 
-def images(path: str) -> list[str]:
-    """Return the names in a folder of the simulated ImageNet."""
+def list_simulated(path: str) -> list[str]:
+    """Return the names of the entries in a folder of the simulated ImageNet."""
     parent, name = os.path.split(path)
     synsets = [f"n{number:08d}" for number in range(CLASSES)]
     if name in ("train", "val"):
@@ -54,14 +54,14 @@ class Entry:
         return False
 
 
-def fake_walk(root: str) -> None:
-    """Patch the functions that list folders and stat files to show the simulated files."""
+def simulate_files(root: str) -> None:
+    """Patch the functions that list folders and look for files, so that they see the simulated files."""
     scandir, isfile = os.scandir, os.path.isfile
 
     @contextlib.contextmanager
     def listed(path: Any) -> Iterator[Any]:
         if os.path.basename(os.fspath(path)) in ("train", "val") or "/n0" in os.fspath(path):
-            yield iter([Entry(os.fspath(path), name) for name in images(os.fspath(path))])
+            yield iter([Entry(os.fspath(path), name) for name in list_simulated(os.fspath(path))])
         else:
             with scandir(path) as entries:
                 yield entries
@@ -85,7 +85,7 @@ def start(args: argparse.Namespace) -> dict[str, float]:
     extend_cfg(cfg)
     cfg.DATASET.ROOT, cfg.DATASET.NUM_SHOTS, cfg.SEED = args.root, args.shots, args.seed
     if not args.real:
-        fake_walk(args.root)
+        simulate_files(args.root)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     begun, used = time.perf_counter(), time.process_time()
     with contextlib.redirect_stdout(None):
@@ -114,10 +114,10 @@ def measure(root: str, real: str) -> None:
     base = Path(root, "imagenet")
     for split in ("train", "val"):
         Path(base, "images", split).mkdir(parents=True, exist_ok=True)
-        for synset in images(str(base / "images" / split)) if real else ():
+        for synset in list_simulated(str(base / "images" / split)) if real else ():
             target = base / "images" / split / synset
             target.mkdir(exist_ok=True)
-            for name in images(str(target)):
+            for name in list_simulated(str(target)):
                 os.close(os.open(target / name, os.O_CREAT | os.O_WRONLY))
     lines = [f"n{number:08d} class {number}\n" for number in range(CLASSES)]
     (base / "classnames.txt").write_text("".join(lines))

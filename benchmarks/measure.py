@@ -1,4 +1,4 @@
-"""The measurements, each of two paths to the same result: plain and ours. As a program, it measures memory.
+"""Measure two paths to the same result, plain and ours, in time and memory. As a program, it measures memory.
 
 python benchmarks/measure.py ViT-B/16 plain 100 4     peak memory of a forward and backward pass with 4 context vectors
 """
@@ -34,12 +34,12 @@ from cocoamix.prompts.context import PromptLearner
 ROOT = Path(__file__).resolve().parent.parent
 BACKBONES = {False: "ViT-B/16", True: "tiny"}  # by --quick
 BATCH = 32
-PLAIN_AT_ONCE = 100  # classes; more need too much memory, so the plain path runs them in parts
+PLAIN_AT_ONCE = 100  # classes; more would need too much memory, so the plain path runs them in parts
 SCALE = 100.0
 
 
 def class_names(count: int) -> list[str]:
-    """Return `count` of ImageNet's class names, evenly spread; beyond their number, names are numbered."""
+    """Return `count` evenly spaced class names of ImageNet. If there are not enough, they repeat with a number."""
     import_open_clip()
     from open_clip.zero_shot_metadata import IMAGENET_CLASSNAMES
 
@@ -74,7 +74,7 @@ class Case:
         self.stored = F.normalize(torch.randn(self.batch, clip.sizes.embedding, generator=draw), dim=-1)
         self.labels = torch.randint(self.classes, (self.batch,), generator=draw)
 
-    # Each pair below has the same name with and without `plain_`.
+    # Each method below has a counterpart on the plain path, with the prefix `plain_`.
 
     @torch.no_grad()
     def plain_forward(self) -> None:
@@ -104,7 +104,7 @@ class Case:
 
     @torch.no_grad()
     def plain_evaluation(self) -> None:
-        for _ in range(2):  # batches: text features are computed for each
+        for _ in range(2):  # batches; the plain path computes text features for each
             features = self.clip.encode_image(self.images)
             for chosen in self._parts():
                 features @ self.plain.encode(chosen).t()
@@ -129,7 +129,7 @@ class Case:
 
 
 def cpu_time(call: Callable[[], object]) -> float:
-    """Return the CPU seconds of all threads of this process in a call."""
+    """Return the CPU seconds of a call, over all threads of this process."""
     start = time.process_time()
     call()
     return time.process_time() - start
@@ -152,7 +152,7 @@ class Ratio:
 
 
 def compare(plain: Callable[[], object], ours: Callable[[], object], repetitions: int) -> Ratio:
-    """Time both paths in turn. Ours is short, so each of its turns is the median of three."""
+    """Time both paths in turn. Ours is short, so the median of three runs counts."""
     for call in (plain, ours):
         if repetitions > 1 or call is ours:
             call()  # the first call allocates memory
@@ -171,9 +171,9 @@ def compare(plain: Callable[[], object], ours: Callable[[], object], repetitions
 
 
 def token_work(clip: FrozenCLIP, classes: int, context: int = 4) -> int:
-    """Return the multiplications and additions of a forward and backward pass that sharing cannot save.
+    """Return the multiplications and additions of a forward and backward pass that sharing of tokens cannot avoid.
 
-    Matrices of frozen weights are multiplied twice for each token: forward, and backward to the token.
+    Each token is multiplied twice by the matrices of the frozen weights: forward and backward.
     """
     learner = PromptLearner(clip, class_names(classes), n_ctx=context)
     tokens, width, layers = (
@@ -182,14 +182,13 @@ def token_work(clip: FrozenCLIP, classes: int, context: int = 4) -> int:
         len(clip.text.blocks),
     )
     full = 12 * width * width * 2
-    last = (
-        tokens * 2 * width * width * 2 + classes * 10 * width * width * 2
-    )  # keys, values; the rest for the ends alone
+    # In the last layer, keys and values of all tokens, and the rest only for the end of each prompt.
+    last = tokens * 2 * width * width * 2 + classes * 10 * width * width * 2
     return 2 * (tokens * full * (layers - 1) + last)
 
 
 def multiplication_rate() -> float:
-    """Return the multiplications and additions per CPU second of a large product."""
+    """Return the multiplications and additions per CPU second in a large matrix product."""
     one, other = torch.randn(1024, 2048), torch.randn(2048, 2048)
     seconds = statistics.median(cpu_time(lambda: one @ other) for _ in range(9))
     return 2 * 1024 * 2048 * 2048 / seconds
@@ -245,7 +244,7 @@ def _resident(field: str) -> float:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Measure this process. Only Linux reports a peak that can be reset."""
+    """Measure this process and print the result. Only Linux has a peak that can be reset."""
     name, way, classes, context = *arguments[:2], int(arguments[2]), int(arguments[3])
     clip, names = load_backbone(name), class_names(classes)
     learner = PromptLearner(clip, names, n_ctx=context)

@@ -1,13 +1,12 @@
 """Cost of a training step of each method relative to CoOp, measured with the trainers themselves.
 
-    python benchmarks/methods.py                     all that are trained, as a Markdown table
-    python benchmarks/methods.py KgCoOp CoCoOp       these
+    python benchmarks/methods.py                     all trained methods, as a Markdown table
+    python benchmarks/methods.py KgCoOp CoCoOp       only these
     python benchmarks/methods.py --batch 32 CoCoOp   with batches of 32 images instead of the method's own size
 
 At true size with random weights, on the 60 base classes of Shapes, in CPU time; on stored features if the image encoder
-is frozen, otherwise on images. Each step is timed in turn with one of CoOp on as many
-images. The configuration is the method's for the paper's comparison, on ViT-B/16 (T_En: its four models), but contexts
-are "a photo of a".
+is frozen, otherwise on images. Each step is timed in turn with a step of CoOp on as many images. The configuration is
+that of the method in the paper's comparison, on ViT-B/16 (T_En: its four models), but contexts are "a photo of a".
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from dassl.engine import TRAINER_REGISTRY, build_trainer
 
 from benchmarks.measure import BACKBONES, ROOT, cpu_time
 
-COMPARISON = ("vit_b16_ep50", "ensemble_ep50")  # configurations of the paper's comparison; the first that a method has
+COMPARISON = ("vit_b16_ep50", "ensemble_ep50")  # the first that a method has is its configuration in the comparison
 
 
 def build(name: str, folder: str, quick: bool = False, **settings: str) -> Any:
@@ -76,7 +75,7 @@ def methods() -> list[str]:
 
 
 def batch_for(trainer: Any, size: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return inputs in the form of this trainer's loader, and labels."""
+    """Return random inputs, as this trainer's loader would give them, and labels."""
     draw = torch.Generator().manual_seed(0)
     side = trainer.clip.sizes.resolution
     width = sum(clip.sizes.embedding for clip in trainer.clip.each())
@@ -87,7 +86,10 @@ def batch_for(trainer: Any, size: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def step_costs(name: str, size: int, rounds: int, quick: bool = False) -> tuple[list[float], list[float]]:
-    """Time steps of a method and of CoOp in turn; return the CPU seconds of both. `size` 0 is the method's batch."""
+    """Time steps of a method and of CoOp in turn; return the CPU seconds of both.
+
+    `size` is the batch size; 0 for that of the method's configuration.
+    """
     with tempfile.TemporaryDirectory() as folder:
         pair = build(name, f"{folder}/method", quick), build("CoOp", f"{folder}/coop", quick)
     size = size or own_batch(name, quick)
@@ -97,7 +99,7 @@ def step_costs(name: str, size: int, rounds: int, quick: bool = False) -> tuple[
             inputs, labels = batch_for(trainer, size)
             trainer.epoch = trainer.batch_idx = 0
             spent = cpu_time(lambda t=trainer, i=inputs, y=labels: t.take_step(i, y))  # type: ignore[misc]
-            if number:  # the first allocates memory
+            if number:  # the first step also allocates memory
                 seconds.append(spent)
     return times
 

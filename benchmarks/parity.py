@@ -1,4 +1,4 @@
-"""Our trainers against the public ones, step by step: same random weights, same images, same order of batches.
+"""Compare our trainers with the public ones, step by step: same random weights, same images, same order of batches.
 
     COOP_TREE=/path/to/CoOp DASSL_TREE=/path/to/Dassl.pytorch python benchmarks/parity.py --root DATA
 
@@ -6,9 +6,8 @@ Runs a public trainer on its Dassl in one process and ours on our fallback in an
 and compares losses, learning rates, trained parameters, checkpoint keys, and the logits that each side computes from
 the other's checkpoints. Every case takes 20 steps, half of them in warm-up where it has one. The public trees are
 not edited: what current torch and a CPU need is patched in memory, in `run_theirs`. DATA holds `eurosat/` in CoOp's
-layout. KGCOOP_TREE and PROGRAD_TREE are the folders with train.py in the public KgCoOp and Prompt-align, next to
-which is their own Dassl, and MAPLE_TREE is the public multimodal-prompt-learning. Cases whose tree is not named are
-skipped.
+layout. KGCOOP_TREE and PROGRAD_TREE are the folders that hold train.py in the public KgCoOp and Prompt-align; their own
+Dassl is next to them. MAPLE_TREE is the public multimodal-prompt-learning. Cases whose tree is not named are skipped.
 """
 
 from __future__ import annotations
@@ -39,32 +38,32 @@ FOUR = {"TRAINER.COOP.N_CTX": "4"}
 
 @dataclass(frozen=True)
 class Case:
-    """A trainer and its settings, and the particulars of the public one."""
+    """A trainer and its settings, and how the public trainer differs from ours."""
 
     settings: dict[str, str]
-    config: str = "CoOp/vit_b16_ep50"  # below configs/trainers; a trainer's settings are in its case or in its own file
+    config: str = "CoOp/vit_b16_ep50"  # below configs/trainers; `settings` override it
     batch: int = 8
     shots: int = 16
     trainer: str = "CoOp"
     tree: str = "COOP_TREE"  # variable that names the folder with its train.py
     section: str = "COOP"
     losses: tuple[tuple[str, str], ...] = (("loss", "loss"),)  # their name, our name
-    dead: tuple[str, ...] = ()  # entries of its checkpoints that are not trained
+    untrained: tuple[str, ...] = ()  # prefixes of entries in its checkpoints that are not trained
     folder: str = "prompt_learner"  # of its checkpoints
-    whole: bool = False  # whether they contain the whole model, with the learner under its name
+    whole: bool = False  # whether its checkpoints contain the whole model, not only the learner
 
     def tree_folder(self) -> Path:
         return Path(os.environ.get(self.tree, "-"))
 
     def dassl_folder(self) -> Path:
-        own = self.tree_folder().resolve().parent / "Dassl.ProGrad.pytorch"  # KgCoOp and ProGrad bring a fork
+        own = self.tree_folder().resolve().parent / "Dassl.ProGrad.pytorch"  # KgCoOp and ProGrad include a fork
         return own if own.is_dir() else Path(os.environ.get("DASSL_TREE", "-"))
 
 
 TRUE = {"TRAINER.COOP.CTX_INIT": "True"}
 NO_WARMUP = {"OPTIM.WARMUP_EPOCH": "0"}
 coop = Case
-kgcoop = partial(Case, trainer="KgCoOp", tree="KGCOOP_TREE", dead=("bias_vectors", "meta_net."))
+kgcoop = partial(Case, trainer="KgCoOp", tree="KGCOOP_TREE", untrained=("bias_vectors", "meta_net."))
 prograd = partial(Case, trainer="ProGrad", tree="PROGRAD_TREE", losses=(("xe_loss", "loss"), ("kl_loss", "kl")))
 cocoop = partial(Case, config="CoCoOp/vit_b16_c4_ep10_batch1_ctxv1", trainer="CoCoOp", section="COCOOP")
 maple = partial(
@@ -77,7 +76,7 @@ maple = partial(
     section="MAPLE",
     folder="MultiModalPromptLearner",
     whole=True,
-    dead=("image_encoder.", "text_encoder.", "logit_scale"),
+    untrained=("image_encoder.", "text_encoder.", "logit_scale"),
 )
 CASES: dict[str, Case] = {
     "words": coop(WORDS),
@@ -100,7 +99,7 @@ TOLERANCE = 1e-4  # relative difference of a loss or a logit
 
 
 def write_data(source: Path, target: Path) -> None:
-    """Make a small EuroSAT of links to the images of a full one."""
+    """Make a small EuroSAT that links to the images of a full one."""
     split = json.loads((source / "split_zhou_EuroSAT.json").read_text())
     small = {
         part: [row for label in range(10) for row in [r for r in rows if r[1] == label][: PER_CLASS[part]]]
@@ -114,8 +113,9 @@ def write_data(source: Path, target: Path) -> None:
 def write_weights(backbone: str, path: Path) -> None:
     """Write random weights at true size.
 
-    Not larger than OpenAI's initialisation makes them: a sharper model amplifies the last bit of a sum within 20 steps.
-    CoOp rounds what it loads to fp16, as OpenAI's files are; rounding first gives both the same numbers.
+    They are as small as in OpenAI's initialisation: within 20 steps, larger ones would amplify differences in rounding.
+    CoOp rounds the weights that it loads to fp16, the format of OpenAI's files. Rounding them first gives both sides
+    the same numbers.
     """
     import torch
 
@@ -131,7 +131,7 @@ def write_weights(backbone: str, path: Path) -> None:
 
 
 def flags(args: argparse.Namespace) -> list[str]:
-    """Return the command line that both train.py take."""
+    """Return the command line for train.py, which is the same on both sides except for paths and weights."""
     case = CASES[args.case]
     tree = HERE if args.role == "ours" else case.tree_folder()
     config = f"configs/trainers/{case.config}.yaml"
@@ -158,7 +158,10 @@ def flags(args: argparse.Namespace) -> list[str]:
 
 
 def record(trainer: Any, output: Path, losses: Sequence[str]) -> None:
-    """Make a trainer class write the results of each step and of its last evaluation. `losses` are its own names."""
+    """Patch a trainer class to write its losses and learning rate of each step, and the logits of its last evaluation.
+
+    `losses` are the names that this trainer gives its losses.
+    """
     import torch
     from dassl.evaluation import Classification
 
@@ -226,10 +229,10 @@ def run_theirs(args: argparse.Namespace) -> None:
     theirs: Any = importlib.import_module(f"trainers.{case.trainer.lower()}")
     trainer = getattr(theirs, case.trainer)
     state = torch.load(args.weights, weights_only=True)
-    # In fp32 also for the teachers, which the original would run in fp16.
+    # The teachers also run in fp32; the original would run them in fp16.
     theirs.load_clip_to_cpu = lambda cfg: theirs.clip.build_model(dict(state)).float()
     if case.trainer == "MaPLe":
-        # Its blocks are built with its settings, and round prompts and projections to fp16 whatever PREC is.
+        # Its blocks are built with its own settings, and round prompts and projections to fp16 whatever PREC is.
         details: dict[str, Any] = {"trainer": "MaPLe"}
         details.update(dict.fromkeys(("vision_depth", "language_depth", "vision_ctx", "language_ctx"), 0))
         for kind in (torch.Tensor, torch.nn.Module):
@@ -265,22 +268,23 @@ def run(role: str, folder: Path, case: str, args: argparse.Namespace, init: str 
     return output
 
 
-def accuracy(folder: Path) -> float:
+def count_correct(folder: Path) -> float:
+    """Return the number of correct predictions that the last evaluation printed."""
     found = re.findall(r"\* correct: ([\d,]+)", (folder / "console.txt").read_text())
     return float(found[-1].replace(",", ""))
 
 
-def trained_apart(case: Case, start: Path, theirs: Path, ours: Path) -> tuple[float, str]:
+def trained_difference(case: Case, start: Path, theirs: Path, ours: Path) -> tuple[float, str]:
     """Return the largest difference of a trained tensor, relative to its movement in training, and its name."""
     from cocoamix.io import checkpoints
 
     begun, one, other = (checkpoints.load(path)["state_dict"] for path in (start, theirs, ours))
     fixed = ("token_prefix", "token_suffix")
-    names = [key for key in one if not key.endswith(fixed) and not (case.dead and key.startswith(case.dead))]
+    names = [key for key in one if not key.endswith(fixed) and not (case.untrained and key.startswith(case.untrained))]
     return max((float((one[k] - other[k]).norm() / (one[k] - begun[k]).norm()), k) for k in names)
 
 
-def logits_apart(one: Path, other: Path) -> float:
+def logits_difference(one: Path, other: Path) -> float:
     """Return the largest difference of a logit between two evaluations, relative to the largest logit."""
     import torch
 
@@ -298,10 +302,10 @@ def compare(name: str, folder: Path, args: argparse.Namespace) -> dict[str, Any]
     a, b = (json.loads((f / "steps.json").read_text()) for f in (theirs, ours))
     files = [f / case.folder / "model.pth.tar-2" for f in (theirs, ours)]
     keys = [list(checkpoints.load(file)["state_dict"]) for file in files]
-    apart, worst = trained_apart(case, theirs / "initial.pt", *files)
+    difference, worst = trained_difference(case, theirs / "initial.pt", *files)
     by_theirs = run("theirs", folder, name, args, model_dir=str(ours))
     by_ours = run("ours", folder, name, args, model_dir=str(theirs))
-    correct = [accuracy(f) for f in (theirs, by_ours, ours, by_theirs)]
+    correct = [count_correct(f) for f in (theirs, by_ours, ours, by_theirs)]
     return {
         "case": name,
         "batch": case.batch,
@@ -313,11 +317,12 @@ def compare(name: str, folder: Path, args: argparse.Namespace) -> dict[str, Any]
             for m, n in zip(a, b, strict=True)
             for one, other in zip(m["losses"], n["losses"], strict=True)
         ),
-        "trained_relative": apart,
+        "trained_relative": difference,
         "worst_trained": worst,
-        "logits_relative": max(logits_apart(theirs, by_ours), logits_apart(ours, by_theirs)),
+        "logits_relative": max(logits_difference(theirs, by_ours), logits_difference(ours, by_theirs)),
         "rates_equal": [m["lr"] for m in a] == [n["lr"] for n in b],
-        "keys_equal": sorted(key for key in keys[0] if not (case.dead and key.startswith(case.dead))) == sorted(keys[1])
+        "keys_equal": sorted(key for key in keys[0] if not (case.untrained and key.startswith(case.untrained)))
+        == sorted(keys[1])
         and {"state_dict", "epoch", "optimizer", "scheduler", "val_result"} <= set(checkpoints.load(files[1])),
         "correct": correct,
         "correct_equal": correct[0] == correct[1] and correct[2] == correct[3],

@@ -1,12 +1,12 @@
-"""Our datasets against CoOp's own loaders: items, order, labels, class names, few-shot draws, halves, split files.
+"""Compare our datasets with CoOp's own loaders: items, order, labels, class names, few-shot draws, halves, split files.
 
     COOP_TREE=/path/to/CoOp DASSL_TREE=/path/to/Dassl.pytorch \\
         python benchmarks/parity_data.py --splits SPLITS [--eurosat DATA] [--write tests/datasets/coop_hashes.json]
 
 SPLITS holds CoOp's published split files, DATA holds `eurosat/`. Images are empty placeholders, and for datasets
-without a split file, small folders in the official layouts are made. CoOp's loaders run on real Dassl in one process,
-ours on our fallback in another. CoOp needs scipy. The public trees are not edited; one thing is changed in memory:
-`os.listdir` sorts, because CoOp uses images in the order of the file system.
+without a split file, small folders in the official layouts are created. CoOp's loaders run on real Dassl in one
+process, ours on our fallback in another. CoOp needs scipy. The public trees are not edited; the only change, in memory,
+is that `os.listdir` sorts, because CoOp takes images in the order of the file system.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ MODULES = {  # CoOp's file of each dataset
 
 
 def prepare(role: str) -> str:
-    """Make one side importable; return its datasets package."""
+    """Make one side importable, and return the name of its datasets package."""
     if role == "ours":
         importlib.import_module("cocoamix")
         return "cocoamix.datasets"
@@ -69,7 +69,7 @@ def prepare(role: str) -> str:
 
 
 def builder(package: str) -> layouts.Build:
-    """Return the function that makes a dataset as the side's train.py does: seed, then build."""
+    """Return the function that builds a dataset as this side's train.py does, after setting the seed."""
     from dassl import __file__ as engine
     from dassl.config import get_cfg_default
 
@@ -91,6 +91,7 @@ def builder(package: str) -> layouts.Build:
 
 
 def cases(args: argparse.Namespace, build: layouts.Build) -> Iterator[tuple[str, str]]:
+    """Yield the name of each case, and the hash of its dataset or split file."""
     scratch = Path(args.scratch)
     for name in layouts.PUBLISHED:
         yield from layouts.published_cases(name, build, Path(args.splits), scratch / "published")
@@ -103,7 +104,7 @@ def cases(args: argparse.Namespace, build: layouts.Build) -> Iterator[tuple[str,
 
 
 def eurosat_cases(build: layouts.Build, source: Path, root: Path) -> Iterator[tuple[str, str]]:
-    """Link the real images."""
+    """Yield the cases of EuroSAT with its real images, which are linked."""
     (root / "eurosat").mkdir(parents=True)
     (root / "eurosat" / "2750").symlink_to(source.resolve() / "2750", target_is_directory=True)
     shutil.copyfile(source / "split_zhou_EuroSAT.json", root / "eurosat" / "split_zhou_EuroSAT.json")
@@ -115,7 +116,7 @@ def eurosat_cases(build: layouts.Build, source: Path, root: Path) -> Iterator[tu
 
 
 def exchange(args: argparse.Namespace, build: layouts.Build) -> Iterator[tuple[str, str]]:
-    """Read the files of the other side, its draws and its list of ImageNet, in their original folder."""
+    """Yield cases built from the files of the other side: its draws and its list of ImageNet."""
     other = Path(args.other)
     for name in layouts.PUBLISHED:
         for subset in ("base", "new"):
@@ -155,8 +156,8 @@ def compare(args: argparse.Namespace) -> int:
         ours, theirs = (run(args, role, folder) for role in ("ours", "theirs"))
         wrong = [key for key in theirs if ours.get(key) != theirs[key]]
         print(f"{len(theirs)} datasets and split files made by both sides, {len(theirs) - len(wrong)} equal")
-        plain = plain_draws(Path(folder, "ours"))
-        print(f"{plain} kept files of ours hold nothing but Datum and built-ins")
+        pickles = check_pickles(Path(folder, "ours"))
+        print(f"{pickles} kept files of ours hold nothing but Datum and built-ins")
         for role, other in (("ours", "theirs"), ("theirs", "ours")):
             read = run(args, role, folder, other)
             bad = [key for key in read if read[key] != theirs[key.partition(" (")[0]]]
@@ -169,10 +170,11 @@ def compare(args: argparse.Namespace) -> int:
     return 1 if wrong else 0
 
 
-def plain_draws(folder: Path) -> int:
-    """Count the pickles that this benchmark wrote below a folder, and read each as Dassl would.
+def check_pickles(folder: Path) -> int:
+    """Check that the pickles below a folder, read as Dassl would, hold only Datum objects; return their number.
 
-    This uses pickle, which runs code in the file, so it must not be used for other files. The loaders restrict names.
+    pickle can run code in a file, so this must not be used for files that this benchmark did not write. Our loaders use
+    a restricted unpickler.
     """
     importlib.import_module("cocoamix")
     found = sorted(folder.rglob("*.pkl"))

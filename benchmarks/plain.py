@@ -1,7 +1,7 @@
 """The plain path of CoOp: all 77 positions of every class, and the image encoder in every step.
 
-Benchmarks compare with it, and tests use it as an independent path: the blocks run in the code of their package,
-`clip` or `open_clip`.
+Benchmarks compare our path with it, and tests use it as an independent reference, because the blocks run the code of
+their own package, `clip` or `open_clip`.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 python benchmarks/predict.py [--images 2000]
 
-One run trains a tiny prompt on drawn images, then labels as many images both ways, each in a separate process: with
-a cold and with a warm feature store, and image by image with OpenAI's `clip`, as its README does. Memory is the peak of
-the process, for all of the images and for a fifth of them.
+It trains a tiny prompt on drawn images, and then labels the same images in several ways, each in a separate process:
+with a cold and with a warm feature store, and image by image with OpenAI's `clip`, as in its README. Memory is the peak
+of the process, for all of the images and for a fifth of them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def label_ours(run: str, images: list[str]) -> None:
 
 
 def label_plainly(run: str, images: list[str]) -> None:
-    """Label images with OpenAI's clip, one after the other, by the class vectors of the run."""
+    """Label images one by one with OpenAI's clip and the class vectors of the run."""
     import torch
     from PIL import Image
 
@@ -59,14 +59,14 @@ def label_plainly(run: str, images: list[str]) -> None:
 
 
 def report(seconds: float, count: int) -> None:
-    """Print images per second and the peak of memory, for the process that started this one."""
+    """Print images per second and peak memory, for the parent process to read."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(json.dumps({"per_second": count / seconds, "megabytes": peak}))
 
 
-def measure(how: str, run: Path, images: Path, count: int, store: Path) -> dict[str, float]:
-    """Run one way in a separate process."""
-    command = [sys.executable, __file__, "--way", how, str(run), str(images), "--images", str(count)]
+def measure(way: str, run: Path, images: Path, count: int, store: Path) -> dict[str, float]:
+    """Measure one way in a separate process."""
+    command = [sys.executable, __file__, "--way", way, str(run), str(images), "--images", str(count)]
     environment = {**os.environ, "COCOAMIX_CACHE": str(store)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     found: dict[str, float] = json.loads(done.stdout.strip().splitlines()[-1])
@@ -95,9 +95,9 @@ def main() -> None:
     parser.add_argument("--way", nargs=3, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.way:
-        how, run, folder = args.way
+        way, run, folder = args.way
         images = sorted(str(path) for path in Path(folder).rglob("*.png"))[: args.images]
-        (label_plainly if how == "plain" else label_ours)(run, images)
+        (label_plainly if way == "plain" else label_ours)(run, images)
         return
     with tempfile.TemporaryDirectory() as scratch:
         trained, images = prepare(Path(scratch))

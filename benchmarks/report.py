@@ -1,8 +1,8 @@
-"""Time of the report on a tree of 2,000 runs: half with results.json, half with logs of 50 epochs.
+"""Time the report on a tree of 2,000 runs: half with results.json, half with logs of 50 epochs.
 
     python benchmarks/report.py
 
-Prints the seconds of reading only and of the whole command with page and figures, each the best of three.
+Prints the seconds of reading, of printing the tables, and of writing the page with its figures, each the best of three.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ DATASETS = (
     "ImageNet",
     "Own",
 )
-BATCHES = 20  # lines of an epoch
+BATCHES = 20  # lines per epoch in a log
 
 
 def write_tree(root: Path, runs: int) -> int:
@@ -54,7 +54,7 @@ def write_tree(root: Path, runs: int) -> int:
 
 
 def best(work: Callable[[], object]) -> float:
-    """Return the seconds of the fastest of three."""
+    """Return the seconds of the fastest of three calls."""
     times = []
     for _ in range(3):
         start = time.perf_counter()

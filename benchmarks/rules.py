@@ -48,7 +48,7 @@ class Pair(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """A result and whether it satisfies a rule."""
+    """A sentence with figures, and whether they satisfy a rule."""
 
     words: str
     holds: bool
@@ -98,7 +98,7 @@ def _mean_pair(pairs: Iterable[Pair]) -> Pair:
 
 
 def collect(summary: Summary) -> tuple[dict[str, Pair], dict[str, list[Pair]]]:
-    """Return CLIP's accuracies by dataset, and CoOp's of each seed. Datasets go by their class names."""
+    """Return CLIP's accuracies by dataset, and CoOp's by dataset and seed. Datasets are keyed by their class names."""
     names = {one.folder: name for name, one in DATASETS.items()}
     found: dict[tuple[str, str, int], dict[str, float]] = {}
     for run in summary.runs:
@@ -114,11 +114,11 @@ def collect(summary: Summary) -> tuple[dict[str, Pair], dict[str, list[Pair]]]:
 
 
 def prepare(weights: str, output: str) -> Plan:
-    """Return the plan of the runs. Other weights use a separate folder."""
+    """Return the plan of the runs. Runs with other weights have a separate folder."""
     plan = load_plan(str(Path(__file__).with_name("rules.yaml")))
     if weights:
         plan = override(plan, (("MODEL.BACKBONE.WEIGHTS", weights),))
-        # Named by the content, so that other weights at the same path do not reuse these runs.
+        # Named after the content, so that other weights at the same path do not reuse these runs.
         if not Path(weights).is_file():
             raise UserError(f"--weights {weights} is not a file.")
         digest = hashlib.sha256(Path(weights).read_bytes()).hexdigest()[:12]
@@ -135,7 +135,7 @@ def show(title: str, findings: Sequence[Finding]) -> bool:
 
 
 def judge(weights: str, output: str) -> int:
-    """Run what is not finished, print every rule, and return the exit status."""
+    """Do the unfinished runs, print every rule, and return the exit status."""
     summary = run_plan(prepare(weights, output))
     if summary.failures:
         list_missing(summary)
@@ -150,7 +150,7 @@ def judge(weights: str, output: str) -> int:
         show("Rule 3, the paper's assumption", check_assumption(clip, family)),
     ]
     others = {name: seeds for name, seeds in coop.items() if name not in family}
-    print("\nFor comparison, halves that are alike (no rule):")
+    print("\nFor comparison, similar halves (no rule):")
     for one in [*check_trade_off(clip, others)[:2], *check_assumption(clip, others)]:
         print(f"  {', '.join(others)}: {one.words}")
     return 0 if all(held) else 1

@@ -4,10 +4,10 @@
 
 A step is forward and backward of the text encoder, at ViT-L/14's size with random weights, for the 60 base classes of
 CIFAR-100 and a context of two vectors. All variants give the same features and gradients up to rounding; the difference
-is printed, too. They take turns, N times, and a ratio is the median of the turns, in CPU seconds of one thread.
+is printed, too. They take turns, N times, and a ratio is the median over the turns, in CPU seconds of one thread.
 None of them is in the package: the gain does not justify a second path through the encoder.
 
-Names with equal beginnings could share their first tokens. That is counted, not timed: it bounds what can be gained.
+Names that begin alike could share their first tokens. That is counted, not timed: it bounds what can be gained.
 --threads compares two threads inside each product with two threads that each run half of the classes. It prints wall
 time, and so needs two idle cores. --profile shows where the current step spends its time.
 """
@@ -46,7 +46,7 @@ CONTEXT, BATCH, SCALE = 2, 32, 100.0
 
 
 class Step:
-    """A step as it is: the context's gradient of a cross-entropy on stored features."""
+    """The current step: the gradient of a cross-entropy on stored features with respect to the context."""
 
     name = "as it is"
 
@@ -77,7 +77,7 @@ class Step:
 
 
 class FirstLayerKept(Step):
-    """What the first layer projects of the class names does not depend on the context: computed once."""
+    """Computes the first layer's projections of the class names once, because they do not depend on the context."""
 
     name = "first layer's constants kept"
 
@@ -110,7 +110,7 @@ class FirstLayerKept(Step):
         return (ours.norm(self.text.ln_final, x) @ self.text.text_projection)[0]
 
     def _attend(self, attention: Any, joint: Tensor, chunk: Any, shared: int) -> Tensor:
-        """Run the encoder from the projections that are already computed."""
+        """Run the attention of the first layer on projections that are already computed."""
         heads, width = attention.num_heads, joint.shape[-1] // 3
         head, own = ours._Spread.apply(joint, chunk, shared)
         head, (query, key, value) = ours.split_heads(head, 3, heads), ours.split_heads(own, 3, heads)
@@ -124,7 +124,7 @@ class FirstLayerKept(Step):
 
 
 class FactorsInWeights(Step):
-    """The factors of OpenAI's activation are in copies of the weights, instead of in the products."""
+    """Moves the factors of OpenAI's activation from the products into copies of the weights."""
 
     name = "activation's factors in the weights"
 
@@ -158,7 +158,7 @@ class Together(FactorsInWeights, FirstLayerKept):
 
 
 class HalvesInThreads(Step):
-    """Two threads, each of which runs half of the classes, forward and backward."""
+    """Runs two threads, each with half of the classes, forward and backward."""
 
     name = "two threads, half of the classes each"
 
@@ -192,8 +192,8 @@ class HalvesInThreads(Step):
 # ---------------------------------------------------------------------- measuring
 
 
-def apart(one: tuple[Tensor, Tensor], other: tuple[Tensor, Tensor]) -> tuple[float, float]:
-    """Return the difference of unit features, and of gradients relative to their norm."""
+def differences(one: tuple[Tensor, Tensor], other: tuple[Tensor, Tensor]) -> tuple[float, float]:
+    """Return the largest difference of unit features, and the difference of gradients relative to their norm."""
     features = (F.normalize(one[0], dim=-1) - F.normalize(other[0], dim=-1)).abs().max()
     return float(features), float((one[1] - other[1]).norm() / other[1].norm())
 
@@ -212,7 +212,7 @@ def compare(steps: Sequence[Step], turns: int) -> list[dict[str, Any]]:
     found = []
     for number, step in enumerate(steps):
         ratios = [row[number] / row[0] for row in rows]
-        features, gradient = apart(step(), base)
+        features, gradient = differences(step(), base)
         found.append(
             {
                 "way": step.name,
@@ -229,14 +229,14 @@ def compare(steps: Sequence[Step], turns: int) -> list[dict[str, Any]]:
 
 
 def wall_time(call: Callable[[], object]) -> float:
-    """Return the seconds of a call."""
+    """Return the wall-clock seconds of a call."""
     start = time.perf_counter()
     call()
     return time.perf_counter() - start
 
 
 def compare_threads(clip: FrozenCLIP, names: Sequence[str], turns: int) -> list[dict[str, Any]]:
-    """Time one thread, two inside of each product, and two that share the classes. The fastest turn of each counts."""
+    """Time one thread, two inside each product, and two that share the classes. The fastest turn of each counts."""
     plain, halves = Step(clip, names), HalvesInThreads(clip, names)
     ways = [("one thread", plain, 1), ("two threads inside of products", plain, 2), (halves.name, halves, 1)]
     seconds: dict[str, list[tuple[float, float]]] = {name: [] for name, *_ in ways}
@@ -270,11 +270,12 @@ def profile(step: Step, turns: int) -> list[dict[str, Any]]:
         seconds[kind] += one.self_cpu_time_total / 1e6 / turns
     text, layout = step.text, step.learner.layout
     tokens, prompts, width = layout.shared + len(layout.positions), len(layout), text.width
-    # Keys and values of all tokens in the last layer, and the rest of it for the ends alone; forward and backward.
+    # In the last layer, keys and values of all tokens, and the rest only for the end of each prompt.
     each = 12 * tokens * (len(text.blocks) - 1) + 2 * tokens + 10 * prompts
     whole = sum(seconds.values())
-    # The profiler counts wall time, which is good for shares; the time of a step is measured separately.
+    # The profiler measures wall time, which is good enough for shares; the time of a step is measured separately.
     products = seconds["matrix products"] / whole * statistics.median(cpu_time(step) for _ in range(turns))
+    # A factor of 2 for multiplication and addition, and of 2 for forward and backward.
     rate = 4 * each * width * width / products / 1e9
     rows = [{"operations": kind, "percent_of_a_step": round(100 * one / whole, 1)} for kind, one in seconds.items()]
     large = multiplication_rate() / 1e9
@@ -289,7 +290,7 @@ def count_tokens(names: Sequence[str]) -> tuple[int, int]:
 
 
 def shared_beginnings() -> list[dict[str, Any]]:
-    """Count the tokens that names of equal beginnings could share: each beginning once, as in a tree."""
+    """Count the tokens that names which begin alike could share: each beginning once, as in a tree."""
     birds, mini = (list(kind.read_lists().classes.values()) for kind in (CUB200FSCIL, MiniImageNetFSCIL))
     sets = {
         "CIFAR-100, 60 base classes": official_names()[:BASE],

@@ -1,9 +1,9 @@
-"""One thread against torch's default, for a training step of each size of model.
+"""Compare one thread with torch's default number of threads, for a training step of models of several sizes.
 
     python benchmarks/threads.py [--busy N] [--models tiny ViT-B/16] [--classes 30]
 
-Prints wall-clock seconds and their ratio: above 1, one thread is faster. --busy starts N processes that compute all
-the time, as on a shared machine. `cocoamix/run/threads.py` takes its threshold from here.
+Prints wall-clock seconds and their ratio: above 1, one thread is faster. --busy starts N processes that compute
+continuously, as on a shared machine. The threshold in `cocoamix/run/threads.py` was chosen with this benchmark.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from cocoamix.clip import load_clip
 
 
 def seconds(step: Callable[[], None], threads: int) -> float:
-    """Return the wall-clock seconds of a step: the median over two seconds of steps."""
+    """Return the wall-clock seconds of a step: the median of the steps in two seconds."""
     torch.set_num_threads(threads)
     step()
     found = []
@@ -38,7 +38,7 @@ def seconds(step: Callable[[], None], threads: int) -> float:
     return statistics.median(found)
 
 
-def spin() -> None:
+def keep_busy() -> None:
     """Compute until the process is ended."""
     torch.set_num_threads(1)
     matrix = torch.randn(256, 256)
@@ -48,8 +48,8 @@ def spin() -> None:
 
 @contextlib.contextmanager
 def busy(processes: int) -> Iterator[None]:
-    """Keep this number of processes computing."""
-    started = [multiprocessing.get_context("spawn").Process(target=spin, daemon=True) for _ in range(processes)]
+    """Keep a number of processes computing in this context."""
+    started = [multiprocessing.get_context("spawn").Process(target=keep_busy, daemon=True) for _ in range(processes)]
     for one in started:
         one.start()
     try:
@@ -80,7 +80,7 @@ def main() -> None:
 
 
 def _turns(step: Callable[[], None], default: int) -> list[tuple[float, float]]:
-    """Measure both ways in turn."""
+    """Return the seconds of a step with one thread and with the default, measured three times in turn."""
     return [(seconds(step, 1), seconds(step, default)) for _ in range(3)]
 
 

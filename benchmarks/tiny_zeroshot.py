@@ -1,4 +1,4 @@
-"""Difficulty of the drawn datasets for the tiny CLIP: zero-shot accuracy by template on the test images.
+"""Measure how difficult the drawn datasets are for the tiny CLIP: its zero-shot accuracy on test images, by template.
 
 python benchmarks/tiny_zeroshot.py [--dataset WarmCool] [--weights FILE]
 """

@@ -31,20 +31,20 @@ from cocoamix.errors import run_command
 from cocoamix.run.results import Results
 
 JUDGED = ("one stage", "two stages")
-SHOWN = ("one stage", "two stages", "held-out")  # with pi^in on each dataset
+SHOWN = ("one stage", "two stages", "held-out")  # in the table by dataset
 SESSIONS = "CoCoA-Mix"
 Value = float | None
 
 
 @dataclass(frozen=True)
-class Done:
+class FinishedRun:
     """A finished run, with the seconds of its training if the runner recorded them."""
 
     results: Results
     seconds: Value = None
 
 
-Runs = dict[tuple[str, str, str, int], Done]  # by method, dataset, subset, seed
+Runs = dict[tuple[str, str, str, int], FinishedRun]  # by method, dataset, subset, seed
 
 
 def collect(summary: Summary) -> Runs:
@@ -52,7 +52,7 @@ def collect(summary: Summary) -> Runs:
     found: Runs = {}
     for run in summary.runs:
         seconds = read_stamp(run.folder).get("seconds") if run.trains else None
-        found[run.method, run.dataset, run.subset, run.seed] = Done(load_results(run.folder), seconds)
+        found[run.method, run.dataset, run.subset, run.seed] = FinishedRun(load_results(run.folder), seconds)
     return found
 
 
@@ -61,7 +61,7 @@ def harmonic(base: float, new: float) -> float:
     return 2 * base * new / (base + new) if base + new else 0.0
 
 
-def mean_of(runs: Runs, method: str, subset: str, take: Callable[[Done], Value]) -> Value:
+def mean_of(runs: Runs, method: str, subset: str, take: Callable[[FinishedRun], Value]) -> Value:
     """Return the mean of a value over datasets and seeds; None if no run has it."""
     values = [take(one) for (name, _, part, _), one in runs.items() if (name, part) == (method, subset)]
     known = [value for value in values if value is not None]
@@ -69,7 +69,7 @@ def mean_of(runs: Runs, method: str, subset: str, take: Callable[[Done], Value])
 
 
 def mean_h(runs: Runs, method: str) -> float:
-    """Return the mean over datasets and seeds of each pair's H."""
+    """Return the mean of H over datasets and seeds."""
     pairs = [
         (one.results.metrics["accuracy"], runs[name, dataset, "new", seed].results.metrics["accuracy"])
         for (name, dataset, part, seed), one in runs.items()
@@ -78,12 +78,12 @@ def mean_h(runs: Runs, method: str) -> float:
     return fmean(harmonic(*pair) for pair in pairs)
 
 
-def metric(key: str) -> Callable[[Done], Value]:
+def metric(key: str) -> Callable[[FinishedRun], Value]:
     """Return a function that reads a metric from a run."""
     return lambda run: run.results.metrics.get(key)
 
 
-def weight(key: str) -> Callable[[Done], Value]:
+def weight(key: str) -> Callable[[FinishedRun], Value]:
     """Return a function that reads a learned weight from a run."""
     return lambda run: None if run.results.weights is None else getattr(run.results.weights, key)
 
@@ -134,8 +134,8 @@ def datasets_table(runs: Runs, methods: Sequence[str]) -> list[str]:
     return lines
 
 
-def differences(runs: Runs, method: str, take: Callable[[Done], float]) -> list[float]:
-    """Return the change of a value on all classes by CENTRE, for each pair of runs of one dataset and seed."""
+def differences(runs: Runs, method: str, take: Callable[[FinishedRun], float]) -> list[float]:
+    """Return by how much CENTRE changes a value among all classes, for each dataset and seed."""
     pairs = [
         (take(run), take(runs[f"{method}, centred", dataset, part, seed]))
         for (name, dataset, part, seed), run in runs.items()
@@ -145,7 +145,7 @@ def differences(runs: Runs, method: str, take: Callable[[Done], float]) -> list[
 
 
 def judge(runs: Runs, sessions: Runs) -> bool:
-    """Print the values that the rule uses, and return whether CENTRE should be on."""
+    """Print the values that the rule uses, and return whether CENTRE should be on by default."""
     found = {
         f"H among all classes, {method}": differences(runs, method, lambda run: run.results.metrics["harmonic_mean"])
         for method in JUDGED
@@ -162,7 +162,7 @@ def judge(runs: Runs, sessions: Runs) -> bool:
 
 
 def compare(output: str) -> int:
-    """Run what is not finished, print the tables and the decision, and return the exit status."""
+    """Do the unfinished runs, print the tables and the decision, and return the exit status."""
     plans = [load_plan("quick_weights"), load_plan("quick_fscil", methods=[SESSIONS, f"{SESSIONS}, centred"])]
     summaries = [run_plan(replace(plan, output=Path(output)) if output else plan) for plan in plans]
     for summary in summaries:

@@ -1,7 +1,7 @@
 """CoCoA-Mix: few-shot prompt tuning of CLIP.
 
-The library needs only torch and CLIP. `cocoamix.trainers` and `cocoamix.datasets` are its Dassl side; in a source tree
-they are the top-level folders `trainers/` and `datasets/`.
+The library needs only torch and CLIP. `cocoamix.trainers` and `cocoamix.datasets` are the part that builds on Dassl; in
+a source tree they are the top-level folders `trainers/` and `datasets/`.
 """
 
 import importlib
@@ -13,7 +13,7 @@ from . import compat
 __version__ = "0.1.0"
 
 # `python train.py` must work in a clone without installation: make `cocoamix.trainers` and `cocoamix.datasets` resolve
-# to the folders beside this one. In an installed package they are sub-packages.
+# to the folders next to this one. In an installed package they are sub-packages.
 _root = Path(__file__).resolve().parent.parent
 if not (Path(__file__).parent / "trainers").is_dir() and (_root / "trainers" / "base.py").is_file():
     __path__.append(str(_root))

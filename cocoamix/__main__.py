@@ -1,4 +1,4 @@
-"""`python -m cocoamix`: the command `cocoamix`, also where the package is not installed."""
+"""`python -m cocoamix`: the command `cocoamix`, even if the package is not installed."""
 
 import sys
 

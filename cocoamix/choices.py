@@ -1,7 +1,7 @@
 """The values that settings can take.
 
-The table of keys (`cocoamix.config.table`) and the functions that use a value share these tuples. They are here,
-because the report and the benchmark runner read the table without importing torch.
+The table of keys (`cocoamix.config.table`) and the functions that use a value share these tuples. They are in
+a separate module, because the report and the benchmark runner read the table without importing torch.
 """
 
 from __future__ import annotations

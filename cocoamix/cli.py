@@ -19,12 +19,12 @@ COMMANDS = {
     "train": ("cocoamix.train_command", "train and evaluate one model, with CoOp's flags"),
     "predict": ("cocoamix.predict.command", "label images with a trained model"),
     "export": ("cocoamix.predict.export_command", "write a trained model as safetensors or ONNX"),
-    "bench": ("cocoamix.bench.command", "run a plan: methods x datasets x seeds, with tables and figures"),
+    "bench": ("cocoamix.bench.command", "run a benchmark plan (methods x datasets x seeds) and print its tables"),
     "report": ("cocoamix.report.command", "make tables and figures from a folder of results"),
-    "figures": ("cocoamix.figures.command", "draw figures from trained models"),
+    "figures": ("cocoamix.figures.command", "draw the figures of the paper and of this project"),
     "data": ("cocoamix.data.command", "list, check and download datasets; export and import few-shot draws"),
-    "features": ("cocoamix.features.command", "show or clear the store of image features"),
-    "shapes": ("cocoamix.shapes.command", "show or write the drawn datasets"),
+    "features": ("cocoamix.features.command", "inspect or clear the store of image features"),
+    "shapes": ("cocoamix.shapes.command", "show the drawn datasets, or write them as PNG files"),
     "plugin": ("cocoamix.plugin", "use these trainers inside a CoOp tree, or copy the configurations"),
 }
 
@@ -33,7 +33,15 @@ def describe() -> str:
     """Return the help on all commands."""
     width = max(map(len, COMMANDS))
     lines = [f"  {name:{width}}  {about}" for name, (_, about) in COMMANDS.items()]
-    return "\n".join(["usage: cocoamix COMMAND ...", "", *lines, "", "`cocoamix COMMAND --help` describes a command."])
+    return "\n".join(
+        [
+            "usage: cocoamix COMMAND ...",
+            "",
+            *lines,
+            "",
+            "`cocoamix COMMAND --help` describes a command; `cocoamix --version` prints the version.",
+        ]
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,6 +1,6 @@
-"""Make Dassl, torchvision and CLIP packages importable with current torch and setuptools.
+"""Makes Dassl, torchvision and CLIP packages importable with current versions of torch and setuptools.
 
-Each workaround is applied only where the plain import fails.
+Except for the faster import of torchvision, a workaround is applied only if the plain import fails.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from .errors import UserError
 from .refusals import explain
 
 OLDEST_TORCH = (2, 1)
-_LATER = ("models", "ops")  # parts of torchvision that only some packages use
+_LATER = ("models", "ops")  # parts of torchvision that are imported on first use
 
 
 def ensure_dassl() -> None:
-    """Make `import dassl` work: the installed Dassl, or else the small one in `fallback/`."""
+    """Make `import dassl` work: it finds the installed Dassl, or else the small one in `fallback/`."""
     if "dassl" in sys.modules:
         return
     spec = importlib.util.find_spec("dassl")
-    if spec is None or spec.origin is None:  # not installed, or only a folder of that name
+    if spec is None or spec.origin is None:  # not installed, or just a folder with that name
         sys.path.append(str(Path(__file__).parent / "fallback"))
 
 
 def check_torch() -> None:
-    """Raise UserError if torch is missing or too old. Installing this package never replaces torch or checks it."""
+    """Raise a UserError if torch is missing or too old, because installing this package does not check torch."""
     try:
         version = str(importlib.import_module("torch").__version__)
     except ModuleNotFoundError as error:
@@ -46,10 +46,10 @@ def check_torch() -> None:
 
 
 def ensure_torchvision() -> None:
-    """Import torchvision quickly, and also where torch is a CPU build and torchvision was built for CUDA.
+    """Import torchvision quickly, even if torch is a CPU build and torchvision was built for CUDA.
 
-    Such a torchvision cannot load its compiled operators and fails at import, where it registers fake versions of two
-    of them. Declaring their schemas first is enough for the transforms.
+    Such a torchvision cannot load its compiled operators. Its import fails when it registers fake versions of two of
+    them. Declaring their schemas first is enough for the transforms.
     """
     if "torchvision" in sys.modules:
         return
@@ -65,7 +65,7 @@ def ensure_torchvision() -> None:
 def _import_torchvision() -> None:
     """Import torchvision without the parts that import torch's compiler, which takes two seconds.
 
-    These are imported when they are first used. A torchvision that needs them at once is imported whole.
+    These parts are imported on first use. A torchvision that needs them immediately is imported as a whole.
     """
     parts = {f"torchvision.{name}": types.ModuleType(name) for name in _LATER}
     sys.modules.update(parts)

@@ -1,4 +1,4 @@
-"""The one table of datasets: their names, configurations, folders, home pages and licences.
+"""The table of all datasets: their names, configurations, folders, home pages and licences.
 
 Downloads are in `cocoamix.data.sources`, loaders in `datasets/`. This module imports nothing heavy, because the report
 and the data command need no torch.

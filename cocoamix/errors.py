@@ -1,4 +1,4 @@
-"""Errors that the user can fix, as opposed to bugs, and how commands end."""
+"""Errors that the user can fix, as opposed to bugs, and the exit status of commands."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .refusals import explain, shorten
 
 # Control characters, characters that change the direction of writing, and halves of surrogate pairs.
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-_NO_TEXT = re.compile("[\ud800-\udfff]")
+_SURROGATES = re.compile("[\ud800-\udfff]")
 _LONG_WORD = re.compile(r"\S{256,}")  # longer than any file name
 _LONGEST = 1000  # characters of a message
 _REFUSED_WRITES = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ENOENT)
@@ -29,7 +29,7 @@ _REFUSED_WRITES = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ENO
 class UserError(Exception):
     """Bad input. The message is one or more sentences: what is wrong, where, and how to fix it.
 
-    It is safe to print: it is short and has no control characters, whatever a file contains.
+    The message is safe to print: it is short and has no control characters, whatever a file contains.
     """
 
     def __init__(self, message: str) -> None:
@@ -65,7 +65,7 @@ def printable(text: str) -> str:
 
 def encodable(text: str) -> str:
     r"""Return a string that can be encoded as UTF-8: other bytes of a file name become escapes, such as \xe9."""
-    return _NO_TEXT.sub(_escape, text)
+    return _SURROGATES.sub(_escape, text)
 
 
 def _escape(found: re.Match[str]) -> str:
@@ -93,18 +93,18 @@ def _brief_writer() -> reprlib.Repr:
 _BRIEF = _brief_writer()
 
 
-def some_of(names: Iterable[str], letters: int = 300) -> str:
-    """Join names with commas, as many as fit into `letters` characters, and count the rest."""
+def some_of(names: Iterable[str], limit: int = 300) -> str:
+    """Join as many names as fit into `limit` characters with commas, and count the rest."""
     shown, rest = "", list(names)
-    while rest and len(shown) + len(rest[0]) <= letters:
+    while rest and len(shown) + len(rest[0]) <= limit:
         shown += ", " * bool(shown) + rest.pop(0)
     if not rest:
         return shown
-    return f"{shown} and {len(rest)} more" if shown else shorten(rest[0], letters)
+    return f"{shown} and {len(rest)} more" if shown else shorten(rest[0], limit)
 
 
 def nearest(name: str, allowed: Iterable[str]) -> str:
-    """Return ' Did you mean X?' for the allowed name closest to `name`, or nothing."""
+    """Return ' Did you mean X?' for the allowed name closest to `name`; empty if none is close."""
     if len(name) > 200:  # not a typo, and slow to compare
         return ""
     choices = list(allowed)
@@ -116,14 +116,14 @@ def nearest(name: str, allowed: Iterable[str]) -> str:
 def known_names(value: object, allowed: Iterable[object]) -> str:
     """Return the end of a message about an unknown name: ' Did you mean X? Known: X, Y.', with each name once."""
     names = [str(choice) for choice in allowed]
-    # Registries have a name with and without a prefix.
+    # Registries have most names twice, with and without a prefix.
     once = [name for name in dict.fromkeys(names) if "." not in name or name.rsplit(".", 1)[-1] not in names]
     meant = nearest(value, once) if isinstance(value, str) else ""
     return f"{meant} Known: {some_of(once) or 'nothing'}."
 
 
 def check_choice(key: str, value: object, allowed: Iterable[object]) -> None:
-    """Raise UserError if the value of a config key (or flag) `key` is not one of `allowed`."""
+    """Raise a UserError if the value of the config key or flag `key` is not one of `allowed`."""
     choices = list(allowed)
     if value not in choices:
         what = "is not set." if value == "" else f"is {brief(value)}, which is not known."
@@ -150,8 +150,8 @@ def run_command(command: Callable[[], int | None], stopped: str, foreign: bool =
     Args:
         command: The command; it returns its exit status, or None for 0.
         stopped: The sentence for Ctrl-C.
-        foreign: The code is from another tree; system errors keep their traceback.
-        work: The command does more than print. A closed standard output stops it half-way, so it returns 141.
+        foreign: Whether it runs code of another tree. System errors then keep their traceback.
+        work: Whether the command does more than print. If a closed standard output stops it, it then returns 141.
     """
     with handle_ctrl_c(stopped), _failed_writes_in_threads() as in_threads:
         try:
@@ -180,7 +180,7 @@ def run_command(command: Callable[[], int | None], stopped: str, foreign: bool =
 
 
 def _drop_traceback(error: BaseException) -> None:
-    """Delete objects that the traceback keeps alive, such as loaders, without messages from their destructors."""
+    """Release objects that the traceback keeps alive, such as loaders, and silence errors of their destructors."""
     before, sys.unraisablehook = sys.unraisablehook, lambda unraisable: None
     error.__traceback__ = error.__context__ = error.__cause__ = None
     sys.unraisablehook = before
@@ -214,7 +214,7 @@ def handle_ctrl_c(stopped: str) -> Iterator[None]:
 
 
 def _imports(frame: FrameType | None) -> bool:
-    """Return whether a frame belongs to an import, or was called by one."""
+    """Return whether a frame belongs to an import, or was called during one."""
     while frame is not None:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
             return True
@@ -224,7 +224,7 @@ def _imports(frame: FrameType | None) -> bool:
 
 @contextlib.contextmanager
 def _failed_writes_in_threads() -> Iterator[list[str]]:
-    """Collect failed writes of threads, such as TensorBoard's, and print a warning for each at once."""
+    """Collect failed writes of threads, such as TensorBoard's, and print a warning as soon as one occurs."""
     found: list[str] = []
     before = threading.excepthook
 
@@ -257,7 +257,7 @@ def _stdout_is_closed() -> bool:
 
 
 def _flush() -> None:
-    """Flush standard output. A closed pipe or a full disk shows here, not when the interpreter exits."""
+    """Flush standard output, so that a closed pipe or a full disk shows now and not when the interpreter exits."""
     if sys.stdout is not None:
         sys.stdout.flush()
 

@@ -1,13 +1,13 @@
-"""Run the trainers of this package inside a CoOp or KgCoOp tree, without editing it.
+"""Use the trainers of this package inside CoOp's tree or one derived from it, without editing the tree.
 
     cocoamix plugin train.py --trainer CoCoAMix --config-file cocoamix:CoCoAMix/vit_b16_ep50.yaml ...
     cocoamix plugin --configs DIR [TRAINER ...]
 
-`python -m cocoamix.plugin` is the same, for scripts that begin with `python`.
+`python -m cocoamix.plugin` is the same command, for scripts that start with `python`.
 
-The first command runs the tree's own train.py as `python train.py ...` does, after registering our trainers, our
-datasets and the defaults of our configuration keys. `cocoamix:` names a configuration of the package. The second
-command copies the configurations to DIR, in CoOp's layout. docs/DROP_IN.md lists what is changed in Dassl.
+The first command registers our trainers, datasets and configuration keys, then runs the tree's own train.py as
+`python train.py ...` does. `cocoamix:` names a configuration of this package. The second command copies the
+configurations to DIR, in CoOp's layout. docs/DROP_IN.md lists what is changed in Dassl.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ FLAGS = ("--config-file", "--dataset-config-file")
 def name_files(arguments: Sequence[str]) -> list[str]:
     """Return the arguments of a train.py with the names of our configurations replaced by paths of files.
 
-    Only the two flags that take a configuration are changed; argparse allows shortened spellings of them. A file of the
-    tree takes precedence over ours of the same name.
+    Only the values of the two flags that take a configuration are changed; argparse allows abbreviations of the flags.
+    A file of the tree takes precedence over one of ours with the same name.
     """
     named = list(arguments)
     for index, argument in enumerate(arguments):
@@ -47,7 +47,7 @@ def name_files(arguments: Sequence[str]) -> list[str]:
 
 
 def _path(given: str) -> str:
-    """Return the path of our configuration of that name; anything else stays as it is."""
+    """Return the path of our configuration with that name; anything else is returned unchanged."""
     found = locate(given)
     return given if found == Path(given) else str(found)
 
@@ -59,7 +59,7 @@ def run_script(script: str, arguments: Sequence[str]) -> None:
         raise UserError(f"There is no script {script} in {Path.cwd()}. Start in the folder of the tree's train.py.")
     named = name_files(arguments)
     _search_first(path.resolve().parent)
-    # A name that the tree also registers, later, refers to the tree's class: see cocoamix.registry.
+    # If the tree later registers one of our names, the name refers to the tree's class: see cocoamix.registry.
     for package in ("cocoamix.trainers", "cocoamix.datasets"):
         importlib.import_module(package)
     sys.argv = [script, *named]

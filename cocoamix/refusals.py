@@ -23,7 +23,7 @@ _PACKAGES = {
 
 
 def explain(error: BaseException) -> str | None:
-    """Return the message for a system error, with the way out; None for any other error."""
+    """Return the message for a system error and what to do about it; None for any other error."""
     if isinstance(error, OSError):
         return _of_file(error)
     if isinstance(error, UnicodeEncodeError):
@@ -46,7 +46,7 @@ def shorten(text: str, most: int = 150) -> str:
 
 
 def _of_package(error: ModuleNotFoundError) -> str | None:
-    """Name a package that is not installed. A missing module of an installed package is a bug: None."""
+    """Return the message for a package that is not installed; None for a module of an installed one, which is a bug."""
     if error.name not in _PACKAGES:
         return None
     return (
@@ -70,8 +70,11 @@ def _text(name: Any) -> str:
     return os.fsdecode(name) if isinstance(name, (str, bytes)) else str(name)
 
 
-def _of_encoding(error: UnicodeEncodeError) -> str | None:
-    """Name the word that cannot be written. Surrogates represent bytes of a file name that are not UTF-8."""
+def _of_encoding(error: UnicodeEncodeError) -> str:
+    """Return the message for a text that cannot be written.
+
+    Surrogates represent bytes of a file name that are not UTF-8.
+    """
     if not re.search(r"[\ud800-\udfff]", error.object[error.start : error.end]):
         return f"The output cannot show characters outside {error.encoding}. Set PYTHONIOENCODING=utf-8."
     before, after = error.object[: error.start], error.object[error.start :]

@@ -1,4 +1,4 @@
-"""Register classes in Dassl's registries next to those of other code bases."""
+"""Registers classes in Dassl's registries next to those of other code bases."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import torch
 
 
 def derive_seed(*parts: object) -> int:
-    """Return a 32-bit seed that depends on every part and is the same on all machines."""
+    """Return a 32-bit seed that depends on all parts and is the same on every machine."""
     text = "\x1f".join(str(part) for part in parts)
     return int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()[:4], "little")
 

@@ -75,7 +75,7 @@ def setup_cfg(args: argparse.Namespace) -> CfgNode:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Train or evaluate as the arguments say."""
+    """Train or evaluate, according to the arguments."""
     cfg = setup_cfg(args)
     check_writable(cfg.OUTPUT_DIR)
     with FolderLock(cfg.OUTPUT_DIR):

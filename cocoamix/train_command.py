@@ -13,7 +13,7 @@ __all__ = ["add_arguments", "main"]
 
 
 def main(argv: Sequence[str] | None = None, prog: str = "cocoamix train") -> int:
-    """Run what the command line describes; return the exit status. prog: the command, for its help."""
+    """Run the command and return its exit status. `prog` is its name, for its help."""
     return run_command(partial(_run, parse_arguments(argv, prog)), STOPPED, work=True)
 
 

@@ -17,7 +17,7 @@ from cocoamix.errors import UserError, printable
 from cocoamix.features.reading import file_identity
 from cocoamix.registry import register
 
-from .common.base import FewShotDataset, Items, Three
+from .common.base import FewShotDataset, Items, SplitItems
 
 ARCHIVE = "cifar-100-python"
 SHAPE = 3, 32, 32
@@ -28,11 +28,12 @@ VALIDATION = 50  # images per class
 class StoredImages:
     """The pixels of one file of the archive, memory-mapped.
 
-    All processes map the same pages, and a loader's worker gets a path: the array is never copied.
+    All processes map the same pages, and loader workers receive only the path, so the array is never copied.
 
     Attributes:
-        start: Where the pixels begin; None for a file that was pickled again and does not have them in one block.
-            Each process then reads the file.
+        path: The file.
+        start: Offset of the pixels; None for a file that was pickled again and does not have them in one block. Each
+            process then reads the whole file.
     """
 
     def __init__(self, path: str, start: int | None) -> None:
@@ -68,7 +69,7 @@ class StoredDatum(Datum):
 
     @property
     def identity(self) -> str:
-        """A string that changes when the image does: the identity of the file and the position."""
+        """A string that changes with the image: the identity of the file and the position."""
         return f"{file_identity(self._images.path)}|{self._number}"
 
     def draw(self) -> Image.Image:
@@ -80,12 +81,12 @@ class StoredDatum(Datum):
 class CIFAR100(FewShotDataset):
     """The last 50 training images of every class are for validation, whatever the seed.
 
-    Real Dassl has its own CIFAR100; there, this one is called cocoamix.CIFAR100.
+    Real Dassl has a CIFAR100 of its own. If it is installed, this one is called cocoamix.CIFAR100.
     """
 
     folder = ARCHIVE
 
-    def read_items(self) -> Three:
+    def read_items(self) -> SplitItems:
         archive = self._find_archive()
         names = read_names(archive)
         trainval, test = (read_images(archive / split, names) for split in ("train", "test"))
@@ -106,11 +107,11 @@ class CIFAR100(FewShotDataset):
         archive = inside if inside.is_dir() or not beside.is_dir() else beside
         if not archive.is_dir():
             raise UserError(
-                f"The dataset CIFAR100 is not in {root}: there is neither {inside} nor {beside}. " + self._way_out()
+                f"The dataset CIFAR100 is not in {root}: there is neither {inside} nor {beside}. " + self._advice()
             )
         for name in ("meta", "train", "test"):
             if not (archive / name).is_file():
-                raise UserError(f"The dataset CIFAR100 is incomplete: {archive / name} is missing. " + self._way_out())
+                raise UserError(f"The dataset CIFAR100 is incomplete: {archive / name} is missing. " + self._advice())
         self.dataset_dir = str(inside.parent if archive == inside else archive)
         return archive
 
@@ -160,7 +161,7 @@ _BYTES = {("_codecs", "encode"), ("__builtin__", "bytes"), ("builtins", "bytes")
 
 
 class _ArchiveUnpickler(pickle.Unpickler):
-    """Allows built-in types and arrays, as inert containers; nothing that can run code."""
+    """Allows built-in types, and arrays as inert containers; nothing that can run code."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) in _BYTES:
@@ -208,7 +209,7 @@ def read_images(path: Path, names: list[str]) -> Items:
 
 
 def _find_pixels(path: Path, array: Any, count: int) -> int | None:
-    """Return where the pixels begin in the file; None if they are not one block."""
+    """Return the offset of the pixels in the file; None if they are not in one block."""
     raw = _pixels_in(path, array, count)
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         start = content.find(raw[:ROW])

@@ -1,9 +1,9 @@
 """CIFAR-100 for class-incremental learning: the official archive and the published few images of each session.
 
-60 base classes with all their 500 images, then eight sessions of five classes with five images. The five are a list
-of positions in the archive's train array that TOPIC and CEC publish and most papers use; they are in
-`cifar100_fscil.json`. The lists are checked by the hash of the published files and by the labels at their positions,
-the archive by its class names and by the number of images per class.
+60 base classes with all their 500 images, then eight sessions of five classes with five images each. Most papers use
+the images that TOPIC and CEC publish as positions in the archive's train array; `cifar100_fscil.json` has these lists.
+They are checked against the hashes of the published files and the labels at their positions. The archive is checked by
+its class names and the number of images per class.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _published(path: Path, key: str) -> list[Any]:
 
 
 def check_names(names: list[str]) -> None:
-    """Reject an archive with other classes: sessions are divided by label, and prompts use the names."""
+    """Reject an archive with other class names: sessions are divided by label, and prompts use the names."""
     official = official_names()
     if len(names) != len(official):
         raise UserError(f"The archive's meta names {len(names)} classes, not CIFAR-100's {len(official)}.")
@@ -110,9 +110,9 @@ def check_counts(split: str, labels: list[int]) -> None:
 
 
 def note_if_altered(path: Path) -> None:
-    """Print a note if a file is not the official one, because counts do not show that labels were exchanged.
+    """Print a note if a file is not the official one, because counts do not reveal exchanged labels.
 
-    The file is not rejected: pickled again, the same labels and images have another hash.
+    The file is not rejected: if the same labels and images are pickled again, the hash changes.
     """
     digest = hashlib.md5(usedforsecurity=False)
     with path.open("rb") as file:

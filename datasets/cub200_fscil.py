@@ -1,7 +1,7 @@
 """CUB-200-2011 for class-incremental learning: the official archive and the published few images of each session.
 
 100 base classes of birds with all their training images, about 30 each, then ten sessions of ten classes with five
-images. Training and test images are the official ones. `cub200_fscil.json` has the lists.
+images each. Training and test images are the official ones. `cub200_fscil.json` has the lists.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ IMAGES, LABELS, SPLIT = "images.txt", "image_class_labels.txt", "train_test_spli
 
 @register(DATASET_REGISTRY)
 class CUB200FSCIL(PublishedSessions):
-    """11,788 images in a folder per class; three tables list their numbers, classes and splits."""
+    """11,788 images in one folder per class; three tables list their numbers, classes and splits."""
 
     folder = "CUB_200_2011"
     image_folder = "images"
     lists = Path(__file__).with_name("cub200_fscil.json")
-    way_out = "Unpack CUB_200_2011.tgz again."
+    advice = "Unpack CUB_200_2011.tgz again."
 
     @classmethod
     def class_of(cls, entry: Any) -> tuple[str, str]:
@@ -63,7 +63,7 @@ class CUB200FSCIL(PublishedSessions):
                 number = min(table.keys() ^ images.keys())
                 raise UserError(
                     f"{folder / name} and {folder / IMAGES} do not list the same images: the number {number} is in "
-                    f"only one of them. {self.way_out}"
+                    f"only one of them. {self.advice}"
                 )
         rows: dict[str, Rows] = {"train": [], "test": []}
         for number, path in images.items():
@@ -72,7 +72,7 @@ class CUB200FSCIL(PublishedSessions):
             if numbered is None or int(numbered[0]) != int(labels[number]):
                 raise UserError(
                     f"{folder / LABELS} gives image {number} the class {labels[number]}, but {folder / IMAGES} has it "
-                    f"in {category}. {self.way_out}"
+                    f"in {category}. {self.advice}"
                 )
             rows["train" if for_training[number] == "1" else "test"].append((category, name))
         return folder, {split: (folder / SPLIT, found) for split, found in rows.items()}

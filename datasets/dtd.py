@@ -1,4 +1,4 @@
-"""DTD: describable textures, 47 of them."""
+"""DTD, describable textures: 47 kinds of textures."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dassl.data.datasets import DATASET_REGISTRY
 
 from cocoamix.registry import register
 
-from .common.base import SplitDataset, Three
+from .common.base import SplitDataset, SplitItems
 from .common.splits import split_folders
 
 
@@ -20,5 +20,5 @@ class DescribableTextures(SplitDataset):
     image_folder = "images"
     split_file = "split_zhou_DescribableTextures.json"
 
-    def make_split(self, folder: Path, images: Path) -> Three:
+    def make_split(self, folder: Path, images: Path) -> SplitItems:
         return split_folders(images)

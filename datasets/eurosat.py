@@ -8,7 +8,7 @@ from dassl.data.datasets import DATASET_REGISTRY
 
 from cocoamix.registry import register
 
-from .common.base import SplitDataset, Three
+from .common.base import SplitDataset, SplitItems
 from .common.splits import split_folders
 
 # CoOp's names, which are also in its split file.
@@ -32,5 +32,5 @@ class EuroSAT(SplitDataset):
     image_folder = "2750"
     split_file = "split_zhou_EuroSAT.json"
 
-    def make_split(self, folder: Path, images: Path) -> Three:
+    def make_split(self, folder: Path, images: Path) -> SplitItems:
         return split_folders(images, renamed=RENAMED)

@@ -9,7 +9,7 @@ from dassl.data.datasets import DATASET_REGISTRY, Datum
 
 from cocoamix.registry import register
 
-from .common.base import FewShotDataset, Items, Three
+from .common.base import FewShotDataset, Items, SplitItems
 from .common.items import new_item, paths_of, read_lines
 from .common.missing import policy_of, refuse_missing
 
@@ -21,7 +21,7 @@ class FGVCAircraft(FewShotDataset):
     folder = "fgvc_aircraft"
     image_folder = "images"
 
-    def read_items(self) -> Three:
+    def read_items(self) -> SplitItems:
         folder = self.find_folder(self.image_folder, "variants.txt")
         variants = read_lines(folder / "variants.txt", str, "a variant")
         labels = {name: label for label, name in enumerate(variants)}

@@ -1,7 +1,7 @@
 """miniImageNet for class-incremental learning: CEC's layout and the published few images of each session.
 
-60 base classes with all their 500 images, then eight sessions of five classes with five images. The classes are a
-hundred of ImageNet's, with CLIP's names for them. The lists are in `mini_imagenet_fscil.json`.
+60 base classes with all their 500 images, then eight sessions of five classes with five images each. The classes
+are a hundred of ImageNet's, with CLIP's names for them. The lists are in `mini_imagenet_fscil.json`.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class MiniImageNetFSCIL(PublishedSessions):
     folder = "miniimagenet"
     image_folder = "images"
     lists = Path(__file__).with_name("mini_imagenet_fscil.json")
-    way_out = (
+    advice = (
         "miniImageNet is also published with other divisions, such as 64, 16 and 20 classes. Move this table away, and "
-        "`cocoamix data download MiniImageNetFSCIL --root DIR` brings CEC's."
+        "`cocoamix data download MiniImageNetFSCIL --root DIR` downloads CEC's."
     )
 
     @classmethod

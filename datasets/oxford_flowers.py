@@ -12,20 +12,20 @@ from dassl.data.datasets import DATASET_REGISTRY
 from cocoamix.errors import UserError
 from cocoamix.registry import register
 
-from .common.base import SplitDataset, Three
+from .common.base import SplitDataset, SplitItems
 from .common.matlab import read_matlab
 from .common.splits import split_groups
 
 
 @register(DATASET_REGISTRY)
 class OxfordFlowers(SplitDataset):
-    """The archive has numbers only; `cat_to_name.json` has the names of the flowers."""
+    """The archive has only class numbers; `cat_to_name.json` has the names."""
 
     folder = "oxford_flowers"
     image_folder = "jpg"
     split_file = "split_zhou_OxfordFlowers.json"
 
-    def make_split(self, folder: Path, images: Path) -> Three:
+    def make_split(self, folder: Path, images: Path) -> SplitItems:
         labels = read_matlab(folder / "imagelabels.mat", "labels", self.split_file)[0]
         names = folder / "cat_to_name.json"
         groups: dict[int, list[str]] = defaultdict(list)  # labels from 1 on, in the order of the images

@@ -9,7 +9,7 @@ from dassl.data.datasets import DATASET_REGISTRY, Datum
 
 from cocoamix.registry import register
 
-from .common.base import Items, SplitDataset, Three
+from .common.base import Items, SplitDataset, SplitItems
 from .common.items import new_item, read_lines
 from .common.splits import split_trainval
 
@@ -22,7 +22,7 @@ class OxfordPets(SplitDataset):
     image_folder = "images"
     split_file = "split_zhou_OxfordPets.json"
 
-    def make_split(self, folder: Path, images: Path) -> Three:
+    def make_split(self, folder: Path, images: Path) -> SplitItems:
         trainval, test = (_read_list(folder / "annotations" / name, images) for name in ("trainval.txt", "test.txt"))
         train, val = split_trainval(trainval)
         return train, val, test

@@ -1,4 +1,4 @@
-"""The drawn datasets: a family of five, each with a theme, and `Shapes`, which has none.
+"""The drawn datasets: five with a theme each, and `Shapes`, which has none.
 
 They need no data folder: an image is drawn when it is read. Where DATASET.ROOT holds the files that
 `cocoamix shapes write` makes, those are read instead; they are the same images.
@@ -36,7 +36,7 @@ class DrawnDatum(Datum):
 
     @property
     def identity(self) -> str:
-        """A string that changes when the image does: the drawing code or its arguments."""
+        """A string that changes with the image, that is with the drawing code or its arguments."""
         dataset, label, number = self._drawing
         drawn = f"{dataset.domain}|{dataset.severity}|{dataset.seed}"
         return f"{drawing_hash()}|{drawn}|{dataset.classes[label]}|{number}"

@@ -10,7 +10,7 @@ from dassl.data.datasets import DATASET_REGISTRY
 from cocoamix.errors import UserError
 from cocoamix.registry import register
 
-from .common.base import Items, SplitDataset, Three
+from .common.base import Items, SplitDataset, SplitItems
 from .common.items import new_item
 from .common.matlab import read_matlab
 from .common.splits import split_trainval
@@ -23,7 +23,7 @@ class StanfordCars(SplitDataset):
     folder = "stanford_cars"
     split_file = "split_zhou_StanfordCars.json"
 
-    def make_split(self, folder: Path, images: Path) -> Three:
+    def make_split(self, folder: Path, images: Path) -> SplitItems:
         models = read_matlab(folder / "devkit" / "cars_meta.mat", "class_names", self.split_file)[0]
         names = [_year_first(str(model[0])) for model in models]
         trainval = self._read_list(folder / "devkit" / "cars_train_annos.mat", images / "cars_train", names)

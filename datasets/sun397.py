@@ -9,7 +9,7 @@ from dassl.data.datasets import DATASET_REGISTRY, Datum
 
 from cocoamix.registry import register
 
-from .common.base import Items, SplitDataset, Three
+from .common.base import Items, SplitDataset, SplitItems
 from .common.items import new_item, read_lines
 from .common.splits import split_trainval
 
@@ -22,7 +22,7 @@ class SUN397(SplitDataset):
     image_folder = "SUN397"
     split_file = "split_zhou_SUN397.json"
 
-    def make_split(self, folder: Path, images: Path) -> Three:
+    def make_split(self, folder: Path, images: Path) -> SplitItems:
         classes = read_lines(folder / "ClassName.txt", _without_slash, "a class such as /a/abbey")
         labels = {name: label for label, name in enumerate(classes)}
         trainval, test = (_read_list(folder / name, images, labels) for name in ("Training_01.txt", "Testing_01.txt"))

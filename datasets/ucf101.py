@@ -10,20 +10,20 @@ from dassl.data.datasets import DATASET_REGISTRY, Datum
 
 from cocoamix.registry import register
 
-from .common.base import Items, SplitDataset, Three
+from .common.base import Items, SplitDataset, SplitItems
 from .common.items import new_item, read_lines
 from .common.splits import split_trainval
 
 
 @register(DATASET_REGISTRY)
 class UCF101(SplitDataset):
-    """Class names and folders have the words of an action separated: Apply_Eye_Makeup."""
+    """Class names and folders separate the words of an action by underscores: Apply_Eye_Makeup."""
 
     folder = "ucf101"
     image_folder = "UCF-101-midframes"
     split_file = "split_zhou_UCF101.json"
 
-    def make_split(self, folder: Path, images: Path) -> Three:
+    def make_split(self, folder: Path, images: Path) -> SplitItems:
         lists = folder / "ucfTrainTestlist"
         labels = dict(read_lines(lists / "classInd.txt", _class, "a number and an action"))
         trainval, test = (_read_list(lists / name, images, labels) for name in ("trainlist01.txt", "testlist01.txt"))

@@ -1,9 +1,9 @@
-"""Check imports and types of the installed packages: the contract of .importlinter, then mypy.
+"""Check the imports and types of the packages in their installed layout: the contract of .importlinter, then mypy.
 
     python scripts/check_packages.py
 
 In a source tree `trainers` and `datasets` are next to `cocoamix`; installed, they are inside it, and they import each
-other by those names. So both checks use a copy in the installed layout, below build/.
+other by those names. Both checks therefore use a copy in the installed layout, below build/.
 """
 
 from __future__ import annotations

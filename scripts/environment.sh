@@ -38,7 +38,7 @@ use_own_environment() {
     if [ ! -f "$stamp" ] || [ "$(cat "$stamp")" != "$wanted" ]; then
         say "Installing the pinned packages of requirements.txt into .venv (once; this can take a few minutes)"
         rm -f "$stamp"
-        # The first line writes the activate scripts again, which name another folder after the tree was moved or copied.
+        # First rewrite the activate scripts, which name the old folder if the tree was moved or copied.
         into_own_environment -m venv --without-pip "$venv"
         into_own_environment -m pip install --disable-pip-version-check -r requirements.txt
     fi

@@ -11,7 +11,7 @@ fail() { say "error: $*"; exit 1; }
 if [ -n "${PYTHON:-}" ] && [ -z "${COCOAMIX_PYTHON:-}" ]; then
     say "PYTHON is $PYTHON, which the scripts do not read. Set COCOAMIX_PYTHON to choose the interpreter."
 fi
-export -n PYTHON # a script that this one starts chooses for itself, and finds no PYTHON that it would mention
+export -n PYTHON # scripts that this one starts choose their own, without the message above
 
 case "${COCOAMIX_PYTHON:-}" in
     */*) # absolute, because the scripts change to the tree

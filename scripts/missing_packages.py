@@ -18,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 HELD = ("torch", "torchvision")
 OLDEST_TORCH = (2, 1)
-# Modules that several distributions provide, or whose name differs from that of the distribution.
+# Modules that may come from another distribution, or whose names differ from that of the distribution.
 MODULES = {"clip-anytorch": "clip", "open_clip_torch": "open_clip", "pillow": "PIL", "PyYAML": "yaml"}
 
 
@@ -59,7 +59,7 @@ def stamp() -> str:
 
 
 def main() -> int:
-    """Do what the one option asks for; return the exit status."""
+    """Do what the option asks for; return the exit status."""
     if "--stamp" in sys.argv:
         print(stamp())
         return 0

@@ -2,9 +2,9 @@
 
     python scripts/pretrain_tiny.py --output cocoamix/assets/tiny.safetensors
 
-Contrastive, as CLIP: match each image of a batch to its caption, and each caption to its image. No image is shown
-twice: a second process draws the next round while this one trains. If it is stopped at any moment, the same
-command resumes after the last complete round, and the result is the same as without the stop.
+Training is contrastive, as in CLIP: match each image of a batch to its caption, and each caption to its image. No image
+is used twice: a second process draws the next round while this one trains. If the script is stopped at any moment, the
+same command resumes after the last complete round, and the result is the same as without the stop.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def content_ids() -> tuple[int, ...]:
 
 
 def draw_round(seed: int, number: int) -> Round:
-    """Draw the images and captions of one round. Depends on nothing but its arguments."""
+    """Draw the images and captions of one round. The result depends only on the arguments."""
     random = Random(f"{seed} {number}")
     seen = [one for one in compositions() if not one.held_out]
     rows = {token: row for row, token in enumerate(trained_ids())}
@@ -86,7 +86,7 @@ def draw_round(seed: int, number: int) -> Round:
 
 
 def _end_with_parent() -> None:
-    """Make the drawing process end when the training process is killed; otherwise it waits for ever."""
+    """Make the drawing process exit when the training process is killed; otherwise it would wait forever."""
     parent = parent_process()
     assert parent is not None
 
@@ -98,7 +98,7 @@ def _end_with_parent() -> None:
 
 
 def rounds(seed: int, first: int, count: int) -> Iterator[Round]:
-    """Yield the rounds `first` to `count`, each drawn by another process while the one before is used."""
+    """Yield the rounds from `first` to `count` - 1, each drawn by another process while the previous one is used."""
     with ProcessPoolExecutor(1, get_context("spawn"), _end_with_parent) as pool:
         following = pool.submit(draw_round, seed, first)
         for number in range(first, count):
@@ -115,7 +115,7 @@ def build_model(seed: int) -> Any:
 
 
 def to_images(pixels: np.ndarray) -> Tensor:
-    """Turn (N, 32, 32, 3) bytes into the (N, 3, 32, 32) numbers that CLIP sees."""
+    """Turn (N, 32, 32, 3) bytes into the (N, 3, 32, 32) normalised images that CLIP expects."""
     images = torch.from_numpy(pixels).permute(0, 3, 1, 2).float() / 255
     return (images - torch.tensor(PIXEL_MEAN).view(3, 1, 1)) / torch.tensor(PIXEL_STD).view(3, 1, 1)
 
@@ -147,7 +147,7 @@ def make_optimizer(model: nn.Module, decay: float) -> torch.optim.AdamW:
 
 
 def learning_rate(done: float, peak: float) -> float:
-    """Return the rate after a share `done` of the training: a rise over 3 %, then a cosine to zero."""
+    """Return the rate after the fraction `done` of training: a linear warm-up over 3 %, then a cosine to zero."""
     return peak * min(done / 0.03, 0.5 * (1 + math.cos(math.pi * done)))
 
 
@@ -165,7 +165,7 @@ def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Optimiz
     saved = torch.load(path, weights_only=True)
     if saved["settings"] != settings:
         raise SystemExit(
-            f"{path} is of a run with {saved['settings']}, not {settings}. "
+            f"{path} belongs to a run with {saved['settings']}, not {settings}. "
             "Give the same options to resume it, or delete it to start again."
         )
     model.load_state_dict(saved["model"])
@@ -175,7 +175,7 @@ def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Optimiz
 
 
 def pack_model(model: nn.Module) -> dict[str, Tensor]:
-    """Return the tensors to store of a model whose token embedding has only the trained rows."""
+    """Return the tensors to store for a model whose token embedding has only the trained rows."""
     state = {key: value.detach() for key, value in model.state_dict().items()}
     rows = state["token_embedding.weight"]
     table = torch.zeros(VOCABULARY, rows.shape[1])
@@ -223,7 +223,7 @@ def train(options: argparse.Namespace) -> None:
             flush=True,
         )
     origin = f"pretrain_tiny.py, torch {torch.__version__}, {settings}"
-    # One entry, because safetensors writes several in any order, and equal weights must give equal files.
+    # A single entry, because the order of several is random, and equal weights must give equal files.
     content = save(pack_model(model), metadata={"origin": origin})
     write_atomically(options.output, lambda file: file.write(content))
     checkpoint.unlink(missing_ok=True)

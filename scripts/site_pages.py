@@ -1,6 +1,6 @@
-"""An mkdocs hook: pages that live outside docs/, images that follow the light or dark mode, and cells that wrap well.
+"""An mkdocs hook: pages from outside docs/, images that follow the light or dark mode, typeset formulas, and cells that wrap well.
 
-README.md and similar files stay where GitHub shows them. The site has them as pages, with their links rewritten.
+README.md and similar files stay where GitHub shows them. The site has them as pages, with rewritten links.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[1]
 
-# By file of the tree: its page on the site.
+# The pages on the site, by the file in the tree.
 PAGES = {
     "README.md": "index.md",
     "CONTRIBUTING.md": "CONTRIBUTING.md",
@@ -23,7 +23,7 @@ PAGES = {
     "benchmarks/README.md": "BENCHMARK_SCRIPTS.md",
     "cocoamix/assets/README.md": "TINY_CARD.md",
 }
-# Files that pages link to and the site offers as they are.
+# Files that pages link to. The site serves them unchanged.
 PLAIN = ("CITATION.cff",)
 
 LINK = re.compile(r"(\]\(|src=\"|srcset=\")([^)\"\s#:]+)(#[^)\"\s]*)?(?=[)\"])")
@@ -32,12 +32,28 @@ PICTURE = re.compile(
     r"<picture>\s*<source[^>]*srcset=\"(?P<dark>[^\"]+)\"[^>]*>\s*"
     r"<img (?P<before>[^>]*?)src=\"(?P<light>[^\"]+)\"(?P<after>[^>]*)>\s*</picture>"
 )
+FILE_NAME = re.compile(r"\[(?:docs/)?(?P<file>[A-Z_]+\.md)\](?=\((?P=file)[)#])")
 CELL = re.compile(r"<td(?P<style> style=\"[^\"]*\")?>(?P<content>.*?)</td>", re.DOTALL)
-CODE = re.compile(r"<code>((?:[^<]|<wbr>)*)</code>")  # in text; that of the API page has links inside
+CODE = re.compile(r"<code>([^<]*)</code>")  # in text; that of the API page has links inside
 OPTION = re.compile(r"(?<![\w-])--?[a-z][\w-]*")
 TAG = re.compile(r"<[^>]*>")
 NUMBER = re.compile("[-+\N{MINUS SIGN}±]?\\d.{0,19}")  # "85.33 ± 0.26", "6.4x (6.3 to 6.5)"
 WORDY = 40  # characters of a cell that needs some width
+SHORT = 14  # characters of a cell that stays on one line
+WHOLE = 30  # characters of code in a cell that stay on one line
+LONG = 36  # characters of a path in a cell that may break at its slashes
+
+# A formula in plain text, such as w_c^zs or \N{GREEK SMALL LETTER PI}^in. Keys (N_CTX) and names (T_En) are not formulas.
+SYMBOL = re.compile(
+    r"(?<![\w.])(?P<base>[A-Za-zα-ωΣ]|ctx|mean|softmax|sum|pi|alpha|tau)"
+    r"(?:_(?P<low>CE|CoA|Ent|[a-z0-9]{1,6}|[A-Z]))?(?:\^(?P<high>in|out|zs))?(?![\w^])"
+)
+POWER = re.compile(r"(?<=[)\d])\^(-?\d+|gamma|q)\b")
+OUTER = re.compile(r"(?<=\))_([a-z])\b")  # an entry of a vector: h(f)_c
+GREEK = {"pi": "π", "alpha": "α", "tau": "τ", "sum": "Σ", "gamma": "γ"}
+FORMULA = re.compile(r"[α-ωΣ]|\b(?:L_(?:prompt|Ent)|[st]_[01t]|p_t|ctx_1)\b")  # in code; other code stays as it is
+HEADING = re.compile(r"<h\d[^>]* class=\"doc ")  # the name of a function
+PIECE = re.compile(r"(<pre.*?</pre>|<h\d[^>]* class=\"doc .*?</h\d>|<code>.*?</code>|<[^>]*>)", re.DOTALL)
 
 
 def on_files(files: Files, config: Any) -> Files:
@@ -52,34 +68,38 @@ def on_files(files: Files, config: Any) -> Files:
     return files
 
 
-def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:
     """Rewrite links to files outside docs/, show one image in each mode, and hide an empty navigation."""
     if page.file.src_uri not in PAGES.values():
         markdown = turn_links(markdown, f"docs/{page.file.src_uri}")
+    markdown = name_pages(markdown, titles(config["nav"]))
     if page.parent is None:  # alone below its tab: no neighbours to list, so its wide tables get the room
         page.meta.setdefault("hide", ["navigation"])
     return show_modes(markdown)
 
 
-def on_page_content(html: str, **_: Any) -> str:
-    """Mark what site.css keeps in one line: a number in a cell, and an option in code, which may break at no hyphen."""
-    return CODE.sub(mark_options, CELL.sub(mark_cell, html))
+def on_page_content(html: str, page: Any = None, **_: Any) -> str:
+    """Typeset formulas, and mark what site.css keeps on one line, such as numbers in cells and options in code."""
+    if page is not None:
+        typeset_contents(page.toc)
+    return typeset(CODE.sub(mark_options, CELL.sub(mark_cell, html)))
 
 
 def mark_cell(match: re.Match[str]) -> str:
-    """Return a cell with its kind: a `number` does not wrap, a `wordy` cell gets some width. Paths break at slashes."""
+    """Return a cell with its kind: a `number` and a `short` one do not wrap, a `wordy` one is not narrow."""
     text = TAG.sub("", match["content"]).strip()
-    kind = "number" if NUMBER.fullmatch(text) else "wordy" if len(text) > WORDY else ""
-    content = CODE.sub(lambda code: f"<code>{code[1].replace('/', '/<wbr>')}</code>", match["content"])
+    kind = "number" if NUMBER.fullmatch(text) else "wordy" if len(text) > WORDY else "short" if 0 < len(text) <= SHORT else ""
     name = f' class="{kind}"' if kind else ""
-    return f"<td{name}{match['style'] or ''}>{content}</td>"
+    return f"<td{name}{match['style'] or ''}>{CODE.sub(mark_code, match['content'])}</td>"
 
 
-def mark_options(match: re.Match[str]) -> str:
-    """Return code with its options, such as --dry-run, each in an element of its own."""
-    return "<code>" + OPTION.sub(r'<span class="option">\g<0></span>', match[1]) + "</code>"
-
-
+def mark_code(match: re.Match[str]) -> str:
+    """Return code of a cell: short code stays whole, and long paths may break at their slashes."""
+    if len(match[1]) <= WHOLE:
+        return f'<span class="whole">{match[0]}</span>'
+    if max(map(len, match[1].split())) > LONG:
+        return match[0].replace("/", "/\N{ZERO WIDTH SPACE}").replace("</\N{ZERO WIDTH SPACE}", "</")
+    return match[0]
 def turn_links(text: str, source: str) -> str:
     """Return the text of a file of the tree, with its links rewritten for the site.
 

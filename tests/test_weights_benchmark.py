@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 
 from benchmarks import weights
-from benchmarks.weights import Done
+from benchmarks.weights import FinishedRun
 from cocoamix.bench.plan import load_plan
 from cocoamix.run.results import Results
 from tests.report.trees import session_entries
 
 
-def run_of(seconds: float | None = None, weights: Any = None, **accuracies: float) -> Done:
-    return Done(Results(metrics=accuracies).with_more({"weights": weights}), seconds)
+def run_of(seconds: float | None = None, weights: Any = None, **accuracies: float) -> FinishedRun:
+    return FinishedRun(Results(metrics=accuracies).with_more({"weights": weights}), seconds)
 
 
-def sessions_of(*accuracies: float) -> Done:
-    return Done(Results.parse({"metrics": {}, "sessions": session_entries(accuracies)}, Path("results.json")))
+def sessions_of(*accuracies: float) -> FinishedRun:
+    return FinishedRun(Results.parse({"metrics": {}, "sessions": session_entries(accuracies)}, Path("results.json")))
 
 
 def judged(one: float, two: float, sessions: float) -> bool:

@@ -68,7 +68,7 @@ class CLIPTrainer(TrainerX):
     """A trainer on a frozen CLIP."""
 
     section = "COOP"  # the trainer's node under cfg.TRAINER
-    reads_section = True  # False for zero-shot methods, which CoOp runs with the configuration of any method
+    reads_section = True  # False for zero-shot methods, which CoOp runs with any method's configuration
     ensembles: tuple[str, ...] = ()  # allowed values of ENSEMBLE; empty if the method has no such key
     templates_of = ""  # the method whose dataset templates to use; CoOp's by default
     trains_with_template = False  # True if the loss, and not only the evaluation, needs the hand-crafted prompt
@@ -84,7 +84,7 @@ class CLIPTrainer(TrainerX):
     scaler: Any | None = None
     protocol: dict[str, Any]
     seed: int
-    resumed_from: Path | str = ""  # the folder that a training resumed from
+    resumed_from: Path | str = ""  # the folder that the run resumed from
     tested: Mapping[str, float] = MappingProxyType({})  # the metrics of the last evaluation that wrote results
     trained_epochs = 0  # epochs that the current weights were trained for
     trained_classes: list[str]  # classes that they were trained on
@@ -100,7 +100,7 @@ class CLIPTrainer(TrainerX):
         self.metrics = EpochMetrics()
         super().__init__(keys.complete(cfg))
 
-    # ------------------------------------------------------------------ hooks of a method
+    # ------------------------------------------------------------------ hooks for methods
 
     def build_prompts(self) -> None:
         """Build and register the modules to train. A zero-shot method registers nothing."""
@@ -118,13 +118,13 @@ class CLIPTrainer(TrainerX):
         return load_one(self.cfg, self.settings.PREC, self.device)
 
     def make_hand_crafted(self) -> HandCraftedPrompt | None:
-        """Return the hand-crafted prompt, if the method or its ensemble uses one."""
+        """Return the hand-crafted prompt if the method or its ensemble uses one, else None."""
         if not self.ensembles or (not self.trains_with_template and self.settings.ENSEMBLE == "none"):
             return None
         return HandCraftedPrompt(self.clip, self.settings.TEMPLATE, self.cfg.DATASET.NAME, self.templates_of)
 
     def prepare_training(self) -> None:
-        """Build what only training needs, apart from optimizers."""
+        """Build what only training needs, other than the optimizers."""
 
     # ------------------------------------------------------------------ building
 
@@ -145,7 +145,7 @@ class CLIPTrainer(TrainerX):
             keys.check_ensemble(self.section, cfg.TRAINER[self.section], self.ensembles)
 
     def build_data_loader(self) -> None:
-        """Build the loaders."""
+        """Build the data manager and its loaders, and choose the seed."""
         self.unreadable = Unreadable(self.cfg.DATASET.BAD_IMAGES)
         seed = self.choose_seed()
         self._declare_views()
@@ -160,7 +160,7 @@ class CLIPTrainer(TrainerX):
         self.set_seed(seed)
 
     def choose_seed(self) -> int:
-        """Return the seed of the configuration. A run without one draws a seed and saves it, so that it can resume."""
+        """Return the configured seed. Without one, reuse the seed of the run to resume, or draw a new seed."""
         if self.cfg.SEED >= 0:
             return int(self.cfg.SEED)
         seed = seed_of_run(self.output_dir)
@@ -169,7 +169,7 @@ class CLIPTrainer(TrainerX):
         if seed is None:
             seed = random.SystemRandom().randrange(2**31)
         print(f"No seed was given; this run uses {seed}")
-        set_random_seed(seed)  # the few-shot draw comes next
+        set_random_seed(seed)  # before the few-shot draw
         return seed
 
     def set_seed(self, seed: int) -> None:
@@ -193,7 +193,11 @@ class CLIPTrainer(TrainerX):
         detail(f"Protocol fingerprint: {protocol.fingerprint(self.protocol)}")
 
     def overview(self, trains: bool = True) -> dict[str, str]:
-        """Return the lines of a run's overview by their names. trains: whether the run trains, not only evaluates."""
+        """Return the lines of the run's overview by name.
+
+        Args:
+            trains: Whether the run trains rather than only evaluates.
+        """
         cfg = self.cfg
         images = self.count_training_images() if self._models else None
         return {
@@ -210,11 +214,11 @@ class CLIPTrainer(TrainerX):
         }
 
     def describe_dataset(self) -> str:
-        """Return the dataset and its classes, for the overview."""
+        """Return the dataset and its number of classes, for the overview."""
         return overview.describe_dataset(self.cfg, len(self.classnames))
 
     def describe_epochs(self) -> str:
-        """Return how long the training is, for the overview."""
+        """Return the length of the training, for the overview."""
         return f"{self.max_epoch} epoch{'s' * (self.max_epoch > 1)}, batches of {self.train_loader_x.batch_size}"
 
     def _store_settings(self) -> StoreSettings:
@@ -249,7 +253,7 @@ class CLIPTrainer(TrainerX):
             self._build_optimizer(name)
 
     def unregister(self, *names: str) -> None:
-        """Unregister the named modules, or all of them without names."""
+        """Unregister the named modules; without names, all of them."""
         for name in names or tuple(self._models):
             for registered in (self._models, self._optims, self._scheds, self._optim_cfgs):
                 registered.pop(name, None)
@@ -260,7 +264,7 @@ class CLIPTrainer(TrainerX):
 
     @property
     def phase(self) -> str:
-        """What the current epoch trains, if the method trains in phases."""
+        """What the current epoch trains; always `train` for a method without phases."""
         return "train"
 
     def session_number(self) -> int | None:
@@ -297,7 +301,7 @@ class CLIPTrainer(TrainerX):
         self.prepare_training()
         if self.trains_with_template:
             self.general_features()  # computed now, so that the first step is as fast as the others
-        for name in self._optim_cfgs:  # a method may have registered models that bring an optimizer
+        for name in self._optim_cfgs:  # models registered by `register_model` bring their own optimizer
             self._build_optimizer(name)
         for name, model in self._models.items():
             refuse_left_out(name, model, self._optims[name])
@@ -306,23 +310,29 @@ class CLIPTrainer(TrainerX):
     def before_train(self) -> None:
         super().before_train()
         self.begin_metrics(self.start_epoch, self.max_epoch, self.session_number())
-        # Before the first epoch, so that no run resumes from checkpoints alone, which hold half of its state.
+        # Before the first epoch, because checkpoints without a resume file hold only half of the state.
         if self._models:
             self._save_resume(self.trained_epochs)
 
     def begin_metrics(self, done: int, epochs: int, session: int | None) -> None:
-        """Begin the rows of a training, after those of the run that it resumes. Arguments: of `EpochMetrics.begin`."""
+        """Begin the table of epochs, or continue that of the run to resume.
+
+        Args:
+            done: Number of epochs already done.
+            epochs: Total number of epochs.
+            session: Number of the session; None for a method without sessions.
+        """
         folders = [folder for folder in (self.resumed_from, self.cfg.RESUME) if folder]
         self.metrics.begin(self.cfg, folders, done, epochs, session)
 
     def before_epoch(self) -> None:
-        """Seed the epoch, so that it does not depend on what ran before it: a resume, a test, another run."""
+        """Seed the epoch, so that it does not depend on what ran before it, such as an evaluation or another run."""
         super().before_epoch()
         self.metrics.begin_epoch(self.epoch, self.max_epoch, len(self.train_loader_x), self.phase)
         set_random_seed(derive_seed(self.seed, "epoch", self.epoch))
         self._set_epoch_view()
         redraw = getattr(self.train_loader_x.sampler, "redraw", None)
-        if redraw is not None:  # a sampler that draws ahead drew before the seed was set
+        if redraw is not None:  # a sampler that draws ahead did so before the seed was set
             redraw()
 
     def after_epoch(self) -> None:
@@ -338,12 +348,12 @@ class CLIPTrainer(TrainerX):
     def after_train(self) -> None:
         super().after_train()
         self.metrics.end(self.tested)
-        # Otherwise the evaluation has written it.
+        # With an evaluation, the card is written together with the results.
         if self.cfg.TEST.NO_TEST and not Path(self.output_dir, RESULTS).exists():
             write_card(self.output_dir, self.describe_run())
 
     def forward_backward(self, batch: dict[str, Any]) -> dict[str, float] | None:
-        """Take one step and return its values for the log."""
+        """Take one step and return its values for the log; None if no image of the batch can be read."""
         inputs, labels = self.parse_batch_train(batch)
         summary = self.take_step(inputs, labels) if len(labels) else None
         if self.batch_idx + 1 == self.num_batches:
@@ -389,7 +399,7 @@ class CLIPTrainer(TrainerX):
         self.scaled(terms["loss"]).backward()
 
     def scaled(self, loss: Tensor) -> Tensor:
-        """Return a loss, scaled for the backward pass."""
+        """Return a loss scaled for the backward pass, if there is a loss scaler."""
         return loss if self.scaler is None else self.scaler.scale(loss)
 
     # ------------------------------------------------------------------ images
@@ -405,7 +415,7 @@ class CLIPTrainer(TrainerX):
         return self.images.read(batch, self.device)
 
     def epoch_limit(self) -> int:
-        """Return the largest number of epochs of a training; 0 for OPTIM.MAX_EPOCH."""
+        """Return the largest number of epochs that the method may train for; 0 for OPTIM.MAX_EPOCH."""
         return 0
 
     def view_of(self, epoch: int) -> int:
@@ -414,11 +424,11 @@ class CLIPTrainer(TrainerX):
         return epoch % views if views else epoch
 
     def count_views(self) -> int:
-        """Return the number of augmentations (views) of each image over a training."""
+        """Return the number of augmentations (views) of each image over the whole training."""
         return min(protocol.views(self.cfg, self.epoch_limit()) or self.max_epoch, self.max_epoch)
 
     def _declare_views(self) -> None:
-        """Print a notice if CACHE.VIEWS changes the protocol from CoOp's."""
+        """Print a notice if CACHE.VIEWS makes the protocol differ from CoOp's."""
         views = protocol.views(self.cfg, self.epoch_limit())
         if views == 1:
             print("CACHE.VIEWS is 1, a CHANGE OF PROTOCOL: training images are one fixed centre crop, not augmented")
@@ -442,7 +452,7 @@ class CLIPTrainer(TrainerX):
         self.images.set_view(self.train_loader_x, view, last, self.store_part("train"), self.encoding_batch_size())
 
     def batches_of(self, loader: DataLoader[Any], split: str) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield the inputs and labels of the readable images of a loader over `split` or part of it."""
+        """Yield the inputs and labels of a loader's readable images. The loader covers `split` or a part of it."""
         for inputs, labels, _ in self.images.batches(loader, split, self.device):
             yield inputs, labels
 
@@ -452,7 +462,7 @@ class CLIPTrainer(TrainerX):
 
     @torch.no_grad()
     def training_features(self, max_views: int) -> tuple[Tensor, Tensor]:
-        """Return the features and labels of the training images in the last `max_views` views of a training."""
+        """Return the features and labels of the training images in the last `max_views` views."""
         whole = cast(ImageItems, self.train_loader_x.dataset)
         loader = loader_over(self.cfg, self.train_loader_x, whole.items, train=False, seed=self.seed)
         items = cast(ImageItems, loader.dataset)
@@ -476,7 +486,7 @@ class CLIPTrainer(TrainerX):
 
     @torch.no_grad()
     def test(self, split: str | None = None) -> float:
-        """Evaluate, with the text features computed once. Without `split`, write results.json."""
+        """Evaluate and return the accuracy. Without `split`, evaluate on TEST.SPLIT and write results.json."""
         self.set_model_mode("eval")
         self.evaluator.reset()
         name = split or self.cfg.TEST.SPLIT
@@ -534,11 +544,11 @@ class CLIPTrainer(TrainerX):
         return logits
 
     def vision_prompts(self) -> Sequence[Tensor]:
-        """Return the learned tokens of the image encoder, if the method tunes it."""
+        """Return the learned tokens of the image encoder; empty if the method does not tune it."""
         return ()
 
     def begin_inference(self) -> list[str]:
-        """Prepare `infer`; return the classes of its label space."""
+        """Prepare `infer`, and return the classes of its label space."""
         self.set_model_mode("eval")
         self.before_test()
         return self.classnames
@@ -566,7 +576,7 @@ class CLIPTrainer(TrainerX):
     # ------------------------------------------------------------------ results
 
     def evaluated_protocol(self) -> dict[str, Any]:
-        """Return the protocol of the current evaluation. A method may add facts that hold there only."""
+        """Return the protocol of the current evaluation. A method may add facts that apply only to it."""
         return {**self.protocol, **self.training_facts}
 
     def _write_results(self, split: str, metrics: dict[str, float], seconds: float) -> None:
@@ -629,7 +639,7 @@ class CLIPTrainer(TrainerX):
     # ------------------------------------------------------------------ saving and resuming
 
     def provenance(self) -> dict[str, Any]:
-        """Return what a checkpoint records about its training, so that it is used correctly."""
+        """Return what a checkpoint records about its training run."""
         return {
             "trainer": type(self).__name__,
             "backbone": self.clip.name,
@@ -691,7 +701,7 @@ class CLIPTrainer(TrainerX):
     def resume_model_if_exist(self, directory: str) -> int:
         """Resume from the output folder if it holds a run, otherwise from the folder that --resume names.
 
-        In this order, a run that was resumed from another folder resumes from its own state the second time.
+        In this order, because a run that --resume started from another folder has its own, later state from then on.
 
         Returns:
             The number of epochs already done.
@@ -722,7 +732,7 @@ class CLIPTrainer(TrainerX):
         return self._resume_checkpoints(folder) if self.checkpointer.can_resume(folder) else None
 
     def _best_so_far(self) -> float:
-        """Return the best validation result. The fallback asks for it after a resume, which has restored it."""
+        """Return the best validation result, which the resume has restored. The fallback of Dassl calls this."""
         return float(self.best_result)
 
     def resume_file(self, path: Path) -> int:
@@ -739,7 +749,7 @@ class CLIPTrainer(TrainerX):
             self.best_result = state["best_result"]
             self.unreadable.update(state["unreadable"])
             self.restore_state(state)
-        # Whichever part fails to restore, the cause is an altered file.
+        # Whichever part cannot be restored, the cause is an altered file.
         except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
             raise damaged(path, f"a part of it does not fit ({type(error).__name__})") from error
         return int(state["epoch"])
@@ -810,7 +820,8 @@ class CLIPTrainer(TrainerX):
     def _record_training_settings(self, is_best: bool) -> None:
         """Record the training settings of the loaded checkpoint in the results, not those of this run.
 
-        `is_best` marks the best checkpoint on validation.
+        Args:
+            is_best: Whether the checkpoint was selected on validation.
         """
         provenance = self.loaded_from
         settings = dict(provenance.get("settings") or {})
@@ -830,7 +841,7 @@ class CLIPTrainer(TrainerX):
         }
 
     def chosen_in_evaluation(self) -> set[str]:
-        """Return the training keys for which an evaluation uses its own value."""
+        """Return the training keys for which an evaluation uses its own values."""
         # The template of the uniform ensemble takes no part in training.
         chosen = self.hand_crafted is not None and not self.trains_with_template
         return {f"TRAINER.{self.section}.TEMPLATE"} if chosen else set()
@@ -850,10 +861,10 @@ class CLIPTrainer(TrainerX):
             self.protocol["templates"] = list(self.templates())
 
     def resize_model(self, name: str, state: Mapping[str, Tensor]) -> None:
-        """Resize a model to fit a checkpoint that is about to be loaded."""
+        """Resize a model to fit a checkpoint, before it is loaded."""
 
     def unused_keys(self, state: Mapping[str, Tensor]) -> tuple[str, ...]:
-        """Return the prefixes of keys in other projects' checkpoints that are not used here."""
+        """Return the prefixes of keys in other projects' checkpoints that this trainer ignores."""
         return checkpoints.dead_in_kgcoop(state)
 
     def load_initial_weights(self, name: str, path: str) -> None:

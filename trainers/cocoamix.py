@@ -1,4 +1,4 @@
-"""CoCoA-Mix (Hong et al., ICML 2025): a prompt learned by CoA-loss, mixed with a hand-crafted one by CoA-weights."""
+"""CoCoA-Mix (Hong et al., ICML 2025): a prompt learned with CoA-loss, mixed with a hand-crafted one by CoA-weights."""
 
 from __future__ import annotations
 
@@ -33,13 +33,14 @@ from cocoamix.prompts.context import PromptLearner, as_one
 from cocoamix.registry import register
 from cocoamix.run import protocol
 from cocoamix.run.backbone import load_several
-from cocoamix.run.checkpointer import trained
+from cocoamix.run.checkpointer import parameters_of
 from cocoamix.run.loaders import loader_over
 from cocoamix.seeding import derive_seed
 
 from .base import CLIPTrainer
 
-PROMPT, WEIGHTS, FOLD = "prompt_learner", "coa_weights", "fold_prompt"  # the models; FOLD exists during a fold only
+# Names of the models. FOLD exists only during a fold.
+PROMPT, WEIGHTS, FOLD = "prompt_learner", "coa_weights", "fold_prompt"
 _MODELS = {"prompt": [PROMPT], "fold": [FOLD], "weights": [WEIGHTS], "both": [PROMPT, WEIGHTS]}
 
 
@@ -54,8 +55,8 @@ class CoCoAMix(CLIPTrainer):
 
     stages: Stages
     folds: Folds
-    out_names: Sequence[str] = ()  # out-classes, in training only
-    _frozen_text: tuple[Tensor, Tensor | None] | None = None  # text features, in a phase that does not train the prompt
+    out_names: Sequence[str] = ()  # names of the out-classes; empty in an evaluation
+    _frozen_text: tuple[Tensor, Tensor | None] | None = None  # text features, while the prompt is not trained
 
     def check_cfg(self, cfg: CfgNode) -> None:
         super().check_cfg(cfg)
@@ -90,7 +91,7 @@ class CoCoAMix(CLIPTrainer):
         return derive_seed(self.seed, "context")
 
     def make_learner(self, clip: FrozenCLIP, names: Sequence[str], seed: int | None = None) -> PromptLearner:
-        """Return a prompt learner for `names`. `seed` replaces `context_seed` for a random initial context."""
+        """Return a prompt learner for `names`. By default, `context_seed` seeds a random initial context."""
         settings = self.settings
         return PromptLearner(
             clip,
@@ -126,9 +127,9 @@ class CoCoAMix(CLIPTrainer):
         return self.weight_epochs or epochs_within(self.settings.WEIGHT_MAX_STEPS, len(self.train_loader_x))
 
     def _plan_stages(self) -> None:
-        """Set up the schedule."""
+        """Set `stages`, `second` and `max_epoch`."""
         settings = self.settings
-        # After pi^in is fitted, only pi^out is left to train, and there is none without out-classes.
+        # With folds, pi^in is fitted, so the second stage trains only pi^out, which needs out-classes.
         idle = bool(self.folds) and settings.OUT_CLASSES == "none"
         self.stages = Stages(
             learns_weights=settings.ENSEMBLE == "coa",
@@ -152,7 +153,7 @@ class CoCoAMix(CLIPTrainer):
             # A warm-up protects a random prompt; for the weights it would only cost an epoch.
             optim.MAX_EPOCH, optim.WARMUP_EPOCH = self.max_weight_epochs(), 0
             if not self.weight_epochs:
-                # The length is unknown, and over the bound a schedule would hardly begin: the rate is constant.
+                # The rate is constant, because a schedule needs the length, and only its upper bound is known.
                 optim.LR_SCHEDULER, optim.STEPSIZE = "single_step", (-1,)
         return optim
 
@@ -204,7 +205,7 @@ class CoCoAMix(CLIPTrainer):
         self.out_general = self.clip.encode_classes(self.out_names, self.templates())
         self.out_learners = [self.make_learner(clip, self.out_names) for clip in self.clip.each()]
         for out_learner, learner in zip(self.out_learners, self.learners, strict=True):
-            out_learner.ctx = learner.ctx  # shared
+            out_learner.ctx = learner.ctx  # one parameter for both
 
     def before_train(self) -> None:
         settings = self.settings
@@ -214,7 +215,7 @@ class CoCoAMix(CLIPTrainer):
                 "WEIGHT_FIT heldout, or CALIBRATED False."
             )
         if settings.CALIBRATED and not self.folds:
-            raise self._no_temperature()  # before training, not in the evaluation after it
+            raise self._no_temperature()  # now rather than in the evaluation after training
         super().before_train()
 
     def before_epoch(self) -> None:
@@ -250,9 +251,9 @@ class CoCoAMix(CLIPTrainer):
 
     @torch.no_grad()
     def learned_pi(self) -> list[float]:
-        """Return pi^in and pi^out of the learned prompt, the last one if there are several."""
+        """Return pi^in and pi^out of the learned prompt; with several, of the last one."""
         count = len(self.weights.relative()[0])
-        # Without out-classes, every class takes pi^in.
+        # Without out-classes, pi^in applies to every class.
         other = count if self.settings.OUT_CLASSES == "none" else 0
         pi = self.weights.pi(torch.tensor([count, other], device=self.device))[-1]
         return [float(value) for value in pi]
@@ -282,7 +283,7 @@ class CoCoAMix(CLIPTrainer):
     def _weight_terms(
         self, image_features: Tensor, special: Tensor, labels: Tensor, total: Tensor | float, terms: dict[str, Tensor]
     ) -> dict[str, Tensor]:
-        """Add the losses of the weights to the total, and their values for the log."""
+        """Return the terms with the losses of the weights, which are added to the total, and values for the log."""
         settings = self.settings
         others = [image_features @ text.t() for text in self.other_prompts()]
         mixed = self.weights.in_logits(torch.stack([*others, special]))
@@ -296,7 +297,7 @@ class CoCoAMix(CLIPTrainer):
             total = total + settings.W_OUT * terms["ent"]
         with torch.no_grad():
             terms["acc_mix"] = (mixed.argmax(dim=1) == labels).float().mean() * 100
-            # For an in-class and an out-class of the last prompt; created on the device to avoid a synchronisation.
+            # Owners of an in-class and an out-class of the last prompt, made on the device to avoid a synchronisation.
             pi = self.weights.pi(torch.arange(1, -1, -1, device=self.device) * len(others))[-1]
             terms["pi_in"], terms["pi_out"] = pi[0], pi[1]
         return {"loss": cast(Tensor, total), **terms}
@@ -321,7 +322,7 @@ class CoCoAMix(CLIPTrainer):
         self.protocol["folds"] = self.folds.count
 
     def encoding_batch_size(self) -> int:
-        """Return the batch size of the first stage, because a fold may be smaller than a batch."""
+        """With folds, return the batch size of the first stage, because a fold may be smaller than a batch."""
         return (
             min(int(self._full_loader.batch_size or 1), len(cast(ImageItems, self._full_loader.dataset)))
             if self.folds
@@ -329,7 +330,7 @@ class CoCoAMix(CLIPTrainer):
         )
 
     def _begin_fold(self, fold: int) -> None:
-        """Start a fold: tune a new prompt, in the same way as the final one, without the held-out images."""
+        """Start a fold: register a new prompt, to be tuned like the final one but without the held-out images."""
         items = cast(ImageItems, self._full_loader.dataset).items
         used, count = self.folds.training_items(items, fold), self.folds.count
         print(f"** Fold {fold + 1} of {count}: {len(used):,} images, {len(items) - len(used):,} held out **")
@@ -342,8 +343,8 @@ class CoCoAMix(CLIPTrainer):
         return [self.make_learner(clip, self.classnames, seed) for clip in self.clip.each()]
 
     def _end_fold(self) -> None:
-        """Store the prompt of the fold; after the last fold, fit the weight."""
-        last = self.folds.add(trained(self._models[FOLD]))
+        """Store the prompt of the fold; after the last fold, fit pi^in and the temperature."""
+        last = self.folds.add(parameters_of(self._models[FOLD]))
         self.unregister(FOLD)
         self.train_loader_x = self._full_loader
         if last:
@@ -351,7 +352,7 @@ class CoCoAMix(CLIPTrainer):
 
     @torch.no_grad()
     def _fit(self) -> None:
-        """Fit pi^in and the temperature to the similarities of each image to the prompt that held it out."""
+        """Fit pi^in and the temperature, with each image's similarities under the prompt tuned without it."""
         began = time.monotonic()
         features, labels, indices = self._plain_features()
         special = torch.empty(len(labels), len(self.classnames), device=self.device)
@@ -371,12 +372,12 @@ class CoCoAMix(CLIPTrainer):
         )
 
     def _plain_features(self) -> tuple[Tensor, Tensor, list[int]]:
-        """Return features, labels and indices of the training images, with the transform of an evaluation.
+        """Return the features, labels and indices of the training images, without augmentation.
 
-        The indices are those of the images read here: an image that was unreadable in an epoch may be readable now.
+        Only images that can be read now are included; which these are may have changed since an epoch.
         """
         items = cast(ImageItems, self._full_loader.dataset).items
-        # The training's batch size, which a resume keeps. The test batch size may change, and the last bits with it.
+        # The batch size affects the last bits. A resume may change the test batch size, but not the training one.
         size = self._full_loader.batch_size
         loader = loader_over(self.cfg, self.test_loader, items, train=False, seed=self.seed, batch_size=size)
         found = self.images.batches(loader, "train", self.device, self.encoding_batch_size())
@@ -385,11 +386,11 @@ class CoCoAMix(CLIPTrainer):
         return features, labels, indices.tolist()
 
     def fitted(self) -> dict[str, Any]:
-        """Return the fit to held-out images of the loaded checkpoint or of this training."""
+        """Return the fit to held-out images, of the loaded checkpoint or of this run."""
         return dict((self.loaded_from.get("heldout") if self.loaded_from else self.folds.fitted) or {})
 
     def _temperature(self) -> float | None:
-        """Return the fitted temperature of the mixture if CALIBRATED is set."""
+        """Return the fitted temperature of the mixture if CALIBRATED is set, else None."""
         if not self.settings.CALIBRATED:
             return None
         found = self.fitted()
@@ -404,8 +405,8 @@ class CoCoAMix(CLIPTrainer):
             reason = f"no temperature is fitted, because {self.fitted()['why']}. Use CALIBRATED False."
         elif trained_with.get("TRAINER.COCOAMIX.WEIGHT_FIT") == "heldout":
             reason = (
-                f"the checkpoint of epoch {self.trained_epochs} was written before the temperature was fitted, after "
-                "all folds. Use CALIBRATED False, or a later checkpoint."
+                f"the checkpoint of epoch {self.trained_epochs} was written before the temperature was fitted, which "
+                "happens after the last fold. Use CALIBRATED False, or a later checkpoint."
             )
         else:
             reason = (
@@ -487,7 +488,7 @@ class CoCoAMix(CLIPTrainer):
         return self.stages.epochs_of(name == WEIGHTS, done)
 
     def restore_provenance(self, provenance: Mapping[str, Any], done: int) -> None:
-        """Restore the end of the second stage. Checkpoints do not hold the state of a round, so a new one begins."""
+        """Restore the end of the second stage, if it has ended. Otherwise a new round begins: checkpoints hold none."""
         if not self.two_stages:
             return
         self.second.follow(self.learned_pi())
@@ -504,7 +505,7 @@ class CoCoAMix(CLIPTrainer):
                 )
 
     def adopt_settings(self, settings: Mapping[str, Any]) -> None:
-        """Adopt also the position of the class name and the parameterisation of the weights."""
+        """Also adopt the position of the class name and the parameterisation of the weights."""
         before, learners = self.settings, self.learners
         super().adopt_settings(settings)
         self.weights.stage = self.settings.STAGE

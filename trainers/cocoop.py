@@ -18,7 +18,7 @@ from .coop import CoOp
 
 @register(TRAINER_REGISTRY)
 class CoCoOp(CoOp):
-    """A context shifted by a small network for each image, so every image needs a text pass."""
+    """A small network shifts the context for each image, so every image needs its own pass of the text encoder."""
 
     section = "COCOOP"
     prompt_learner: ConditionalPromptLearner

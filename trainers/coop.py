@@ -16,7 +16,7 @@ from cocoamix.io.checkpoints import load_into
 from cocoamix.io.screen import detail
 from cocoamix.prompts.context import PromptLearner
 from cocoamix.registry import register
-from cocoamix.run.checkpointer import trained
+from cocoamix.run.checkpointer import parameters_of
 from cocoamix.seeding import derive_seed
 
 from .base import CLIPTrainer
@@ -28,7 +28,7 @@ class CoOp(CLIPTrainer):
 
     clip: FrozenCLIP
     ensembles: tuple[str, ...] = ("none", "uniform")
-    folder = "prompt_learner"  # of the checkpoints
+    folder = "prompt_learner"  # registered name of the model, and so its checkpoint folder
 
     def build_prompts(self) -> None:
         self.prompt_learner = self.make_learner()
@@ -39,7 +39,7 @@ class CoOp(CLIPTrainer):
             self.load_initial_weights(self.folder, self.cfg.MODEL.INIT_WEIGHTS)
 
     def context(self) -> tuple[str, int]:
-        """Return the initial words of the context, and the length to which it is padded."""
+        """Return the initial words of the context, and the length to pad it to; 0 for no padding."""
         return context_words(self.settings.CTX_INIT), 0
 
     def optim_settings(self) -> CfgNode:
@@ -70,7 +70,7 @@ class CoOp(CLIPTrainer):
         super().adopt_settings(settings)
         if self.settings != before:
             learner = self.make_learner()
-            load_into(learner, trained(self.prompt_learner), "the checkpoint")
+            load_into(learner, parameters_of(self.prompt_learner), "the checkpoint")
             self.prompt_learner = learner
             self._models[self.folder] = self.trained_module()
 

@@ -23,7 +23,7 @@ HEAD = "channel_head"
 
 @register(TRAINER_REGISTRY)
 class DePT(CoOp):
-    """On CoOp: (1 - WEIGHT) x its loss + WEIGHT x cross-entropy of the head on image and text features."""
+    """DePT on CoOp: (1 - WEIGHT) x CoOp's loss + WEIGHT x cross-entropy of the head on image and text features."""
 
     section = "DEPT"
     folder = "PromptLearner"
@@ -81,7 +81,7 @@ class DePT(CoOp):
         synsets = self.loaded_from.get("synsets", []) if self.loaded_from else self.synsets
         # ImageNet-A and -R have 200 of ImageNet's classes.
         rows, unclear = find_rows(self.classnames, known, self.synsets, synsets)
-        # The head needs a row for every class; otherwise only similarities are used.
+        # Without a row of the head for every class, only similarities are used.
         reason = ""
         if not (self.trained_epochs or self._loaded):
             reason = "the head is not trained"

@@ -12,7 +12,7 @@ from .coop import CoOp
 
 
 def guided_terms(logits: Tensor, labels: Tensor, text: Tensor, general: Tensor, weight: float) -> dict[str, Tensor]:
-    """Return the loss of KgCoOp, CE + weight (1 - mean cosine of learned and hand-crafted text features), in terms."""
+    """Return KgCoOp's loss, CE + weight (1 - mean cosine of learned and hand-crafted text features), and its terms."""
     fit = F.cross_entropy(logits, labels)
     distance = 1 - (text * general).sum(dim=-1).mean()
     return {"loss": fit + weight * distance, "ce": fit, "kg": distance}

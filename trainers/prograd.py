@@ -16,12 +16,12 @@ from .coop import CoOp
 
 
 def project(task: Tensor, general: Tensor, strength: float) -> Tensor:
-    """Remove the part of `task` that opposes `general`, times `strength`.
+    """Subtract from `task` its component that opposes `general`, scaled by `strength`.
 
     Both are gradients of one parameter. If they do not conflict, or `general` is zero, the result is `task`. If either
-    is not finite, the result is not finite, so that a loss scaler skips the step.
+    is not finite, neither is the result, so that a loss scaler skips the step.
     """
-    # Divided by its largest entry first, because the squares of small gradients would underflow.
+    # Divide by the largest entry first, because the squares of small gradients would underflow.
     peak = general.abs().max().clamp_min(torch.finfo(general.dtype).tiny)
     direction = F.normalize((general / peak).flatten(), dim=0).view_as(general)
     along = (task * direction).sum()
@@ -56,7 +56,7 @@ class ProGrad(CoOp):
         logits = self.logits(image_features, self.text_features())
         temperature = self.cfg.LOSS.T
         teacher = (self.logits(image_features, self.general_features()) / temperature).softmax(dim=1)
-        # The cross-entropy with the teacher has the gradient of the KL divergence.
+        # Cross-entropy with the teacher has the same gradient as the KL divergence.
         divergence = temperature**2 * F.cross_entropy(logits / temperature, teacher)
         return {"loss": F.cross_entropy(logits, labels), "kl": divergence}, logits
 

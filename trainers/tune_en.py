@@ -62,7 +62,7 @@ class TuneEn(CLIPTrainer):
 
     @torch.no_grad()
     def load_prompts(self, folders: Sequence[str]) -> None:
-        """Load the prompt of each model from the runs in `folders`; without folders, the hand-crafted one."""
+        """Load the prompt of each model from the runs in `folders`; without folders, use the hand-crafted prompt."""
         if not folders:
             self.prompts: list[Prompt] = [
                 clip.encode_classes(self.classnames, self.templates()) for clip in self.clip.each()
@@ -85,7 +85,7 @@ class TuneEn(CLIPTrainer):
         self.protocol.update(templates=[], prompts=kinds)
 
     def training_settings(self) -> dict[str, Any]:
-        """Add a hash of the prompts, because the folders of PROMPTS may have changed before a resume."""
+        """Add a hash of the prompts, because the runs that PROMPTS names may change before a resume."""
         content = {_CONTENT: self.prompts_hash} if self.prompts_hash else {}
         return {**super().training_settings(), **content}
 

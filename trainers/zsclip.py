@@ -40,7 +40,7 @@ class ZeroshotCLIP(CLIPTrainer):
 
 @register(TRAINER_REGISTRY)
 class ZeroshotCLIP2(ZeroshotCLIP):
-    """Zero-shot CLIP with averaged text features of seven (or eighty) ImageNet templates and the dataset's own."""
+    """Zero-shot CLIP with the averaged text features of seven (or eighty) ImageNet templates and the dataset's own."""
 
     def check_cfg(self, cfg: CfgNode) -> None:
         super().check_cfg(cfg)

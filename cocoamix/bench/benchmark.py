@@ -12,28 +12,28 @@ from typing import Any
 
 from cocoamix.errors import check_choice
 
-from .data_there import check_data
+from .data_check import check_data
 from .engines import ENGINES
 from .engines.local import find_slots, run_local
-from .engines.process import BLOCKED, DONE, ELSEWHERE, FAILED, Outcome
+from .engines.process import DONE, ELSEWHERE, FAILED, Outcome
 from .epochs import check_epochs
-from .ledger import DUE, FINISHED, IN_THE_WAY, Ledger, load_results, plan_settings
+from .ledger import BLOCKED, DUE, FINISHED, Ledger, load_results, plan_settings
 from .plan import Plan
 from .runs import Run, expand, select, train_command
 from .stamp import CONSOLE, read_stamp, seconds_of
 from .view import Pace, View, duration
 
-_NAMED = 3  # names shown of the runs that are missing for one reason
+_NAMES_SHOWN = 3  # of the runs that are missing for the same reason
 
 
 @dataclass(frozen=True)
-class How:
-    """How to run a plan."""
+class RunOptions:
+    """Options that say how to run a plan, as opposed to what the plan runs."""
 
     jobs: int | None = None  # runs at a time; None: one per GPU, or per core
-    gpus: tuple[str, ...] | None = None  # None: all
+    gpus: tuple[str, ...] | None = None  # None: all; empty: use only the CPU
     engine: str = "local"
-    slurm: tuple[str, ...] = ()  # KEY=VALUE options of the cluster
+    slurm: tuple[str, ...] = ()  # KEY=VALUE options of the Slurm jobs
     train: tuple[str, ...] = ()  # command of one run; empty: this project's train.py
     only: tuple[str, ...] = ()  # patterns of run names
     fresh: bool = False  # delete and repeat finished runs
@@ -59,7 +59,7 @@ class Summary:
 
 @dataclass
 class Judged:
-    """A checked plan: the runs that are finished, due, or cannot be done."""
+    """A checked plan: which of its runs are finished, due, or blocked."""
 
     runs: list[Run]
     ledger: Ledger
@@ -68,8 +68,8 @@ class Judged:
     blocked: list[Outcome]
 
 
-def judge(plan: Plan, how: How) -> Judged:
-    """Expand a plan, check the configuration of every run, and find the finished ones. No file is changed."""
+def judge(plan: Plan, how: RunOptions) -> Judged:
+    """Expand a plan, check the configuration of every run, and find out which runs are due. No file is changed."""
     check_choice("--engine", how.engine, ENGINES)
     runs = select(expand(plan), how.only)
     settings = None if how.train else plan_settings()  # another tree's train.py may know other keys
@@ -79,13 +79,13 @@ def judge(plan: Plan, how: How) -> Judged:
         check_epochs(runs)
     ledger = Ledger(plan.disposable, settings, time.time() if how.fresh else None)
     states = ledger.judge(runs)
-    by_kind = {kind: [run for run in runs if states[run.folder].kind == kind] for kind in (FINISHED, DUE, IN_THE_WAY)}
-    blocked = [Outcome(run, BLOCKED, states[run.folder].reason) for run in by_kind[IN_THE_WAY]]
+    by_kind = {kind: [run for run in runs if states[run.folder].kind == kind] for kind in (FINISHED, DUE, BLOCKED)}
+    blocked = [Outcome(run, BLOCKED, states[run.folder].reason) for run in by_kind[BLOCKED]]
     return Judged(runs, ledger, by_kind[FINISHED], by_kind[DUE], blocked)
 
 
-def print_commands(plan: Plan, how: How, judged: Judged) -> None:
-    """Print the command lines of the runs that are due, each after those that it needs. judged: see `judge`."""
+def print_commands(plan: Plan, how: RunOptions, judged: Judged) -> None:
+    """Print the command lines of the runs that are due, each after the runs that it needs."""
     print(f"# {plan.name}: {len(judged.due)} of {len(judged.runs)} runs are due, {len(judged.finished)} finished")
     for outcome in judged.blocked:
         print(f"# {outcome.run.name}: {outcome.reason}")
@@ -93,7 +93,7 @@ def print_commands(plan: Plan, how: How, judged: Judged) -> None:
         print(f"\n# {run.name}\n{shlex.join([*train_command(how.train), *run.arguments])}")
 
 
-def check(plan: Plan, how: How) -> Judged:
+def check(plan: Plan, how: RunOptions) -> Judged:
     """Judge a plan, and check the options and the data of the runs that are due. No file is changed."""
     find_slots(how.jobs, how.gpus)
     if how.engine != "local":
@@ -104,12 +104,18 @@ def check(plan: Plan, how: How) -> Judged:
     return judged
 
 
-def run_plan(plan: Plan, how: How | None = None, judged: Judged | None = None) -> Summary:
-    """Do the runs that are due and return the outcome. KeyboardInterrupt is raised after all processes have ended.
+def run_plan(plan: Plan, how: RunOptions | None = None, judged: Judged | None = None) -> Summary:
+    """Do the runs that are due and return the outcome.
 
-    judged: what `check` returned, if it was called before.
+    Args:
+        plan: The plan.
+        how: How to run it.
+        judged: What `check` returned, if it has already been called.
+
+    Raises:
+        KeyboardInterrupt: The user stopped the plan. It is raised after all processes have ended.
     """
-    how = how or How()
+    how = how or RunOptions()
     judged = judged or check(plan, how)
     summary = Summary(judged.runs, judged.finished, judged.blocked)
     slots = find_slots(how.jobs, how.gpus)
@@ -119,17 +125,17 @@ def run_plan(plan: Plan, how: How | None = None, judged: Judged | None = None) -
     again = [why for run in judged.due if (why := judged.ledger.why_deleted(run))]
     if again:
         print(
-            f"{len(again)} of them are repeated ({again[0]}). Each deletes its own folder when it begins.", flush=True
+            f"{len(again)} of them are repeated ({again[0]}). Each deletes its own folder when it starts.", flush=True
         )
     pace = Pace()
     for run in judged.finished:
         seconds = seconds_of(read_stamp(run.folder))
         if seconds is not None:
             pace.record(run, seconds)
-    view = View(judged.due, pace, slots.jobs)
+    view = View(judged.due, pace, slots.jobs if how.engine == "local" else None)
     try:
         if judged.due:
-            summary.outcomes += _engine(plan, how, judged, view)
+            summary.outcomes += _run_engine(plan, how, judged, view)
     except KeyboardInterrupt:
         summary.outcomes += view.outcomes
         view.close()
@@ -147,11 +153,12 @@ def _set_orphans_aside(summary: Summary, judged: Judged) -> None:
     missing = [outcome.run for outcome in summary.failures if outcome.status != BLOCKED]
     for run in judged.ledger.set_orphans_aside(missing):
         print(
-            f"{run.name}: its earlier results are set aside in {run.folder}, because their model is gone.", flush=True
+            f"{run.name}: its earlier results were set aside in {run.folder}, because their model is gone.", flush=True
         )
 
 
-def _engine(plan: Plan, how: How, judged: Judged, view: View) -> list[Outcome]:
+def _run_engine(plan: Plan, how: RunOptions, judged: Judged, view: View) -> list[Outcome]:
+    """Do the runs that are due on the chosen engine."""
     command = train_command(how.train)
     if how.engine == "local":
         slots = find_slots(how.jobs, how.gpus)
@@ -162,22 +169,23 @@ def _engine(plan: Plan, how: How, judged: Judged, view: View) -> list[Outcome]:
     return run_slurm(judged.due, command, judged.ledger, _cluster_options(how), folder, view)
 
 
-def _cluster_options(how: How) -> dict[str, Any]:
+def _cluster_options(how: RunOptions) -> dict[str, Any]:
     from .engines.slurm import read_options
 
     options = read_options(how.slurm)
     return options if how.jobs is None else {**options, "array_parallelism": how.jobs}
 
 
-def tell(plan: Plan, summary: Summary, seconds: float) -> None:
+def print_summary(plan: Plan, summary: Summary, seconds: float) -> None:
     """Print what was done, and list the failures with their reasons."""
     done = [outcome for outcome in summary.outcomes if outcome.status == DONE]
     others = sum(outcome.reason == ELSEWHERE for outcome in done)
-    text = f"{len(done) - others} runs done in {duration(seconds)}"
+    count = len(done) - others
+    text = f"{count} {'run' if count == 1 else 'runs'} done in {duration(seconds)}"
     text += f", {others} {ELSEWHERE}" if others else ""
     text += f", {len(summary.finished)} were finished before" if summary.finished else ""
     text += f", {len(summary.failures)} are missing" if summary.failures else ""
-    print(f"\n{plan.name}: {text}. They are below {plan.output}.")
+    print(f"\n{plan.name}: {text}. The results are in {plan.output}.")
     list_missing(summary)
 
 
@@ -187,7 +195,8 @@ def list_missing(summary: Summary) -> None:
         print("Missing:", file=sys.stderr)
     for group in _by_reason(summary.failures):
         first, names = group[0], [outcome.run.name for outcome in group]
-        listed = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
+        listed = ", ".join(names[:_NAMES_SHOWN])
+        listed += f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
         reason = first.reason if len(group) == 1 else _shared_reason(first)
         print(f"  {listed} ({first.status}): {reason}", file=sys.stderr)
         if first.status == FAILED and (first.run.folder / CONSOLE).is_file():
@@ -196,7 +205,7 @@ def list_missing(summary: Summary) -> None:
 
 
 def _by_reason(outcomes: Sequence[Outcome]) -> list[list[Outcome]]:
-    """Return the outcomes grouped by reason; each failed run is a group, because it has its own console file."""
+    """Group the outcomes by reason. A failed run is a group of its own, because it has its own console file."""
     groups: dict[object, list[Outcome]] = {}
     for outcome in outcomes:
         key = outcome.run.folder if outcome.status == FAILED else (outcome.status, _shared_reason(outcome))
@@ -205,5 +214,5 @@ def _by_reason(outcomes: Sequence[Outcome]) -> list[list[Outcome]]:
 
 
 def _shared_reason(outcome: Outcome) -> str:
-    """Return a reason worded for several runs, each with its own folder."""
+    """Return a reason that names a folder, reworded for several runs."""
     return outcome.reason.replace(f"{outcome.run.folder} holds", "the folder of each holds")

@@ -21,7 +21,7 @@ from .output_folder import folder_for
 from .plan import Plan, describe, load_plan, override, shipped
 
 if TYPE_CHECKING:
-    from .benchmark import How
+    from .benchmark import RunOptions
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,18 +31,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run = commands.add_parser(
         "run",
         help="run a plan, or resume it",
-        description="Exit status: 0 all runs are finished, 1 some are missing (listed with the reason), 2 bad "
-        "arguments, 130 stopped by Ctrl-C. The same command resumes.",
+        description="Run a plan; if it is stopped, the same command resumes it. Exit status: 0 if all runs are "
+        "finished, 1 if some are missing (listed with the reason), 2 for bad arguments, 130 after Ctrl-C.",
     )
     run.add_argument("plan", help="name of a shipped plan, or a .yaml file")
-    run.add_argument("--root", help="folder that holds the datasets' folders (default: the plan's, else $DATA)")
-    run.add_argument("--output", help="folder of all runs, in CoOp's layout (default: the plan's, else output)")
+    run.add_argument("--root", help="folder that contains the datasets' folders (default: the plan's, else $DATA)")
+    run.add_argument("--output", help="folder for all runs, in CoOp's layout (default: the plan's, else output)")
     run.add_argument("--methods", nargs="+", default=[], metavar="NAME", help="only these methods of the plan")
     run.add_argument("--datasets", nargs="+", default=[], metavar="NAME", help="only these datasets")
     run.add_argument("--seeds", nargs="+", default=[], type=int, metavar="SEED", help="only these seeds")
-    run.add_argument("--partitions", nargs="+", default=[], type=int, metavar="K", help="only these partitions")
     run.add_argument(
-        "--only", nargs="+", default=[], metavar="PATTERN", help="runs matching 'CoOp * seed 1 *', and those they need"
+        "--partitions", nargs="+", default=[], type=int, metavar="K", help="only these partitions of the classes"
+    )
+    run.add_argument(
+        "--only",
+        nargs="+",
+        default=[],
+        metavar="PATTERN",
+        help="only runs that match, such as 'CoOp * seed 1 *', and the runs they need",
     )
     run.add_argument(
         "--set",
@@ -50,46 +56,57 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar=("KEY", "VALUE"),
-        help="change the configuration of all runs, overriding the plan; a shipped plan then writes to another folder",
+        help="override a key of the configuration in all runs; a shipped plan then writes to another folder",
     )
-    run.add_argument("-j", "--jobs", type=int, metavar="N", help="runs at a time (default: one per GPU, or per core)")
-    run.add_argument("--gpus", metavar="LIST", help="GPUs to use, such as 0,1; none to use only the CPU (default: all)")
+    run.add_argument(
+        "-j", "--jobs", type=int, metavar="N", help="number of parallel runs (default: one per GPU, or per core)"
+    )
+    run.add_argument("--gpus", metavar="LIST", help="GPUs to use, such as 0,1, or none for the CPU (default: all)")
     run.add_argument("--engine", default="local", choices=ENGINES, help="where to run (default: this machine)")
     run.add_argument(
-        "--slurm", nargs="+", default=[], metavar="KEY=VALUE", help="options of the jobs, such as partition=gpu"
+        "--slurm",
+        nargs="+",
+        default=[],
+        metavar="KEY=VALUE",
+        help="with --engine slurm: options of the jobs, such as partition=gpu",
     )
-    run.add_argument("--train", metavar="COMMAND", help="command of one run (default: this project's train.py)")
-    run.add_argument("--dry-run", action="store_true", help="print the commands of the runs that are due")
-    run.add_argument("--fresh", action="store_true", help="repeat finished runs; each deletes its folder as it starts")
+    run.add_argument(
+        "--train", metavar="COMMAND", help="command that starts one run (default: this project's train.py)"
+    )
+    run.add_argument("--dry-run", action="store_true", help="only print the commands of the runs that are due")
+    run.add_argument(
+        "--fresh", action="store_true", help="repeat finished runs; each empties its folder when it starts"
+    )
     run.add_argument("--no-report", action="store_true", help="neither print nor write tables and figures at the end")
 
 
 def read_plan(args: argparse.Namespace) -> Plan:
-    """Return the plan that the arguments name, changed by them."""
+    """Return the plan that the arguments name, with their changes."""
     plan = load_plan(args.plan, args.methods, args.datasets, args.seeds, args.partitions)
     root = args.root or plan.root or os.environ.get("DATA", "")
     plan = override(plan, tuple((key, value) for key, value in args.set))
     output = expand_home(args.output) if args.output else plan.output
-    if not args.output and args.plan in shipped():  # its folder is for the shipped settings
+    if not args.output and args.plan in shipped():  # the default folder is for the unchanged plan
         output = folder_for(plan.output, plan.overrides)
     return replace(plan, root=str(expand_home(root)) if root else "", output=output)
 
 
-def read_how(args: argparse.Namespace) -> How:
-    """Return the arguments that say how to run a plan."""
-    from .benchmark import How
+def read_run_options(args: argparse.Namespace) -> RunOptions:
+    """Return the options in the arguments that say how to run a plan."""
+    from .benchmark import RunOptions
 
     gpus = None
     if args.gpus is not None:
         gpus = () if args.gpus == "none" else tuple(one.strip() for one in args.gpus.split(",") if one.strip())
     train = tuple(shlex.split(args.train)) if args.train else ()
-    return How(args.jobs, gpus, args.engine, tuple(args.slurm), train, tuple(args.only), args.fresh)
+    return RunOptions(args.jobs, gpus, args.engine, tuple(args.slurm), train, tuple(args.only), args.fresh)
 
 
 def list_plans() -> None:
     """Print the shipped plans."""
+    width = max(map(len, shipped()))
     for name in shipped():
-        print(f"{name:12} {describe(name)}")
+        print(f"{name:{width}} {describe(name)}")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -98,11 +115,11 @@ def run(args: argparse.Namespace) -> int:
         list_plans()
         return 0
     from . import tables
-    from .benchmark import check, judge, print_commands, run_plan, tell
+    from .benchmark import check, judge, print_commands, print_summary, run_plan
 
-    plan, how = read_plan(args), read_how(args)
+    plan, how = read_plan(args), read_run_options(args)
     start = time.monotonic()
-    judged = judge(plan, how) if args.dry_run else check(plan, how)  # before any file is changed
+    judged = judge(plan, how) if args.dry_run else check(plan, how)  # reports mistakes before any file is changed
     if args.set and not args.output:
         print(f"{'# ' * args.dry_run}The runs go to {plan.output}; --output chooses another folder.", flush=True)
     if args.dry_run:
@@ -111,7 +128,7 @@ def run(args: argparse.Namespace) -> int:
     if judged.due:
         tables.clear(plan)
     summary = run_plan(plan, how, judged)
-    tell(plan, summary, time.monotonic() - start)
+    print_summary(plan, summary, time.monotonic() - start)
     if not args.no_report:
         tables.show(plan, summary)
     return 1 if summary.failures else 0

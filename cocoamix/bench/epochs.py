@@ -1,4 +1,4 @@
-"""Checks before the first run that the training of a plan keeps checkpoints of the epochs that it evaluates."""
+"""Check, before the first run, that training keeps checkpoints of the epochs that a plan evaluates."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ def check_epochs(runs: Sequence[Run]) -> None:
     from cocoamix.train import parse_arguments, setup_cfg
 
     trainings = {run.folder: run for run in runs if run.trains}
-    kept: dict[object, tuple[int, int, bool]] = {}
+    kept: dict[object, tuple[int, int, bool]] = {}  # by folder: last epoch, checkpoint frequency, open end
     for run in runs:
         training = trainings.get(run.needs[0]) if run.needs else None
         if run.epoch is None or training is None:
             continue
         if training.folder not in kept:
             cfg = setup_cfg(parse_arguments(training.arguments))
-            # A second stage adds epochs; their number is known when it ends.
+            # A second stage adds epochs, and their number is known only when it ends.
             open_end = cfg.TRAINER.NAME.endswith("CoCoAMix") and cfg.TRAINER.COCOAMIX.STAGE == "two"
             kept[training.folder] = cfg.OPTIM.MAX_EPOCH, cfg.TRAIN.CHECKPOINT_FREQ, open_end
         last, every, open_end = kept[training.folder]

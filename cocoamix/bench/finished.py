@@ -1,4 +1,4 @@
-"""Tells shell scripts whether a run is finished.
+"""Tell shell scripts whether a run is finished.
 
     python -m cocoamix.bench.finished FOLDER [arguments of train.py ...]
 
@@ -20,10 +20,14 @@ from .comparison import differing, differing_model, settings_of_arguments
 
 
 def is_finished(folder: Path, arguments: Sequence[str] = ()) -> bool:
-    """Return whether a folder has usable results of all sessions.
+    """Return whether a folder has complete, usable results.
 
-    Raises UserError for results of a newer version or of other settings.
-    arguments: those of train.py; without them, settings are not compared.
+    Args:
+        folder: The folder of the run.
+        arguments: The arguments of train.py. If empty, settings are not compared.
+
+    Raises:
+        UserError: The results are of other settings, of another model or of a newer version.
     """
     path = folder / RESULTS
     if not path.exists():
@@ -45,7 +49,7 @@ def is_finished(folder: Path, arguments: Sequence[str] = ()) -> bool:
 
 
 def _refuse_other_model(folder: Path, results: Results, arguments: Sequence[str]) -> None:
-    """Reject the results of an evaluation whose model was retrained with other settings since."""
+    """Reject the results of an evaluation whose model has since been retrained with other settings."""
     args = parse_arguments(arguments)
     if not (args.eval_only and args.model_dir):
         return
@@ -62,7 +66,7 @@ def _refuse_other_model(folder: Path, results: Results, arguments: Sequence[str]
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command."""
+    """Run the command and return its exit status."""
     if not arguments:
         print("usage: python -m cocoamix.bench.finished FOLDER [arguments of train.py ...]", file=sys.stderr)
         return 2

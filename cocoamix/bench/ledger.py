@@ -22,19 +22,23 @@ from .comparison import Settings, differing, settings_of_arguments
 from .runs import Run
 from .stamp import LOCKED, read_stamp, time_of, write_stamp
 
-FINISHED, DUE, IN_THE_WAY = "finished", "due", "in the way"
+FINISHED, DUE, BLOCKED = "finished", "due", "blocked"
 
 
 @dataclass(frozen=True)
 class State:
-    """The state of a run, and what blocks it."""
+    """The state of a run and, if it is blocked, the reason."""
 
     kind: str
     reason: str = ""
 
 
 def load_results(folder: Path) -> Results:
-    """Return the results of a run, which have an accuracy. Raises ResultsError if there are no usable ones."""
+    """Return the results of a run.
+
+    Raises:
+        ResultsError: There are no usable results, or they have no accuracy.
+    """
     results = Results.read(folder / RESULTS)
     if results.accuracy is None:
         raise ResultsError(folder / RESULTS, "it has no accuracy")
@@ -50,12 +54,13 @@ def read_results(folder: Path) -> Results | None:
 
 
 class Ledger:
-    """Judges the runs of a plan.
+    """Decides which runs of a plan are finished, and records each start.
 
-    disposable: only results of the same code count.
-    settings: returns the configuration that train.py will use for a run; None for the train.py of another tree, whose
-    configuration is unknown: then the arguments are compared.
-    fresh: only results newer than this time (seconds since 1970) count; None: all count.
+    Args:
+        disposable: Whether only results of the same code count.
+        settings: Returns the configuration that train.py will use for a run. None for the train.py of another tree,
+            whose configuration is unknown; the arguments are compared instead.
+        fresh: Only results newer than this time (seconds since 1970) count; if None, all do.
     """
 
     def __init__(
@@ -72,15 +77,15 @@ class Ledger:
     # ------------------------------------------------------------------ judging
 
     def judge(self, runs: Sequence[Run]) -> dict[Path, State]:
-        """Return the state of each run by its folder. runs: each after those that it needs."""
+        """Return the state of each run by its folder. Each run must come after the runs that it needs."""
         states: dict[Path, State] = {}
         for run in runs:
             state = self.state(run)
             needed = [states[folder] for folder in run.needs]
-            if any(one.kind == IN_THE_WAY for one in needed):
-                state = State(IN_THE_WAY, "a run that it needs cannot be made")
+            if any(one.kind == BLOCKED for one in needed):
+                state = State(BLOCKED, "a run that it needs is blocked")
             elif state.kind == FINISHED and any(one.kind == DUE for one in needed):
-                state = State(DUE)  # its model is trained again
+                state = State(DUE)  # its model will be retrained
             states[run.folder] = state
         return states
 
@@ -91,14 +96,14 @@ class Ledger:
             return State(DUE)
         try:
             results = load_results(run.folder)
-        except NewerResultsError as error:  # somebody's work, even if it is unreadable here
-            return State(IN_THE_WAY, str(error))
+        except NewerResultsError as error:  # unreadable here, but somebody's work
+            return State(BLOCKED, str(error))
         except ResultsError:
             return State(DUE)
         other = self._differing(run, results, stamp)
         if other:
             return State(
-                IN_THE_WAY,
+                BLOCKED,
                 f"{run.folder} holds results of other settings ({other}). Choose another --output, move that folder "
                 "away, or repeat the run with --fresh, which deletes the folder.",
             )
@@ -106,11 +111,11 @@ class Ledger:
         return State(DUE if due else FINISHED)
 
     def why_deleted(self, run: Run) -> str:
-        """Return why the contents of a folder are deleted when its run begins; empty if they are kept.
+        """Return why the contents of a run's folder are deleted when the run starts; empty if they are kept.
 
         Unfinished work is kept: train.py resumes from it, or rejects it and names the settings that differ.
         """
-        if not what_is_deleted(run.folder):
+        if not files_to_delete(run.folder):
             return ""
         stamp = read_stamp(run.folder)
         if self._is_too_old(stamp):
@@ -121,18 +126,22 @@ class Ledger:
         return ""
 
     def set_aside(self, run: Run) -> None:
-        """Rename the results in a folder whose run begins again, so that they are not mistaken for the new ones."""
+        """Rename the old results of a run that starts again, so that they are not mistaken for the new ones."""
         if not (run.folder / RESULTS).exists():
             return
-        # Without results.json, the report would read the log of an evaluation.
+        # Without results.json, the report would fall back to the log of an evaluation.
         logs = [] if run.trains else list_logs(run.folder, os.listdir(run.folder))
         for path in (run.folder / RESULTS, *logs):
             path.rename(path.with_name(f"{path.name}-{time.strftime('%Y-%m-%d-%H-%M-%S')}-before"))
 
     def set_orphans_aside(self, runs: Sequence[Run]) -> list[Run]:
-        """Set aside the results of runs that could not begin after their model was deleted or retrained; return these.
+        """Set aside the results of runs that could not start after their model was deleted or retrained.
 
-        runs: each after those that it needs.
+        Args:
+            runs: The runs that are missing, each after the runs that it needs.
+
+        Returns:
+            The runs whose results were set aside.
         """
         orphans: dict[Path, Run] = {}
         for run in runs:
@@ -159,7 +168,7 @@ class Ledger:
             "inputs": self.inputs(run, self._code),
             "code": self._code,
             "arguments": list(run.arguments),
-            "id": uuid.uuid4().hex[:12],  # of this start; an evaluation records the id of the training that it loads
+            "id": uuid.uuid4().hex[:12],  # of this start; an evaluation records the id of its training run
             "models": _models(run),
             "time": time.time(),
             "seconds": None,
@@ -178,7 +187,7 @@ class Ledger:
         return digest.hexdigest()
 
     def _has_inputs(self, run: Run, stamp: Mapping[str, Any]) -> bool:
-        """Return whether the runner started the run in a folder with the same arguments and configurations."""
+        """Return whether the run in a folder was started with the same arguments and configurations."""
         if stamp.get("inputs") == self.inputs(run, str(stamp.get("code", self._code))):
             return True
         # Older stamps do not record the code hash separately.
@@ -193,7 +202,7 @@ class Ledger:
 
 
 def _models(run: Run) -> list[str | None]:
-    """Return the ids of the runs that a run needs."""
+    """Return the current ids of the runs that a run needs."""
     return [read_stamp(folder).get("id") for folder in run.needs]
 
 
@@ -204,13 +213,13 @@ def _is_of_other_models(run: Run, stamp: Mapping[str, Any]) -> bool:
 
 
 def _models_before(run: Run, stamp: Mapping[str, Any]) -> list[str | None]:
-    """Return the ids, at the start of a run, of the runs that it needs."""
+    """Return the ids that the runs a run needs had when it started."""
     then = stamp.get("models")
     return then if isinstance(then, list) and len(then) == len(run.needs) else [None] * len(run.needs)
 
 
-def what_is_deleted(folder: Path) -> list[Path]:
-    """Return what a repeated run deletes in its folder: everything but lock files."""
+def files_to_delete(folder: Path) -> list[Path]:
+    """Return the files and folders that a repeated run deletes in its folder: all but the locked files."""
     return [path for path in folder.iterdir() if path.name not in LOCKED] if folder.is_dir() else []
 
 
@@ -223,7 +232,7 @@ def plan_settings() -> Callable[[Run], Settings]:
             try:
                 found[run.folder] = settings_of_arguments(run.arguments)
             except UserError as error:
-                raise UserError(f"The run {run.name} of the plan cannot be made: {error}") from error
+                raise UserError(f"The run {run.name} of the plan cannot be started: {error}") from error
         return found[run.folder]
 
     return settings_of
@@ -237,7 +246,7 @@ def _stopped_early(run: Run, results: Results) -> bool:
 
 
 # Parts of the package that do not affect results.
-_ASIDE = (
+_NOT_HASHED = (
     "bench",
     "drawing",
     "figures",
@@ -253,9 +262,9 @@ _ASIDE = (
 def hash_code() -> str:
     """Hash the code that results depend on."""
     package = Path(__file__).resolve().parents[1]
-    tree = shipped.folder().parent  # of the source tree, or the package itself
+    tree = shipped.folder().parent  # the root of the source tree, or the package itself
     files = [path for folder in ("trainers", "datasets") for path in (tree / folder).rglob("*.py")]
-    files += [path for path in package.rglob("*.py") if path.relative_to(package).parts[0] not in _ASIDE]
+    files += [path for path in package.rglob("*.py") if path.relative_to(package).parts[0] not in _NOT_HASHED]
     files += [package / "assets" / "tiny.safetensors", tree / "train.py", tree / "requirements.txt"]
     digest = hashlib.sha256()
     for path in sorted(set(files)):

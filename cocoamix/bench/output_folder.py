@@ -1,4 +1,4 @@
-"""The output folder of a shipped plan whose settings the command line changes, next to that of the plan."""
+"""Name the output folder of a shipped plan whose settings the command line changes."""
 
 from __future__ import annotations
 
@@ -15,10 +15,13 @@ _LONGEST = 60  # characters added to the name
 
 
 def folder_for(output: Path, options: Options) -> Path:
-    """Return `output` with the settings in its name, such as quickstart-max_epoch3.
+    """Return `output` with the changed settings appended to its name, such as quickstart-max_epoch3.
 
-    A hash follows if other settings could give the same words.
-    options: the options of the command line. Those that do not affect results are ignored.
+    A hash follows if other settings could give the same name.
+
+    Args:
+        output: The output folder of the plan.
+        options: The options of the command line. Those that do not affect results are ignored.
     """
     given = {key: str(value) for key, value in options if roles.matters(key)}
     words = [f"{key.split('.')[-1].lower()}{value}" for key, value in sorted(given.items())]
@@ -29,6 +32,6 @@ def folder_for(output: Path, options: Options) -> Path:
 
 
 def _is_ambiguous(key: str, value: str) -> bool:
-    """Return whether another setting could give the same words: characters were replaced, or keys share a last word."""
-    same_word = [one.name for one in KEYS if one.path[-1] == key.split(".")[-1]]
-    return same_word != [key] or re.search(r"[^A-Za-z0-9.+-]", value) is not None
+    """Return whether another setting could give the same name: characters are replaced, or keys share a last part."""
+    same_last = [one.name for one in KEYS if one.path[-1] == key.split(".")[-1]]
+    return same_last != [key] or re.search(r"[^A-Za-z0-9.+-]", value) is not None

@@ -36,10 +36,10 @@ class Method:
 
     name: str
     trainer: str
-    config: Path  # its file
-    label: str  # its folder in CoOp's layout
+    config: Path  # configuration file
+    label: str  # name of its folder in CoOp's layout
     options: Options = ()
-    swept: tuple[str, ...] = ()  # keys of a sweep, which the label names with their values
+    swept: tuple[str, ...] = ()  # keys of a sweep; the label has their values
     trained: bool = True  # an untrained method depends neither on the seed nor on the shots
     model_of: str = ""  # the method whose trained model this one evaluates with its own options
     epoch: int | None = None  # of that model's checkpoint; None is the last one
@@ -47,7 +47,7 @@ class Method:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A dataset by the file that configures it."""
+    """A dataset and its configuration file."""
 
     name: str
     config: Path
@@ -55,7 +55,7 @@ class Dataset:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is run."""
+    """A plan: what to run, and where its data and output are."""
 
     name: str
     about: str
@@ -71,8 +71,8 @@ class Plan:
     root: str = ""  # the data root
     store: str = ""  # CACHE.DIR of every run, relative to `output`; empty is the user's own
     options: Options = ()
-    overrides: Options = ()  # of the command line, which override the plan and its methods
-    disposable: bool = False  # results of other settings or other code are deleted and repeated
+    overrides: Options = ()  # from the command line; they override the plan and its methods
+    disposable: bool = False  # runs whose results were made by other code are repeated; the old results are deleted
 
     def method(self, name: str) -> Method:
         """Return a method by its name."""
@@ -80,7 +80,7 @@ class Plan:
 
 
 def shipped() -> dict[str, Path]:
-    """Return the plans of the package by their names."""
+    """Return the files of the plans in this package by name."""
     return {path.stem: path for path in sorted(PLANS.glob("*.yaml"))}
 
 
@@ -111,9 +111,17 @@ def load_plan(
     seeds: Sequence[int] = (),
     partitions: Sequence[int] = (),
 ) -> Plan:
-    """Read a plan and check it.
+    """Read and check a plan.
 
-    methods, datasets, seeds, partitions: keep only these. The configurations and trainers of others may be missing.
+    The other arguments select a part of the plan; empty ones select everything. What is not selected may have missing
+    configurations and trainers.
+
+    Args:
+        name: The name of a shipped plan, or the path of a YAML file.
+        methods: The names of methods to keep.
+        datasets: The names of datasets to keep.
+        seeds: The seeds to keep.
+        partitions: The numbers of partitions to keep.
     """
     path = find_plan(name)
     content = _Mapping(read_yaml(path), f"The plan {path}" if path.parent != PLANS else f"The plan {name}")
@@ -151,7 +159,7 @@ def load_plan(
 
 
 class _Mapping:
-    """A mapping of a YAML file, with checks that name the place."""
+    """A mapping in a YAML file. Its checks name the place in the file."""
 
     def __init__(self, content: Any, where: str) -> None:
         if not isinstance(content, Mapping):
@@ -193,7 +201,7 @@ class _Mapping:
 
 
 def _inside(where: str) -> str:
-    """Return the name of a place for the middle of a sentence."""
+    """Return the name of a place with a lower-case first letter, for the middle of a sentence."""
     return where[0].lower() + where[1:]
 
 
@@ -232,7 +240,7 @@ def _methods(content: _Mapping, here: Path, wanted: Sequence[str], task: str) ->
 
 
 def _variants(entry: _Mapping) -> list[_Draft]:
-    """Return a method, or one per value of its sweep."""
+    """Return a draft of a method, or one for each combination of values in its sweep."""
     trainer, options = _folder_name(entry, "trainer"), _options(entry, "set")
     name, tag, model_of = entry.text("name", trainer), _folder_name(entry, "tag", ""), entry.text("model_of", "")
     sweep = entry.keys.get("sweep")
@@ -245,7 +253,7 @@ def _variants(entry: _Mapping) -> list[_Draft]:
     variants = []
     for chosen in itertools.product(*pairs):
         pairs_shown = [(key.split(".")[-1], _show(value)) for key, value in chosen]
-        words = [f"{key.lower()}{value}".replace("/", "-") for key, value in pairs_shown]  # the name of a folder
+        words = [f"{key.lower()}{value}".replace("/", "-") for key, value in pairs_shown]  # part of a folder name
         shown = ", ".join(f"{key} {value}" for key, value in pairs_shown)
         full_tag = "_".join(filter(None, [tag, *words]))
         full_name, all_options = f"{name}, {shown}", (*options, *chosen)
@@ -254,7 +262,7 @@ def _variants(entry: _Mapping) -> list[_Draft]:
 
 
 def _at_epochs(draft: _Draft) -> list[_Draft]:
-    """Return a method and, if it names epochs, an evaluation of the model at each, or these alone."""
+    """Add evaluations at the epochs that a method names. If it evaluates another method's model, they replace it."""
     if "epochs" not in draft.entry.keys:
         return [draft]
     if not draft.entry.flag("train", True):
@@ -272,7 +280,7 @@ def _at_epochs(draft: _Draft) -> list[_Draft]:
 
 
 def _folder_name(entry: _Mapping, key: str, default: str | None = None) -> str:
-    """Return a string that becomes (part of) a folder name; it must not leave CoOp's layout."""
+    """Return a string that becomes part of a folder name, so it must not be a path."""
     value = entry.text(key, default)
     if "/" in value or "\\" in value or value in (".", ".."):
         what = f"{key} of {_inside(entry.where)}"
@@ -297,11 +305,11 @@ def _with_models(drafts: Sequence[_Draft], wanted: list[str], where: str) -> set
                 f"The method {draft.name} of {_inside(where)} has both model_of and train: false. Leave out one."
             )
         for one in uses[draft.name]:
-            # An earlier one, so that no two methods wait for each other.
+            # It must be an earlier one, so that no two methods wait for each other.
             if one not in names[: names.index(draft.name)]:
                 raise UserError(
                     f"The method {draft.name} of {_inside(where)} uses the model of {brief(one)}, "
-                    f"which is not a method before it.{nearest(one, names)}"
+                    f"which is not an earlier method of the plan.{nearest(one, names)}"
                 )
             if one in without:
                 raise UserError(
@@ -405,7 +413,7 @@ def _shots(content: _Mapping, task: str) -> list[int]:
 
 
 def _subsets(content: _Mapping, task: str) -> list[str]:
-    """Return the label spaces of base-to-new. Base is always one, because the training run evaluates it."""
+    """Return the label spaces of base-to-new. Base is always among them, because the training run evaluates it."""
     if "subsets" not in content.keys:
         return ["base", "new"]
     if task != "base2new":
@@ -436,7 +444,7 @@ def _numbers(content: _Mapping, key: str, least: int) -> list[int]:
     for value in values:
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
             raise UserError(
-                f"{key} of {_inside(content.where)} holds {brief(value)}; whole numbers from {least} on are expected."
+                f"{key} of {_inside(content.where)} holds {brief(value)}; whole numbers from {least} up are expected."
             )
     if len(set(values)) < len(values):
         raise UserError(f"{key} of {_inside(content.where)} names a number twice: {brief(values)}.")
@@ -465,7 +473,7 @@ def _check_models(options: Options, where: str) -> None:
 
 
 def _check_partitions(plan: Plan, options: Iterable[tuple[str, Any]], where: str) -> None:
-    """Reject a partition that is set twice: runs would not match the partition in their folder name."""
+    """Reject a partition that is set twice, because runs would not match the partition in their folder names."""
     if plan.partitions and any(key == PARTITION for key, _ in options):
         raise UserError(f"{where} sets {PARTITION}, which the plan's key partitions sets already. Leave out one.")
 

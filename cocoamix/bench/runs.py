@@ -1,4 +1,4 @@
-"""Turns a plan into runs of train.py: folders in CoOp's layout, command lines, and dependencies."""
+"""Turn a plan into runs of train.py: folders in CoOp's layout, command lines, and dependencies."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cocoamix.io.paths import expand_home
 
 from .plan import Dataset, Method, Plan, models_in
 
-# Drawn by the package: they need no data root.
+# Datasets that the package draws; they need no data root.
 DRAWN = frozenset(one.config for one in dataset_table.of_kind(dataset_table.DRAWN))
 
 
@@ -31,7 +31,7 @@ class Run:
     name: str  # shown to the user and matched by --only
     folder: Path
     arguments: tuple[str, ...]
-    files: tuple[Path, ...]  # configurations that it reads
+    files: tuple[Path, ...]  # configuration files that it reads
     method: str
     dataset: str
     subset: str  # base, new, all
@@ -76,7 +76,7 @@ def select(runs: Sequence[Run], patterns: Sequence[str]) -> list[Run]:
 
 
 def train_command(given: Sequence[str] = ()) -> list[str]:
-    """Return the command of one run: the given one, else this tree's train.py, else that of the installed package."""
+    """Return the command of a run: the given one, else this tree's train.py, else the installed command."""
     if given:
         return list(given)
     script = Path(__file__).resolve().parents[2] / "train.py"
@@ -94,7 +94,7 @@ def shorten(path: Path) -> str:
 
 @dataclass(frozen=True)
 class _Place:
-    """A method on a dataset, or on part of its classes."""
+    """What a run evaluates: a method on a dataset or a subset of its classes, with a seed and a number of shots."""
 
     method: Method
     dataset: Dataset
@@ -110,25 +110,25 @@ def _places(plan: Plan) -> Iterator[_Place]:
         assert plan.source is not None
         targets = [plan.source, *(one for one in plan.datasets if one != plan.source)]
         for seed in plan.seeds:
-            for method in _due(plan, seed, plan.shots[0]):
+            for method in _methods_to_run(plan, seed, plan.shots[0]):
                 yield from (_Place(method, dataset, seed, plan.shots[0]) for dataset in targets)
         return
     subsets = plan.subsets if plan.task == "base2new" else ("all",)
     for dataset, partition in itertools.product(plan.datasets, plan.partitions or (None,)):
         for shots in plan.shots:
             for seed in plan.seeds:
-                for method in _due(plan, seed, shots):
+                for method in _methods_to_run(plan, seed, shots):
                     yield from (_Place(method, dataset, seed, shots, subset, partition) for subset in subsets)
 
 
-def _due(plan: Plan, seed: int, shots: int) -> list[Method]:
-    """Return the methods to run. Untrained ones depend neither on the seed nor on the shots and run once."""
+def _methods_to_run(plan: Plan, seed: int, shots: int) -> list[Method]:
+    """Return the methods to run. Untrained ones depend neither on the seed nor on the shots, so they run once."""
     first = (seed, shots) == (plan.seeds[0], plan.shots[0])
     return [method for method in plan.methods if method.trained or first]
 
 
-def _loads(plan: Plan, place: _Place) -> _Place | None:
-    """Return the training run whose model a run evaluates, or None if it loads none."""
+def _training_place(plan: Plan, place: _Place) -> _Place | None:
+    """Return the place of the training run whose model a run evaluates, or None if it loads no model."""
     method = place.method
     owner = plan.method(method.model_of) if method.model_of else method
     home = replace(place, method=owner, subset="base" if plan.task == "base2new" else "all")
@@ -139,9 +139,9 @@ def _loads(plan: Plan, place: _Place) -> _Place | None:
 
 
 def _folder(plan: Plan, place: _Place) -> Path:
-    """Return where CoOp's scripts put a run."""
+    """Return the folder in which CoOp's scripts put a run."""
     method, seed = place.method, f"seed{place.seed}"
-    evaluates = _loads(plan, place) is not None or not method.trained
+    evaluates = _training_place(plan, place) is not None or not method.trained
     shots = f"{method.label}_{place.shots}shots"
     if plan.task == "base2new":
         trains = place.subset == "base" and (not evaluates or not method.trained)
@@ -168,7 +168,7 @@ def _all_datasets(plan: Plan) -> list[Dataset]:
 
 def _make(plan: Plan, place: _Place) -> Run:
     """Return the run of a place."""
-    method, dataset, folder, model = place.method, place.dataset, _folder(plan, place), _loads(plan, place)
+    method, dataset, folder, model = place.method, place.dataset, _folder(plan, place), _training_place(plan, place)
     arguments = ["--root", plan.root] if plan.root else []
     arguments += ["--seed", str(place.seed), "--trainer", method.trainer]
     arguments += ["--dataset-config-file", shorten(dataset.config), "--config-file", shorten(method.config)]
@@ -178,7 +178,7 @@ def _make(plan: Plan, place: _Place) -> Run:
         needs.append(_folder(plan, model))
         arguments += ["--eval-only", "--model-dir", str(needs[0])]
         arguments += ["--load-epoch", str(method.epoch)] if method.epoch is not None else []
-    elif not method.trained and plan.task != "fscil":  # its trainer knows that there is nothing to train
+    elif not method.trained and plan.task != "fscil":  # an fscil trainer knows that there is nothing to train
         arguments += ["--eval-only"]
     options: dict[str, Any] = {"DATASET.NUM_SHOTS": place.shots} if place.shots else {}
     if plan.task == "base2new":
@@ -191,7 +191,7 @@ def _make(plan: Plan, place: _Place) -> Run:
     others = {}  # the folders that {run:METHOD} in values refers to
     for name in models_in(method.options):
         other = replace(place, method=plan.method(name))
-        others[name] = _folder(plan, _loads(plan, other) or other)
+        others[name] = _folder(plan, _training_place(plan, other) or other)
     for key, value in options.items():
         arguments += [key, re.sub(r"\{run:([^}]+)\}", lambda found: str(others[found[1]]), str(value))]
     part = {"base2new": place.subset, "few-shot": f"{place.shots} shots" if method.trained else ""}.get(plan.task, "")

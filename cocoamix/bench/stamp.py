@@ -1,4 +1,4 @@
-"""The runner's files in a run's folder: console.txt, and bench.json, the record of what was started and its outcome."""
+"""The runner's files in a run's folder: console.txt, and bench.json, a record of how the run was started and ended."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from cocoamix.io.files import write_json
 from cocoamix.io.texts import UnreadableError, read_json
 
 STAMP = "bench.json"
-CONSOLE = "console.txt"  # the output of train.py, over all starts
-TRAIN_LOCK = ".lock"  # of a train.py that was started without the runner
-LOCKED = (CONSOLE, TRAIN_LOCK)  # while a run is active
+CONSOLE = "console.txt"  # the output of train.py, of all starts
+TRAIN_LOCK = ".lock"  # train.py locks it itself, even without the runner
+LOCKED = (CONSOLE, TRAIN_LOCK)  # files that are locked while a run is active
 
 
 def read_stamp(folder: Path) -> dict[str, Any]:
@@ -30,7 +30,7 @@ def write_stamp(folder: Path, content: Mapping[str, Any]) -> None:
 
 
 def seconds_of(stamp: Mapping[str, Any]) -> float | None:
-    """Return how long a run took, if its record has it."""
+    """Return how long a run took; None if its record does not say."""
     return _number(stamp.get("seconds"))
 
 

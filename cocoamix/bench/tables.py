@@ -31,7 +31,7 @@ def places(plan: Plan) -> tuple[Path, Path, Path]:
 
 
 def clear(plan: Plan) -> None:
-    """Delete the tables and figures of an earlier start, which may not match the runs at the end."""
+    """Delete the tables and figures of an earlier start, which may not match the new results."""
     table, data, figures = places(plan)
     for path in (table, data, *(one for one in figures.glob("*") if one.suffix in _FIGURES)):
         path.unlink(missing_ok=True)
@@ -39,14 +39,14 @@ def clear(plan: Plan) -> None:
 
 def show(plan: Plan, summary: Summary) -> None:
     """Print and write the tables and figures of the finished runs of a plan."""
-    # The folder of a run that is missing may hold results of other settings, or of a model that is gone.
+    # The folder of a missing run may hold results of other settings, or of a model that is gone.
     missing = {outcome.run.folder for outcome in summary.failures}
     folders = [run.folder for run in summary.runs if run.folder not in missing and read_results(run.folder) is not None]
     if not folders:
         return
     try:
         report = build(folders, Options(names=report_names(plan)))
-    except UserError as error:  # the runs are done even if the report fails
+    except UserError as error:  # the runs succeeded even if the report fails
         report_error(error)
         return
     table, data, figures = places(plan)
@@ -80,7 +80,7 @@ def summarise(plan: Plan, report: Report) -> str:
 
 
 def draw(report: Report, folder: Path) -> bool:
-    """Draw the figures, if there are any; return whether they were drawn. Failures are not errors."""
+    """Draw the figures and return whether any were drawn. Without matplotlib, only a message is printed."""
     if not any(section.charts for section in report.sections):
         return False
     if importlib.util.find_spec("matplotlib") is None:
@@ -93,8 +93,8 @@ def draw(report: Report, folder: Path) -> bool:
 
 
 def report_names(plan: Plan) -> tuple[tuple[str, str], ...]:
-    """Return the methods' names in the report, as pairs of a pattern and the plan's name."""
-    # An equals sign would end the pattern on the report's command line.
+    """Return pairs of a pattern and a name, by which the report shows the plan's names of methods."""
+    # On the report's command line, an equals sign would end the pattern.
     return tuple(
         (glob.escape(f"{method.trainer}/{method.label}").replace("=", "?"), method.name) for method in plan.methods
     )

@@ -1,4 +1,4 @@
-"""One view of all runs: a bar and a line per running job on a terminal, plain lines in a log, and the time left."""
+"""Show the progress of a plan: on a terminal a bar and a line for each running job, in a log plain lines."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from .engines.process import DONE, Outcome
 from .runs import Run
 from .stamp import CONSOLE
 
-_MOST_JOBS = 8  # that have a line on a terminal
-_SECONDS_BETWEEN_LOOKS = 1.0  # at the consoles of running jobs
-_TAIL = 4096  # bytes
+_MOST_JOBS = 8  # with a line of their own on a terminal
+_REFRESH = 1.0  # seconds between two reads of the consoles of running jobs
+_TAIL = 4096  # bytes at the end of a console
 _EPOCH = re.compile(rb"^epoch \[(\d+)/(\d+)\]", re.MULTILINE)
 _EVALUATION = re.compile(rb"^Evaluate on the \*(\w+)\* set", re.MULTILINE)
 
@@ -33,12 +33,18 @@ class Pace:
             self._seen.setdefault(kind, []).append(seconds)
 
     def estimate(self, run: Run) -> float | None:
-        """Estimate the duration of a run from runs of its method, else of its kind (training, evaluation), else any."""
+        """Estimate the duration of a run from the most similar runs so far; None if there are none."""
         found = next((self._seen[kind] for kind in _kinds(run) if kind in self._seen), None)
         return sum(found) / len(found) if found else None
 
     def remaining(self, waiting: Iterable[Run], running: Iterable[tuple[Run, float]], at_once: int) -> float | None:
-        """Return the remaining seconds. running: runs and the seconds since they began."""
+        """Estimate the remaining seconds; None if a run cannot be estimated.
+
+        Args:
+            waiting: The runs that have not started.
+            running: The running runs, each with the seconds since it started.
+            at_once: The number of runs at a time.
+        """
         whole = [(self.estimate(run), 0.0) for run in waiting] + [(self.estimate(run), past) for run, past in running]
         if any(one is None for one, _ in whole):
             return None
@@ -47,11 +53,12 @@ class Pace:
 
 
 def _kinds(run: Run) -> list[object]:
+    """Return keys of runs that take about as long, the most similar first."""
     return [(run.method, run.dataset, run.trains), (run.method, run.trains), run.trains, ""]
 
 
 def step_of(run: Run) -> str:
-    """Return what a running job does now, by the end of its console."""
+    """Return what a running job is doing, according to the end of its console."""
     try:
         with (run.folder / CONSOLE).open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
@@ -67,37 +74,41 @@ def step_of(run: Run) -> str:
 class View:
     """Shows the progress of a plan.
 
-    runs: those to do. at_once: how many run at a time.
+    Args:
+        runs: The runs to do.
+        pace: Estimates the remaining time.
+        at_once: The number of runs at a time. None if it is unknown, as on a cluster; then no time is estimated.
     """
 
-    def __init__(self, runs: Sequence[Run], pace: Pace, at_once: int) -> None:
+    def __init__(self, runs: Sequence[Run], pace: Pace, at_once: int | None) -> None:
         self.outcomes: list[Outcome] = []  # so far
         self._waiting = list(runs)
         self._total, self._failed = len(runs), 0
-        self._pace, self._at_once = pace, max(1, at_once)
+        self._pace, self._at_once = pace, at_once
         self._left: float | None = None
         self._bar: tqdm | None = None
         self._jobs: list[tqdm] = []  # a line for each running job
         self._looked = 0.0
         if sys.stderr.isatty():
-            tqdm.monitor_interval = 0  # no thread beside the one that starts processes
+            tqdm.monitor_interval = 0  # no second thread, because this one starts processes
             shape = "{n_fmt}/{total_fmt} runs |{bar}| {elapsed}{postfix}"
             self._bar = tqdm(total=self._total, bar_format=shape, leave=False)
 
     def tick(self, running: Iterable[tuple[Run, float]]) -> None:
-        """Show the remaining time and the running jobs. running: runs and the seconds since they began."""
+        """Show the remaining time and the running jobs, given as runs and the seconds since they started."""
         running = list(running)
         active = {run.folder for run, _ in running}
         waiting = [run for run in self._waiting if run.folder not in active]
-        self._left = self._pace.remaining(waiting, running, self._at_once)
+        if self._at_once is not None:
+            self._left = self._pace.remaining(waiting, running, self._at_once)
         if self._bar is not None:
             failed = f", {self._failed} failed" if self._failed else ""
             self._bar.set_postfix_str(f"{len(running)} running{failed}{self._eta()}")
             self._show_jobs(running)
 
     def _show_jobs(self, running: Sequence[tuple[Run, float]]) -> None:
-        """Name the running jobs below the bar: method, dataset, seed, and what each does now."""
-        if time.monotonic() - self._looked < _SECONDS_BETWEEN_LOOKS:
+        """List the running jobs below the bar, with what each is doing and how long it has been running."""
+        if time.monotonic() - self._looked < _REFRESH:
             return
         self._looked = time.monotonic()
         texts = [f"  {run.name}: {step_of(run)}, {duration(past)}" for run, past in running]
@@ -122,7 +133,7 @@ class View:
         self.outcomes.append(outcome)
         self._waiting = [run for run in self._waiting if run.folder != outcome.run.folder]
         if outcome.status == DONE:
-            if not outcome.reason:  # else another process did it
+            if not outcome.reason:  # otherwise another process did it
                 self._pace.record(outcome.run, outcome.seconds)
             result = f"{outcome.accuracy:.2f} % ({outcome.reason or duration(outcome.seconds)})"
         else:
@@ -151,7 +162,7 @@ class View:
 
 
 def duration(seconds: float) -> str:
-    """Return a duration in words."""
+    """Return a duration as text, such as 12 s, 3 min or 2 h 05 min."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)

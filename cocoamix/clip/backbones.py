@@ -44,7 +44,7 @@ class Sizes:
 
     @classmethod
     def of(cls, state: Mapping[str, torch.Tensor]) -> Sizes:
-        """Return the sizes of the model in a state dict with OpenAI's key names."""
+        """Return the sizes of the model that a state dict with OpenAI's key names belongs to."""
         text_width = state["ln_final.weight"].shape[0]
         if "visual.proj" in state:
             patch = state["visual.conv1.weight"].shape[-1]
@@ -75,7 +75,7 @@ def _count(state: Mapping[str, torch.Tensor], prefix: str) -> int:
 
 @dataclass(frozen=True)
 class Backbone:
-    """A named model: its sizes and its file of weights, OpenAI's (with a SHA-256) or one that this package includes."""
+    """A named model: its sizes and its file of weights, either OpenAI's (with a SHA-256) or in this package."""
 
     sizes: Sizes
     file: str
@@ -83,7 +83,7 @@ class Backbone:
 
     @property
     def url(self) -> str:
-        """OpenAI's address of the file."""
+        """URL of OpenAI's file."""
         return f"https://openaipublic.azureedge.net/clip/models/{self.sha256}/{self.file}"
 
 
@@ -130,7 +130,7 @@ def cache_folder() -> Path:
 
 
 def fetch_weights(name: str) -> Path:
-    """Return the local file of the weights of `name`. OpenAI's are downloaded on first use."""
+    """Return the local file with the weights of `name`. OpenAI's files are downloaded on first use."""
     backbone = find_backbone(name)
     if not backbone.sha256:
         return ASSETS / backbone.file
@@ -153,7 +153,7 @@ def fetch_weights(name: str) -> Path:
 
 
 def _verify(path: Path, backbone: Backbone) -> None:
-    """Raise a UserError if a file is not OpenAI's. The result is noted beside it, because hashing takes seconds."""
+    """Raise a UserError if a file is not OpenAI's. Success is recorded next to it, because hashing takes seconds."""
     stat = path.stat()
     stamp = f"{backbone.sha256} {stat.st_size} {stat.st_mtime_ns}"
     note = path.with_name(path.name + ".verified")

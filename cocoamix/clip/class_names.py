@@ -1,4 +1,4 @@
-"""Normalisation and matching of class names. All normalisation of class names happens here."""
+"""Normalisation and matching of class names. No other module normalises them."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ def class_words(name: str) -> str:
 
 
 def tidy_class(name: str) -> str:
-    """Return the class name for the name of a folder or a table cell: single spaces, NFC-normalised."""
+    """Return the class name for a folder name or a table cell: underscores and runs of spaces as one space, in NFC."""
     return " ".join(class_words(unicodedata.normalize("NFC", name)).split())
 
 
 def plain_class(name: str) -> str:
-    """Return the normal form of a class name, for comparisons only, not for prompts."""
+    """Return a class name in the form used for comparisons, not for prompts: lower case, with spaces."""
     return class_words(name).strip().lower()
 
 
 def distinct(names: Sequence[str]) -> list[str]:
     """Return the names with a number appended to those that several classes share, as two of ImageNet's do.
 
-    For outputs, in which a name must identify a class, not for prompts.
+    This is for outputs, where a name must identify a class, not for prompts.
     """
     total, seen, found = Counter(map(plain_class, names)), Counter[str](), []
     for name in names:

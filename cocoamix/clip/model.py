@@ -31,7 +31,7 @@ from .weights import hash_weights, read_weights
 
 
 class FrozenCLIP(nn.Module):
-    """A CLIP with frozen weights. Features are fp32 and L2-normalised, unless a method is called raw."""
+    """A CLIP with frozen weights. Features are fp32; they are L2-normalised, except from methods named `..._raw`."""
 
     def __init__(
         self, model: Any, sizes: Sizes, name: str, source: str, precision: str, activation: str = "quick_gelu"
@@ -190,7 +190,7 @@ def load_clip(
     resolved = prec.resolve(precision, device)
     prec.check_cpu(resolved, device)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)  # the same random weights every time, without an effect on other draws
+        torch.manual_seed(0)  # the same random weights every time; other draws are not affected
         model, used = _build(sizes, source, prec.WEIGHT_DTYPES[resolved], activation)
     if state is not None:
         missing, unexpected = _load(model, state, str(weights or name))
@@ -226,7 +226,7 @@ def _sizes_of(state: Mapping[str, Tensor], path: Path) -> Sizes:
 
 
 def _load(model: nn.Module, state: Mapping[str, Tensor], origin: str) -> tuple[list[str], list[str]]:
-    """Load weights; return the missing and the unexpected keys. Raise a UserError if shapes differ."""
+    """Load weights, and return the missing and the unexpected keys; raise a UserError if shapes differ."""
     own = model.state_dict()
     for key, tensor in state.items():
         if key in own and tensor.shape != own[key].shape:
@@ -234,7 +234,7 @@ def _load(model: nn.Module, state: Mapping[str, Tensor], origin: str) -> tuple[l
             raise UserError(f"{origin} does not fit: its {key} is {there}, but this model's is {here}.")
     try:
         missing, unexpected = model.load_state_dict(state, strict=False)
-    except RuntimeError as error:  # sparse tensors, for one
+    except RuntimeError as error:  # for example from sparse tensors
         raise UserError(f"{origin} cannot be loaded: its tensors are not plain numbers.") from error
     return list(missing), list(unexpected)
 
@@ -257,7 +257,7 @@ def _build(sizes: Sizes, source: str, dtype: torch.dtype, activation: str) -> tu
             return _build_open_clip(sizes, dtype, activation), package
         except ImportError as error:
             reasons.append(f"{package}: {error}")
-    # A `clip` that is not OpenAI's, such as a folder of the tree, would hide an installed one.
+    # If another `clip` was imported, such as a folder of the tree, it would hide an installed one.
     openai = "" if source == "open_clip" or "clip" in sys.modules else "`pip install clip-anytorch` or "
     aside = " and set MODEL.BACKBONE.SOURCE auto" if source == "clip" and not openai else ""
     raise UserError(

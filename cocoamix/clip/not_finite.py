@@ -1,6 +1,6 @@
 """Diagnosis of non-finite features of a frozen CLIP: which image or class, and whether weights or precision cause them.
 
-Used only after a loss or logits are not finite, to distinguish a broken model from a training that diverged.
+Used only when a loss or logits are not finite, to tell a broken model from training that diverged.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def in_images(clip: FrozenCLIP, features: Tensor, files: Sequence[str]) -> UserE
     others = f" and {len(bad) - 1} more of its batch" if len(bad) > 1 else ""
     return UserError(
         f"The image features of {clip.name} are not finite for {first}{others}. "
-        + _way_out(clip, "visual", clip.visual, "Repair the image, or use other weights (MODEL.BACKBONE.WEIGHTS).")
+        + _advice(clip, "visual", clip.visual, "Repair the image, or use other weights (MODEL.BACKBONE.WEIGHTS).")
     )
 
 
@@ -45,7 +45,7 @@ def in_text(clip: FrozenCLIP, classnames: Sequence[str]) -> UserError | None:
     others = f" and {len(bad) - 1} more classes" if 1 < len(bad) < len(classnames) else ""
     return UserError(
         f"The text features of {clip.name} are not finite for {first}{others}. "
-        + _way_out(clip, "text", clip.text, other)
+        + _advice(clip, "text", clip.text, other)
     )
 
 
@@ -54,8 +54,8 @@ def _bad_rows(features: Tensor) -> list[int]:
     return rows
 
 
-def _way_out(clip: FrozenCLIP, name: str, tower: nn.Module, other: str) -> str:
-    """Return advice: on non-finite weights, otherwise on a low precision, otherwise `other`."""
+def _advice(clip: FrozenCLIP, name: str, tower: nn.Module, other: str) -> str:
+    """Return what to do about non-finite weights, or else about a low precision, or else `other`."""
     # The state dict excludes attention masks, which are infinite by design.
     broken = [key for key, value in tower.state_dict().items() if not torch.isfinite(value).all()]
     if broken:

@@ -1,4 +1,4 @@
-"""OpenAI's model class, also from the `clip` folder of a tree whose class takes more arguments, such as MaPLe's."""
+"""Builds OpenAI's model class, even from the `clip` folder of a tree such as MaPLe's, with further arguments."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cocoamix import compat
 
 from .backbones import Sizes
 
-# With these, the class of MaPLe's tree is equivalent to OpenAI's: CoOp's blocks, and no tokens in any layer.
+# With these values, the class in MaPLe's tree is equivalent to OpenAI's: CoOp's blocks, no tokens in any layer.
 PLAIN_DESIGN = {
     "trainer": "CoOp",
     "vision_depth": 0,

@@ -21,7 +21,7 @@ class Chunk:
     unpadded: Tensor  # (T,) position of each own token in the padded table
     ends: Tensor  # (N,) index of the last packed token of each prompt
     causal: Tensor  # (S, P + S) whether an own token may attend to a shared or own token
-    reach: Tensor  # (N, 1, 1, P + S) whether the last token of a prompt may
+    reach: Tensor  # (N, 1, 1, P + S) whether the last token of a prompt may attend to a shared or own token
 
 
 class Layout:
@@ -49,7 +49,13 @@ class Layout:
 
     @classmethod
     def of_tokens(cls, tokens: Tensor, device: torch.device | str = "cpu", shared: int | None = None) -> Layout:
-        """Return the layout of (N, L) tokenised texts. `shared` limits the prefix; by default all equal tokens."""
+        """Return the layout of (N, L) tokenised texts.
+
+        Args:
+            tokens: The tokens.
+            device: Device of the index tensors.
+            shared: Largest number of shared tokens; by default, all tokens that the texts have in common at the start.
+        """
         ends = tokens.argmax(dim=-1)  # the end-of-text token has the highest number
         most = int(ends.min())  # the end-of-text token is never shared, even if all texts are equal
         if shared is None:
@@ -62,7 +68,7 @@ class Layout:
         return embeddings.flatten(0, 1)[self._rows * embeddings.shape[1] + self.positions]
 
     def chunks(self, prompts: int) -> list[Chunk]:
-        """Return groups of `prompts` prompts."""
+        """Return the prompts in groups of at most `prompts`."""
         if prompts not in self._chunks:
             firsts = range(0, len(self), prompts)
             tokens = list(accumulate(self.lengths, initial=0))

@@ -38,7 +38,7 @@ def _bf16_runs() -> bool:
     supported = getattr(torch.cpu, "_is_amx_tile_supported", None)
     if supported is None or not supported() or "ONEDNN_MAX_CPU_ISA" in os.environ:
         return True
-    # In a separate process, because a failure kills it.
+    # Try it in a separate process, because a failure would kill this one.
     trial = "import torch; x = torch.ones(64, 64, dtype=torch.bfloat16); torch.nn.functional.linear(x, x)"
     return subprocess.run([sys.executable, "-c", trial], capture_output=True).returncode >= 0
 

@@ -78,31 +78,37 @@ class TextEncoder(nn.Module):
 
     def _encode_sets(self, prefix: Tensor, own: Tensor, prompts: Prompts) -> Tensor:
         layout = prompts.layout
-        # Bytes of a prompt, with its copy of the shared keys and values. Without gradients, layers keep nothing.
+        # Bytes of activations per prompt, with its copy of the shared keys and values. Without gradients, only one
+        # layer is in memory at a time.
         layers = len(self.blocks) if torch.is_grad_enabled() else 1
-        number = self.width * layers * (4 if self.dtype == torch.float32 else 2)
-        size = number * (_KEPT * len(own) / len(layout) + _COPIED * layout.shared)
-        sets, at_once, budget = self._share_out(len(prefix), len(layout), size)
+        channel_bytes = self.width * layers * (4 if self.dtype == torch.float32 else 2)
+        size = channel_bytes * (_KEPT * len(own) / len(layout) + _COPIED * layout.shared)
+        sets, at_once, budget = self._plan_chunks(len(prefix), len(layout), size)
         parts, kept = [], 0.0
-        for some in prefix.split(sets):
+        for prefixes in prefix.split(sets):
             features = []
             for chunk in layout.chunks(at_once):
                 part = own[chunk.tokens]
-                kept += size * chunk.prompts * len(some)
+                kept += size * chunk.prompts * len(prefixes)
                 if torch.is_grad_enabled() and kept > budget:
                     encoded = checkpoint(
-                        self._encode, some, part, chunk, prompts, use_reentrant=False, preserve_rng_state=False
+                        self._encode, prefixes, part, chunk, prompts, use_reentrant=False, preserve_rng_state=False
                     )
                 else:
-                    encoded = self._encode(some, part, chunk, prompts)
+                    encoded = self._encode(prefixes, part, chunk, prompts)
                 features.append(encoded)
             parts.append(features[0] if len(features) == 1 else torch.cat(features, dim=1))
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
-    def _share_out(self, sets: int, prompts: int, size: float) -> tuple[int, int, float]:
-        """Return the number of sets, and of prompts per set, in a chunk, and the bytes of activations to keep.
+    def _plan_chunks(self, sets: int, prompts: int, size: float) -> tuple[int, int, float]:
+        """Return the number of sets in a chunk, the number of prompts per set, and the bytes of activations to keep.
 
         A few whole sets are better than parts of many, because each part runs the shared prefix of its set again.
+
+        Args:
+            sets: Number of sets.
+            prompts: Number of prompts in a set.
+            size: Bytes of activations per prompt.
         """
         if self.at_once:
             together, budget = self.at_once, 0.0 if sets * prompts > self.at_once else sets * prompts * size
@@ -139,7 +145,7 @@ def norm(layer: nn.LayerNorm, x: Tensor) -> Tensor:
 
 
 def _feed_forward(mlp: Any, x: Tensor) -> Tensor:
-    """Run the two linear layers of a block, which are half of the work.
+    """Run the feed-forward layers of a block, which are half of the work.
 
     OpenAI's activation, x sigmoid(1.702 x), is silu(1.702 x) / 1.702. With the factors moved into the two products, it
     is one operation instead of four and needs a fraction of the memory.

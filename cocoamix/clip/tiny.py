@@ -21,9 +21,9 @@ _BLENDED = 3
 def made_up_rows(content: Tensor, count: int) -> Tensor:
     """Return `count` embeddings for tokens outside pre-training, each the sum of three of `content` (K, width).
 
-    A text encoder trained on a few hundred tokens ignores any random embedding, so all unknown words would be the same
-    word. Sums of known words keep unknown words apart, which out-classes need. The indices come from raw bits, which
-    numpy guarantees not to change, and a sum of three is the same on every platform.
+    A text encoder trained on a few hundred tokens ignores random embeddings, so that all unknown words would have the
+    same features. Sums of known words keep unknown words apart, which out-classes need. The indices come from raw bits,
+    which numpy guarantees not to change, and a sum of three is the same on every platform.
     """
     raw = np.random.PCG64(_SEED).random_raw(count * _BLENDED)
     chosen = torch.from_numpy((raw % len(content)).astype(np.int64)).view(count, _BLENDED)

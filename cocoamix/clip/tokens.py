@@ -14,7 +14,7 @@ from cocoamix.errors import UserError
 from .backbones import CONTEXT_LENGTH
 
 SOS = 49406
-EOT = 49407  # the largest token, so that arg-max over a row finds it
+EOT = 49407  # the largest token, so arg-max over a row finds it
 
 
 @lru_cache(maxsize=1)

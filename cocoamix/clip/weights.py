@@ -1,4 +1,4 @@
-"""Reading of CLIP weights into a state dict with OpenAI's key names."""
+"""Reads CLIP weights as a state dict with OpenAI's key names."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _normalise(state: Mapping[str, Any], path: Path) -> dict[str, Tensor]:
 
 
 def hash_weights(state: Mapping[str, Tensor]) -> str:
-    """Return a hash of the values by name, which is the same for any kind of file."""
+    """Return a hash of the names and values, which does not depend on the kind of file."""
     digest = hashlib.sha256()
     for key in sorted(state):
         if key in _NOT_WEIGHTS or key.endswith("num_batches_tracked"):

@@ -73,7 +73,7 @@ def nll(log_likelihood: Tensor) -> float:
 
 
 def auroc(positive: Tensor, negative: Tensor) -> float:
-    """Return the probability that a positive scores above a negative; ties count half."""
+    """Return the probability that a positive has a higher score than a negative; ties count half."""
     if not len(positive) or not len(negative):
         raise ValueError("AUROC needs at least one positive and one negative score")
     ordered = negative.sort().values
@@ -110,7 +110,7 @@ def fit_temperature(logits: Tensor, labels: Tensor, bounds: tuple[float, float] 
 
 
 def _slope(logits: Tensor, labels: Tensor, temperature: float) -> float:
-    """Return the derivative of the summed NLL by 1/T: expected logit minus the label's, summed over images."""
+    """Return the derivative of the summed NLL with respect to 1/T: expected logit minus that of the label, summed."""
     total = 0.0
     for chunk, chunk_labels in zip(logits.split(_ROWS), labels.split(_ROWS), strict=True):
         shifted = chunk.double() - chunk.double().amax(dim=1, keepdim=True)

@@ -1,7 +1,7 @@
 """Convergence test for the few scalars that a weight stage trains.
 
 An epoch may have a single step, and one step of SGD moves a weight by less than any useful tolerance long before it
-converges. So movement is measured over rounds: the fewest whole epochs with at least ROUND_STEPS steps.
+converges. Movement is therefore measured over rounds: as few whole epochs as have at least ROUND_STEPS steps.
 """
 
 from __future__ import annotations

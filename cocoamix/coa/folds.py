@@ -1,6 +1,6 @@
 """Cross-validation folds over the training images, for weights fitted to held-out images.
 
-Beyond the paper: see docs/METHOD.md. The fit itself is in `cocoamix.coa.heldout`.
+Beyond the paper: see docs/WEIGHTS.md. The fit itself is in `cocoamix.coa.heldout`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Folds:
         self.count = count_folds(labels) if wanted else 0
         self.fold_of = deal_into_folds(labels, self.count, seed) if self.count else []
         self.states: list[dict[str, Tensor]] = []  # one prompt per finished fold
-        self.seconds = 0.0
+        self.seconds = 0.0  # spent on the folds so far
         self.fitted: dict[str, Any] | None = None  # the fit, or why there is none; None before the fit
         if wanted and not self.count:
             self.fitted = {"folds": 0, "why": SINGLE}

@@ -16,7 +16,7 @@ class MixtureHead:
         weights: The CoA-weights.
         owner: (C,) number of the prompt trained on each class, 0 for an out-class.
         centre: Centre the similarities if classes have different weights.
-        temperature: Temperature of the mixture, in place of CLIP's or the learned one.
+        temperature: Temperature of the mixture, instead of CLIP's or the learned one.
     """
 
     def __init__(self, weights: CoAWeights, owner: Tensor, centre: bool, temperature: float | None = None) -> None:

@@ -1,9 +1,9 @@
-"""Mixture weight pi^in and temperature fitted to held-out images. Beyond the paper: see docs/METHOD.md.
+"""Mixture weight pi^in and temperature fitted to held-out images. Beyond the paper: see docs/WEIGHTS.md.
 
-The training images are split into folds, and one prompt is tuned without each fold. Its similarities on the held-out
-images estimate those of the final prompt on unseen images. The weight pi of the learned prompt, and then one
-temperature of the mixture, minimise the cross-entropy on them. Both problems are convex with a slope in closed form,
-so bisection finds the minimum in a fixed number of steps.
+The training images are split into folds, and for each fold a prompt is tuned without its images. The similarities of
+these prompts on the held-out images estimate those of the final prompt on unseen images. First the weight pi of the
+learned prompt, then a temperature of the mixture is chosen to minimise the cross-entropy on them. Both problems are
+convex with a slope in closed form, so bisection finds the minimum in a fixed number of steps.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def count_folds(labels: Sequence[int]) -> int:
 def deal_into_folds(labels: Sequence[int], folds: int, seed: int) -> list[int]:
     """Return the fold that holds out each image.
 
-    The images of a class are shuffled and dealt to the folds in turn; each class starts where the last one ended.
+    The images of each class are shuffled and dealt to the folds in turn, starting where the previous class ended.
     """
     generator = random.Random(seed)
     fold_of = [0] * len(labels)
@@ -97,7 +97,7 @@ def fit_weight(general: Tensor, special: Tensor, labels: Tensor, logit_scale: fl
 
     With `one_stage`, the scale is that of the one-stage form at that pi, logit_scale / (1 - pi), so the logits are
     logit_scale (general + r special) with r = pi / (1 - pi). The cross-entropy is convex in r, and r grows with pi, so
-    the slope in pi changes sign once, too.
+    the slope in pi also changes sign only once.
     """
     step = special if one_stage else special - general
     gap = step - step.gather(1, labels[:, None])
@@ -116,15 +116,15 @@ def cross_entropy(similarities: Tensor, labels: Tensor, scale: float) -> float:
 
 
 def _minimise(slope: Callable[[float], float], low: float, high: float) -> float:
-    """Return the minimum of a convex function on [low, high], by bisection on its slope; the middle if it is flat."""
+    """Return where a convex function is smallest on [low, high], by bisection on its slope; the middle if flat."""
     if slope(low) > 0:
         return low
     if slope(high) < 0:
         return high
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2
-        at = slope(middle)
-        if at == 0:
+        slope_there = slope(middle)
+        if slope_there == 0:
             return middle
-        low, high = (middle, high) if at < 0 else (low, middle)
+        low, high = (middle, high) if slope_there < 0 else (low, middle)
     return (low + high) / 2

@@ -35,7 +35,7 @@ def coa(logits: Tensor, labels: Tensor) -> Tensor:
 def focal(logits: Tensor, labels: Tensor, gamma: float) -> Tensor:
     """Focal loss, -(1 - p(y))^gamma log p(y), Eq. (16)."""
     log_p = log_probability(logits, labels)
-    error = (-torch.expm1(log_p)).clamp_min(torch.finfo(torch.float32).tiny)  # error**gamma may have no slope at 0
+    error = (-torch.expm1(log_p)).clamp_min(torch.finfo(torch.float32).tiny)  # error**gamma may lack a slope at 0
     return -(error**gamma * log_p).mean()
 
 
@@ -45,14 +45,14 @@ def gce(logits: Tensor, labels: Tensor, q: float) -> Tensor:
 
 
 def mae(logits: Tensor, labels: Tensor) -> Tensor:
-    """Mean absolute error over the classes of Eq. (20), |1[l = y] - p(l)|, which equals 2 (1 - p(y)) / C."""
+    """Mean over the classes of the absolute error |1[l = y] - p(l)|, Eq. (20), which equals 2 (1 - p(y)) / C."""
     return 2 * coa(logits, labels) / logits.shape[1]
 
 
 def make_loss(
     name: str, weight: float = 5.0, gamma: float = 2.0, q: float = 0.7
 ) -> Callable[[Tensor, Tensor], tuple[Tensor, Terms]]:
-    """Return the loss of a `LOSS` name, as a function of (logits, labels) that returns it and its unweighted terms.
+    """Return the loss that LOSS names: a function of (logits, labels) that returns it and its unweighted terms.
 
     `ce+coa` is L_prompt = L_CE + w L_CoA, Eq. (10).
 

@@ -42,7 +42,7 @@ def class_weights(inside: Tensor, outside: Tensor, owner: Tensor) -> Tensor:
 
 
 def weights_of_kind(kind: str, inside: Tensor, outside: Tensor, owner: Tensor) -> Tensor:
-    """Return the (K + 1, C) weights of an `ENSEMBLE` kind; every column sums to one.
+    """Return the (K + 1, C) weights for a value of ENSEMBLE; every column sums to one.
 
     Args:
         kind: `coa` for CoA-weights, `uniform` for equal weights, `none` for the owner of each class alone.
@@ -75,7 +75,7 @@ def centre(similarities: Tensor) -> Tensor:
 
 
 def mix_two(general: Tensor, special: Tensor, pi: float) -> Tensor:
-    """Return (1 - pi) s_0 + pi s_1 without a change of precision."""
+    """Return (1 - pi) s_0 + pi s_1 in the precision of the inputs."""
     return (1 - pi) * general + pi * special
 
 
@@ -92,8 +92,8 @@ def mix_text(text: Tensor, weights: Tensor, centred: bool = False) -> Tensor:
     Args:
         text: (K + 1, C, D) text features of each prompt.
         weights: (K + 1, C) weights.
-        centred: Centre each prompt's similarities over the classes first (see `centre`). Similarities are linear in
-            the text features, so it is these that are centred.
+        centred: Centre each prompt's similarities over the classes first (see `centre`). Because similarities are
+            linear in the text features, this centres the text features.
     """
     text = text.float()
     if centred:

@@ -15,9 +15,15 @@ _LETTERS = (4, 10)  # shortest and longest random string
 
 
 def make_outclasses(kind: str, count: int, avoid: Iterable[str], seed: int) -> list[str]:
-    """Return `count` distinct names outside `avoid`: nouns, random strings, half of each, or nothing.
+    """Return `count` distinct names that are not in `avoid`.
 
-    The names depend on `seed` alone and are the same on every machine.
+    The result depends only on the arguments and is the same on every machine.
+
+    Args:
+        kind: OUT_CLASSES: `word` for nouns, `string` for random strings, `both` for half of each, `none` for no names.
+        count: Number of names.
+        avoid: Names of the training classes.
+        seed: Seed of the draw.
     """
     check_choice("OUT_CLASSES", kind, OUT_CLASSES)
     if kind == "none":

@@ -1,7 +1,7 @@
-"""The one-stage and two-stage schedules of CoCoA-Mix (Appendix D.1), and the end of a second stage.
+"""The one-stage and two-stage schedules of CoCoA-Mix (Appendix D.1), and when the second stage ends.
 
-Two stages train the prompt, then, for held-out weights, one prompt per fold, then the weights. All are epochs of one
-loop, so an interrupted run resumes in any of them.
+In two stages, a run trains the prompt, then one prompt per fold if the weights are fitted to held-out images, then the
+weights. All of these are epochs of one loop, so an interrupted run resumes in any of them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Stages:
 
     @property
     def total(self) -> int:
-        """Largest number of epochs."""
+        """Largest number of epochs of the run."""
         return self.before_weights + self.max_weights if self.two else self.first
 
     @property
@@ -96,9 +96,13 @@ class SecondStage:
         self._movement = Movement(pi)
 
     def after_epoch(self, epoch: int, last: bool, pi: Sequence[float], steps: int) -> bool:
-        """Record (pi^in, pi^out) after an epoch of `steps` steps; return whether the stage ends with it.
+        """Record (pi^in, pi^out) after an epoch; return whether the stage ends with it.
 
-        `last` marks the last epoch of the schedule.
+        Args:
+            epoch: Number of the epoch in the run.
+            last: Whether it is the last epoch of the schedule.
+            pi: pi^in and pi^out.
+            steps: Number of steps in the epoch.
         """
         moved = self._movement.after_epoch(pi, steps)
         epochs = epoch + 1 - self.stages.before_weights

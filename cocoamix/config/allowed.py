@@ -1,4 +1,4 @@
-"""The kinds of values that a key allows. Each rejects other values with one sentence and describes itself."""
+"""The kinds of values that a key allows. Each rejects other values with one sentence, and describes itself."""
 
 from __future__ import annotations
 
@@ -59,7 +59,12 @@ class Range:
 
 @dataclass(frozen=True)
 class AutoOr:
-    """`auto`, or a number. unit: what is counted."""
+    """`auto`, or a number.
+
+    Attributes:
+        numbers: The allowed numbers.
+        unit: What the number counts.
+    """
 
     numbers: Range
     unit: str
@@ -78,9 +83,12 @@ class AutoOr:
 
 @dataclass(frozen=True)
 class Numbers:
-    """A list of `count` numbers, none below 0.
+    """A list of numbers, none below 0.
 
-    ascending: each is at least as large as the one before. divisor: images are divided by them.
+    Attributes:
+        count: Length of the list.
+        ascending: Whether each number must be at least as large as the one before.
+        divisor: Whether images are divided by the numbers, so that none may be 0.
     """
 
     count: int
@@ -137,7 +145,7 @@ class Template:
 
 
 def _has_one_place(text: object) -> bool:
-    """Return whether a string has exactly one placeholder for a name, as `str.format` reads it."""
+    """Return whether a string has exactly one placeholder `{}` for `str.format`, and no other."""
     if not isinstance(text, str):
         return False
     try:
@@ -149,9 +157,11 @@ def _has_one_place(text: object) -> bool:
 
 @dataclass(frozen=True)
 class Only:
-    """The one value of a key of another code base, which is declared so that its configurations load.
+    """The only allowed value of a key of another code base, which is declared so that its configurations load.
 
-    because: why other values are rejected, and what to do instead.
+    Attributes:
+        value: The value.
+        because: Why other values are rejected, and what to do instead.
     """
 
     value: Any

@@ -1,4 +1,4 @@
-"""Checks of values: against the table, and of keys against each other."""
+"""Checks values against the table, and keys against each other."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .key import Key
 from .partition import LABEL
 from .table import KEYS
 
-KGCOOP_CONTEXT = "a photo of a"  # what True means in peers whose CTX_INIT is a boolean
+KGCOOP_CONTEXT = "a photo of a"  # what True means in code bases whose CTX_INIT is a boolean
 _OF_METHODS = ("TRAINER.", "LOSS.", "FSCIL.")
 
 
@@ -22,12 +22,12 @@ def check_common(cfg: CfgNode) -> None:
 
 
 def check_below(prefix: str, node: CfgNode) -> None:
-    """Check a section against the table. prefix: its dotted name. node: the section."""
+    """Check a section against the table. `prefix` is its dotted name, and `node` the section itself."""
     _check((key for key in KEYS if key.name.startswith(f"{prefix}.")), node, skip=len(prefix.split(".")))
 
 
 def _check(keys: Iterable[Key], node: CfgNode, skip: int = 0) -> None:
-    """Check the keys that are present. skip: how many parts of a name lead to `node`."""
+    """Check the keys that are present. `skip` is the number of name parts that lead to `node`."""
     for key in keys:
         *path, leaf = key.path[skip:]
         at = node
@@ -38,14 +38,14 @@ def _check(keys: Iterable[Key], node: CfgNode, skip: int = 0) -> None:
 
 
 def check_prompt(section: str, node: CfgNode) -> None:
-    """Check the keys of one trainer. section: its node below TRAINER."""
+    """Check the keys of one trainer. `section` is the name of its node below TRAINER."""
     check_below(f"TRAINER.{section}", node)
     if "CTX_INIT" in node and not context_words(node.CTX_INIT) and node.N_CTX < 1:
         raise UserError(f"TRAINER.{section}.N_CTX is {node.N_CTX}; a context has at least one vector.")
 
 
 def context_words(ctx_init: str | bool) -> str:
-    """Return the words of CTX_INIT, which is a string in CoOp and a boolean in some peers."""
+    """Return the words of CTX_INIT, which is a string in CoOp and a boolean in some of its forks."""
     if isinstance(ctx_init, bool):
         return KGCOOP_CONTEXT if ctx_init else ""
     return ctx_init

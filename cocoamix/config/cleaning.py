@@ -1,4 +1,4 @@
-"""Keep our sections of TRAINER when a train.py, such as DePT's, removes sections with Dassl's `clean_cfg`."""
+"""Keeps our sections of TRAINER when a train.py, such as DePT's, removes sections with Dassl's `clean_cfg`."""
 
 from __future__ import annotations
 
@@ -16,9 +16,12 @@ _SECTIONS = frozenset(key.path[1] for key in KEYS if key.ours and key.path[0] ==
 
 
 def keep_our_sections(config: ModuleType) -> None:
-    """Make Dassl's `clean_cfg`, if it has one, spare our sections.
+    """Make Dassl's `clean_cfg`, if it has one, keep our sections.
 
-    config: `dassl.config`. A train.py that has already imported the function gets the new one, too.
+    It is also replaced in modules that have already imported it, such as a train.py.
+
+    Args:
+        config: The module `dassl.config`.
     """
     original = getattr(config, "clean_cfg", None)
     if original is None or hasattr(original, "__wrapped__"):

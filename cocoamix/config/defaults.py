@@ -14,7 +14,9 @@ from .table import KEYS
 def extend_cfg(cfg: CfgNode, below: str = "") -> None:
     """Add our keys to Dassl's defaults. A key that another code base has already added is left alone.
 
-    below: a section such as "DATASET."; by default all of them.
+    Args:
+        cfg: The defaults.
+        below: Prefix of the keys to add, such as "DATASET."; by default all keys.
     """
     for key in KEYS:
         if key.ours and key.name.startswith(below):
@@ -25,7 +27,7 @@ def complete(cfg: CfgNode) -> CfgNode:
     """Return a configuration with every key that our trainers read. Existing keys are left alone.
 
     The train.py of another code base does not know our keys and may replace TRAINER.COOP with its own. Keys that an
-    older Dassl lacks are added here, not among the defaults: setting one there is an error rather than without effect.
+    older Dassl lacks are added here and not to the defaults, so that setting one is an error rather than ignored.
     """
     full = cfg.clone()
     full.defrost()

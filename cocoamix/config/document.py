@@ -28,13 +28,14 @@ _HEAD = """\
 
 <!-- Written by `python -m cocoamix.config.document` from cocoamix/config/table: change the table, not this page. -->
 
-This page lists every key that this project adds to Dassl's, with its default, allowed values, meaning and role. Set a
-key in a YAML file (`--config-file`, `--dataset-config-file`) or at the end of a command, as in
+Every key that this project adds to Dassl's, with its default, allowed values, meaning and role. Set a key in a YAML
+file (`--config-file`, `--dataset-config-file`) or at the end of a command, as in
 `python train.py ... TRAINER.COCOAMIX.W 7.0`. Unknown keys and invalid values are refused with a message.
 
 ## Roles
 
 The role of a key says how results, evaluations and the report treat it. "Runs that agree" are runs with the same value.
+The *protocol* is the set of facts in [results.json](RESULTS.md#keys) that must agree before two results are compared.
 """
 
 _CHECKPOINT = """\
@@ -42,10 +43,9 @@ A role may be followed by:
 
 - `checkpoint`: an evaluation uses the value from training, and prints a note if you give another one.
 - `checkpoint with template`: the same, but only for methods that train with the hand-crafted prompt (KgCoOp, ProGrad,
-  DePTKgCoOp, CoCoAMix).
+  DePTKgCoOp).
 
-When you resume a run, all keys except `hidden` ones must have the same values as before. Sections of other trainers are
-ignored.
+When you resume a run, all keys except `hidden` ones must keep their values. Sections of other trainers are ignored.
 """
 
 _FROM_CHECKPOINT = {

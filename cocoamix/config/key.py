@@ -1,4 +1,4 @@
-"""The declaration of a configuration key: everything that the project needs to know about it, in one `Key`.
+"""The declaration of a configuration key: one `Key` has everything that the project needs to know about it.
 
 This module and the table import nothing heavy, so that the report and the runner can read roles without torch or yaml.
 """
@@ -23,12 +23,12 @@ class Role:
     matters: bool = True  # results depend on it; resume and the runner compare it
     of_training: bool = False  # an evaluation records the value of the training run
     in_cell: bool = False  # the report compares it among the seeds of one table cell
-    in_model: bool = False  # and among all runs of one model: training and evaluations, base and new
+    in_model: bool = False  # the report also compares it among all runs of one model: training and evaluations
 
 
 HIDDEN = Role(
     "hidden",
-    "Where a run reads and writes, or how fast it runs. Results do not depend on it. You may change it on a resume.",
+    "Where a run reads and writes, or how fast it runs. Results do not depend on it; you may change it on resume.",
     matters=False,
 )
 RUN = Role(
@@ -42,7 +42,7 @@ PROTOCOL = Role(
 )
 MODEL = Role(
     "model",
-    "An evaluation uses its own value. The report combines base and new, or source and targets, only of runs that "
+    "An evaluation uses its own value. The report combines base with new, or source with targets, only for runs that "
     "agree.",
     in_cell=True,
     in_model=True,
@@ -99,7 +99,7 @@ class Key:
     role: Role = RUN
     from_checkpoint: FromCheckpoint = FromCheckpoint.NEVER
     symbol: str = ""  # its symbol in the paper
-    older: Any = None  # what an older Dassl without the key does
+    older: Any = None  # the value that corresponds to an older Dassl without the key
 
     @property
     def ours(self) -> bool:

@@ -1,4 +1,4 @@
-"""Merges configuration files, flags and options; an error is one sentence."""
+"""Merges configuration files, flags and options. Every error is one sentence."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def merge_value(cfg: CfgNode, key: str, value: Any) -> None:
 
 
 def _set(cfg: CfgNode, key: str, value: Any, origin: str) -> None:
-    """Set one key, which must exist, to a value of its type."""
+    """Set an existing key to a value, converted to the type of the key."""
     *path, leaf = key.split(".")
     node = cfg
     for name in path:

@@ -1,6 +1,7 @@
 """The roles of keys, looked up by the protocol, resume, evaluations, the runner and the report.
 
-Names may come from any configuration or from the log of a peer. A key that is not in the table has the role `run`.
+Names may come from any configuration, or from a log of another code base. A key that is not in the table has the role
+`run`.
 """
 
 from __future__ import annotations
@@ -51,8 +52,11 @@ def symbol(name: str) -> str:
 def taken_from_checkpoint(section: str, with_template: bool = False) -> tuple[str, ...]:
     """Return the keys below TRAINER.<section> that an evaluation takes from training.
 
-    They affect the trained prompt but are not in its weights. with_template: whether the trainer's loss uses the
-    hand-crafted prompt, so that its template is one of them.
+    They affect the trained prompt but are not in its weights.
+
+    Args:
+        section: The trainer's node.
+        with_template: Whether the trainer's loss uses the hand-crafted prompt, so that its template is one of them.
     """
     taken = {FromCheckpoint.ALWAYS, *([FromCheckpoint.IF_TRAINED_WITH_TEMPLATE] if with_template else [])}
     prefix = f"TRAINER.{section}."

@@ -11,7 +11,7 @@ from typing import Any
 
 
 def literal(text: str) -> Any:
-    """Return the literal (number, boolean, list, ...) that a string holds, or the string itself. No code is run."""
+    """Return the literal (number, boolean, list, ...) in a string, or else the string itself. No code is run."""
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError, OverflowError):  # "{{}}" is a TypeError

@@ -12,7 +12,7 @@ from cocoamix.errors import UserError, known_names, nearest
 from cocoamix.io.files import write_atomically
 
 PREFIX = "cocoamix:"
-_KINDS = ("", "trainers/", "datasets/")  # prefix that a name may omit
+_KINDS = ("", "trainers/", "datasets/")  # prefixes that a name may omit
 
 
 def folder() -> Path:
@@ -33,8 +33,8 @@ def names() -> list[str]:
 def locate(path: str, below: Path | None = None) -> Path:
     """Return the file that `cocoamix:CoOp/vit_b16.yaml` or a path names.
 
-    The documentation writes `configs/trainers/CoOp/vit_b16.yaml`. With an installed package there is no
-    such folder, so if the file does not exist, the package's own file of that name is used, and stderr says so.
+    The documentation writes `configs/trainers/CoOp/vit_b16.yaml`. With an installed package there is no such folder, so
+    if the file does not exist, the package's own file of that name is used, with a note on stderr.
 
     Args:
         path: A name with the prefix `cocoamix:`, or the path of a file, which need not exist.
@@ -65,9 +65,14 @@ def _note(line: str) -> None:
 
 
 def copy_out(target: Path, trainers: Sequence[str] = ()) -> tuple[list[Path], list[Path]]:
-    """Copy the configurations below `target`, in CoOp's layout; return the files written and those left alone.
+    """Copy the configurations to a folder, in CoOp's layout. An existing file that differs is left alone.
 
-    trainers: copy only theirs, without those of datasets. An existing file that differs is left alone.
+    Args:
+        target: The folder.
+        trainers: Copy only the configurations of these trainers; by default those of all trainers and datasets.
+
+    Returns:
+        The files written, and those left alone.
     """
     available = sorted({name.split("/")[1] for name in names() if name.startswith("trainers/")})
     for trainer in trainers:

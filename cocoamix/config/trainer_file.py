@@ -1,4 +1,4 @@
-"""Settings of another trainer, which would have no effect: reject a file of them, and note options."""
+"""Rejects a file of settings for another trainer, which would have no effect, and notes such options."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from .shipped import locate
 def refuse_other_trainers(path: str, trainer: str, section: str, trainers: Iterable[str]) -> None:
     """Reject a file of CoOp's layout, trainers/<Trainer>/<name>.yaml, that sets nothing that the trainer reads.
 
-    A file may belong to any trainer if it sets no method's keys, or some that the trainer reads (KgCoOp takes CoOp's),
-    or if it is outside that layout.
+    A file is accepted if it is outside that layout, sets no method's keys, or sets some that the trainer reads (KgCoOp
+    reads CoOp's).
 
     Args:
         path: The file, as --config-file names it. It exists and holds keys.
@@ -38,9 +38,9 @@ def refuse_other_trainers(path: str, trainer: str, section: str, trainers: Itera
 
 
 def note_unread_options(options: Sequence[str], trainer: str, section: str) -> None:
-    """Print a sentence that names the options of other trainers' sections, if there are any.
+    """Print a note that names the options for other trainers' sections, if there are any.
 
-    They are not refused: a script or `bench run --set` gives several methods the same options.
+    They are not rejected, because a script or `bench run --set` may give several methods the same options.
 
     Args:
         options: The KEY VALUE pairs of the command line.

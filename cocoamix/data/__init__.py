@@ -1,4 +1,1 @@
-"""List, check and download datasets; export and import few-shot draws.
-
-Importing this package downloads nothing.
-"""
+"""List, check and download datasets; export and import few-shot draws."""

@@ -21,7 +21,7 @@ class NoLoaderError(UserError):
 
 
 def resolve_name(given: str) -> str:
-    """Return the registry name of a dataset, ignoring case. The path of a configuration file is returned unchanged."""
+    """Return the registered name of a dataset, ignoring case. The path of a configuration is returned unchanged."""
     if given.endswith((".yaml", ".yml")):
         return given
     known = {spelling.lower(): one.name for one in DATASETS.values() for spelling in (one.config, one.name)}
@@ -33,7 +33,7 @@ def resolve_name(given: str) -> str:
 
 
 def name_in(given: str) -> str:
-    """Return the name of the dataset that a name or a configuration file denotes; empty if the file is bad."""
+    """Return the dataset that a name or a configuration file names; empty if the file cannot be used."""
     if not given.endswith((".yaml", ".yml")):
         return given
     with contextlib.suppress(UserError, AttributeError, TypeError, KeyError):
@@ -47,7 +47,15 @@ def source_of(given: str) -> Source | None:
 
 
 def make_cfg(name: str, root: str, options: Sequence[str] = (), shots: int = -1, seed: int = -1) -> Any:
-    """Return the configuration of a dataset; `name` may be a YAML file, `options` are KEY VALUE pairs."""
+    """Return the configuration of a dataset.
+
+    Args:
+        name: The name of the dataset, or the path of a YAML file.
+        root: The data folder.
+        options: KEY VALUE pairs that change the configuration.
+        shots: Training images per class; -1 for all.
+        seed: The seed of a few-shot draw; -1 for none.
+    """
     import cocoamix.datasets
     import cocoamix.trainers  # noqa: F401
 
@@ -66,7 +74,7 @@ def make_cfg(name: str, root: str, options: Sequence[str] = (), shots: int = -1,
     cfg.DATASET.ROOT, cfg.DATASET.NUM_SHOTS, cfg.SEED = root, shots, seed
     keys.merge_options(cfg, options)
     registered = DATASET_REGISTRY.registered_names()
-    # If another code base has a dataset of that name, ours is registered with a prefix.
+    # If another code base has already registered this name, ours is registered with a prefix.
     if PREFIX + cfg.DATASET.NAME in registered:
         cfg.DATASET.NAME = PREFIX + cfg.DATASET.NAME
     if cfg.DATASET.NAME not in registered:
@@ -78,10 +86,10 @@ def build(cfg: Any) -> tuple[Any, str]:
     """Return the dataset and the output of its loader. Nothing is written to the data folder."""
     from dassl.data.datasets import DATASET_REGISTRY
 
-    from cocoamix.datasets.common.writing import keep_nothing
+    from cocoamix.datasets.common.writing import write_nothing
 
     printed = io.StringIO()
-    with keep_nothing(), contextlib.redirect_stdout(printed):
+    with write_nothing(), contextlib.redirect_stdout(printed):
         dataset = DATASET_REGISTRY.get(cfg.DATASET.NAME)(cfg)
     return dataset, printed.getvalue()
 

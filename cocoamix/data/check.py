@@ -24,12 +24,20 @@ from .sources import Source
 from .split_origin import about_split
 
 SHOWN = 40  # classes, unless --all is given
-LISTED = 10  # unreadable images
-BLOCK = 4096
+LISTED = 10  # unreadable images, unless --all is given
+BLOCK = 4096  # images that are queued at a time
 
 
 def check(name: str, root: Path, options: Sequence[str] = (), fast: bool = False, every_class: bool = False) -> bool:
-    """Print which parts are there and which are missing; return whether a run could start."""
+    """Check a dataset and print the findings; return whether a run could start.
+
+    Args:
+        name: The name of the dataset, or the path of a configuration file.
+        root: The data folder.
+        options: KEY VALUE pairs that change the configuration.
+        fast: Whether not to open the images.
+        every_class: Whether to print every class and every unreadable image.
+    """
     source = building.source_of(name)
     if source is not None:
         print(f"{source.title} ({source.name})\n  home     {source.homepage}\n  licence  {source.licence}")
@@ -55,7 +63,7 @@ def check(name: str, root: Path, options: Sequence[str] = (), fast: bool = False
     ready = _images_are_good(dataset, missing, fast, every_class)
     if not ready:
         skipping = cfg.DATASET.BAD_IMAGES == "skip"
-        print(f"  {'DATASET.BAD_IMAGES skip leaves them out.' if skipping else _way_out(own=source is None)}")
+        print(f"  {'DATASET.BAD_IMAGES skip leaves them out.' if skipping else _advice(own=source is None)}")
         ready = skipping
     print(f"\n{plain} is ready for training." if ready else f"\n{plain} is not ready for training: see above.")
     return ready
@@ -123,8 +131,8 @@ def _note_doubtful_names(dataset: Any, own: bool) -> None:
         print(f"note: {len(doubtful)} class names may mean little to CLIP: {shown}.{advice}")
 
 
-def _way_out(own: bool) -> str:
-    """Return how to fix bad images. Removing a file does not help if a split file or a table lists it."""
+def _advice(own: bool) -> str:
+    """Return advice on bad images. Removing a file would not help, because a split file or a table may list it."""
     again = "Copy them again from an intact source" if own else "Extract the archive again"
     return f"{again}, or train with DATASET.BAD_IMAGES skip, which leaves them out."
 
@@ -154,7 +162,7 @@ def _images_are_good(dataset: Any, missing: Mapping[str, None], fast: bool, ever
 
 
 def _print_missing(missing: Iterable[str]) -> None:
-    """Print every missing image; for a missing folder, print only the folder."""
+    """Print the missing images. If their folder is missing, print only the folder."""
     folders: dict[str, list[str]] = {}
     for path in sorted(missing):
         folders.setdefault(os.path.dirname(path), []).append(path)
@@ -166,6 +174,7 @@ def _print_missing(missing: Iterable[str]) -> None:
 
 
 def _try_all(files: Sequence[str]) -> Iterator[str]:
+    """Open images in parallel, and yield why each cannot be read; empty if it can."""
     with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
-        for start in range(0, len(files), BLOCK):  # not all at once: ImageNet has a million
+        for start in range(0, len(files), BLOCK):  # not all at once, because ImageNet has over a million
             yield from pool.map(why_unreadable, files[start : start + BLOCK])

@@ -16,47 +16,54 @@ from .building import resolve_name, source_of
 from .download import download
 from .parts import list_datasets
 
-PAIRS = "KEY VALUE pairs at the end change the configuration, as with train.py."
+PAIRS = "KEY VALUE pairs at the end override the configuration, as with train.py."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the sub-commands and their arguments."""
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
 
-    listing = commands.add_parser("list", help="list the datasets, and which of them a data folder has")
+    listing = commands.add_parser("list", help="list the datasets; with --root, also which of them are there")
     listing.add_argument("--root", type=Path, help="folder that holds the datasets' folders")
 
     checking = commands.add_parser(
         "check",
-        help="show which parts of a dataset are there, and how to get the others",
-        description=f"Exit status: 0 ready for training, 1 not ready, 2 usage error. {PAIRS}",
+        help="show which parts of a dataset are there, and how to get the rest",
+        description=f"Check a dataset. Exit status: 0 if ready for training, 1 if not, 2 for a usage error. {PAIRS}",
     )
     checking.add_argument("--fast", action="store_true", help="do not open the images")
-    checking.add_argument("--all", action="store_true", help="show every class, and every unreadable image")
+    checking.add_argument("--all", action="store_true", help="list every class and every unreadable image")
 
     loading = commands.add_parser("download", help="download the missing parts of a dataset, after asking")
-    loading.add_argument("--yes", action="store_true", help="do not ask")
+    loading.add_argument("--yes", action="store_true", help="do not ask before downloading")
 
     writing = commands.add_parser(
-        "export", help="write the list of images of a few-shot draw, with hashes", description=PAIRS
+        "export", help="write the images of a few-shot draw to a JSON file, with hashes", description=PAIRS
     )
-    writing.add_argument("--shots", type=int, required=True)
-    writing.add_argument("--seed", type=int, required=True)
-    writing.add_argument("--out", type=Path, required=True, help="the JSON file to write")
+    writing.add_argument("--shots", type=int, required=True, help="images per class")
+    writing.add_argument("--seed", type=int, required=True, help="seed of the draw")
+    writing.add_argument("--out", type=Path, required=True, help="JSON file to write")
 
     reading = commands.add_parser(
-        "import", help="compare an exported list with the images here, and use its draw", description=PAIRS
+        "import", help="check an exported draw against the images here, and use it", description=PAIRS
     )
-    reading.add_argument("file", type=Path)
-    reading.add_argument("--force", action="store_true", help="replace another draw of these shots and this seed")
+    reading.add_argument("file", type=Path, help="JSON file written by `cocoamix data export`")
+    reading.add_argument("--force", action="store_true", help="replace an existing draw with the same shots and seed")
     for command in (checking, loading, writing):
-        command.add_argument("name", help="a dataset, such as EuroSAT, `folder`, `csv`, or a file of configs/datasets")
+        command.add_argument(
+            "name", help="a dataset such as EuroSAT; folder or csv for your own images; or a file of configs/datasets"
+        )
     for command in (checking, loading, writing, reading):
         command.add_argument("--root", type=Path, required=True, help="folder that holds the datasets' folders")
 
 
 def run(chosen: argparse.Namespace, options: Sequence[str]) -> int:
-    """Run the sub-command. options: KEY VALUE pairs."""
+    """Run the sub-command and return its exit status.
+
+    Args:
+        chosen: The parsed arguments.
+        options: KEY VALUE pairs that change the configuration.
+    """
     root = expand_home(chosen.root) if chosen.root else None
     if chosen.command == "list":
         list_datasets(root)

@@ -15,7 +15,7 @@ from .unpack import unpack
 
 
 def download(source: Source, root: Path, agreed: bool = False) -> bool:
-    """Download the missing parts of a dataset; return whether it is complete now."""
+    """Download the missing parts of a dataset; return whether it is complete afterwards."""
     source = source.at(root)
     if source.drawn:
         print(f"{source.name} is drawn when it is needed; there is nothing to download.")
@@ -38,7 +38,7 @@ def download(source: Source, root: Path, agreed: bool = False) -> bool:
             _get(source, file, root)
         except UserError as error:  # other files may still be available
             print(f"error: {error}", file=sys.stderr)
-        except OSError as error:  # a full disk or a read-only folder: other files would fail too
+        except OSError as error:  # such as a full disk; other files would fail, too
             where = error.filename or root / source.folder
             raise UserError(
                 f"{file.name} cannot be written to {where}: {error.strerror or error}. The received part is "
@@ -70,7 +70,7 @@ def _ask(source: Source, files: list[Remote], root: Path, agreed: bool) -> None:
             print("    NOT verified: no checksum is published, so a changed or damaged file would not be noticed")
     where = next(folder for folder in (root, *root.resolve().parents) if folder.is_dir())
     free = shutil.disk_usage(where).free
-    if 2 * known > free:  # the archive and its content
+    if 2 * known > free:  # an archive and its content
         print(f"note: {root} has {free / 1e6:,.0f} MB free, which may not be enough for an archive and its content")
     if agreed:
         return
@@ -81,7 +81,7 @@ def _ask(source: Source, files: list[Remote], root: Path, agreed: bool) -> None:
 
 
 def _get(source: Source, file: Remote, root: Path) -> None:
-    """Download one file and move it, or its content, to its place."""
+    """Download one file, unless it is already there, and unpack it if it is an archive."""
     archive = root / source.folder / file.name
     if not archive.is_file():
         if file.drive:

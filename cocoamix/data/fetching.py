@@ -20,10 +20,10 @@ from cocoamix.io.files import write_json
 from cocoamix.io.progress import progress
 
 CHUNK = 1 << 20
-TRIES = 5  # in a row without a single byte
-WAIT = 1.0  # seconds after the first of them; doubled each time
+TRIES = 5  # in a row without receiving a single byte
+WAIT = 1.0  # seconds after the first of these; doubled each time
 TIMEOUT = 60.0
-_CUTS = (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError)
+_INTERRUPTIONS = (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError)
 
 
 def kind_of(checksum: str) -> str:
@@ -43,7 +43,7 @@ def checksum_of(path: Path, kind: str) -> str:
 
 
 def verify(path: Path, checksum: str, name: str) -> None:
-    """Raise UserError if a file has another checksum, and rename the file."""
+    """Compare the checksum of a file, if one is published. A file with another checksum is renamed and rejected."""
     kind = kind_of(checksum)
     found = checksum_of(path, kind) if checksum else ""
     if found != checksum:
@@ -56,7 +56,7 @@ def verify(path: Path, checksum: str, name: str) -> None:
 
 
 def size_of(url: str) -> int:
-    """Return the size that the server reports, or 0."""
+    """Return the size that the server reports, or 0 if it reports none."""
     with suppress(OSError, http.client.HTTPException, ValueError):
         request = urllib.request.Request(url, method="HEAD")
         with urllib.request.urlopen(request, timeout=10) as answer:
@@ -65,7 +65,7 @@ def size_of(url: str) -> int:
 
 
 def fetch(url: str, target: Path, checksum: str = "") -> None:
-    """Download a file. An interrupted download, of this run or an earlier one, resumes where it ended."""
+    """Download a file. An interrupted download, even of an earlier command, resumes where it ended."""
     if not url.startswith(("http://", "https://")):
         raise UserError(f"{url} is not an HTTP address.")
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -78,8 +78,8 @@ def fetch(url: str, target: Path, checksum: str = "") -> None:
                 break
             reason = "the connection was interrupted"
         except urllib.error.HTTPError as error:
-            raise UserError(f"{url} answers {error.code} {error.reason}. See the dataset's home page.") from error
-        except _CUTS as error:
+            raise UserError(f"{url} returned {error.code} {error.reason}. See the dataset's home page.") from error
+        except _INTERRUPTIONS as error:
             reason = str(getattr(error, "reason", error)) or type(error).__name__
         failures = 0 if _size(part) > before else failures + 1
         if failures == TRIES:
@@ -100,13 +100,13 @@ def _receive(url: str, part: Path) -> bool:
     stamp = _stamp_of(part, url) if have else ""
     request = urllib.request.Request(url, headers={"User-Agent": "cocoamix", "Accept-Encoding": "identity"})
     if stamp:
-        # Only if the file has not changed; a server that does not know sends the whole file.
+        # A server that does not support this, or whose file has changed, sends the whole file.
         request.add_header("Range", f"bytes={have}-")
         request.add_header("If-Range", stamp)
     try:
         answer = urllib.request.urlopen(request, timeout=TIMEOUT)
     except urllib.error.HTTPError as error:
-        if error.code == 416 and stamp:  # nothing is left to send, or the file has become shorter
+        if error.code == 416 and stamp:  # nothing is left to send, or the file is shorter now
             if error.headers.get("Content-Range", "").endswith(f"/{have}"):
                 return True
             part.unlink()
@@ -126,7 +126,7 @@ def _receive(url: str, part: Path) -> bool:
 def _copy(answer: Any, file: IO[bytes], length: int, name: str) -> None:
     def megabytes() -> Iterator[None]:
         received = 0
-        while chunk := answer.read1(CHUNK):  # what has arrived, so that an interruption loses nothing
+        while chunk := answer.read1(CHUNK):  # returns what has arrived, so that an interruption loses nothing
             file.write(chunk)
             received += len(chunk)
             while received >= CHUNK:
@@ -138,6 +138,7 @@ def _copy(answer: Any, file: IO[bytes], length: int, name: str) -> None:
 
 
 def _marker(part: Path) -> Path:
+    """Return the file that records the address and the version of a partial download."""
     return part.with_name(f"{part.name}.json")
 
 
@@ -148,6 +149,7 @@ def _stamp(headers: Any) -> str:
 
 
 def _stamp_of(part: Path, url: str) -> str:
+    """Return the recorded version of a partial download; empty if it is unknown or of another address."""
     with suppress(OSError, ValueError, KeyError, TypeError):
         marker = json.loads(_marker(part).read_text(encoding="utf-8"))
         if marker["url"] == url:

@@ -23,8 +23,8 @@ from .parts import how_to_get, missing_parts
 
 FORMAT = "cocoamix few-shot manifest"
 VERSION = 1
-SHOWN = 20  # mismatches
-FIXED = {  # keys that are not options of a draw, and why
+SHOWN = 20  # mismatches that are printed
+FIXED = {  # keys that cannot be changed for a draw, and why
     "SEED": "export takes --seed, and import the seed in the file",
     "DATASET.NUM_SHOTS": "export takes --shots, and import the shots in the file",
     "DATASET.SUBSAMPLE_CLASSES": "a draw is of all classes, and a run takes its half of them",
@@ -45,7 +45,7 @@ def sha256_of(path: str | os.PathLike[str]) -> str:
 
 
 def export_manifest(name: str, root: Path, shots: int, seed: int, out: Path, options: Sequence[str] = ()) -> None:
-    """Write the training and validation images of a run with this number of shots and this seed."""
+    """Write a manifest of the training and validation images that a run with these shots and this seed uses."""
     from cocoamix.datasets.common.kept_draws import validation_shots
 
     if shots < 1 or seed < 0:
@@ -64,7 +64,7 @@ def export_manifest(name: str, root: Path, shots: int, seed: int, out: Path, opt
     if max(Counter(item.label for item in dataset.train_x).values()) > shots:
         raise UserError(f"{plain} has no few-shot draw: all of its images are for testing.")
     train = _rows(dataset.train_x, dataset.dataset_dir)
-    # CoOp tests on ImageNet's validation images, so they are not part of the draw.
+    # CoOp tests on ImageNet's validation images, so no validation images are drawn.
     drawn_val = _paths(dataset.val) != _paths(dataset.test)
     val = _rows(dataset.val or [], dataset.dataset_dir) if drawn_val else None
     head = {
@@ -135,12 +135,12 @@ def read_manifest(file: Path) -> dict[str, Any]:
         raise UserError(f"{file} is not a {FORMAT}.")
     if content.get("version") != VERSION:
         version = brief(content.get("version"))
-        raise UserError(f"{file} has version {version}; this cocoamix reads {VERSION}. Use a newer one.")
+        raise UserError(f"{file} has version {version}; this cocoamix reads version {VERSION}. Use a newer cocoamix.")
     try:
         _validate(content)
     except (KeyError, TypeError, ValueError) as error:
         what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-        raise UserError(f"{file} is damaged: {what}. Have it exported again.") from error
+        raise UserError(f"{file} is damaged: {what}. Export it again.") from error
     return content
 
 
@@ -170,7 +170,7 @@ def _validate(content: dict[str, Any]) -> None:
 
 
 def _label(row: Any, classes: int, seen: set[str]) -> int:
-    """Return the label of a row. Reject a row that is not a new path, a label and a SHA-256."""
+    """Return the label of a row. Reject anything but a path that was not seen before, a label and a SHA-256."""
     if not isinstance(row, list) or len(row) != 3 or not isinstance(row[0], str):
         raise ValueError(f"a row is {brief(row)}, which is not a path, a label and a SHA-256")
     path, label, digest = row
@@ -188,7 +188,7 @@ def _label(row: Any, classes: int, seen: set[str]) -> int:
 
 
 def import_manifest(file: Path, root: Path, options: Sequence[str] = (), force: bool = False) -> bool:
-    """Compare the images of a manifest with those here and save its draw; return whether they are the same.
+    """Save the draw of a manifest if its images are the same as the local ones; return whether they are.
 
     The draw is written where CoOp's loaders and ours look for it.
     """

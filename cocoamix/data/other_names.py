@@ -1,4 +1,4 @@
-"""Find datasets that are there under another common name, and return the commands that rename them."""
+"""Find datasets that are in the data folder under another common name, and suggest commands that rename them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from .sources import Part, Source
 
-# Folder names of archives and of other code bases, in lower case without punctuation.
+# Folder names in archives and other code bases, in lower case without punctuation.
 FOLDER_NAMES = {
     "ImageNet": ("imagenet1k", "ilsvrc", "ilsvrc2012", "imagenet2012"),
     "Caltech101": ("caltech",),
@@ -27,7 +27,7 @@ FOLDER_NAMES = {
     "ImageNetR": ("imagenetr",),
     "CUB200FSCIL": ("cub", "cub200", "cub2011"),
 }
-PART_NAMES = {  # names of a part in archives
+PART_NAMES = {  # names of parts in archives
     "2750": ("EuroSAT_RGB", "EuroSAT"),
     "images/train": ("train", "ILSVRC/Data/CLS-LOC/train"),
     "images/val": ("val", "ILSVRC/Data/CLS-LOC/val"),

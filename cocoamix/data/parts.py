@@ -1,4 +1,4 @@
-"""List the datasets, and the parts of them that a data folder has. Needs no torch."""
+"""Find out which parts of each dataset a data folder has. Needs no torch."""
 
 from __future__ import annotations
 

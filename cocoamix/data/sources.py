@@ -1,4 +1,4 @@
-"""The parts of each dataset's folder and the sources of its files: addresses, checksums.
+"""The parts of each dataset's folder, and where to download them: addresses and checksums.
 
 Names, folders, home pages and licences are in `cocoamix.dataset_table`. The ids of the files on Google Drive are those
 of CoOp's DATASETS.md. Checksums are those that the source or a widely used loader of it (torchvision, TensorFlow
@@ -19,7 +19,7 @@ _CEC = "3a5d335f19349aa2e5fa75c88aa2c701b6e5513d"  # the commit of CEC's reposit
 
 @dataclass(frozen=True)
 class Part:
-    """A file or folder of the dataset's folder."""
+    """A file or folder in the dataset's folder."""
 
     path: str
     what: str
@@ -36,7 +36,7 @@ class Part:
 class Remote:
     """A file to download."""
 
-    name: str  # on this machine
+    name: str  # file name on this machine
     gives: tuple[str, ...]  # the parts that it contains
     url: str = ""
     drive: str = ""  # id of a file on Google Drive, which gdown downloads
@@ -45,13 +45,13 @@ class Remote:
     size: int = 0  # bytes, if known
     unpack: bool = True  # an archive; otherwise the file itself is a part
     to: str | None = None  # folder below the data root; by default the dataset's folder
-    take: str = ""  # folder of the archive that becomes `to`; by default all of it does
-    inner: str = ""  # archive inside the archive, which is unpacked in its folder
+    take: str = ""  # folder in the archive whose content goes to `to`; by default everything does
+    inner: str = ""  # archive inside the archive, which is unpacked where it is
     note: str = ""
 
     @property
     def checksum(self) -> str:
-        """The MD5 or SHA-256 of the file, or nothing if none is published."""
+        """The MD5 or SHA-256 of the file; empty if none is published."""
         return self.md5 or self.sha256
 
 
@@ -69,10 +69,10 @@ class Source:
     files: tuple[Remote, ...] = ()
     by_hand: str = ""  # instructions for files that need an account or are no longer online
     drawn: bool = False  # needs no files
-    other_folder: str = ""  # where the loader looks first
+    other_folder: str = ""  # where the loader looks first, instead of `folder`
 
     def at(self, root: Path) -> Source:
-        """Return the dataset with its folder in this data root."""
+        """Return the source with the folder that the dataset has below this data root."""
         there = bool(self.other_folder) and (root / self.other_folder).is_dir()
         return replace(self, folder=self.other_folder) if there else self
 
@@ -107,7 +107,7 @@ def _class_names() -> tuple[Part, Remote]:
 
 
 def _source(name: str, **more: Any) -> Source:
-    """Return a source with the facts of the table of datasets."""
+    """Return a source, with the facts that `dataset_table` has."""
     known = DATASETS[name]
     return Source(name, known.title, known.config, known.folder, known.homepage, known.licence, **more)
 

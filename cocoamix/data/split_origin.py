@@ -1,4 +1,4 @@
-"""Distinguish the split file that CoOp publishes from one drawn on this machine. Both have the same name and format."""
+"""Tell the split file that CoOp publishes from one drawn on this machine. Both have the same name and format."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from .sources import Source
 
-# For published files without a known checksum: the first training images, whose order is random.
+# The first training images of published files without a known checksum. Their order is random, so they identify it.
 _FIRST = {
     "Food101": ("apple_pie/3113710.jpg", "apple_pie/2485958.jpg", "apple_pie/1350394.jpg"),
 }
@@ -38,7 +38,7 @@ def about_split(source: Source, path: Path) -> str:
 
 
 def _md5(content: Any) -> str:
-    # In CoOp's formatting, so that other white space makes no difference.
+    # Written in CoOp's formatting, so that differences in white space do not matter.
     text = json.dumps(content, indent=4, separators=(",", ": "))
     return hashlib.md5(text.encode("utf-8", "surrogatepass"), usedforsecurity=False).hexdigest()
 

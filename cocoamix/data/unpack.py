@@ -17,19 +17,19 @@ from typing import IO
 
 from cocoamix.errors import UserError
 
-# Compression hardly shrinks images, and shrinks text to a tenth. An archive far beyond that may be a zip bomb.
-MOST_TIMES = 20  # size of the content divided by that of the archive ...
-MORE_BYTES = 1_000_000_000  # ... beyond this allowance for small archives
+# Compression hardly shrinks images, and shrinks text to about a tenth. An archive far beyond that may be a zip bomb.
+MOST_TIMES = 20  # size of the content divided by that of the archive
+MORE_BYTES = 1_000_000_000  # added to that limit, for small archives
 MOST_MEMBERS = 3_000_000  # ImageNet has 1.3 million
 
 
 @dataclass(frozen=True)
 class Member:
-    """A file of an archive, or a folder if `open` is None."""
+    """A file in an archive, or a folder if `open` is None."""
 
     name: str
     open: Callable[[], IO[bytes]] | None
-    size: int = 0  # in the archive's header, which limits what can be read
+    size: int = 0  # as the archive states it; no more than this can be read
 
 
 def unpack(archive: Path, target: Path, take: str = "", inner: str = "") -> None:
@@ -40,8 +40,8 @@ def unpack(archive: Path, target: Path, take: str = "", inner: str = "") -> None
     Args:
         archive: A zip or tar archive.
         target: The folder to unpack to.
-        take: The folder of the archive to take; by default all of it.
-        inner: An archive inside the archive, below `take`, which is unpacked in its folder.
+        take: The folder in the archive to unpack; by default everything.
+        inner: An archive inside the archive, below `take`, which is unpacked where it is.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     aside = Path(tempfile.mkdtemp(prefix=".unpacking-", dir=target.parent))
@@ -144,7 +144,7 @@ def _tar_members(archive: Path) -> Iterator[Member]:
                 yield Member(info.name, None)
             else:
                 yield Member(info.name, lambda info=info: _opened(content, info, archive), info.size)  # type: ignore[misc]
-        # The checksum of a compressed archive is at its end, after the last member.
+        # Read on to the end: the checksum of a compressed archive follows the last member.
         rest, most = 0, MOST_TIMES * archive.stat().st_size + MORE_BYTES
         while content.fileobj is not None and (block := content.fileobj.read(1 << 20)):
             rest += len(block)
@@ -153,7 +153,7 @@ def _tar_members(archive: Path) -> Iterator[Member]:
 
 
 def _opened(content: tarfile.TarFile, info: tarfile.TarInfo, archive: Path) -> IO[bytes]:
-    # Python's own check, if this version has it, in addition to ours.
+    # In addition to our own checks, apply those of Python, if this version has them.
     data_filter = getattr(tarfile, "data_filter", None)
     if data_filter is not None:
         try:

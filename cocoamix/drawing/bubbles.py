@@ -1,4 +1,4 @@
-"""Bubbles: a point for each method, whose area grows with its number of parameters."""
+"""Bubble charts: a point for each method, whose area grows with its number of parameters."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from .ranges import thin
 from .style import Figure, Palette, add_legend, legend_height, make_figure
 
 _SMALLEST, _LARGEST = 30.0, 420.0  # areas in square points
-_DECADE = math.log(10)  # sizes within a smaller range do not use all areas
-_LABEL = 0.25  # room of a label, as a part of the range of x
-_UNTRAINED = 14.0  # of a method without parameters
+_DECADE = math.log(10)  # if the sizes span less than this, not the whole range of areas is used
+_LABEL = 0.25  # width of a label, as a fraction of the range of x
+_UNTRAINED = 14.0  # area of a method without trained parameters
 
 
 def draw_bubbles(chart: Chart, palette: Palette) -> Figure:
     """Draw a chart as a separate figure with a legend."""
     figure, axes = make_figure(3.0 + legend_height([series.label for series in chart.series]), chart.title)
-    bubbles_on(axes, chart, palette)
+    draw_bubbles_on(axes, chart, palette)
     add_legend(figure, axes, len(chart.series), max(len(series.label) for series in chart.series))
     return figure
 
 
-def bubbles_on(axes: Any, chart: Chart, palette: Palette) -> None:
-    """Draw the bubbles into axes. A method without a size is a line, or a small point if x is measured, too."""
+def draw_bubbles_on(axes: Any, chart: Chart, palette: Palette) -> None:
+    """Draw the bubbles on axes. A method without a size is a line if x shows the size, else a small point."""
     areas = _areas(chart.series)
     for place, (series, area) in enumerate(zip(chart.series, areas, strict=True)):
         colour, marker = palette.look(place)

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Series:
-    """Points of one method in a figure."""
+    """The points of one method or measure in a figure."""
 
     label: str
     x: tuple[float, ...]
     y: tuple[float, ...]
     spread: tuple[float, ...] = ()  # deviation of each point
-    dots: tuple[tuple[float, ...], ...] = ()  # seeds of each point
-    paper: bool = False
+    dots: tuple[tuple[float, ...], ...] = ()  # values of the seeds of each point
+    paper: bool = False  # whether the numbers are those of the paper
     x_spread: tuple[float, ...] = ()  # deviation of each point in x, if x is measured
     size: tuple[float, ...] = ()  # the quantity that the area of each point shows
 
@@ -31,6 +31,6 @@ class Chart:
     ticks: tuple[str, ...] = ()  # names of the x positions (curves) or y positions (points, dots)
     x_label: str = ""
     y_label: str = "accuracy (%)"
-    arrows: tuple[tuple[int, int], ...] = ()  # from and to, as places in `series`
+    arrows: tuple[tuple[int, int], ...] = ()  # from and to, as indices into `series`
     x_log: bool = False
     y_range: tuple[float, float] | None = None  # the ends of the y axis (curves), if it is shared with other charts

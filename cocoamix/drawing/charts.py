@@ -15,7 +15,7 @@ from .ranges import thin
 from .style import DARK, LIGHT, Figure, Palette, add_legend, apply, legend_height, make_figure, wrap
 from .tradeoff import draw_tradeoff
 
-_TALL = 30  # rows of marks; taller figures repeat the numbers of the x axis on top
+_TALL = 30  # rows of marks; taller figures also have the numbers of the x axis on top
 _MOST_TICKS = 12  # on the x axis of curves, so that their labels do not touch
 
 
@@ -33,7 +33,7 @@ def draw(chart: Chart, palette: Palette = LIGHT) -> Figure:
 
 
 def to_inline_svg(chart: Chart) -> str:
-    """Return a chart as an SVG element for a page: colours are variables of the page, identifiers are unique."""
+    """Return a chart as an SVG element for a page. Colours are CSS variables of the page, and ids are unique."""
     svg = files.to_svg(partial(draw, chart), chart.title)
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
@@ -49,7 +49,7 @@ def to_inline_svg(chart: Chart) -> str:
 
 
 def variables() -> dict[str, tuple[str, str]]:
-    """Return the names of the page's colours with their light and dark values."""
+    """Return the CSS variables of the page's colours, with their light and dark values."""
     named = {name: (getattr(LIGHT, name), getattr(DARK, name)) for name in ("ink", "muted", "grid")}
     return named | {f"c{number}": pair for number, pair in enumerate(zip(LIGHT.hues, DARK.hues, strict=True))}
 
@@ -82,7 +82,7 @@ def _dots(chart: Chart, palette: Palette) -> Figure:
 
 
 def _curves(chart: Chart, palette: Palette) -> Figure:
-    """Draw lines over sessions, shots or a setting. The band is the deviation, dots are seeds, dashed is the paper."""
+    """Draw lines over sessions, shots or a setting: bands are deviations, dots seeds, dashed lines the paper's."""
     figure, axes = make_figure(3.0 + legend_height(_names(chart)), chart.title)
     draw_curves(axes, chart, palette)
     add_legend(figure, axes, len(chart.series), max(len(series.label) for series in chart.series))
@@ -90,7 +90,7 @@ def _curves(chart: Chart, palette: Palette) -> Figure:
 
 
 def draw_curves(axes: Any, chart: Chart, palette: Palette) -> None:
-    """Draw the lines of a chart into axes."""
+    """Draw the lines of a chart on axes."""
     owns = [series.label for series in chart.series if not series.paper]
     for place, series in enumerate(chart.series):
         # The paper's line for a method has the colour of ours.

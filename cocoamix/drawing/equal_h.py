@@ -48,7 +48,7 @@ def levels(shown: Window) -> list[float]:
 
 
 def equal_h(level: float, shown: Window, count: int = 121) -> list[tuple[float, float]]:
-    """Return points of the line on which H is `level`, from the top left to the bottom right; none outside.
+    """Return points of the line on which H is `level`, within the window, from the top left to the bottom right.
 
     With r = new / base, base is H (1 + 1/r) / 2 and new is H (1 + r) / 2; steps of log r are even along the line.
     """

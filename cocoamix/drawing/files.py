@@ -1,4 +1,4 @@
-"""The files of a figure: SVG and PNG, each in light and in dark colours."""
+"""The files of a figure: SVG and PNG, each in light and in dark colours, and PDF."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def draw_files(stem: str, draw: Draw, title: str, pdf: bool = False) -> dict[str
     """Draw a figure and return the contents of its files by name.
 
     Args:
-        stem: The name of the files without an ending. Dark ones have `-dark` behind it.
+        stem: The name of the files without the extension. Dark ones append `-dark`.
         draw: Draws the figure in the colours of a palette.
         title: The title in the metadata of the files.
         pdf: Whether to add a PDF for print.
@@ -44,7 +44,7 @@ def write_files(folder: Path, contents: Mapping[str, bytes]) -> list[str]:
 
 
 def to_svg(draw: Draw, title: str, palette: Palette = LIGHT) -> str:
-    """Return a figure as SVG. The same figure gives the same text."""
+    """Return a figure as SVG. The same figure always gives the same text."""
     metadata = {"Date": None, "Title": title}
     return _to_bytes(draw, palette, "svg", transparent=True, metadata=metadata).decode()
 

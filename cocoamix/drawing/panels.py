@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .bubbles import bubbles_on
+from .bubbles import draw_bubbles_on
 from .chart import Chart
 from .charts import draw_curves
 from .style import Figure, Palette, add_legend, apply
@@ -15,7 +15,7 @@ _WIDTH, _HEIGHT = 3.3, 3.1  # inches of a panel
 
 def draw_panels(charts: Sequence[Chart], palette: Palette) -> Figure:
     """Return a figure with a titled panel for each chart."""
-    draws: dict[str, Callable[[Any, Chart, Palette], None]] = {"curves": draw_curves, "bubbles": bubbles_on}
+    draws: dict[str, Callable[[Any, Chart, Palette], None]] = {"curves": draw_curves, "bubbles": draw_bubbles_on}
     with apply(palette):
         labels = [series.label for series in max(charts, key=lambda one: len(one.series)).series]
         columns = max(1, int(_WIDTH * len(charts) * 13 / (max(map(len, labels)) + 8)))

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 Point = tuple[float, float]
 Segment = tuple[Point, Point]
 
-_DISTANCES = (6.5, 10.0, 16.0, 24.0, 33.0, 44.0)  # of a name from its point
+_DISTANCES = (6.5, 10.0, 16.0, 24.0, 33.0, 44.0)  # to try between a name and its point
 _ANGLES = 16
-_NEAR = 12.0  # a name farther away than this gets a thin line to its point
-_MARGIN = 3.0  # by which a name is nearer to its point than to others
+_NEAR = 12.0  # a name that is farther away gets a thin line (leader) to its point
+_MARGIN = 3.0  # by which a name should be nearer to its point than to others
 _CROSSED, _COVERED = 14.0, 1e4  # costs of a name on a line, and on another name
-_SWEEPS = 12
+_SWEEPS = 12  # over all names, at most
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Box:
         wide = frame.left <= self.left and self.right <= frame.right
         return wide and frame.bottom <= self.bottom and self.top <= frame.top
 
-    def holds(self, point: Point) -> bool:
+    def contains(self, point: Point) -> bool:
         """Return whether a point is in the box."""
         return self.left <= point[0] <= self.right and self.bottom <= point[1] <= self.top
 
@@ -97,14 +97,14 @@ def place_names(points: Sequence[Point], sizes: Sequence[tuple[float, float]], s
         choices.append(sorted(_choices(point, size, rivals, scene), key=lambda place: place.cost))
     if not all(choices):
         return None
-    chosen = [some[0] for some in choices]
+    chosen = [places[0] for places in choices]
     for _ in range(_SWEEPS):
         before = list(chosen)
-        for number, some in enumerate(choices):
-            chosen[number] = _best(some, [place for other, place in enumerate(chosen) if other != number])
+        for number, places in enumerate(choices):
+            chosen[number] = _best(places, [place for other, place in enumerate(chosen) if other != number])
         if chosen == before:
             break
-    clear = all(_disturbance(one, chosen[:number]) < _COVERED for number, one in enumerate(chosen))
+    clear = all(_overlap_cost(one, chosen[:number]) < _COVERED for number, one in enumerate(chosen))
     return chosen if clear else None
 
 
@@ -114,7 +114,7 @@ def _best(places: Iterable[Place], others: Sequence[Place]) -> Place:
     for place in places:
         if place.cost >= least:
             break
-        cost = place.cost + _disturbance(place, others)
+        cost = place.cost + _overlap_cost(place, others)
         if cost < least:
             best, least = place, cost
     assert best is not None
@@ -133,21 +133,21 @@ def _choices(point: Point, size: tuple[float, float], rivals: Sequence[Point], s
             if box.inside(scene.frame) and not any(box.overlaps(other) for other in scene.boxes):
                 leader = (point, box.nearest(point)) if math.dist(point, box.nearest(point)) > _NEAR else None
                 # Readers look to the right of a point first.
-                cost = distance + 2 * (1 - math.cos(angle)) + _CROSSED * _doubts(point, box, leader, rivals, scene)
+                cost = distance + 2 * (1 - math.cos(angle)) + _CROSSED * _count_flaws(point, box, leader, rivals, scene)
                 found.append(Place(box, leader, cost))
     return found
 
 
-def _doubts(point: Point, box: Box, leader: Segment | None, rivals: Sequence[Point], scene: Scene) -> int:
-    """Count what makes a name hard to read or to assign: lines below it, points nearer to it or on its leader."""
+def _count_flaws(point: Point, box: Box, leader: Segment | None, rivals: Sequence[Point], scene: Scene) -> int:
+    """Count what makes a name hard to read or to match to its point: lines below it, points near it or its leader."""
     below = sum(box.crosses(line) for line in scene.lines)
-    passed = sum(other.crosses(leader) for other in scene.boxes if not other.holds(point)) if leader else 0
+    passed = sum(other.crosses(leader) for other in scene.boxes if not other.contains(point)) if leader else 0
     own = min(math.dist(point, box.nearest(point)), _NEAR - _MARGIN)
     return below + passed + sum(math.dist(rival, box.nearest(rival)) < own + _MARGIN for rival in rivals)
 
 
-def _disturbance(place: Place, others: Iterable[Place]) -> float:
-    """Return the cost of names that cover each other, and of leaders that cross names or each other."""
+def _overlap_cost(place: Place, others: Iterable[Place]) -> float:
+    """Return the cost of a place that overlaps other names, or whose leader crosses names or other leaders."""
     cost = 0.0
     for other in others:
         cost += _COVERED * place.box.overlaps(other.box)
@@ -156,16 +156,16 @@ def _disturbance(place: Place, others: Iterable[Place]) -> float:
         if place.leader:
             cost += 4 * _CROSSED * other.box.crosses(place.leader)
         if place.leader and other.leader:
-            cost += 2 * _CROSSED * meet(place.leader, other.leader)
+            cost += 2 * _CROSSED * segments_cross(place.leader, other.leader)
     return cost
 
 
-def meet(one: Segment, two: Segment) -> bool:
+def segments_cross(one: Segment, two: Segment) -> bool:
     """Return whether two segments cross."""
-    return _apart(one, two) and _apart(two, one)
+    return _are_on_both_sides(one, two) and _are_on_both_sides(two, one)
 
 
-def _apart(line: Segment, ends: Segment) -> bool:
+def _are_on_both_sides(line: Segment, ends: Segment) -> bool:
     """Return whether two points are on different sides of a line."""
     (x, y), (end_x, end_y) = line
     first, second = ((end_x - x) * (b - y) - (end_y - y) * (a - x) for a, b in ends)

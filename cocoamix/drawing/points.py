@@ -6,7 +6,7 @@ from .chart import Chart
 from .ranges import around, spread_of
 from .style import MARKERS, Figure, Palette, add_legend, make_figure, wrap
 
-_APART = 0.27  # of the points of a method; methods are 1 apart
+_APART = 0.27  # distance between the points of a method; methods are 1 apart
 _ROOM_FOR_NUMBERS = 0.13  # right of the points, as a fraction of the axis
 
 

@@ -10,7 +10,7 @@ from .chart import Chart, Series
 Range = tuple[float, float]
 
 NARROWEST = 4.0  # points of accuracy; a shorter axis would exaggerate noise
-_ROOM = 0.06  # on both sides, as a fraction of the range
+_ROOM = 0.06  # margin on both sides, as a fraction of the range
 _MOST = 1.5  # panels share the ends of their axes if the longest grows by at most this factor
 
 
@@ -30,7 +30,7 @@ def stretch(ends: Range, length: float) -> Range:
 
 
 def align(charts: Sequence[Chart]) -> list[Chart]:
-    """Give charts of curves that are compared the same y axis.
+    """Give charts of curves that readers compare the same y axis.
 
     If their levels are so far apart that one axis would hide the differences within each, the axes only have the same
     length: a point of accuracy has the same height in all of them.
@@ -47,7 +47,7 @@ def align(charts: Sequence[Chart]) -> list[Chart]:
 
 
 def spread_of(series: Series) -> list[float]:
-    """Return the values of a series with the ends of their deviations and the seeds."""
+    """Return the y values that a series covers: the ends of its deviations, and its seeds."""
     spreads = series.spread or (0.0,) * len(series.y)
     ends = [end for y, spread in zip(series.y, spreads, strict=True) for end in (y - spread, y + spread)]
     return [*ends, *(dot for dots in series.dots for dot in dots)]

@@ -24,7 +24,7 @@ except ImportError as error:
 
 @dataclass(frozen=True)
 class Palette:
-    """The colours of a figure. Colour-blind readers can distinguish the hues, and each is clear on its background."""
+    """The colours of a figure. Colour-blind readers can tell the hues apart, and each contrasts with the background."""
 
     ink: str
     muted: str
@@ -36,7 +36,7 @@ class Palette:
         return self.hues[place % len(self.hues)]
 
     def look(self, place: int) -> tuple[str, str]:
-        """Return colour and marker; a repeated colour has another marker."""
+        """Return colour and marker of a series; when the colours repeat, the markers change."""
         return self.hue(place), MARKERS[(place + place // len(self.hues)) % len(MARKERS)]
 
 
@@ -59,7 +59,7 @@ _LEGEND_LINE = 0.2  # inches
 _WIDTH = 4.4  # inches; narrow, so that text stays legible on a phone
 
 _STYLE: dict[Any, Any] = {
-    # An SVG file lists them all. Verdana, on Windows and macOS, is as wide as DejaVu Sans.
+    # An SVG file names them all. Verdana, which Windows and macOS have, is as wide as DejaVu Sans.
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans", "Verdana", "Arial"],
     "font.size": 9.5,

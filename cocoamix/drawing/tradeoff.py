@@ -23,7 +23,7 @@ _MOST_NAMES = 16  # beside the points; more go into a legend
 
 @dataclass(frozen=True)
 class _Canvas:
-    """A figure that is being drawn."""
+    """A figure that is being drawn, with positions in points (1/72 inch)."""
 
     figure: Figure
     axes: Any
@@ -36,7 +36,7 @@ class _Canvas:
         return float(across) * scale, float(up) * scale
 
     def write(self, text: str, **style: Any) -> Any:
-        """Return a text that is yet to be placed."""
+        """Add a text, to be moved to its place later, and return it."""
         return self.axes.annotate(text, (0, 0), xycoords="figure points", ha="center", va="center", **style)
 
     def size(self, text: Any) -> tuple[float, float]:
@@ -53,14 +53,14 @@ def draw_tradeoff(chart: Chart, palette: Palette) -> Figure:
     looks = _looks(chart.series, palette)
     for series, (colour, marker) in zip(chart.series, looks, strict=True):
         _draw_point(axes, series, colour, marker)
-    figure.draw_without_rendering()  # places the axes, into which the rest is fitted
+    figure.draw_without_rendering()  # fixes the position of the axes, which the rest depends on
     scene = _scene(canvas, chart)
     names = _write_names(canvas, chart.series, scene)
     if names is None:
         _add_legend(canvas, chart.series, looks)
         figure.draw_without_rendering()
         scene = _scene(canvas, chart)
-    figure.set_layout_engine("none")  # from here on nothing moves
+    figure.set_layout_engine("none")  # from here on, nothing may move
     _draw_arrows(canvas, chart, looks)
     _draw_levels(canvas, chart, _with_names(scene, names or []))
     return figure
@@ -207,12 +207,12 @@ def _draw_levels(canvas: _Canvas, chart: Chart, scene: Scene) -> None:
         _move(text, box)
         scene = Scene(scene.frame, (*scene.boxes, box), scene.lines)
         gap = box.grown(_GAP)
-        x = [math.nan if gap.holds(canvas.at(*one)) else one[0] for one in line]
+        x = [math.nan if gap.contains(canvas.at(*one)) else one[0] for one in line]
         canvas.axes.plot(x, [one[1] for one in line], color=canvas.palette.grid, linewidth=0.9, zorder=0.5)
 
 
 def _label_box(canvas: _Canvas, line: Sequence[Point], size: tuple[float, float], scene: Scene) -> Box | None:
-    """Return the first free place for a label along a line, from its upper end."""
+    """Return the first free place for a label along a line, starting at its upper end."""
     boxes = [Box.around(canvas.at(*one), *size) for one in line]
     free = [box for box in boxes if box.inside(scene.frame) and not any(box.overlaps(one) for one in scene.boxes)]
     clear = [box for box in free if not any(box.crosses(one) for one in scene.lines)]

@@ -1,6 +1,6 @@
-"""`cocoamix features`: inspect or clear the store of image features.
+"""Inspect or clear the store of image features.
 
-cocoamix features info [DIR]             what is stored, for which model
+cocoamix features info [DIR]             show what is stored, and for which model
 cocoamix features clear [DIR] [--yes]    delete it
 """
 
@@ -17,8 +17,8 @@ from cocoamix.parser import Parser
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    parser.add_argument("action", choices=("info", "clear"))
-    parser.add_argument("folder", nargs="?", help="CACHE.DIR of the runs; by default the default store")
+    parser.add_argument("action", choices=("info", "clear"), help="what to do")
+    parser.add_argument("folder", nargs="?", help="the store (default: that of runs without CACHE.DIR)")
     parser.add_argument("--yes", action="store_true", help="clear without asking")
 
 

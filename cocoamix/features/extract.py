@@ -1,7 +1,7 @@
 """Frozen features of images: stored ones are read, missing ones are encoded and stored.
 
-Images are encoded in batches of one fixed size, the loader's batch size; the last batch is filled up. The encoder then
-computes the same as in a training step. Features stored by a run with another batch size may differ in the last bits.
+Images are encoded in batches of exactly the loader's batch size, with the last batch padded, so that features are the
+same as in a training step. Those stored by a run with another batch size may differ in the last bits.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .images import IDENTITY, UNREADABLE, ImageItems, collate
 from .store import FeatureStore, make_key
 
 Rows = dict[bytes, Tensor]  # features by the keys of their images
-_SECONDS_BETWEEN_FILES = 60.0  # at most this much work is lost by a kill
+_SECONDS_BETWEEN_FILES = 60.0  # a killed run loses at most this much work
 _IMAGES_AT_ONCE = 2048  # several small views are encoded together up to this number of images
 
 
@@ -42,7 +42,7 @@ class Source:
         bucket: Its part of the store, such as EuroSAT/test. Each view of a training split has its own part.
         batch_size: Batch size of its loader.
         workers: Workers of its loader.
-        settings: Settings of the transform, for augmentations that do not describe themselves.
+        settings: Settings of the transform, because the `repr` of some augmentations does not show theirs.
     """
 
     items: ImageItems
@@ -80,8 +80,13 @@ class FrozenFeatures:
     ) -> None:
         """Give `source.items` the features of a view.
 
-        If a small view has to be encoded, some of the following views, up to `last_view`, are encoded with it. `note`
-        is called with unreadable images and the reasons as soon as they are found; it may raise.
+        If a small view has to be encoded, some of the following views are encoded together with it.
+
+        Args:
+            source: The split.
+            view: Index of the view.
+            last_view: Index of the last view that may be encoded ahead.
+            note: Called with unreadable images and the reasons as soon as they are found; it may raise.
         """
         items = source.items
         task = _Task(source, self._stores_of(source), note or (lambda found: None))
@@ -129,7 +134,7 @@ def describe_transform(transform: object) -> str:
     if isinstance(steps, (list, tuple)):
         return "\n".join(describe_transform(step) for step in steps)
     kind = type(transform)
-    name = getattr(transform, "__qualname__", kind.__qualname__)  # a function has its own name
+    name = getattr(transform, "__qualname__", kind.__qualname__)  # of the function, if the transform is one
     if kind.__repr__ is object.__repr__ or name != kind.__qualname__:
         text = f"{kind.__module__}.{name} {sorted(getattr(transform, '__dict__', {}).items())}"
     else:
@@ -179,7 +184,7 @@ class _Task:
             ),  # few images are not worth starting a worker
             collate_fn=collate,
             pin_memory=clips[0].device.type == "cuda",
-            generator=torch.Generator(),  # keeps the global generator, which orders the batches, untouched
+            generator=torch.Generator(),  # leaves the global generator alone, which orders the batches
         )
         waiting: list[tuple[int, int]] = []
         written = time.monotonic()
@@ -213,12 +218,12 @@ class _Task:
         if chosen:
             first = printable(self.source.items.items[chosen[0][0]].impath)
             print(
-                f"{len(chosen)} images changed after this run had listed them (the first is {first}): "
+                f"{len(chosen)} images changed after this run listed them (the first is {first}): "
                 "the new content is used, and their features are not stored"
             )
 
     def _store(self, waiting: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Write the rows of the waiting images and views; return an empty list for the next ones."""
+        """Write the features of the waiting images and views; return an empty list for the next ones."""
         for view in sorted({view for _, view in waiting}):
             keys = [self.keys[view][index] for index, other in waiting if other == view]
             for store, rows in zip(self.stores, self.rows[view], strict=True):

@@ -24,7 +24,7 @@ IDENTITY = "identity"  # key of an image: its identity when it was read
 
 
 def image_name(impath: str) -> str:
-    """Return the folder and file name of an image, which identify it under any data root."""
+    """Return the last folder and the file name of an image, which identify it under any data root."""
     return "/".join(PurePath(impath).parts[-2:])
 
 
@@ -62,9 +62,9 @@ class ImageItems(Dataset[dict[str, Any]]):
         item = self.items[index]
         output = {"label": item.label, "domain": item.domain, "impath": item.impath, "index": index}
         if self.features is None:
-            shown = {**output, **self.load_image(index, self.view)}
-            shown.pop(IDENTITY, None)
-            return shown
+            output |= self.load_image(index, self.view)
+            output.pop(IDENTITY, None)
+            return output
         if item.impath in self.unreadable:
             return {UNREADABLE: (item.impath, self.unreadable[item.impath])}
         return {**output, "img": self.features[index]}
@@ -90,11 +90,11 @@ class ImageItems(Dataset[dict[str, Any]]):
         return derive_seed(self.seed, image_name(self.items[index].impath), view if self.is_random else 0)
 
     def augmentation(self, index: int, view: int) -> str:
-        """Return the random source of the transform, for the key of a feature."""
+        """Return what identifies the augmentation of an image in a view, for the key of its feature."""
         return str(self._seed(index, view)) if self.is_random else "none"
 
     def identity(self, index: int) -> str:
-        """Return a string that changes with the image: path, size and modification time of a file."""
+        """Return a string that changes with the image, such as the path, size and modification time of a file."""
         if index not in self._identities:
             item = self.items[index]
             self._identities[index] = (

@@ -1,6 +1,6 @@
-"""Reading of image files as RGB: bytes are read once, deep images are scaled, and every failure has a reason.
+"""Reads image files as RGB: bytes are read once, deep images are scaled, and every failure has a reason.
 
-Images of 8 bits are converted by Pillow. It would clip deeper ones to white, so these are scaled here.
+Pillow converts images with 8 bits per channel. It would clip deeper ones to white, so these are scaled here.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from PIL import Image, UnidentifiedImageError
 
 MAX_PIXELS = 178_956_970  # Pillow's limit, which a program may have lifted: a small file can expand to far more
 MAX_ASPECT = 500  # largest ratio of the sides, because the shorter side is resized to the model's input
-# Errors that are not the image's fault, so it must not be skipped.
-_OF_THE_MACHINE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.ESTALE)
+# Errors that are not the image's fault: it must not be skipped.
+_SYSTEM_ERRNOS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.ESTALE)
 _TRIES = 3  # for a file that is being written
 _LONGEST_REASON = 200
 
@@ -43,7 +43,7 @@ class UnreadableError(ValueError):
 
 
 def file_identity(path: str, status: os.stat_result | None = None) -> str:
-    """Return path, size and modification time of a file. status: os.stat of the open file, if known."""
+    """Return the path, size and modification time of a file. `status` is its `os.stat`, if known."""
     path = os.path.abspath(path)
     try:
         status = status or os.stat(path)
@@ -55,8 +55,8 @@ def file_identity(path: str, status: os.stat_result | None = None) -> str:
 def image_identity(path: str, upright: bool, status: os.stat_result | None = None) -> str:
     """Return a string that changes with the pixels read from a file: the file and the way it is read.
 
-    Older versions, which did not scale deep images or rotate images, used the file alone. It is still used alone if the
-    pixels are the same, so that stored features stay valid.
+    Older versions neither scaled deep images nor rotated images, and identified images by the file alone. Images that
+    need neither are still identified in that way, so that stored features stay valid.
     """
     deep = "|scaled" if path.lower().endswith(_MAY_BE_DEEP) else ""
     return file_identity(path, status) + deep + ("|upright" if upright else "")
@@ -89,21 +89,21 @@ def read_identified(path: str, upright: bool = False) -> tuple[Image.Image, str]
     try:
         content, status = read_file(path)
     except OSError as error:
-        if error.errno in _OF_THE_MACHINE:
+        if error.errno in _SYSTEM_ERRNOS:
             raise
         raise UnreadableError(error.strerror or str(error)) from error
     return decode(content, upright), image_identity(path, upright, status)
 
 
 def why_unreadable(path: str) -> str:
-    """Return why an image cannot be read; empty if it can.
+    """Return why an image cannot be read; empty if it can be.
 
-    A JPEG is decoded at an eighth of its size, which reads the whole file in a fraction of the time.
+    A JPEG is decoded at an eighth of its size, which still reads the whole file, but in a fraction of the time.
     """
     try:
         decode(read_file(path)[0], small=True)
     except OSError as error:
-        if error.errno in _OF_THE_MACHINE:
+        if error.errno in _SYSTEM_ERRNOS:
             raise
         return error.strerror or str(error)
     except UnreadableError as error:
@@ -112,7 +112,7 @@ def why_unreadable(path: str) -> str:
 
 
 def decode(content: bytes, upright: bool = False, small: bool = False) -> Image.Image:
-    """Return the image in the bytes of a file as RGB, or raise UnreadableError."""
+    """Return the image in the bytes of a file as RGB, or raise UnreadableError. `small` allows a reduced size."""
     _prepare(content)
     try:
         with Image.open(io.BytesIO(content)) as image:
@@ -140,7 +140,7 @@ def _refuse_bombs(image: Image.Image) -> None:
     if pixels > MAX_PIXELS:
         raise UnreadableError(f"it has {pixels:,} pixels, more than {MAX_PIXELS:,}; make it smaller")
     if max(image.size) > MAX_ASPECT * min(image.size):
-        raise UnreadableError(f"it is {image.width} x {image.height} pixels, too long to be resized; crop it")
+        raise UnreadableError(f"it is {image.width} x {image.height} pixels, too elongated to be resized; crop it")
 
 
 def _orientation(image: Image.Image) -> int:
@@ -158,7 +158,7 @@ def to_rgb(image: Image.Image) -> Image.Image:
         raise UnreadableError("its palette is missing")  # Pillow would make it black
     if image.mode not in ("I", "F"):
         return image.convert("RGB")
-    # Modes of 32 bits have no known range, unless they are 16-bit images that Pillow widened.
+    # The range of 32-bit modes is unknown, unless they are 16-bit images that Pillow widened.
     values = np.asarray(image)
     if not np.isfinite(values).all():
         raise UnreadableError("some of its values are not finite")
@@ -178,7 +178,7 @@ def _scaled(image: Image.Image, low: float, high: float) -> Image.Image:
     return Image.fromarray(np.rint(share * 255).astype(np.uint8)).convert("RGB")
 
 
-# ---------------------------------------------------------------------- formats that Pillow does not know by itself
+# ---------------------------------------------------------------------- formats that Pillow does not support by itself
 
 
 def _is_heic(content: bytes) -> bool:

@@ -30,7 +30,7 @@ class StoreSettings:
         folder: CACHE.DIR; empty for the default folder.
         dataset: Name of the dataset's part of the store.
         workers: Workers of the loaders.
-        transform: Settings of the transform, for augmentations that do not describe themselves.
+        transform: Settings of the transform, because the `repr` of some augmentations does not show theirs.
     """
 
     mode: str
@@ -79,14 +79,14 @@ class ImageSource:
         Args:
             loader: The loader.
             view: Index of the view.
-            last: Index of the last view of the training.
+            last: Index of the last view that training uses.
             part: Part of the store.
             batch_size: Images to encode at once; 0 for the loader's batch size.
         """
         items = cast(ImageItems, loader.dataset)
-        shown = items.features is not None and view == items.view
+        is_current = items.features is not None and view == items.view
         items.view = view
-        if self.features is None or self.settings.mode != "all" or shown:
+        if self.features is None or self.settings.mode != "all" or is_current:
             return
         self.features.load(self._source(loader, part, batch_size), view, last, self.unreadable.note)
         loader.num_workers = 0  # workers have nothing left to do
@@ -108,8 +108,8 @@ class ImageSource:
         labels = torch.tensor([items.items[index].label for index in good])
         features = cast(Tensor, items.features)[good]
         parts = (side.split(loader.batch_size or 1) for side in (features, labels, torch.tensor(good)))
-        for rows, its, indices in zip(*parts, strict=True):
-            yield rows.to(device), its.to(device), indices
+        for batch_features, batch_labels, indices in zip(*parts, strict=True):
+            yield batch_features.to(device), batch_labels.to(device), indices
 
     def _source(self, loader: DataLoader[Any], part: str, batch_size: int) -> Source:
         # A batch is never larger than the split, as in a training step.

@@ -1,9 +1,9 @@
 """The store of frozen image features: each image is encoded once for all methods, subsets and runs.
 
-A feature is found by what it depends on. Weights, package, precision and transform identify a folder; the image (path,
-size, modification time) and its augmentation identify a row. Files of rows are written atomically under unique names
-and never changed, so several runs may write at once, and a killed run leaves nothing that another would read. Every
-file has a checksum; a damaged one is deleted and its images are encoded again.
+A feature is looked up by what it depends on. Weights, package, precision and transform identify a folder; the image
+(path, size, modification time) and its augmentation identify a row. Files of rows are written atomically under
+unique names and never changed, so several runs may write at once, and a killed run leaves nothing that another would
+read. Every file has a checksum; a damaged one is deleted and its images are encoded again.
 """
 
 from __future__ import annotations
@@ -64,25 +64,21 @@ class FeatureStore:
 
     def read(self, bucket: str, keys: Sequence[bytes]) -> dict[bytes, Tensor]:
         """Return the stored features of `keys` in a part of the store (`bucket`), such as `test`."""
-        wanted, found = set(keys), {}
+        wanted = set(keys)
+        found: dict[bytes, Tensor] = {}
         sweep_once(self.folder / bucket)
         for path in sorted(self.folder.joinpath(bucket).glob("*.safetensors")):
             if len(found) == len(wanted):
                 break
             try:
                 names, features = _read_file(path)
-            except FileNotFoundError:  # deleted in the meantime
+            except FileNotFoundError:  # another run deleted it
                 continue
             except OSError as error:
                 print(f"{path} cannot be read ({error}): its images are encoded again")
                 continue
-            except (
-                ValueError,
-                KeyError,
-                TypeError,
-                RuntimeError,
-                SafetensorError,
-            ) as error:  # unexpected dtypes included
+            # A TypeError or RuntimeError comes from an unexpected dtype.
+            except (ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
                 print(f"{path} is damaged ({error}): it is deleted, and its images are encoded again")
                 with suppress(OSError):
                     path.unlink()

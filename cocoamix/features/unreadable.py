@@ -19,7 +19,7 @@ class Unreadable(dict[str, str]):
         self.policy = policy
 
     def note(self, found: Mapping[str, str]) -> None:
-        """Raise a UserError for unreadable images, or print each once, according to the policy."""
+        """Record unreadable images: raise a UserError, or print each one once, according to the policy."""
         fresh = {path: reason for path, reason in found.items() if path not in self}
         if fresh and self.policy == "stop":
             shown = "; ".join(f"{path} ({reason})" for path, reason in list(fresh.items())[:3])

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from .drawn import Drawn
 
-# By name: the module, in the order of the paper.
+# Modules by the name of the figure, in the order of the paper.
 MODULES = {
     "gradient": "gradient",
     "assumption": "assumption",
@@ -28,7 +28,7 @@ class FigureModule(Protocol):
 
     Attributes:
         ABOUT: What the figure shows, in a sentence.
-        TIME: How long it takes on the embedded datasets, for the help.
+        TIME: How long it takes on the drawn datasets, for the help.
     """
 
     ABOUT: str

@@ -1,12 +1,12 @@
-"""`cocoamix figures`: the figures of the paper and of this project, each by one command.
+"""Draw the figures of the paper and of this project, each with one command.
 
-cocoamix figures list                       the figures, and how long each takes
-cocoamix figures tradeoff                   one of them, on the embedded datasets
-cocoamix figures tradeoff --root DATA       on real data: missing runs are run first
-cocoamix figures tradeoff --runs output     from finished runs
+    cocoamix figures list                       list the figures, and how long each takes
+    cocoamix figures tradeoff                   one of them, on the drawn datasets
+    cocoamix figures tradeoff --root DATA       on real data; missing runs are trained first
+    cocoamix figures tradeoff --runs output     from finished runs
 
-Each writes SVG and PNG (light and dark), the data as CSV, and a sentence on what it shows.
-Exit status: 0, or 2 when a figure cannot be drawn.
+Each command writes SVG and PNG (light and dark), the data as CSV, and a sentence on what the figure shows.
+Exit status: 0, or 2 if a figure cannot be drawn.
 """
 
 from __future__ import annotations
@@ -31,12 +31,14 @@ _OUTPUT = "output/figures"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add a subcommand for each figure."""
     figures = parser.add_subparsers(dest="figure", title="figures", metavar="NAME", required=True)
-    figures.add_parser("list", help="the figures, and how long each takes on the embedded datasets")
+    figures.add_parser("list", help="list the figures, and how long each takes on the drawn datasets")
     for name in MODULES:
         module = load(name)
         one = figures.add_parser(name, help=module.ABOUT, description=f"{module.ABOUT} Takes {module.TIME}.")
         module.add_arguments(one)
-        one.add_argument("--output", default=_OUTPUT, metavar="FOLDER", help=f"where the files go (default: {_OUTPUT})")
+        one.add_argument(
+            "--output", default=_OUTPUT, metavar="FOLDER", help=f"folder for the files (default: {_OUTPUT})"
+        )
 
 
 def run(args: argparse.Namespace) -> None:
@@ -57,7 +59,7 @@ def run(args: argparse.Namespace) -> None:
             files += save(drawn, folder)
     finally:
         if not files:
-            with suppress(OSError):  # a folder that is not empty stays
+            with suppress(OSError):  # it is not empty, so it stays
                 folder.rmdir()
     print(f"Written to {folder}: {', '.join(files)}")
 

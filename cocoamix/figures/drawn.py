@@ -1,4 +1,4 @@
-"""A figure with its data and its sentence, and the files of all three."""
+"""A figure with its data and a sentence about it, and the files of all three."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Drawn:
-    """A figure that can be drawn.
+    """A figure that is ready to be drawn.
 
     Attributes:
-        stem: Name of its files, without an ending.
-        title: What it is.
-        sentence: What it shows.
+        stem: The name of its files, without the extension.
+        title: The title.
+        sentence: What the figure shows, with the main numbers.
         draw: Draws it in the colours of a palette.
-        columns: Names of the columns of its data.
+        columns: The names of the columns of its data.
         rows: The data.
     """
 
@@ -37,7 +37,7 @@ class Drawn:
 
 
 def save(drawn: Drawn, folder: Path) -> list[str]:
-    """Write SVG and PNG in light and dark, the data as CSV and the sentence; return the names of the files.
+    """Write the figure as SVG and PNG in light and dark, its data as CSV and its sentence; return the file names.
 
     Everything is drawn before the first file is written, so that a figure that fails leaves no file.
     """
@@ -51,7 +51,7 @@ def save(drawn: Drawn, folder: Path) -> list[str]:
 
 
 def to_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Return a table as CSV that a spreadsheet shows as it is."""
+    """Return a table as CSV. Texts are escaped so that no spreadsheet takes them for formulas."""
     target = io.StringIO()
     writer = csv.writer(target, lineterminator="\n")
     writer.writerow(columns)

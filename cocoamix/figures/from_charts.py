@@ -1,4 +1,4 @@
-"""Figures whose data the report has."""
+"""Figures that show charts of the report."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from .drawn import Drawn
 if TYPE_CHECKING:
     from cocoamix.drawing.style import Figure, Palette
 
-ABOUT = "The gradient of CE + w CoA-loss with respect to similarities over the probability, for several w."
+ABOUT = "Gradient of CE + w CoA-loss with respect to the similarities, over the probability, for several w."
 TIME = "seconds"
 COLUMNS = ("w", "p_label", "p_wrong", "label_autograd", "label_closed", "wrong_autograd", "wrong_closed")
 _TITLE = "Gradient of the prompt's loss"
@@ -25,11 +25,12 @@ _MARKED = 6  # autograd is drawn as a dot at every sixth point
 
 @dataclass(frozen=True)
 class Slopes:
-    """Gradients for one w, in units of 1 / tau, at each of the points; there are two classes.
+    """The gradients for one w with two classes, in units of 1 / tau, at each of the points.
 
     Attributes:
-        label: With respect to the similarity of the label.
-        wrong: With respect to that of the other class.
+        w: The weight of the CoA-loss.
+        label: The gradients with respect to the similarity of the label.
+        wrong: The gradients with respect to the similarity of the other class.
     """
 
     w: float
@@ -39,7 +40,9 @@ class Slopes:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the weights of the CoA-loss."""
-    parser.add_argument("--w", nargs="+", type=float, default=[0, 1, 3, 5, 7], help="weights w (default: 0 1 3 5 7)")
+    parser.add_argument(
+        "--w", nargs="+", type=float, default=[0, 1, 3, 5, 7], help="weights of the CoA-loss (default: 0 1 3 5 7)"
+    )
 
 
 def make(args: argparse.Namespace) -> Iterable[Drawn]:
@@ -70,7 +73,7 @@ def by_autograd(w: float) -> Slopes:
     from cocoamix.coa.losses import make_loss
 
     label = torch.tensor(_POINTS, dtype=torch.float64)
-    # Of similarities in units of tau, so that the softmax gives the probabilities.
+    # Similarities divided by tau, whose softmax gives the probabilities.
     scaled = torch.stack([label, 1 - label], dim=1).log().requires_grad_()
     loss, _ = make_loss("ce+coa", w)(scaled, torch.zeros(len(label), dtype=torch.long))
     (slopes,) = torch.autograd.grad(loss * len(label), scaled)  # the loss is a mean
@@ -106,9 +109,9 @@ def _draw(measured: Sequence[Slopes], closed: Sequence[Slopes], palette: Palette
             _draw_line(wrong, rest, two.wrong, one.wrong, colour, f"w = {one.w:g}")
             _draw_line(label, list(_POINTS), two.label, one.label, colour, f"w = {one.w:g}")
         last = closed[-1]
-        slip = [-(1 - p) * (1 - last.w * p) for p in _POINTS]
+        printed = [-(1 - p) * (1 - last.w * p) for p in _POINTS]
         if last.w:
-            label.plot(_POINTS, slip, "--", color=palette.muted, linewidth=1.1, label=f"as printed, w = {last.w:g}")
+            label.plot(_POINTS, printed, "--", color=palette.muted, linewidth=1.1, label=f"as printed, w = {last.w:g}")
         wrong.set_title("a wrong class c")
         wrong.set_xlabel("p(c), with p(y) = 1 - p(c)")
         wrong.set_ylabel("gradient · τ")

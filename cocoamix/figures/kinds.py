@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 SECTION = "TRAINER.COCOAMIX."
 _TRAINER = "cocoamix"
-_LETTERS = 160  # characters of the folders of runs that are left out
+_LONGEST = 160  # characters of the list of folders that are left out
 
 Point = TypeVar("Point")
 Cell = tuple[str, str]  # dataset, subset
@@ -25,15 +25,13 @@ Cell = tuple[str, str]  # dataset, subset
 
 @dataclass
 class Gathered(Generic[Point]):
-    """Runs of one kind.
+    """Runs that differ only in the settings that a figure varies.
 
     Attributes:
-        cells: By the varied setting, then by dataset and subset, then by seed.
-        shots: Training images per class; None if the runs do not state them.
+        cells: The runs by point (the varied settings), then by dataset and subset, then by seed.
     """
 
     cells: dict[Point, dict[Cell, dict[int | None, Run]]] = field(default_factory=dict)
-    shots: int | None = None
 
     def datasets(self, points: Iterable[Point], subset: str) -> list[str]:
         """Return the datasets on which all of the points were evaluated, in the order of the papers' tables."""
@@ -61,7 +59,7 @@ def find_inventory(folders: Sequence[Path]) -> Inventory:
 
 
 def own_runs(inventory: Inventory, ensemble: str) -> list[Run]:
-    """Return the base-to-new runs of CoCoA-Mix with one way to ensemble: coa, uniform or none."""
+    """Return the base-to-new runs of CoCoA-Mix with one kind of ensemble: coa, uniform or none."""
     from cocoamix.registry import plain_name
     from cocoamix.report.names import simplify
 
@@ -100,9 +98,9 @@ def gather(
     for other in others:
         names = [printable(run.folder) for _, run in kinds[other]]
         why = _difference(other, first, kinds[other][0][1], kinds[first][0][1])
-        print(f"Left out: {some_of(names, _LETTERS)}: {why}.", file=sys.stderr)
-    found: Gathered[Point] = Gathered(shots=kinds[first][0][1].shots)
-    # The newest of equal ones counts, in whichever order folders are read.
+        print(f"Left out: {some_of(names, _LONGEST)}: {why}.", file=sys.stderr)
+    found: Gathered[Point] = Gathered()
+    # Of runs that agree in everything, the newest counts, whatever the order in which folders are read.
     for at, run in sorted(kinds[first], key=lambda pair: (pair[1].written, pair[1].folder)):
         found.cells.setdefault(at, {}).setdefault((run.dataset, run.subset), {})[run.seed] = run
     _refuse_other_images([run for _, run in kinds[first]])
@@ -110,14 +108,14 @@ def gather(
 
 
 def _kind(run: Run, varied: Sequence[str]) -> tuple[tuple[str, Any], ...]:
-    """Return what must agree. Images and their labels are compared separately, dataset by dataset."""
+    """Return the settings on which runs must agree. Images and their labels are compared separately, by dataset."""
     facts = {key: value for key, value in run.settings.items() if key not in varied and not key.startswith("DATASET.")}
     facts |= {"backbone": run.protocol.get("backbone"), "shots": run.shots}
     return tuple(sorted(facts.items(), key=lambda item: item[0]))
 
 
 def _difference(one: Sequence[tuple[str, Any]], two: Sequence[tuple[str, Any]], run: Run, other: Run) -> str:
-    """Describe how two kinds differ, by a run of each."""
+    """Describe the first difference between two kinds, with a run of each as an example."""
     from cocoamix.report.model.rows import show
 
     facts, others = dict(one), dict(two)

@@ -38,7 +38,7 @@ def make(args: argparse.Namespace) -> Iterator[Drawn]:
 
 
 def with_sizes(tradeoff: Chart, counted: Chart) -> Chart:
-    """Return the points of a trade-off as bubbles, for the methods whose parameters are known, in their order."""
+    """Return a trade-off chart as bubbles, with the methods and their numbers of parameters in `counted`."""
     points = {series.label: series for series in tradeoff.series}
     series = tuple(replace(points[one.label], size=one.size) for one in counted.series if one.label in points)
     return replace(tradeoff, kind="bubbles", series=series, arrows=())

@@ -14,7 +14,7 @@ from .drawn import Drawn
 from .from_charts import charts_of, stems, to_drawn
 from .sources import Choice, Plans
 
-ABOUT = "Accuracy after each session of class-incremental learning: on all classes so far, on base, on novel ones."
+ABOUT = "Accuracy after each session of class-incremental learning: on all classes so far, on base, on novel classes."
 TIME = "about two minutes on two cores"
 _PLANS = Plans(Choice("quick_fscil", datasets=("warm_cool",), seeds=(1,)), Choice("fscil"))
 _LACKING = (
@@ -25,7 +25,7 @@ _LACKING = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that choose the runs."""
     sources.add_arguments(parser, _PLANS)
-    parser.add_argument("--paper", action="store_true", help="also show the lines that the paper prints")
+    parser.add_argument("--paper", action="store_true", help="also show the numbers printed in the paper")
 
 
 def make(args: argparse.Namespace) -> Iterator[Drawn]:
@@ -47,7 +47,7 @@ def make(args: argparse.Namespace) -> Iterator[Drawn]:
 
 
 def describe(chart: Chart) -> str:
-    """Describe where each method begins and ends."""
+    """Describe the accuracy of each method after the first and the last session."""
     ends = "; ".join(
         f"{one.label} from {one.y[0]:.1f} to {one.y[-1]:.1f} ({one.y[-1] - one.y[0]:+.1f})" for one in chart.series
     )

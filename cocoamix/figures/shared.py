@@ -19,8 +19,8 @@ def nothing_shared(kind: str, where: str, found: Mapping[str, Iterable[Any]]) ->
 
     Args:
         kind: What they should share: dataset, epoch or seed.
-        where: Which runs these are, such as "on base classes".
-        found: The values by the name of a point of the figure.
+        where: The runs in question, such as "on base classes".
+        found: The values that each point of the figure has, by the name of the point.
     """
     listed = [f"{name} has {_list(values)}" for name, values in found.items()]
     return UserError(printable(f"No {kind} is shared by all runs {where}: {some_of(listed)}. {_WAYS_OUT[kind]}"))

@@ -16,19 +16,19 @@ if TYPE_CHECKING:
     from cocoamix.bench.runs import Run
     from cocoamix.report.build import Report
 
-# Seconds of a run with the embedded model on one core, for the estimate before the first run ends.
+# Seconds of a run with the embedded model on one core, for an estimate before any run has finished.
 _TRAINING, _EVALUATION = 8.0, 2.0
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Runs of a plan.
+    """A choice of the runs of a plan.
 
     Attributes:
-        plan: Its name.
-        methods: Only these of its methods; all if empty.
-        datasets: These of its datasets, unless the user chooses others.
-        seeds: These of its seeds, unless the user chooses others.
+        plan: The name of the plan.
+        methods: The methods; all if empty.
+        datasets: The datasets, unless the user chooses others; all if empty.
+        seeds: The seeds, unless the user chooses others; all if empty.
     """
 
     plan: str
@@ -39,7 +39,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Plans:
-    """The runs of a figure: on the drawn datasets, which need no data, and on the paper's, below `--root`."""
+    """The runs of a figure on the drawn datasets, which need no data, and on real datasets below `--root`."""
 
     embedded: Choice
     real: Choice
@@ -61,7 +61,7 @@ class Source:
 
 
 def add_arguments(
-    parser: argparse.ArgumentParser, plans: Plans, runs: str = "finished runs: their folders, or folders above them"
+    parser: argparse.ArgumentParser, plans: Plans, runs: str = "folders of finished runs, or folders above them"
 ) -> None:
     """Add the arguments that choose the runs.
 
@@ -71,13 +71,15 @@ def add_arguments(
         runs: The help of `--runs`.
     """
     parser.add_argument("--runs", nargs="+", metavar="DIR", help=runs)
-    parser.add_argument("--root", help=f"folder of the real datasets: the plan {plans.real.plan} runs on them first")
+    parser.add_argument("--root", help=f"folder of real datasets; the plan {plans.real.plan} is run on them first")
     parser.add_argument("--datasets", nargs="+", default=[], metavar="NAME", help="only these datasets of the plan")
     parser.add_argument("--seeds", nargs="+", default=[], type=int, metavar="SEED", help="only these seeds of the plan")
-    parser.add_argument("--run-output", metavar="FOLDER", help="output folder of the runs (default: the plan's)")
+    parser.add_argument("--run-output", metavar="FOLDER", help="folder for the runs (default: the plan's)")
     pair = ("KEY", "VALUE")
-    parser.add_argument("--set", nargs=2, action="append", default=[], metavar=pair, help="a setting for all runs")
-    parser.add_argument("-j", "--jobs", type=int, metavar="N", help="runs at a time (default: one per GPU, or core)")
+    parser.add_argument("--set", nargs=2, action="append", default=[], metavar=pair, help="override a key in all runs")
+    parser.add_argument(
+        "-j", "--jobs", type=int, metavar="N", help="number of parallel runs (default: one per GPU, or core)"
+    )
 
 
 def find_source(args: argparse.Namespace, plans: Plans) -> Source:
@@ -104,7 +106,7 @@ def find_source(args: argparse.Namespace, plans: Plans) -> Source:
             methods=list(choice.methods),
             datasets=args.datasets or list(choice.datasets),
             seeds=args.seeds or list(choice.seeds),
-            partitions=getattr(args, "partitions", []),  # of figures that have them
+            partitions=getattr(args, "partitions", []),  # not all figures have the argument
             set=args.set,
         )
     )
@@ -113,13 +115,13 @@ def find_source(args: argparse.Namespace, plans: Plans) -> Source:
 
 
 def _run_plan(plan: Plan, args: argparse.Namespace) -> list[Run]:
-    """Run what is due of a plan and return its runs."""
-    from cocoamix.bench.benchmark import How, check, list_missing, run_plan
+    """Do the runs of a plan that are due, and return all of its runs."""
+    from cocoamix.bench.benchmark import RunOptions, check, list_missing, run_plan
 
-    how = How(jobs=args.jobs)
+    how = RunOptions(jobs=args.jobs)
     judged = check(plan, how)
     if judged.due:
-        print(f"{len(judged.due)} runs come first, {_estimate(judged, args)}.", flush=True)
+        print(f"{len(judged.due)} runs are needed first: {_estimate(judged, args)}.", flush=True)
     summary = run_plan(plan, how, judged)
     if summary.failures:
         list_missing(summary)

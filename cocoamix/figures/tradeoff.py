@@ -24,7 +24,7 @@ _LACKING = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that choose the runs."""
     sources.add_arguments(parser, _PLANS)
-    parser.add_argument("--paper", action="store_true", help="also show the points that the paper prints")
+    parser.add_argument("--paper", action="store_true", help="also show the numbers printed in the paper")
 
 
 def make(args: argparse.Namespace) -> Iterator[Drawn]:
@@ -35,7 +35,7 @@ def make(args: argparse.Namespace) -> Iterator[Drawn]:
 
 
 def describe(chart: Chart) -> str:
-    """Describe what methods gain and lose along their arrows."""
+    """Describe what each method gains or loses on base and on new classes, from the start of its arrow."""
     parts = []
     for start in dict.fromkeys(start for start, _ in chart.arrows):
         first = chart.series[start]

@@ -1,4 +1,4 @@
-"""Episodes of a session's images: a support with a few images of some classes, and a query.
+"""Episodes of a session's images: a support set with a few images of some classes, and a query set.
 
 An episode depends only on the seed, the session and the step, so a resumed run draws the same episodes.
 """
@@ -34,8 +34,8 @@ class EpisodeSize:
     Attributes:
         ways: Classes of the support.
         shots: Images per class in the support.
-        others: Other images of each of these classes in the query.
-        batch: Images of any class in the query.
+        others: Further images of each of these classes, in the query.
+        batch: Images of any class, in the query.
     """
 
     ways: int
@@ -49,7 +49,7 @@ class EpisodeSampler(Sampler[list[int]]):
 
     Attributes:
         seed: Seed of the episodes.
-        block: The next block.
+        block: Index of the current block.
 
     Args:
         labels: Labels of the session's images.

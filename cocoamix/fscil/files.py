@@ -1,4 +1,4 @@
-"""Session files: one small file per finished session, which is never changed."""
+"""Session files: one small file per finished session. It is never changed."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def session_file(folder: str, number: int) -> Path:
 
 
 def count_sessions(folder: str) -> int:
-    """Return the number of sessions in the folder of a run; raise a UserError if one is missing between them."""
+    """Return the number of sessions in the folder of a run; raise a UserError if an earlier one is missing."""
     found = (_NAME.fullmatch(path.name) for path in Path(folder, FOLDER).glob("session-*"))
     there = sorted(int(match[1]) for match in found if match)
     if there != list(range(len(there))):

@@ -1,4 +1,4 @@
-"""Metrics of a class-incremental run, from the correct predictions of each session's evaluation.
+"""Metrics of a class-incremental run, from the counts of correct predictions after each session.
 
 Row s is the evaluation after session s on all classes seen so far. Its column j is the accuracy on the test images of
 session j's classes in that label space. All values are percentages.
@@ -32,7 +32,7 @@ class Row:
 
     @property
     def novel(self) -> float | None:
-        """Accuracy on the classes of all sessions but the first; None in the first."""
+        """Accuracy on the classes of all sessions but the first; None after the first session."""
         return _share(sum(self.hits[1:]), sum(self.images[1:])) if len(self.hits) > 1 else None
 
     @property
@@ -51,7 +51,7 @@ def _share(hits: int, images: int) -> float:
 def forgetting(rows: Sequence[Row], at: int) -> list[float]:
     """Return, for each session before `at`, its best earlier accuracy minus its accuracy at `at`.
 
-    Negative values mean that the session's classes are recognised better than ever before.
+    A negative value means that the session's classes are recognised better than ever before.
     """
     blocks = [row.blocks for row in rows]
     return [max(blocks[one][session] for one in range(session, at)) - blocks[at][session] for session in range(at)]
@@ -101,7 +101,7 @@ def head(count: int) -> list[str]:
 
 
 def cells(rows: Sequence[Row]) -> list[list[str]]:
-    """Return one line per session: accuracy on all, base, each novel session, all novel; H; mean forgetting."""
+    """Return one row per session: accuracy on all, base, each novel session, all novel; H; mean forgetting."""
     lines = []
     for number, row in enumerate(rows):
         blocks = row.blocks + [None] * (len(rows) - 1 - number)

@@ -1,7 +1,7 @@
 """The mixture over sessions: one prompt and two weights per session, which later sessions do not change.
 
-Session s has prompt s + 1; prompt 0 is the hand-crafted one. A class takes pi^in of its own session's prompt and
-pi^out of all others, normalised over the prompts so far.
+Session s has prompt s + 1; prompt 0 is the hand-crafted one. The weights of a class are pi^in of its own session's
+prompt and pi^out of all others, normalised over the prompts so far.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class SessionWeights(CoAWeights):
     Args:
         logit_scale: CLIP's 1/tau.
         earlier: (inside, outside) of each earlier session, one number each.
-        tied: Use pi^in for all classes, as without out-classes.
+        tied: Use pi^in for all classes, because there are no out-classes.
     """
 
     earlier_inside: Tensor

@@ -1,7 +1,7 @@
 """FACT on image features of a frozen CLIP, in our reading: a residual network, class prototypes and virtual ones.
 
 FACT (Zhou et al., CVPR 2022) trains a ResNet. How later work adapted it to CLIP is not public. Here a residual network
-on frozen features replaces the ResNet, and features are mixed before it.
+on frozen features replaces the ResNet, and it is the features before it that are mixed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class ResidualNetwork(nn.Module):
 
 
 class Prototypes(nn.Module):
-    """One vector per class of a session without training."""
+    """One vector per class, for a session without training."""
 
     def __init__(self, count: int, width: int) -> None:
         super().__init__()
@@ -41,15 +41,15 @@ class Prototypes(nn.Module):
 class ForwardCompatible(nn.Module):
     """The model of session 0: the network, prototypes of its classes, and virtual ones for later classes.
 
-    `prototypes` is (C, width) and `virtual` (V, width); both start as rows of one orthogonal matrix. The second loss
-    uses a fixed copy of the initial virtual prototypes. Each virtual prototype is open to `open_to` base classes.
+    `prototypes` is (C, width) and `virtual` (V, width); both are initialised with rows of one orthogonal matrix. The
+    second loss uses a fixed copy of the initial virtual prototypes. Each virtual prototype is open to `open_to` base
+    classes.
     """
 
     fixed: Tensor
     open_to: Tensor
 
     def __init__(self, width: int, hidden: int, classes: int, virtual: int, open_to: int, seed: int) -> None:
-
         super().__init__()
         self.network = ResidualNetwork(width, hidden, derive_seed(seed, "network"))
         rows = torch.empty(classes + virtual, width)
@@ -78,7 +78,7 @@ class ForwardCompatible(nn.Module):
         found = [F.cross_entropy(logits, labels)]
         if not len(self.virtual):
             return found, logits
-        # Apart from its class, an image should be nearest to a virtual prototype that is open to the class.
+        # After its own class, an image should be nearest to a virtual prototype that is open to that class.
         nearest = whole[:, classes:].detach().masked_fill(~self.open_to[labels], -torch.inf).argmax(dim=1)
         found.append(F.cross_entropy(_without(whole, labels), classes + nearest))
         if mixed is not None:
@@ -131,7 +131,7 @@ def mixed_log_probabilities(
     own = (temperature * cosine(embedded, prototypes)).log_softmax(dim=1)
     if eta == 0 or not len(virtual):
         return own
-    by_way = cosine(embedded, virtual) @ cosine(virtual, prototypes)
-    parts = torch.stack([by_way.log_softmax(dim=1), own])
+    via_virtual = cosine(embedded, virtual) @ cosine(virtual, prototypes)
+    parts = torch.stack([via_virtual.log_softmax(dim=1), own])
     shares = torch.tensor([eta, 1 - eta], device=own.device, dtype=own.dtype).log()
     return torch.logsumexp(parts + shares[:, None, None], dim=0)

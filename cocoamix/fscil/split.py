@@ -26,7 +26,7 @@ class Cut:
         shots: Images per class of each later session.
         split: `cec` for the published images, `random` for a draw, `auto` for `cec` if there are published images.
         seed: Seed of the draw.
-        fewer: Whether a class may have fewer images than `shots`.
+        fewer: Whether a class may have fewer than `shots` images.
     """
 
     base: int
@@ -79,23 +79,23 @@ def cut_into_sessions(dataset: Any, test: Sequence[Any], cut: Cut) -> list[Sessi
         few = dataset.published_shots(cut)
     else:
         few = [[item for label in labels for item in _draw(train_of[label], cut)] for labels in ranges[1:]]
-    shown = [[item for label in ranges[0] for item in train_of[label]], *few]
-    tested = [[item for label in labels for item in test_of.get(label, [])] for labels in ranges]
-    if not all(tested):
-        number = tested.index([])
+    train_items = [[item for label in ranges[0] for item in train_of[label]], *few]
+    test_items = [[item for label in labels for item in test_of.get(label, [])] for labels in ranges]
+    if not all(test_items):
+        number = test_items.index([])
         shown_names = some_of([names[label] for label in ranges[number]], 100)
         raise UserError(
-            f"There is no test image of the classes of session {number} ({shown_names}). Each session needs some "
+            f"There are no test images of the classes of session {number} ({shown_names}). Each session needs some "
             "in the split that TEST.SPLIT names."
         )
     return [
-        Session(number, labels, names[labels.start : labels.stop], list(shown[number]), tested[number])
+        Session(number, labels, names[labels.start : labels.stop], list(train_items[number]), test_items[number])
         for number, labels in enumerate(ranges)
     ]
 
 
 def sessions_of(classnames: Sequence[str], sizes: Sequence[int], items: Sequence[Any]) -> list[Session]:
-    """Return sessions of known sizes. The items of a session serve for training and tests."""
+    """Return sessions with the given numbers of classes. A session's items are both its training and test items."""
     by_label, start, found = _by_label(items), 0, []
     for number, size in enumerate(sizes):
         labels = range(start, start + size)

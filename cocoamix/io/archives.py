@@ -1,4 +1,4 @@
-"""The checksums of the zip archives that torch writes, which torch itself does not verify."""
+"""Verifies the checksums of the zip archives that torch writes, which torch itself does not do."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _is_archive(path: str | os.PathLike[str]) -> bool:
 
 
 def damaged_part(path: str | os.PathLike[str]) -> str | None:
-    """Return the first part of an archive that does not match its checksum; None if all do, or without checksums.
+    """Return the first part of an archive that does not match its checksum; None if all do, or if it has no checksums.
 
     The parts are read as torch reads them, because Python and torch can interpret a damaged header differently.
     A pickle of the old format has no checksums. An archive written without checksums

@@ -34,7 +34,7 @@ def save(path: str | os.PathLike[str], content: Mapping[str, Any]) -> None:
 
 
 def to_bytes(content: Any) -> bytes:
-    """Return what torch.save writes. With a file, torch.save hides why writing fails, such as a full disk."""
+    """Return what torch.save writes. If it writes to a file itself, it hides why that fails, such as a full disk."""
     packed = io.BytesIO()
     torch.save(content, packed)
     return packed.getvalue()
@@ -74,7 +74,7 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def _unpickle(path: str | os.PathLike[str]) -> Any:
-    """Read the tensors and plain containers of a file; other objects are blank."""
+    """Read the tensors and plain containers of a file; other objects become blanks."""
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
         if is_plain(content):  # safe loading also accepts functions and classes of torch
@@ -85,7 +85,7 @@ def _unpickle(path: str | os.PathLike[str]) -> Any:
 
 
 def weights_of(content: Mapping[str, Any], path: str | os.PathLike[str]) -> dict[str, Tensor]:
-    """Return the tensors of a checkpoint by name, or of a bare state dict, without `module.` prefixes."""
+    """Return the tensors of a checkpoint or a bare state dict by name, without `module.` prefixes."""
     state = content.get("state_dict", content)
     tensors = {
         str(key).removeprefix("module."): value
@@ -98,13 +98,13 @@ def weights_of(content: Mapping[str, Any], path: str | os.PathLike[str]) -> dict
 
 
 def epochs_of(content: Mapping[str, Any]) -> int:
-    """Return the epochs of a checkpoint; 0 if unknown."""
+    """Return the number of epochs that a checkpoint was trained for; 0 if unknown."""
     epoch = content.get("epoch")
     return epoch if isinstance(epoch, int) else 0
 
 
 def plain_schedule(schedule: Any) -> dict[str, Any]:
-    """Return the state of a schedule without live objects, with a warm-up's successor separately."""
+    """Return the state of a schedule as plain values, with that of the schedule after a warm-up separately."""
     state = {
         key: list(value) if isinstance(value, tuple) else value
         for key, value in vars(schedule).items()
@@ -126,9 +126,9 @@ def restore_schedule(schedule: Any, state: Mapping[str, Any]) -> None:
 
 
 def dead_in_kgcoop(state: Mapping[str, Tensor]) -> tuple[str, ...]:
-    """Return the prefixes of keys in KgCoOp's files that its code never uses.
+    """Return the prefixes of keys in KgCoOp's checkpoints that its code never uses.
 
-    `meta_net` is used in CoCoOp's files, which do not have the vectors.
+    CoCoOp's checkpoints also have a `meta_net`, which is used, but no `bias_vectors`.
     """
     return ("bias_vectors", "meta_net.") if "bias_vectors" in state else ()
 
@@ -136,12 +136,17 @@ def dead_in_kgcoop(state: Mapping[str, Tensor]) -> tuple[str, ...]:
 def load_into(module: nn.Module, state: Mapping[str, Tensor], origin: str, dead: Sequence[str] = ()) -> list[str]:
     """Load the trained tensors of `state` into `module`; return notes on what was left out.
 
-    Class-name embeddings (`token_*`) are derived from the current class names and never loaded.
-    Keys with a prefix in `dead` are unused and listed. Other keys that `module` lacks belong to another model and are
-    an error, as are keys that `state` lacks.
+    Class-name embeddings (`token_*`) are derived from the current class names and never loaded. Missing keys are an
+    error, as are unknown keys, which belong to another model, except those that start with a prefix in `dead`.
+
+    Args:
+        module: The module.
+        state: The tensors by name.
+        origin: Where they come from, for messages.
+        dead: Prefixes of keys that may be left out.
     """
     wanted = {name for name, _ in module.named_parameters()}
-    # Wherever in the model a peer registered them.
+    # In whichever module another code base registered them.
     offered = {key: value for key, value in state.items() if not key.rsplit(".", 1)[-1].startswith("token_")}
     missing = sorted(wanted - set(offered))
     if missing:

@@ -1,4 +1,4 @@
-"""Writes files atomically: a reader never sees half of one, even if the writer is killed."""
+"""Writes files atomically: a reader never sees half a file, even if the writer is killed."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from .parts import part_name, sweep, sweep_once
 
 @contextmanager
 def open_atomically(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """Yield a temporary file next to `path`, which replaces it when the body is done and the file is on disk."""
+    """Yield a temporary file next to `path`. At the end of the context, it is flushed to disk and replaces `path`."""
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     sweep_once(target.parent)
-    # Not `tempfile`: its files are private to the user, and `path` would be, too.
+    # Not `tempfile`, whose files are private to the user, as `path` would be then.
     temporary = target.with_name(part_name(target.name))
     try:
         with temporary.open("xb") as file:
@@ -41,7 +41,7 @@ def open_atomically(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def open_text_atomically(path: str | os.PathLike[str]) -> Iterator[IO[str]]:
-    """As `open_atomically`, for text in UTF-8."""
+    """Like `open_atomically`, for text in UTF-8."""
     with open_atomically(path) as file:
         text = TextIOWrapper(file, encoding="utf-8", errors="surrogateescape", newline="\n")
         yield text
@@ -61,12 +61,12 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
 
 
 def write_json(path: str | os.PathLike[str], content: Any) -> None:
-    """Write a JSON file atomically, readable and with a final newline."""
+    """Write a JSON file atomically, indented and with a final newline."""
     write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
 def check_writable(directory: str) -> None:
-    """Check that an output folder can be written, before any work is done; clean up after killed writers."""
+    """Check that an output folder can be written, and delete temporary files of killed writers in it."""
     if directory.startswith("~"):
         raise UserError(
             f"The output folder {shorten(directory)} begins with ~, which the shell has not expanded. Give it in full, "
@@ -84,6 +84,6 @@ def check_writable(directory: str) -> None:
 
 
 def check_still_there(directory: str) -> None:
-    """Raise UserError if an output folder was deleted since its run began: earlier files would be missing."""
+    """Raise a UserError if an output folder was deleted during its run, because earlier files would be missing."""
     if directory and not os.path.isdir(directory):
         raise UserError(f"The output folder {shorten(directory)} was deleted during its run. Start the run again.")

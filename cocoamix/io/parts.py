@@ -17,8 +17,8 @@ from functools import cache
 from pathlib import Path
 
 _NAME = re.compile(r"\.(?P<target>.+?)\.(?:(?P<machine>[0-9a-f]{8})-(?P<process>\d{1,10})-)?[0-9a-f]{8}\.part")
-_SECONDS_OF_A_WRITE = 3600.0  # far longer than any of our writes
-_swept: set[Path] = set()  # by this process
+_SECONDS_OF_A_WRITE = 3600.0  # far longer than any write takes
+_swept: set[Path] = set()  # folders that this process has swept
 
 
 def part_name(target: str) -> str:
@@ -58,7 +58,7 @@ def sweep_once(folder: str | os.PathLike[str]) -> None:
 
 
 def _is_dead(path: Path) -> bool:
-    """Return whether the writer of a file is dead. For another machine, only the time of the last write counts."""
+    """Return whether the writer of a file is dead. On another machine, this is judged by the time of the last write."""
     found = _NAME.fullmatch(path.name)
     if found is None:
         return False

@@ -8,11 +8,11 @@ from pathlib import Path
 from cocoamix.errors import UserError
 
 
-def expand_home(path: str | os.PathLike[str], way_out: str = "Give the path in full.") -> Path:
-    """Return a path with its `~` or `~user` replaced. way_out: ends the message if there is no such home folder."""
+def expand_home(path: str | os.PathLike[str], advice: str = "Give the path in full.") -> Path:
+    """Return a path with its `~` or `~user` expanded. `advice` ends the message if there is no such home folder."""
     try:
         return Path(path).expanduser()
     except RuntimeError:
         user = Path(path).parts[0][1:]
         reason = f"there is no user {user!r}" if user else "the home folder is unknown: HOME is not set"
-        raise UserError(f"{path} cannot be found, because {reason}. {way_out}") from None
+        raise UserError(f"{path} cannot be found, because {reason}. {advice}") from None

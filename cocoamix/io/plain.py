@@ -17,7 +17,7 @@ class MismatchError(ValueError):
 
 
 def to_plain(value: Any) -> Any:
-    """Return a dataclass as dicts and lists. A field that is None by default is left out while it is None."""
+    """Return a dataclass as dicts and lists, without fields that are None by default and still None."""
     if is_dataclass(value) and not isinstance(value, type):
         pairs = [(one, getattr(value, one.name)) for one in fields(value)]
         return {one.name: to_plain(item) for one, item in pairs if item is not None or one.default is not None}
@@ -27,9 +27,14 @@ def to_plain(value: Any) -> Any:
 
 
 def read_fields(kind: type[Any], node: Any, where: str = "") -> dict[str, Any]:
-    """Return the fields of a dataclass that an object has, checked. where: the place of the object in a file.
+    """Return the fields of a dataclass from a JSON object, after checking their types.
 
     Unknown keys are ignored, and null means the default.
+
+    Args:
+        kind: The dataclass.
+        node: The object.
+        where: Place of the object in its file, for messages.
     """
     whose = f"its {where}" if where else "it"
     if not isinstance(node, Mapping):

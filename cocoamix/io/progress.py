@@ -1,4 +1,4 @@
-"""Progress of long work: a bar on a terminal, a plain line now and then in a log."""
+"""Shows the progress of long work: as a bar on a terminal, as an occasional line in a log."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SECONDS_BETWEEN_LINES = 30.0
 
 
 def progress(items: Iterable[Item], total: int, what: str) -> Iterator[Item]:
-    """Yield the items and show the progress. Short work prints nothing in a log."""
+    """Yield the items and show the progress. In a log, short work prints nothing."""
     if sys.stderr.isatty():
         yield from tqdm(items, total=total, desc=what, leave=False)
         return
@@ -31,7 +31,7 @@ def progress(items: Iterable[Item], total: int, what: str) -> Iterator[Item]:
 
 
 class EpochBar:
-    """A bar over the epochs of a training. It shows nothing where epochs are printed as lines."""
+    """A bar over the epochs of a run. It shows nothing if epochs are printed as lines."""
 
     def __init__(self, done: int, total: int) -> None:
         self._bar: tqdm | None = None
@@ -41,18 +41,18 @@ class EpochBar:
             bar_opens(self.close)
 
     def begin_epoch(self, epoch: int, total: int, phase: str) -> None:
-        """Name the epoch that begins, counted from 1."""
+        """Show the number of the epoch that begins, counted from 1."""
         if self._bar is not None:
             self._bar.set_description_str(f"epoch {epoch}/{total} ({phase}) ", refresh=False)
 
     def step(self, steps: int, values: str) -> None:
-        """Show one of the epoch's steps. values: its numbers."""
+        """Show that a step of the epoch is done. `values` are its metrics, and `steps` is the length of the epoch."""
         if self._bar is not None:
             self._bar.set_postfix_str(values, refresh=False)
             self._bar.update(1 / max(1, steps))
 
     def end_epoch(self, epoch: int, total: int) -> None:
-        """Show that an epoch is done; remove the bar after the last. total: may have changed."""
+        """Show that an epoch is done; remove the bar after the last. `total` may have changed."""
         if self._bar is not None:
             self._bar.total, self._bar.n = total, epoch
             self._bar.refresh()

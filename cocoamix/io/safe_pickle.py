@@ -19,7 +19,7 @@ from torch import Tensor
 
 
 class Blank:
-    """Replaces an object of an unknown class. It keeps its state and does nothing."""
+    """Replaces an object of an unknown class. It stores its state and does nothing."""
 
     state: Any = None  # on the class, because a pickle can create one without calling __init__
 
@@ -87,7 +87,7 @@ class InertUnpickler(pickle.Unpickler):
         return OrderedDict if (module, name) == ("collections", "OrderedDict") else Blank
 
 
-# torch.load takes its unpickler from a module. It creates and names storages itself, from their dtypes.
+# torch.load takes its unpickler from a module, and resolves storages itself.
 inert_pickle: Any = types.ModuleType("inert_pickle")
 inert_pickle.Unpickler = InertUnpickler
 inert_pickle.load = lambda file, **options: InertUnpickler(file, **options).load()
@@ -130,7 +130,7 @@ class _ArchiveUnpickler(pickle.Unpickler):
     """Reads the objects of a TorchScript archive: modules as blanks with their attributes, tensors as tensors."""
 
     def __init__(self, archive: zipfile.ZipFile, root: str) -> None:
-        # Read completely, because only then the checksum is verified.
+        # Read as a whole, because only then is the checksum verified.
         super().__init__(io.BytesIO(archive.read(f"{root}/data.pkl")))
         self._archive, self._root = archive, root
 

@@ -1,7 +1,7 @@
-"""Keeps the terminal brief during a run, while the log gets everything.
+"""Keeps the terminal output of a run brief, while the log gets everything.
 
-`detail` is for lines that only the log needs. Unless `brief` is active, it is `print`, so that trainers inside another
-code base print what they always did.
+`detail` is for lines that only the log needs. Unless `brief` is active, it is the same as `print`, so that inside
+another code base trainers print everything.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 
 from tqdm import tqdm
 
-_EPOCH_LINE = "epoch ["  # the start of a training line, which CoOp's parsers know
+_EPOCH_LINE = "epoch ["  # how a training line starts, which CoOp's parsers look for
 _is_brief = False
-_bars: list[Callable[[], None]] = []  # what closes each open bar
+_bars: list[Callable[[], None]] = []  # the functions that close the open bars
 
 
 @contextmanager
@@ -47,7 +47,7 @@ def brief(wanted: bool = True) -> Iterator[None]:
 
 @contextmanager
 def log_only() -> Iterator[None]:
-    """Print to the log alone, while the screen is brief."""
+    """Print only to the log in this context, if the screen is brief."""
     logger: Any = sys.stdout
     if not _is_brief or getattr(logger, "console", None) is None:
         yield
@@ -73,19 +73,20 @@ def shows_bars() -> bool:
 def bar_opens(close: Callable[[], None]) -> None:
     """Leave training lines out from now on, because a bar shows the same.
 
-    close: closes the bar. It is called when the brief screen ends, also after an error.
+    Args:
+        close: Closes the bar. It is also called when the context `brief` ends, even after an error.
     """
     _bars.append(close)
 
 
 def bar_closes(close: Callable[[], None]) -> None:
-    """Show training lines again, unless another bar is open. close: as given to `bar_opens`."""
+    """Show training lines again, unless another bar is open. `close` is what `bar_opens` got."""
     if close in _bars:
         _bars.remove(close)
 
 
 def _on_terminal(console: Any) -> bool:
-    # Bars go to stderr. Real Dassl wraps a second logger of a process around the first, which has no `isatty`.
+    # Bars go to stderr. In a second run of a process, the console is real Dassl's first logger, which has no `isatty`.
     return all(getattr(stream, "isatty", bool)() for stream in (console, sys.stderr))
 
 

@@ -6,12 +6,12 @@ import re
 
 from cocoamix.errors import printable
 
-# Formulas, also after apostrophes, so that a cell can be read back.
+# A formula, also one after apostrophes, so that `cell_text` can tell which apostrophe to remove.
 _FORMULA = re.compile(r"'*\s*[=+\-@]")
 
 
 def text_cell(text: str) -> str:
-    """Return a text that a spreadsheet shows unchanged: an apostrophe precedes what looks like a formula."""
+    """Return a cell that no spreadsheet evaluates: an apostrophe precedes what looks like a formula."""
     shown = printable(text)
     return f"'{shown}" if _FORMULA.match(shown) and not _is_number(shown) else shown
 

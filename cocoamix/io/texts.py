@@ -1,4 +1,4 @@
-"""Reads text, JSON and YAML files; every problem with a file is one sentence."""
+"""Reads text, JSON and YAML files. Every problem with a file is reported in one sentence."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ _DEEPEST = 50
 
 
 class UnreadableError(UserError):
-    """A file that cannot be read. reason: continues a sentence after the file name."""
+    """A file that cannot be read.
+
+    Attributes:
+        reason: Why; it continues a sentence that starts with the file name.
+    """
 
     def __init__(self, path: str | os.PathLike[str], reason: str) -> None:
         super().__init__(f"{os.fspath(path)} {reason}.")
@@ -23,7 +27,7 @@ class UnreadableError(UserError):
 
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
-    """Return the bytes of a regular file. A device or a named pipe, which would wait for a writer, is an error."""
+    """Return the bytes of a regular file. Others are an error: reading a named pipe would wait for a writer."""
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise UnreadableError(path, "is not a file")
@@ -80,7 +84,7 @@ def read_yaml(path: str | os.PathLike[str]) -> Any:
 
 
 def _refuse_excess(content: Any, path: str | os.PathLike[str]) -> None:
-    """Reject excessive content: aliases can refer to themselves or expand to billions of values."""
+    """Reject too many or too deeply nested values: aliases can refer to themselves or expand to billions."""
     level = [content]
     for _ in range(_DEEPEST):
         inner: list[Any] = []

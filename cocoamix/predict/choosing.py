@@ -19,10 +19,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", help="output folder of a finished run")
     parser.add_argument("--add", nargs="+", default=[], metavar="NAME", help="classes to add to those of the run")
     parser.add_argument("--classes", metavar="FILE", help="classes to use instead of those of the run, one per line")
-    parser.add_argument("--weights", default="", metavar="FILE", help="CLIP weights, if the file has moved")
-    parser.add_argument("--trainer", help="trainer of CoOp's original checkpoints, with --classes and --config-file")
-    parser.add_argument("--config-file", metavar="FILE", help="its configuration")
-    parser.add_argument("--dataset-config-file", metavar="FILE", help="configuration of its dataset")
+    parser.add_argument(
+        "--weights", default="", metavar="FILE", help="CLIP weights, if their file has moved since training"
+    )
+    parser.add_argument(
+        "--trainer", help="for checkpoints of CoOp's own code: the trainer; also give --classes and --config-file"
+    )
+    parser.add_argument("--config-file", metavar="FILE", help="with --trainer: its configuration")
+    parser.add_argument("--dataset-config-file", metavar="FILE", help="with --trainer: configuration of the dataset")
 
 
 def choose(args: argparse.Namespace, store: bool = True) -> Classifier:

@@ -1,4 +1,4 @@
-"""A trained classifier: labels and probabilities for images, also for classes outside its training."""
+"""A trained classifier: labels and probabilities for images, including classes it was not trained on."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Classifier:
         trainer: Its trainer, for anything that the methods here do not offer.
     """
 
-    keeps: object = None  # an object that must live as long, such as a temporary folder of the run
+    kept_alive: object = None  # an object that the classifier keeps alive, such as the temporary folder of its run
 
     def __init__(self, run: RecordedRun, names: Sequence[str] = (), weights: str = "", store: bool = True) -> None:
         if not run.classnames:
@@ -79,12 +79,12 @@ class Classifier:
 
         Args:
             names: The classes.
-            keep: Whether to add them to the current classes, instead of replacing these.
+            keep: Whether to add them to the current classes instead of replacing those.
         """
         present = self._names if keep else []
-        refuse_same(names, [*present, *(self.classes if keep else [])])  # outputs number names that classes share
+        refuse_same(names, [*present, *(self.classes if keep else [])])  # outputs append a number to shared names
         found = Classifier(self.run, [*present, *names], self._weights, self._store)
-        found.keeps = self.keeps
+        found.kept_alive = self.kept_alive
         return found
 
     def predict(self, images: Iterable[AnyImage] | AnyImage) -> list[str]:
@@ -155,7 +155,7 @@ def refuse_same(names: Sequence[str], present: Sequence[str] = ()) -> None:
 
     Args:
         names: Names of new classes.
-        present: Names of the existing classes, of which some may share a name since training.
+        present: Names of the existing classes, some of which may already share a name.
     """
     seen = {plain_class(tidy_class(name)): name for name in present}
     for name in names:

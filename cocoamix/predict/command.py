@@ -1,9 +1,9 @@
-"""`cocoamix predict`: label images with the model of a run; only the run's folder is needed.
+"""Label images with the model of a run. Only the run's folder is needed.
 
 cocoamix predict RUN photo.jpg                       one image
 cocoamix predict RUN FOLDER --csv labels.csv         all images of a folder
-cocoamix predict RUN FOLDER --add zebra okapi        two more classes, without training
-cocoamix predict RUN FOLDER --html page.html         a page to look at
+cocoamix predict RUN FOLDER --add zebra okapi        with two more classes, no training
+cocoamix predict RUN FOLDER --html page.html         a page to browse
 """
 
 from __future__ import annotations
@@ -22,17 +22,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     choosing.add_arguments(parser)
     parser.add_argument("images", nargs="+", help="images, folders of images, or CSV files with a column `path`")
-    parser.add_argument("--top", type=int, default=5, metavar="K", help="most probable classes to show (default: 5)")
-    parser.add_argument("--csv", metavar="FILE", help="write one row per image")
+    parser.add_argument(
+        "--top", type=int, default=5, metavar="K", help="number of classes to show, most probable first (default: 5)"
+    )
+    parser.add_argument("--csv", metavar="FILE", help="write a table with one row per image")
     parser.add_argument("--json", metavar="FILE", help="write one object per image")
     parser.add_argument("--html", metavar="FILE", help="write a page with thumbnails, filters and mistakes")
     parser.add_argument(
-        "--unknown", type=float, metavar="RATE", help="mark images that fit no class, at this rate of false alarms"
+        "--unknown", type=float, metavar="RATE", help="flag images of no known class, at this false-alarm rate"
     )
     parser.add_argument(
-        "--held-out", nargs="+", default=[], metavar="PATH", help="images of the known classes, to set that threshold"
+        "--held-out",
+        nargs="+",
+        default=[],
+        metavar="PATH",
+        help="with --unknown: images of known classes, to set the threshold",
     )
-    parser.add_argument("--no-store", action="store_true", help="do not use the feature store")
+    parser.add_argument("--no-store", action="store_true", help="neither read nor write the feature store")
 
 
 def run(args: argparse.Namespace) -> int:

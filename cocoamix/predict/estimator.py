@@ -37,7 +37,7 @@ class TemporaryFolder:
 
     def __init__(self) -> None:
         self.path = Path(tempfile.mkdtemp(prefix="cocoamix-"))
-        self._delete = weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
+        self._finalizer = weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
 
 
 class PromptClassifier:
@@ -68,16 +68,16 @@ class PromptClassifier:
         """Set the parameters; nothing is loaded before `fit`.
 
         Args:
-            backbone: Name of a CLIP, such as ViT-B/16; `tiny` is the embedded one.
+            backbone: Name of a CLIP, such as ViT-B/16; `tiny` is the one in this package.
             method: Name of a trainer, as `--trainer` takes it.
             shots: Training images to draw per class; by default all.
-            epochs: Epochs of training; by default those of the configuration.
+            epochs: Number of training epochs; by default that of the configuration.
             seed: Seed of the draw, the augmentation and the context.
             class_names: The class name of each label for prompts; by default the labels themselves.
             config: A configuration of the method, by name (`cocoamix:CoOp/vit_b16.yaml`) or file; by default the
                 shipped one for the backbone.
             settings: Further keys of the configuration with their values, such as {"OPTIM.LR": 0.01}.
-            output: Folder for checkpoints and the log; by default one that is deleted with the estimator.
+            output: Folder for checkpoints and the log; by default a temporary one.
             verbose: Whether the log is printed.
         """
         self.backbone, self.method, self.shots = backbone, method, shots
@@ -105,8 +105,8 @@ class PromptClassifier:
 
     def __repr__(self) -> str:
         defaults = {name: one.default for name, one in inspect.signature(type(self).__init__).parameters.items()}
-        given_ones = {name: value for name, value in self.get_params().items() if value != defaults[name]}
-        return f"PromptClassifier({', '.join(f'{name}={value!r}' for name, value in given_ones.items())})"
+        changed = {name: value for name, value in self.get_params().items() if value != defaults[name]}
+        return f"PromptClassifier({', '.join(f'{name}={value!r}' for name, value in changed.items())})"
 
     # ------------------------------------------------------------------ training
 
@@ -139,9 +139,9 @@ class PromptClassifier:
         with contextlib.nullcontext() if self.verbose else contextlib.redirect_stdout(io.StringIO()):
             self._train(items, folder)
         write_json(folder / _LABELS, {"labels": classes, "parameters": self._plain_parameters()})
-        self._take(find_run(folder), classes)
-        # Objects made from the classifier may outlive this estimator.
-        self.classifier_.keeps = self._delete if self.output is None else None
+        self._use_run(find_run(folder), classes)
+        # The folder must exist as long as the classifier, which may outlive this estimator.
+        self.classifier_.kept_alive = self._temporary if self.output is None else None
         return self
 
     def _plain_parameters(self) -> dict[str, Any]:
@@ -169,8 +169,8 @@ class PromptClassifier:
                 raise UserError(f"The output folder {folder} is not empty. Name another, or delete it.")
             folder.mkdir(parents=True, exist_ok=True)
             return folder
-        self._delete = TemporaryFolder()
-        return self._delete.path
+        self._temporary = TemporaryFolder()
+        return self._temporary.path
 
     def _configuration(self, folder: Path) -> Any:
         from dassl.config import get_cfg_default
@@ -228,7 +228,7 @@ class PromptClassifier:
             raise UserError(f"{self.method} has nothing to train. Use a method that is trained.")
         trainer.train()
 
-    def _take(self, run: RecordedRun, classes: list[Any]) -> None:
+    def _use_run(self, run: RecordedRun, classes: list[Any]) -> None:
         self.classifier_ = Classifier(run)
         self.classes_ = np.asarray(classes)
 
@@ -276,5 +276,5 @@ class PromptClassifier:
                 raise UserError(f"{path} does not list the labels of the model: it was altered. Restore it.")
             labels, known = kept["labels"], {**known, **kept.get("parameters", {})}
         found = cls(**known)
-        found._take(run, labels)
+        found._use_run(run, labels)
         return found

@@ -1,4 +1,4 @@
-"""Export of a classifier for use without this package: class vectors as safetensors, or the whole model as ONNX."""
+"""Exports a classifier for use without this package: class vectors as safetensors, or the whole model as ONNX."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def write_safetensors(classifier: Classifier, path: Path) -> None:
-    """Write the class matrix and whatever else the logits need."""
+    """Write the class matrix and everything else that the logits need."""
     from safetensors.torch import save
 
     trainer = classifier.trainer

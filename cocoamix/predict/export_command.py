@@ -1,6 +1,6 @@
-"""`cocoamix export`: write the model of a run to a file that works without this package.
+"""Write the model of a run to a file that works without this package.
 
-cocoamix export RUN --to classes.safetensors    class vectors, to use with open_clip or OpenAI's clip
+cocoamix export RUN --to classes.safetensors    class vectors, for open_clip or OpenAI's clip
 cocoamix export RUN --to classifier.onnx        the whole classifier: image in, probabilities out
 """
 

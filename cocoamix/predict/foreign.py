@@ -52,7 +52,7 @@ def describe_run(folder: Path, trainer: str, files: Sequence[str], names: Sequen
 def open_foreign(
     folder: Path, trainer: str, files: Sequence[str], names: Sequence[str], weights: str, store: bool
 ) -> Classifier:
-    """Return the classifier of such a run, after a check that the classes are those of its checkpoint."""
+    """Return the classifier of such a run, after checking that the classes are those of its checkpoints."""
     found = Classifier(describe_run(folder, trainer, files, names), weights=weights, store=store)
     for place in model_folders(folder):
         path = checkpoint_path(place, None)

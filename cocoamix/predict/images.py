@@ -1,4 +1,4 @@
-"""Conversion of paths, PIL images, arrays and tensors to items."""
+"""Converts paths, PIL images, arrays and tensors to items."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def as_item(image: AnyImage, number: int, upright: bool = False, label: int = 0,
 
     Args:
         image: A path, a PIL image, an array of height x width (x channels), or a tensor of channels x height x width.
-            Whole numbers run to 255 (or 65535 for 16 bits), other numbers from 0 to 1.
+            Whole numbers run up to 255 (65535 for 16 bits), other numbers from 0 to 1.
         number: Its index among the caller's images, which names it if it has no path.
         upright: Whether to rotate a file by its EXIF orientation.
         label: Its label.
@@ -79,5 +79,5 @@ def _to_bytes(image: np.ndarray[Any, Any], number: int) -> np.ndarray[Any, np.dt
     if not np.issubdtype(image.dtype, np.floating):
         raise UserError(f"Image {number} is of {image.dtype}. Use uint8, uint16, or floats from 0 to 1.")
     if not np.isfinite(image).all() or image.min() < 0 or image.max() > 1:
-        raise UserError(f"Image {number} has values outside of 0 to 1. Scale it, or give whole numbers to 255.")
+        raise UserError(f"Image {number} has values outside the range 0 to 1. Scale it, or use whole numbers to 255.")
     return np.rint(image * 255).astype(np.uint8)

@@ -1,4 +1,4 @@
-"""The logits of a classifier as matrices, found by probing it, for exports."""
+"""Expresses the logits of a classifier as matrices, which are found by probing it, for exports."""
 
 from __future__ import annotations
 
@@ -47,21 +47,21 @@ def find_linear(classifier: Classifier) -> Linear:
             "one. Train on one backbone to export it."
         )
     size = trainer.clip.sizes.embedding
-    one = torch.eye(size, device=trainer.device)
+    identity = torch.eye(size, device=trainer.device)
     bias = trainer.infer(torch.zeros(1, size, device=trainer.device))[0]
-    first = trainer.infer(one)
-    raw = trainer.infer(2 * one) - first if trainer.raw_images else torch.zeros_like(first)
+    first = trainer.infer(identity)
+    raw = trainer.infer(2 * identity) - first if trainer.raw_images else torch.zeros_like(first)
     matrix = first - raw - bias
     found = Linear(
         matrix.t().contiguous().cpu(),
         raw.t().contiguous().cpu() if bool(raw.any()) else None,
         bias.cpu() if bool(bias.any()) else None,
     )
-    _refuse_others(classifier, found)
+    _refuse_nonlinear(classifier, found)
     return found
 
 
-def _refuse_others(classifier: Classifier, found: Linear) -> None:
+def _refuse_nonlinear(classifier: Classifier, found: Linear) -> None:
     """Raise a UserError if the matrices do not reproduce the logits, for example if prompts depend on the image."""
     trainer = classifier.trainer
     features = torch.randn(8, trainer.clip.sizes.embedding, generator=torch.Generator().manual_seed(0))

@@ -1,4 +1,4 @@
-"""Opening of the trainer of a finished run without its data: checkpoint, backbone, prompts and preprocessing."""
+"""Opens the trainer of a finished run without its data: checkpoint, backbone, prompts and preprocessing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cocoamix.run.recorded import RecordedRun, configuration
 
 
 def open_trainer(run: RecordedRun, names: Sequence[str] = (), weights: str = "", store: bool = True) -> Any:
-    """Return the trainer of a run, ready to infer.
+    """Return the trainer of a run, ready for inference.
 
     Args:
         run: The run to open.
@@ -41,7 +41,7 @@ def _open(run: RecordedRun, names: Sequence[str], weights: str, store: bool) -> 
     cfg = configuration(run, get_cfg_default())
     if weights:
         cfg.MODEL.BACKBONE.WEIGHTS = weights
-    cfg.DATASET.BAD_IMAGES = "skip"  # unreadable images are named, and the others predicted
+    cfg.DATASET.BAD_IMAGES = "skip"  # the caller reports unreadable images
     cfg.TEST.FINAL_MODEL = "last_step"  # the checkpoint is known
     cfg.CACHE.MODE = "test" if store else "off"
     cfg.DATALOADER.NUM_WORKERS = min(cfg.DATALOADER.NUM_WORKERS, os.cpu_count() or 1)
@@ -65,7 +65,7 @@ def _open(run: RecordedRun, names: Sequence[str], weights: str, store: bool) -> 
 
 
 def has_temperature(run: RecordedRun) -> bool:
-    """Return whether the training fitted a temperature to held-out images."""
+    """Return whether the run fitted a temperature to held-out images for its mixture."""
     fitted = run.origin.get("heldout")
     return isinstance(fitted, dict) and "temperature" in fitted and _mixes(run)
 

@@ -1,4 +1,4 @@
-"""Output files, to which predictions are written one by one."""
+"""Writes predictions to output files one by one."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Outputs:
     """Writes records to files one by one. Each file appears when it is complete.
 
     Attributes:
-        ending: Summary lines for a page, to be set before the end.
+        ending: Summary lines for the page, to be set before the context ends.
     """
 
     def __init__(self, files: Files, classifier: Classifier, top: int) -> None:

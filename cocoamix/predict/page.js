@@ -85,7 +85,7 @@ function update() {
 function matrix(labels) {
   const predicted = [...new Set(data.images.map((one) => one.predicted))].sort();
   const counts = new Map();
-  const right = new Set(); // an unknown image may be right, too
+  const right = new Set(); // `(unknown)` can also be right
   for (const one of data.images) {
     const key = JSON.stringify([one.label, one.predicted]);
     counts.set(key, (counts.get(key) || 0) + 1);

@@ -1,4 +1,4 @@
-"""Prediction of all images in a single pass, with the requested outputs."""
+"""Predicts all images in a single pass and writes the requested outputs."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _record_of(scores: Scores, label: str, classes: Sequence[str], top: int, thr
 
 
 def find_threshold(classifier: Classifier, wanted: Wanted) -> float:
-    """Return the confidence below which an image fits no class."""
+    """Return the confidence below which an image counts as fitting no class."""
     rate = wanted.unknown
     assert rate is not None
     check_rate(rate)

@@ -44,6 +44,6 @@ class ChannelHead(nn.Module):
         return logits
 
     def resize(self, classes: int) -> None:
-        """Resize the classifier to `classes`, before a checkpoint is loaded into it."""
+        """Resize the classifier to `classes` outputs, before a checkpoint is loaded into it."""
         if classes != self.head.out_features:
             self.head = nn.Linear(self.head.in_features, classes, device=self.head.weight.device)

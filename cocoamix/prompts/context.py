@@ -31,8 +31,8 @@ class PromptLearner(nn.Module):
         class_specific: Learn one context per class (CSC).
         position: Position of the class name: `end`, `middle` or `front`.
         seed: Seed of a random context.
-        pad_to: Put zero vectors before the words of `ctx_init` up to this length.
-        before: Number of vectors before a class name in the middle; half of them by default.
+        pad_to: Pad the words of `ctx_init` at the front with zero vectors to this length.
+        before: Number of vectors before the class name, for the position `middle`; by default half of them.
     """
 
     ctx: nn.Parameter
@@ -84,7 +84,7 @@ class PromptLearner(nn.Module):
         # The prefix that all prompts share: [SOS] and the part of a shared context before the class name.
         before = 0 if class_specific else self._before_name()
         self.layout = Layout(1 + before, [length - 1 - before for length in lengths], clip.device)
-        # After a shared context only the class names follow, and they never change.
+        # Only the class names follow a shared context at the start, and they never change.
         fixed = not class_specific and position == "end"
         self.register_buffer("own", self.layout.pack(embeddings).float() if fixed else None, persistent=False)
         order = None if position == "end" else self._order([len(encode(name)) for name in names]).to(clip.device)

@@ -1,4 +1,4 @@
-"""The hand-crafted prompt t_0: templates, and the text features of classes in them."""
+"""The hand-crafted prompt t_0: its templates, and the text features that they give classes."""
 
 from __future__ import annotations
 

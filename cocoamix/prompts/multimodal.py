@@ -39,8 +39,8 @@ class MultiModalPromptLearner(PromptLearner):
         clip: The frozen model, with a ViT.
         classnames: The class names.
         n_ctx: Tokens per layer.
-        ctx_init: Initial words of the input's tokens. Words beyond `n_ctx` are kept fixed; with fewer words, the tokens
-            are random.
+        ctx_init: Initial words of the input's tokens. Tokens beyond `n_ctx` stay fixed. With fewer than `n_ctx` tokens,
+            all are initialised at random.
         depth: Number of layers with learned tokens, including the input.
         seed: Seed of the random values.
     """

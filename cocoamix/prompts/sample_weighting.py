@@ -1,4 +1,4 @@
-"""An ensemble of models with generated weights for each sample (T_En)."""
+"""An ensemble of models whose weights a network generates for each sample (T_En)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def make_generator(channels: int, models: int, downscale: int = 32, seed: int = 
 
 
 def mix_probabilities(scores: Tensor, logits: Tensor) -> Tensor:
-    """Return the (B, C) log of the mixture, the sum over models of softmax(scores) x softmax(logits).
+    """Return the (B, C) log-probabilities of the mixture, the sum over models of softmax(scores) x softmax(logits).
 
     Args:
         scores: (B, K) scores of the models.

@@ -1,5 +1,5 @@
-"""Turns any tree of results, ours or a peer's, into tables and figures: `cocoamix report DIR [DIR ...]`.
+"""Turn a tree of results, ours or those of other code bases, into tables and figures: `cocoamix report DIR [DIR ...]`.
 
-The data flows one way: folders -> `read` (runs) -> `rows` (what may be averaged) -> `tables` -> `render_*` and `plots`.
-Nothing here imports torch, so that a report starts at once and runs where nothing else is installed.
+The data flows one way: `readers` (folders to runs) -> `model` (rows of runs that may be averaged, tables, charts) ->
+`render`. Nothing here imports torch, so a report starts at once and runs where nothing else is installed.
 """

@@ -1,4 +1,4 @@
-"""The paper's tables that hold only averages (ensembles, weights, stages, kinds of out-classes), beside our runs.
+"""Our runs beside those tables of the paper that have only averages: ensembles, weights, stages, kinds of out-classes.
 
 A run is matched to a row only if it states everything that the row requires: trainer, backbone and settings.
 """
@@ -20,7 +20,7 @@ Place = tuple[str, str]  # the key of a table, and the name of its row
 
 
 @dataclass
-class Beside:
+class PaperComparison:
     """Our results beside the paper's averages."""
 
     tables: list[Table] = field(default_factory=list)
@@ -28,13 +28,19 @@ class Beside:
     matched: set[str] = field(default_factory=set)  # labels of our rows in the tables
 
 
-def beside_averages(rows: Sequence[Row], datasets: Sequence[str], shots: int | None, key: str) -> Beside:
-    """Return each table of the paper that our rows add to.
+def compare_with_averages(rows: Sequence[Row], datasets: Sequence[str], shots: int | None, key: str) -> PaperComparison:
+    """Return each table of the paper that has a row for ours, with ours beside it.
 
-    Rows that are also in the paper's base-to-new table do not count: they are shown there.
+    Rows that the paper repeats from its base-to-new table do not count, because they are shown there.
+
+    Args:
+        rows: Our rows.
+        datasets: The datasets of our averages.
+        shots: The shots of our rows.
+        key: The start of the keys of the tables.
     """
-    beside = Beside()
-    if shots != figures()["ablations"]["shots"]:  # the note on base-to-new names the difference
+    beside = PaperComparison()
+    if shots != figures()["ablations"]["shots"]:  # a note on the base-to-new table says so
         return beside
     entries = _entries()
     matched = {place: [row for row in rows if differing(row, entry, rows) == []] for place, entry in entries.items()}
@@ -68,12 +74,15 @@ def _decimals(place: Place) -> int:
 
 
 def _fits(entry: Entry, datasets: Sequence[str]) -> bool:
-    """Return whether an average over our datasets can be shown beside a row. The paper does not name its ten."""
+    """Return whether an average over our datasets can be shown beside a row of the paper.
+
+    The paper does not name the ten datasets of some averages, so at least as many of ours are enough.
+    """
     known = set(figures()["base_to_new"]["datasets"]) - {"Average"}
     return set(datasets) <= known and entry["datasets"] <= len(datasets)
 
 
-# ---------------------------------------------------------------------------------------- which rows
+# ---------------------------------------------------------------------------------------- matching rows
 
 
 def differing(row: Row, entry: Entry, rows: Sequence[Row]) -> list[str] | None:
@@ -84,7 +93,7 @@ def differing(row: Row, entry: Entry, rows: Sequence[Row]) -> list[str] | None:
     Args:
         row: Our row.
         entry: The paper's row.
-        rows: All our rows, among them those of the prompts that the row builds on.
+        rows: All our rows, including those of the prompts that the row builds on.
     """
     if any(simplify(run.trainer) != simplify(entry["trainer"]) for run in row.runs):
         return None
@@ -100,18 +109,18 @@ def differing(row: Row, entry: Entry, rows: Sequence[Row]) -> list[str] | None:
 
 
 def required(entry: Entry) -> dict[str, Any]:
-    """Return the settings of a row: those of a base-to-new method, except for those that the row changes or drops."""
+    """Return the settings of a row of the paper: those of a base-to-new method, with the row's own changes."""
     own = figures()["base_to_new"]["settings"].get(entry.get("like"), {}) | entry.get("settings", {})
     return {key: canonical(value) for key, value in own.items() if value is not None}
 
 
 def _members(backbone: object) -> list[str]:
-    """Return the models of an ensemble, in any order."""
+    """Return the sorted names of the models in an ensemble."""
     return sorted(simplify(name) for name in str(backbone).split("+"))
 
 
 def _differing_prompts(row: Row, entry: Entry, rows: Sequence[Row]) -> list[str]:
-    """Describe how the prompts that a row builds on differ from the paper's, by the runs that trained them."""
+    """Describe how the training of the prompts that a row builds on differs from the paper's."""
     words: dict[str, None] = {}
     for run in row.runs:
         if not run.prompts:
@@ -132,7 +141,7 @@ def _differing_prompts(row: Row, entry: Entry, rows: Sequence[Row]) -> list[str]
 
 
 def _table(key: str, shown: Mapping[Place, Sequence[Row]], datasets: Sequence[str], prefix: str) -> Table:
-    """Return all rows of a table of the paper, with ours beside them."""
+    """Return a table with all rows of a table of the paper and ours beside them."""
     content = figures()["ablations"]
     printed = content["tables"][key]
     metrics = [column for column in METRICS if any(column.key in entry for entry in printed["rows"].values())]
@@ -148,7 +157,7 @@ def _table(key: str, shown: Mapping[Place, Sequence[Row]], datasets: Sequence[st
         for row in found:
             lines.append(Line(name, _values(row, entry, [one.key for one in metrics], datasets, printed["decimals"])))
     source = f"{figures()['source']}: {content['setting']}"
-    caption = f"The paper's are printed numbers of {source}. Δ is ours minus the paper's."
+    caption = f"The paper's numbers are those printed in {source}. Δ is ours minus the paper's."
     title = f"Ours beside the paper's table of {printed['table']}"
     return Table(f"{prefix}-{key}", title, columns, lines, first="row of the paper", caption=caption)
 
@@ -173,7 +182,7 @@ def _values(
 
 
 def _other_averages(places: Sequence[Place], datasets: Sequence[str]) -> list[str]:
-    """Explain why some rows are not compared: the paper has no numbers by dataset for them."""
+    """Explain why some rows are not compared: the paper prints only averages over other datasets."""
     if not places:
         return []
     titles = dict.fromkeys(_title(place) for place in places)
@@ -203,7 +212,7 @@ def _contradictions(rows: Sequence[Row], shown: Mapping[Place, Sequence[Row]]) -
 
 
 def _near_misses(rows: Sequence[Row], entries: Mapping[Place, Entry], shown: set[str]) -> list[str]:
-    """Explain why rows whose trainers are only in these tables match no row of them."""
+    """Explain, for rows whose trainer is in these tables, why they match no row of the paper."""
     notes, methods = [], list(figures()["base_to_new"]["datasets"]["Average"])
     for row in rows:
         if row.label in shown or paper_method(row, methods):
@@ -221,6 +230,6 @@ def _near_misses(rows: Sequence[Row], entries: Mapping[Place, Entry], shown: set
 
 
 def _foreign_prompts(row: Row, entry: Entry) -> bool:
-    """Return whether a row builds on prompts of another trainer, which no setting can make equal."""
+    """Return whether a row builds on prompts of another trainer than the paper's row, which no setting can change."""
     wanted = entry.get("prompts", {}).get("trainer", "")
     return any(simplify(trainer) != simplify(wanted) for run in row.runs for trainer, _ in run.prompts)

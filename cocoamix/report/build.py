@@ -44,13 +44,13 @@ from .readers.runs import Inventory, Problem, Run, find_runs
 
 @dataclass(frozen=True)
 class Options:
-    """What the user asked for."""
+    """The options of a report."""
 
     baseline: str = ""
     paper: bool = False
     common: bool = False  # average over the datasets that all methods have
     names: tuple[tuple[str, str], ...] = ()
-    confidence: bool = False  # tables of confidence for each dataset, not their average alone
+    confidence: bool = False  # tables of confidence for each dataset, not only their average
     command: str = ""  # the command line that makes the report
 
 
@@ -72,7 +72,7 @@ class Report:
 
     @property
     def backbones(self) -> list[str]:
-        """The backbones of its runs, as far as they state them; the members of an ensemble one by one."""
+        """The backbones that its runs state, including each member of an ensemble."""
         found = (str(run.protocol["backbone"]) for run in self.runs if run.protocol.get("backbone"))
         return sorted({printable(name) for names in found for name in names.split("+")}, key=natural)
 
@@ -135,8 +135,8 @@ def _printable(part: Any) -> Any:
     return part
 
 
-def _groups(runs: Sequence[Run]) -> list[int | None]:
-    """Return the numbers of shots, each of which has its own tables; zero-shot runs join all of them."""
+def _shot_counts(runs: Sequence[Run]) -> list[int | None]:
+    """Return the numbers of shots, each of which has its own tables. Zero-shot runs are in all of them."""
     shots = {run.shots for run in runs if not is_zero_shot(run.trainer)}
     return sorted(shots, key=lambda value: (value is None, value or 0)) or [None]
 
@@ -146,7 +146,7 @@ def _of_shots(runs: Sequence[Run], shots: int | None) -> list[Run]:
 
 
 def _sort(rows: list[Row]) -> list[Row]:
-    """Zero-shot methods first, our own method last, others by name, as the field's tables do."""
+    """Sort rows as papers do: zero-shot methods first, our own method last, others by name."""
     return sorted(
         rows, key=lambda row: (not is_zero_shot(row.trainer), row.trainer.startswith("CoCoA"), natural(row.label))
     )
@@ -160,7 +160,7 @@ def _setting(shots: int | None) -> str:
 
 
 def _base_to_new(runs: Sequence[Run], options: Options, inventory: Inventory, baseline: Baseline) -> list[Section]:
-    """Return the sections of CoOp's halves, then of random halves: averages and H must not mix them."""
+    """Return the sections of CoOp's halves, then of random halves. Averages and H must not mix the two."""
     runs = [run for run in runs if run.task == "base2new"]
     random = [run for run in runs if partition_of(run) != LABEL]
     sections = _halves([run for run in runs if partition_of(run) == LABEL], options, inventory, baseline)
@@ -168,7 +168,7 @@ def _base_to_new(runs: Sequence[Run], options: Options, inventory: Inventory, ba
     title = f", partition {names[0]}" if len(names) == 1 else ", random halves"
     others = _halves(random, replace(options, paper=False), inventory, baseline, "-random", title)
     for section in others if len(names) > 1 else ():
-        section.charts.clear()  # rows are draws of classes, not methods: see `cocoamix figures assumption`
+        section.charts.clear()  # rows are partitions, not methods: see `cocoamix figures assumption`
     return sections + others
 
 
@@ -176,7 +176,7 @@ def _halves(
     runs: Sequence[Run], options: Options, inventory: Inventory, baseline: Baseline, suffix: str = "", title: str = ""
 ) -> list[Section]:
     sections = []
-    for shots in _groups(runs) if runs else []:
+    for shots in _shot_counts(runs) if runs else []:
         rows = _sort(make_rows(_of_shots(runs, shots), options.names, inventory))
         key = "base2new" + ("" if shots is None else f"-{shots}") + suffix
         section = Section(key, f"Base to new{_setting(shots)}{title}")
@@ -241,9 +241,9 @@ def _fill_base_to_new(
     if compared:
         section.tables.insert(1, compared)  # below the averages or the only dataset
     if options.paper:
-        further = ablations.beside_averages(rows, averaged, shots, f"{key}-paper-table")
+        further = ablations.compare_with_averages(rows, averaged, shots, f"{key}-paper-table")
         section.tables += further.tables
-        section.tables += printed.beside_tables(rows, datasets, f"{key}-paper", section.notes, further.matched)
+        section.tables += printed.comparison_tables(rows, datasets, f"{key}-paper", section.notes, further.matched)
         section.notes += further.notes
         others = [row for row in rows if row.label not in further.matched]
         _note_paper(section, "base_to_new", printed_somewhere, others, shots, ", ".join(datasets))
@@ -272,7 +272,7 @@ def _transfer(runs: Sequence[Run], options: Options, inventory: Inventory, basel
     sections = []
     for source in sort_datasets(run.source for run in moved):
         chosen = [run for run in moved if run.source == source]
-        for shots in _groups(chosen):
+        for shots in _shot_counts(chosen):
             rows = _sort(make_rows(_of_shots(chosen + zero_shot, shots), options.names, inventory))
             key = f"transfer-{simplify(source) or 'unknown'}" + ("" if shots is None else f"-{shots}")
             section = Section(key, f"Transfer from {source or 'an unknown source'}{_setting(shots)}")
@@ -303,7 +303,7 @@ def _transfer(runs: Sequence[Run], options: Options, inventory: Inventory, basel
 # ---------------------------------------------------------------------------------------- sessions
 
 
-# Facts that the runs in one table of sessions share. Otherwise their accuracies cannot be compared.
+# Facts on which the runs in one table of sessions must agree, because their accuracies are compared.
 _SESSION_FACTS = (
     *("backbone", "weights_sha256", "splits.test", "evaluated_on"),
     *("fscil.base", "fscil.way", "fscil.shots", "fscil.split"),
@@ -370,7 +370,7 @@ def _average_sessions(
 
 
 def _kinds_of_sessions(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """Group the runs of a dataset by the titles of their tables, which name what differs."""
+    """Group the runs of a dataset into tables. The keys are the titles, which name the facts that differ."""
     facts = [tuple(run.protocol.get(key) for key in _SESSION_FACTS) for run in runs]
     differing = [place for place, values in enumerate(zip(*facts, strict=True)) if len(set(values)) > 1]
     kinds: dict[str, list[Run]] = {}

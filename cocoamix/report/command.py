@@ -1,10 +1,10 @@
-"""Tables and figures from any tree of results: ours (results.json) or logs of CoOp and its descendants.
+"""Make tables and figures from any tree of results: ours (results.json), or logs of CoOp and of code derived from it.
 
     cocoamix report output
     cocoamix report output --baseline CoOp --paper --html report.html
 
-Exit status: 0 when every run that was found is in the report, 1 when some were left out (they are listed on the
-error stream), 2 when there is nothing to report or an argument is wrong.
+Exit status: 0 if every run that was found is in the report, 1 if some were left out (listed on the error stream),
+2 if there is nothing to report or an argument is wrong.
 """
 
 from __future__ import annotations
@@ -27,31 +27,35 @@ from .render import latex, markdown
 from .render import text as render_text
 from .render.data import render_csv, render_json
 
+_KINDS = {"markdown": "Markdown", "latex": "LaTeX", "csv": "CSV", "json": "JSON", "html": "HTML"}
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("directories", nargs="+", metavar="DIR", help="folder of a run, or any folder above runs")
-    parser.add_argument("--baseline", default="", metavar="METHOD", help="show differences from it, with a paired test")
-    parser.add_argument("--paper", action="store_true", help="show the paper's printed numbers beside ours")
-    parser.add_argument("--common", action="store_true", help="average over the datasets that all methods have")
-    parser.add_argument("--confidence", action="store_true", help="tables of confidence for each dataset")
+    parser.add_argument(
+        "--baseline", default="", metavar="METHOD", help="show differences from this method, with a paired test"
+    )
+    parser.add_argument("--paper", action="store_true", help="show the numbers printed in the paper beside yours")
+    parser.add_argument("--common", action="store_true", help="average only over datasets that all methods have")
+    parser.add_argument("--confidence", action="store_true", help="add tables of confidence metrics for each dataset")
     parser.add_argument(
         "--name",
         action="append",
         default=[],
         metavar="PATTERN=NAME",
-        help="name the rows whose Trainer/config matches; equal names make one row, e.g. 'CoOp/*=CoOp'",
+        help="name the rows whose Trainer/config matches, e.g. 'CoOp/*=CoOp'; rows with equal names are merged",
     )
-    for kind in ("markdown", "latex", "csv", "json", "html"):
-        parser.add_argument(f"--{kind}", metavar="FILE", help=f"write the report as {kind} to FILE")
+    for kind in _KINDS:
+        parser.add_argument(f"--{kind}", metavar="FILE", help=f"write the report as {_KINDS[kind]} to FILE")
     parser.add_argument(
-        "--plots", metavar="FOLDER", help="write the figures to FOLDER: SVG and PNG in light and dark, PDF"
+        "--plots", metavar="FOLDER", help="write the figures to FOLDER: SVG and PNG in light and dark, and PDF"
     )
     parser.add_argument("--quiet", action="store_true", help="print no tables")
 
 
 def read_names(texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """Return the pairs of --name."""
+    """Parse the PATTERN=NAME arguments of --name into pairs."""
     pairs = []
     for text in texts:
         pattern, equals, name = text.partition("=")

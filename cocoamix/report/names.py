@@ -1,4 +1,4 @@
-"""Names of datasets and methods in tables. Folders, classes and papers spell them in many ways."""
+"""The names of datasets and methods in tables. Folders, classes and papers spell them in different ways."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def dataset_name(spelling: str) -> str:
         return known
     if re.search(r"[A-Z]", spelling):
         return spelling
-    # The folder of an unlisted dataset: warm_cool is WarmCool in its results.
+    # The folder of an unlisted dataset, such as warm_cool, which is WarmCool in its results.
     return "".join(part[:1].upper() + part[1:] for part in re.split(r"[_\-\s]+", spelling))
 
 
@@ -59,8 +59,8 @@ def sort_datasets(datasets: Iterable[str]) -> list[str]:
 
 
 def natural(name: str) -> tuple[tuple[float, str], ...]:
-    """Return a key that sorts names as readers expect: case does not matter, and random:2 comes before random:10."""
-    parts = _NUMBER.split(name.lower())  # texts and numbers in turn
+    """Return a key for natural sorting: case does not matter, and random:2 comes before random:10."""
+    parts = _NUMBER.split(name.lower())  # alternately texts and numbers
     keys = [(float(part), "") if place % 2 else (-1.0, part) for place, part in enumerate(parts)]
     return (*keys, (-2.0, name))
 
@@ -76,5 +76,5 @@ def is_zero_shot(trainer: str) -> bool:
 
 
 def is_clip(trainer: str) -> bool:
-    """Return whether a trainer is zero-shot CLIP with one hand-crafted template, where all prompt tuning starts."""
+    """Return whether a trainer is zero-shot CLIP with one hand-crafted prompt, the starting point of prompt tuning."""
     return simplify(trainer) == "zeroshotclip"

@@ -1,4 +1,4 @@
-"""The paper's printed numbers beside ours, labelled as such. They are never averaged or marked as the best."""
+"""The paper's printed numbers beside ours. They are labelled as such, and never averaged or marked as the best."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _value(entry: dict[str, float]) -> Value:
 
 
 def source_note(part: str) -> str:
-    """Return the source of a part of the printed numbers."""
+    """Return a note on the source of the printed numbers in a part of the report."""
     content = figures()
     return f"Lines marked (paper) are printed numbers of {content['source']}: {content[part]['setting']}."
 
@@ -67,7 +67,7 @@ def setting_differs(part: str, rows: Sequence[Row], shots: int | None = None) ->
 
 
 def add_to_dataset_table(table: Table, dataset: str) -> bool:
-    """Append the paper's lines for a dataset; return whether it has any."""
+    """Append the paper's lines for a dataset, and return whether there are any."""
     printed = figures()["base_to_new"]["datasets"].get(dataset)
     if printed is None:
         return False
@@ -80,7 +80,10 @@ def add_to_dataset_table(table: Table, dataset: str) -> bool:
 
 
 def add_to_average_table(table: Table, datasets: Sequence[str]) -> bool:
-    """Append the paper's averages: as printed for its eleven datasets, else computed from its numbers for ours."""
+    """Append the paper's averages: as printed for its eleven datasets, otherwise computed for ours from its numbers.
+
+    Return whether the paper has all of our datasets.
+    """
     printed = figures()["base_to_new"]["datasets"]
     if any(dataset not in printed for dataset in datasets):
         return False
@@ -99,7 +102,7 @@ def add_to_average_table(table: Table, datasets: Sequence[str]) -> bool:
     return True
 
 
-def beside_tables(
+def comparison_tables(
     rows: Sequence[Row], datasets: Sequence[str], key: str, notes: list[str], elsewhere: Collection[str] = ()
 ) -> list[Table]:
     """Return a table for each method of the paper: ours, the paper's and the difference, by dataset.
@@ -110,7 +113,7 @@ def beside_tables(
         rows: Our rows.
         datasets: The datasets.
         key: The start of the keys of the tables.
-        notes: Takes the notes.
+        notes: The list to which notes are added.
         elsewhere: Labels of rows in other tables of the paper, which need no note.
     """
     printed = figures()["base_to_new"]["datasets"]
@@ -146,7 +149,7 @@ def beside_tables(
 
 
 def add_to_transfer_table(table: Table, source: str, targets: Sequence[str]) -> bool:
-    """Append the paper's lines where its source and targets are those of the table."""
+    """Append the paper's lines if it has the source and the targets of the table, and return whether it does."""
     printed = figures()["transfer"]
     if source != printed["source"] or any(target not in printed["datasets"]["CLIP"] for target in targets):
         return False

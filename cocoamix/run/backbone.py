@@ -12,7 +12,7 @@ from cocoamix.io.screen import detail
 
 
 def load_one(cfg: CfgNode, precision: str, device: torch.device, name: str = "", weights: str = "") -> FrozenCLIP:
-    """Load a CLIP model and log how it runs. name, weights: replace those in MODEL.BACKBONE."""
+    """Load a CLIP model and log how it runs. A given `name` and `weights` replace those in MODEL.BACKBONE."""
     backbone = cfg.MODEL.BACKBONE
     name, weights = (name, weights) if name else (backbone.NAME, backbone.WEIGHTS)
     detail(f"Loading CLIP (backbone: {name})")
@@ -31,7 +31,7 @@ def load_one(cfg: CfgNode, precision: str, device: torch.device, name: str = "",
 
 
 def load_several(cfg: CfgNode, settings: CfgNode, device: torch.device) -> SeveralCLIPs:
-    """Load the models in BACKBONES of a trainer's node, or the one in MODEL.BACKBONE, to be used as one."""
+    """Load the models that BACKBONES in a trainer's settings lists, or else the one in MODEL.BACKBONE, as one."""
     names = list(settings.BACKBONES) or [cfg.MODEL.BACKBONE.NAME]
     files = list(settings.BACKBONE_WEIGHTS)
     if not files:

@@ -22,7 +22,7 @@ _OPENAI = ("RN50", "RN101", "RN50x4", "RN50x16", "RN50x64", "ViT-B/32", "ViT-B/1
 
 
 def write_card(folder: str | os.PathLike[str], results: Results) -> Path | None:
-    """Write the model card of a run, unless the folder has a README.md that somebody else wrote.
+    """Write the model card of a run, unless the folder has a README.md that is not ours.
 
     Args:
         folder: Folder of the run.
@@ -44,7 +44,7 @@ def _has_model(folder: Path, results: Results) -> bool:
 
 
 def make_card(results: Results, has_model: bool) -> str:
-    """Return the text of the card. has_model: whether the folder has the checkpoints."""
+    """Return the text of the card. `has_model` is whether the folder has everything that a prediction needs."""
     settings = flatten(results.config)
     method, data = results.method or results.trainer, _data(results, settings)
     backbone = str(results.protocol.get("backbone", settings.get("MODEL.BACKBONE.NAME", "")))
@@ -70,7 +70,8 @@ def _use(results: Results, has_model: bool) -> list[str]:
         return ["The checkpoints are in the folder of the training run, which this evaluation loaded."]
     if results.method and not results.metrics:
         return [
-            "Evaluate the sessions first: `--eval-only --model-dir THIS_FOLDER`, with the arguments of the training."
+            "Evaluate the sessions first: `--eval-only --model-dir THIS_FOLDER`, with the arguments of the training "
+            "run."
         ]
     return [
         "```bash",
@@ -79,7 +80,7 @@ def _use(results: Results, has_model: bool) -> list[str]:
         "cocoamix export THIS_FOLDER --to model.onnx   # or .safetensors",
         "```",
         "",
-        "If a method cannot add classes or be exported, the command reports it.",
+        "If a method cannot add classes or be exported, the command says so.",
     ]
 
 
@@ -130,7 +131,7 @@ def _figures(results: Results) -> list[str]:
     return [
         f"## Results on {results.evaluated_images or 0:,} {results.split} images",
         "",
-        *_table(("measure", "value"), rows),
+        *_table(("metric", "value"), rows),
         "",
         "The range after the accuracy is a 95 % confidence interval (Wilson) for the number of images. It does not "
         "include the variation between seeds.",
@@ -145,7 +146,7 @@ def _calibration(results: Results) -> str:
 
 
 def wilson(share: float, count: int, z: float = 1.959964) -> tuple[float, float]:
-    """Return Wilson's interval of a proportion of `count` images, by default at 95 %."""
+    """Return Wilson's confidence interval for a proportion of `count` images, by default at 95 %."""
     centre = (share + z * z / (2 * count)) / (1 + z * z / count)
     half = z / (1 + z * z / count) * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count))
     return max(0.0, centre - half), min(1.0, centre + half)
@@ -159,7 +160,7 @@ def _classes(names: Sequence[str]) -> str:
 def _licence(backbone: str, settings: Mapping[str, Any]) -> str:
     given = settings.get("MODEL.BACKBONE.WEIGHTS")
     if backbone == "tiny" and not given:
-        return "The embedded backbone `tiny` comes with cocoamix, under its MIT licence."
+        return "The backbone `tiny` comes with cocoamix, under the same MIT licence."
     if backbone in _OPENAI and not given:
         return f"{backbone} is OpenAI's CLIP, whose repository is under the MIT licence. See its model card as well."
     return f"Unknown: the weights of {backbone} come from the user's own file."

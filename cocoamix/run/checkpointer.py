@@ -1,7 +1,7 @@
 """Saves, resumes and loads the models of a run, with real Dassl or the fallback.
 
 A run's folder has `<model>/model.pth.tar-<epoch>` and `<model>/model-best.pth.tar`, as in CoOp, and `resume.pth`, which
-has everything that a run needs to resume and is replaced after every epoch. It is one file so that a killed run with
+holds everything that a resume needs and is replaced after every epoch. It is a single file, so that a killed run with
 several models never leaves them at different epochs.
 """
 
@@ -36,10 +36,14 @@ MODEL_DIR = "--model-dir is the output folder of a training run of the same trai
 
 
 class Checkpointer:
-    """The files of the models that a trainer has registered.
+    """Reads and writes the files of the models that a trainer has registered.
 
-    models, optimizers, schedules: the trainer's mappings by name, which change during training. A frozen model has
-    None for the other two.
+    The arguments are the trainer's own mappings by the names of the models, which change during training.
+
+    Args:
+        models: The models.
+        optimizers: Their optimizers; None for a frozen model.
+        schedules: Their schedules; None for a frozen model.
     """
 
     def __init__(
@@ -62,7 +66,17 @@ class Checkpointer:
         is_best: bool = False,
         file: str = "",
     ) -> None:
-        """Write the named models in CoOp's layout. origin: the metadata of the checkpoints."""
+        """Write the named models in CoOp's layout.
+
+        Args:
+            directory: Folder of the run.
+            names: Names of the models.
+            epochs: Number of epochs done.
+            origin: Metadata of the checkpoints.
+            val_result: Validation result, if there is one.
+            is_best: Whether to write the models as the best ones as well.
+            file: Name of the files; by default that of the epoch.
+        """
         for name in names:
             schedule, optimizer = self.schedules[name], self.optimizers[name]
             state = checkpoints.plain_schedule(schedule) if schedule is not None else None
@@ -72,7 +86,7 @@ class Checkpointer:
                 "optimizer": optimizer.state_dict() if optimizer is not None else None,
                 "scheduler": state["own"] if state else None,
                 "val_result": None if val_result is None else float(val_result),
-                # Beyond CoOp's keys: the state of a warm-up's successor, and the origin of the weights.
+                # Not in CoOp: the state of the schedule after a warm-up, and the origin of the weights.
                 "successor": state["successor"] if state else None,
                 "cocoamix": dict(origin),
             }
@@ -84,7 +98,7 @@ class Checkpointer:
                     checkpoints.point_to(path)
 
     def refuse_non_finite(self, epochs: int, rate: float) -> None:
-        """Raise UserError for parameters that are not finite, before anything is saved."""
+        """Raise a UserError if a parameter is not finite."""
         for name, model in self.models.items():
             for key, parameter in model.named_parameters():
                 if not torch.isfinite(parameter).all():
@@ -96,7 +110,7 @@ class Checkpointer:
     def state(self) -> dict[str, Any]:
         """Return the parameters, optimizers and schedules of all models."""
         return {
-            "models": {name: trained(model) for name, model in self.models.items()},
+            "models": {name: parameters_of(model) for name, model in self.models.items()},
             "optimizers": {name: one.state_dict() for name, one in self.optimizers.items() if one is not None},
             "schedules": {
                 name: checkpoints.plain_schedule(one) for name, one in self.schedules.items() if one is not None
@@ -106,7 +120,7 @@ class Checkpointer:
     # ------------------------------------------------------------------ resuming
 
     def restore(self, state: Mapping[str, Any], path: Path) -> None:
-        """Restore what `state` returned. path: the file it was read from."""
+        """Restore what `state` returned. `path` is the file that it was read from, for messages."""
         for key in ("optimizers", "schedules"):
             if not same_kinds(state[key], self.state()[key]):
                 raise damaged(path, f"its {key} are not those of such a run")
@@ -133,7 +147,7 @@ class Checkpointer:
         return epochs.pop(), found
 
     def step_schedule(self, name: str, epochs: int) -> None:
-        """Advance a schedule by some epochs, because checkpoints such as Dassl's do not have its state."""
+        """Advance a schedule by some epochs, for checkpoints such as Dassl's that do not have its state."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # torch expects optimizer steps in between
             for _ in range(epochs if self.schedules[name] is not None else 0):
@@ -180,7 +194,7 @@ def is_state(value: object) -> bool:
 
 
 def same_kinds(one: Any, other: Any) -> bool:
-    """Return whether the values that two states share are of the same kinds."""
+    """Return whether the values under the keys that two states share are of the same kinds."""
     if isinstance(other, Mapping):
         return isinstance(one, Mapping) and all(same_kinds(one[key], other[key]) for key in other if key in one)
     if isinstance(other, (list, tuple)):
@@ -191,8 +205,8 @@ def same_kinds(one: Any, other: Any) -> bool:
     return other is None or one is None or isinstance(one, type(other))
 
 
-def trained(model: nn.Module) -> dict[str, Tensor]:
-    """Return the parameters without the buffers, which are derived from the class names."""
+def parameters_of(model: nn.Module) -> dict[str, Tensor]:
+    """Return the parameters of a model by name, without its buffers, which derive from the class names."""
     return {name: parameter.detach().cpu() for name, parameter in model.named_parameters()}
 
 
@@ -205,18 +219,20 @@ def newest(folder: Path) -> Path:
     return folder / name
 
 
-def checkpoint_path(folder: Path, epoch: int | None, way_out: str = MODEL_DIR) -> Path:
+def checkpoint_path(folder: Path, epoch: int | None, advice: str = MODEL_DIR) -> Path:
     """Return the file to load from a model's folder.
 
-    epoch: the checkpoint's epoch; -1 for the newest; None for the best on validation, else the newest.
-    way_out: the last sentence of the message if the folder does not exist.
+    Args:
+        folder: Folder of the model.
+        epoch: The checkpoint's epoch; -1 for the newest; None for the best on validation, else the newest.
+        advice: Last sentence of the message if the folder does not exist.
     """
     if not folder.is_dir():
         there = sorted(p.name for p in folder.parent.iterdir()) if folder.parent.is_dir() else []
         raise UserError(
             f"There are no checkpoints in {folder}"
             + (f": {folder.parent} holds {', '.join(there)}." if there else ": the folder does not exist.")
-            + f" {way_out}"
+            + f" {advice}"
         )
     path = folder / checkpoints.BEST
     if epoch is not None and epoch >= 0:
@@ -230,7 +246,7 @@ def checkpoint_path(folder: Path, epoch: int | None, way_out: str = MODEL_DIR) -
 
 
 def epochs_in(path: Path) -> int | None:
-    """Return how many epochs a resume file has; None if there is no file."""
+    """Return how many epochs are done according to a resume file; None if there is no file."""
     return checkpoints.epochs_of(checkpoints.load(path)) if path.is_file() else None
 
 

@@ -13,13 +13,15 @@ from cocoamix.errors import UserError
 
 
 class NotFiniteError(UserError):
-    """Logits are not finite. The cause is diverged training, unless the trainer finds another."""
+    """Logits are not finite. The cause is diverged training, unless the trainer finds another one."""
 
 
 class Evaluation:
-    """Collects the logits of one label space.
+    """Collects the predictions of one label space.
 
-    evaluator: Dassl's. where: the place for error messages, such as "of the test set".
+    Args:
+        evaluator: Dassl's evaluator.
+        where: What is evaluated, for error messages, such as "of the test set".
     """
 
     def __init__(self, evaluator: Any, where: str) -> None:
@@ -44,17 +46,19 @@ class Evaluation:
         return dict(self.evaluator.evaluate())
 
     def confidence(self) -> dict[str, float]:
-        """Print and return the calibration error and the likelihood."""
+        """Print and return the calibration error and the negative log-likelihood."""
         return show(calibration.confidence_metrics(self.predictions))
 
 
 def among_all(predictions: Predictions, owned: Tensor) -> dict[str, float]:
-    """Print and return metrics of trained and other classes that share a label space.
+    """Print and return metrics for trained and other classes that share a label space; empty if they do not.
 
     These are the accuracy on each, their harmonic mean, and the AUROC of separating them by confidence: the percentage
     of pairs in which the image of a trained class has the higher confidence.
 
-    owned: (C,) whether each class was trained on.
+    Args:
+        predictions: The predictions for all images.
+        owned: (C,) whether each class was trained on.
     """
     trained = owned[predictions.labels]
     sides = [predictions.correct[side] for side in (trained, ~trained)]
@@ -69,7 +73,7 @@ def among_all(predictions: Predictions, owned: Tensor) -> dict[str, float]:
 
 
 def show(metrics: dict[str, float]) -> dict[str, float]:
-    """Print measures of confidence as CoOp's evaluator prints its own, and return them."""
+    """Print confidence metrics in the format of CoOp's evaluator, and return them."""
     for key, value in metrics.items():
         print(f"* {key}: {value:.4f}" if key == "nll" else f"* {key}: {value:.2f}%")
     return metrics

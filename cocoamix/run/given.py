@@ -31,7 +31,7 @@ class PixelItem(Item):
     """An image in memory; `impath` is only a name.
 
     Attributes:
-        identity: Differs for different pixels.
+        identity: A string that differs for different pixels.
         draw: Returns the image.
     """
 
@@ -45,7 +45,7 @@ class GivenData:
 
     Attributes:
         classnames: The classes, in the order of their labels.
-        train_x: Labelled training items. Without training, each class has one item that is never read.
+        train_x: Training items. Without training, each class has one item, which is never read.
         sessions: The number of classes of each session of a class-incremental run.
         label_space: The classes to predict, if they are not those of the sessions.
     """
@@ -71,7 +71,7 @@ class GivenData:
 def classes_alone(
     classnames: Sequence[str], sessions: Sequence[int] = (), label_space: Sequence[str] = ()
 ) -> GivenData:
-    """Return classes without images, for a trained model."""
+    """Return data with classes but no images, for a trained model."""
     blanks = [Item(f"{label}/{name}", label, name) for label, name in enumerate(classnames)]
     return GivenData(list(classnames), blanks, test=blanks, sessions=tuple(sessions), label_space=tuple(label_space))
 

@@ -1,4 +1,4 @@
-"""Image loaders, built by Dassl's data manager with the image reading of `cocoamix.features.images`."""
+"""Image loaders, built by Dassl's data manager, which read images with `cocoamix.features.images`."""
 
 from __future__ import annotations
 
@@ -46,17 +46,19 @@ class GivenManager:
 def build_manager(cfg: CfgNode) -> Any:
     """Return a data manager for the dataset in the configuration, or for the data that the caller passes."""
     try:
-        train, test = (build_transform(cfg, is_train=is_train) for is_train in (True, False))
+        train_transform, test_transform = (build_transform(cfg, is_train=is_train) for is_train in (True, False))
     except UserError:
         raise
     except (AssertionError, KeyError, TypeError, ValueError) as error:
         raise UserError(f"The transforms cannot be built from INPUT.*: {error}.") from error
     fixed = cfg.CACHE.VIEWS == 1
+    if fixed:
+        train_transform = test_transform
     data = given.current()
-    shown = test if fixed else train
-    manager = (
-        GivenManager(cfg, data, shown, test) if data else DataManager(cfg, shown, test, dataset_wrapper=ImageItems)
-    )
+    if data:
+        manager: Any = GivenManager(cfg, data, train_transform, test_transform)
+    else:
+        manager = DataManager(cfg, train_transform, test_transform, dataset_wrapper=ImageItems)
     if len(manager.dataset.classnames) != manager.num_classes:
         raise UserError(
             f"The labels of {cfg.DATASET.NAME} run to {manager.num_classes - 1}, but only "
@@ -71,7 +73,7 @@ def build_manager(cfg: CfgNode) -> Any:
     if cfg.TEST.FINAL_MODEL == "best_val" and manager.val_loader is None:
         raise UserError(
             "TEST.FINAL_MODEL is best_val, but the dataset has no validation images, "
-            "and choosing a model on test images would spoil the result. Use last_step."
+            "and selecting a model on test images would bias the result. Use last_step."
         )
     return manager
 
@@ -89,12 +91,17 @@ def _refuse_other_halves(cfg: CfgNode, dataset: Any) -> None:
 def loader_over(
     cfg: CfgNode, whole: DataLoader[Any], items: Sequence[Any], train: bool, seed: int, batch_size: int | None = None
 ) -> DataLoader[Any]:
-    """Return a loader over some items with the transform of `whole`, and the order and batch size of cfg.
+    """Return a loader over some items with the transform of another loader.
 
-    train: whether it is for training; otherwise it reads the items in order.
-    batch_size: replaces the one in cfg.
+    Args:
+        cfg: The configuration, which sets the order and the batch size.
+        whole: The loader whose transform to use.
+        items: The items.
+        train: Whether it is for training. If not, it reads the items in order.
+        seed: Seed of the augmentations.
+        batch_size: Replaces the batch size in `cfg`.
     """
-    shown = cast(ImageItems, whole.dataset)
+    all_items = cast(ImageItems, whole.dataset)
     keys = cfg.DATALOADER.TRAIN_X if train else cfg.DATALOADER.TEST
     loader: DataLoader[Any] = build_data_loader(
         cfg,
@@ -103,11 +110,11 @@ def loader_over(
         batch_size=batch_size or keys.BATCH_SIZE,
         n_domain=cfg.DATALOADER.TRAIN_X.N_DOMAIN,
         n_ins=cfg.DATALOADER.TRAIN_X.N_INS,
-        tfm=shown.transform,
+        tfm=all_items.transform,
         is_train=train,
         dataset_wrapper=ImageItems,
     )
     loader.collate_fn = collate
-    mine = cast(ImageItems, loader.dataset)
-    mine.is_random, mine.seed = train and shown.is_random, seed
+    dataset = cast(ImageItems, loader.dataset)
+    dataset.is_random, dataset.seed = train and all_items.is_random, seed
     return loader

@@ -1,4 +1,4 @@
-"""One run at a time in a folder: two would overwrite each other's checkpoints and results."""
+"""Allows one run at a time in a folder: two would overwrite each other's checkpoints and results."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from cocoamix.errors import UserError, shorten
 
 LOCK = ".lock"
 _LONGEST = 300  # characters of the holder's description
-_PATIENCE = 1.0  # seconds until a freshly forked worker of a killed run releases the lock
+_PATIENCE = 1.0  # seconds to wait, because a newly forked worker of a killed run may hold the lock for a moment
 
 _held: set[int] = set()  # descriptors of this process
 
 
 def _release_in_child() -> None:
-    """Close the copies in a forked child: a loader's worker that outlives a killed run must not keep the lock."""
+    """Close the inherited descriptors in a forked child: a worker that outlives a killed run must not hold the lock."""
     while _held:
         os.close(_held.pop())
 
@@ -30,9 +30,9 @@ if hasattr(os, "register_at_fork"):
 
 
 class FolderLock:
-    """Locks a folder while the context lasts. The system releases the lock when the process ends for any reason.
+    """A context that locks a folder. The system releases the lock when the process ends for any reason.
 
-    Without support for locks, a note is printed and the run proceeds.
+    If the file system does not support locks, a note is printed and the run proceeds.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -42,7 +42,7 @@ class FolderLock:
 
     def __enter__(self) -> FolderLock:
         try:
-            self._descriptor = self._take_in_time()
+            self._descriptor = self._acquire_in_time()
         except BlockingIOError:
             raise UserError(
                 f"Another run is working in {self.folder}: {self._holder()}. "
@@ -64,11 +64,11 @@ class FolderLock:
             os.close(self._descriptor)
         self._descriptor = None
 
-    def _take_in_time(self) -> int:
+    def _acquire_in_time(self) -> int:
         end = time.monotonic() + _PATIENCE
         while True:
             try:
-                descriptor = self._take()
+                descriptor = self._acquire()
             except BlockingIOError:
                 if time.monotonic() >= end:
                     raise
@@ -77,7 +77,7 @@ class FolderLock:
                 if descriptor is not None:
                     return descriptor
 
-    def _take(self) -> int | None:
+    def _acquire(self) -> int | None:
         """Return the descriptor of the locked file; None if its last holder has just removed it."""
         import fcntl  # not available on every system
 

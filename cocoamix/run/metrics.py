@@ -1,4 +1,4 @@
-"""The numbers of each epoch: a row of metrics.csv in the run's folder, a step of the bar, a row in Weights & Biases."""
+"""The metrics of each epoch, in metrics.csv in the run's folder, in the progress bar, and in Weights & Biases."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ Row = dict[str, str]  # cells as they are in the file
 
 
 class EpochMetrics:
-    """Averages what the steps of an epoch return, and writes a row when the epoch ends.
+    """Averages the metrics of the steps of an epoch, and writes a row when the epoch ends.
 
-    A row is written before anything of its epoch is saved. So a resumed run finds the rows of all epochs that it does
-    not repeat, and replaces those that it repeats: the file has neither gaps nor duplicates.
+    A row is written before anything else of its epoch is saved. A resumed run therefore finds the rows of all epochs
+    that it does not repeat, and replaces the others, so the file has neither gaps nor duplicates.
     """
 
     def __init__(self) -> None:
@@ -39,14 +39,14 @@ class EpochMetrics:
     def begin(
         self, cfg: CfgNode, folders: Iterable[Path | str], done: int, epochs: int, session: int | None = None
     ) -> None:
-        """Begin a training, or a session of one, of which some epochs may be done.
+        """Begin a training run or a session, of which some epochs may be done already.
 
         Args:
             cfg: The run's configuration.
-            folders: Where a resumed run finds its rows: the first that has the file.
-            done: How many epochs are done.
-            epochs: How many there are.
-            session: The number of the session, where there are several.
+            folders: Where to look for the rows of a resumed run. The first folder that has the file is used.
+            done: Number of epochs already done.
+            epochs: Total number of epochs.
+            session: Number of the session; None for a method without sessions.
         """
         self._path, self._session = Path(cfg.OUTPUT_DIR, METRICS), session
         is_new = done == 0 and not session
@@ -72,7 +72,12 @@ class EpochMetrics:
         self._bar.begin_epoch(epoch + 1, epochs, phase)
 
     def add(self, values: Mapping[str, float], rate: Callable[[], float]) -> None:
-        """Record the numbers of a step. rate: returns its learning rate. A step outside an epoch is not recorded."""
+        """Record the metrics of a step. A step outside an epoch is ignored.
+
+        Args:
+            values: The metrics by name.
+            rate: Returns the learning rate of the step.
+        """
         if self._epoch is None:
             return
         if self._rate is None:
@@ -83,7 +88,7 @@ class EpochMetrics:
         self._bar.step(self._steps, f"loss {values['loss']:.3f}, acc {values['acc']:.1f}, lr {self._rate:.1e}")
 
     def end_epoch(self, epochs: int) -> None:
-        """Write the epoch's row. epochs: how many there are, which the last epoch may have changed."""
+        """Write the epoch's row. `epochs` is the total number of epochs, which the epoch may have changed."""
         assert self._epoch is not None
         row: Row = {} if self._session is None else {"session": str(self._session)}
         row |= {"epoch": str(self._epoch), "phase": self._phase}
@@ -98,7 +103,7 @@ class EpochMetrics:
             self._wandb.send(self.rows)
 
     def end(self, results: Mapping[str, float]) -> None:
-        """End the training with the results of its evaluation, if there was one."""
+        """End the run. `results` are those of its evaluation, empty if there was none."""
         if self._wandb is not None:
             self._wandb.end(results)
             self._wandb = None
@@ -125,7 +130,7 @@ def _place(row: Row) -> tuple[int, int]:
 
 
 def _find_rows(folders: Iterable[Path | str]) -> list[Row]:
-    """Return the rows of the first folder that has any."""
+    """Return the rows of the first folder that has the file; empty if no folder has it, or if it is damaged."""
     for folder in folders:
         path = Path(folder, METRICS)
         if path.is_file():

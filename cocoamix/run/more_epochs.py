@@ -1,7 +1,7 @@
-"""Train a finished run for more epochs (`--more-epochs`).
+"""Trains a finished run for more epochs (`--more-epochs`).
 
-The later epochs use the learning rates of a run of the new length. The earlier ones used those of the old length, so
-the result is not that of a run of the new length, and its protocol states `continued_after`.
+The additional epochs use the learning rates of a run of the new length, but the earlier ones used those of the old
+length. The result therefore differs from that of a run of the new length, and its protocol states `continued_after`.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from .results import RESULTS
 from .schedules import build_schedule
 
 KEY, FACT = "OPTIM.MAX_EPOCH", "continued_after"
-_STAGES = ("session", "second_stage", "heldout")  # what else the states of methods with stages hold
+_STAGES = ("session", "second_stage", "heldout")  # keys in the resume states of methods with stages or sessions
 
 
 def continue_run(trainer: Any, more: bool) -> None:
-    """Make a trainer state that its run was continued; first extend the run if `more` epochs are requested.
+    """Record in a trainer's protocol whether its run was continued; first extend the run if `more` is set.
 
     Args:
         trainer: The trainer, before it resumes. Its output folder holds the run.
@@ -76,7 +76,7 @@ def _extend(trainer: Any, folder: Path) -> None:
 
 
 def _continue_schedule(state: Mapping[str, Any], name: str, optim: CfgNode, done: int) -> None:
-    """Replace the state of a schedule by that of the longer one after the epochs that are done."""
+    """Replace the state of a schedule by that of the longer schedule after the epochs already done."""
     groups = state["optimizers"][name]["param_groups"]
     rates = [{"params": [torch.nn.Parameter(torch.zeros(1))], "lr": group["initial_lr"]} for group in groups]
     stand_in = torch.optim.SGD(rates, lr=optim.LR)
@@ -93,7 +93,9 @@ def _continue_schedule(state: Mapping[str, Any], name: str, optim: CfgNode, done
 def continuation(protocol: Mapping[str, Any], path: Path) -> dict[str, list[int]]:
     """Return the entry of a protocol that says after how many epochs its run was continued; empty if it was not.
 
-    path: the file that holds the protocol.
+    Args:
+        protocol: The protocol.
+        path: The file that holds it, for messages.
     """
     found = protocol.get(FACT, [])
     if not isinstance(found, list) or not all(type(one) is int for one in found):

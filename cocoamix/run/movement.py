@@ -1,4 +1,4 @@
-"""Checks that the first steps of a training change the parameters: a run that learns nothing must fail."""
+"""Checks that the first training steps change the parameters: a run that learns nothing must fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Optimizers, and one step of them."""
+"""Builds optimizers, and takes a step with them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,13 @@ from .schedules import build_schedule
 
 
 def make_optimizer(name: str, model: nn.Module, optim: CfgNode) -> tuple[Any, Any]:
-    """Return the optimizer and schedule of a model from a node like OPTIM. name: the registered name of the model."""
+    """Return the optimizer and the schedule of a model.
+
+    Args:
+        name: Registered name of the model.
+        model: The model.
+        optim: A node like OPTIM.
+    """
     try:
         optimizer = _build_staged(name, model, optim) if optim.STAGED_LR else build_optimizer(model, optim)
     except UserError:
@@ -40,23 +46,29 @@ def _build_staged(name: str, model: nn.Module, optim: CfgNode) -> Any:
 
 
 def step(optimizers: Iterable[Any], scaler: Any | None) -> None:
-    """Step every optimizer. scaler: the loss scaler, with amp."""
+    """Step every optimizer, through the loss scaler if there is one."""
     if scaler is None:
         for optimizer in optimizers:
             optimizer.step()
         return
     for optimizer in optimizers:
         if any(p.grad is not None for group in optimizer.param_groups for p in group["params"]):
-            scaler.step(optimizer)  # which rejects an optimizer without gradients
+            scaler.step(optimizer)  # fails for an optimizer without gradients
     scaler.update()
 
 
-def diverged(summary: Mapping[str, float], where: str, way_out: str) -> UserError:
-    """Return the error for a loss that is not finite. where, way_out: parts of the message."""
+def diverged(summary: Mapping[str, float], where: str, advice: str) -> UserError:
+    """Return the error for a loss that is not finite.
+
+    Args:
+        summary: The terms of the loss by name.
+        where: The step, for the message.
+        advice: What to try, for the message.
+    """
     bad = [name for name, value in summary.items() if not math.isfinite(value)]
     # The total is infinite if any term is: name the term.
     term = next((name for name in bad if name != "loss"), "loss")
     return UserError(
         f"The loss is not finite: {term} is {summary[term]} at {where}. "
-        f"Nothing was saved since the last complete epoch. Try {way_out}."
+        f"Nothing was saved since the last complete epoch. Try {advice}."
     )

@@ -17,12 +17,12 @@ from cocoamix.registry import plain_name
 
 from . import protocol
 
-# Results are derived from these.
+# Types of the entries that results are derived from.
 _KINDS = {"settings": dict, "protocol": dict, "seed": int, "classnames": list}
 
 
 def origin_of(content: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """Return the origin of a checkpoint; empty if this project did not write it. path: its file."""
+    """Return the origin of a checkpoint; empty if this project did not write it. `path` is its file, for messages."""
     origin = content.get("cocoamix")
     if not isinstance(origin, dict):
         return {}
@@ -43,7 +43,7 @@ def check_trainer(origin: Mapping[str, Any], trainer: str, path: Path) -> None:
 
 
 def refuse_untrained(origin: Mapping[str, Any], path: Path) -> None:
-    """Reject a checkpoint from before OPTIM.STAGED_LR trained every parameter: some may have their initial values."""
+    """Reject a checkpoint of an earlier version, in which OPTIM.STAGED_LR left some parameters untrained."""
     staged = (origin.get("settings") or {}).get("OPTIM.STAGED_LR")
     if staged and "staged_lr" not in (origin.get("protocol") or {}):
         raise UserError(
@@ -60,9 +60,15 @@ def check_weights(
     classnames: Sequence[str],
     path: Path,
 ) -> None:
-    """Reject a checkpoint of other CLIP weights, or a class-specific context of other classes.
+    """Reject a checkpoint that was trained on other CLIP weights, or a class-specific context of other classes.
 
-    now: the origin of this run. model: the target of the state.
+    Args:
+        origin: Origin of the checkpoint.
+        now: Origin that this run records.
+        state: Weights of the checkpoint.
+        model: The model to load them into.
+        classnames: Classes of this run.
+        path: File of the checkpoint, for messages.
     """
     for key in ("weights_sha256", "activation"):
         if origin.get(key, now[key]) != now[key]:
@@ -90,7 +96,12 @@ def check_weights(
 def check_partition(origin: Mapping[str, Any], dataset: CfgNode, path: Path) -> None:
     """Reject a prompt that was trained on half of the classes under another partition.
 
-    Some of its training classes would count as new. dataset: the node DATASET of this run.
+    Some of its training classes would otherwise count as new.
+
+    Args:
+        origin: Origin of the checkpoint.
+        dataset: The node DATASET of this run.
+        path: File of the checkpoint, for messages.
     """
     settings = origin.get("settings") or {}
     if not settings and dataset.PARTITION != LABEL:
@@ -115,7 +126,15 @@ def check_settings(
     protocol_then: Mapping[str, Any],
     protocol_now: Mapping[str, Any],
 ) -> None:
-    """Reject resuming a run with other settings: the result would belong to neither."""
+    """Reject resuming a run with other settings, because the result would belong to neither.
+
+    Args:
+        path: File of the run to resume, for messages.
+        then: Training settings of that run.
+        now: Training settings of this run.
+        protocol_then: Protocol of that run.
+        protocol_now: Protocol of this run.
+    """
     for side in (then, protocol_then):
         if not isinstance(side, Mapping) or not all(isinstance(key, str) for key in side):
             raise UserError(f"{path} does not record the settings of its run: it is damaged. Restore it, or delete it.")
@@ -143,10 +162,16 @@ def follow_training(
 ) -> tuple[CfgNode, dict[str, Any]]:
     """Return a configuration with the settings of the training run that is evaluated.
 
-    The classes, the mixture (ENSEMBLE), the test images and their encoding stay as configured. The second value has the
-    configuration's own values, by key, where the two differ.
+    The classes, the mixture (ENSEMBLE), the test images and their encoding stay as configured.
 
-    recorded: the settings of the training run. section: the trainer's node. own: keys that the evaluation may choose.
+    Args:
+        cfg: The configuration of the evaluation.
+        recorded: Settings of the training run.
+        section: The trainer's node below TRAINER.
+        own: Keys that the evaluation may choose.
+
+    Returns:
+        The configuration, and the values of `cfg` that it replaces, by key.
     """
     now = protocol.training_settings(cfg, section)
     then = protocol.updated(protocol.relevant(recorded), now)
@@ -168,9 +193,11 @@ def follow_training(
 
 
 def training_facts(then: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the training part of a protocol, from the checkpoint that is evaluated.
+    """Return the entries of a protocol that describe training, from the checkpoint that is evaluated.
 
-    then: the protocol in the checkpoint. now: the evaluation's protocol, whose training images are irrelevant.
+    Args:
+        then: Protocol in the checkpoint.
+        now: Protocol of the evaluation, whose training images are irrelevant.
     """
     splits = then.get("splits")
     train = splits.get("train") if isinstance(splits, Mapping) else None
@@ -182,7 +209,7 @@ def training_facts(then: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str,
 
 
 def differ(one: object, other: object) -> bool:
-    """Return whether two settings differ. An array in place of a setting always does."""
+    """Return whether two settings differ. Values that cannot be compared, such as arrays, always do."""
     try:
         return bool(one != other)
     except (RuntimeError, ValueError, TypeError):
@@ -190,7 +217,7 @@ def differ(one: object, other: object) -> bool:
 
 
 def find_tensor(tensors: Mapping[str, Tensor], name: str) -> Tensor | None:
-    """Return the tensor with a name, wherever in the model a peer registered it."""
+    """Return the tensor with a name, in whichever module another code base registered it."""
     return next((tensor for key, tensor in tensors.items() if key.rsplit(".", 1)[-1] == name), None)
 
 

@@ -12,8 +12,6 @@ from cocoamix.clip.interface import AnyCLIP
 from cocoamix.features.source import ImageSource
 from cocoamix.registry import plain_name
 
-Lines = dict[str, str]  # a line's name and its text
-
 
 def render(lines: Mapping[str, str]) -> str:
     """Return the lines, with their texts aligned."""
@@ -22,14 +20,14 @@ def render(lines: Mapping[str, str]) -> str:
 
 
 def describe_dataset(cfg: CfgNode, classes: int) -> str:
-    """Return the dataset and how many classes the run is over."""
+    """Return the dataset and the number of classes."""
     subset = cfg.DATASET.SUBSAMPLE_CLASSES
     which = "" if subset == "all" else f" ({subset})"
     return f"{plain_name(cfg.DATASET.NAME)}, {classes:,} classes{which}"
 
 
 def describe_images(cfg: CfgNode, trained: int | None, tested: int) -> str:
-    """Return the images of the run. trained: those to train on, if there are any and it is known."""
+    """Return the numbers of training and evaluated images. `trained` is None if it is unknown, or without training."""
     shots = cfg.DATASET.NUM_SHOTS
     per_class = f" ({shots} per class)" if shots > 0 else ""
     before = "" if trained is None else f"{trained:,} for training{per_class}, "
@@ -37,7 +35,7 @@ def describe_images(cfg: CfgNode, trained: int | None, tested: int) -> str:
 
 
 def describe_backbone(clip: AnyCLIP, device: torch.device, weights: str) -> str:
-    """Return the frozen model and how it runs. weights: MODEL.BACKBONE.WEIGHTS."""
+    """Return the frozen model and how it runs. `weights` is MODEL.BACKBONE.WEIGHTS."""
     random = " with RANDOM weights: the results mean nothing" if weights == "random" else ""
     return f"{clip.name}, {clip.precision}, on {describe_device(device)}{random}"
 
@@ -51,9 +49,9 @@ def describe_device(device: torch.device) -> str:
 
 
 def describe_features(images: ImageSource, frozen: bool) -> str:
-    """Return where image features come from. frozen: whether the image encoder is as it was loaded."""
+    """Return where image features come from. `frozen` is whether the method leaves the image encoder unchanged."""
     if not frozen:
-        return "computed in every step, because the method tunes the image side"
+        return "computed in every step, because the method tunes the image encoder"
     mode = images.settings.mode
     if images.features is None:
         return f"computed in every step (CACHE.MODE {mode})"

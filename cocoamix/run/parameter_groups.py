@@ -1,4 +1,4 @@
-"""Parameter groups of optimizers: every parameter is in one, with real Dassl and the fallback."""
+"""Parameter groups of optimizers. Every parameter is in one, with real Dassl and with the fallback."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from cocoamix.errors import UserError
 def parameter_groups(model: nn.Module, optim: CfgNode, name: str = "") -> list[dict[str, Any]]:
     """Return the groups of OPTIM.STAGED_LR: LR for NEW_LAYERS, LR x BASE_LR_MULT for the rest.
 
-    NEW_LAYERS lists children of the model, or the model itself by its registered name. Dassl's own groups have only
-    children: parameters of the model itself, such as a learned context, are missing.
+    NEW_LAYERS lists children of the model, or the model itself by its registered name. Dassl's own groups consist
+    of children only and omit parameters of the model itself, such as a learned context.
     """
     listed = [optim.NEW_LAYERS] if isinstance(optim.NEW_LAYERS, str) else list(optim.NEW_LAYERS)
     new: list[nn.Parameter] = []

@@ -29,9 +29,10 @@ _ERROR = "error"
 
 @dataclass(frozen=True)
 class Record:
-    """The prediction for one image, or the reason for its absence.
+    """The prediction for one image, or why there is none.
 
     Attributes:
+        image: Path of the image.
         label: The name of its class; empty if unknown.
         predicted: The most probable class, or UNKNOWN; empty for an image that cannot be read.
         confidence: The highest probability; 0 for an image that cannot be read.
@@ -131,7 +132,7 @@ class JSONWriter:
     """Writes records as the lists `images` and `unreadable` of one object."""
 
     def __init__(self, file: IO[str], about: Mapping[str, Any]) -> None:
-        """Begin the object. about: its other keys, encodable as UTF-8."""
+        """Begin the object. `about` has its other keys, encodable as UTF-8."""
         self._file, self._separator = file, "\n"
         self._unreadable: list[dict[str, Any]] = []
         head = json.dumps(dict(about), ensure_ascii=False)
@@ -152,7 +153,7 @@ class JSONWriter:
 
 
 def as_json(record: Record, shown: Callable[[str], str] = encodable) -> dict[str, Any]:
-    """Return a record as plain values. shown: converts texts for output."""
+    """Return a record as plain values. `shown` converts texts for the output."""
     labelled: dict[str, Any] = {"label": shown(record.label)} if record.label else {}
     if record.error:
         return {"image": shown(record.image), **labelled, "error": shown(record.error)}
@@ -196,7 +197,7 @@ class PredictionsFile:
             self._writer.add(make_record(path, self.classes[label], row, self.classes, self._top))
 
     def add_unreadable(self, loader: Any, reasons: Mapping[str, str]) -> None:
-        """Write the unreadable images of a loader. reasons: by path."""
+        """Write the unreadable images of a loader. `reasons` are by path."""
         for item in loader.dataset.items:
             if item.impath in reasons:
                 self._writer.add(unreadable_record(item.impath, self.classes[item.label], reasons[item.impath]))
@@ -214,18 +215,18 @@ def paths_at(loader: Any, indices: Tensor) -> list[str]:
 def read_predictions(path: str | os.PathLike[str]) -> list[Record]:
     """Read the table of records that an evaluation (TEST.SAVE_PREDICTIONS) or `cocoamix predict --csv` wrote.
 
-    Probabilities have the digits of the file. File names keep their escapes. Tables of earlier versions, which omit
-    unreadable images and have no column `error`, can be read, too.
+    Probabilities have the precision of the file. Escapes in file names are kept. Tables of earlier versions, which omit
+    unreadable images and have no column `error`, can also be read.
     """
     reader = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
     try:
         columns = _Columns(path, next(reader, []))
         return [columns.record(row, reader.line_num) for row in reader]
     except csv.Error as error:
-        raise UserError(f"{os.fspath(path)}, line {reader.line_num}: {error}. {_WAY_OUT}") from error
+        raise UserError(f"{os.fspath(path)}, line {reader.line_num}: {error}. {_ADVICE}") from error
 
 
-_WAY_OUT = "Evaluate or predict again to write the table."
+_ADVICE = "Evaluate or predict again to write the table."
 
 
 class _Columns:
@@ -238,7 +239,7 @@ class _Columns:
         missing = [name for name in needed if name not in names and name != _ERROR]
         if missing or len(set(names)) < len(names):
             problem = f"has no column {missing[0]!r}" if missing else "names a column twice"
-            raise UserError(f"{self._path} is not a table of predictions: its first line {problem}. {_WAY_OUT}")
+            raise UserError(f"{self._path} is not a table of predictions: its first line {problem}. {_ADVICE}")
 
     def record(self, row: Sequence[str], line: int) -> Record:
         """Return the record of a row."""
@@ -271,4 +272,4 @@ class _Columns:
         return value
 
     def _refuse(self, line: int, problem: str) -> UserError:
-        return UserError(f"{self._path}, line {line}: {problem}. {_WAY_OUT}")
+        return UserError(f"{self._path}, line {line}: {problem}. {_ADVICE}")

@@ -1,4 +1,4 @@
-"""The protocol of a run, which must agree before results are compared, and its fingerprint."""
+"""The protocol of a run, which must match before results are compared, and its fingerprint."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from cocoamix.config.settings import flatten
 from cocoamix.features.images import image_name, is_upright
 from cocoamix.registry import plain_name
 
-# Keys that older runs lack, with the values that give the earlier behaviour.
 _MIX = "TRAINER.COCOAMIX."
+# Keys that older runs lack, with the values that give the earlier behaviour.
 _AS_BEFORE = {
     partition.KEY: partition.LABEL,
     f"{_MIX}WEIGHT_FIT": "train",
@@ -55,7 +55,9 @@ def relevant(settings: Mapping[str, Any]) -> dict[str, Any]:
 def updated(then: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
     """Return the dotted settings of an older run, with newer keys added if they do not affect it.
 
-    now: the settings to compare with.
+    Args:
+        then: Settings of the older run.
+        now: Settings to compare them with.
     """
     full = {key: value for key, value in _AS_BEFORE.items() if key in now} | dict(then)
     two_stages = (then.get(f"{_MIX}ENSEMBLE"), then.get(f"{_MIX}STAGE")) == ("coa", "two")
@@ -74,7 +76,9 @@ def of_training_alone(key: str) -> bool:
 def training_settings(cfg: CfgNode, section: str) -> dict[str, Any]:
     """Return the settings that a resumed run must share with the original run.
 
-    section: the trainer's node; those of other trainers are ignored.
+    Args:
+        cfg: The configuration.
+        section: The trainer's node below TRAINER. Those of other trainers are ignored.
     """
     own = ("TRAINER.NAME", f"TRAINER.{section}.")
     return {
@@ -95,14 +99,16 @@ def items_hash(items: Iterable[Any]) -> str:
 def views(cfg: CfgNode, epochs: int = 0) -> int:
     """Return how many augmentations of an image the epochs cycle through; 0 if each epoch has its own.
 
-    epochs: the number of epochs, if not OPTIM.MAX_EPOCH.
+    Args:
+        cfg: The configuration.
+        epochs: Number of epochs, if not OPTIM.MAX_EPOCH.
     """
     given, last = cfg.CACHE.VIEWS, epochs or cfg.OPTIM.MAX_EPOCH
     return given if given < last or given == 1 else 0
 
 
 def describe_protocol(cfg: CfgNode, clip: AnyCLIP, dataset: Any, templates: Iterable[str]) -> dict[str, Any]:
-    """Return what must agree before two results are averaged or compared."""
+    """Return what must match before two results are averaged or compared."""
     facts = {
         "dataset": plain_name(cfg.DATASET.NAME),
         "subset": cfg.DATASET.SUBSAMPLE_CLASSES,
@@ -138,7 +144,7 @@ def staged_rates(optim: CfgNode) -> dict[str, Any]:
 
 
 def take_rates(protocol: dict[str, Any], then: Mapping[str, Any]) -> None:
-    """Replace the learning rates in a protocol by those of a checkpoint's run. then: that run's protocol."""
+    """Replace the learning rates in a protocol by those in `then`, the protocol of a checkpoint's run."""
     protocol.pop("staged_lr", None)
     protocol.update({key: value for key, value in then.items() if key == "staged_lr"})
 
@@ -149,7 +155,7 @@ def fingerprint(protocol: Mapping[str, Any]) -> str:
 
 
 def versions(source: str) -> dict[str, str]:
-    """Return the package versions that results may depend on. source: the package that runs CLIP."""
+    """Return the package versions that results may depend on. `source` is the package that runs CLIP."""
     packages = {"clip": ("clip-anytorch", "openai-clip", "clip"), "open_clip": ("open_clip_torch",)}[source]
     return {
         "cocoamix": __version__,
@@ -166,7 +172,7 @@ def versions(source: str) -> dict[str, str]:
 
 
 def _clip_version(module: str, packages: Iterable[str]) -> str:
-    """Return the version of the package that runs CLIP, or `folder` for one inside a CoOp tree."""
+    """Return the version of the package that runs CLIP; `folder` if it is a folder of a CoOp tree."""
     file = Path(importlib.import_module(module).__file__ or "").resolve()
     for package in packages:
         try:

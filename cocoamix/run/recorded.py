@@ -29,7 +29,7 @@ _LOADED_SESSIONS = re.compile(r"^Loaded sessions 0 to \d+ from (.+)$", re.M)
 
 @dataclass(frozen=True)
 class RecordedRun:
-    """A finished training, or an evaluation of one.
+    """A finished training run, or an evaluation of one.
 
     Attributes:
         folder: The folder as it was given.
@@ -39,8 +39,8 @@ class RecordedRun:
         config: The configuration, as nested or dotted keys.
         protocol: What its results depend on.
         origin: The metadata of the checkpoint.
-        classnames: The training classes; without training, the evaluated ones. Empty if an older version has not
-            recorded them.
+        classnames: The training classes; without training, the evaluated ones. Empty if an older version did not
+            record them.
         sessions: The number of classes of each session.
     """
 
@@ -56,9 +56,14 @@ class RecordedRun:
 
 
 def find_run(folder: Path, needs_results: bool = False) -> RecordedRun:
-    """Return the run in a folder. Raises UserError if there is no usable one.
+    """Return the run in a folder.
 
-    needs_results: whether to reject a training without an evaluation (TEST.NO_TEST).
+    Args:
+        folder: The folder.
+        needs_results: Whether to reject a training run without an evaluation (TEST.NO_TEST).
+
+    Raises:
+        UserError: There is no usable run in the folder.
     """
     if not folder.is_dir():
         raise UserError(f"There is no folder {folder}. {NEEDED}")
@@ -86,7 +91,7 @@ def find_run(folder: Path, needs_results: bool = False) -> RecordedRun:
 
 
 def _find_untested(folder: Path, origin: Mapping[str, Any]) -> RecordedRun:
-    """Return a training without an evaluation (TEST.NO_TEST), from the metadata of its checkpoint."""
+    """Return a training run without an evaluation (TEST.NO_TEST), from the metadata of its checkpoint."""
     if not origin.get("finished"):
         raise UserError(_why_not(folder))
     config = {**(origin.get("settings") or {}), "MODEL.BACKBONE.WEIGHTS": origin.get("weights_file", "")}
@@ -193,15 +198,18 @@ def _own_names(names: Sequence[str], first: int, end: int) -> Sequence[str]:
 
 
 def configuration(run: RecordedRun, default: CfgNode) -> CfgNode:
-    """Return the configuration of the training, not frozen.
+    """Return the configuration of the training run, not frozen.
 
     Paths come from the run; the settings in the checkpoint override what an evaluation changed.
-    default: Dassl's, which is modified.
+
+    Args:
+        run: The run.
+        default: Dassl's default configuration, which is modified.
     """
     cfg = default
     keys.extend_cfg(cfg)
     keys.merge_recorded(cfg, run.config, str(run.folder / RESULTS))
     keys.merge_recorded(cfg, run.origin.get("settings") or {}, f"the checkpoint of {run.trained}")
     cfg.OUTPUT_DIR, cfg.RESUME = str(run.trained or run.folder), ""  # where a run without a seed has stored its seed
-    cfg.MODEL.INIT_WEIGHTS = ""  # the initial weights are not needed any more
+    cfg.MODEL.INIT_WEIGHTS = ""  # the initial weights are no longer needed
     return cfg

@@ -22,10 +22,14 @@ VERSION = 2
 
 
 class ResultsError(UserError):
-    """A results.json that cannot be used. reason: without the name of the file."""
+    """A results.json that cannot be used.
 
-    def __init__(self, path: Path, reason: str, way_out: str = "Move it away, and run again.") -> None:
-        super().__init__(f"{path} cannot be used: {reason}. {way_out}")
+    Attributes:
+        reason: Why, without the name of the file.
+    """
+
+    def __init__(self, path: Path, reason: str, advice: str = "Move it away, and run again.") -> None:
+        super().__init__(f"{path} cannot be used: {reason}. {advice}")
         self.reason = reason
 
 
@@ -58,7 +62,7 @@ class SecondStage:
     steps: int = field(metadata=_about("number of steps"))
     ended: str = field(
         metadata=_about(
-            "why it ended: `length` (after the configured epochs), `converged`, or `bound` (at `WEIGHT_MAX_STEPS`)"
+            "why it ended: `length` (configured epochs done), `converged`, or `bound` (`WEIGHT_MAX_STEPS` reached)"
         )
     )
     moved: float | None = field(
@@ -141,31 +145,30 @@ class Results:
     train_images: int | None = field(default=None, metadata=_about("number of training images"))
     evaluated_images: int | None = field(default=None, metadata=_about("number of evaluated images"))
     unreadable_images: int | None = field(
-        default=None, metadata=_about("number of unreadable images of the run (`DATASET.BAD_IMAGES skip`)")
+        default=None, metadata=_about("number of images left out as missing or unreadable (`DATASET.BAD_IMAGES skip`)")
     )
     trained_parameters: int | None = field(default=None, metadata=_about("number of trained parameters"))
     epoch: int | None = field(default=None, metadata=_about("training epochs of the evaluated model"))
     evaluation_seconds: float | None = field(default=None, metadata=_about("duration of the evaluation"))
     fingerprint: str = field(
-        default="", metadata=_about("hash of `protocol` without the training images, which differ by seed")
+        default="", metadata=_about("hash of `protocol`, without the training images, which depend on the seed")
     )
     protocol: Mapping[str, Any] = field(
-        default_factory=dict, metadata=_about("settings that must agree before two results are compared")
+        default_factory=dict,
+        metadata=_about("facts that must agree before two results are compared, such as images, model and templates"),
     )
     config: Mapping[str, Any] = field(
         default_factory=dict,
-        metadata=_about(
-            "the full configuration, nested; in an evaluation, with the training settings of the checkpoint"
-        ),
+        metadata=_about("the full configuration, nested; in an evaluation, with the checkpoint's training settings"),
     )
     versions: Mapping[str, str] = field(
-        default_factory=dict, metadata=_about("versions of the packages that results may depend on")
+        default_factory=dict, metadata=_about("versions of the packages that may affect results")
     )
     overridden: Mapping[str, Any] | None = field(
         default=None,
         metadata=_about(
-            "in an evaluation: training settings of its own configuration that differ from the checkpoint, by dotted "
-            "key. They had no effect; `config` has the settings of the checkpoint"
+            "in an evaluation: its own training settings that differ from the checkpoint's, by dotted key. They had no "
+            "effect; `config` has the checkpoint's"
         ),
     )
     weights: Weights | None = field(
@@ -187,7 +190,10 @@ class Results:
         default=None, metadata=_about("in sessions: accuracy after the first session minus accuracy after the last")
     )
     second_stages: tuple[SecondStage | None, ...] | None = field(
-        default=None, metadata=_about("CoCoA-Mix in sessions: how each second stage ended; null if a session has none")
+        default=None,
+        metadata=_about(
+            "CoCoA-Mix in sessions: how the second stage of each session ended; null for a session without one"
+        ),
     )
     extra: Mapping[str, Any] = field(
         default_factory=dict, metadata=_about("not a key of the file: further keys that a trainer adds")
@@ -214,7 +220,7 @@ class Results:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Results:
-        """Read a file of any version up to this one. Raises ResultsError if it cannot be used."""
+        """Read a file of any version up to this one; raise a ResultsError if it cannot be used."""
         path = Path(path)
         try:
             return cls.parse(read_json(path), path)
@@ -225,7 +231,7 @@ class Results:
 
     @classmethod
     def parse(cls, content: Any, path: Path) -> Results:
-        """Return the results that a file holds. path: the file, for the message about a newer version."""
+        """Return the results in the content of a file. `path` is the file, for messages."""
         if not isinstance(content, Mapping):
             raise plain.MismatchError("it is not an object")
         version = content.get("version", 1)  # version 1 had no such key
@@ -280,7 +286,7 @@ class Results:
 
 
 def _read_keys(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of results from the keys of a file, the unknown ones under `extra`."""
+    """Return the fields of results from the keys of a file, with unknown keys under `extra`."""
     names = {one.name for one in fields(Results)} - {"extra"}
     known = {key: value for key, value in content.items() if key in names}
     return {**plain.read_fields(Results, known), "extra": {k: v for k, v in content.items() if k not in names}}

@@ -16,8 +16,8 @@ from .results import VERSION, HeldOut, Results, SecondStage, Session, Weights
 
 HEAD = f"""# results.json
 
-Every evaluation writes `results.json` to the output folder of the run. The report, the runner and the scripts read it.
-Your own code can read it as well, without torch:
+Every evaluation writes `results.json` to the output folder of its run. The report, `cocoamix bench` and the scripts
+read it. Your own code can read it as well, without torch:
 
 ```python
 from cocoamix.run.results import Results
@@ -26,10 +26,10 @@ results = Results.read("output/run/results.json")
 print(results.version, results.metrics["accuracy"], results.config["OPTIM"]["LR"])
 ```
 
-- The file is written atomically. Results of another evaluation in the same folder (another trainer, seed, protocol or
-  split) are kept next to it as `results.json-<time>`.
-- This page describes version {VERSION}, which added the key `version`. A file without this key has version 1 and can
-  still be read. A version newer than the code is an error.
+- The file is written atomically. If the folder already has results of another evaluation (another trainer, seed,
+  protocol or split), they are renamed to `results.json-<time>`.
+- This page describes version {VERSION}, which added the key `version`. Files without it have version 1 and can still be
+  read. A version newer than the code is an error.
 - An optional key is omitted if it does not apply. Keys that are not on this page, such as those of your own trainer,
   are in `Results.extra`.
 

@@ -25,7 +25,7 @@ class _PlainMultiStepLR(MultiStepLR):
 class WarmupScheduler:
     """`warmup_epoch` epochs at the rates of `warmup_lr(epoch, base rate)`, then the schedule `successor`.
 
-    `last_epoch` counts the warm-up and then stays; the successor has its own count.
+    `last_epoch` counts the epochs of the warm-up only; the successor has its own count.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class WarmupScheduler:
         return {"last_epoch": self.last_epoch, "last_lr": list(self._last_lr), "successor": position}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the positions, whether or not the optimizer's state is restored, too."""
+        """Restore the positions, whether or not the optimizer's state is also restored."""
         self.last_epoch = state["last_epoch"]
         self.successor.load_state_dict(dict(state["successor"]))
         self._apply(state["last_lr"])

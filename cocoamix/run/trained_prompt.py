@@ -17,7 +17,7 @@ from cocoamix.prompts.context import PromptLearner
 from .checkpointer import checkpoint_path
 from .origin import check_partition
 
-_WAY_OUT = (
+_ADVICE = (
     "TRAINER.ENLEARN.PROMPTS names output folders of CoOp, KgCoOp, ProGrad, CoCoOp or CoCoAMix, one for each of "
     "BACKBONES in their order, or one run of CoCoAMix on all of them."
 )
@@ -41,7 +41,7 @@ def read_prompt(
         number: Index of the prompt, for a run on several models.
         dataset: The node DATASET of the run that uses the prompt.
     """
-    path = checkpoint_path(Path(folder, "prompt_learner"), None, _WAY_OUT)
+    path = checkpoint_path(Path(folder, "prompt_learner"), None, _ADVICE)
     content = checkpoints.load(path)
     state = checkpoints.weights_of(content, path)
     if number is not None:
@@ -49,7 +49,7 @@ def read_prompt(
     context, origin = state.get("ctx"), content.get("cocoamix") or {}
     if context is None:
         which = "" if number is None else f" number {number + 1}, for {clip.name}"
-        raise UserError(f"{path} holds no context{which}. {_WAY_OUT}")
+        raise UserError(f"{path} holds no context{which}. {_ADVICE}")
     if context.dim() != 2:
         raise UserError(
             f"{path} holds class-specific contexts (CSC), which belong to their classes. Train with CSC False."
@@ -57,7 +57,7 @@ def read_prompt(
     if origin.get("weights_sha256", weights_hash) != weights_hash:
         raise UserError(
             f"{path} was trained on {origin.get('backbone')} with weights {str(origin['weights_sha256'])[:16]}, which "
-            f"are not those of {clip.name} in this run ({weights_hash[:16]}). {_WAY_OUT}"
+            f"are not those of {clip.name} in this run ({weights_hash[:16]}). {_ADVICE}"
         )
     if dataset is not None:
         check_partition(origin, dataset, path)

@@ -20,9 +20,10 @@ ID_FILE = "wandb_id.txt"  # so that a resumed run stays one run in Weights & Bia
 
 
 class WandbRun:
-    """The rows of metrics.csv, sent in their order: a row's number is its step.
+    """Sends the rows of metrics.csv in order; the number of a row is its step.
 
-    run: what `wandb.init` returned. A resumed one knows how many steps it has.
+    Args:
+        run: What `wandb.init` returned. A resumed run knows how many steps it has.
     """
 
     def __init__(self, run: Any) -> None:
@@ -43,7 +44,7 @@ class WandbRun:
 
 
 def open_run(cfg: CfgNode, is_new: bool) -> WandbRun:
-    """Begin a run in Weights & Biases, or resume the one of the output folder. is_new: always begin one."""
+    """Begin a run in Weights & Biases, or resume that of the output folder unless `is_new` is set."""
     try:
         wandb = importlib.import_module("wandb")
     except ImportError as error:
@@ -63,9 +64,9 @@ def open_run(cfg: CfgNode, is_new: bool) -> WandbRun:
                 config=plain(cfg),
             )
         )
-    except Exception as error:  # whatever it raises, the user's way out is the same
+    except Exception as error:  # whatever it raises, the advice is the same
         raise UserError(
-            f"Weights & Biases did not begin a run ({error}). Run `wandb login`, set WANDB_MODE=offline, or use "
+            f"Weights & Biases did not start a run ({error}). Run `wandb login`, set WANDB_MODE=offline, or use "
             "TRAIN.WANDB False."
         ) from error
 

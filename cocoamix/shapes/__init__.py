@@ -1,11 +1,11 @@
 """Drawn images of one coloured, textured shape, 32 x 32 pixels, generated from a seed.
 
-They replace photographs if none can be downloaded. An image is a function of (seed, item, composition, domain,
-severity) only.
+They stand in for photographs, so that nothing has to be downloaded. An image depends only on the seed, item,
+composition, domain and severity.
 
-    cocoamix shapes sheet FILE.png     a contact sheet of every domain
-    cocoamix shapes write DIR          every dataset as PNG files, in CoOp's layout
-    cocoamix shapes speed              how fast it draws
+    cocoamix shapes sheet FILE.png     draw a contact sheet of every domain
+    cocoamix shapes write DIR          write every dataset as PNG files, in CoOp's layout
+    cocoamix shapes speed              time the drawing
 """
 
 from .drawing import draw

@@ -1,7 +1,7 @@
 """Captions for the drawn images, as varied as those of images on the web.
 
 They differ in template, word order and detail. "a photo of a {}." occurs with images of every domain, and few captions
-name the style, so the default template is neutral, and there is no style word for a learned context to find.
+name the style. So the default template is neutral, and a learned context cannot gain by finding a style word.
 """
 
 from __future__ import annotations
@@ -87,10 +87,10 @@ _OPENINGS = (
     "as you can see in the corner of the room there is",
     "posted by a member of the club on a sunday evening:",
 )
-_NAMED = 0.2  # fraction of images whose style is named
-_PHOTOS = 0.5  # fraction of the others that are called a photo
+_NAMED = 0.2  # fraction of captions that name the style
+_PHOTOS = 0.5  # fraction of the others that say "photo"
 _WHOLE = 0.75  # fraction of captions with colour, texture and shape
-_LONG = 0.15
+_LONG = 0.15  # fraction of captions with a long opening
 
 
 def caption(composition: Composition, domain: str, random: Random) -> str:

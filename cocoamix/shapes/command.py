@@ -32,11 +32,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the sub-commands and their arguments."""
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     sheet = commands.add_parser("sheet", help="draw a contact sheet of every domain, or of the classes of a dataset")
-    sheet.add_argument("file", type=Path)
+    sheet.add_argument("file", type=Path, help="image to write, such as sheet.png")
     sheet.add_argument("--dataset", choices=DATASETS, help="draw the classes of this dataset instead")
     writer = commands.add_parser("write", help="write the datasets as PNG files in CoOp's layout")
-    writer.add_argument("folder", type=Path)
-    writer.add_argument("--dataset", choices=DATASETS, action="append", help="only this one; may be repeated")
+    writer.add_argument("folder", type=Path, help="data folder to write to")
+    writer.add_argument("--dataset", choices=DATASETS, action="append", help="only this dataset; may be repeated")
     commands.add_parser("speed", help="time the drawing of each domain")
 
 

@@ -1,7 +1,7 @@
 """The drawn datasets: their classes in label order, and how their images are drawn.
 
-Each dataset has a theme: its base classes differ in other attributes than its new classes, as in real datasets, whose
-halves show different things. `Shapes` has no theme, so its halves are similar.
+Each dataset has a theme: its base classes vary in other attributes than its new classes, as the halves of real datasets
+show different things. `Shapes` has no theme, so its halves are similar.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def _shuffled(pool: Sequence[Composition], seed: int) -> list[Composition]:
 def spread(pool: Sequence[Composition], count: int, seed: int) -> list[Composition]:
     """Choose `count` compositions in which every colour, texture and shape is about equally frequent."""
     left, chosen = _shuffled(pool, seed), []
-    # A used shape counts as much as a used texture once both have been used.
+    # An attribute with fewer values uses each of them more often, so its uses weigh less.
     weights = [len({one.colour for one in pool}), len({one.texture for one in pool}), len({one.shape for one in pool})]
     used: Counter[str] = Counter()
     for _ in range(count):

@@ -24,9 +24,9 @@ from .kept_draws import draw_file, fitting, validation_shots
 from .missing import policy_of, refuse_missing
 from .partition import divide
 from .pickles import read_items, write_items
-from .splits import SPLITS, Three, read_split, write_split
+from .splits import SPLITS, SplitItems, read_split, write_split
 
-__all__ = ["SPLITS", "FewShotDataset", "Items", "SplitDataset", "Three", "read_split", "relabel"]
+__all__ = ["SPLITS", "FewShotDataset", "Items", "SplitDataset", "SplitItems", "read_split", "relabel"]
 
 OWN_KEYS = ("FOLDER", "CLASSNAMES", "CSV")  # of DATASET, and empty by default
 
@@ -53,12 +53,12 @@ class FewShotDataset(DatasetBase):
         )
         super().__init__(train_x=train, val=val, test=test)
 
-    def read_items(self) -> Three:
+    def read_items(self) -> SplitItems:
         """Return all train, val and test items; set `dataset_dir` if they are in a folder."""
         raise NotImplementedError(f"{type(self).__name__} defines no read_items")
 
     def _refuse_other_keys(self) -> None:
-        """Reject keys for the user's own images, which have no effect here."""
+        """Reject keys that are for the user's own images and would have no effect here."""
         for key in OWN_KEYS:
             if self.cfg.DATASET.get(key) and key not in self.own_keys:
                 raise UserError(
@@ -68,9 +68,10 @@ class FewShotDataset(DatasetBase):
 
     @contextmanager
     def _seeded(self) -> Iterator[None]:
-        """Seed the generator as CoOp does, and restore its state: draws neither depend on other code nor affect it.
+        """Seed the generator as CoOp does, and restore its state at the end.
 
-        If there is no split file, the split is drawn first and the shots after it.
+        Draws then neither depend on other code nor affect it. Without a split file, the split is drawn before the
+        shots.
         """
         state = random.getstate()
         if self.cfg.SEED >= 0:
@@ -82,7 +83,7 @@ class FewShotDataset(DatasetBase):
                 random.setstate(state)
 
     def _check_labels(self, train: Items, val: Items, test: Items) -> None:
-        """Reject labels with gaps, which would shift class names and the halves."""
+        """Reject labels with gaps, which would shift the class names and the base and new halves."""
         name = type(self).__name__
         if not train:
             raise UserError(f"The dataset {name} has no training images.")
@@ -90,8 +91,8 @@ class FewShotDataset(DatasetBase):
         for item in [*val, *test]:
             if item.label not in labels:
                 raise UserError(
-                    f"The class {item.label} ({item.classname}) of {name} has no training image, but others, such as "
-                    f"{item.impath}. Every class needs at least one; check the split file."
+                    f"The class {item.label} ({item.classname}) of {name} has no training image, although it has "
+                    f"others, such as {item.impath}. Every class needs at least one; check the split file."
                 )
         if labels != set(range(len(labels))):
             missing = sorted(set(range(len(labels))) - labels)
@@ -107,17 +108,17 @@ class FewShotDataset(DatasetBase):
         if not folder.is_dir():
             raise UserError(
                 f"The dataset {type(self).__name__} is not in {root}: there is no folder {self.folder}/ in it. "
-                + self._way_out()
+                + self._advice()
             )
         for part in needed:
             if part and not (folder / part).exists():
                 raise UserError(
-                    f"The dataset {type(self).__name__} is incomplete: {folder / part} is missing. {self._way_out()}"
+                    f"The dataset {type(self).__name__} is incomplete: {folder / part} is missing. {self._advice()}"
                 )
         self.dataset_dir = str(folder)
         return folder
 
-    def _way_out(self) -> str:
+    def _advice(self) -> str:
         name = plain_name(type(self).__name__)
         return f"`cocoamix data check {name} --root {self.cfg.DATASET.ROOT}` shows what is missing."
 
@@ -134,14 +135,14 @@ class FewShotDataset(DatasetBase):
     # ------------------------------------------------------------------ few shots
 
     def few_shot(self, train: Items, val: Items) -> tuple[Items, Items]:
-        """Return CoOp's draw for this seed, from its cache if there is one."""
+        """Return CoOp's few-shot draw for this seed, from its cache if there is one."""
         shots, seed = self.cfg.DATASET.NUM_SHOTS, self.cfg.SEED
         if not self.cfg.DATASET.FEWER_SHOTS:
             _refuse_short_classes(train, shots)
-        # A draw is saved only if there is a folder for it, and a seed.
+        # Saving a draw needs a dataset folder and a seed.
         cache = draw_file(self.dataset_dir, shots, seed) if self.dataset_dir and seed >= 0 else None
         if cache is not None and cache.is_file():
-            return self._kept_draw(cache, train, val)
+            return self._read_draw(cache, train, val)
         found = {"train": self.generate_fewshot_dataset(train, num_shots=shots)}
         if "val" in self.drawn:
             found["val"] = self.generate_fewshot_dataset(val, num_shots=validation_shots(shots))
@@ -149,28 +150,33 @@ class FewShotDataset(DatasetBase):
             write_items(cache, found, "preprocessed few-shot data")
         return found["train"], found.get("val", val)
 
-    def _kept_draw(self, cache: Path, train: Items, val: Items) -> tuple[Items, Items]:
+    def _read_draw(self, cache: Path, train: Items, val: Items) -> tuple[Items, Items]:
         detail(f"Loading preprocessed few-shot data from {cache}")
-        kept = read_items(cache, self.drawn, "a few-shot draw of CoOp's")
+        saved = read_items(cache, self.drawn, "a few-shot draw of CoOp's")
         shots = self.cfg.DATASET.NUM_SHOTS
-        today, most = {"train": train, "val": val}, {"train": shots, "val": validation_shots(shots)}
-        for split, items in zip(self.drawn, kept, strict=True):
-            today[split] = fitting(self.locate(items, str(cache)), today[split], most[split], split, cache)
-        return today["train"], today["val"]
+        current, most = {"train": train, "val": val}, {"train": shots, "val": validation_shots(shots)}
+        for split, items in zip(self.drawn, saved, strict=True):
+            current[split] = fitting(self.locate(items, str(cache)), current[split], most[split], split, cache)
+        return current["train"], current["val"]
 
     def locate(self, items: Items, origin: str) -> Items:
-        """Change the absolute paths of saved items to those of this data folder; reject missing files."""
+        """Change the absolute paths of saved items to paths in this data folder; reject missing files.
+
+        Args:
+            items: The items, which are modified.
+            origin: The file that they were read from, for messages.
+        """
         for item, path in zip(items, rerooted(paths_of(items), self.dataset_dir), strict=True):
             item._impath = path
-        way_out = "Restore them, delete that file to draw others, or set DATASET.BAD_IMAGES skip."
-        refuse_missing(paths_of(items), origin, policy_of(self.cfg), way_out)
+        advice = "Restore them, delete that file to draw others, or set DATASET.BAD_IMAGES skip."
+        refuse_missing(paths_of(items), origin, policy_of(self.cfg), advice)
         return items
 
     # ------------------------------------------------------------------ base and new
 
     @staticmethod
     def subsample_classes(*splits: Items, subsample: str = "all", partition: str = LABEL) -> Sequence[Items]:
-        """Keep one half of the labels (base, rounded up) or the rest (new), renumbered from 0 in their order."""
+        """Keep the base half of the labels (rounded up) or the new half, renumbered from 0 in their order."""
         check_choice("DATASET.SUBSAMPLE_CLASSES", subsample, SUBSETS)
         if subsample == "all":
             return splits
@@ -192,7 +198,7 @@ class SplitDataset(FewShotDataset):
     image_folder = ""  # below `folder`
     split_file = ""  # below `folder`
 
-    def read_items(self) -> Three:
+    def read_items(self) -> SplitItems:
         folder = self.find_folder(self.image_folder)
         split, images = folder / self.split_file, folder / self.image_folder
         if split.exists():
@@ -209,7 +215,7 @@ class SplitDataset(FewShotDataset):
         write_split(split, images, splits)
         return splits
 
-    def make_split(self, folder: Path, images: Path) -> Three:
+    def make_split(self, folder: Path, images: Path) -> SplitItems:
         """Draw the split that CoOp draws if there is no split file, in the same order."""
         name = type(self).__name__
         raise UserError(f"The dataset {name} is incomplete: {folder / self.split_file} is missing.")

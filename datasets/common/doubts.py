@@ -1,4 +1,4 @@
-"""Problems of a readable split: an image in two splits, a class name with two labels."""
+"""Checks of a split that can be read: images in two splits, labels with two names, names with two labels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NAMES = ("train", "val", "test")
 
 
 def check_split(origin: str, train: Items, val: Items, test: Items) -> None:
-    """Reject a label with two class names; warn of other problems. CoOp's own splits have none."""
+    """Reject a label with two class names; warn about other problems. CoOp's own splits have none."""
     names: dict[int, str] = {}
     for item in (*train, *val, *test):
         known = names.setdefault(item.label, item.classname)
@@ -54,7 +54,7 @@ def _warn_shared(origin: str, paths: Mapping[str, Sequence[str]]) -> None:
 
 
 def refuse_shared_files(origin: str, paths: Mapping[str, Sequence[str]]) -> None:
-    """Reject a file that is in two splits, even through links. For the user's own images."""
+    """Reject a file of the user's own images that is in two splits, even through links."""
     seen: dict[tuple[int, int], tuple[str, str]] = {}
     for split, listed in paths.items():
         for path in listed:

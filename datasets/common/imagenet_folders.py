@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cocoamix.errors import UserError
 
-from .base import FewShotDataset, Items, Three
+from .base import FewShotDataset, Items, SplitItems
 from .items import class_folders, list_images, many_objects, new_item, read_lines, report_left_out
 
 CLASSNAMES = "classnames.txt"
@@ -44,8 +44,8 @@ class ImageNetVariant(FewShotDataset):
 
     image_folder = "images"
 
-    def read_items(self) -> Three:
-        # CoOp silently ignores this key here, so that the result gets the wrong name.
+    def read_items(self) -> SplitItems:
+        # CoOp silently ignores this key here, so that a result on all classes is named after a half.
         if self.cfg.DATASET.SUBSAMPLE_CLASSES != "all":
             raise UserError(
                 f"DATASET.SUBSAMPLE_CLASSES is {self.cfg.DATASET.SUBSAMPLE_CLASSES!r}, but {type(self).__name__} is "
@@ -60,4 +60,4 @@ class ImageNetVariant(FewShotDataset):
         return read_folders(images, class_folders(images), classnames)
 
     def few_shot(self, train: Items, val: Items) -> tuple[Items, Items]:
-        return train, val  # nothing is trained on them, so nothing is drawn
+        return train, val  # no draw, because nothing is trained on them

@@ -26,7 +26,7 @@ ENOUGH_TO_LIST = 20  # for this many files of one folder, listing it is faster t
 
 
 def new_item(path: str, label: int, classname: str, domain: int = 0) -> Datum:
-    """Make an item without checking its file: `missing_files` checks whole folders at once."""
+    """Return an item without checking its file; `missing_files` checks whole folders at once."""
     item = Datum.__new__(Datum)
     item._impath, item._label, item._domain, item._classname = path, label, domain, classname
     return item
@@ -34,14 +34,14 @@ def new_item(path: str, label: int, classname: str, domain: int = 0) -> Datum:
 
 def relabel(item: Datum, label: int) -> Datum:
     """Return a copy of the item with another label."""
-    renamed = type(item).__new__(type(item))  # `copy` takes five times as long
-    renamed.__dict__.update(item.__dict__, _label=label)
-    return renamed
+    relabelled = type(item).__new__(type(item))  # `copy` takes five times as long
+    relabelled.__dict__.update(item.__dict__, _label=label)
+    return relabelled
 
 
 @contextmanager
 def many_objects() -> Iterator[None]:
-    """Disable the garbage collector while a million items are made: it would scan all of them repeatedly."""
+    """Disable the garbage collector, which would repeatedly scan all items while a million of them are made."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -62,14 +62,14 @@ def missing_files(paths: Sequence[str]) -> list[str]:
         folders[folder].append(name)
     missing: set[str] = set()
     for folder, names in folders.items():
-        present = _names(folder) if len(names) >= ENOUGH_TO_LIST else frozenset()
+        present = _file_names(folder) if len(names) >= ENOUGH_TO_LIST else frozenset()
         unsure = (os.path.join(folder, name) for name in names if name not in present)
         missing.update(path for path in unsure if not os.path.isfile(path))
     return [path for path in paths if path in missing] if missing else []
 
 
-def _names(folder: str) -> frozenset[str]:
-    """Return the names of the regular files in a folder; links are checked one by one."""
+def _file_names(folder: str) -> frozenset[str]:
+    """Return the names of the regular files in a folder, without links, which are checked one by one."""
     try:
         with os.scandir(folder) as entries:
             return frozenset(entry.name for entry in entries if entry.is_file(follow_symlinks=False))
@@ -78,9 +78,9 @@ def _names(folder: str) -> frozenset[str]:
 
 
 def rerooted(paths: Sequence[str], folder: str) -> list[str]:
-    """Return paths of another data folder as paths in `folder`.
+    """Return paths from a moved data folder as paths in `folder`.
 
-    If one file also exists in `folder`, all paths with the same beginning are changed. Other paths stay as they are.
+    Once one of the files is found in `folder`, all paths with the same beginning are changed. Others stay as they are.
     """
     here = os.path.join(folder, "")
     starts = [here]
@@ -98,7 +98,7 @@ def rerooted(paths: Sequence[str], folder: str) -> list[str]:
 
 
 def _other_root(path: str, folder: str) -> str | None:
-    """Return the beginning of a path whose rest is a file in `folder`."""
+    """Return the beginning of a path whose rest names a file in `folder`; None if there is no such file."""
     parts = path.replace("\\", "/").split("/")
     for depth in range(len(parts) - 1, 0, -1):
         rest = "/".join(parts[-depth:])
@@ -166,7 +166,13 @@ def _kind(entry: os.DirEntry[str]) -> str:
 
 
 def read_lines(path: str | os.PathLike[str], parse: Callable[[str], Value], form: str) -> list[Value]:
-    """Return `parse(line)` for the lines of a text file; reject a line that is not of the form `form`."""
+    """Return the parsed lines of a text file, without blank ones; reject a line that cannot be parsed.
+
+    Args:
+        path: The file.
+        parse: Parses a line, or raises ValueError, KeyError or IndexError.
+        form: What a line should be, for messages.
+    """
     try:
         lines = read_text(path).split("\n")
     except UnreadableError as error:

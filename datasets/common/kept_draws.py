@@ -24,24 +24,31 @@ def validation_shots(shots: int) -> int:
     return min(shots, MOST_VALIDATION_SHOTS)
 
 
-def fitting(kept: Items, today: Items, shots: int, split: str, origin: Path) -> Items:
-    """Return the current items of a saved draw; reject a draw that cannot come from them.
+def fitting(saved: Items, current: Items, shots: int, split: str, origin: Path) -> Items:
+    """Return the current items of a saved draw; reject a draw that does not fit the dataset.
 
-    An image may have become a test image since, or its label may now mean another class; no result would show it.
+    An image may have become a test image since, or its label may now mean another class, and no result would show it.
+
+    Args:
+        saved: The items of the draw.
+        current: The items of the split that the draw was made from.
+        shots: The largest number of images per class.
+        split: Name of the split.
+        origin: The file of the draw.
     """
-    paths = {item.impath for item in kept}
-    known = {item.impath: item for item in today if item.impath in paths}  # only these of ImageNet's million
-    strange = [item for item in kept if not _same(item, known.get(item.impath))]
-    if strange:
-        first = strange[0]
+    paths = {item.impath for item in saved}
+    known = {item.impath: item for item in current if item.impath in paths}  # not all of ImageNet's million
+    changed = [item for item in saved if not _same(item, known.get(item.impath))]
+    if changed:
+        first = changed[0]
         raise _misfit(
             origin,
-            f"{len(strange)} of its {len(kept)} {split} images are not among the {split} images under the same label "
+            f"{len(changed)} of its {len(saved)} {split} images are not among the {split} images under the same label "
             f"and class name; the first is {shorten(printable(first.impath), 120)} (label {brief(first.label)}, "
             f"{brief(first.classname)})",
         )
-    counts = Counter(item.label for item in kept)
-    names = {item.label: item.classname for item in today}
+    counts = Counter(item.label for item in saved)
+    names = {item.label: item.classname for item in current}
     for label in sorted(names.keys() - counts.keys()):
         raise _misfit(origin, f"it has no {split} image of the class {label} ({names[label]!r})")
     for label, count in sorted(counts.items()):
@@ -49,12 +56,12 @@ def fitting(kept: Items, today: Items, shots: int, split: str, origin: Path) -> 
             raise _misfit(
                 origin, f"it has {count} {split} images of the class {label} ({names[label]!r}), more than {shots}"
             )
-    return [known[item.impath] for item in kept]
+    return [known[item.impath] for item in saved]
 
 
-def _same(item: object, today: object) -> bool:
-    return today is not None and all(
-        getattr(item, key) == getattr(today, key) for key in ("impath", "label", "classname")
+def _same(item: object, current: object) -> bool:
+    return current is not None and all(
+        getattr(item, key) == getattr(current, key) for key in ("impath", "label", "classname")
     )
 
 

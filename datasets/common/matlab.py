@@ -1,4 +1,4 @@
-"""Matlab's files, in which two of the datasets keep their labels."""
+"""Reads Matlab files, in which two of the datasets store their labels."""
 
 from __future__ import annotations
 
@@ -9,7 +9,13 @@ from cocoamix.errors import UserError
 
 
 def read_matlab(path: Path, key: str, instead: str) -> Any:
-    """Return the array `key` of a .mat file. instead: the split file that can replace it."""
+    """Return the array `key` of a .mat file.
+
+    Args:
+        path: The file.
+        key: Name of the array.
+        instead: The split file that makes it unnecessary, for messages.
+    """
     if not path.is_file():
         raise UserError(f"Neither {instead} nor {path} exists; one of them is needed.")
     try:

@@ -17,7 +17,7 @@ _collected: ContextVar[dict[str, None] | None] = ContextVar("collected", default
 
 @contextmanager
 def collect_missing() -> Iterator[dict[str, None]]:
-    """Let loaders continue without missing images, and collect the paths of all of them."""
+    """Make loaders continue without missing images, and collect the paths of these."""
     found: dict[str, None] = {}
     token = _collected.set(found)
     try:
@@ -27,25 +27,25 @@ def collect_missing() -> Iterator[dict[str, None]]:
 
 
 def policy_of(cfg: CfgNode) -> str:
-    """Return DATASET.BAD_IMAGES; another code base may not have that key."""
+    """Return DATASET.BAD_IMAGES, or `stop` in another code base, which may not have the key."""
     return str(cfg.DATASET.get("BAD_IMAGES", "stop"))
 
 
-def refuse_missing(paths: Sequence[str], origin: str, policy: str = "stop", way_out: str = "") -> None:
+def refuse_missing(paths: Sequence[str], origin: str, policy: str = "stop", advice: str = "") -> None:
     """Reject missing files, or print that they are skipped (policy `skip`)."""
-    refuse(missing_files(paths), len(paths), origin, policy, way_out)
+    refuse(missing_files(paths), len(paths), origin, policy, advice)
 
 
-def refuse(missing: Sequence[str], count: int, origin: str, policy: str, way_out: str = "", first_is: str = "") -> None:
+def refuse(missing: Sequence[str], count: int, origin: str, policy: str, advice: str = "", first_is: str = "") -> None:
     """Reject or skip files that are known to be missing.
 
     Args:
         missing: The files.
-        count: The number of all images of the origin.
-        origin: What lists the images.
+        count: Number of images that the origin lists.
+        origin: What lists the images, for messages.
         policy: DATASET.BAD_IMAGES.
-        way_out: How to fix it.
-        first_is: Where the origin lists the first of them, such as its line.
+        advice: How to fix it.
+        first_is: Where the origin lists the first of them, such as its line number.
     """
     collected = _collected.get()
     if collected is not None:
@@ -55,5 +55,5 @@ def refuse(missing: Sequence[str], count: int, origin: str, policy: str, way_out
         sentence = f"{len(missing)} of {count} images of {origin} are missing; the first is {first}{first_is}."
         if policy != "skip":
             otherwise = "Restore them, or set DATASET.BAD_IMAGES skip to continue without them."
-            raise UserError(f"{sentence} {way_out or otherwise}")
+            raise UserError(f"{sentence} {advice or otherwise}")
         print(f"{sentence} They are skipped (DATASET.BAD_IMAGES skip).")

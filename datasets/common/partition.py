@@ -10,7 +10,7 @@ from cocoamix.config.partition import LABEL, number_of
 
 
 def divide(labels: Iterable[int], partition: str = LABEL) -> tuple[list[int], list[int]]:
-    """Return the labels of the base and of the new classes. Of an odd number, base has one more.
+    """Return the labels of the base and of the new classes. If their number is odd, base has one more.
 
     `random:K` shuffles the sorted labels with a separate generator, independent of the seed and of the order of images.
     """

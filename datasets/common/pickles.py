@@ -1,4 +1,4 @@
-"""Items in pickles of CoOp's format, which are read without running code in them.
+"""Reads and writes items as pickles in CoOp's format, without running code from a pickle.
 
 `split_fewshot/shot_N-seed_S.pkl` and ImageNet's `preprocessed.pkl` are dictionaries of lists of Datum.
 """
@@ -17,14 +17,14 @@ from cocoamix.io.files import write_atomically
 from cocoamix.io.screen import detail
 
 from .items import Items, many_objects, new_item
-from .writing import keeps
+from .writing import may_write
 
 PROTOCOL = 4  # readable by every Python that runs CoOp
 _STATE = ("_impath", "_label", "_domain", "_classname")  # of a Datum
 
 
 class _ItemUnpickler(pickle.Unpickler):
-    """Allows one class and no function, because a pickle can run any code."""
+    """Allows one class and no functions, because a pickle can call anything that it may name."""
 
     def __init__(self, file: Any) -> None:
         super().__init__(file)
@@ -38,7 +38,13 @@ class _ItemUnpickler(pickle.Unpickler):
 
 
 def read_items(path: Path, splits: Sequence[str], what: str) -> list[Items]:
-    """Return the items of the named splits. what: what the file should be, for messages."""
+    """Return the items of the named splits.
+
+    Args:
+        path: The file.
+        splits: Names of the splits.
+        what: What the file should be, for messages.
+    """
     try:
         if not path.is_file():  # opening a named pipe would wait for a writer
             raise OSError("it is not a file")
@@ -53,8 +59,8 @@ def read_items(path: Path, splits: Sequence[str], what: str) -> list[Items]:
 
 
 def _items(rows: Any, kind: type) -> Items:
-    """Convert unpickled rows to items in place, because a million copies take long."""
-    turn = object.__setattr__
+    """Turn unpickled rows into items in place, because copying a million takes long."""
+    set_attribute = object.__setattr__
     for row in rows:
         if type(row) is Datum:  # the same item a second time
             continue
@@ -65,13 +71,19 @@ def _items(rows: Any, kind: type) -> Items:
         texts, numbers = type(path) is type(classname) is str, type(label) is type(domain) is int
         if len(state) != len(_STATE) or not texts or not numbers:
             raise TypeError(f"an item is {state}")
-        turn(row, "__class__", Datum)
+        set_attribute(row, "__class__", Datum)
     return list(rows)
 
 
 def write_items(path: Path, splits: Mapping[str, Items], what: str) -> None:
-    """Save the items, unless saving is switched off; print a note if the folder is not writable."""
-    if not keeps():
+    """Save the items, unless writing is switched off; print a note if the folder is not writable.
+
+    Args:
+        path: The file.
+        splits: The items by the name of their split.
+        what: What is saved, for the log.
+    """
+    if not may_write():
         return
     detail(f"Saving {what} to {path}")
     try:

@@ -1,7 +1,7 @@
 """Published lists of class-incremental sessions: the images of each later session, and hashes of the whole lists.
 
-They are in a JSON file next to the dataset's module. Its content is checked by the hash of each published file, the
-images on disk by the hashes of the published lists of all training, test and base images.
+They are in a JSON file next to the dataset's module. Its lists are checked against the hashes of the published files,
+and the images on disk against the hashes of the published lists of all training, test and base images.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from typing import Any
 from cocoamix.errors import UserError, brief
 from cocoamix.fscil.split import Cut
 
-from .base import FewShotDataset, Items, Three
+from .base import FewShotDataset, Items, SplitItems
 from .items import new_item, paths_of
 from .missing import policy_of, refuse_missing
 
-Rows = list[tuple[str, str]]  # class, as in files and folders, and file name
+Rows = list[tuple[str, str]]  # of each image, the class as files and folders name it, and the file name
 
 
 @dataclass(frozen=True)
-class Whole:
+class ListHash:
     """A published list that is not stored: its number of lines and the MD5 of its sorted lines."""
 
     images: int
@@ -37,7 +37,11 @@ class SessionLists:
     """The published lists of a dataset.
 
     Attributes:
-        classes: The name of each class in files and folders, with its name in prompts, in the order of labels.
+        base: Classes of session 0.
+        way: Classes of each later session.
+        shots: Images per class of each later session.
+        classes: The name of each class in prompts, by its name in files and folders, in the order of labels.
+        whole: The hashes of the lists of all `train`, `test` and `base` images.
         few: For each later session and each of its classes, the file names of its images, in the published order.
     """
 
@@ -45,7 +49,7 @@ class SessionLists:
     way: int
     shots: int
     classes: dict[str, str]
-    whole: Mapping[str, Whole]  # of "train", "test" and "base"
+    whole: Mapping[str, ListHash]
     few: list[dict[str, list[str]]]
 
 
@@ -53,16 +57,16 @@ class PublishedSessions(FewShotDataset):
     """A dataset with published lists. All training images are used; none are for validation."""
 
     lists: Path
-    way_out: str  # for lists on disk that are not the published ones
+    advice: str  # what to do if the lists on disk are not the published ones
 
     @classmethod
     def class_of(cls, entry: Any) -> tuple[str, str]:
-        """Return the name of a class in files and folders, and its name in prompts."""
+        """Return the name of a class in files and folders, and in prompts. `entry` is its entry in the JSON file."""
         raise NotImplementedError(f"{cls.__name__} defines no class_of")
 
     @classmethod
     def file_name(cls, category: str, image: Any) -> str:
-        """Return the file name of an image of the JSON file."""
+        """Return the file name of an image. `image` is its entry in the JSON file."""
         raise NotImplementedError(f"{cls.__name__} defines no file_name")
 
     @classmethod
@@ -75,10 +79,10 @@ class PublishedSessions(FewShotDataset):
         raise NotImplementedError(f"{type(self).__name__} defines no path_of")
 
     def read_rows(self) -> tuple[Path, dict[str, tuple[Path, Rows]]]:
-        """Return the dataset's folder, and for train and test the file that lists the images, and its rows."""
+        """Return the dataset's folder, and for each of train and test the file that lists its images, with its rows."""
         raise NotImplementedError(f"{type(self).__name__} defines no read_rows")
 
-    def read_items(self) -> Three:
+    def read_items(self) -> SplitItems:
         lists = self.read_lists()
         folder, found = self.read_rows()
         for split, (origin, rows) in found.items():
@@ -101,7 +105,7 @@ class PublishedSessions(FewShotDataset):
         try:
             classes = dict(cls.class_of(entry) for entry in facts["classes"])
             base, way, shots = (int(facts[key]) for key in ("base", "way", "shots"))
-            whole = {name: Whole(int(one["images"]), str(one["md5"])) for name, one in facts["whole"].items()}
+            whole = {name: ListHash(int(one["images"]), str(one["md5"])) for name, one in facts["whole"].items()}
             few: list[dict[str, list[str]]] = []
             for number, session in enumerate(facts["sessions"], 1):
                 first = base + way * (number - 1)
@@ -127,14 +131,14 @@ class PublishedSessions(FewShotDataset):
         if (len(rows), len(classes)) != (published.images, len(lists.classes)):
             wrong = (
                 f"it names {len(rows):,} {split} images of {len(classes)} classes, but the published list "
-                f"{published.images:,} of {len(lists.classes)}"
+                f"names {published.images:,} of {len(lists.classes)}"
             )
         elif not classes <= set(lists.classes):
             wrong = f"its class {brief(min(classes - set(lists.classes)))} is not one of the published classes"
         elif hash_lines(self.published_line(split, *row) for row in rows) != published.md5:
             wrong = f"it names as many {split} images, but not the same ones"
         if wrong:
-            raise UserError(f"{origin} does not match the published sessions: {wrong}. {self.way_out}")
+            raise UserError(f"{origin} does not match the published sessions: {wrong}. {self.advice}")
 
     def published_shots(self, cut: Cut) -> list[Items]:
         """Return the published items of the later sessions."""

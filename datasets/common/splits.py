@@ -19,16 +19,19 @@ from cocoamix.io.screen import detail
 
 from .items import Items, class_folders, list_images, new_item, paths_of, report_left_out
 from .missing import refuse_missing
-from .writing import keeps
+from .writing import may_write
 
 SPLITS = ("train", "val", "test")
-Three = tuple[Items, Items, Items]
+SplitItems = tuple[Items, Items, Items]
 
 
-def read_split(path: str | os.PathLike[str], image_dir: str | os.PathLike[str], bad_images: str = "stop") -> Three:
+def read_split(path: str | os.PathLike[str], image_dir: str | os.PathLike[str], bad_images: str = "stop") -> SplitItems:
     """Read a CoOp split file: {"train"|"val"|"test": [[path, label, class name], ...]}.
 
-    bad_images: DATASET.BAD_IMAGES, the policy for missing images.
+    Args:
+        path: The file.
+        image_dir: The folder that image paths are relative to.
+        bad_images: DATASET.BAD_IMAGES, the policy for missing images.
     """
     detail(f"Reading split from {path}")
     try:
@@ -55,9 +58,9 @@ def _row(row: Any, image_dir: str | os.PathLike[str]) -> Datum:
     return new_item(os.path.join(image_dir, path), int(label), classname)
 
 
-def write_split(path: str | os.PathLike[str], image_dir: str | os.PathLike[str], splits: Three) -> None:
+def write_split(path: str | os.PathLike[str], image_dir: str | os.PathLike[str], splits: SplitItems) -> None:
     """Write a split file byte for byte as CoOp does; print a note if that is not possible."""
-    if not keeps():
+    if not may_write():
         print("The split is not saved.")
         return
     start = len(os.path.join(image_dir, ""))
@@ -69,7 +72,7 @@ def write_split(path: str | os.PathLike[str], image_dir: str | os.PathLike[str],
         write_text(path, json.dumps(content, indent=4))
         detail(f"Saved split to {path}")
     except OSError as error:
-        print(f"The split is not saved: {path} cannot be written ({error.strerror}). Another seed draws another.")
+        print(f"The split is not saved: {path} cannot be written ({error.strerror}). Another seed draws another split.")
 
 
 # ---------------------------------------------------------------------- splits drawn as CoOp draws them
@@ -77,7 +80,7 @@ def write_split(path: str | os.PathLike[str], image_dir: str | os.PathLike[str],
 
 def split_folders(
     image_dir: str | os.PathLike[str], ignored: Collection[str] = (), renamed: Mapping[str, str] | None = None
-) -> Three:
+) -> SplitItems:
     """Split a folder of class folders: 50 % train, 20 % val, the rest test. Classes have the names of their folders."""
     groups, left_out = [], list[str]()
     for label, folder in enumerate(name for name in class_folders(image_dir) if name not in ignored):
@@ -87,10 +90,10 @@ def split_folders(
     return split_groups(groups)
 
 
-def split_groups(groups: Collection[tuple[int, str, list[str]]]) -> Three:
+def split_groups(groups: Collection[tuple[int, str, list[str]]]) -> SplitItems:
     """Split the images of every (label, class name, paths), in that order: 50 % train, 20 % val, the rest test."""
     print("Splitting into 50% train, 20% val, and 30% test")
-    splits: Three = [], [], []
+    splits: SplitItems = [], [], []
     for label, classname, paths in groups:
         random.shuffle(paths)
         train = round(len(paths) * 0.5)
@@ -107,7 +110,7 @@ def split_groups(groups: Collection[tuple[int, str, list[str]]]) -> Three:
 
 
 def split_trainval(items: Items) -> tuple[Items, Items]:
-    """Move 20 % of every class to val, in the order in which the classes first occur."""
+    """Move 20 % of the items of every class to val; classes keep the order in which they first occur."""
     print("Splitting trainval into 80% train and 20% val")
     groups: dict[int, list[int]] = defaultdict(list)
     for index, item in enumerate(items):

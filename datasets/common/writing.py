@@ -1,4 +1,4 @@
-"""A switch for writing splits, few-shot draws and image lists to the data folder."""
+"""A switch that keeps datasets from writing splits, few-shot draws and image lists to the data folder."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-_keeps = ContextVar("keeps", default=True)
+_may_write = ContextVar("may_write", default=True)
 
 
 @contextmanager
-def keep_nothing() -> Iterator[None]:
-    """Let loaders read saved files, but write none."""
-    token = _keeps.set(False)
+def write_nothing() -> Iterator[None]:
+    """Keep datasets from writing files in this context. They still read those that exist."""
+    token = _may_write.set(False)
     try:
         yield
     finally:
-        _keeps.reset(token)
+        _may_write.reset(token)
 
 
-def keeps() -> bool:
-    """Return whether loaders may write to the data folder."""
-    return _keeps.get()
+def may_write() -> bool:
+    """Return whether datasets may write to the data folder."""
+    return _may_write.get()

@@ -47,7 +47,7 @@ class OwnDatum(Datum):
 
 
 def _item(path: str, label: int, classname: str) -> Datum:
-    # Without checking its file, because a list may name missing files.
+    # Not Datum(...), which checks the file: a list may name missing files.
     item = OwnDatum.__new__(OwnDatum)
     item._impath, item._label, item._domain, item._classname = path, label, 0, classname
     return item
@@ -58,18 +58,18 @@ class OwnDataset(FewShotDataset):
 
     own_keys: tuple[str, ...] = ("FOLDER", "CLASSNAMES")
 
-    category = "class"  # what denotes a class: a folder, or a cell of a table
+    category = "class"  # how messages call a class, such as "folder"
 
     def find_images(self, folder: Path) -> list[OwnImage]:
         """Return every image, in a fixed order."""
         raise NotImplementedError(f"{type(self).__name__} defines no find_images")
 
     def plain_names(self, categories: Sequence[str]) -> dict[str, str]:
-        """Return the class names if DATASET.CLASSNAMES is empty."""
+        """Return the class name of each category, for an empty DATASET.CLASSNAMES."""
         raise NotImplementedError(f"{type(self).__name__} defines no plain_names")
 
     def order(self, categories: Sequence[str]) -> list[str]:
-        """Return the classes in the order of their labels."""
+        """Return the categories in the order of their labels."""
         return sorted(categories)
 
     def read_items(self) -> tuple[Items, Items, Items]:
@@ -124,7 +124,7 @@ class OwnDataset(FewShotDataset):
         if "train" not in given:
             raise UserError(f"There are {' and '.join(given)} images, but no train images. Name a train split.")
         if "test" not in given:
-            # As CoOp does for ImageNet. Selecting a model on the test images would be wrong, so val is empty.
+            # As CoOp does for ImageNet. val is left empty, so that no model is selected on test images.
             print("There is no test split: the val images are used for testing, and no model is selected on them")
             splits["test"], splits["val"] = splits["val"], []
         self._refuse_holes(splits, categories)
@@ -169,7 +169,7 @@ class OwnDataset(FewShotDataset):
                 )
             test, val = max(1, round(len(listed) * shares[2])), round(len(listed) * shares[1])
             val = min(val, len(listed) - test - 1)
-            # By a hash of the name: the same on every machine and for every seed, whatever the naming pattern.
+            # Ordered by a hash of the path: the same on every machine and for every seed, whatever the file names.
             drawn = sorted(listed, key=lambda one: hashlib.sha256(one.key.encode("utf-8", "surrogateescape")).digest())
             splits["test"] += drawn[:test]
             splits["val"] += drawn[test : test + val]

@@ -17,15 +17,16 @@ _NUMBERED = re.compile(r"^(\d+)[._ ]+(?=[^\W\d_])")  # "001.Albatross", "12_cat"
 def names_of_folders(folders: Sequence[str]) -> dict[str, str]:
     """Return the class name of each folder.
 
-    Leading numbers are dropped only if they are a numbering: every folder has one, and all are different. Hyphens,
-    capitals and joined words stay, because `T-shirt` and `McLaren` are correct; a file of class names can change them.
+    Leading numbers are dropped only if they are a numbering, that is, every folder has one and all are different.
+    Hyphens, capitals and joined words stay, because `T-shirt` and `McLaren` are correct. DATASET.CLASSNAMES can name a
+    file with other class names.
     """
     numbered = bool(numbering(folders))
     return {folder: tidy_class(_NUMBERED.sub("", folder, count=1) if numbered else folder) for folder in folders}
 
 
 def numbering(folders: Sequence[str]) -> list[int]:
-    """Return the leading numbers of the folder names, or nothing if they are not a numbering."""
+    """Return the leading numbers of the folder names; empty if they are not a numbering."""
     found = [_NUMBERED.match(folder) for folder in folders]
     numbers = [int(one[1]) for one in found if one]
     return numbers if 1 < len(folders) == len(set(numbers)) else []
@@ -39,7 +40,7 @@ def read_names(path: Path, classes: Sequence[str], what: str) -> dict[str, str]:
     Args:
         path: JSON of {class: name}, or lines of a class, a separator (tab, comma, semicolon or space) and its name.
         classes: The classes, as the dataset denotes them.
-        what: What denotes a class, such as "folder", for messages.
+        what: How messages call a class, such as "folder".
     """
     if not os.path.isfile(path):
         raise UserError(f"DATASET.CLASSNAMES names {path}, which is not a file.")

@@ -66,13 +66,13 @@ class CSVDataset(OwnDataset):
             key = Path(os.path.relpath(path, folder)).as_posix()
             if key.startswith("../"):
                 raise UserError(
-                    f"{table}: line {row.line} names {row.path}, which is outside of {folder}. Name a folder above all "
+                    f"{table}: line {row.line} names {row.path}, which is outside {folder}. Name a folder above all "
                     "images: --root, or DATASET.FOLDER."
                 )
             images.append(OwnImage(path, key, category=row.name or row.label, split=row.split))
-        way_out = f"Paths are below {folder}. DATASET.BAD_IMAGES skip leaves out the missing images."
+        advice = f"Paths are below {folder}. DATASET.BAD_IMAGES skip leaves out the missing images."
         first_is = f" (line {next(iter(missing.values()))})" if missing else ""
-        refuse(list(missing), len(rows), str(table), policy_of(self.cfg), way_out, first_is)
+        refuse(list(missing), len(rows), str(table), policy_of(self.cfg), advice, first_is)
         return images
 
     def plain_names(self, categories: Sequence[str]) -> dict[str, str]:
@@ -109,10 +109,12 @@ class CSVDataset(OwnDataset):
 
 
 def read_table(table: Path, needs_class: bool = True) -> list[Row]:
-    """Read a CSV file that is separated by commas, semicolons or tabs.
+    """Read a table whose cells are separated by commas, semicolons or tabs.
 
-    needs_class: reject a table or a row without a label or a class name. Otherwise only paths are needed, and splits
-        are not read.
+    Args:
+        table: The file.
+        needs_class: Whether to reject a table or a row without a label or a class name. If not, only paths are needed,
+            and splits are not read.
     """
     text = read_text(table)
     header = next((line for line in text.splitlines() if line.strip()), "")

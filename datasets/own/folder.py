@@ -62,14 +62,14 @@ class ImageFolderDataset(OwnDataset):
     # ------------------------------------------------------------------ layout
 
     def _splits_of(self, folder: Path) -> list[tuple[str, Path]]:
-        """Return the folders that contain the class folders, each with its split, if the user made splits."""
+        """Return the split and the folder of each set of class folders. Without splits, the split is empty."""
         found: dict[str, Path] = {}
         others = []
         for entry in _entries(folder):
             if not entry.is_dir() or entry.name in _NOT_CLASSES:
                 continue
             split = SPLIT_NAMES.get(entry.name.lower())
-            # A folder `train` with images and without folders is a class: trains.
+            # A folder `train` with images but no folders is a class, such as trains.
             if split is None or not any(inner.is_dir() for inner in _entries(Path(entry.path))):
                 others.append(entry.name)
             elif split in found:

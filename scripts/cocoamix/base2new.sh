@@ -3,7 +3,7 @@
 # usage: base2new.sh [KEY VALUE ...]
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 set -euo pipefail
-source "$HERE/../interpreter.sh" # once, so that what it has to say is said once
+source "$HERE/../interpreter.sh" # here, so that its messages are printed only once
 for DATASET in ${DATASETS:-warm_cool}; do
     for SEED in ${SEEDS:-1 2 3}; do
         bash "$HERE/base2new_train.sh" "$DATASET" "$SEED" "$@"

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from cocoamix.bench import benchmark, ledger
-from cocoamix.bench.benchmark import How, run_plan
+from cocoamix.bench.benchmark import RunOptions, run_plan
 from cocoamix.bench.command import main
 from cocoamix.bench.engines.process import DONE, BusyError, Process, begin
-from cocoamix.bench.ledger import DUE, FINISHED, IN_THE_WAY, Ledger
+from cocoamix.bench.ledger import BLOCKED, DUE, FINISHED, Ledger
 from cocoamix.bench.output_folder import folder_for
 from cocoamix.bench.plan import load_plan
 from cocoamix.bench.runs import expand
@@ -116,11 +116,11 @@ def test_only_settings_matter_in_disposable_plans(write_plan: Writer, monkeypatc
     def kind(rate: float) -> str:
         return Ledger(True, lambda _: {"OPTIM.LR": rate}).judge([run])[run.folder].kind
 
-    assert (kind(0.1), kind(0.2)) == (FINISHED, IN_THE_WAY)
+    assert (kind(0.1), kind(0.2)) == (FINISHED, BLOCKED)
     Ledger(True).stamp_begin(run)
-    assert (kind(0.1), kind(0.2)) == (FINISHED, IN_THE_WAY)
+    assert (kind(0.1), kind(0.2)) == (FINISHED, BLOCKED)
     monkeypatch.setattr(ledger, "hash_code", lambda: "other code")
-    assert (kind(0.1), kind(0.2)) == (DUE, IN_THE_WAY)
+    assert (kind(0.1), kind(0.2)) == (DUE, BLOCKED)
 
 
 def test_plans_that_share_a_folder_share_finished_runs(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,7 +169,7 @@ def test_a_folder_is_deleted_when_its_run_begins(
     assert kept
     assert {path: contents("output").get(path) for path in kept} == kept
     for folder in done:
-        assert (f"the contents of {folder} are deleted" in shown) == (folder in began)
+        assert (f"deleting the contents of {folder}" in shown) == (folder in began)
     assert bench(plan, fake, "-j", "1", *extra) == 0
 
 
@@ -256,8 +256,8 @@ def test_fresh_deletes_only_after_all_checks(
         run.folder.mkdir(parents=True)
         (run.folder / "results.json").write_text('{"metrics": {"accuracy": 70.0}}')
     before = contents("output")
-    monkeypatch.setattr(benchmark, "_engine", lambda *_: [])
-    summary = run_plan(plan, How(train=tuple(fake.split()), fresh=True))
+    monkeypatch.setattr(benchmark, "_run_engine", lambda *_: [])
+    summary = run_plan(plan, RunOptions(train=tuple(fake.split()), fresh=True))
     assert not summary.finished
     assert contents("output") == before
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cocoamix.bench.ledger import DUE, FINISHED, IN_THE_WAY, Ledger
+from cocoamix.bench.ledger import BLOCKED, DUE, FINISHED, Ledger
 from cocoamix.bench.runs import Run
 
 
@@ -36,7 +36,7 @@ def test_changed_settings_block_finished_runs(runs: list[Run]) -> None:
     assert kinds(runs, same) == [FINISHED, FINISHED]
     ledger = Ledger(settings=lambda _: {**same, "OPTIM.LR": 0.2})
     state = ledger.judge(runs)[runs[0].folder]
-    assert state.kind == IN_THE_WAY
+    assert state.kind == BLOCKED
     assert "OPTIM.LR was 0.1 and is 0.2" in state.reason
 
 
@@ -44,8 +44,8 @@ def test_training_settings_are_ignored_for_untrained_runs(runs: list[Run]) -> No
     write(runs[0].folder, {"OPTIM": {"MAX_EPOCH": 30}, "FSCIL": {"SPLIT": 1}})
     zero_shot = [replace(runs[0], trains=False)]
     assert kinds(zero_shot, {"OPTIM.MAX_EPOCH": 3, "FSCIL.SPLIT": 1}) == [FINISHED]
-    assert kinds(zero_shot, {"OPTIM.MAX_EPOCH": 30, "FSCIL.SPLIT": 2}) == [IN_THE_WAY]
-    assert kinds(runs[:1], {"OPTIM.MAX_EPOCH": 3, "FSCIL.SPLIT": 1}) == [IN_THE_WAY]
+    assert kinds(zero_shot, {"OPTIM.MAX_EPOCH": 30, "FSCIL.SPLIT": 2}) == [BLOCKED]
+    assert kinds(runs[:1], {"OPTIM.MAX_EPOCH": 3, "FSCIL.SPLIT": 1}) == [BLOCKED]
 
 
 def test_sessions_that_ended_early_are_due(runs: list[Run]) -> None:
@@ -66,7 +66,7 @@ def test_results_of_a_newer_version_block_a_run(runs: list[Run], disposable: boo
     path = runs[0].folder / "results.json"
     path.write_text(json.dumps({"version": 3, "metrics": {"accuracy": 70.0}}))
     state = Ledger(disposable, lambda _: {}).judge(runs[:1])[runs[0].folder]
-    assert state.kind == IN_THE_WAY
+    assert state.kind == BLOCKED
     assert state.reason.startswith(f"{path} cannot be used: its version is 3")
 
 
@@ -77,7 +77,7 @@ def test_evaluation_depends_on_its_training(runs: list[Run]) -> None:
     assert kinds(runs, {}) == [FINISHED, FINISHED]
     (runs[1].folder / "results.json").unlink()
     assert kinds(runs, {}) == [FINISHED, DUE]
-    assert kinds(runs, {"A": 2}) == [IN_THE_WAY, IN_THE_WAY]
+    assert kinds(runs, {"A": 2}) == [BLOCKED, BLOCKED]
 
 
 @pytest.mark.parametrize(

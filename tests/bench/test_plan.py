@@ -50,7 +50,7 @@ def test_sweep_makes_a_method_of_each_value(write_plan: Writer) -> None:
         ({"seeds": [1, 1]}, ["seeds", "twice"]),
         ({"seeds": []}, ["seeds", "empty"]),
         ({"shots": [1, 2]}, ["shots", "one number"]),
-        ({"shots": 0}, ["shots", "from 1 on"]),
+        ({"shots": 0}, ["shots", "from 1 up"]),
         ({"datasets": ["shapess"]}, ["shapess", "Did you mean shapes"]),
         ({"datasets": ["shapes", "shapes"]}, ["shapes twice"]),
         ({"source": "shapes"}, ["source", "only the task xd"]),
@@ -69,7 +69,7 @@ def test_sweep_makes_a_method_of_each_value(write_plan: Writer) -> None:
         ({"subsets": ["base", "newer"]}, ["subsets of the plan", "'newer'", "Did you mean new?"]),
         ({"subsets": ["new", "all"]}, ["leaves out base", "every training run evaluates"]),
         ({"subsets": ["base"], "task": "few-shot"}, ["has subsets", "only the task base2new", "few-shot"]),
-        ({"partitions": [1, -1]}, ["partitions of the plan", "-1", "from 0 on"]),
+        ({"partitions": [1, -1]}, ["partitions of the plan", "-1", "from 0 up"]),
         ({"partitions": ["random:1"]}, ["partitions of the plan", "'random:1'", "whole numbers"]),
         ({"partitions": [1, 1]}, ["partitions of the plan", "twice"]),
         ({"partitions": [1], "task": "few-shot"}, ["has partitions", "only the task base2new", "few-shot"]),
@@ -86,9 +86,9 @@ def test_sweep_makes_a_method_of_each_value(write_plan: Writer) -> None:
         ({"methods": [COOP, COOP]}, ["two methods named CoOp"]),
         ({"methods": [COOP, {**COOP, "name": "other"}]}, ["CoOp and other", "CoOp/two", "a tag"]),
         ({"methods": [COOP, {**COOP, "name": "o", "tag": "o", "model_of": "CoOpp"}]}, ["'CoOpp'", "mean CoOp?"]),
-        ({"methods": [{**COOP, "model_of": "CoOp"}]}, ["not a method before it"]),
+        ({"methods": [{**COOP, "model_of": "CoOp"}]}, ["not an earlier method"]),
         ({"methods": [{**COOP, "train": False}, {**COOP, "name": "o", "model_of": "CoOp"}]}, ["which is not trained"]),
-        ({"methods": [{**COOP, "epochs": [1, 0]}]}, ["epochs of method 1", "holds 0", "from 1 on"]),
+        ({"methods": [{**COOP, "epochs": [1, 0]}]}, ["epochs of method 1", "holds 0", "from 1 up"]),
         ({"methods": [{**COOP, "epochs": [3, 3]}]}, ["epochs of method 1", "twice"]),
         ({"methods": [{**COOP, "epochs": 3, "train": False}]}, ["has epochs, but it is not trained"]),
         ({"methods": [{**COOP, "epochs": 3}], "task": "fscil", "shots": None}, ["has epochs", "sessions of fscil"]),
@@ -192,9 +192,9 @@ def test_shipped_plans_are_complete(name: str) -> None:
     runs = expand(replace(plan, root="data"))
     folders = [run.folder for run in runs]
     assert len(set(folders)) == len(folders)
-    tell = plan_settings()
+    settings_of = plan_settings()
     for run in {run.method: run for run in runs}.values():
-        assert tell(run)["SEED"] == run.seed
+        assert settings_of(run)["SEED"] == run.seed
 
 
 def test_paper_plans_are_shipped() -> None:

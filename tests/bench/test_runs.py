@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cocoamix.bench.benchmark import How, judge
+from cocoamix.bench.benchmark import RunOptions, judge
 from cocoamix.bench.plan import load_plan, override
 from cocoamix.bench.runs import Run, expand, select
 from cocoamix.errors import UserError
@@ -144,7 +144,7 @@ def test_epochs_without_a_checkpoint_are_refused(write_plan: Writer) -> None:
     def judged(epochs: list[int], **changes: Any) -> int:
         options = {"OPTIM.MAX_EPOCH": 6, "TRAIN.CHECKPOINT_FREQ": 2, **changes}
         method = {"trainer": "CoOp", "config": "tiny", "set": options, "epochs": epochs}
-        return len(judge(load_plan(str(write_plan(seeds=[1], methods=[method]))), How()).due)
+        return len(judge(load_plan(str(write_plan(seeds=[1], methods=[method]))), RunOptions()).due)
 
     assert judged([2, 4, 6]) == 8
     for epochs, changes in (([3], {}), ([8], {}), ([2], {"TRAIN.CHECKPOINT_FREQ": 0}), ([4], {"OPTIM.MAX_EPOCH": 3})):

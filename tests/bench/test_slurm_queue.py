@@ -67,7 +67,7 @@ def test_watch(squeue: Squeue) -> None:
     squeue.says("7_0|COMPLETING|None|x", wants, "7_2|PENDING|Priority|x")
     watch.look()
     assert not any(watch.is_over(number) for number in ("7_0", "7_1", "7_2"))
-    assert said == ["1 of the jobs are waiting; the reason that Slurm gives: PartitionConfig"]
+    assert said == ["1 of the jobs are waiting; Slurm gives the reason PartitionConfig"]
     squeue.says("7_0|CANCELLED|None|x", wants)
     watch.look()
     assert [watch.is_over(number) for number in ("7_0", "7_1", "7_2")] == [True, False, True]

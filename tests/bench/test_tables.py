@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from cocoamix.bench import tables
-from cocoamix.bench.benchmark import How, Summary, run_plan
+from cocoamix.bench.benchmark import RunOptions, Summary, run_plan
 from cocoamix.bench.command import main
 from cocoamix.bench.comparison import settings_of_arguments
-from cocoamix.bench.engines.process import BLOCKED, Outcome
+from cocoamix.bench.engines.process import Outcome
+from cocoamix.bench.ledger import BLOCKED
 from cocoamix.bench.plan import Plan, load_plan
 from cocoamix.bench.runs import Run, expand
 from cocoamix.report.build import Options, build
@@ -151,7 +152,7 @@ def test_fresh_runs_delete_only_their_own_folders(plan: Plan, fake: str) -> None
     for run in runs:
         finish(run)
         (run.folder / "checkpoint").touch()
-    run_plan(plan, How(only=("CLIP *",), fresh=True, train=tuple(fake.split()), gpus=()))
+    run_plan(plan, RunOptions(only=("CLIP *",), fresh=True, train=tuple(fake.split()), gpus=()))
     left = {run.folder for run in runs if (run.folder / "checkpoint").exists()}
     assert left == {run.folder for run in runs if run.method == "CoOp"}
     assert other.is_dir()
@@ -208,5 +209,5 @@ def test_results_of_other_settings_are_in_no_table(
     first, second, *others = [line for line in shown.err.splitlines() if line.startswith("  ")]
     assert first.endswith("move that folder away, or repeat the run with --fresh, which deletes the folder.")
     assert "(blocked): the folder of each holds results of other settings (OPTIM.MAX_EPOCH was 30 and is 3)" in first
-    assert second.endswith("(blocked): a run that it needs cannot be made")
+    assert second.endswith("(blocked): a run that it needs is blocked")
     assert not others

@@ -59,6 +59,15 @@ def test_lines_in_a_log(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     ]
 
 
+def test_no_estimate_without_the_number_of_runs_at_a_time(capsys: pytest.CaptureFixture[str]) -> None:
+    """A cluster decides how many jobs run at a time."""
+    runs = [make("a", number) for number in (1, 2)]
+    view = View(runs, Pace(), None)
+    view.ended(Outcome(runs[0], DONE, seconds=30, accuracy=71.5), [])
+    view.close()
+    assert capsys.readouterr().out == "[1/2] a 1: 71.50 % (30 s)\n"
+
+
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True

@@ -17,7 +17,7 @@ from cocoamix.data.split_origin import PUBLISHED, about_split
 from cocoamix.dataset_table import DATASETS
 from tests.conftest import ROOT, SHARED, needs, write_dataset
 from tests.datasets import layouts
-from tests.datasets.own import classes, picture
+from tests.datasets.own import classes, write_image
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_complete_dataset(data_root: Path, check: Any) -> None:
 def test_class_names_cannot_inject_terminal_escapes(tmp_path: Path, check: Any) -> None:
     for name in ("cat", "dog\x1b[2J"):
         for number in range(2):
-            picture(tmp_path / name / f"{number}.png")
+            write_image(tmp_path / name / f"{number}.png")
     status, said = check("folder", tmp_path)
     assert status == 0
     assert "\x1b" not in said
@@ -274,7 +274,7 @@ def test_truncated_jpeg(tmp_path: Path) -> None:
 
 def test_user_folder(tmp_path: Path, check: Any) -> None:
     classes(tmp_path, "AnnualCrop", "n01440764", "7", "猫", "tabby_cat")
-    picture(tmp_path / "tabby_cat" / "more.png")
+    write_image(tmp_path / "tabby_cat" / "more.png")
     status, said = check("folder", tmp_path)
     assert status == 0
     assert "a photo of a tabby cat." in said

@@ -99,7 +99,7 @@ def test_file_with_wrong_checksum_is_refused_and_set_aside(tmp_path: Path) -> No
 
 def test_missing_page(tmp_path: Path) -> None:
     with serve({}) as server:
-        with pytest.raises(UserError, match="answers 404"):
+        with pytest.raises(UserError, match="returned 404"):
             fetch(f"{server.address}/a", tmp_path / "a")
         assert size_of(f"{server.address}/a") == 0
         address = server.address

@@ -10,7 +10,7 @@ from PIL import Image
 from tests.datasets.test_base import config
 
 
-def picture(path: Path, shade: int = 0) -> Path:
+def write_image(path: Path, shade: int = 0) -> Path:
     """Write a small image and its parent folders."""
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.new("RGB", (8, 6), (shade % 256, 40, 90)).save(path)
@@ -21,7 +21,7 @@ def classes(root: Path, *names: str, count: int = 10) -> Path:
     """Write a folder of images for each class."""
     for name in names:
         for number in range(count):
-            picture(root / name / f"{number}.png", number)
+            write_image(root / name / f"{number}.png", number)
     return root
 
 

@@ -33,7 +33,7 @@ def keys(items: Any) -> list[tuple[str, int, str]]:
     return [(item.impath, item.label, item.classname) for item in items]
 
 
-def test_pictures_and_labels(tmp_path: Path) -> None:
+def test_images_and_labels(tmp_path: Path) -> None:
     made = layouts.cifar100(tmp_path / FOLDER)
     # An independent reading of what was written.
     with (tmp_path / FOLDER / "train").open("rb") as file:
@@ -212,7 +212,7 @@ def test_missing_archive(tmp_path: Path) -> None:
         cifar(tmp_path)
 
 
-def test_a_draw_of_other_pictures(tmp_path: Path) -> None:
+def test_a_draw_of_other_images(tmp_path: Path) -> None:
     layouts.cifar100(tmp_path / FOLDER)
     cifar(tmp_path, shots=1)
     kept = tmp_path / "cifar100" / "split_fewshot" / "shot_1-seed_1.pkl"
@@ -238,7 +238,7 @@ def test_a_draw_of_another_archive_is_refused(tmp_path: Path, change: str) -> No
         cifar(tmp_path, shots=1)
 
 
-def test_stored_features_belong_to_one_picture_of_one_archive(tmp_path: Path) -> None:
+def test_stored_features_belong_to_one_image_of_one_archive(tmp_path: Path) -> None:
     layouts.cifar100(tmp_path / FOLDER)
     before = [item.identity for item in cifar(tmp_path).test]
     assert len(set(before)) == len(before)

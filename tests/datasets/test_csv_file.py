@@ -8,7 +8,7 @@ import pytest
 
 from cocoamix.errors import UserError
 from tests.conftest import ROOT, Runner
-from tests.datasets.own import below, classes, picture, table
+from tests.datasets.own import below, classes, table, write_image
 
 
 @pytest.fixture
@@ -149,8 +149,8 @@ def test_other_encodings(root: Path) -> None:
 
 
 def test_names_with_commas_spaces_and_non_ascii_letters(root: Path) -> None:
-    picture(root / "mes photos" / "été, 1.png")
-    picture(root / "mes photos" / "été, 2.png")
+    write_image(root / "mes photos" / "été, 1.png")
+    write_image(root / "mes photos" / "été, 2.png")
     lines = [
         '"mes photos/été, 1.png","Þór, the god"',
         '"mes photos/été, 2.png","Þór, the god"',
@@ -175,9 +175,9 @@ def test_training_needs_only_a_configuration(run: Runner, root: Path) -> None:
 
 
 def test_images_outside_the_folder(tmp_path: Path) -> None:
-    picture(tmp_path / "elsewhere" / "a.png")
-    picture(tmp_path / "root" / "b.png")
+    write_image(tmp_path / "elsewhere" / "a.png")
+    write_image(tmp_path / "root" / "b.png")
     for path in ("../elsewhere/a.png", str(tmp_path / "elsewhere" / "a.png")):
         (tmp_path / "root" / "list.csv").write_text(f"path,classname\nb.png,bee\n{path},ant\n")
-        with pytest.raises(UserError, match=r"line 3 names .*, which is outside of"):
+        with pytest.raises(UserError, match=r"line 3 names .*, which is outside"):
             table(tmp_path / "root")

@@ -12,7 +12,7 @@ import pytest
 from cocoamix.errors import UserError
 from tests.conftest import SHARED, needs
 from tests.datasets import layouts
-from tests.datasets.own import classes, folder, picture, table
+from tests.datasets.own import classes, folder, table, write_image
 from tests.datasets.test_base import config, eurosat
 
 
@@ -78,7 +78,7 @@ def test_user_image_in_two_splits_is_refused(tmp_path: Path, link: Any) -> None:
     for split in ("train", "test"):
         classes(tmp_path / split, "cat", "dog", count=3)
     folder(tmp_path)
-    link(picture(tmp_path / "train" / "cat" / "more.png"), tmp_path / "test" / "cat" / "again.png")
+    link(write_image(tmp_path / "train" / "cat" / "more.png"), tmp_path / "test" / "cat" / "again.png")
     with pytest.raises(UserError, match=r"again\.png \(test\) and .*more\.png \(train\) are the same file"):
         folder(tmp_path)
 

@@ -15,7 +15,7 @@ import pytest
 from cocoamix.clip.templates import DEFAULT, dataset_template
 from cocoamix.errors import UserError
 from tests.conftest import ROOT, Runner
-from tests.datasets.own import below, classes, folder, picture
+from tests.datasets.own import below, classes, folder, write_image
 from tests.datasets.test_base import config
 
 
@@ -176,7 +176,7 @@ def test_non_images_are_skipped(tmp_path: Path, capsys: pytest.CaptureFixture[st
     (tmp_path / ".git").mkdir()
     (tmp_path / "__MACOSX").mkdir()
     (tmp_path / "README.md").write_text("x")
-    picture(tmp_path / "dog" / "more" / "UPPER.PNG")
+    write_image(tmp_path / "dog" / "more" / "UPPER.PNG")
     data = folder(tmp_path)
     names = below([*data.train_x, *data.val, *data.test], tmp_path)
     assert sorted(names) == [f"{c}/{i}.png" for c in ("cat", "dog") for i in range(3)] + ["dog/more/UPPER.PNG"]
@@ -193,7 +193,7 @@ def _no_pictures(root: Path) -> None:
 
 
 def _one_picture(root: Path) -> None:
-    picture(root / "single" / "1.png")
+    write_image(root / "single" / "1.png")
 
 
 def _broken_link(root: Path) -> None:
@@ -239,7 +239,7 @@ def _image_in_two_splits(root: Path) -> None:
 def _images_without_class_folders(root: Path) -> None:
     for name in ("cat", "dog"):
         shutil.rmtree(root / name)
-    picture(root / "1.png")
+    write_image(root / "1.png")
 
 
 def _too_deep(root: Path) -> None:
@@ -348,7 +348,7 @@ def test_adding_images_keeps_a_draw(tmp_path: Path) -> None:
     for name in ("cat", "dog"):
         largest = max((f"{name}/{n}.png" for n in range(4)), key=lambda n: hashlib.sha256(n.encode()).hexdigest())
         more = (f"{name}/new{n}.png" for n in range(10000))
-        picture(tmp_path / next(n for n in more if _digest(n) > _digest(largest)))
+        write_image(tmp_path / next(n for n in more if _digest(n) > _digest(largest)))
     assert below(folder(tmp_path, num_shots=1, split=[0.5, 0.0, 0.5]).train_x, tmp_path) == drawn
 
 

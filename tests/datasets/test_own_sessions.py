@@ -11,7 +11,7 @@ import pytest
 from cocoamix.errors import UserError
 from cocoamix.fscil.split import Cut, cut_into_sessions, label_ranges
 from tests.conftest import Runner
-from tests.datasets.own import classes, folder, picture, table
+from tests.datasets.own import classes, folder, table, write_image
 
 CUT = ["FSCIL.BASE", "2", "FSCIL.WAY", "2", "FSCIL.SHOTS", "2"]
 SHORT = ["OPTIM.MAX_EPOCH", "1", "FSCIL.WEIGHT_EPOCHS", "1", "FSCIL.BASE_WEIGHT_EPOCHS", "1"]
@@ -123,9 +123,9 @@ def test_classes_without_test_images(tmp_path: Path, capsys: pytest.CaptureFixtu
     own = tmp_path / "own"
     for number, name in enumerate(ANIMALS[:4]):
         for split in ("train", "test") if name in ("ant", "bee", "cat") else ("train",):
-            picture(own / split / name / f"{split}.png", number)
+            write_image(own / split / name / f"{split}.png", number)
     data = folder(own)
     assert "1 classes have no test images; the first is 'dog'" in capsys.readouterr().out
-    with pytest.raises(UserError, match=r"There is no test image of the classes of session 2 \(dog\)"):
+    with pytest.raises(UserError, match=r"There are no test images of the classes of session 2 \(dog\)"):
         cut_into_sessions(data, data.test, Cut(2, 1, 1))
     assert len(cut_into_sessions(data, data.test, Cut(2, 2, 1))) == 2

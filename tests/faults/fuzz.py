@@ -47,7 +47,7 @@ class Target:
     patience = 1.0  # factor on the time limit
 
     def __init__(self, folder: Path) -> None:
-        """Prepare what all inputs share. folder: exists as long as the target."""
+        """Prepare what all inputs share, in a folder that exists as long as the target."""
         self.folder = folder
 
     def samples(self) -> Sequence[Any]:

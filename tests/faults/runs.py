@@ -94,7 +94,14 @@ class Child:
         prepare: Callable[[], None] = lambda: None,
         main: Callable[[Sequence[str]], int] | None = None,
     ) -> None:
-        """arguments: those of train.py. log: receives its output. prepare: called first in the new process."""
+        """Start a run.
+
+        Args:
+            arguments: The arguments of train.py.
+            log: The file for its output.
+            prepare: Called first in the new process.
+            main: The function to run; by default that of train.py.
+        """
         import cocoamix.train
 
         self.log = log

@@ -218,7 +218,7 @@ def test_changed_image_is_not_stored_under_its_old_key(
     with monkeypatch.context() as patched:
         patched.setattr(Source, "keys", replaced_afterwards)
         white = load()
-    assert "1 images changed after this run had listed them" in capsys.readouterr().out
+    assert "1 images changed after this run listed them" in capsys.readouterr().out
     path.write_bytes(black)
     os.utime(path, ns=(time, time))
     first = load()
@@ -271,4 +271,4 @@ def test_system_errors_are_not_blamed_on_the_image(tmp_path: Path, monkeypatch: 
 
 def test_an_image_too_long_to_be_resized(tmp_path: Path) -> None:
     Image.new("L", (1, 60_000)).save(tmp_path / "long.png")
-    assert "too long to be resized" in why_unreadable(str(tmp_path / "long.png"))
+    assert "too elongated to be resized" in why_unreadable(str(tmp_path / "long.png"))

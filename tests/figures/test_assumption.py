@@ -228,7 +228,7 @@ def test_one_pair(tmp_path: Path, capfd: pytest.CaptureFixture[str], number: int
     write(root, number, COOP[1])
     message = refused(capfd, root)
     name = "halves by label (EuroSAT" if number is None else "random halves of EuroSAT (EuroSAT under random:1"
-    assert f"There is one pair for {name}, seed 1), and a paired test needs two. Add runs of other" in message
+    assert f"There is only one pair for {name}, seed 1), and a paired test needs two. Add runs of other" in message
     # Among others, it is skipped with a note.
     other = 2 if number is None else None
     for seed, shift in ((1, 0.0), (2, 0.5)):
@@ -236,7 +236,7 @@ def test_one_pair(tmp_path: Path, capfd: pytest.CaptureFixture[str], number: int
     write(root, other, CLIP[1], trainer="ZeroshotCLIP")
     output, rows = draw(capfd, root)
     assert len(rows) == 2
-    assert "There is one pair for " in output
+    assert "There is only one pair for " in output
     assert "which is left out: a paired test needs two." in output
 
 
@@ -285,7 +285,7 @@ def test_missing_runs_are_done_first(ours: Path, capfd: pytest.CaptureFixture[st
     arguments = [STEM, "--root", "data", "--run-output", "runs", "--output", "out"]
     assert main(arguments) == 0, capfd.readouterr()
     output = capfd.readouterr().out
-    assert output.startswith("8 runs come first, ")
+    assert output.startswith("8 runs are needed first: ")
     with Path("out", f"{STEM}.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [row["partition"] for row in rows] == ["random:1", "random:2"]
@@ -293,7 +293,7 @@ def test_missing_runs_are_done_first(ours: Path, capfd: pytest.CaptureFixture[st
     assert_tests(next(line for line in output.splitlines() if line.startswith("Random halves of EuroSAT")), rows)
     # The same from the runs alone, and nothing is repeated.
     assert main(arguments) == 0
-    assert "come first" not in capfd.readouterr().out
+    assert "needed first" not in capfd.readouterr().out
     assert main([STEM, "--runs", "runs", "--output", "again"]) == 0
     for name in (f"{STEM}.csv", f"{STEM}.txt", f"{STEM}.svg"):
         assert Path("again", name).read_bytes() == Path("out", name).read_bytes()

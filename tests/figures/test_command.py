@@ -170,5 +170,5 @@ def test_failed_runs_draw_nothing(
     with pytest.raises(UserError, match="2 of the 2 runs of the plan quick are missing, as listed above"):
         sources.find_source(parse("--run-output", str(tmp_path)), PLANS)
     told = capsys.readouterr()
-    assert "2 runs come first, about " in told.out
+    assert "2 runs are needed first: about " in told.out
     assert told.err.count(" (failed): of no reason\n") == 2

@@ -208,7 +208,7 @@ def _zero_shot_without_predictions(root: Path) -> str:
 def _one_class(root: Path) -> str:
     for path in root.glob("**/test_base/Alpha/**/predictions.csv"):
         write_predictions(path.parent, [(f"img/{n}.png", "c0", "c0", 1.0, 1.0) for n in range(IMAGES)])
-    return "Alpha has one class, c0, in "
+    return "Alpha has only one class, c0, in "
 
 
 def _none_confusing(root: Path) -> str:
@@ -216,7 +216,7 @@ def _none_confusing(root: Path) -> str:
     right = [(f"img/{n}.png", "c0", "c0", 0.9, 0.9) for n in range(IMAGES - 1)]
     write_predictions(folder, [*right, (f"img/{IMAGES - 1}.png", "c0", "c1", 0.9, 0.1)])
     return (
-        f"None of the {IMAGES} images of Alpha in {folder} is confusing: {IMAGES - 1} are predicted right, and 1 wrong"
+        f"None of the {IMAGES} images of Alpha in {folder} is confusing: {IMAGES - 1} are predicted correctly, 1 wrong"
     )
 
 
@@ -247,7 +247,7 @@ def _ensembles_alone(root: Path) -> str:
 def _chosen_on_validation_images(root: Path) -> str:
     for path in root.glob("**/CoCoAMix/**/results.json"):
         path.write_text(path.read_text().replace('"protocol": {', '"protocol": {"model_selection": "best_val", '))
-    return "models chosen on validation images have no epoch; evaluate with --load-epoch."
+    return "because its models were selected on validation images. Evaluate with --load-epoch."
 
 
 def _no_common_seed(root: Path) -> str:
@@ -325,7 +325,7 @@ def test_zero_shot_run_has_the_protocol_of_the_prompts(
     shutil.rmtree(only(tree, f"**/test_{subset}/Alpha/shots_4/ZeroshotCLIP/tiny"))
     ((key, value),) = protocol.items()
     text = refused(capfd, tree)
-    assert f"No run of ZeroshotCLIP on the {subset} classes of Alpha can be compared with the trained prompts" in text
+    assert f"No run of ZeroshotCLIP on the {subset} classes of Alpha can be compared with the learned prompts" in text
     assert f"{key} is {value} in {other} and " in text
 
 
@@ -408,7 +408,7 @@ def test_a_plan_is_run_before_drawing(
     out, arguments = tmp_path / "out", ["confusing", "--curves", "warm_cool", "--output", str(tmp_path / "out")]
     assert main(arguments) == 0
     printed = capfd.readouterr().out
-    assert "10 runs come first, about" in printed
+    assert "10 runs are needed first: about" in printed
     assert sorted(path.suffix for path in out.iterdir()) == sorted([".csv", ".txt", *[".svg", ".png"] * 2] * 2)
     rows = list(csv.DictReader((out / "confusing.csv").open()))
     parts = by_hand(tmp_path / "work", 200_000, "warm_cool")
@@ -423,4 +423,4 @@ def test_a_plan_is_run_before_drawing(
                 (row,) = (one for one in rows if (one["loss"], one["epoch"], one["images"]) == (name, str(epoch), part))
                 assert float(row["accuracy"]) == pytest.approx(100 * right[chosen].mean())
     assert main(arguments) == 0
-    assert "runs come first" not in capfd.readouterr().out
+    assert "runs are needed first" not in capfd.readouterr().out

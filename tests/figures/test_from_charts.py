@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from matplotlib.collections import PathCollection
 
-from cocoamix.drawing.bubbles import bubbles_on
+from cocoamix.drawing.bubbles import draw_bubbles_on
 from cocoamix.drawing.style import LIGHT, Figure
 from cocoamix.figures.command import main
 from cocoamix.report.build import build
@@ -100,7 +100,7 @@ def test_bubbles_grow_with_parameters(tree: Path) -> None:
     (chart,) = [one for section in build([tree]).sections for one in section.charts if one.kind == "bubbles"]
     figure = Figure()
     axes = figure.subplots()
-    bubbles_on(axes, chart, LIGHT)
+    draw_bubbles_on(axes, chart, LIGHT)
     areas = [float(one.get_sizes()[0]) for one in axes.collections if isinstance(one, PathCollection)]
     assert len(areas) == 2  # zero-shot CLIP is a line
     assert areas[0] < areas[1]

@@ -31,7 +31,7 @@ def write_run(
     protocol: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> Path:
-    """Write a run from base to new into CoOp's layout, and return its folder. settings: of the trainer."""
+    """Write a base-to-new run in CoOp's layout, and return its folder. `settings` are those of the trainer."""
     folder = root / "base2new" / f"test_{subset}" / dataset / "shots_4" / trainer / config / f"seed{seed}"
     folder.mkdir(parents=True)
     told = {
@@ -73,6 +73,6 @@ def rows_of(drawn: Drawn) -> list[dict[str, str]]:
 
 
 def lines_of(axes: Any, marker: str | None = None) -> list[list[float]]:
-    """Return the heights of the lines of a panel. marker: only those with this marker."""
+    """Return the heights of the lines of a panel, or only of those with a marker."""
     chosen = [line for line in axes.lines if marker is None or line.get_marker() == marker]
     return [[float(y) for y in line.get_ydata()] for line in chosen]

@@ -88,7 +88,7 @@ def test_accepted_image_types(tiny_config: Path, images: tuple[list[str], list[s
     np.testing.assert_allclose(rows, np.repeat(rows[:1], len(forms), axis=0), atol=1e-6)
     for one in forms:
         assert len(found.classifier_.predict(one)) == 1, type(one)
-    for wrong, words in ((array.astype(int), "is of int64"), (array / 1.0, "outside of 0 to 1"), (3, "of type int")):
+    for wrong, words in ((array.astype(int), "is of int64"), (array / 1.0, "outside the range"), (3, "of type int")):
         with pytest.raises(UserError, match=words):
             found.predict([wrong])
     with pytest.raises(UserError, match="has the shape"):

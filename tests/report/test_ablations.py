@@ -105,9 +105,9 @@ def runs_of(plan: str) -> list[tuple[Run, dict[str, Any]]]:
     """Return the runs of a plan on one dataset with one seed, and the configuration that each would write."""
     from cocoamix.bench.ledger import plan_settings
 
-    tell = plan_settings()
+    settings_of = plan_settings()
     small = load_plan(plan, datasets=["eurosat"], seeds=[1])
-    return [(run, dict(tell(run))) for run in expand(replace(small, root="data", output=Path("output")))]
+    return [(run, dict(settings_of(run))) for run in expand(replace(small, root="data", output=Path("output")))]
 
 
 def write_plan(
@@ -115,7 +115,12 @@ def write_plan(
 ) -> None:
     """Write results as the runs of a plan would, on other datasets.
 
-    methods: some of the plan's. changes: settings of all runs.
+    Args:
+        root: The folder to write to.
+        plan: The name of the plan.
+        datasets: The datasets.
+        methods: Some methods of the plan; all if empty.
+        changes: Settings that are changed in all runs.
     """
     for run, settings in runs_of(plan):
         if methods and run.method not in methods:

@@ -181,7 +181,7 @@ def test_half_finished_tree(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert "80.00" in printed.out
     assert "Left out, not finished (3):" in printed.err
     assert "seed2: log.txt: training stopped in epoch 7 of 50" in printed.err
-    assert "seed3: log.txt: training finished, the evaluation did not" in printed.err
+    assert "seed3: log.txt: training finished, but the evaluation did not" in printed.err
     assert "seed4: log.txt: the log is empty" in printed.err
 
 
@@ -211,7 +211,7 @@ def test_an_unfinished_newer_log_does_not_hide_an_older_result(
     assert main([str(tmp_path)]) == 0
     printed = capsys.readouterr().out
     assert "80.00" in printed
-    assert "the result of the earlier log.txt was taken" in printed
+    assert "the result of the earlier log.txt is used" in printed
 
 
 def test_bad_name_is_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""Trees of runs, written as CoOp's descendants write them."""
+"""Trees of runs, written as CoOp and code derived from it write them."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def head(
 ) -> str:
     """Return the start of a log: arguments, configuration, system.
 
-    more: lines of the node TRAINER. section: the trainer's own node, and own: its lines.
+    `more` has lines of the node TRAINER, `section` is the trainer's own node, and `own` has its lines.
     """
     return HEAD.format(
         trainer=trainer,

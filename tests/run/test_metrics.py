@@ -249,7 +249,7 @@ def test_wandb_failure(run: Runner, wandb: FakeWandb, monkeypatch: pytest.Monkey
     monkeypatch.setattr(wandb, "init", refuse)
     done = run(*BASE, *WANDB)
     assert done.status == 2
-    assert "error: Weights & Biases did not begin a run (no API key)." in done.output
+    assert "error: Weights & Biases did not start a run (no API key)." in done.output
 
 
 def test_a_non_numeric_value_is_refused(tmp_path: Path) -> None:

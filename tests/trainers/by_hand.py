@@ -108,7 +108,7 @@ class Step:
 
 
 def watch_steps(monkeypatch: pytest.MonkeyPatch, prepare: Callable[[Any], None]) -> list[Step]:
-    """Return a list that receives each step of CoCoA-Mix. prepare: called with the trainer before each step."""
+    """Return a list that receives each step of CoCoA-Mix. `prepare` is called with the trainer before each step."""
     from cocoamix.trainers.cocoamix import CoCoAMix
 
     steps: list[Step] = []

@@ -243,7 +243,7 @@ def assert_weight_losses(
 ) -> None:
     """The mixture's cross-entropy and the entropy loss, and the closed forms of their gradients.
 
-    earlier: context and alpha^out of each earlier session.
+    `earlier` has the context and alpha^out of each earlier session.
     """
     scale, stage = clips[0].logit_scale, "two" if step.phase == "weights" else "one"
     batch = by_hand.split_features(step.features, len(clips))

@@ -26,7 +26,7 @@ from .loop import Scorer, SessionTrainer
 
 @register(TRAINER_REGISTRY)
 class FACTFSCIL(SessionTrainer):
-    """Session 0 trains a network and prototypes. Later sessions train nothing and add the means of their images."""
+    """Session 0 trains a network and prototypes. Later sessions train nothing and add class means as prototypes."""
 
     section = "FACT"
     main_model = "prototypes"
@@ -40,7 +40,7 @@ class FACTFSCIL(SessionTrainer):
         own, width = self.sessions[self.session].classnames, self.clip.sizes.embedding
         self.learned: ForwardCompatible | Prototypes
         if self.session:
-            # One epoch that trains nothing, so that the session is saved and resumed like any other.
+            # One epoch without training, so that the session is saved and resumed like any other.
             self.max_epoch = 1
             self.learned = Prototypes(len(own), width).to(self.device)
             self.register_model(self.main_model, self.learned, None, None)
@@ -91,7 +91,7 @@ class FACTFSCIL(SessionTrainer):
         """Return the (C, width) mean embeddings of the session's images, without augmentation."""
         session = self.sessions[self.session]
         network = self.learned.network if isinstance(self.learned, ForwardCompatible) else self._network()
-        # The training's batch size, which a resume keeps. The test batch size may change, and the last bits with it.
+        # The batch size affects the last bits. A resume may change the test batch size, but not the training one.
         size = int(self.cfg.DATALOADER.TRAIN_X.BATCH_SIZE)
         loader = loader_over(self.cfg, self._all_test, session.train, train=False, seed=self.seed, batch_size=size)
         parts = [
@@ -121,7 +121,7 @@ class FACTFSCIL(SessionTrainer):
         return self.session_models[session][self.main_model]
 
     def _saved_rows(self, session: int, name: str, count: int | None = None) -> Tensor:
-        """Return the prototypes that a session saved as `name`, after a check of their width and `count`."""
+        """Return the prototypes that a session saved as `name`, after checking their width and number."""
         rows, width = self._saved_state(session).get(name), self.clip.sizes.embedding
         if rows is None or rows.dim() != 2 or rows.shape[1] != width or len(rows) != (count or len(rows)):
             raise UserError(
@@ -131,7 +131,7 @@ class FACTFSCIL(SessionTrainer):
         return rows.to(self.device)
 
     def scorer(self, session: int, names: Sequence[str] = ()) -> Scorer:
-        """Return a function from features to logits; from session 1 on, these are mixed log-probabilities."""
+        """Return the function from features to logits. From session 1 on, the logits are mixed log-probabilities."""
         network, settings = self._network(), self.settings
         seen = self.sessions[: session + 1]
         saved = [self._saved_rows(one.number, "prototypes", len(one.classnames)) for one in seen]

@@ -1,4 +1,4 @@
-"""FSPT-FSCIL (Ran et al.): a slow and a fast context, meta-learned on episodes of the session's images."""
+"""FSPT-FSCIL (Ran et al.): a slow and a fast context, meta-learned on episodes drawn from a session's images."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from .loop import SessionTrainer
 
 @register(TRAINER_REGISTRY)
 class FSPTFSCIL(SessionTrainer, CoOp):
-    """Meta-learning of two contexts.
+    """Meta-learns two contexts.
 
-    An outer step takes one gradient step of the fast context per support image (the inner loop), then one step of both
-    contexts on the query. A block of outer steps counts as an epoch.
+    An outer step first takes one gradient step of the fast context per support image (the inner loop), then one step of
+    both contexts on the query. A block of outer steps counts as an epoch.
     """
 
     section = "FSPT"
@@ -66,7 +66,7 @@ class FSPTFSCIL(SessionTrainer, CoOp):
         )
 
     def encoding_batch_size(self) -> int:
-        """Return the batch size of other methods, so that they share stored features."""
+        """Return the batch size of other methods, so that they can share stored features."""
         return self.default_batch_size()
 
     def epoch_limit(self) -> int:

@@ -1,7 +1,7 @@
 """L2P, learning to prompt (Wang et al., CVPR 2022), on CLIP: a pool of prompts, from which each image selects some.
 
-How published comparisons adapted L2P to CLIP is not public. There are two readings here: the selected prompts are
-the context of the class names (`text`), or extra tokens of the image encoder (`visual`).
+How published comparisons adapted L2P to CLIP is not public. We offer two readings: the selected prompts are either the
+context of the class names (`text`) or extra tokens of the image encoder (`visual`).
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class L2PFSCIL(SessionTrainer):
         return TextPool(self.clip, names, *sizes, seed)
 
     def encode(self, inputs: Tensor) -> Tensor:
-        """Return image features, or the images for a visual pool, whose features depend on the selected prompts."""
+        """Return image features, or for a visual pool the images, whose features depend on the selected prompts."""
         return inputs if self.is_visual else super().encode(inputs)
 
     def compute_loss(self, image_features: Tensor, labels: Tensor) -> tuple[dict[str, Tensor], Tensor]:
@@ -145,7 +145,7 @@ class L2PFSCIL(SessionTrainer):
         return lambda images: self._visual_logits(pool, images, text)[0]
 
     def _text_scorer(self, pool: TextPool) -> Scorer:
-        """Return a scorer that encodes the class names once per selection, when it first occurs."""
+        """Return a scorer that encodes the class names for each selection when it first occurs."""
         known: dict[tuple[int, ...], Tensor] = {}
 
         def score(features: Tensor) -> Tensor:

@@ -38,7 +38,7 @@ from cocoamix.fscil.split import Cut, Session, choose_split, cut_into_sessions, 
 from cocoamix.io import checkpoints
 from cocoamix.registry import plain_name
 from cocoamix.run import origin, protocol
-from cocoamix.run.checkpointer import RESUME, epochs_in, trained
+from cocoamix.run.checkpointer import RESUME, epochs_in, parameters_of
 from cocoamix.run.evaluation import Evaluation, NotFiniteError
 from cocoamix.run.given import GivenData
 from cocoamix.run.loaders import loader_over
@@ -56,7 +56,7 @@ class SessionTrainer(CLIPTrainer):
     main_model = "prompt_learner"  # the model that every session saves
     chooses_classes = False  # whether FSCIL.TUNED_CLASSES sets the classes of a session's loss
     session = 0  # the current session
-    last_session: int  # of this run
+    last_session: int  # the last session of this run
     session_models: list[Models]  # learned modules of each finished session
     origins: list[dict[str, Any]]  # provenance of each finished session
 
@@ -87,7 +87,7 @@ class SessionTrainer(CLIPTrainer):
     # ------------------------------------------------------------------ the classes and images of a session
 
     def choose_seed(self) -> int:
-        """Return the seed. A run without one reuses the seed of its first session."""
+        """Return the configured seed. Without one, reuse the seed of the run's first session, if it is finished."""
         for folder in (self.output_dir, self.cfg.RESUME):
             path = session_file(folder, 0)
             if self.cfg.SEED < 0 and folder and path.is_file():
@@ -100,12 +100,12 @@ class SessionTrainer(CLIPTrainer):
     def build_data_loader(self) -> None:
         """Split the dataset into sessions and load the first."""
         super().build_data_loader()
-        # The loaders of all items, from which those of the sessions are derived. They read nothing.
+        # Loaders over all items, as templates for those of the sessions. No images are read from them.
         self._all_train, self._all_test = self.train_loader_x, self.test_loader
         self._cut_sessions()
 
     def _cut_sessions(self) -> None:
-        """Split the dataset as FSCIL.* sets, and load the current session."""
+        """Split the dataset according to FSCIL.*, and load the current session."""
         data, cut = self.dm.dataset, self.cfg.FSCIL
         if isinstance(data, GivenData):
             self._use_given_sessions(data)
@@ -144,7 +144,7 @@ class SessionTrainer(CLIPTrainer):
         return loader_over(self.cfg, self._all_train if train else self._all_test, items, train, self.seed, batch)
 
     def _set_session_loader(self) -> None:
-        """Load the images of the current session, and release those of the previous one with their features."""
+        """Use the training loader of the current session. The images and features of the previous one are released."""
         self.train_loader_x = self.training_loader()
 
     def training_loader(self) -> DataLoader[Any]:
@@ -176,7 +176,7 @@ class SessionTrainer(CLIPTrainer):
         return inputs, labels - self.first_label
 
     def store_part(self, split: str) -> str:
-        """Return the part of the store, one for each session's training images."""
+        """Return the part of the store. The training images of each session have their own."""
         return super().store_part(split) + (f"/session{self.session}" if split == "train" else "")
 
     def encoding_batch_size(self) -> int:
@@ -214,7 +214,7 @@ class SessionTrainer(CLIPTrainer):
         self.start_epoch = self.epoch = self.trained_epochs = 0
         self.max_epoch = self.cfg.OPTIM.MAX_EPOCH
         self.trained_classes = self.classnames
-        self.is_training = False  # each session builds its own optimizers and scaler, so a resume needs no other's
+        self.is_training = False  # each session builds its own optimizers and scaler, which a resume restores
         self.build_prompts()
 
     def start_from_previous_session(self) -> None:
@@ -245,12 +245,12 @@ class SessionTrainer(CLIPTrainer):
     def train(self) -> None:
         """Train the sessions that are not finished."""
         self._began = time.time()
-        self.session_models = self._finished()
+        self.session_models = self._read_finished()
         if not self._models or len(self.session_models) > self.last_session:
             self.session = self.last_session
             if self._models:
                 print(f"All sessions up to {self.last_session} are finished")
-                self.begin_metrics(0, 0, len(self.sessions))  # after all rows that there are, of which none is dropped
+                self.begin_metrics(0, 0, len(self.sessions))  # keeps the rows of all sessions
             self._finish()
             return
         for number in range(len(self.session_models), self.last_session + 1):
@@ -258,7 +258,7 @@ class SessionTrainer(CLIPTrainer):
             super().train()
 
     def after_train(self) -> None:
-        states = {name: trained(model) for name, model in self._models.items()}
+        states = {name: parameters_of(model) for name, model in self._models.items()}
         self.session_models.append(
             {name: {key: value.clone() for key, value in state.items()} for name, state in states.items()}
         )
@@ -269,7 +269,7 @@ class SessionTrainer(CLIPTrainer):
             self.test()
 
     def _finish(self) -> None:
-        self.time_start = self._began  # of all sessions
+        self.time_start = self._began  # the time of all sessions, not only of the last
         super().after_train()
 
     def write_scalar(self, tag: str, scalar_value: float, global_step: int | None = None) -> None:
@@ -280,15 +280,15 @@ class SessionTrainer(CLIPTrainer):
     def save_model(self, epoch: int, directory: str, *_: Any, **__: Any) -> None:
         """Save the modules of a finished session. There is one file per session and no best checkpoint."""
         if epoch + 1 < self.max_epoch:
-            return  # until then the resume file is enough
-        models = {name: trained(model) for name, model in self._models.items()}
+            return  # before that, the resume file is enough
+        models = {name: parameters_of(model) for name, model in self._models.items()}
         save_session(directory, self.session, epoch + 1, models, self.provenance(), self.unreadable)
 
     def resume_state(self, epochs: int) -> dict[str, Any]:
         return {**super().resume_state(epochs), "session": self.session}
 
     def resume_model_if_exist(self, directory: str) -> int:
-        """Resume within the current session if there is a resume file of it; return the number of epochs done."""
+        """Resume within the current session if it has a resume file; return the number of epochs done."""
         for folder in dict.fromkeys((Path(self.output_dir), Path(directory))):
             path = folder / RESUME
             if epochs_in(path) and checkpoints.load(path).get("session") == self.session:
@@ -302,7 +302,7 @@ class SessionTrainer(CLIPTrainer):
                 return self.trained_epochs
         return 0
 
-    def _finished(self) -> list[Models]:
+    def _read_finished(self) -> list[Models]:
         """Return the modules of the finished sessions of this run, or of the run that --resume names."""
         if not self._models:
             return []
@@ -340,7 +340,7 @@ class SessionTrainer(CLIPTrainer):
         return [one.models for one in found]
 
     def load_model(self, directory: str, epoch: int | None = None) -> None:
-        """Load the sessions of a run up to FSCIL.LAST_SESSION, or all that are finished."""
+        """Load the finished sessions of a run, up to FSCIL.LAST_SESSION if it is set."""
         if epoch is not None:
             raise UserError(
                 "Sessions are evaluated after their last epoch: use FSCIL.LAST_SESSION N, not --load-epoch."
@@ -385,7 +385,7 @@ class SessionTrainer(CLIPTrainer):
 
     @torch.no_grad()
     def test(self, split: str | None = None) -> float:
-        """Evaluate the sessions that are not evaluated yet, each on all classes seen up to it, in a single pass."""
+        """Evaluate after each session that is not evaluated yet, on all classes seen so far, in a single pass."""
         name = split or self.cfg.TEST.SPLIT
         due = range(len(self.rows), self.session + 1)
         print(f"Evaluate on the *{name}* set after session{'s' if len(due) > 1 else ''} {_format_range(due)}")

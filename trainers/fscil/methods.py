@@ -40,7 +40,7 @@ class ZeroshotCLIPFSCIL(SessionTrainer, ZeroshotCLIP):
 
 @register(TRAINER_REGISTRY)
 class CoOpFSCIL(SessionTrainer, CoOp):
-    """The paper's CoOp-FSCIL: one context, tuned by cross-entropy from session to session."""
+    """The paper's CoOp-FSCIL: one context, tuned further by cross-entropy in each session."""
 
     chooses_classes = True
 
@@ -85,8 +85,8 @@ class CoCoAMixFSCIL(SessionTrainer, CoCoAMix):
         mix = cfg.TRAINER.COCOAMIX
         if mix.ENSEMBLE == "coa" and mix.STAGE != "two":
             raise UserError(
-                f"TRAINER.COCOAMIX.STAGE is {mix.STAGE}, but the weights of sessions are learned after their prompts, "
-                "under one temperature: use STAGE two."
+                f"TRAINER.COCOAMIX.STAGE is {mix.STAGE}, but the weights of a session are learned after its prompt, "
+                "at CLIP's temperature: use STAGE two."
             )
         for key, value in (("WEIGHT_FIT", "train"), ("CALIBRATED", False)):
             if mix[key] != value:
@@ -109,7 +109,7 @@ class CoCoAMixFSCIL(SessionTrainer, CoCoAMix):
         return int(self.cfg.FSCIL.WEIGHT_EPOCHS if self.session else self.cfg.FSCIL.BASE_WEIGHT_EPOCHS)
 
     def more_results(self) -> dict[str, Any]:
-        """Add the end of each session's second stage, if there were any."""
+        """Add how the second stage of each session ended, if there was one."""
         results = super().more_results()
         results = {key: value for key, value in results.items() if key not in ("second_stage", "weights")}
         ended = [origin.get("second_stage") for origin in self.origins]

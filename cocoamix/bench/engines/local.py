@@ -1,4 +1,4 @@
-"""Runs on this machine: several processes at once, on its cores or one for each of its GPUs."""
+"""Do runs on this machine: several processes at a time, on its cores or one on each GPU."""
 
 from __future__ import annotations
 
@@ -20,36 +20,41 @@ from .process import DONE, FAILED, LEFT_OUT, BusyError, Outcome, Process, begin
 from .signals import interrupted_by_signals
 from .warm import can_fork
 
-_MOST_BY_DEFAULT = 8  # processes on cores; each holds a model in memory
+_MOST_BY_DEFAULT = 8  # processes without GPUs; each holds a model in memory
 _POLL = 0.1  # seconds
-_AGAIN = 1.0  # seconds before retrying a run that another process is working on
+_RETRY = 1.0  # seconds before trying again a run that another process is working on
 
 
 @dataclass(frozen=True)
 class Slots:
-    """Slots for processes."""
+    """How many processes run at a time, and what each may use."""
 
     jobs: int
     threads: int  # of each process
     gpus: tuple[str, ...] = ()
-    hidden: bool = False  # do not use the GPUs of the machine
+    hidden: bool = False  # hide the GPUs of the machine from the processes
 
     def environment(self, slot: int) -> dict[str, str]:
         """Return the environment variables of a process in a slot."""
-        # A number that the user has set takes precedence.
+        # A value that the user has set takes precedence.
         found = {} if "OMP_NUM_THREADS" in os.environ else {"OMP_NUM_THREADS": str(self.threads)}
         if self.gpus or self.hidden:
             found["CUDA_VISIBLE_DEVICES"] = self.gpus[slot % len(self.gpus)] if self.gpus else ""
         return found
 
     def describe(self) -> str:
-        """Return a description of the slots."""
+        """Describe the slots in a few words."""
         where = f"on GPU {', '.join(self.gpus)}" if self.gpus else f"with {self.threads} thread(s) each"
         return f"{self.jobs} at a time {where}"
 
 
 def find_slots(jobs: int | None = None, gpus: Sequence[str] | None = None) -> Slots:
-    """Return the slots of this machine. jobs: runs at a time. gpus: names of GPUs, empty to use only the CPU."""
+    """Return the slots of this machine.
+
+    Args:
+        jobs: The number of runs at a time; by default one per GPU, or per core if there is none.
+        gpus: The GPUs to use: all if None, only the CPU if empty.
+    """
     if jobs is not None and jobs < 1:
         raise UserError(f"-j is {jobs}; it must be at least 1.")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -59,7 +64,7 @@ def find_slots(jobs: int | None = None, gpus: Sequence[str] | None = None) -> Sl
 
 
 def find_gpus() -> list[str]:
-    """Return the GPUs that may be used: what CUDA_VISIBLE_DEVICES names, else all that the driver lists."""
+    """Return the GPUs that may be used: those in CUDA_VISIBLE_DEVICES if it is set, else all that the driver lists."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         return [one.strip() for one in visible.split(",") if one.strip() not in ("", "-1")]
@@ -79,10 +84,19 @@ def run_local(
     done: Sequence[Run] = (),
     warm: bool = False,
 ) -> list[Outcome]:
-    """Do the runs and return how each ended.
+    """Do the runs and return the outcome of each.
 
-    done: runs of the plan that are already finished. warm: command is our own train.py, which may be forked.
-    A signal to stop ends the processes and raises KeyboardInterrupt.
+    Args:
+        runs: The runs to do, each after the runs that it needs.
+        command: The command of a run, without its arguments.
+        ledger: Decides which runs are finished.
+        slots: How many processes run at a time.
+        view: Shows the progress.
+        done: Runs of the plan that are already finished.
+        warm: Whether runs may be forked, because `command` is this project's own train.py.
+
+    Raises:
+        KeyboardInterrupt: A signal asked to stop. The processes have ended.
     """
     forked = warm and can_fork(slots.gpus)
     start = partial(begin, command=command, ledger=ledger, warm=forked, say=view.say)
@@ -99,7 +113,7 @@ def run_local(
 
 
 class _Work:
-    """The waiting, running and ended runs."""
+    """Keeps track of the waiting, running and ended runs."""
 
     def __init__(
         self,
@@ -113,7 +127,7 @@ class _Work:
         self.running: dict[int, Process] = {}
         self.outcomes: list[Outcome] = []
         self._begin, self._slots, self._view = start, slots, view
-        self._warm = {part for run in done for part in run.stored}  # filled parts of the feature store
+        self._filled = {part for run in done for part in run.stored}  # parts of the feature store
         self._lost: dict[Path, str] = {}  # failed or left-out runs: folders and names
         self._busy: dict[Path, float] = {}  # folders that other processes use, and when to try again
 
@@ -123,11 +137,11 @@ class _Work:
             outcome = process.poll()
             if outcome is not None:
                 del self.running[slot]
-                self._take(outcome)
+                self._collect(outcome)
         for run in [one for one in self.waiting if any(folder in self._lost for folder in one.needs)]:
             self.waiting.remove(run)
             first = next(self._lost[folder] for folder in run.needs if folder in self._lost)
-            self._take(Outcome(run, LEFT_OUT, f"it needs {first}"))
+            self._collect(Outcome(run, LEFT_OUT, f"it needs {first}"))
         for slot in range(self._slots.jobs):
             if slot not in self.running:
                 self._start(slot)
@@ -142,12 +156,12 @@ class _Work:
         self.running.clear()
 
     def _start(self, slot: int) -> None:
-        """Start a run. Runs that another process has finished in the meantime are collected."""
+        """Start a run in a free slot. Runs that another process has finished in the meantime are collected."""
         while slot not in self.running:
             ready = self._ready()
             if not ready:
                 return
-            run = min(ready, key=lambda one: self._fills_twice(one))  # the first of the best
+            run = min(ready, key=self._filled_twice)  # of equal ones, the first
             try:
                 begun = self._begin(run, environment=self._slots.environment(slot))
             except BusyError:
@@ -157,7 +171,7 @@ class _Work:
                 begun = Outcome(run, FAILED, str(error))
             self.waiting.remove(run)
             if isinstance(begun, Outcome):
-                self._take(begun)
+                self._collect(begun)
             else:
                 self.running[slot] = begun
                 self._view.started(run)
@@ -165,7 +179,7 @@ class _Work:
     def _wait_for(self, run: Run) -> None:
         if run.folder not in self._busy:
             self._view.say(f"{run.name}: another process is working in {run.folder}; waiting for it.")
-        self._busy[run.folder] = time.monotonic() + _AGAIN
+        self._busy[run.folder] = time.monotonic() + _RETRY
 
     def _ready(self) -> list[Run]:
         active = {process.run.folder for process in self.running.values()}
@@ -177,15 +191,15 @@ class _Work:
             if not blocked.intersection(run.needs) and self._busy.get(run.folder, 0.0) <= now
         ]
 
-    def _fills_twice(self, run: Run) -> int:
-        """Return how many parts of the feature store a run would fill that another run is filling now."""
-        filling = {part for process in self.running.values() for part in process.run.stored} - self._warm
+    def _filled_twice(self, run: Run) -> int:
+        """Return how many parts of the feature store a run would fill while another run is filling them."""
+        filling = {part for process in self.running.values() for part in process.run.stored} - self._filled
         return len(run.stored & filling)
 
-    def _take(self, outcome: Outcome) -> None:
+    def _collect(self, outcome: Outcome) -> None:
         self.outcomes.append(outcome)
         if outcome.status == DONE:
-            self._warm |= outcome.run.stored
+            self._filled |= outcome.run.stored
         else:
             self._lost[outcome.run.folder] = outcome.run.name
         self._view.ended(outcome, self._progress())

@@ -1,4 +1,4 @@
-"""Imports of every run, for the process that runs are forked from: the trainers and CLIP's vocabulary."""
+"""Import what every run needs, in the process that runs are forked from: the trainers and CLIP's vocabulary."""
 
 from contextlib import suppress
 
@@ -8,5 +8,5 @@ import cocoamix.train  # noqa: F401
 from cocoamix.clip.tokens import encode
 from cocoamix.errors import UserError
 
-with suppress(UserError):  # no CLIP package: each run reports it
+with suppress(UserError):  # if there is no CLIP package, each run reports it
     encode("a")

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO
 
-from cocoamix.bench.ledger import FINISHED, IN_THE_WAY, Ledger, load_results, what_is_deleted
+from cocoamix.bench.ledger import BLOCKED, FINISHED, Ledger, files_to_delete, load_results
 from cocoamix.bench.runs import Run
 from cocoamix.bench.stamp import CONSOLE, TRAIN_LOCK, read_stamp, seconds_of
 from cocoamix.errors import UserError
@@ -23,7 +23,7 @@ from cocoamix.run.results import RESULTS, ResultsError
 
 from .warm import WarmChild
 
-DONE, FAILED, LEFT_OUT, BLOCKED = "done", "failed", "left out", "blocked"
+DONE, FAILED, LEFT_OUT = "done", "failed", "left out"  # an outcome can also be BLOCKED
 ELSEWHERE = "by another process"  # the reason given for a run that another runner did
 _PATIENCE = 10.0  # seconds that a process has to end before it is killed
 _POLL = 0.05  # seconds
@@ -58,18 +58,26 @@ def begin(
     warm: bool = False,
     say: Callable[[str], None] = print_line,
 ) -> Process | Outcome:
-    """Start a run, or return its outcome if nothing is left to do, because another runner has done it.
+    """Start a run, or return its outcome if it is blocked or another runner has finished it.
 
-    command: the command of a run, without its arguments. warm: it is our own train.py, which may be forked from a
-    process that has imported it. say: prints a sentence.
-    Raises BusyError while another process is working in the folder.
+    Args:
+        run: The run.
+        command: The command of a run, without its arguments.
+        ledger: Decides whether the run is due, and records its start.
+        environment: Environment variables that are added to those of this process.
+        warm: Whether to fork a process that has already imported the trainers. Only for this project's own train.py.
+        say: Prints a line.
+
+    Raises:
+        BusyError: Another process is working in the folder.
+        UserError: The run cannot be started.
     """
     console = _open_console(run)
     try:
         state = ledger.state(run)
         if state.kind == FINISHED:
-            outcome = finished(run)
-        elif state.kind == IN_THE_WAY:
+            outcome = finished_outcome(run)
+        elif state.kind == BLOCKED:
             outcome = Outcome(run, BLOCKED, state.reason)
         else:
             _make_room(run, ledger, console, say)
@@ -84,14 +92,23 @@ def begin(
     return outcome
 
 
-def finished(run: Run) -> Outcome:
-    """Return the outcome of a run that another runner has finished."""
+def finished_outcome(run: Run) -> Outcome:
+    """Return the outcome of a run that another process has finished."""
     seconds = seconds_of(read_stamp(run.folder)) or 0.0
     return Outcome(run, DONE, ELSEWHERE, seconds, load_results(run.folder).metrics["accuracy"])
 
 
 class Process:
-    """The process of a run. console: its output file, open and locked."""
+    """The process of a run.
+
+    Args:
+        run: The run.
+        command: The command of a run, without its arguments.
+        ledger: Records the start and the end of the run.
+        environment: Environment variables that are added to those of this process.
+        console: The file for its output, open and locked.
+        warm: See `begin`.
+    """
 
     def __init__(
         self,
@@ -149,7 +166,7 @@ class Process:
         return outcome
 
     def stop(self) -> None:
-        """Ask the run to end. Its saved state is complete at any moment, so that the next start resumes."""
+        """Ask the run to end. Its saved state is consistent at any moment, so the next start can resume it."""
         self._signal(signal.SIGTERM)
 
     def end(self) -> None:
@@ -186,14 +203,14 @@ class Process:
 
 
 def _make_room(run: Run, ledger: Ledger, console: IO[bytes], say: Callable[[str], None]) -> None:
-    """Announce and delete the old files of a repeated run, or set its results aside."""
+    """Delete the old files of a repeated run, after a message, or set its old results aside."""
     _refuse_if_training(run)
     why = ledger.why_deleted(run)
     if not why:
         ledger.set_aside(run)
         return
-    say(f"{run.name}: the contents of {run.folder} are deleted ({why}).")
-    for path in what_is_deleted(run.folder):
+    say(f"{run.name}: deleting the contents of {run.folder} ({why}).")
+    for path in files_to_delete(run.folder):
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         else:
@@ -202,7 +219,7 @@ def _make_room(run: Run, ledger: Ledger, console: IO[bytes], say: Callable[[str]
 
 
 def _open_console(run: Run) -> IO[bytes]:
-    """Open the console of a run and lock it, for as long as this process or the run itself lives."""
+    """Open the console of a run and lock it for as long as this process or the run itself lives."""
     try:
         run.folder.mkdir(parents=True, exist_ok=True)
         console = (run.folder / CONSOLE).open("ab")
@@ -261,4 +278,5 @@ def _end_with_parent() -> None:
     _C.prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 
 
-_C = ctypes.CDLL(None) if sys.platform == "linux" else ctypes.pythonapi  # looked up before a fork, not after it
+# Loaded before a fork, because it may not be safe after one.
+_C = ctypes.CDLL(None) if sys.platform == "linux" else ctypes.pythonapi

@@ -1,4 +1,4 @@
-"""Treats all signals that end a process like Ctrl-C."""
+"""Treat all signals that end a process like Ctrl-C."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from types import FrameType
 def interrupted_by_signals() -> Iterator[Callable[[], None]]:
     """Raise KeyboardInterrupt on signals that end a process, unless they are ignored, as SIGHUP is under nohup.
 
-    Yields a function to call before cleaning up; from then on the signals are ignored.
+    Yields:
+        A function that makes the process ignore these signals, to be called before cleaning up.
     """
     signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = {one: signal.getsignal(one) for one in signals if signal.getsignal(one) is not signal.SIG_IGN}

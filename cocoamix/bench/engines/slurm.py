@@ -1,7 +1,7 @@
 """Runs on a Slurm cluster, through submitit: an array of jobs, requeued when they are preempted or time out.
 
-A job runs a training, then the evaluations of its model. So no job waits for another, and a requeued job continues
-with the first unfinished run.
+A job does a training run and then the evaluations of its model. So no job waits for another, and a requeued job
+resumes with the first unfinished run.
 """
 
 from __future__ import annotations
@@ -25,27 +25,32 @@ from cocoamix.bench.runs import Run
 from cocoamix.bench.view import View
 from cocoamix.errors import UserError
 
-from .process import DONE, FAILED, LEFT_OUT, Outcome, Process, begin, finished
+from .process import DONE, FAILED, LEFT_OUT, Outcome, Process, begin, finished_outcome
 from .signals import interrupted_by_signals
 from .slurm_files import plain, read_answer, read_runs, write_error, write_outcomes, write_runs
 from .slurm_queue import UNKNOWN, Watch, ask, cancel
 
-# Options with the same name on every cluster in submitit, and those that it adds to sbatch's.
+# Options that submitit knows on every kind of cluster, and those that it adds to sbatch's.
 _GENERAL = ("timeout_min", "mem_gb", "gpus_per_node", "cpus_per_task", "nodes", "tasks_per_node", "name")
-_SUBMITITS = ("array_parallelism", "signal_delay_s", "setup", "teardown", "srun_args", "use_srun", "stderr_to_stdout")
+_ADDED = ("array_parallelism", "signal_delay_s", "setup", "teardown", "srun_args", "use_srun", "stderr_to_stdout")
 _DEFAULTS = {"timeout_min": 240, "cpus_per_task": 4, "name": "cocoamix"}
-_POLL = {"slurm": 5.0, "local": 0.2}  # seconds between two looks for results
-_ASK = 15.0  # seconds between two questions to Slurm
-_SETTLE = 1.0  # seconds until a signal that ended a run also reaches its job
-_GRACE = 3.0  # seconds in which an ending job may be asked to requeue itself
+_POLL = {"slurm": 5.0, "local": 0.2}  # seconds between checks for results
+_ASK = 15.0  # seconds between calls of squeue
+_SETTLE = 1.0  # seconds within which a signal that ended a run also reaches the job
+_GRACE = 3.0  # seconds within which an ending job may be asked to requeue itself
 _PATIENCE = 60.0  # seconds that cancelled jobs have to end
 _RUNS = "_runs.json"  # suffix after a job's number: the description of the job
 
 
 class Chain:
-    """What a job does. submitit pickles it, calls it on a node, and calls `checkpoint` before a requeue.
+    """The runs of a job. submitit pickles it, calls it on a node, and calls `checkpoint` before a requeue.
 
-    answer: the file with the outcomes for the runner; None if it is not needed.
+    Args:
+        runs: The runs, each after the runs that it needs.
+        command: The command of a run, without its arguments.
+        ledger: Decides which runs are finished.
+        threads: The number of threads of a run.
+        answer: The file in which the job reports the outcomes to the runner; None if they are not needed.
     """
 
     def __init__(
@@ -57,7 +62,7 @@ class Chain:
         self._ending = False
 
     def __call__(self) -> list[Outcome]:
-        """Do the unfinished runs; return how each ended."""
+        """Do the unfinished runs and return the outcome of each."""
         before = signal.signal(signal.SIGTERM, self._on_end)
         try:
             outcomes = self._do_all()
@@ -83,7 +88,7 @@ class Chain:
 
     def done_before(self, run: Run) -> Outcome | None:
         """Return the outcome of a run that this job finished before it was requeued."""
-        return finished(run) if self.ledger.state(run).kind == FINISHED else None
+        return finished_outcome(run) if self.ledger.state(run).kind == FINISHED else None
 
     def _do(self, run: Run, lost: dict[Path, str]) -> Outcome:
         needed = [lost[folder] for folder in run.needs if folder in lost]
@@ -112,16 +117,16 @@ class Chain:
             self._process = None
 
     def _on_end(self, number: int, frame: FrameType | None) -> None:
-        """Record that Slurm is ending the job, to requeue or cancel it. Its processes get the signal, too."""
+        """Note that Slurm is ending the job, to requeue or cancel it, and stop the current run."""
         print(f"This job was asked to end ({signal.Signals(number).name}).", flush=True)
         self._ending = True
         if self._process is not None:
             self._process.stop()
 
     def _leave(self) -> None:
-        """End without a result, which would tell the runner that the job is over.
+        """Exit without a result, because a result would tell the runner that the job is over.
 
-        A requeued job continues; Slurm knows about a cancelled one.
+        A requeued job resumes; a cancelled one is reported by Slurm.
         """
         time.sleep(_GRACE)  # submitit's signal may arrive here, requeue the job and exit
         sys.exit(128 + signal.SIGTERM)
@@ -141,7 +146,7 @@ class Chain:
 
 
 def chains(runs: Sequence[Run]) -> list[list[Run]]:
-    """Return the runs grouped by dependency, in order."""
+    """Group the runs that need each other, in the order of the runs."""
     group: dict[Path, list[Run]] = {}
     for run in runs:
         together = [run]
@@ -156,7 +161,7 @@ def chains(runs: Sequence[Run]) -> list[list[Run]]:
 
 
 def read_options(given: Sequence[str]) -> dict[str, Any]:
-    """Return the options of a cluster from KEY=VALUE texts."""
+    """Parse the KEY=VALUE options of the Slurm jobs, and add the defaults."""
     options: dict[str, Any] = dict(_DEFAULTS)
     for text in given:
         key, equals, value = text.partition("=")
@@ -169,10 +174,16 @@ def read_options(given: Sequence[str]) -> dict[str, Any]:
 def run_slurm(
     runs: Sequence[Run], command: Sequence[str], ledger: Ledger, options: dict[str, Any], folder: Path, view: View
 ) -> list[Outcome]:
-    """Hand the runs to the cluster, wait for them, and return how each ended.
+    """Submit the runs to the cluster, wait for them, and return the outcome of each.
 
-    options: `cluster` is slurm, or local to try it without a cluster; `array_parallelism` limits the jobs at a time.
-    folder: for the scripts and logs of the jobs, next to those of earlier starts.
+    Args:
+        runs: The runs to do, each after the runs that it needs.
+        command: The command of a run, without its arguments.
+        ledger: Decides which runs are finished.
+        options: Options of submitit and sbatch. `cluster` is slurm, or local to try it without a cluster;
+            `array_parallelism` limits the number of jobs at a time.
+        folder: The folder for the scripts and logs of the jobs, next to those of earlier starts.
+        view: Shows the progress.
     """
     cluster = options.get("cluster", "slurm")
     executor = _executor(options, folder)
@@ -184,7 +195,7 @@ def run_slurm(
     if work:
         numbers = ", ".join(job.job_id for job, _ in work)
         print(f"Waiting for jobs of an earlier start that are still in the queue: {numbers}")
-    answers = folder.resolve()  # wherever a job is started
+    answers = folder.resolve()  # a job may start in another working directory
     new = [
         Chain(group, command, bare, threads, answers / f"outcomes-{number}.json")
         for number, group in enumerate(chains(left))
@@ -202,7 +213,7 @@ def run_slurm(
 
 
 def _compared_before(run: Run) -> Settings:
-    """Placeholder for the settings of a run on a node, where they are not compared again."""
+    """Return no settings, so that jobs do not compare them: the runner already has."""
     return {}
 
 
@@ -223,7 +234,7 @@ def _executor(options: dict[str, Any], folder: Path) -> Any:
     cluster = options.get("cluster", "slurm")
     if cluster not in _POLL:
         raise UserError(f"--slurm cluster={cluster} is unknown; use slurm or local.")
-    # Nobody else may write to the folder from which the jobs unpickle.
+    # Nobody else may write to this folder, because jobs unpickle files from it.
     folder.mkdir(mode=0o755, parents=True)
     try:
         executor = submitit.AutoExecutor(folder=str(folder), cluster=cluster, slurm_max_num_timeout=100)
@@ -234,10 +245,10 @@ def _executor(options: dict[str, Any], folder: Path) -> Any:
 
 
 def _parameters(options: dict[str, Any]) -> dict[str, Any]:
-    """Return options as submitit expects them. Unknown options go to sbatch unchanged."""
+    """Return options under submitit's names. Options that it does not know go to sbatch unchanged."""
     given = {key: value for key, value in options.items() if key != "cluster"}
     found = {key: given.pop(key) for key in _GENERAL if key in given}
-    own = {key: given.pop(key) for key in _SUBMITITS if key in given}
+    own = {key: given.pop(key) for key in _ADDED if key in given}
     own["srun_args"] = shlex.split(str(own.get("srun_args", "")))
     # Since Slurm 22.05, srun does not inherit this from sbatch: with tasks bound to cores, all threads would share one.
     own["srun_args"].insert(0, f"--cpus-per-task={options['cpus_per_task']}")
@@ -262,9 +273,16 @@ def _extend_python_path() -> None:
 def _still_queued(
     runs: Sequence[Run], folder: Path, command: Sequence[str], ledger: Ledger, threads: int
 ) -> list[tuple[Any, Chain]]:
-    """Return the jobs of earlier starts that do some of the runs, running or queued.
+    """Return the running or queued jobs of earlier starts that do some of the runs.
 
-    folder: the parent of the folders of earlier starts. Their runner may have been killed, or may still be waiting.
+    The runner of an earlier start may have been killed, or may still be waiting for its jobs.
+
+    Args:
+        runs: The runs to do.
+        folder: The folder that holds a folder for each earlier start.
+        command: The command of a run, without its arguments.
+        ledger: Decides which runs are finished.
+        threads: The number of threads of a run.
     """
     import submitit
 
@@ -273,13 +291,13 @@ def _still_queued(
     paths = {number: path for number, path in paths.items() if not list(path.parent.glob(f"{number}_0_result.pkl"))}
     entries = ask(paths)
     if entries is None:
-        raise UserError("Slurm does not answer (squeue): jobs of an earlier start may be in the queue. Try again.")
+        raise UserError("squeue does not respond, and jobs of an earlier start may still be in the queue. Try again.")
     wanted = {run.folder: run for run in runs}
     found: list[tuple[Any, Chain]] = []
     taken: dict[Path, str] = {}  # folders, and the jobs that write to them
     for number, path in paths.items():
         entry = entries.get(number)
-        # Job numbers are reused after years: the script shows whether it is ours.
+        # Slurm reuses job numbers after years; the path of the script shows whether the job is ours.
         if entry is None or entry.is_over or entry.script.parent != path.parent.resolve():
             continue
         task = read_runs(path.with_name(f"{number}{_RUNS}"))
@@ -307,7 +325,7 @@ def _still_queued(
 
 
 def _watch(work: Sequence[tuple[Any, Chain]], wanted: set[Path], view: View, cluster: str) -> list[Outcome]:
-    """Wait for the jobs; cancel the remaining ones if interrupted."""
+    """Wait for the jobs and return the outcomes of the wanted runs. If interrupted, cancel the remaining jobs."""
     left = list(work)
     outcomes: list[Outcome] = []
     queue = Watch([job.job_id for job, _ in work], _ASK, _say) if cluster == "slurm" else None
@@ -346,38 +364,38 @@ def _cancel(jobs: Sequence[Any], cluster: str) -> None:
 
 
 def _look(job: Any, chain: Chain, queue: Watch | None) -> list[Outcome] | None:
-    """Return how the runs of a job ended, or None while it is running."""
+    """Return the outcomes of the runs of a job, or None while the job is running."""
     if queue is None and not job.done():
         return None
     if queue is None or _shows_result(job):
         answer = read_answer(chain.answer, chain.runs) if chain.answer is not None else None
         if isinstance(answer, list):
             return answer
-        return _lost(job, chain, answer or _last_line(job.stderr() or "") or "it left no answer")
+        return _lost(job, chain, answer or _last_line(job.stderr() or "") or "it reported no outcomes")
     if not queue.is_over(job.job_id):
         return None
     state = queue.state(job.job_id)
-    words = (
-        _last_line(job.stderr() or "") if state in ("COMPLETED", "FAILED", UNKNOWN) else ""
-    )  # other states explain themselves
+    # Other states explain themselves.
+    words = _last_line(job.stderr() or "") if state in ("COMPLETED", "FAILED", UNKNOWN) else ""
     return _lost(job, chain, f"{state}, {words}" if words else state)
 
 
 def _shows_result(job: Any) -> bool:
+    """Return whether the result file of a job is visible on this machine."""
     folder: Path = job.paths.folder
     with contextlib.suppress(OSError):
-        folder.chmod(folder.stat().st_mode)  # refreshes the folder on network file systems
+        folder.chmod(folder.stat().st_mode)  # makes a network file system refresh the folder
     return bool(job.paths.result_pickle.exists())
 
 
 def _lost(job: Any, chain: Chain, why: str) -> list[Outcome]:
-    """Return the outcomes of the runs of a dead job."""
+    """Return the outcomes of the runs of a job that ended without reporting them."""
     reason = f"job {job.job_id} ended: {why} (log: {job.paths.stderr})"
     return [chain.done_before(run) or Outcome(run, FAILED, reason) for run in chain.runs]
 
 
 def _last_line(text: str) -> str:
-    """Return the last meaningful line; if submitit puts a traceback between two rules, the line before the second."""
+    """Return the last meaningful line of a log: if submitit printed a traceback between two rules, its last line."""
     lines = [line.strip() for line in text.splitlines()]
     rules = [place for place, line in enumerate(lines) if line and not line.strip("-")]
     found = [line for line in (lines[: rules[-1]] if len(rules) > 1 else lines) if line]

@@ -1,6 +1,6 @@
-"""Files by which the runner and its jobs communicate: JSON, which is safe to read.
+"""Files through which the runner and its jobs communicate. They are JSON, which is safe to read.
 
-submitit pickles a job and its result. A job unpickles the first; the runner reads neither.
+submitit pickles a job and its result. The job unpickles itself; the runner unpickles neither.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeGuard
 
+from cocoamix.bench.ledger import BLOCKED
 from cocoamix.bench.runs import Run
 from cocoamix.io.files import write_json
 
-from .process import BLOCKED, DONE, FAILED, LEFT_OUT, Outcome
+from .process import DONE, FAILED, LEFT_OUT, Outcome
 
 
 @dataclass(frozen=True)
@@ -22,22 +23,28 @@ class SubmittedRuns:
     """The runs that a job was given."""
 
     runs: dict[Path, dict[str, Any]]  # as `plain` returns them, by their folders
-    answer: str  # name of the file next to this one that the job writes at its end
+    answer: str  # name of the file, next to this one, in which the job reports the outcomes
 
 
 def plain(run: Run) -> dict[str, Any]:
-    """Return a run as JSON values."""
+    """Return a run as values that JSON can hold."""
     found: dict[str, Any] = json.loads(json.dumps(asdict(run), default=str))
     return found
 
 
 def write_runs(path: Path, runs: Sequence[Run], answer: str) -> None:
-    """Record the task of a job. answer: name of the file that it writes at its end."""
+    """Record the runs of a job.
+
+    Args:
+        path: The file to write.
+        runs: The runs.
+        answer: The name of the file in which the job reports the outcomes.
+    """
     write_json(path, {"runs": [plain(run) for run in runs], "answer": answer})
 
 
 def read_runs(path: Path) -> SubmittedRuns | None:
-    """Return the task of a job, or None if it is unknown."""
+    """Return the recorded runs of a job, or None if there is no usable record."""
     content = _read(path)
     runs, answer = content.get("runs"), content.get("answer")
     if not isinstance(runs, list) or not isinstance(answer, str):
@@ -48,18 +55,18 @@ def read_runs(path: Path) -> SubmittedRuns | None:
 
 
 def write_outcomes(path: Path, outcomes: Sequence[Outcome]) -> None:
-    """Write how the runs of a job ended."""
+    """Write the outcomes of the runs of a job."""
     found = {str(one.run.folder): {key: getattr(one, key) for key in _KINDS} for one in outcomes}
     write_json(path, {"outcomes": found})
 
 
 def write_error(path: Path, error: BaseException) -> None:
-    """Write what ended a job."""
+    """Write the error that ended a job."""
     write_json(path, {"error": " ".join(f"{type(error).__name__}: {error}".split())})
 
 
 def read_answer(path: Path, runs: Sequence[Run]) -> list[Outcome] | str | None:
-    """Return how the runs of a job ended, or what ended the job; None without a usable answer."""
+    """Return the outcomes of the runs of a job, or the error that ended it; None if it reported neither."""
     content = _read(path)
     if isinstance(content.get("error"), str):
         return str(content["error"])

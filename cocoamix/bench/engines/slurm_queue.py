@@ -1,4 +1,4 @@
-"""The state of jobs according to squeue, which works on every cluster; sacct needs an accounting database."""
+"""The state of jobs according to squeue. It works on every cluster, whereas sacct needs an accounting database."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ENDED = {
     *("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED"),
     *("NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "REVOKED", "TIMEOUT"),
 }
-# Reasons to wait that resolve themselves.
+# Reasons for waiting that resolve themselves.
 _ORDINARY = {"None", "Priority", "Resources", "JobArrayTaskLimit", "BeginTime", "Dependency", "Prolog", "Cleaning"}
 _LATE = 15.0  # seconds until a shared file system shows the result of an ended job
 _SLOW = 60.0  # timeout of squeue and scancel, in seconds
@@ -36,11 +36,11 @@ class Entry:
 
 
 def ask(numbers: Iterable[str]) -> dict[str, Entry] | None:
-    """Return the jobs of these numbers (12, or 12_0 of an array) that Slurm knows; None if it does not answer."""
+    """Return the jobs with these numbers (12, or 12_0 in an array) that Slurm knows; None if squeue fails."""
     main = sorted({number.split("_")[0] for number in numbers})
     if not main:
         return {}
-    # -r: a line for each job of an array. -t all: those that have just ended as well.
+    # -r: a line for each job of an array. -t all: also jobs that have just ended.
     command = ["squeue", "--noheader", "-r", "-t", "all", "-o", "%i|%T|%r|%o", "-j", ",".join(main)]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=_SLOW)
@@ -53,7 +53,7 @@ def ask(numbers: Iterable[str]) -> dict[str, Entry] | None:
 
 
 def cancel(numbers: Sequence[str], patience: float) -> None:
-    """Cancel jobs, and wait until they have left the nodes. patience: seconds."""
+    """Cancel jobs, and wait for up to `patience` seconds until they have ended."""
     if not numbers:
         return
     try:
@@ -70,10 +70,12 @@ def cancel(numbers: Sequence[str], patience: float) -> None:
 
 
 class Watch:
-    """Tracks which jobs have ended, and reports why others wait.
+    """Tracks which jobs have ended, and reports why others are waiting.
 
-    every: seconds between two queries, to spare the cluster's scheduler.
-    say: prints a sentence.
+    Args:
+        numbers: The numbers of the jobs.
+        every: The seconds between two queries, to spare the cluster's scheduler.
+        say: Prints a line.
     """
 
     def __init__(self, numbers: Iterable[str], every: float, say: Callable[[str], None]) -> None:
@@ -81,11 +83,11 @@ class Watch:
         self._every, self._say = every, say
         self._asked = -every
         self._entries: dict[str, Entry] = {}
-        self._over: dict[str, float] = {}  # since when
+        self._over: dict[str, float] = {}  # ended jobs, and when that was noticed
         self._said: set[str] = set()
 
     def look(self) -> None:
-        """Query Slurm, if it is time. Without an answer nothing changes."""
+        """Query Slurm if the last query is long enough ago. If the query fails, nothing changes."""
         now = time.monotonic()
         if now - self._asked < self._every:
             return
@@ -99,7 +101,7 @@ class Watch:
         self._report_reasons()
 
     def is_over(self, number: str) -> bool:
-        """Return whether a job without a result will never have one."""
+        """Return whether a job ended so long ago that its result, if missing, will not appear any more."""
         return number in self._over and time.monotonic() - self._over[number] >= _LATE
 
     def state(self, number: str) -> str:
@@ -107,8 +109,8 @@ class Watch:
         return self._entries[number].state if number in self._entries else UNKNOWN
 
     def _report_reasons(self) -> None:
-        """Report each reason once: some, such as more cores than a node has, are permanent."""
+        """Report each unusual reason once. Some, such as more cores than a node has, never resolve."""
         waiting = [entry.reason for entry in self._entries.values() if entry.state == "PENDING"]
         for reason in sorted(set(waiting) - _ORDINARY - self._said):
             self._said.add(reason)
-            self._say(f"{waiting.count(reason)} of the jobs are waiting; the reason that Slurm gives: {reason}")
+            self._say(f"{waiting.count(reason)} of the jobs are waiting; Slurm gives the reason {reason}")

@@ -1,4 +1,4 @@
-"""Runs that start at once: forked from a process that has already imported the trainers, which takes seconds.
+"""Start runs quickly, by forking a process that has already imported the trainers, which takes seconds.
 
 Only for this project's own train.py on CPU cores. With GPUs every run is a new process, because a process that has
 used a GPU must not fork.
@@ -19,7 +19,7 @@ _PRELOADED = "cocoamix.bench.engines.preload"
 
 
 def can_fork(gpus: Sequence[str]) -> bool:
-    """Return whether runs may be forked on this system. gpus: the GPUs that they use."""
+    """Return whether runs that use these GPUs may be forked on this system."""
     return not gpus and sys.platform == "linux"
 
 
@@ -42,22 +42,22 @@ class WarmChild:
         return self._process.exitcode
 
 
-def _run(arguments: Sequence[str], console: connection.Connection, environment: Mapping[str, str], place: str) -> None:
-    """Do a run in the forked process as a new process would."""
+def _run(arguments: Sequence[str], console: connection.Connection, environment: Mapping[str, str], folder: str) -> None:
+    """Do a run in the forked process as if it were a new process."""
     os.setsid()  # its own group, so that its children can be ended with it
     _end_with_parent()
     for stream in (1, 2):
         os.dup2(console.fileno(), stream)
     sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)  # noqa: SIM115
-    os.chdir(place)
+    os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
     import torch
 
     from cocoamix.train import main
 
-    if environment.get("OMP_NUM_THREADS", "").isdigit():  # OpenMP read it when it was loaded, before the fork
+    if environment.get("OMP_NUM_THREADS", "").isdigit():  # OpenMP has read it already, before the fork
         torch.set_num_threads(int(environment["OMP_NUM_THREADS"]))
     sys.exit(main(arguments))
 

@@ -18,7 +18,7 @@ PROMPTS = (
     position(_NODE),
     Key(
         f"{_NODE}.TEMPLATE",
-        "The hand-crafted prompt. `dataset` uses CoOp's template for each dataset.",
+        "The hand-crafted prompt. `dataset`: CoOp's template for each dataset.",
         default="a photo of a {}.",
         allowed=Template(),
         also=(list,),
@@ -99,14 +99,14 @@ WEIGHTS = (
     ),
     Key(
         f"{_NODE}.WEIGHT_MAX_STEPS",
-        "Maximum number of steps of the second stage, if the weights do not converge.",
+        "Maximum number of steps of the second stage if the weights do not converge.",
         default=5000,
         allowed=Range(1),
         role=TRAINING,
     ),
     Key(
         f"{_NODE}.WEIGHT_FIT",
-        "Images that pi^in is fitted to. `train`: the training images, as in the paper. `heldout`: images held out by "
+        "Images that pi^in is fitted to. `train`: the training images, as in the paper. `heldout`: images held out in "
         "folds; needs `STAGE two`.",
         default="train",
         allowed=OneOf(choices.WEIGHT_FITS),
@@ -121,8 +121,8 @@ WEIGHTS = (
     ),
     Key(
         f"{_NODE}.WEIGHT_LR",
-        "Learning rate of the weights. It follows the schedule of `OPTIM`. In a second stage with `WEIGHT_EPOCHS` 0, "
-        "it is constant.",
+        "Learning rate of the weights. It follows the schedule of `OPTIM`, but is constant in a second stage with "
+        "`WEIGHT_EPOCHS` 0.",
         default=0.002,
         allowed=Range(0),
         role=TRAINING,
@@ -165,13 +165,14 @@ WEIGHTS = (
     ),
     Key(
         f"{_NODE}.CENTRE",
-        "Centre each prompt's similarities over the classes if the classes have different weights.",
+        "Centre each prompt's similarities over the classes, if the classes have different weights.",
         default=False,
         role=RUN,
     ),
     Key(
         f"{_NODE}.DOMAIN",
-        "Weights of the classes: by class name (`auto`), pi^in for all (`in`), or pi^out for all (`out`).",
+        "Weight of a class: pi^in if its name was trained on, else pi^out (`auto`); always pi^in (`in`); always pi^out "
+        "(`out`).",
         default="auto",
         allowed=OneOf(choices.DOMAINS),
         role=RUN,
@@ -181,7 +182,8 @@ WEIGHTS = (
 SECTIONS = (
     Section(
         "CoCoA-Mix",
-        "[METHOD.md](METHOD.md) has the formulas.",
+        "[METHOD.md](METHOD.md) has the formulas. pi^in and pi^out are the weights of the learned prompt for trained "
+        "classes and for all others; out-classes are made-up class names that stand in for the others.",
         (*PROMPTS, *LOSS, *WEIGHTS),
     ),
 )

@@ -65,7 +65,7 @@ def hand_crafted(node: str, teacher: bool = False) -> tuple[Key, ...]:
         ),
         Key(
             f"{node}.TEMPLATE",
-            "The hand-crafted prompt. `dataset` uses the method's template for each dataset.",
+            "The hand-crafted prompt. `dataset`: the method's own template for each dataset.",
             default="dataset",
             allowed=Template(),
             also=(list,),
@@ -83,7 +83,7 @@ COOP = (
     position("TRAINER.COOP"),
     Key(
         "TRAINER.COOP.W",
-        "`KgCoOp`: weight of the distance to the hand-crafted prompt; 1 in its code, 8 in its scripts.",
+        "`KgCoOp`: weight of the distance to the hand-crafted prompt. KgCoOp's code uses 1, its scripts 8.",
         default=8.0,
         allowed=Range(0),
         role=TRAINING_ONLY,  # an evaluation by KgCoOp's scripts does not repeat it
@@ -162,7 +162,7 @@ DEPT = (
     position("TRAINER.DEPT"),
     Key(
         "TRAINER.DEPT.WEIGHT",
-        "Share of the head in the loss, and in the logits if all classes were trained on. 0: only the extended method.",
+        "Share of the head in the loss, and in the logits if all classes were trained on. 0: the head is not used.",
         default=0.7,
         allowed=Range(0, 1),
         role=TRAINING,
@@ -186,9 +186,9 @@ DEPT = (
 )
 
 SECTIONS = (
-    Section("CoOp and KgCoOp", "Also read by ProGrad, and by zero-shot CLIP (`PREC`).", COOP),
-    Section("ProGrad", "In addition to `TRAINER.COOP.*`.", PROGRAD),
+    Section("CoOp and KgCoOp", "ProGrad reads these keys too, and zero-shot CLIP reads `PREC`.", COOP),
+    Section("ProGrad", "ProGrad reads these keys in addition to `TRAINER.COOP.*`.", PROGRAD),
     Section("CoCoOp", "", COCOOP),
     Section("MaPLe", "", MAPLE),
-    Section("DePT", "On CoOp (`DePT`) and on KgCoOp (`DePTKgCoOp`).", DEPT),
+    Section("DePT", "`DePT` extends CoOp, `DePTKgCoOp` extends KgCoOp.", DEPT),
 )

@@ -13,7 +13,7 @@ from .section import Section
 DATASET = (
     Key(
         "DATASET.SUBSAMPLE_CLASSES",
-        "`base` is the first half of the classes, `new` the rest.",
+        "Classes to use: `base` is the first half, `new` the rest.",
         default="all",
         allowed=OneOf(choices.SUBSETS),
         role=PROTOCOL,
@@ -41,12 +41,12 @@ DATASET = (
     Key("DATASET.CSV", "`CSVDataset`: the table. Empty: the only .csv or .tsv file in the folder.", default=""),
     Key(
         "DATASET.CLASSNAMES",
-        "Your own images: a file of class names. Empty: the names of the folders or in the table.",
+        "Your own images: a file of class names. Empty: the folder names, or the names in the table.",
         default="",
     ),
     Key(
         "DATASET.SPLIT",
-        "Your own images: fractions for train, val and test if the data has no split.",
+        "Your own images: fractions for train, val and test, if the data has no split.",
         default=[0.5, 0.2, 0.3],
     ),
 )
@@ -58,7 +58,7 @@ TRAINING = (
         default=False,
         role=HIDDEN,
     ),
-    Key("TRAIN.WANDB_PROJECT", "Project in Weights & Biases.", default="cocoamix", role=HIDDEN),
+    Key("TRAIN.WANDB_PROJECT", "Name of the Weights & Biases project.", default="cocoamix", role=HIDDEN),
 )
 
 EVALUATION = (
@@ -80,8 +80,8 @@ BACKBONE = (
     ),
     Key(
         "MODEL.BACKBONE.WEIGHTS",
-        "File of CLIP weights (OpenAI's archive, a state dict, open_clip's, safetensors). Empty: OpenAI's, downloaded "
-        "once. `random`: for tests. The protocol records the hash of the weights.",
+        "File of CLIP weights: OpenAI's archive, a state dict, an open_clip checkpoint or safetensors. Empty: OpenAI's "
+        "weights, downloaded once. `random`: random weights, for tests. The protocol records the hash of the weights.",
         default="",
         role=HIDDEN,
     ),
@@ -94,7 +94,7 @@ BACKBONE = (
     ),
     Key(
         "MODEL.BACKBONE.TEXT_CHUNK",
-        "Number of prompts encoded at once. A smaller one needs less memory and more time; `auto` limits the memory.",
+        "Number of prompts encoded at once. Fewer need less memory but more time; `auto` keeps to a memory budget.",
         default="auto",
         allowed=AutoOr(Range(1, 10**6), "prompts"),
         also=(int,),
@@ -105,8 +105,8 @@ BACKBONE = (
 CACHE = (
     Key(
         "CACHE.MODE",
-        "Images whose features are stored: none (`off`), test and validation images (`test`), or `all`. Results do not "
-        "change.",
+        "Images whose features are stored: none (`off`), test and validation images (`test`), or `all`. Results are "
+        "the same.",
         default="all",
         allowed=OneOf(choices.CACHE_MODES),
         role=HIDDEN,
@@ -120,7 +120,7 @@ CACHE = (
     Key(
         "CACHE.VIEWS",
         "Augmentations of a training image. 0: a new one in each epoch, as in CoOp. 1: a fixed centre crop. n: the "
-        "same n in turn. Any value but 0 is a different protocol.",
+        "same n in turn. Any value but 0 departs from CoOp's protocol.",
         default=0,
         allowed=Range(0, 10**6),
         role=TRAINING_PROTOCOL,
@@ -129,8 +129,8 @@ CACHE = (
 )
 
 SECTIONS = (
-    Section("Datasets", "[OWN_IMAGES.md](OWN_IMAGES.md) explains the keys of your own images.", DATASET),
-    Section("Records of training", "", TRAINING),
+    Section("Datasets", "[OWN_IMAGES.md](OWN_IMAGES.md) explains the keys for your own images.", DATASET),
+    Section("Logging", "", TRAINING),
     Section("Evaluation", "", EVALUATION),
     Section("The frozen CLIP", "", BACKBONE),
     Section("Stored image features", "[SPEED.md](SPEED.md) describes what is stored and how large it is.", CACHE),

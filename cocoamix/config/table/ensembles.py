@@ -15,7 +15,7 @@ _SEARCHED = "TuneEn learns its weights, and the ensemble that searches for them 
 
 def _searched(leaf: str, default: bool | float) -> Key:
     """Return a key of the original's ensemble with searched weights, which its configurations set next to T_En's."""
-    comment = "Belongs to the original's ensemble with searched weights; it has no effect."
+    comment = "From the original's ensemble with searched weights; it has no effect."
     return Key(f"{_NODE}.{leaf}", comment, default=default, allowed=Only(default, _SEARCHED), role=TRAINING)
 
 
@@ -89,6 +89,10 @@ ZEROSHOT = (
 )
 
 SECTIONS = (
-    Section("T_En (TuneEn)", "[METHODS.md](METHODS.md) explains how to name prompts of other runs.", ENLEARN),
+    Section(
+        "T_En (TuneEn)",
+        "[METHODS.md](METHODS.md) explains the generator, and how to use prompts of other runs.",
+        ENLEARN,
+    ),
     Section("Zero-shot CLIP", "", ZEROSHOT),
 )

@@ -9,11 +9,11 @@ from cocoamix.config.key import HIDDEN, RUN, TRAINING_ONLY, Key
 from .section import Section
 
 FSCIL = (
-    Key("FSCIL.BASE", "Classes of session 0, with all their images.", default=60, allowed=Range(1), role=RUN),
-    Key("FSCIL.WAY", "Classes of each later session.", default=5, allowed=Range(1), role=RUN),
+    Key("FSCIL.BASE", "Number of classes in session 0.", default=60, allowed=Range(1), role=RUN),
+    Key("FSCIL.WAY", "Number of classes in each later session.", default=5, allowed=Range(1), role=RUN),
     Key(
         "FSCIL.SHOTS",
-        "Images per class in a later session.",
+        "Images per class in each later session. Session 0 has all images of its classes.",
         default=5,
         allowed=Range(1),
         role=TRAINING_ONLY,
@@ -28,14 +28,14 @@ FSCIL = (
     ),
     Key(
         "FSCIL.LAST_SESSION",
-        "Last session to train or evaluate; -1 is all.",
+        "Last session to train or evaluate. -1: all sessions.",
         default=-1,
         allowed=Range(-1),
         role=HIDDEN,  # a run may continue with later sessions
     ),
     Key(
         "FSCIL.BASE_BATCH_SIZE",
-        "Batch size of session 0; 0 is `DATALOADER.TRAIN_X.BATCH_SIZE`, as in the paper. With stored features a step "
+        "Batch size of session 0. 0: `DATALOADER.TRAIN_X.BATCH_SIZE`, as in the paper. With stored features a step "
         "costs about the same for any size, so larger batches make an epoch cheaper. The protocol records it.",
         default=0,
         allowed=Range(0, 10**6),
@@ -58,8 +58,8 @@ FSCIL = (
     ),
     Key(
         "FSCIL.TUNED_CLASSES",
-        "`CoOpFSCIL`, `FSPTFSCIL`, `L2PFSCIL`: classes in the loss. `session`: the classes of the session. `seen`: all "
-        "classes seen so far. `all`: the classes of all sessions, including later ones.",
+        "`CoOpFSCIL`, `FSPTFSCIL`, `L2PFSCIL`: classes in the loss. `session`: those of the session. `seen`: all "
+        "classes seen so far. `all`: those of all sessions, including later ones.",
         default="session",
         allowed=OneOf(choices.TUNED_CLASSES),
         role=TRAINING_ONLY,
@@ -70,7 +70,7 @@ FSCIL = (
 SECTIONS = (
     Section(
         "Class-incremental sessions",
-        "For the trainers whose name ends in `FSCIL`: see [FSCIL.md](FSCIL.md).",
+        "For trainers whose names end in `FSCIL`: see [FSCIL.md](FSCIL.md).",
         FSCIL,
     ),
 )

@@ -1,4 +1,4 @@
-"""`assumption`: whether a learned prompt is better on its training classes, and the hand-crafted one on all others."""
+"""`assumption`: is a learned prompt better on the classes it was trained on, and the hand-crafted one on all others?"""
 
 from __future__ import annotations
 
@@ -15,27 +15,29 @@ if TYPE_CHECKING:
     from .halves import Group, Halves
 
 ABOUT = (
-    "Accuracy of a learned against the hand-crafted prompt on the classes that it was trained on and on all others, "
-    "over halves of the classes, with one-sided paired t-tests."
+    "Accuracy of a learned prompt against the hand-crafted prompt, on trained classes and on all others, over several "
+    "halves of the classes, with one-sided paired t-tests."
 )
-TIME = "about two minutes on two cores, or one after the quick start"
+TIME = "about two minutes on two cores, or one minute after the quick start"
 STEM = "assumption"
 COLUMNS = (
     *("group", "dataset", "partition", "seed"),
     *("in_learned", "in_hand_crafted", "out_learned", "out_hand_crafted", "in_difference", "out_difference"),
 )
 _TITLE = "The learned and the hand-crafted prompt on in-classes and on out-classes"
-# The paper's random halves; without real data, random halves of the first drawn dataset.
+# Random halves as in the paper; without real data, those of the first drawn dataset.
 _PLANS = Plans(Choice("quick_assumption", (), ("colour_shape",), (1,)), Choice("assumption"))
-# Divided by label, the halves of a drawn dataset have different themes; random halves do not.
+# The halves of a drawn dataset by label have different themes; its random halves do not.
 _THEMED = Plans(Choice("quick", ("CLIP", "CoOp")), Choice("assumption"))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that choose the runs and the two methods."""
     sources.add_arguments(parser, _PLANS)
-    parser.add_argument("--partitions", nargs="+", default=[], type=int, metavar="K", help="only these random halves")
-    parser.add_argument("--learned", default="", metavar="NAME", help="the trained method, if --runs has several")
+    parser.add_argument(
+        "--partitions", nargs="+", default=[], type=int, metavar="K", help="only these random halves of the classes"
+    )
+    parser.add_argument("--learned", default="", metavar="NAME", help="the trained method, if --runs has more than one")
     parser.add_argument("--hand-crafted", default="", metavar="NAME", help="the zero-shot method (default: CLIP)")
 
 
@@ -58,7 +60,7 @@ def make(args: argparse.Namespace) -> Iterable[Drawn]:
 
 def _sentence(groups: Sequence[Group], single: Sequence[str], halves: Halves) -> str:
     lines = [_describe(group, halves) for group in groups]
-    lines += [f"There is one pair for {name}, which is left out: a paired test needs two." for name in single]
+    lines += [f"There is only one pair for {name}, which is left out: a paired test needs two." for name in single]
     return "\n".join(lines)
 
 
@@ -84,7 +86,7 @@ def _describe(group: Group, halves: Halves) -> str:
 
 
 def _describe_means(group: Group) -> str:
-    """Describe the tests over means of seeds if there are several seeds, which are not independent."""
+    """Describe the tests over means of seeds, if there are several seeds. Seeds of one half are not independent."""
     means = group.means
     if not 1 < len(means.pairs) < len(group.pairs):
         return ""

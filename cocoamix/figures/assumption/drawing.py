@@ -15,7 +15,7 @@ from cocoamix.report.model.t_test import OneSided
 from .halves import Group, Halves
 
 _HEIGHT, _BOX, _MARGIN = 4.2, 1.55, 0.9  # inches; the width of a box with its name
-_SPREAD = 0.13  # of the dots beside the middle of a box
+_SPREAD = 0.13  # by which dots are moved sideways from the middle of a box
 
 
 def draw(groups: Sequence[Group], halves: Halves, palette: Palette = LIGHT) -> Figure:

@@ -17,16 +17,21 @@ from cocoamix.report.readers.runs import Inventory, Run, find_runs
 from ..sources import Source
 
 LEVEL = 0.05  # of the tests
-_BETWEEN = " / "  # between dataset and partition in their joint name
+_SEPARATOR = " / "  # between dataset and partition in their combined name
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Accuracies in % of the learned and of the hand-crafted prompt on both halves.
+    """Accuracies in percent of the learned and of the hand-crafted prompt on both halves.
 
     Attributes:
-        in_learned: On the in-classes, which the learned prompt was trained on.
-        out_learned: On the out-classes, all others.
+        dataset: The name of the dataset.
+        partition: The partition of its classes into halves.
+        seed: The seed of the learned prompt; None for a mean over seeds.
+        in_learned: The learned prompt on the in-classes, on which it was trained.
+        in_hand_crafted: The hand-crafted prompt on the in-classes.
+        out_learned: The learned prompt on the out-classes, all others.
+        out_hand_crafted: The hand-crafted prompt on the out-classes.
     """
 
     dataset: str
@@ -67,7 +72,7 @@ class Group:
 
     @property
     def means(self) -> Group:
-        """The group with one pair for each half: seeds share its classes and test images, so they are averaged."""
+        """The group with one pair for each partition of a dataset: its seeds share classes and test images."""
         halves: dict[tuple[str, str], list[Pair]] = {}
         for pair in self.pairs:
             halves.setdefault((pair.dataset, pair.partition), []).append(pair)
@@ -93,11 +98,11 @@ def read_halves(source: Source, learned: str = "", hand_crafted: str = "") -> Ha
 
     Args:
         source: The runs.
-        learned: The name of the trained method; "" if there is only one.
+        learned: The name of the trained method; "" for the only one.
         hand_crafted: The name of the zero-shot method; "" for CLIP.
 
     Raises:
-        UserError: A run is missing, or the methods are ambiguous.
+        UserError: A run is missing, or it is unclear which methods to compare.
     """
     inventory = find_runs(source.folders)
     # Each partition counts as a separate dataset here: the runs of a row must agree within and among partitions.
@@ -124,14 +129,14 @@ def read_halves(source: Source, learned: str = "", hand_crafted: str = "") -> Ha
 
 
 def _mean(pairs: Sequence[Pair]) -> Pair:
-    """Return the mean of the seeds of one half."""
+    """Return the mean over the seeds of one partition."""
     sides = ("in_learned", "in_hand_crafted", "out_learned", "out_hand_crafted")
     values = [sum(getattr(pair, side) for pair in pairs) / len(pairs) for side in sides]
     return Pair(pairs[0].dataset, pairs[0].partition, None, *values)
 
 
 def make_groups(pairs: Iterable[Pair]) -> tuple[list[Group], list[str]]:
-    """Group the pairs for the tests; also return the names of groups with one pair, which cannot be tested."""
+    """Group the pairs for the tests. Also return the names of groups with a single pair, which cannot be tested."""
     named: dict[str, list[Pair]] = {}
     for pair in _ordered(pairs):
         name = "halves by label" if pair.partition == LABEL else f"random halves of {pair.dataset}"
@@ -141,7 +146,7 @@ def make_groups(pairs: Iterable[Pair]) -> tuple[list[Group], list[str]]:
     if not groups:
         (pair, *_) = (members[0] for members in named.values())
         raise UserError(
-            f"There is one pair for {' and for '.join(single)} ({_place(pair.dataset, pair.partition)}, seed "
+            f"There is only one pair for {' and for '.join(single)} ({_place(pair.dataset, pair.partition)}, seed "
             f"{pair.seed}), and a paired test needs two. Add runs of other partitions, DATASET.PARTITION random:K, or "
             "of other seeds."
         )
@@ -162,10 +167,10 @@ def _ordered(pairs: Iterable[Pair]) -> list[Pair]:
 
 
 def _name_halves(run: Run) -> Run:
-    """Return a run with its partition in the name of its dataset instead of the protocol."""
+    """Move the partition of a run from its protocol to the name of its dataset."""
     partition = known(run.protocol)["partition"]
     protocol = {key: value for key, value in run.protocol.items() if key != "partition"}
-    return replace(run, dataset=f"{run.dataset}{_BETWEEN}{partition}", protocol=protocol)
+    return replace(run, dataset=f"{run.dataset}{_SEPARATOR}{partition}", protocol=protocol)
 
 
 def _rows(runs: Sequence[Run], source: Source, zero_shot: bool) -> list[Row]:
@@ -189,7 +194,7 @@ def _choose(rows: Sequence[Row], name: str, flag: str, what: str) -> Row:
 
 def _pairs(ours: Row, theirs: Row, place: str, inventory: Inventory) -> Iterable[Pair]:
     """Yield the pairs of a dataset and partition; reject runs without a counterpart."""
-    dataset, _, partition = place.rpartition(_BETWEEN)
+    dataset, _, partition = place.rpartition(_SEPARATOR)
     learned, fixed = ([row.by_seed(place, half) for half in ("base", "new")] for row in (ours, theirs))
     for row, halves in ((ours, learned), (theirs, fixed)):
         for half, seeds in zip(("base", "new"), halves, strict=True):

@@ -1,6 +1,6 @@
 """`confusing`: the effect of a loss on test images that zero-shot CLIP misclassifies by a narrow margin.
 
-An image is confusing if the prediction is wrong and less than the gap more probable than the label.
+An image is confusing if its prediction is wrong and more probable than the label by less than the gap.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ TIME = "about two minutes on two cores"
 STEM = "confusing"
 _TITLE, _GAINS_TITLE = "Easy, confusing and hard test images under zero-shot CLIP", "Gain on confusing images"
 _PLANS = Plans(Choice("quick_confusing"), Choice("confusing"))
-# Of the drawn datasets, the one with the most confusing images; EuroSAT is the paper's.
+# The drawn dataset with the most confusing images, and the paper's dataset.
 _EMBEDDED, _REAL = "texture_colour", "eurosat"
 
 
@@ -44,12 +44,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         choices=NAMES,
         default=["ce", "ce+coa"],
-        help="losses, the reference first (default: ce ce+coa)",
+        help="losses to compare, the reference first (default: ce ce+coa)",
     )
     parser.add_argument(
         "--curves",
         metavar="NAME",
-        help=f"dataset of the curves over epochs (default: {_REAL}, or {_EMBEDDED} of the drawn ones)",
+        help=f"dataset of the curves over epochs (default: {_REAL}; {_EMBEDDED} for drawn datasets)",
     )
     parser.add_argument(
         "--gap",
@@ -76,18 +76,18 @@ def make(args: argparse.Namespace) -> Iterator[Drawn]:
         trained = gather_losses(inventory, losses)
         yield _curves(inventory, trained, args.gap, args.curves)
     else:
-        inventory = find_inventory(_do_runs(args, losses, [_curves_config(args)], with_epochs=True).folders)
+        inventory = find_inventory(_run_plan(args, losses, [_curves_config(args)], with_epochs=True).folders)
         yield _curves(inventory, gather_losses(inventory, losses), args.gap, "")
         if len(losses) < 2:  # before long runs on all datasets
             _note_no_gains(losses, losses)
             return
-        inventory = find_inventory(_do_runs(args, losses, args.datasets, with_epochs=False).folders)
+        inventory = find_inventory(_run_plan(args, losses, args.datasets, with_epochs=False).folders)
         trained = gather_losses(inventory, losses)
     yield from _gains(inventory, trained, losses, args.datasets_gap)
 
 
 def _curves_config(args: argparse.Namespace) -> str:
-    """Return the plan's name for the dataset of the curves."""
+    """Return the dataset of the curves by its name in the plan."""
     default = _REAL if args.root else _EMBEDDED
     if args.curves:
         from cocoamix.bench.plan import load_plan
@@ -98,8 +98,8 @@ def _curves_config(args: argparse.Namespace) -> str:
     return str(args.datasets[0]) if args.datasets and default not in args.datasets else default
 
 
-def _do_runs(args: argparse.Namespace, losses: Sequence[str], datasets: list[str], with_epochs: bool) -> Source:
-    """Run the runs of the plan that one of the figures needs."""
+def _run_plan(args: argparse.Namespace, losses: Sequence[str], datasets: list[str], with_epochs: bool) -> Source:
+    """Run the part of the plan that one of the figures needs."""
     from cocoamix.bench.plan import load_plan
 
     names = [NAMES[loss] for loss in losses]

@@ -28,10 +28,10 @@ class Curves:
 
     Attributes:
         difficulty: The parts of its base test images.
-        accuracy: By loss, epoch, part (easy, confusing, hard, all or new) and seed, in percent.
+        accuracy: In percent, by loss, epoch and part (easy, confusing, hard, all or new); one value per seed.
         zero_shot: The accuracy of zero-shot CLIP on all base images, and on new ones if it was evaluated on them.
         new: The number of test images of the new classes; None if unknown.
-        seeds: The seeds of the means.
+        seeds: The seeds, which all losses and epochs share.
     """
 
     difficulty: Difficulty
@@ -42,7 +42,7 @@ class Curves:
 
 
 def choose_dataset(trained: Gathered[Trained], name: str | None) -> str:
-    """Return the dataset with the most epochs, or the one that the user names."""
+    """Return the dataset that the user names, or the one with results for the most epochs."""
     from cocoamix.report.names import dataset_name, sort_datasets
 
     epochs: dict[str, int] = {}
@@ -63,8 +63,8 @@ def find_curves(inventory: Inventory, trained: Gathered[Trained], gap: float, da
     points.sort(key=lambda point: (_PLACES.index(point.loss.name), point.epoch))
     if not points:
         raise UserError(
-            f"No run of {dataset} on base classes has an epoch: models chosen on validation images have no epoch; "
-            "evaluate with --load-epoch."
+            f"No run of {dataset} on base classes has an epoch, because its models were selected on validation images. "
+            "Evaluate with --load-epoch."
         )
     difficulty = split_dataset(inventory, trained, dataset, gap)
     refuse_without_confusing(difficulty)
@@ -102,7 +102,7 @@ def _count_new(trained: Gathered[Trained], dataset: str) -> int | None:
 
 
 def table(curves: Curves) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows of the data: first the parts with zero-shot CLIP's accuracy on them, then the losses."""
+    """Yield the rows of the data: first zero-shot CLIP's accuracy on each part, then that of each loss."""
     difficulty = curves.difficulty
     counts = {part: difficulty.count(part) for part in (*PARTS, ALL)}
     known: dict[str, int | str] = {**counts, NEW: curves.new if curves.new is not None else ""}

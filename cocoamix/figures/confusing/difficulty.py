@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 
 EASY, CONFUSING, HARD, ALL = "easy", "confusing", "hard", "all"
 PARTS = (EASY, CONFUSING, HARD)
-_DIGITS = 1_000_000  # probabilities are kept with six
+_DIGITS = 1_000_000  # predictions are saved with six decimals
 
 
 @dataclass(frozen=True)
 class Difficulty:
-    """The test images of a dataset by their part.
+    """The test images of a dataset, divided into easy, confusing and hard ones.
 
     Attributes:
-        dataset: Its name.
+        dataset: The name of the dataset.
         folder: The folder of the zero-shot run.
         parts: The part of each image, by its path.
-        gap: A wrong prediction by less than this is confusing.
+        gap: An image is confusing if its prediction is wrong by less than this.
     """
 
     dataset: str
@@ -80,12 +80,14 @@ def split_images(dataset: str, folder: Path, gap: float) -> Difficulty:
     if not records:
         raise UserError(f"{folder} has no prediction for any image of {dataset}.")
     if len({name for record in records for name in (record.label, record.predicted)}) == 1:
-        raise UserError(f"{dataset} has one class, {records[0].label}, in {folder}: no image of it can be confusing.")
+        raise UserError(
+            f"{dataset} has only one class, {records[0].label}, in {folder}: no image of it can be confusing."
+        )
     return Difficulty(dataset, folder, {record.image: _part(record, gap, folder) for record in records}, gap)
 
 
 def _part(record: Record, gap: float, folder: Path) -> str:
-    """Return the part of an image; `folder` is that of its run, for the message."""
+    """Return the part of an image. The folder of the run is for the error message."""
     from cocoamix.run.predictions import FILE
 
     if record.predicted == record.label:
@@ -95,17 +97,17 @@ def _part(record: Record, gap: float, folder: Path) -> str:
             f"{folder / FILE} has a wrong prediction for {record.image} without a label_probability, so its gap "
             "is unknown. Evaluate the run again with TEST.SAVE_PREDICTIONS True, on images of its classes."
         )
-    # Rounded to the digits of the file: differences of floats are inexact.
+    # Rounded to the decimals of the file, because differences of floats are inexact.
     ahead = round((record.confidence - record.label_probability) * _DIGITS)
     return CONFUSING if ahead < round(gap * _DIGITS) else HARD
 
 
 def refuse_without_confusing(difficulty: Difficulty) -> None:
-    """Reject a dataset without a confusing image."""
+    """Reject a dataset without confusing images."""
     if difficulty.count(CONFUSING):
         return
     easy, hard = difficulty.count(EASY), difficulty.count(HARD)
     raise UserError(
         f"None of the {difficulty.count(ALL)} images of {difficulty.dataset} in {difficulty.folder} is confusing: "
-        f"{easy} are predicted right, and {hard} wrong by {difficulty.gap:g} or more. Choose another dataset or gap."
+        f"{easy} are predicted correctly, {hard} wrong by {difficulty.gap:g} or more. Choose another dataset or gap."
     )

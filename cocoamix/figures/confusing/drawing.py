@@ -12,7 +12,7 @@ from .difficulty import ALL, CONFUSING, EASY, HARD, PARTS
 from .gains import Gain
 from .runs import NEW
 
-_HUES = {EASY: 2, CONFUSING: 1, HARD: 4}  # of the parts; green, orange and red
+_HUES = {EASY: 2, CONFUSING: 1, HARD: 4}  # green, orange and red
 _PANELS = ((EASY, "easy images"), (CONFUSING, "confusing images"), (HARD, "hard images"))
 _WHOLE = ((ALL, "all base images"), (NEW, "new classes"))
 
@@ -80,13 +80,13 @@ def draw_gains(gains: Sequence[Gain], base: str, palette: Palette = LIGHT) -> Fi
         axes: Any = figure.add_subplot()
         thick = 0.76 / len(losses)
         for place, loss in enumerate(losses):
-            colour = palette.hue(place + 1)  # the first is that of the reference loss
+            colour = palette.hue(place + 1)  # the first hue is that of the reference loss
             for row, values in enumerate(_rows([gain.values for gain in gains if gain.loss == loss])):
                 at, mean = row + (place - (len(losses) - 1) / 2) * thick, sum(values) / len(values)
                 name = loss.title if not row else None
                 axes.barh(at, mean, height=thick * 0.84, color=colour, alpha=0.85, label=name)
                 axes.plot(values, [at] * len(values), ".", color=palette.ink, markersize=4.5, zorder=3)
-                # In a separate column: beside a dot they would seem to be its value.
+                # In a separate column, because beside a dot the number would look like the value of that dot.
                 where = {"x": 1.02, "transform": axes.get_yaxis_transform()}
                 axes.text(
                     y=at, s=f"{mean:+.1f}".replace("-", "\u2212"), **where, va="center", fontsize=9, color=palette.ink
@@ -109,7 +109,7 @@ def draw_gains(gains: Sequence[Gain], base: str, palette: Palette = LIGHT) -> Fi
 
 
 def _rows(by_dataset: Sequence[Sequence[float]]) -> list[Sequence[float]]:
-    """Return the values of each seed by dataset, followed by their averages if there are several datasets."""
+    """Return the values by seed of each dataset and, if there are several datasets, of their average."""
     if len(by_dataset) == 1:
         return list(by_dataset)
     return [*by_dataset, [sum(seed) / len(by_dataset) for seed in zip(*by_dataset, strict=True)]]

@@ -1,4 +1,4 @@
-"""The gain of a loss over another on the confusing test images of each dataset."""
+"""The gain of one loss over another on the confusing test images of each dataset."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Gain:
-    """The gain of a loss in accuracy on confusing images of a dataset, in points, by seed.
+    """The gain of a loss in accuracy on the confusing images of a dataset, by seed.
 
     Attributes:
         difficulty: The parts of the dataset's base test images.
         loss: The loss.
-        epoch: The epoch of the models of both losses; None if they were chosen on validation images.
+        epoch: The epoch of the models of both losses; None if they were selected on validation images.
         before: The accuracies with the reference loss, in percent.
-        after: The accuracies with this loss.
+        after: The accuracies with this loss, in percent.
     """
 
     difficulty: Difficulty
@@ -43,7 +43,7 @@ class Gain:
 
     @property
     def values(self) -> list[float]:
-        """The gain of each seed."""
+        """The gain of each seed, in points."""
         return [after - before for before, after in zip(self.before, self.after, strict=True)]
 
     @property
@@ -55,7 +55,7 @@ class Gain:
 def find_gains(
     inventory: Inventory, trained: Gathered[Trained], losses: Sequence[str], gap: float
 ) -> tuple[list[Gain], list[int | None]]:
-    """Return the gain of each loss over the first one on confusing images, by dataset, and the seeds."""
+    """Return the gains of each loss over the first one on confusing images, and the seeds that they are over."""
     points = _points_of_one_epoch(trained, losses)
     of_all = [set(trained.seeds(own, [dataset], BASE)) for dataset, own in points.items()]
     seeds = sorted(set.intersection(*of_all), key=lambda seed: (seed is None, seed or 0))
@@ -87,7 +87,7 @@ def find_gains(
     if not gains:
         refuse_without_confusing(bare[0])
     for difficulty in bare:
-        print(f"Left out: {difficulty.dataset}, which has no confusing image.", file=sys.stderr)
+        print(f"Left out: {difficulty.dataset}, which has no confusing images.", file=sys.stderr)
     return gains, seeds
 
 
@@ -112,7 +112,7 @@ def _points_of_one_epoch(trained: Gathered[Trained], losses: Sequence[str]) -> d
         own = epochs[dataset]
         shared = set.intersection(*(set(own[name]) for name in losses))
         if shared:
-            # A model chosen on validation images has no epoch and is the final one of its training.
+            # A model that was selected on validation images has no epoch, and is the final one of its training.
             last = None if None in shared else max(epoch or 0 for epoch in shared)
             points[dataset] = [own[name][last] for name in losses]
         else:
@@ -154,7 +154,7 @@ def _epochs_in_words(gains: Sequence[Gain]) -> str:
     """Describe which models are compared, by dataset if that differs."""
     epochs = {gain.difficulty.dataset: gain.epoch for gain in gains}
     words = {
-        dataset: "models chosen on validation images" if epoch is None else f"models of epoch {epoch}"
+        dataset: "models selected on validation images" if epoch is None else f"models of epoch {epoch}"
         for dataset, epoch in epochs.items()
     }
     if len(set(words.values())) == 1:

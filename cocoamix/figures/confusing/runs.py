@@ -20,14 +20,14 @@ _ZERO_SHOT = "zeroshotclip"
 
 
 class Trained(NamedTuple):
-    """A loss and the epochs of the model; None if it was chosen on validation images."""
+    """A loss and the epochs of a model; None if it was selected on validation images."""
 
     loss: Loss
     epoch: int | None
 
 
 def gather_losses(inventory: Inventory, losses: Sequence[str]) -> Gathered[Trained]:
-    """Return the runs of some losses; each loss must have one setting."""
+    """Return the runs of some losses; reject a loss with several settings."""
 
     def point(run: Run) -> Trained | None:
         loss = loss_of(run.settings)
@@ -47,9 +47,9 @@ def gather_losses(inventory: Inventory, losses: Sequence[str]) -> Gathered[Train
 
 
 def find_zero_shot(inventory: Inventory, trained: Gathered[Trained], dataset: str, subset: str) -> Run | None:
-    """Return the run of zero-shot CLIP with the hand-crafted prompt on a part of a dataset.
+    """Return the run of zero-shot CLIP on a part of a dataset; None if there is no such run, or no learned prompt.
 
-    Its protocol must be that of the trained prompts. None if there is no such run, or no trained prompt.
+    Its protocol must be that of the learned prompts.
     """
     from cocoamix.registry import plain_name
     from cocoamix.report.model.rows import not_comparable, show
@@ -70,11 +70,11 @@ def find_zero_shot(inventory: Inventory, trained: Gathered[Trained], dataset: st
             (prompt, facts) for prompt in prompts if (facts := not_comparable(found[0], prompt))
         )
         raise UserError(
-            f"No run of ZeroshotCLIP on the {subset} classes of {dataset} can be compared with the trained prompts: "
+            f"No run of ZeroshotCLIP on the {subset} classes of {dataset} can be compared with the learned prompts: "
             f"{key} is {show(one)} in {found[0].folder} and {show(two)} in {prompt.folder}. Give the folder of a run "
             "of ZeroshotCLIP with the same protocol."
         )
-    # Of several, one that has predictions; else the newest.
+    # Prefer runs that have predictions, then the newest.
     return max(comparable, key=lambda run: (Path(run.folder, FILE).is_file(), run.written, run.folder))
 
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from cocoamix.report.readers.runs import Inventory
 
 ABOUT = (
-    "Base accuracy by the loss of the learned prompt, by its setting, and over the weight w of the CoA-loss; new "
-    "accuracy over the margin d."
+    "Base accuracy for each loss of the learned prompt, for each setting of the losses, and over the weight w of the "
+    "CoA-loss; new accuracy over the margin d."
 )
 TIME = "about four minutes on two cores"
 STEM = "losses"
@@ -33,7 +33,7 @@ _TITLES = {
     SETTINGS: "Base accuracy by loss and setting",
     SENSITIVITY: "Sensitivity to w and d",
 }
-# The first two of the drawn datasets, and two seeds where there are many settings; --datasets and --seeds take more.
+# Two of the drawn datasets, and two seeds if there are many settings. --datasets and --seeds can choose more.
 _DRAWN, _TWO = ("colour_shape", "warm_cool"), (1, 2)
 _PLANS = {
     LOSSES: (Plans(Choice("quick_losses", tuple(NAMES.values()), _DRAWN), Choice("losses")),),
@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         choices=PARTS,
         default=list(PARTS),
-        help="only these figures; on real data their plans are losses; losses_sweep; sweep_w and sweep_d",
+        help="only these figures; on real data, they run the plans losses, losses_sweep, and sweep_w and sweep_d",
     )
 
 
@@ -62,7 +62,7 @@ def make(args: argparse.Namespace) -> Iterator[Drawn]:
     drawn = False
     given = find_inventory(sources.find_source(args, _PLANS[LOSSES][0]).folders) if args.runs else None
     for part in (one for one in PARTS if one in args.parts):
-        inventory = given or _do_runs(args, part)
+        inventory = given or _run_plans(args, part)
         try:
             found = _sensitivity(inventory) if part == SENSITIVITY else _comparison(inventory, part)
         except UserError as error:  # other parts can still be drawn
@@ -73,17 +73,17 @@ def make(args: argparse.Namespace) -> Iterator[Drawn]:
         else:
             _note_not_drawn(_TITLES[part], found)
     if not drawn:
-        way_out = "Give the folders of such runs, or leave out --runs." if args.runs else "Choose other --parts."
-        raise UserError(f"There is nothing to draw, for the reasons above. {way_out}")
+        advice = "Give the folders of such runs, or leave out --runs." if args.runs else "Choose other --parts."
+        raise UserError(f"There is nothing to draw, for the reasons above. {advice}")
 
 
 def _note_not_drawn(title: str, reason: str) -> None:
     print(f"{title} is not drawn: {reason.removesuffix('.')}.", file=sys.stderr)
 
 
-def _do_runs(args: argparse.Namespace, part: str) -> Inventory:
-    """Run the runs of a part and return them."""
-    plans = _PLANS[part] if args.root else _PLANS[part][:1]  # those of the drawn datasets belong to one plan
+def _run_plans(args: argparse.Namespace, part: str) -> Inventory:
+    """Run the plans of a part and return their runs."""
+    plans = _PLANS[part] if args.root else _PLANS[part][:1]  # on drawn datasets, both panels are in one plan
     return find_inventory([folder for one in plans for folder in sources.find_source(args, one).folders])
 
 

@@ -11,11 +11,11 @@ from ..shared import nothing_shared
 
 
 class Named(Protocol):
-    """A point of a figure with a name for messages."""
+    """A point of a figure, with a name for messages."""
 
     @property
     def full_title(self) -> str:
-        """The name."""
+        """The name, with the setting if there is one."""
         ...
 
     def __hash__(self) -> int:
@@ -67,8 +67,8 @@ def average(found: Gathered[Point], points: Sequence[Point], subset: str) -> dic
     return averages
 
 
-def over_what(some: Average) -> str:
-    """Describe what an average is over."""
-    datasets, seeds = list(some.accuracy), list(next(iter(some.accuracy.values())))
+def describe_scope(one: Average) -> str:
+    """Describe the datasets and seeds that an average is over."""
+    datasets, seeds = list(one.accuracy), list(next(iter(one.accuracy.values())))
     where = datasets[0] if len(datasets) == 1 else f"average over {', '.join(datasets)}"
     return f"{where}; {seeds_in_words(seeds)}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..kinds import Gathered, gather, own_runs
 from ..loss_names import NAMES, SETTINGS, VARIED, Loss, loss_of
-from .averages import Average, average, over_what
+from .averages import Average, average, describe_scope
 
 if TYPE_CHECKING:
     from cocoamix.report.readers.runs import Inventory, Run
@@ -17,7 +17,7 @@ NEEDED = "base-to-new runs of CoCoAMix with TRAINER.COCOAMIX.ENSEMBLE none are n
 
 
 def gather_losses(inventory: Inventory) -> Gathered[Loss]:
-    """Return the runs without an ensemble by their loss, after the last epoch."""
+    """Return the runs without an ensemble by their loss, with models of the last epoch."""
     return gather(own_runs(inventory, "none"), _point, VARIED, NEEDED)
 
 
@@ -65,4 +65,4 @@ def describe(averages: Mapping[Loss, Average]) -> str:
     best = max(averages, key=lambda loss: averages[loss].mean)
     name = f"{best.title}{f' with {best.setting_text}' if best.setting_text else ''}"
     first = next(iter(averages.values()))
-    return f"Base accuracy in % by loss: {', '.join(means)}. Highest: {name} ({over_what(first)})."
+    return f"Base accuracy in % by loss: {', '.join(means)}. Highest: {name} ({describe_scope(first)})."

@@ -95,6 +95,6 @@ def _draw_panel(axes: Any, panel: Panel, look: tuple[str, str], palette: Palette
 
 
 def _where(one: Average) -> str:
-    """Describe briefly what an average is over."""
+    """Return a short description of what an average is over."""
     datasets, seeds = list(one.accuracy), len(one.values)
     return f"{datasets[0] if len(datasets) == 1 else f'{len(datasets)} datasets'}, {seeds} seed{'s' * (seeds != 1)}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from cocoamix.errors import UserError
 
 from ..kinds import SECTION, Gathered, gather, number, own_runs
-from .averages import Average, average, over_what
+from .averages import Average, average, describe_scope
 
 if TYPE_CHECKING:
     from cocoamix.report.readers.runs import Inventory, Run
@@ -19,7 +19,7 @@ NEEDED = (
     "base-to-new runs of CoCoAMix with TRAINER.COCOAMIX.ENSEMBLE coa are needed, with several values of W or of MARGIN"
 )
 NO_OUT = "none"
-_W, _D = 5.0, 0.2  # the paper's
+_W, _D = 5.0, 0.2  # the values of the paper
 _VARIED = tuple(SECTION + key for key in ("LOSS", "W", "MARGIN", "OUT_CLASSES"))
 
 
@@ -63,7 +63,7 @@ class Panel:
 
 
 def gather_settings(inventory: Inventory) -> Gathered[Setting]:
-    """Return the runs of CoCoA-Mix by their settings, after the last epoch."""
+    """Return the runs of CoCoA-Mix by their settings, with models of the last epoch."""
     return gather(own_runs(inventory, "coa"), _point, _VARIED, NEEDED)
 
 
@@ -76,7 +76,7 @@ def _point(run: Run) -> Setting | None:
 
 
 def find_panels(found: Gathered[Setting]) -> tuple[list[Panel], dict[str, str]]:
-    """Return a panel for each setting with several values, and why others cannot be drawn."""
+    """Return a panel for each setting with several values, and the reasons why others cannot be drawn."""
     outs = [setting.out for setting in found.cells if setting.out != NO_OUT]
     if not outs:
         return [], {}
@@ -88,7 +88,7 @@ def find_panels(found: Gathered[Setting]) -> tuple[list[Panel], dict[str, str]]:
         chosen, baseline = pick(there, out)
         if len(chosen) + (baseline is not None) < 2 or not chosen:
             continue
-        # Together, so that the line and the points are over the same datasets and seeds.
+        # Averaged together, so that the line and the points are over the same datasets and seeds.
         try:
             averages = average(found, [*chosen, *([baseline] if baseline else [])], subset)
         except UserError as error:
@@ -100,7 +100,7 @@ def find_panels(found: Gathered[Setting]) -> tuple[list[Panel], dict[str, str]]:
 
 
 def _over_w(settings: Sequence[Setting], out: str) -> tuple[list[Setting], Setting | None]:
-    """Return the settings with the margin that has the most values of w, and the one with w = 0."""
+    """Return the settings with the margin that has the most values of w, and its setting with w = 0."""
     own = [setting for setting in settings if setting.out == out]
     d = _most({setting.d for setting in own}, lambda d: len({one.w for one in own if one.d == d}), _D)
     chosen = sorted(setting for setting in own if setting.d == d and setting.w)
@@ -108,7 +108,7 @@ def _over_w(settings: Sequence[Setting], out: str) -> tuple[list[Setting], Setti
 
 
 def _over_d(settings: Sequence[Setting], out: str) -> tuple[list[Setting], Setting | None]:
-    """Return the settings with the w that has the most margins, and the one without out-classes."""
+    """Return the settings with the w that has the most margins, and its setting without out-classes."""
     own = [setting for setting in settings if setting.out == out]
     w = _most({setting.w for setting in own}, lambda w: len({one.d for one in own if one.w == w}), _W)
     chosen = sorted((setting for setting in own if setting.w == w), key=lambda setting: setting.d)
@@ -139,7 +139,9 @@ def describe(panels: Iterable[Panel]) -> str:
         means = [f"{one.mean:.2f} at {panel.symbol} {panel.value(setting):g}" for setting, one in panel.points.items()]
         dashed = f"; {panel.baseline[1].mean:.2f} {_baseline_text(panel)}" if panel.baseline else ""
         first = next(iter(panel.points.values()))
-        sentences.append(f"{panel.subset.capitalize()} accuracy in %: {', '.join(means)}{dashed} ({over_what(first)}).")
+        sentences.append(
+            f"{panel.subset.capitalize()} accuracy in %: {', '.join(means)}{dashed} ({describe_scope(first)})."
+        )
     return " ".join(sentences)
 
 

@@ -1,4 +1,4 @@
-"""`scorecam`: which parts of an image methods base their predictions on."""
+"""`scorecam`: the parts of an image on which methods base their predictions."""
 
 from __future__ import annotations
 
@@ -31,28 +31,38 @@ _PER_FIGURE = 8  # images, one per row
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that choose the runs, the images and the class to explain."""
-    sources.add_arguments(parser, _PLANS, "folders of finished trainings, or of evaluations of them")
+    sources.add_arguments(parser, _PLANS, "folders of finished training runs, or of their evaluations")
     parser.add_argument(
-        "--names", nargs="+", default=[], metavar="NAME", help="names of --runs in the figure, in order"
+        "--names", nargs="+", default=[], metavar="NAME", help="names for --runs in the figure, in the same order"
     )
     parser.add_argument(
-        "--images", nargs="+", metavar="PATH", help="images, folders of them, or CSV files with a column `path`"
-    )
-    parser.add_argument("--labels", nargs="+", default=[], metavar="NAME", help="their classes, one for each, in order")
-    parser.add_argument("--classes", metavar="FILE", help="the candidate classes, one on each line")
-    parser.add_argument(
-        "--count", type=int, default=_COUNT, metavar="N", help=f"images of base and of new classes (default: {_COUNT})"
+        "--images", nargs="+", metavar="PATH", help="images, folders of images, or CSV files with a column `path`"
     )
     parser.add_argument(
-        "--target", choices=TARGETS, default=TARGETS[0], help="the class that a map explains (default: predicted)"
+        "--labels", nargs="+", default=[], metavar="NAME", help="classes of --images, in the same order"
+    )
+    parser.add_argument("--classes", metavar="FILE", help="file of candidate classes, one per line")
+    parser.add_argument(
+        "--count",
+        type=int,
+        default=_COUNT,
+        metavar="N",
+        help=f"number of images each of base and new classes (default: {_COUNT})",
     )
     parser.add_argument(
-        "--batch-size", type=int, default=_BATCH, metavar="N", help=f"masked images at a time (default: {_BATCH})"
+        "--target", choices=TARGETS, default=TARGETS[0], help="class that a map explains (default: predicted)"
+    )
+    parser.add_argument(
+        "--batch-size",
+        type=int,
+        default=_BATCH,
+        metavar="N",
+        help=f"number of masked images per batch (default: {_BATCH})",
     )
 
 
 def make(args: argparse.Namespace) -> Iterator[Drawn]:
-    """Compute the maps; a figure has the images of one dataset, and at most eight of them."""
+    """Yield figures of the maps, each with at most eight images of one dataset."""
     for flag in ("count", "batch_size"):
         if getattr(args, flag) < 1:
             raise UserError(f"--{flag.replace('_', '-')} is {getattr(args, flag)}; it must be at least 1.")
@@ -78,7 +88,7 @@ def make(args: argparse.Namespace) -> Iterator[Drawn]:
 
 
 def _find_methods(args: argparse.Namespace) -> dict[str, dict[str, RecordedRun]]:
-    """Return the runs of each dataset by method; runs that the user names are one group."""
+    """Return the runs by dataset and method. Runs that the user names are one group."""
     from cocoamix.run.recorded import find_run
 
     if args.names and not args.runs:
@@ -97,7 +107,7 @@ def _find_methods(args: argparse.Namespace) -> dict[str, dict[str, RecordedRun]]
 
 
 def _name(runs: list[RecordedRun], names: list[str]) -> dict[str, RecordedRun]:
-    """Return runs by the given names, or by their trainers with the differing parts of their folders."""
+    """Return runs by the given names, or named by trainer and, if needed, by the differing parts of their folders."""
     from cocoamix.report.names import method_name
 
     if names and (len(names) != len(runs) or len(set(names)) < len(names)):

@@ -35,7 +35,7 @@ class Map:
         probability: The probability of that class.
         right: Whether it is the image's label; None if the label is unknown.
         explained: The class that the map explains.
-        values: (rows, columns) from 0 to 1.
+        values: The (rows, columns) map, from 0 to 1.
     """
 
     predicted: str
@@ -50,11 +50,11 @@ class Maps:
     """The maps of methods on images.
 
     Attributes:
-        methods: Names of the methods, with the folders of their runs.
+        methods: The folders of the runs by the names of the methods.
         images: The images.
-        pixels: (H, W, 3) from 0 to 1: each image as the first method's model reads it.
-        maps: For each image, one of each method.
-        target: Which class they explain: `predicted` or `label`.
+        pixels: The (H, W, 3) pixels of each image, from 0 to 1, as the first method's model reads it.
+        maps: For each image, the map of each method.
+        target: Which class the maps explain: `predicted` or `label`.
     """
 
     methods: Mapping[str, str]
@@ -70,11 +70,13 @@ class Maps:
 
 
 def compute(methods: Mapping[str, RecordedRun], images: Sequence[Shown], target: str, batch_size: int) -> Maps:
-    """Return the maps; one model is in memory at a time."""
+    """Return the maps. Only one model is in memory at a time."""
     kept: Kept = {}
     columns: list[list[Map]] = []
     pixels: list[Array] = []
-    places = {classes: [n for n, one in enumerate(images) if one.classes == classes] for classes in _spaces(images)}
+    places = {
+        classes: [n for n, one in enumerate(images) if one.classes == classes] for classes in _label_spaces(images)
+    }
     for name, run in methods.items():
         found: dict[int, Map] = {}
         seen: dict[int, Array] = {}
@@ -93,7 +95,7 @@ def compute(methods: Mapping[str, RecordedRun], images: Sequence[Shown], target:
     return Maps({name: str(run.folder) for name, run in methods.items()}, images, pixels, maps, target)
 
 
-def _spaces(images: Sequence[Shown]) -> list[tuple[str, ...]]:
+def _label_spaces(images: Sequence[Shown]) -> list[tuple[str, ...]]:
     return list(dict.fromkeys(one.classes for one in images))
 
 

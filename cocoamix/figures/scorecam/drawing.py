@@ -20,8 +20,8 @@ from .explained import Array
 _HEAT = "inferno"  # brighter means higher, also in print without colours
 _SHARE = 0.6  # of the map in the blend; the rest is the image in grey
 _LUMINANCE = (0.299, 0.587, 0.114)
-_FEWEST = 224  # pixels of a side
-_LETTERS, _LINES = 19, 3  # of a label
+_FEWEST = 224  # pixels per side; smaller images are enlarged
+_LETTERS, _LINES = 19, 3  # characters per line of a label, and lines
 _RIGHT, _WRONG = "\u2713", "\u2717"
 _RIGHT_HUE, _WRONG_HUE = 2, 4  # green and red; a tick and a cross show the same
 # Inches:
@@ -94,7 +94,7 @@ def overlay(pixels: Array, values: Array) -> Array:
 
 
 def _enlarge(pixels: Array) -> Array:
-    """Repeat the pixels of a small image, so that a smooth map fits over it."""
+    """Enlarge a small image by repeating its pixels, so that the map over it is smooth."""
     times = -(-_FEWEST // pixels.shape[0])
     larger: Array = pixels.repeat(times, axis=0).repeat(times, axis=1)
     return larger

@@ -1,8 +1,8 @@
 """Wrap a classifier for grad-cam, and compute ScoreCAM's map of a class.
 
-ScoreCAM masks the image by each channel of the activations in turn and weighs the channels by the remaining scores.
-The image tower dominates the cost. Methods that share a frozen tower share its passes; for each method only the logits
-are computed again, from text features that are computed once.
+ScoreCAM masks the image by each channel of the activations in turn, and weights the channels by the scores of the
+masked images. The image tower dominates the cost. Methods that share a frozen tower share its passes; for each method
+only the logits are computed again, from text features that are computed once.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class Explanation(NamedTuple):
     """The prediction of a classifier for an image, and the map of a class.
 
     Attributes:
-        predicted: Number of the most probable class.
+        predicted: The number of the most probable class.
         probability: The probability of that class.
-        explained: Number of the class that the map explains.
-        values: (rows, columns) from 0 to 1, the highest is 1; all 0 if no channel supports the class.
+        explained: The number of the class that the map explains.
+        values: The (rows, columns) map, scaled to a maximum of 1; all 0 if no channel supports the class.
     """
 
     predicted: int
@@ -72,11 +72,11 @@ def refuse_several_towers(runs: Iterable[RecordedRun]) -> None:
 
 
 class Explained(nn.Module):
-    """(B, 3, H, W) images in, (B, C) probabilities out.
+    """A classifier as a module that maps (B, 3, H, W) images to (B, C) probabilities.
 
     Args:
         classifier: The classifier.
-        kept: A cache of the features of frozen towers.
+        kept: A cache of the features of frozen towers, which several classifiers may share.
     """
 
     def __init__(self, classifier: Classifier, kept: Kept) -> None:
@@ -116,18 +116,18 @@ def explain(model: Explained, image: Tensor, target: int | None, batch_size: int
 
     Args:
         model: The classifier.
-        image: (1, 3, H, W).
-        target: Number of the class to explain; None for the predicted one.
+        image: The (1, 3, H, W) image.
+        target: The number of the class to explain; None for the predicted one.
         batch_size: The number of masked images that go through the tower at a time.
     """
     package = import_grad_cam()
     probabilities, activations = model.look(image)
     predicted = int(probabilities[0].argmax())
     explained = predicted if target is None else target
-    cam = package.ScoreCAM(model, [])  # no layer to hook: the activations are known
+    cam = package.ScoreCAM(model, [])  # no layers to hook, because the activations are known
     cam.batch_size = batch_size
     targets = [package.utils.model_targets.ClassifierOutputTarget(explained)]
-    with contextlib.redirect_stderr(io.StringIO()):  # a progress bar for every image
+    with contextlib.redirect_stderr(io.StringIO()):  # hides a progress bar for every image
         weighted = cam.get_cam_image(image.to(model.clip.device), None, targets, activations.cpu().numpy(), None)
     values = package.utils.image.scale_cam_image(np.maximum(weighted, 0))[0]
     return Explanation(predicted, float(probabilities[0, predicted]), explained, values)

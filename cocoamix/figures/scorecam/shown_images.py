@@ -18,7 +18,7 @@ from cocoamix.registry import plain_name
 from cocoamix.run.given import Item
 from cocoamix.run.recorded import RecordedRun, configuration
 
-_MOST = 64  # images; each takes a pass through the tower for every channel
+_MOST = 64  # images; each needs a pass through the tower for every channel
 
 
 @dataclass(frozen=True)
@@ -27,10 +27,10 @@ class Shown:
 
     Attributes:
         item: The item of the dataset.
-        name: The name of the image in the data.
+        name: The name of the image in the CSV file.
         label: The name of its class; empty if unknown.
         classes: The candidate classes.
-        part: Which classes of the dataset these are: `base`, `new`, `all`; empty for images that the user names.
+        part: The subset of the candidate classes: `base`, `new` or `all`; empty for images that the user names.
     """
 
     item: Any
@@ -105,7 +105,7 @@ def _common_classes(runs: Sequence[RecordedRun]) -> tuple[str, ...]:
 
 
 def _dataset_images(count: int, root: str | None, runs: Sequence[RecordedRun]) -> list[Shown]:
-    """Return test images of evenly spaced classes, so that the choice is objective; of each half if there are any."""
+    """Return test images of evenly spaced classes, so that the choice is objective; of both halves for a run on one."""
     import cocoamix.datasets
     import cocoamix.trainers  # noqa: F401  (before dassl is used)
 
@@ -129,11 +129,13 @@ def _dataset_images(count: int, root: str | None, runs: Sequence[RecordedRun]) -
         cfg.DATASET.SUBSAMPLE_CLASSES = part
         dataset, _ = build(cfg)
         classes = tuple(dataset.classnames)
-        found += [Shown(item, image_name(item.impath), item.classname, classes, part) for item in _some(dataset, count)]
+        found += [
+            Shown(item, image_name(item.impath), item.classname, classes, part) for item in _spaced(dataset, count)
+        ]
     return found
 
 
-def _some(dataset: Any, count: int) -> list[Any]:
+def _spaced(dataset: Any, count: int) -> list[Any]:
     """Return the first test image of some evenly spaced classes."""
     first: dict[int, Any] = {}
     for item in dataset.test:

@@ -30,12 +30,12 @@ _PER_FIGURE = 4  # runs, side by side
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that choose the runs."""
-    sources.add_arguments(parser, _PLANS, "folders of finished trainings, or of evaluations of them")
+    sources.add_arguments(parser, _PLANS, "folders of finished training runs, or of their evaluations")
 
 
 def make(args: argparse.Namespace) -> Iterator[Drawn]:
-    """Compute the curves of the runs; a figure has at most four."""
-    runs = _find_runs(args)  # check all of them before the first computation
+    """Yield figures of the curves, each with at most four runs."""
+    runs = _find_runs(args)  # checks all of them before the first computation
     from .drawing import draw
     from .over_pi import COLUMNS, compute, describe, table
     from .runs import open_run

@@ -13,15 +13,15 @@ from cocoamix.drawing.style import LIGHT, Figure, Palette, apply
 
 from .over_pi import Curve, Weights
 
-# Name, value, and the sign that makes the best value the highest.
+# Label, value, and the sign: 1 if high values are best, -1 if low ones are.
 _ROWS: tuple[tuple[str, Callable[[Point], float], int], ...] = (
     ("accuracy in %", lambda point: point.accuracy, 1),
     ("cross-entropy in nats", lambda point: point.nll, -1),
     ("calibration error in %", lambda point: point.ece, -1),
 )
-_CROSS_ENTROPY = 1  # its row
+_CROSS_ENTROPY = 1  # index of its row
 _DASHES = (0, (4, 2))
-_HELDOUT_HUE = 2  # the curves use those before it
+_HELDOUT_HUE = 2  # the curves use the hues before it
 # Inches:
 _COLUMN, _MARGIN, _HEIGHT = 2.75, 0.65, 7.6
 
@@ -30,7 +30,7 @@ def draw(found: Sequence[Weights], palette: Palette = LIGHT) -> Figure:
     """Return the figure of some runs."""
     with apply(palette):
         figure = Figure(figsize=(_MARGIN + _COLUMN * max(len(found), 1.6), _HEIGHT), layout="constrained")
-        # Values of different datasets are not compared, and a shared axis would hide their shape.
+        # Values of different datasets are not compared, and a shared axis would hide the shapes of the curves.
         share: Literal["row", "none"] = "row" if len({weights.dataset for weights in found}) == 1 else "none"
         grid = figure.subplots(len(_ROWS), len(found), squeeze=False, sharex=True, sharey=share)
         for column, weights in enumerate(found):
@@ -59,7 +59,7 @@ def _draw_panel(axes: Any, weights: Weights, value: Callable[[Point], float], pa
 
 
 def _draw_heldout(axes: Any, weights: Weights, found: Sequence[Weights], palette: Palette) -> None:
-    """Mark the held-out weight of another run on the same images."""
+    """Mark the held-out weights of other runs on the same training images."""
     for other in found:
         if other.heldout and other is not weights and other.images == weights.images:
             axes.axvline(other.pi_in, color=palette.hue(_HELDOUT_HUE), linestyle=":", linewidth=1.4, zorder=1.4)
@@ -83,7 +83,7 @@ def _draw_losses(axes: Any, weights: Weights, palette: Palette) -> None:
 
 
 def _draw_one_stage(axes: Any, curve: Curve, colour: str) -> None:
-    """Draw the part that is not above its start: towards pi = 1 the curve diverges."""
+    """Draw the curve at the one-stage scale up to where it rises above its start: it diverges towards pi = 1."""
     start = curve.one_stage[0].nll
     shown = [point for point in curve.one_stage if point.nll <= start * 1.02]
     axes.plot(*_line(shown, lambda point: point.nll), color=colour, linestyle=_DASHES, linewidth=1.3)
@@ -108,7 +108,7 @@ def _mark(axes: Any, x: float, y: float, colour: str) -> None:
 
 
 def _name(axes: Any, weights: Weights, palette: Palette) -> None:
-    """Write the run above its column, and its weight at its line."""
+    """Write the name of the run above its column, and its weight above the line that marks it."""
     shots = f"{weights.shots} shots" if weights.shots > 0 else "all images"
     title = "\n".join(textwrap.wrap(f"{weights.dataset}, {weights.kind}", 26))
     axes.set_title(f"{title}\n{shots}, seed {weights.seed}", pad=20)

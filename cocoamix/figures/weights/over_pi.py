@@ -15,7 +15,7 @@ from cocoamix.errors import UserError
 from cocoamix.registry import plain_name
 
 GRID = tuple(number / 50 for number in range(51))
-_VIEWS = 10  # augmentations of each training image: enough for an average, and few for long trainings
+_VIEWS = 10  # augmentations of each training image: enough for an average, even if training used more
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Curve:
 
     @property
     def most_accurate(self) -> float:
-        """The pi of the highest accuracy on GRID; the lowest of several."""
+        """The pi of the highest accuracy on GRID; of several, the lowest."""
         return max(self.points, key=lambda point: point.accuracy).pi
 
 
@@ -58,7 +58,7 @@ class Weights:
 
     @property
     def images(self) -> tuple[str, int, int]:
-        """The key of the training images: runs with the same key can be compared."""
+        """A key that identifies the training images. Runs with the same key can be compared."""
         return self.dataset, self.shots, self.seed
 
 

@@ -19,7 +19,7 @@ _NEEDED = f"Give the folder of a finished run of {TRAINER}."
 
 
 def find_run(folder: Path) -> RecordedRun:
-    """Return the run in a folder; reject one that cannot be drawn."""
+    """Return the run in a folder; reject a run for which there are no curves to draw."""
     run = recorded.find_run(folder, needs_results=True)
     if run.trainer != TRAINER:
         raise UserError(f"The run in {folder} is a {run.trainer} run. {_NEEDED}")
@@ -58,7 +58,7 @@ def _open(run: RecordedRun, root: str) -> Any:
     from dassl.engine import build_trainer
     from dassl.utils import set_random_seed
 
-    from cocoamix.datasets.common.writing import keep_nothing
+    from cocoamix.datasets.common.writing import write_nothing
 
     cfg = recorded.configuration(run, get_cfg_default())
     if root:
@@ -67,7 +67,7 @@ def _open(run: RecordedRun, root: str) -> Any:
     cfg.freeze()
     if cfg.SEED >= 0:
         set_random_seed(cfg.SEED)
-    with keep_nothing():
+    with write_nothing():
         trainer = build_trainer(cfg)
     trainer.load_model(str(run.trained), epoch=run.epoch)
     _refuse_other_images(trainer, run.origin)
@@ -76,7 +76,7 @@ def _open(run: RecordedRun, root: str) -> Any:
 
 
 def _refuse_other_images(trainer: Any, origin: Mapping[str, Any]) -> None:
-    """Reject a dataset that has changed since the run: the weights were fitted to other images."""
+    """Reject a dataset that has changed since the run, because the weights were fitted to other images."""
     then, now = (origin.get("protocol") or {}).get("splits", {}), trainer.protocol["splits"]
     for split in ("train", "test"):
         if split in then and then[split] != now[split]:

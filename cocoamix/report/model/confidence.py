@@ -1,4 +1,4 @@
-"""Tables of confidence: how far the probabilities of each method can be trusted."""
+"""Tables of confidence: how well the probabilities of each method are calibrated."""
 
 from __future__ import annotations
 
@@ -59,32 +59,32 @@ def _cells(datasets: Sequence[str], subset: str) -> list[Cell]:
 
 
 def dataset_tables(rows: Sequence[Row], datasets: Sequence[str], places: Places, key: str, each: bool) -> list[Table]:
-    """Return the average over datasets, and a table for each dataset on request or if no method has an average."""
+    """Return the average over datasets, and tables by dataset if `each` is true or if no method has an average."""
     if len(datasets) == 1:
-        return _some(confidence_table(rows, places(datasets), f"{key}-confidence", "Confidence"))
+        return _as_list(confidence_table(rows, places(datasets), f"{key}-confidence", "Confidence"))
     title = f"Confidence, average over {len(datasets)} datasets"
-    tables = _some(confidence_table(rows, places(datasets), f"{key}-confidence", title))
+    tables = _as_list(confidence_table(rows, places(datasets), f"{key}-confidence", title))
     if each or not tables:
         for one in datasets:
             name = f"{key}-confidence-{simplify(one)}"
-            tables += _some(confidence_table(rows, places([one]), name, f"Confidence on {one}"))
+            tables += _as_list(confidence_table(rows, places([one]), name, f"Confidence on {one}"))
     return tables
 
 
 def transfer_tables(
     rows: Sequence[Row], source: str, others: Sequence[str], domains: Sequence[str], key: str, each: bool
 ) -> list[Table]:
-    """Return source and averages over targets, and each target on request or if there is no average."""
+    """Return source and averages over targets, and each target if `each` is true or if there is no average."""
     first = Place("source", f"{source} (source)" if source else "source", _cells([source], "all"))
     averages = [
         Place("target", "target average", _cells(others, "all")),
         Place("domain", "domain average", _cells(domains, "all")),
     ]
-    tables = _some(confidence_table(rows, [first, *averages], f"{key}-confidence", "Confidence"))
+    tables = _as_list(confidence_table(rows, [first, *averages], f"{key}-confidence", "Confidence"))
     if each or not tables:
         targets = [Place(one, one, _cells([one], "all")) for one in (*others, *domains)]
         title = "Confidence on each target"
-        tables += _some(confidence_table(rows, [first, *targets], f"{key}-confidence-each", title))
+        tables += _as_list(confidence_table(rows, [first, *targets], f"{key}-confidence-each", title))
     return tables
 
 
@@ -92,7 +92,7 @@ def session_tables(rows: Sequence[Row], datasets: Sequence[str], key: str, where
     """Return the confidence after the last session of class-incremental learning, averaged over datasets."""
     whole = [_after_last_session(row, {one: count_sessions(rows, one) for one in datasets}) for row in rows]
     title = f"Confidence after the last session: {where}"
-    return _some(confidence_table(whole, subsets("all")(datasets), f"{key}-confidence", title))
+    return _as_list(confidence_table(whole, subsets("all")(datasets), f"{key}-confidence", title))
 
 
 def _after_last_session(row: Row, counts: Mapping[str, int]) -> Row:
@@ -140,5 +140,5 @@ def _column(place: Place, measure: Column) -> Column:
     return Column(f"{place.key}_{measure.key}", title, measure.better, measure.decimals)
 
 
-def _some(table: Table | None) -> list[Table]:
+def _as_list(table: Table | None) -> list[Table]:
     return [] if table is None else [table]

@@ -17,11 +17,14 @@ from .tables import HIGH, LOW, PLAIN, Column, Line, Section, Seeds, Table, Value
 
 @dataclass(frozen=True)
 class Unit:
-    """A dataset that a measure is taken on. Several units are the pairs of the test; within a single one, seeds are."""
+    """A dataset on which a measure is taken.
+
+    The test pairs several units by dataset. A single unit is paired by seed.
+    """
 
     name: str
     values: Callable[[Row], Seeds]
-    cells: Callable[[Row], list[Cell]]  # whose protocols must agree
+    cells: Callable[[Row], list[Cell]]  # cells whose protocols must agree
 
 
 @dataclass(frozen=True)
@@ -31,14 +34,14 @@ class Measure:
     key: str
     title: str
     units: tuple[Unit, ...]
-    better: str = HIGH  # which differences are better
+    better: str = HIGH  # whether higher or lower differences are better
 
 
 # ---------------------------------------------------------------------------------------- the baseline
 
 
 class Baseline:
-    """The method that others are compared with, searched for in every table."""
+    """The method with which others are compared. Each table may or may not have it."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -48,7 +51,7 @@ class Baseline:
     def add_to(
         self, rows: Sequence[Row], measures: Sequence[Measure], key: str, notes: list[str], what: str = ""
     ) -> Table | None:
-        """Return the differences of other rows from the baseline, if it is among the rows."""
+        """Return a table of differences from the baseline; None if the baseline is not among the rows."""
         self._labels.update(dict.fromkeys(row.label for row in rows))
         found = find_baselines(rows, self.name) if self.name else []
         if not found:
@@ -57,18 +60,18 @@ class Baseline:
         if len(found) > 1:
             listed = ", ".join(row.label for row in found[1:])
             notes.append(
-                f"--baseline {self.name} is {found[0].label} here; it could also be {listed}: give the full name."
+                f"--baseline {self.name} is {found[0].label} here; it could also be {listed}. Give the full name."
             )
         return _difference_table(rows, found[0], measures, key, notes, what)
 
     def mark(self, section: Section, rows: Sequence[Row], tables: Sequence[Table] | None = None) -> None:
-        """Mark what is better and worse than the baseline, or than zero-shot CLIP, in the tables of a section."""
+        """Mark cells that are better or worse than the baseline, or than zero-shot CLIP if there is no baseline."""
         reference = next(iter(find_baselines(rows, self.name)), None) if self.name else default_reference(rows)
         if reference and mark_differences(section.tables if tables is None else tables, rows, reference):
             section.reference = reference.label
 
     def check(self) -> None:
-        """Raise UserError if the baseline is in no table."""
+        """Raise UserError if no table has the baseline."""
         if self.name and not self.found:
             labels = list(self._labels)
             raise UserError(
@@ -78,7 +81,7 @@ class Baseline:
 
 
 def find_baselines(rows: Sequence[Row], name: str) -> list[Row]:
-    """Return the rows that `name` may mean: by label, else by label or trainer in another spelling."""
+    """Return the rows that `name` may mean: those with this label, else those with a similar label or trainer."""
     exact = [row for row in rows if row.label == name]
     return exact or [row for row in rows if simplify(name) in (simplify(row.label), simplify(row.trainer))]
 
@@ -160,6 +163,7 @@ def _accuracy(name: str, dataset: str, subset: str) -> Unit:
 
 
 def _same(cells: list[Cell], row: Row) -> list[Cell]:
+    """Return the cells, which are the same for every row."""
     return cells
 
 
@@ -169,7 +173,7 @@ def _same(cells: list[Cell], row: Row) -> list[Cell]:
 def _difference_table(
     rows: Sequence[Row], baseline: Row, measures: Sequence[Measure], key: str, notes: list[str], what: str
 ) -> Table | None:
-    """Return the difference of each other method, and p of a paired sign-flip test.
+    """Return the difference of each other method from the baseline, and p of a paired sign-flip test.
 
     Several datasets are paired by dataset (means over shared seeds), because seeds of one dataset are not
     independent; a single dataset is paired by seed.
@@ -195,7 +199,7 @@ def _difference_table(
 def _line(row: Row, baseline: Row, measures: Sequence[Measure], notes: list[str]) -> Line:
     refused = _refusals(row, baseline, measures, notes)
     values = []
-    counted: dict[str, list[str]] = {}  # titles of measures by their pairs in words
+    counted: dict[str, list[str]] = {}  # titles of measures by their number of pairs, such as "3 seeds"
     for one in measures:
         units = [unit for unit in one.units if unit.name not in refused[one.key]]
         found = [_paired(unit.values(row), unit.values(baseline), row, baseline) for unit in units]
@@ -226,7 +230,7 @@ def _paired(seeds: Seeds, reference: Seeds, row: Row, baseline: Row) -> list[flo
 
 
 def _refusals(row: Row, baseline: Row, measures: Sequence[Measure], notes: list[str]) -> dict[str, set[str]]:
-    """Return for each measure the datasets on which the two cannot be compared; note why, once for each dataset."""
+    """Return, for each measure, the datasets on which two rows cannot be compared. Note the reason once for each."""
     refused: dict[str, set[str]] = {}
     noted: set[str] = set()
     for one in measures:

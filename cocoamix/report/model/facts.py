@@ -1,6 +1,6 @@
-"""The facts of a protocol with special rules: which runs must agree on them, and what they decide.
+"""Rules for the facts of a protocol: which runs must agree on them, and which facts prevent a comparison.
 
-A fact is a dotted key of `protocol` in results.json. A fact that is not listed must agree among all runs of a row, and
+A fact is a dotted key of `protocol` in results.json. All runs of a row must agree on a fact that is not listed, and it
 does not prevent a comparison with another row.
 """
 
@@ -25,8 +25,8 @@ class Fact:
     """The rules for a fact of the protocol."""
 
     scope: Scope = Scope.ROW
-    comparable: bool = False  # where it differs, accuracies of one cell cannot be compared
-    where_true: bool = False  # stated only if it takes effect
+    comparable: bool = False  # runs must agree on it for their accuracies in a cell to be compared
+    where_true: bool = False  # stated only if it applies
     otherwise: Any = None  # the value for a run that does not state it, if known
 
 

@@ -14,7 +14,7 @@ ZERO_SHOT = "zero-shot"  # the column of methods without shots
 
 
 def default_reference(rows: Sequence[Row]) -> Row | None:
-    """Return the row to mark others against where the user names no baseline: the only zero-shot CLIP, if any."""
+    """Return the row against which others are marked if the user names no baseline: the only row of zero-shot CLIP."""
     for choose in (is_clip, is_zero_shot):
         found = [row for row in rows if choose(row.trainer)]
         if found:
@@ -23,7 +23,7 @@ def default_reference(rows: Sequence[Row]) -> Row | None:
 
 
 def mark_differences(tables: Sequence[Table], rows: Sequence[Row], reference: Row) -> bool:
-    """Note in each cell the difference from the reference's cell if they can be compared; return whether any can."""
+    """Store in each cell its difference from the reference's cell if they can be compared; return whether any can."""
     comparable = {row.label for row in rows if row is not reference and _comparable(row, reference)}
     marked = False
     for table in tables:

@@ -41,7 +41,7 @@ def parameters_chart(table: Table, rows: Sequence[Row], datasets: Sequence[str],
 
 
 def _counted(table: Table, rows: Sequence[Row], datasets: Sequence[str]) -> list[tuple[Line, float, Value]]:
-    """Return the lines that have an H and whose parameters are known, with both."""
+    """Return the lines whose number of parameters and H are known, with both values."""
     place = [column.key for column in table.columns].index("H")
     by_label = {row.label: row for row in rows}
     found = []

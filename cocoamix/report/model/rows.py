@@ -21,7 +21,7 @@ from cocoamix.report.readers.zero_shot import DECISIVE
 from .facts import COMPARABLE, Scope, known, meaning
 
 _PARTITION = "partition"
-_SAME = 0.06  # points; the one decimal of a log may hide this much
+_SAME = 0.06  # points by which equal accuracies may differ, because logs have one decimal
 
 Cell = tuple[str, str]  # dataset, subset
 Identity = tuple[str, str, str]  # method, configuration, variant
@@ -52,7 +52,7 @@ def make_rows(runs: Sequence[Run], names: Sequence[tuple[str, str]], inventory: 
     Args:
         runs: The runs.
         names: (pattern, label) pairs; a pattern is matched against Trainer/config and Trainer/config/variant.
-        inventory: Takes notes on runs that were not averaged, and why.
+        inventory: Receives notes on which runs were not averaged, and why.
     """
     groups: dict[Identity, list[Run]] = defaultdict(list)
     for run in runs:
@@ -68,6 +68,7 @@ def make_rows(runs: Sequence[Run], names: Sequence[tuple[str, str]], inventory: 
 
 
 def _identity(run: Run, names: Sequence[tuple[str, str]]) -> Identity:
+    """Return what identifies the method of a run: the user's label for it, else method, configuration and variant."""
     full = "/".join(part for part in (run.trainer, run.config, run.variant) if part)
     for pattern, label in names:
         if any(fnmatch.fnmatchcase(text, pattern) for text in (full, f"{run.trainer}/{run.config}", run.trainer)):
@@ -76,7 +77,7 @@ def _identity(run: Run, names: Sequence[tuple[str, str]]) -> Identity:
 
 
 def _join_zero_shot(groups: Mapping[Identity, list[Run]]) -> dict[Identity, list[Run]]:
-    """Join the zero-shot runs of a method that differ only in the configuration of training."""
+    """Join groups of zero-shot runs that differ only in settings of training, which do not matter."""
     joined: dict[Identity, list[Run]] = {}
     for identity, runs in groups.items():
         home = next((one for one in joined if one[0] == identity[0] and _same_zero_shot(joined[one] + runs)), identity)
@@ -85,7 +86,7 @@ def _join_zero_shot(groups: Mapping[Identity, list[Run]]) -> dict[Identity, list
 
 
 def _same_zero_shot(runs: Sequence[Run]) -> bool:
-    """Return whether runs are zero-shot, state all that their results depend on, and agree on it and on the results."""
+    """Return whether runs are zero-shot, state everything that their results depend on, and agree on all of it."""
     if not all(is_zero_shot(run.trainer) and all(key in run.protocol for key in DECISIVE) for run in runs):
         return False
     cells: dict[Hashable, list[Run]] = defaultdict(list)
@@ -114,7 +115,11 @@ def _labels(groups: Iterable[Identity]) -> dict[Identity, str]:
 
 
 def _split(label: str, runs: list[Run], inventory: Inventory) -> list[tuple[str, list[Run]]]:
-    """Divide the runs of a method until the runs of a cell differ only in the seed."""
+    """Divide the runs of a method into rows, so that the runs of a cell differ only in the seed.
+
+    Returns:
+        Pairs of a suffix for the label, which names what differs, and the runs.
+    """
     result = []
     for halves, whole in _split_by_partition(label, runs, inventory):
         for suffix, members in _split_by_facts(label, whole, inventory):
@@ -124,7 +129,7 @@ def _split(label: str, runs: list[Run], inventory: Inventory) -> list[tuple[str,
 
 
 def _split_by_partition(label: str, runs: list[Run], inventory: Inventory) -> list[tuple[str, list[Run]]]:
-    """Divide runs by the partition of the classes: only within one do cells have the same classes."""
+    """Divide runs by the partition of the classes, because each partition has other classes."""
     divided: dict[str, list[Run]] = defaultdict(list)
     for run in runs:
         divided[partition_of(run)].append(run)
@@ -167,7 +172,7 @@ def _split_by_facts(label: str, runs: list[Run], inventory: Inventory) -> list[t
 
 
 def _models(runs: Iterable[Run]) -> list[list[Run]]:
-    """Group the runs whose results are combined as those of one model: base and new, or source and targets."""
+    """Group the runs whose results are combined as if of one model: base and new, or source and targets."""
     models: dict[str, list[Run]] = defaultdict(list)
     for run in runs:
         if is_zero_shot(run.trainer):
@@ -180,7 +185,7 @@ def _models(runs: Iterable[Run]) -> list[list[Run]]:
 
 
 def _training(run: Run) -> dict[str, Any]:
-    """Return what a run states of its model, on which all runs of that model must agree."""
+    """Return what a run states about its model. All runs of one model must agree on it."""
     stated = _of_model(run)
     return stated if run.epoch is None else {**stated, "epoch": run.epoch}
 
@@ -190,7 +195,7 @@ def _of_model(run: Run) -> dict[str, Any]:
 
 
 def _hidden_difference(cells: Iterable[list[Run]], keys: Sequence[str]) -> bool:
-    """Return whether runs of a cell have different fingerprints that no key explains."""
+    """Return whether runs of a cell have different fingerprints, although they agree on all keys."""
     for cell in cells:
         first: dict[tuple[Hashable, ...], str] = {}
         for run in cell:
@@ -202,7 +207,7 @@ def _hidden_difference(cells: Iterable[list[Run]], keys: Sequence[str]) -> bool:
 
 
 def _fingerprint(run: Run) -> str:
-    """Return the fingerprint of a run's protocol; of a zero-shot run, without what only training reads."""
+    """Return the fingerprint of a run's protocol. For a zero-shot run, facts that only training reads are ignored."""
     if not run.fingerprint or not is_zero_shot(run.trainer):
         return run.fingerprint
     return hashlib.sha256(repr(sorted(run.protocol.items())).encode(errors="replace")).hexdigest()[:16]
@@ -217,7 +222,7 @@ def _fact(run: Run, key: str) -> Any:
 
 
 def _fact_names(keys: list[str], groups: list[tuple[Hashable, ...]]) -> list[str]:
-    """Name groups by as few of their differing facts as distinguish them."""
+    """Name groups by the fewest differing facts that tell them apart."""
     kept = list(range(len(keys)))
     for place in reversed(range(len(keys))):
         fewer = [one for one in kept if one != place]
@@ -242,7 +247,7 @@ def _facts(run: Run, scope: Scope) -> dict[str, Any]:
 
 
 def _differing(groups: Iterable[list[Run]], facts: Callable[[Run], dict[str, Any]]) -> list[str]:
-    """Return the keys on whose values runs of one group disagree."""
+    """Return the keys on which runs of the same group disagree."""
     found: dict[str, None] = {}
     for group in groups:
         if len(group) < 2:
@@ -282,7 +287,7 @@ def _note_differences(label: str, groups: Iterable[list[Run]], keys: Sequence[st
 
 
 def _note_unstated(label: str, runs: Sequence[Run], inventory: Inventory) -> None:
-    """Note which facts some runs of a row do not state while others do. They are averaged nevertheless."""
+    """Note which facts only some runs of a row state. The runs are averaged nevertheless."""
     found = dict.fromkeys(key for run in runs for scope in (Scope.ROW, Scope.CELL) for key in _facts(run, scope))
     stated = [key for key in found if not meaning(key).where_true]
     silent = [(run, [key for key in stated if key not in known(run.protocol)]) for run in runs]
@@ -300,7 +305,7 @@ def _note_unstated(label: str, runs: Sequence[Run], inventory: Inventory) -> Non
 
 
 def _split_by_folder(runs: list[Run]) -> list[tuple[str, list[Run]]]:
-    """Divide runs that claim the same cell and seed by the folders that were given or that lie above them."""
+    """Divide runs with the same cell and seed by the folder given to the report, or by the folders above them."""
     if not _clash(runs):
         return [("", runs)]
     keys: list[Callable[[Run], Hashable]] = [lambda run: run.origin, lambda run: run.rest]
@@ -325,7 +330,7 @@ def _folder_names(groups: list[list[Run]]) -> list[str]:
 
 
 def _clash(runs: Iterable[Run]) -> bool:
-    """Return whether two runs claim the same cell and seed. Equal zero-shot results may be there several times."""
+    """Return whether two runs have the same cell and seed. Equal zero-shot results may occur several times."""
     found: dict[Hashable, Run] = {}
     for run in runs:
         other = found.setdefault((partition_of(run), *_cell(run), run.shots, run.seed), run)
@@ -342,17 +347,16 @@ def _same_result(one: Run, two: Run) -> bool:
 
 
 def _fill(label: str, runs: list[Run], inventory: Inventory) -> Row:
+    """Return the row of some runs. Of several runs with the same cell and seed, the newest counts."""
     row = Row(label, runs[0].trainer, [])
-    # Sorted, so that every machine gives the same; the newer of two runs that claim one seed counts.
+    # Sorted, so that the result does not depend on the order in which folders are read.
     for run in sorted(runs, key=lambda run: (run.written, run.folder)):
         seeds = row.cells.setdefault(_cell(run), {})
         if run.seed in seeds:
             older = seeds[run.seed]
-            # MaPLe's scripts evaluate base classes once more, in test_base: the same result twice is fine.
+            # MaPLe's scripts evaluate base classes again, in test_base: the same result twice is no problem.
             if not _same_result(run, older):
-                reason = (
-                    f"another run, {run.folder}, has the same method, dataset and seed and is newer: that one counts"
-                )
+                reason = f"another run, {run.folder}, has the same method, dataset and seed and is newer, so it counts"
                 inventory.problems.append(Problem(older.folder, reason, "duplicate"))
             row.runs.remove(older)
         seeds[run.seed] = run
@@ -375,7 +379,7 @@ def _cells(runs: Iterable[Run]) -> dict[Cell, list[Run]]:
 
 
 def not_comparable(one: Run, two: Run) -> list[tuple[str, Any, Any]]:
-    """Return the facts (key, value, value) because of which two runs of a cell cannot be compared."""
+    """Return the facts that prevent a comparison of two runs of a cell, as (key, value, value)."""
     first, second = known(one.protocol), known(two.protocol)
     return [
         (key, first[key], second[key])
@@ -388,9 +392,9 @@ def not_comparable(one: Run, two: Run) -> list[tuple[str, Any, Any]]:
 
 
 def find_sources(runs: Sequence[Run]) -> list[Run]:
-    """Return the runs, with the training runs of transferred models as sources instead of few-shot runs.
+    """Assign the training run of each transferred model to the transfer, as its source.
 
-    CoOp's layout keeps the model that was trained on ImageNet where a few-shot run on ImageNet would be.
+    In CoOp's layout, the model that is transferred from ImageNet looks like a few-shot run on ImageNet.
     """
     keys = {_model(run) for run in runs if run.task == "transfer"}
     candidates: dict[tuple[str, str, str, int | None], set[str]] = defaultdict(set)

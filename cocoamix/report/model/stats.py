@@ -1,4 +1,4 @@
-"""Statistics of a report."""
+"""The statistics that a report uses."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ def mean(values: Sequence[float]) -> float:
 
 
 def deviation(values: Sequence[float]) -> float:
-    """Return the standard deviation of the population, as CoOp's parser does (numpy's default)."""
+    """Return the population standard deviation, as CoOp's parser does (numpy's default)."""
     centre = mean(values)
     return math.sqrt(math.fsum((value - centre) ** 2 for value in values) / len(values))
 
 
 def harmonic(base: float, new: float) -> float:
-    """Return the harmonic mean; 0 where both are 0."""
+    """Return the harmonic mean; 0 if both are 0."""
     return 2 * base * new / (base + new) if base + new else 0.0
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The mean of paired differences, and its p under random signs."""
+    """The mean of paired differences, and p of a sign-flip test."""
 
     difference: float
     p: float
@@ -47,7 +47,7 @@ def compare(differences: Sequence[float]) -> Comparison:
     Exact for up to 16 pairs; for more, 65,536 assignments of signs are drawn with a fixed seed.
     """
     count = len(differences)
-    observed = abs(math.fsum(differences)) - 1e-9  # rounding must not decide a tie
+    observed = abs(math.fsum(differences)) - 1e-9  # ties must not depend on rounding
     if count <= _EXACT:
         sums = [0.0]
         for difference in differences:
@@ -55,7 +55,7 @@ def compare(differences: Sequence[float]) -> Comparison:
         p = sum(abs(total) >= observed for total in sums) / len(sums)
     else:
         generator = random.Random(0)
-        hits = 1  # the assignment that was observed
+        hits = 1  # the observed assignment
         for _ in range(_DRAWS - 1):
             signs = generator.getrandbits(count)
             hits += abs(sum(d if signs >> i & 1 else -d for i, d in enumerate(differences))) >= observed

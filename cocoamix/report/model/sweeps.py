@@ -14,13 +14,13 @@ from .tables import METRICS, Column, Line, Table, average, measure
 
 
 def find_sweeps(rows: Sequence[Row], datasets: Sequence[str], key: str, notes: list[str]) -> list[tuple[Table, Chart]]:
-    """Return a table and a figure for each numeric trainer setting in which rows differ, all else being equal.
+    """Return a table and a chart for each numeric trainer setting in which rows differ, all else being equal.
 
     Args:
         rows: The rows.
         datasets: The datasets to average over.
-        key: The start of the keys of the tables and figures.
-        notes: Takes notes on rows that were left out of a sweep.
+        key: The start of the keys of the tables and charts.
+        notes: The list to which notes on rows that were left out are added.
     """
     settings = {id(row): found for row in rows if (found := _settings(row, datasets))}
     candidates: dict[str, None] = {}
@@ -35,11 +35,10 @@ def find_sweeps(rows: Sequence[Row], datasets: Sequence[str], key: str, notes: l
             found = settings.get(id(row), {})
             if name in found:
                 others = tuple(sorted((k, repr(v)) for k, v in found.items() if k != name))
-                epochs = frozenset(
-                    run.earlier_epoch for run in row.runs
-                )  # a sweep compares models after the same epoch
+                # A sweep compares models after the same epoch.
+                epochs = frozenset(run.earlier_epoch for run in row.runs)
                 groups[(row.trainer, others, epochs)].append((found[name], row))
-        for identity, group in groups.items():  # a row with `auto` for the number cannot be placed among the numbers
+        for identity, group in groups.items():  # `auto` has no place among numbers
             groups[identity] = [one for one in group if isinstance(one[0], float)]
             if len({value for value, _ in groups[identity]}) > 1:
                 notes += [
@@ -71,9 +70,9 @@ def _shared(group: Sequence[tuple[float, Row]], datasets: Sequence[str]) -> list
 
 def _sweep(name: str, group: Sequence[tuple[float, Row]], datasets: Sequence[str], key: str) -> tuple[Table, Chart]:
     symbol = roles.symbol(name)
-    # Without the configuration, and without the value that the plan of a sweep puts into the name.
+    # Drop the configuration from the label, and the value that a plan with a sweep adds to the name.
     method = group[0][1].label.split(f", {name.rsplit('.', 1)[-1]} ")[0].split(" (")[0].split(" [")[0]
-    # The points must be over the same datasets, or the curve would show which datasets were run.
+    # All points must be over the same datasets; otherwise the curve would reflect which datasets were run.
     datasets = _shared(group, datasets)
     lines, points = [], []
     for value, row in group:

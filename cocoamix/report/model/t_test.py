@@ -1,4 +1,4 @@
-"""A one-sided paired t-test without scipy, which the report does not need otherwise."""
+"""A one-sided paired t-test without scipy, which the report would need for nothing else."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from .stats import deviation, mean
 
 @dataclass(frozen=True)
 class OneSided:
-    """A paired t-test of whether differences are above zero.
+    """The result of a one-sided paired t-test of whether differences are above zero.
 
     Attributes:
-        difference: Their mean.
+        difference: The mean difference.
         t: The statistic; infinite if all differences are equal and not zero.
         p: The probability of a t at least this large if the differences are centred at zero.
-        pairs: How many there are.
+        pairs: The number of pairs.
     """
 
     difference: float
@@ -27,16 +27,16 @@ class OneSided:
 
 
 def paired_t_test(differences: Sequence[float]) -> OneSided:
-    """Test at least two paired differences by Student's t.
+    """Test at least two paired differences with Student's t-test.
 
-    Without any spread the result is the limit: p is 0 above zero, 1 below, and 1/2 if every difference is zero.
+    If all differences are equal, the result is the limit: p is 0 above zero, 1 below, and 1/2 if they are zero.
     """
     count = len(differences)
     if count < 2:
         raise ValueError(f"a paired t-test needs at least two differences, not {count}")
     centre = mean(differences)
-    error = deviation(differences) / math.sqrt(count - 1)  # of the mean; the deviation is the population's
-    # Rounding errors of equal differences are not a spread.
+    error = deviation(differences) / math.sqrt(count - 1)  # of the mean; `deviation` is that of the population
+    # Rounding errors of equal differences do not count as spread.
     if error <= 1e-12 * max(abs(one) for one in differences):
         t = math.copysign(math.inf, centre) if centre else 0.0
     else:
@@ -46,11 +46,11 @@ def paired_t_test(differences: Sequence[float]) -> OneSided:
 
 
 def _upper_tail(t: float, freedom: int) -> float:
-    """Return the probability that Student's t is above t, which is not negative."""
+    """Return the probability that Student's t is above `t`, which must not be negative."""
     if math.isinf(t):
         return 0.0
-    # The tail on both sides is the incomplete beta function of x = f / (f + t^2) with the parameters f / 2 and 1 / 2.
-    # A series in x keeps the digits of a small p; close to x = 1 it is slow, and one in 1 - x takes its place.
+    # The two-sided tail is the incomplete beta function at x = f / (f + t^2) with the parameters f / 2 and 1 / 2.
+    # A series in x keeps the digits of a small p. Close to x = 1 it converges slowly, so a series in 1 - x is used.
     x, half = freedom / (freedom + t * t), freedom / 2
     if x < 0.99:
         return _incomplete_beta(x, half, 0.5) / 2

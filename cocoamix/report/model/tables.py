@@ -13,7 +13,7 @@ from .stats import deviation, harmonic, mean
 
 Seeds = dict[int | None, float]  # a measure by seed
 
-HIGH, LOW, PLAIN = "high", "low", "plain"  # which values of a column are the best, if any
+HIGH, LOW, PLAIN = "high", "low", "plain"  # whether high or low values of a column are better, or neither
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,8 @@ class Value:
     values: tuple[float, ...] = ()
     text: str = ""
     best: bool = False
-    decimals: int | None = None  # of a printed number with fewer decimals than its column
-    against: float | None = None  # the difference from the reference method, where the two can be compared
+    decimals: int | None = None  # of a number that the paper prints with fewer decimals than the column has
+    against: float | None = None  # the difference from the reference method, if the two can be compared
 
     @property
     def missing(self) -> bool:
@@ -57,7 +57,7 @@ class Line:
 
 @dataclass
 class Table:
-    """A table in no particular format."""
+    """A table, independent of the output format."""
 
     key: str
     title: str
@@ -111,19 +111,19 @@ def measure(row: Row, dataset: str) -> dict[str, Seeds]:
 
 
 def average(measures: Sequence[Seeds]) -> Value:
-    """Average a measure over datasets; missing if one is missing. The deviation is that of the seeds' averages."""
+    """Average a measure over datasets. The result is missing if a dataset is; the deviation is over seeds' averages."""
     if not measures or not all(measures):
         return Value()
     centre = mean([mean(list(seeds.values())) for seeds in measures])
     shared = [seed for seed in measures[0] if all(seed in seeds for seeds in measures)]
     values = tuple(mean([seeds[seed] for seeds in measures]) for seed in shared)
-    whole = all(len(seeds) == len(shared) for seeds in measures)  # else their mean would differ
+    whole = all(len(seeds) == len(shared) for seeds in measures)  # otherwise their mean would differ
     spread = deviation(values) if whole and len(values) > 1 else None
     return Value(centre, spread, len(values) if whole else 0, values if whole else ())
 
 
-def of_means(base: Value, new: Value) -> Value:
-    """Return the harmonic mean of two means, the other common way to average H."""
+def h_of_means(base: Value, new: Value) -> Value:
+    """Return the harmonic mean of two averages, the other common way to average H."""
     if base.mean is None or new.mean is None:
         return Value()
     return Value(harmonic(base.mean, new.mean), None, min(base.n, new.n))
@@ -153,7 +153,7 @@ def dataset_table(rows: Sequence[Row], dataset: str, key: str) -> Table:
         if all(value.missing for value in values):
             continue
         counts = count_text(len(seeds) for seeds in measures.values())
-        lines.append(Line(row.label, [*values, of_means(values[0], values[1]), counts]))
+        lines.append(Line(row.label, [*values, h_of_means(values[0], values[1]), counts]))
     return Table(key, dataset, [*METRICS, H_OF_MEANS, SEEDS], lines).mark_best()
 
 
@@ -166,7 +166,7 @@ def average_table(rows: Sequence[Row], datasets: Sequence[str], key: str) -> Tab
         present = sum(bool(one["base"]) and bool(one["new"]) for one in measures)
         counts = count_text(len(seeds) for one in measures for seeds in one.values())
         found = Value(text=f"{present} of {len(datasets)}")
-        lines.append(Line(row.label, [*values, of_means(values[0], values[1]), found, counts]))
+        lines.append(Line(row.label, [*values, h_of_means(values[0], values[1]), found, counts]))
     columns = [*METRICS, H_OF_MEANS, Column("datasets", "datasets", PLAIN), SEEDS]
     caption = (
         "H is the mean over datasets of each dataset's H, which is the mean over seeds, as in the paper; "
@@ -244,7 +244,7 @@ def dots_chart(rows: Sequence[Row], datasets: Sequence[str], key: str, title: st
                     dots=tuple(value.values if value.n > 1 else () for _, value in points),
                 )
             )
-    # Rows of a sweep over a few datasets would stretch the figure; they have their own.
+    # Rows of a sweep over a few datasets would stretch the figure; they have a figure of their own.
     most = max((len(one.x) for one in series), default=0)
     series = [one for one in series if 2 * len(one.x) >= most]
     words = (
@@ -300,7 +300,7 @@ def sessions_table(rows: Sequence[Row], dataset: str, key: str, title: str = "")
 
 
 def sessions_average_table(rows: Sequence[Row], datasets: Sequence[str], key: str) -> Table:
-    """Return the same averaged over datasets with equal numbers of sessions; missing if a dataset is missing."""
+    """Return the columns of `sessions_table`, averaged over datasets with equal numbers of sessions."""
     columns = _session_columns(rows, datasets)
     lines = []
     for row in rows:
@@ -361,7 +361,7 @@ def shots_table(rows: Sequence[Row], dataset: str, key: str) -> Table:
 
 
 def shots_average_table(rows: Sequence[Row], datasets: Sequence[str], key: str) -> Table:
-    """Return the same averaged over datasets; missing if a dataset is missing."""
+    """Return the columns of `shots_table`, averaged over datasets."""
     kinds = sort_shots({run.subset for row in rows for run in row.runs})
     lines = []
     for row in rows:
@@ -375,14 +375,14 @@ def shots_average_table(rows: Sequence[Row], datasets: Sequence[str], key: str) 
 
 
 def shots_kind(trainer: str, shots: int | None) -> str:
-    """Return the column of a few-shot run."""
+    """Return the name of the column that a few-shot run belongs to."""
     if is_zero_shot(trainer):
         return "zero-shot"
     return "shots unknown" if shots is None else f"{shots} shot" + "s" * (shots != 1)
 
 
 def sort_shots(kinds: Iterable[str]) -> list[str]:
-    """Return zero-shot first, then by number."""
+    """Return the columns in order: zero-shot first, then by the number of shots."""
     return sorted(kinds, key=lambda kind: (not kind.startswith("zero"), not kind[0].isdigit(), _number(kind), kind))
 
 

@@ -12,7 +12,7 @@ from .tables import Line, Table, Value
 
 
 def tradeoff_chart(table: Table, rows: Sequence[Row], datasets: Sequence[str], key: str) -> Chart:
-    """Return base and new of each line of a table that has both, with arrows from zero-shot CLIP to trained methods.
+    """Return a chart of base and new for each line that has both, with arrows from zero-shot CLIP to trained methods.
 
     Args:
         table: A table with base and new.
@@ -59,7 +59,7 @@ def _point(table: Table, line: Line) -> Series:
 
 
 def _own_arrows(lines: Sequence[Line], rows: Sequence[Row], datasets: Sequence[str]) -> list[tuple[int, int]]:
-    """Return arrows from CLIP; none to a method that can be compared with several rows of CLIP."""
+    """Return arrows from CLIP to each trained method that can be compared with exactly one row of CLIP."""
     places = {line.label: place for place, line in enumerate(lines) if line.kind == "own"}
     shown = [row for row in rows if row.label in places]
     clips = [row for row in shown if is_clip(row.trainer)]

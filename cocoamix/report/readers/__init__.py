@@ -1,1 +1,1 @@
-"""Reading runs: results.json, and the logs and folders of the CoOp family."""
+"""Read runs from results.json, or from the logs and folders of CoOp and of code derived from it."""

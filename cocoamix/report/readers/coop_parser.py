@@ -1,7 +1,7 @@
 """CoOp's parse_test_res.py: the same arguments and printed lines, for more logs than the original reads.
 
-Differences: "Finished training" counts as "Finish training" does; log.txt-<time> is read where log.txt has no result;
-a folder without a result is named and left out, where the original stops with an assertion error.
+Differences from the original: "Finished training" counts like "Finish training"; log.txt-<time> is read too, and the
+newest log with a result counts; a folder without a result is reported and left out, instead of an assertion error.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .logs import FINISHED, RESULT, list_logs
 
 
 def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """Read CoOp's arguments."""
+    """Parse CoOp's arguments."""
     parser = Parser(description="Mean and deviation over the seeds of an experiment, from their logs")
     parser.add_argument("directory", help="folder whose sub-folders are seeds")
     parser.add_argument("--ci95", action="store_true", help="95%% confidence interval instead of the deviation")
@@ -36,7 +36,7 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def read_last(path: Path, keyword: str, test_log: bool) -> float | None:
-    """Return the last printed value of a result after the mark from which results count."""
+    """Return the last value of a result in a log, after the line that marks the end of training or the results."""
     content = read_bytes(path)
     mark = (RESULT if test_log else FINISHED).search(content)
     if mark is None:

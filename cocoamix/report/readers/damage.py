@@ -13,10 +13,10 @@ _LONGEST_NAME = 100  # characters; a name becomes a label in tables and part of 
 
 
 def refuse_damaged(settings: Mapping[str, Any], what: str, finite: bool = True) -> None:
-    """Reject dotted settings that no run has.
+    """Reject settings with names or values that no run writes.
 
     Args:
-        settings: The settings.
+        settings: The settings, by dotted key.
         what: Where they are, such as `config`.
         finite: Whether all numbers must be finite.
     """
@@ -50,6 +50,6 @@ def refuse_texts_for_numbers(config: Mapping[str, Any]) -> None:
 
 
 def refuse_odd_name(name: str, what: str) -> None:
-    """Reject a string that is not a name of a trainer or a dataset."""
+    """Reject a string that cannot be a name, such as that of a trainer or a dataset."""
     if len(name) > _LONGEST_NAME or printable(name) != name:
         raise ValueError(f"its {what} is {brief(name)}, which is not a name")

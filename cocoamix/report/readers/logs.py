@@ -1,4 +1,4 @@
-"""Read a log of CoOp or of one of its descendants: arguments, configuration, results."""
+"""Read a log of CoOp or of code derived from it: arguments, configuration, results."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _KEY = re.compile(r"^( *)([A-Za-z_][\w.]*):(?: (.*))?$")
 
 @dataclass
 class Log:
-    """One log."""
+    """The content of a log."""
 
     arguments: dict[str, str] = field(default_factory=dict)
     config: dict[str, Any] = field(default_factory=dict)  # dotted keys
-    metrics: dict[str, dict[str, float]] = field(default_factory=dict)  # by split: base, new, or "" for a single one
+    metrics: dict[str, dict[str, float]] = field(default_factory=dict)  # by subset: base and new, or "" for all
     unfinished: str = ""  # why there is no result, or what is missing
 
     @property
@@ -57,7 +57,7 @@ def read_log(path: Path) -> Log:
         epoch, last = (int(number) for number in epochs[-1])
         log.unfinished = f"training stopped in epoch {epoch} of {last}"
         return log
-    # A log without an epoch and an end of training is of an evaluation: its result follows `=> result`.
+    # A log with neither epochs nor an end of training is that of an evaluation, whose result follows `=> result`.
     start = finished.end() if finished else 0
     found = _results(content, start, transductive=log.config.get("TRAINER.MODAL") == "base2novel")
     log.metrics = {split: metrics for split, metrics in found.items() if "accuracy" in metrics}
@@ -66,7 +66,7 @@ def read_log(path: Path) -> Log:
         log.unfinished = f"the result on {' and '.join(lacking)} classes has no accuracy"
     elif not log.metrics:
         if finished:
-            log.unfinished = "training finished, the evaluation did not"
+            log.unfinished = "training finished, but the evaluation did not"
         elif content.strip():
             log.unfinished = "the log ends before the first epoch or result"
         else:
@@ -77,7 +77,7 @@ def read_log(path: Path) -> Log:
 def _results(content: bytes, start: int, transductive: bool) -> dict[str, dict[str, float]]:
     """Return the last metrics from `start` on.
 
-    PromptKD evaluates base classes as *val* and new classes as *test* of one run; base may come before the end.
+    PromptKD evaluates base classes as *val* and new classes as *test* of one run, base possibly before training ends.
     """
     if not transductive:
         block = _last_block(content, start, len(content))
@@ -93,6 +93,7 @@ def _results(content: bytes, start: int, transductive: bool) -> dict[str, dict[s
 
 
 def _last_block(content: bytes, start: int, end: int) -> dict[str, float]:
+    """Return the metrics after the last `=> result` in a part of a log."""
     marks = [match.end() for match in RESULT.finditer(content, start, end)]
     metrics: dict[str, float] = {}
     for match in _METRIC.finditer(content, marks[-1] if marks else start, end):
@@ -104,11 +105,11 @@ def _last_block(content: bytes, start: int, end: int) -> dict[str, float]:
 
 
 def _exact(metrics: dict[str, float]) -> dict[str, float]:
-    """Replace an accuracy that was printed with one or two decimals by the quotient of the printed counts."""
+    """Replace a rounded accuracy by the quotient of the printed counts."""
     total, correct, printed = (metrics.get(key) for key in ("total", "correct", "accuracy"))
     if total and correct is not None and printed is not None:
         exact = 100 * correct / total
-        if abs(exact - printed) <= 0.051:  # else the counts belong to something else
+        if abs(exact - printed) <= 0.051:  # otherwise the counts belong to something else
             metrics["accuracy"] = exact
     return metrics
 
@@ -161,7 +162,7 @@ def parse_value(text: str) -> Any:
 
 
 def canonical(value: Any) -> Any:
-    """Return a value in a form in which printed and JSON values compare equal."""
+    """Return a value in a form in which values from logs and from JSON compare equal."""
     if isinstance(value, (list, tuple)):
         return tuple(canonical(item) for item in value)
     if isinstance(value, set):
@@ -172,5 +173,5 @@ def canonical(value: Any) -> Any:
         try:
             return float(value)
         except OverflowError:
-            return math.inf  # of hundreds of digits, which `refuse_damaged` rejects
+            return math.inf  # a number of hundreds of digits, which `refuse_damaged` rejects
     return value

@@ -1,4 +1,4 @@
-"""Names for the user's own datasets: those of their folders or tables, not of the classes that read them."""
+"""Name the user's own datasets after their folders or tables, not after the classes that read them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cocoamix.registry import plain_name
 from cocoamix.report.names import is_dataset
 
 _CLASSES = ("ImageFolderDataset", "CSVDataset")
-# Names of folders that mean little without the folder above.
+# Folder names that mean little without the parent folder.
 _GENERAL = {"images", "image", "imgs", "img", "photos", "pictures", "data", "dataset", "train"}
 _LONGEST = 60  # characters
 

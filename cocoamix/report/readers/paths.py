@@ -1,4 +1,4 @@
-"""Read the path of a run: CoOp's output layout and those of its descendants."""
+"""Read the path of a run, in CoOp's output layout or that of code derived from it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _EVALUATION = re.compile(r"^evaluation$", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Place:
-    """Facts that the path of a run states; None or "" if it does not."""
+    """The facts that the path of a run states. A fact that it does not state is None or ""."""
 
     task: str = ""  # base2new, transfer, few-shot
     subset: str = ""  # base, new, all
@@ -41,7 +41,7 @@ def read_path(parts: Sequence[str]) -> Place:
 
 
 def _base_to_new(folders: list[str]) -> Place | None:
-    """.../train_base/DATASET/shots_16/TRAINER/CFG; DePT: .../train_base/TRAINER/DATASET/shots16/CFG."""
+    """Read .../train_base/DATASET/shots_16/TRAINER/CFG; DePT: .../train_base/TRAINER/DATASET/shots16/CFG."""
     at = next((i for i in reversed(range(len(folders))) if _SUBSET.match(folders[i])), None)
     if at is None:
         return None
@@ -63,7 +63,7 @@ def _base_to_new(folders: list[str]) -> Place | None:
 
 
 def _base_to_new_by_config(inside: list[str], subset: str, rest: tuple[str, ...]) -> Place:
-    """.../train_base/DATASET/TRAINER/CFG_16shots, as in later forks."""
+    """Read .../train_base/DATASET/TRAINER/CFG_16shots, the layout of later forks."""
     padded = inside + [""] * 3
     dataset, trainer, config = padded[:3]
     shots = None
@@ -73,7 +73,7 @@ def _base_to_new_by_config(inside: list[str], subset: str, rest: tuple[str, ...]
 
 
 def _transfer(folders: list[str]) -> Place | None:
-    """.../evaluation/TRAINER/CFG_16shots[/VARIANT]/DATASET."""
+    """Read .../evaluation/TRAINER/CFG_16shots[/VARIANT]/DATASET."""
     at = next((i for i in reversed(range(len(folders))) if _EVALUATION.match(folders[i])), None)
     if at is None or len(folders) < at + 4:
         return None
@@ -82,12 +82,12 @@ def _transfer(folders: list[str]) -> Place | None:
     if match := _CONFIG_SHOTS.match(config):
         config, shots = match.group(1), int(match.group(2) or match.group(3))
     elif not trainer.lower().startswith("zeroshot"):
-        return None  # a folder of that name outside a transfer
+        return None  # an unrelated folder of that name
     return Place("transfer", "all", dataset, trainer, config, "/".join(middle), shots, rest=_without_eval(folders[:at]))
 
 
 def _sessions(folders: list[str]) -> Place | None:
-    """.../fscil/DATASET/TRAINER/CFG. The results state whether a run has sessions."""
+    """Read .../fscil/DATASET/TRAINER/CFG. Whether a run has sessions is stated by its results."""
     if len(folders) < 4 or folders[-4] != "fscil":
         return None
     dataset, trainer, config = folders[-3:]
@@ -95,7 +95,7 @@ def _sessions(folders: list[str]) -> Place | None:
 
 
 def _few_shot(folders: list[str]) -> Place | None:
-    """.../DATASET/TRAINER/CFG_16shots[/VARIANT]."""
+    """Read .../DATASET/TRAINER/CFG_16shots[/VARIANT]."""
     at = next((i for i in reversed(range(len(folders))) if _CONFIG_SHOTS.match(folders[i])), None)
     if at is None or at < 2:
         return None
@@ -109,7 +109,7 @@ def _few_shot(folders: list[str]) -> Place | None:
 
 
 def _zero_shot(folders: list[str]) -> Place | None:
-    """.../ZeroshotCLIP/CFG/DATASET."""
+    """Read .../ZeroshotCLIP/CFG/DATASET."""
     at = next((i for i in reversed(range(len(folders))) if folders[i].lower().startswith("zeroshotclip")), None)
     if at is None or len(folders) != at + 3:
         return None
@@ -122,5 +122,5 @@ def _subset(name: str) -> str:
 
 
 def _without_eval(folders: Sequence[str]) -> tuple[str, ...]:
-    """TCP trains in output_1108_4 and evaluates in output_1108_4_eval: one experiment."""
+    """Remove the suffix _eval: TCP trains in output_1108_4 and evaluates the same experiment in output_1108_4_eval."""
     return tuple(re.sub(r"_eval$", "", name) for name in folders)

@@ -29,7 +29,7 @@ class Run:
     """One evaluation of one trained model."""
 
     folder: str  # as the user would type it
-    origin: int  # place among the folders given to the report
+    origin: int  # index of the folder given to the report below which it was found
     trainer: str
     config: str
     variant: str
@@ -40,9 +40,9 @@ class Run:
     seed: int | None
     metrics: dict[str, float]
     sessions: tuple[float, ...] = ()  # accuracies of class-incremental learning
-    session_parts: tuple[tuple[float, float | None], ...] = ()  # of base classes and of all novel ones, by session
-    parameters: int | None = None  # trained ones, if the run states them
-    source: str = ""  # dataset that a transferred model was trained on, if the run states it
+    session_parts: tuple[tuple[float, float | None], ...] = ()  # on base and on novel classes, by session
+    parameters: int | None = None  # number of trained ones, if the run states it
+    source: str = ""  # dataset on which a transferred model was trained, if the run states it
     protocol: dict[str, Any] = field(default_factory=dict)  # dotted keys
     settings: dict[str, Any] = field(default_factory=dict)  # dotted keys
     fingerprint: str = ""
@@ -76,7 +76,7 @@ class Problem:
 
 @dataclass
 class Inventory:
-    """The runs below some folders, and the problems."""
+    """The runs below some folders, and the folders that cannot be used."""
 
     runs: list[Run] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
@@ -109,7 +109,7 @@ def find_runs(directories: Sequence[str | os.PathLike[str]]) -> Inventory:
 
 
 def _walk(root: Path, seen: set[str]) -> Iterator[tuple[Path, list[str]]]:
-    """Yield folders with results or logs, each once, even if links or arguments lead to it twice."""
+    """Yield folders with results or logs. A folder that links or arguments lead to twice is yielded once."""
     for path, folders, names in os.walk(root, followlinks=True):
         real = os.path.realpath(path)
         if real in seen:
@@ -146,7 +146,7 @@ def _read_folder(folder: Path, names: list[str], place: Place, origin: int, inve
                 inventory.problems.append(Problem(str(folder), str(error), "broken"))
                 return
             if reason:
-                inventory.notes.append(f"{folder}: {reason}; the result of the earlier {path.name} was taken.")
+                inventory.notes.append(f"{folder}: {reason}; the result of the earlier {path.name} is used.")
             if log.unfinished:
                 inventory.problems.append(Problem(str(folder), f"{path.name}: {log.unfinished}", "unfinished"))
             return
@@ -199,7 +199,7 @@ def _read_results(folder: Path, names: list[str], place: Place, origin: int, inv
         dataset=own_name(results.dataset, config) or dataset_name(results.dataset),
         subset=results.subset or place.subset or "all",
         shots=results.shots if results.shots is not None and results.shots > 0 else place.shots,
-        # A run without a seed (-1) takes that of its folder.
+        # A run without a seed (-1) gets that of its folder.
         seed=results.seed if results.seed is not None and results.seed >= 0 else place.seed,
         metrics=metrics,
         sessions=sessions,
@@ -209,7 +209,7 @@ def _read_results(folder: Path, names: list[str], place: Place, origin: int, inv
         settings=_settings(config, results.trainer),
         fingerprint=results.fingerprint,
         rest=place.rest,
-        epoch=_last_epoch(_settled_epochs(results), protocol),
+        epoch=_last_epoch(_fixed_epochs(results), protocol),
         written=path.stat().st_mtime,
         title=results.method or "",
         prompts=_prompts(config.get("TRAINER.ENLEARN.PROMPTS")),
@@ -233,19 +233,19 @@ def _settings(config: Mapping[str, Any], trainer: str) -> dict[str, Any]:
 
 
 def _prompts(folders: Any) -> tuple[tuple[str, str], ...]:
-    """Return trainer and configuration of the runs in some folders, which vary with seed and dataset."""
+    """Return trainer and configuration of the runs in some folders. The folders vary with seed and dataset."""
     places = [read_path(Path(str(folder)).parts) for folder in (folders if isinstance(folders, tuple) else ())]
     return tuple((place.trainer, place.config) for place in places)
 
 
-def _settled_epochs(results: Results) -> int | None:
-    """Return the epochs of a model without those of a second stage that converged, which vary with the seed."""
+def _fixed_epochs(results: Results) -> int | None:
+    """Return the epochs of a model, without those of a second stage that ran until convergence: they vary by seed."""
     epoch, stage = results.epoch, results.second_stage
     return epoch if epoch is None or stage is None or stage.ended == "length" else epoch - stage.epochs
 
 
 def _last_epoch(epoch: Any, protocol: Mapping[str, Any]) -> int | None:
-    """Return the epochs of a model; None for the best one on validation, whose epoch varies with the seed."""
+    """Return the epochs of a model; None if it was selected on validation images, because its epoch varies by seed."""
     return None if protocol.get("model_selection") == "best_val" or not isinstance(epoch, (int, float)) else int(epoch)
 
 
@@ -277,7 +277,7 @@ def _without_odd_metrics(run: Run, inventory: Inventory) -> Run:
 
 
 def _runs_of_log(folder: Path, path: Path, log: Log, place: Place, origin: int) -> Iterable[Run]:
-    """Return the run of a log, or the two of a PromptKD log."""
+    """Yield the run of a log, or the two runs of a PromptKD log."""
     config, arguments = log.config, log.arguments
     trainer = str(config.get("TRAINER.NAME") or arguments.get("trainer") or place.trainer)
     dataset = str(config.get("DATASET.NAME") or _stem(arguments.get("dataset_config_file", "")) or place.dataset)
@@ -339,7 +339,7 @@ def _protocol_of_log(config: Mapping[str, Any], trainer: str) -> dict[str, Any]:
 
 
 def _complete(run: Run, arguments: Mapping[str, str]) -> Run:
-    """Fill in facts that only the command line of a run states."""
+    """Add facts that only the command line of a run states."""
     config = run.config or _stem(arguments.get("config_file", ""))
     loaded = arguments.get("model_dir", "")
     source, shots = run.source, run.shots
@@ -355,7 +355,7 @@ def _stem(path: str) -> str:
 
 
 def _with_task(run: Run) -> Run:
-    """Settle which table a run belongs to. What only training reads is dropped from zero-shot runs."""
+    """Set the task of a run, and drop from zero-shot runs what only training reads."""
     task = run.task
     if task != "fscil":
         if run.subset in ("base", "new"):

@@ -15,7 +15,7 @@ _AUGMENTATIONS = ("CROP_PADDING", "RRCROP_", "CUTOUT_", "GN_", "RANDAUGMENT_", "
 _TRANSFORMS = "transforms.TRANSFORMS"
 _AT_TEST = ("normalize", "instance_norm")  # transforms in INPUT.TRANSFORMS that apply to test images
 
-# Together with the settings, these decide a zero-shot result.
+# Together with the settings, these facts determine a zero-shot result.
 DECISIVE = ("backbone", "weights_sha256", "precision", "templates", "splits.test", "evaluated_on", "transforms.SIZE")
 
 

@@ -1,1 +1,1 @@
-"""A report as text, Markdown, LaTeX, HTML, CSV, JSON and figures."""
+"""Render a report as text, Markdown, LaTeX, HTML, CSV, JSON and figures."""

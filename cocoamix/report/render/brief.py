@@ -1,4 +1,4 @@
-"""A summary of base to new, as Markdown that also reads well on a terminal: averages, then each dataset."""
+"""A summary of base-to-new results in Markdown that also reads well on a terminal: averages, then each dataset."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def render(section: Section, what: str, setting: str) -> str:
 
     Args:
         section: The section. Its tables of confidence are left out.
-        what: The title before the number of datasets.
-        setting: The title after it.
+        what: The part of the title before the number of datasets.
+        setting: The part of the title after it.
     """
     average = next((table for table in section.tables if table.key == f"{section.key}-average"), None)
     if average is None:

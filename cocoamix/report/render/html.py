@@ -17,7 +17,7 @@ from cocoamix.report.model.tables import HIGH, PLAIN, Column, Line, Section, Tab
 from .cells import LEGEND, MISSING, number, spread
 
 _HERE = Path(__file__).parent
-_MOST_NOTES = 3  # below a table; more of them open on a click
+_MOST_NOTES = 3  # shown below a table; if there are more, they open on a click
 _MOST_BACKBONES = 3  # in the title
 _MARKS = {
     "up": '<span class="sign" aria-hidden="true">▲</span><span class="hidden">, better</span>',
@@ -28,7 +28,7 @@ _LEGEND_OF_MARKS = (
     '<span class="up"><span class="sign" aria-hidden="true">▲</span> better</span>, '
     '<span class="down"><span class="sign" aria-hidden="true">▼</span> worse</span> than'
 )
-# The page may run its own script and show its own styles; it can load nothing.
+# The page may use its own script and styles, but cannot load anything.
 _POLICY = "; ".join(
     [
         "default-src 'none'",
@@ -123,7 +123,7 @@ def _count(listed: list[str], what: str) -> str:
 
 
 def _notice(title: str, texts: list[str]) -> str:
-    """Return a list that opens on a click, so that the first table stays in view."""
+    """Return a list that opens on a click, so that it does not push the first table out of view."""
     items = "".join(f"<li>{escape(text)}</li>" for text in texts)
     return f'<details class="notice"><summary>{escape(title)}</summary><ul>{items}</ul></details>'
 
@@ -209,7 +209,7 @@ def _hint(value: Value, column: Column, reference: str) -> str:
 
 
 def _direction(value: Value, column: Column) -> str:
-    """Return "up" for a cell that is visibly better than the reference's, "down" for a worse one, else ""."""
+    """Return "up" if a cell, as rounded, is better than the reference's, "down" if it is worse, else ""."""
     difference = value.mean if column.signed else value.against
     if difference is None or column.better == PLAIN or round(difference, column.decimals) == 0:
         return ""

@@ -45,7 +45,7 @@ _SPECIAL = {
     **{sign: rf"$\{name}$" for sign, name in _SIGNS.items()},
     **{letter: rf"$\{_greek(letter)}$" for letter in _GREEK},
 }
-_WIDEST = 105  # characters: on a one-column page, a 10-point font shrinks to no less than 6 points
+_WIDEST = 105  # characters, at which a 10-point font on a one-column page shrinks to about 6 points
 _GAP = 2  # characters between columns
 
 
@@ -74,7 +74,7 @@ def _table(table: Table, section: str) -> str:
         rf"  \caption{{{caption}}}",
         rf"  \label{{tab:{table.key}}}",
         r"  \smallskip",
-        # Shrunk where it is wider than the page or the column of text; all parts by the same factor.
+        # Shrink a table that is wider than the text, all parts by the same factor.
         r"  \resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
         r"  \begin{tabular}{@{}l@{}}",
     ]
@@ -85,7 +85,7 @@ def _table(table: Table, section: str) -> str:
 
 
 def _blocks(table: Table) -> Iterator[Sequence[int]]:
-    """Yield the places of columns that are shown side by side: fourteen columns would be too small to read."""
+    """Yield the columns of each part of a table, because many columns side by side would be too small to read."""
     texts = [
         [column.title, *(plain(line.values[place], column) for line in table.lines)]
         for place, column in enumerate(table.columns)
@@ -99,7 +99,7 @@ def _blocks(table: Table) -> Iterator[Sequence[int]]:
 
 
 def _tabular(table: Table, places: Sequence[int]) -> Iterator[str]:
-    """Yield the lines of some columns."""
+    """Yield the LaTeX lines of a tabular with some of the columns."""
     yield rf"  \begin{{tabular}}{{l{'c' * len(places)}}}"
     yield r"    \toprule"
     yield _row([escape(text) for text in [table.first, *(table.columns[place].title for place in places)]])

@@ -11,7 +11,7 @@ _BOLD, _FAINT, _END = "\033[1m", "\033[2m", "\033[0m"
 
 
 def render(report: Report, width: int = 100, colour: bool = False) -> str:
-    """Return the tables as text. Without colour the best of a column has a star."""
+    """Return the tables as text. Without colour, a star marks the best of a column."""
     parts = [_section(section, width, colour) for section in report.sections]
     stars = any(v.best for s in report.sections for t in s.tables for line in t.lines for v in line.values)
     parts.append(LEGEND + ("; * marks the best of a column." if stars and not colour else "."))
@@ -42,7 +42,7 @@ def _section(section: Section, width: int, colour: bool) -> str:
 
 
 def _table(table: Table, width: int, colour: bool) -> str:
-    """Return a table; one that is wider than the terminal continues below, with its labels repeated."""
+    """Return a table. If it is wider than the terminal, the other columns follow below, with the labels repeated."""
     cells = [[plain(v, c) for v, c in zip(line.values, table.columns, strict=True)] for line in table.lines]
     if not colour:
         for texts, line in zip(cells, table.lines, strict=True):

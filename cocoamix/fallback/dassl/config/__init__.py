@@ -11,5 +11,5 @@ __all__ = ["cfg_default", "get_cfg_default", "refuse_unsupported"]
 
 
 def get_cfg_default() -> CfgNode:
-    """Return a fresh copy of the defaults; changing it does not touch the next one."""
+    """Return a new copy of the defaults."""
     return cfg_default.clone()

@@ -1,4 +1,4 @@
-"""Keys of Dassl whose feature is missing here. They must keep their default; ignoring them would change results."""
+"""Keys of Dassl for features that are missing here. They must keep their defaults, or results would change."""
 
 from __future__ import annotations
 
@@ -34,9 +34,11 @@ UNSUPPORTED = {
 
 
 def refuse_unsupported(node: CfgNode, path: str = "") -> None:
-    """Raise an error for a key of UNSUPPORTED that is not at its default.
+    """Raise a UserError for a key of UNSUPPORTED that does not have its default.
 
-    path: the node's place in the configuration, such as "INPUT."; empty for a whole configuration.
+    Args:
+        node: A node of the configuration.
+        path: Prefix of its keys, such as "INPUT."; empty for a whole configuration.
     """
     for key, feature in UNSUPPORTED.items():
         if not key.startswith(path):

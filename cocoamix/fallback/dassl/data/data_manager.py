@@ -30,9 +30,9 @@ def build_data_loader(
     is_train: bool = True,
     dataset_wrapper: Callable[..., Dataset[Any]] | None = None,
 ) -> DataLoader[Any]:
-    """Build a loader. In training an incomplete batch is dropped, unless it is the only one.
+    """Build a loader. In training, an incomplete batch is dropped, unless it is the only one.
 
-    n_domain: part of Dassl's signature; no sampler here reads it.
+    `n_domain` is part of Dassl's signature; no sampler here uses it.
     """
     if not data_source:
         raise UserError(
@@ -85,7 +85,7 @@ class DataManager:
 
         data, keys = self.dataset, cfg.DATALOADER
         self.train_loader_x = loader(data.train_x, keys.TRAIN_X, train)
-        self.train_loader_u = None  # trainers copy it
+        self.train_loader_u = None  # trainers expect the attribute
         self.val_loader = loader(data.val, keys.TEST, test) if data.val else None
         self.test_loader = loader(data.test, keys.TEST, test)
         self.num_classes: int = data.num_classes

@@ -16,9 +16,9 @@ AVAI_SAMPLERS = ["RandomSampler", "SequentialSampler", "RandomClassSampler"]
 
 
 class RandomClassSampler(Sampler[int]):
-    """Batches of `n_ins` images of each of `batch_size // n_ins` classes.
+    """Samples batches of `batch_size // n_ins` classes with `n_ins` images each.
 
-    Each epoch is drawn in advance, because draws differ in length and `len` must match the next one.
+    Each epoch is drawn in advance, because epochs differ in length, and `len` must be that of the next one.
     """
 
     def __init__(self, data_source: Sequence[Any], batch_size: int, n_ins: int) -> None:
@@ -38,7 +38,7 @@ class RandomClassSampler(Sampler[int]):
         self.redraw()
 
     def redraw(self) -> None:
-        """Draw the next epoch again, after the generator was seeded."""
+        """Draw the next epoch again, to be called after the generator is seeded."""
         self._next = self._draw()
 
     def __iter__(self) -> Iterator[int]:
@@ -72,7 +72,7 @@ def build_sampler(
     n_domain: int = 0,
     n_ins: int = 16,
 ) -> Sampler[int]:
-    """Build the sampler named in the config. `cfg` and `n_domain` are part of Dassl's signature and not read."""
+    """Build the named sampler. `cfg` and `n_domain` are part of Dassl's signature and not used."""
     check_availability(sampler_type, AVAI_SAMPLERS, "DATALOADER's SAMPLER")
     if not data_source:
         raise UserError("There are no items to sample from: the set is empty.")

@@ -59,7 +59,7 @@ class Models:
     # Files
 
     def save_model(self, epoch: int, directory: str, *, val_result: float | None = None, model_name: str = "") -> None:
-        """Save every model after `epoch` (counted from 0; files count from 1)."""
+        """Save every model after `epoch`, which is counted from 0; file names count from 1."""
         for name in self.get_model_names():
             optim, sched = self._optims[name], self._scheds[name]
             state = {

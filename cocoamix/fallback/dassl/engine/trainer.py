@@ -1,7 +1,7 @@
-"""The training loop, in hooks that a method overrides.
+"""The training loop, with hooks that a method overrides.
 
-A method derives from `TrainerX` and provides `build_model`, which ends with `register_model`, and
-`forward_backward`, which takes a batch through one step and returns what to log.
+A method derives from `TrainerX` and defines `build_model`, which ends with `register_model`, and `forward_backward`,
+which takes one step on a batch and returns what to log.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ class TrainerX(Models):
         self.evaluator = build_evaluator(cfg, lab2cname=self.lab2cname)
         self.best_result = float("-inf")
 
-    # For a method
+    # Hooks for methods
 
     def check_cfg(self, cfg: CfgNode) -> None:
         """Check the configuration before anything is built."""
 
     def build_data_loader(self) -> None:
-        """Set the loaders and the class attributes. An override must set the same attributes."""
+        """Set the loaders and the attributes of the dataset. An override must set the same attributes."""
         manager = DataManager(self.cfg)
         self.dm, self.lab2cname = manager, manager.lab2cname
         self.num_classes, self.num_source_domains = manager.num_classes, manager.num_source_domains
@@ -68,8 +68,8 @@ class TrainerX(Models):
         )
 
     def forward_backward(self, batch: Any) -> Mapping[str, Any] | None:
-        """Do one training step and return the values to log."""
-        raise NotImplementedError(f"{type(self).__name__} has no forward_backward(), which is one training step.")
+        """Take one training step and return the values to log."""
+        raise NotImplementedError(f"{type(self).__name__} has no forward_backward(), which takes one training step.")
 
     def model_inference(self, input: Any) -> torch.Tensor:
         """Return the logits of a batch."""
@@ -84,7 +84,7 @@ class TrainerX(Models):
         return batch["img"].to(self.device), batch["label"].to(self.device)
 
     def before_epoch(self) -> None:
-        """Run before each epoch; a hook for subclasses."""
+        """Prepare an epoch."""
 
     # The loop
 
@@ -106,13 +106,13 @@ class TrainerX(Models):
         self.time_start = time.time()
 
     def _best_so_far(self) -> float:
-        """Return the validation result of the best model in OUTPUT_DIR, so that no worse one replaces it."""
+        """Return the validation result of the best model in OUTPUT_DIR, so that only a better one replaces it."""
         path = os.path.join(self.output_dir, self.get_model_names()[0], BEST_MODEL)
         result = load_checkpoint(path).get("val_result") if os.path.isfile(path) else None
         return float("-inf") if result is None else result
 
     def run_epoch(self) -> None:
-        """Train on every batch once, and log as TRAIN.PRINT_FREQ says."""
+        """Train on every batch once, and log as often as TRAIN.PRINT_FREQ says."""
         self.set_model_mode("train")
         losses, batch_time, data_time = MetricMeter(), AverageMeter(), AverageMeter()
         self.num_batches = len(self.train_loader_x)
@@ -171,7 +171,7 @@ class TrainerX(Models):
 
     @torch.no_grad()
     def test(self, split: str | None = None) -> float:
-        """Evaluate on `split` (TEST.SPLIT unless given) and return the first result, the accuracy."""
+        """Evaluate on `split`, by default TEST.SPLIT, and return the first result, the accuracy."""
         split = split or self.cfg.TEST.SPLIT
         check_availability(split, ["test", "val"], "TEST.SPLIT")
         loader = self.val_loader if split == "val" else self.test_loader

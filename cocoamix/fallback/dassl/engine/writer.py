@@ -8,9 +8,9 @@ from cocoamix.io.screen import detail
 
 
 def open_writer(log_dir: str) -> Any:
-    """Return a TensorBoard writer, or None, with a note, where TensorBoard is not installed."""
+    """Return a TensorBoard writer. If TensorBoard is not installed, print a note and return None."""
     try:
-        # Here and not above: it takes seconds, and an evaluation does not need it.
+        # Imported here, because it takes seconds and an evaluation does not need it.
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         print("TensorBoard is not installed: scalars are not written. The log has everything.")

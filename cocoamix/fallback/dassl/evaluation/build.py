@@ -13,7 +13,7 @@ from .evaluator import Classification
 
 
 def build_evaluator(cfg: CfgNode, lab2cname: Mapping[int, str] | None = None) -> Classification:
-    """Return the evaluator. There is one; others need Dassl itself."""
+    """Return the evaluator. There is only one; others need Dassl itself."""
     check_availability(cfg.TEST.EVALUATOR, [Classification.__name__], "TEST.EVALUATOR")
     if cfg.VERBOSE:
         detail(f"Evaluator: {cfg.TEST.EVALUATOR}")

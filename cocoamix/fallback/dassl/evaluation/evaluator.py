@@ -76,16 +76,16 @@ class Classification:
 
 
 def _macro_f1(true: np.ndarray, pred: np.ndarray) -> float:
-    """Mean F1 in percent over the classes that occur in the ground truth."""
+    """Return the mean F1 in percent over the classes that occur in the ground truth."""
     scores = []
     for label in np.unique(true):
-        of_class, taken_for_it = true == label, pred == label
-        scores.append(2 * (of_class & taken_for_it).sum() / (of_class.sum() + taken_for_it.sum()))
+        is_class, is_predicted = true == label, pred == label
+        scores.append(2 * (is_class & is_predicted).sum() / (is_class.sum() + is_predicted.sum()))
     return 100.0 * float(np.mean(scores))
 
 
 def _confusion_matrix(true: np.ndarray, pred: np.ndarray) -> np.ndarray:
-    """Rows: true class, columns: predicted; a row sums to 1, or to 0 for a class that is only predicted."""
+    """Return the matrix of true (rows) and predicted classes. A row sums to 1, or to 0 for a class without images."""
     labels, index = np.unique(np.concatenate([true, pred]), return_inverse=True)
     counts = np.zeros((len(labels), len(labels)))
     np.add.at(counts, (index[: len(true)], index[len(true) :]), 1)

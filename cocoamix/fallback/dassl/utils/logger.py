@@ -33,7 +33,7 @@ class Logger:
         return self.console.write(msg)
 
     def close(self) -> None:
-        """Close only the file: the console is still used by others."""
+        """Close only the file, because others still use the console."""
         self.file.close()
 
     def __getattr__(self, name: str) -> Any:
@@ -55,7 +55,7 @@ def setup_logger(output: str | None = None) -> None:
 
 
 def _claim(path: str) -> str:
-    """Create `path`, or the first free name after it, so that no log is overwritten. Return the name."""
+    """Create `path`, or a new name with the time if it exists, so that no log is overwritten. Return the name."""
     mkdir_if_missing(os.path.dirname(path))
     stamped = path + time.strftime("-%Y-%m-%d-%H-%M-%S")
     for number in count():

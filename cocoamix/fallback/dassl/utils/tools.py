@@ -1,4 +1,4 @@
-"""Files, images, seeds, names."""
+"""Helpers for files, images, seeds and names."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def read_json(fpath: str) -> Any:
 
 
 def write_json(obj: Any, fpath: str) -> None:
-    """Write `obj`, creating the folder; runs that start together may write the same split file."""
+    """Write a JSON file and create its folder. Atomic, because several runs may write the same split file."""
     mkdir_if_missing(os.path.dirname(fpath))
     text = json.dumps(obj, indent=4)
     write_atomically(fpath, lambda file: file.write(text.encode("utf-8")))
@@ -57,7 +57,7 @@ def set_random_seed(seed: int) -> None:
 
 
 def read_image(path: str, upright: bool = False) -> Image.Image:
-    """Read an image as RGB, as our own trainers do. upright: apply its EXIF orientation."""
+    """Read an image as RGB, as our own trainers do. `upright` applies its EXIF orientation."""
     try:
         return read(path, upright)
     except UnreadableError as error:
@@ -88,7 +88,7 @@ def listdir_nohidden(path: str, sort: bool = False) -> list[str]:
 
 
 def check_availability(requested: str, available: Sequence[str], key: str = "") -> None:
-    """Raise UnknownNameError if a name is not in `available`. `key`: the config key it was read from."""
+    """Raise UnknownNameError if a name is not in `available`. `key` is the config key that it comes from."""
     if requested in available:
         return
     what = f"{key} is {requested!r}, which" if key else f"{requested!r}"

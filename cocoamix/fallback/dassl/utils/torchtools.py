@@ -62,7 +62,7 @@ def resume_from_checkpoint(fdir: str, model: nn.Module, optimizer: Any = None, s
 
 
 def load_pretrained_weights(model: nn.Module, weight_path: str) -> None:
-    """Load the weights whose name and shape fit `model`, and print those that do not."""
+    """Load the weights whose names and shapes fit `model`, and print the names of the others."""
     checkpoint = load_checkpoint(weight_path)
     weights = _without_module(checkpoint.get("state_dict", checkpoint))
     own = model.state_dict()

@@ -14,7 +14,7 @@ from cocoamix.errors import UserError
 from cocoamix.io.screen import detail
 
 
-def _reads(attribute: str) -> property:
+def _read_only(attribute: str) -> property:
     """Return a read-only property of a private attribute."""
     return property(attrgetter(attribute))
 
@@ -22,8 +22,8 @@ def _reads(attribute: str) -> property:
 class Datum:
     """One image: its path, label, domain and class name.
 
-    Few-shot caches pickle these objects under this module's name with these four attributes. Neither may change, so
-    that Dassl and this package can read each other's caches.
+    Few-shot caches contain these objects as pickles, with the name of this module and the four attributes. Neither may
+    change, because Dassl and this package read each other's caches.
     """
 
     def __init__(self, impath: str = "", label: int = 0, domain: int = 0, classname: str = "") -> None:
@@ -34,8 +34,8 @@ class Datum:
         self._impath, self._label = impath, label
         self._domain, self._classname = domain, classname
 
-    impath, label = _reads("_impath"), _reads("_label")
-    domain, classname = _reads("_domain"), _reads("_classname")
+    impath, label = _read_only("_impath"), _read_only("_label")
+    domain, classname = _read_only("_domain"), _read_only("_classname")
 
 
 class DatasetBase:
@@ -57,17 +57,18 @@ class DatasetBase:
         self._classnames = list(self._lab2cname.values())
         self._num_classes = max(self._lab2cname) + 1
 
-    train_x, train_u = _reads("_train_x"), _reads("_train_u")
-    val, test = _reads("_val"), _reads("_test")
-    num_classes, classnames, lab2cname = _reads("_num_classes"), _reads("_classnames"), _reads("_lab2cname")
+    train_x, train_u = _read_only("_train_x"), _read_only("_train_u")
+    val, test = _read_only("_val"), _read_only("_test")
+    num_classes, classnames = _read_only("_num_classes"), _read_only("_classnames")
+    lab2cname = _read_only("_lab2cname")
 
     def generate_fewshot_dataset(
         self, data_source: list[Datum], num_shots: int = -1, repeat: bool = False
     ) -> list[Datum]:
         """Draw `num_shots` items per class; all items if `num_shots` is below 1.
 
-        A class with fewer items gives all of them, or draws with replacement if `repeat`. The draw is
-        Dassl's, item for item, for the same state of `random`: published results depend on it.
+        If a class has fewer items, all of them are used, or items are drawn with replacement if `repeat` is set. For
+        the same state of `random`, the draw is the same as Dassl's, because published results depend on it.
         """
         if num_shots < 1:
             return data_source

@@ -1,4 +1,4 @@
-"""From a PIL image to a tensor, by the names in INPUT.TRANSFORMS."""
+"""Transforms from a PIL image to a tensor, from the names in INPUT.TRANSFORMS."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from torchvision import transforms as T  # noqa: E402
 
 INTERPOLATION_MODES = {mode: T.InterpolationMode(mode) for mode in ("bilinear", "bicubic", "nearest")}
 
-# Augmentations of training images, from cfg.INPUT. They are applied in this order, not the order of the config.
+# Augmentations of training images, built from cfg.INPUT. They are applied in this order, not in that of the config.
 _AUGMENTATIONS: dict[str, Callable[[CfgNode], Any]] = {
     "random_crop": lambda given: T.RandomCrop(tuple(given.SIZE), padding=given.CROP_PADDING),
     "random_resized_crop": lambda given: T.RandomResizedCrop(

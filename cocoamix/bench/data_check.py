@@ -1,4 +1,4 @@
-"""Checks before the first run that the datasets of a plan can be read, by loading each once."""
+"""Check that the datasets of a plan can be read, by loading each once before the first run."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from .runs import DRAWN, Run
 
 
 def check_data(runs: Sequence[Run]) -> None:
-    """Reject runs whose datasets are missing, with a line per dataset. Nothing is written.
+    """Reject runs whose datasets cannot be read, with a line per dataset. Nothing is written.
 
-    Images are not opened: missing ones are found, damaged ones are not.
+    Images are not opened, so missing ones are found but damaged ones are not.
     """
     first = {run.dataset: run for run in reversed(runs) if run.dataset not in DRAWN}
     problems = {name: _problem(run) for name, run in reversed(first.items())}
@@ -25,16 +25,17 @@ def check_data(runs: Sequence[Run]) -> None:
 
 
 def _problem(run: Run) -> str:
+    """Return why the dataset of a run cannot be read; empty if it can."""
     from cocoamix.train import parse_arguments, setup_cfg
 
     # isort: split
     from dassl.data.datasets import DATASET_REGISTRY
 
-    from cocoamix.datasets.common.writing import keep_nothing
+    from cocoamix.datasets.common.writing import write_nothing
 
     cfg = setup_cfg(parse_arguments(run.arguments))
     try:
-        with keep_nothing(), contextlib.redirect_stdout(io.StringIO()):
+        with write_nothing(), contextlib.redirect_stdout(io.StringIO()):
             DATASET_REGISTRY.get(cfg.DATASET.NAME)(cfg)
     except UserError as error:
         return " ".join(str(error).split())
