@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import warnings
 from collections.abc import Sequence
 from functools import partial
 
@@ -88,6 +89,8 @@ def run(args: argparse.Namespace) -> None:
 
 def _run(args: argparse.Namespace, cfg: CfgNode) -> None:
     setup_logger(cfg.OUTPUT_DIR)
+    # CoOp's configurations ask for 8 workers, also on machines with fewer cores.
+    warnings.filterwarnings("ignore", message="This DataLoader will create")
     trainer = TRAINER_REGISTRY.get(cfg.TRAINER.NAME)
     with brief(not args.verbose), threads_for(cfg, getattr(trainer, "section", "")):
         if getattr(trainer, "reads_section", False):
