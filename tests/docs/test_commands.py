@@ -63,6 +63,8 @@ def check_plugin(words: list[str]) -> None:
         parser_of("plugin").parse_args(words)
         return
     args = parse_arguments(words[1:])
+    if any(word.startswith("--") for word in args.opts):
+        refuse("train.py accepts flags only before KEY VALUE pairs")
     if not locate(args.config_file).is_file():
         refuse(f"{args.config_file} is not a file")
 
@@ -173,6 +175,7 @@ def test_commands_are_accepted(page: Path, monkeypatch: pytest.MonkeyPatch) -> N
         "python train.py --trainer CoOp --config-file configs/trainers/CoOp/tiny.yaml DATASET.NUM_SHOT 4",
         "python train.py --seeds 1",
         "python -m cocoamix.plugin train.py --config-file cocoamix:CoOp/none.yaml",
+        "python -m cocoamix.plugin train.py --config-file cocoamix:CoOp/tiny.yaml DATASET.NUM_SHOTS 4 --seed 1",
         "python benchmarks/none.py",
         "python benchmarks/rules.py --none",
         "python -m cocoamix.none",
