@@ -4,7 +4,7 @@
 
 At ViT-B/16 size with random weights, ImageNet's class names and fp32. Times are CPU seconds of all threads, the two
 paths timed in turn; a ratio is the median of its repetitions, followed by the range. Memory is the peak of a separate
-process, without weights and prompts. Tables go to the terminal, numbers to --json, a plot beside that file.
+process, without weights and prompts. Tables go to the terminal, numbers to --json, plots beside that file.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -134,36 +135,41 @@ def _median(call: Callable[[], object], repetitions: int) -> float:
     return sorted(measure.cpu_time(call) for _ in range(repetitions))[repetitions // 2]
 
 
-def draw_plot(results: dict[str, Any], path: Path) -> None:
-    """Plot ratios of time, and memory, over the number of classes."""
-    import matplotlib
+def draw_plots(results: dict[str, Any], folder: Path, stem: str) -> list[str]:
+    """Plot ratios of time, and memory, over the number of classes; return the names of the files."""
+    from cocoamix.drawing.files import draw_files, write_files
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+    return write_files(folder, draw_files(stem, partial(_draw, results), "Speed and memory by number of classes"))
 
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
-    labels = {
-        "text_forward": "text forward",
-        "text_forward_backward": "text forward + backward",
-        "iteration": "iteration",
-    }
-    for name, label in labels.items():
-        left.plot([int(key) for key in results[name]], list(results[name].values()), marker="o", label=label)
-    left.set(xscale="log", yscale="log", xlabel="classes", ylabel="times faster than the plain path")
-    for name, label in (("text_memory_plain_mb", "plain"), ("text_memory_mb", "ours")):
-        right.plot([int(key) for key in results[name]], list(results[name].values()), marker="o", label=label)
-    right.set(xscale="log", yscale="log", xlabel="classes", ylabel="peak memory of a pass, MB")
-    for axes in (left, right):
-        axes.grid(alpha=0.3)
-        axes.legend()
-    figure.savefig(path, dpi=150)
+
+def _draw(results: dict[str, Any], palette: Any) -> Any:
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import LogLocator
+
+    figure = Figure(figsize=(8.6, 3.6), layout="constrained")
+    times = {"text_forward": "text forward", "text_forward_backward": "forward + backward", "iteration": "iteration"}
+    memory = {"text_memory_plain_mb": "plain path", "text_memory_mb": "ours"}
+    panels = (("times faster than the plain path", times), ("peak memory of a pass, MB", memory))
+    for axes, (title, lines) in zip(figure.subplots(1, 2), panels, strict=True):
+        for place, (name, label) in enumerate(lines.items()):
+            colour, marker = palette.look(place + (3 if lines is memory else 0))
+            numbers = [int(key) for key in results[name]]
+            axes.plot(numbers, list(results[name].values()), marker=marker, color=colour, label=label)
+        axes.set(xscale="log", yscale="log", title=title, xlabel="classes")
+        axes.set_xticks([int(key) for key in results["text_memory_mb"]])
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_formatter("{x:,g}")
+        axes.minorticks_off()
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=len(lines))
+    return figure
 
 
 def main() -> None:
     """Measure everything and print it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--classes", type=int, nargs="+", default=None, help=f"numbers of classes; {CLASSES}")
-    parser.add_argument("--json", type=Path, default=None, help="file for the numbers; the plot goes beside it")
+    parser.add_argument("--json", type=Path, default=None, help="file for the numbers; plots go beside it")
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--quick", action="store_true", help="once, with a tiny model: does it run?")
     args = parser.parse_args()
@@ -195,8 +201,8 @@ def main() -> None:
         table("Largest number of classes that trains", ["", *(f"{limit} GB" for limit in LIMITS)], rows)
     if args.json:
         write_json(args.json, results)
-        draw_plot(results, args.json.with_suffix(".png"))
-        print(f"\nWritten: {args.json} and {args.json.with_suffix('.png')}")
+        plots = draw_plots(results, args.json.parent, args.json.stem)
+        print(f"\nWritten: {args.json} and, beside it, {', '.join(plots)}")
 
 
 if __name__ == "__main__":

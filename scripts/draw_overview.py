@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import NamedTuple
@@ -27,7 +28,11 @@ PALETTES = {
 
 
 def text(colours: Palette, x: float, y: float, words: str, size: int = 12, style: str = "") -> str:
-    """Return a centred line of text."""
+    """Return a centred line of text. What follows ^ or _ is raised or lowered."""
+    for mark, shift in (("^", -0.36), ("_", 0.24)):
+        down, up, small = f"{shift * size:.1f}", f"{-shift * size:.1f}", f"{0.78 * size:.1f}"
+        index = rf'<tspan dy="{down}" font-size="{small}">\1</tspan><tspan dy="{up}">\2</tspan>'
+        words = re.sub(rf"\{mark}(\w+)([^\w^_]?)", index, words)
     return f'<text x="{x}" y="{y}" text-anchor="middle" font-size="{size}" fill="{colours.text}"{style}>{words}</text>'
 
 
@@ -54,24 +59,24 @@ def overview(colours: Palette) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif">',
         '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" orient="auto">'
         f'<path d="M0 0 L8 4 L0 8 z" fill="{c.line}"/></marker></defs>',
-        box(c, 20, 14, 200, 56, c.frozen, "hand-crafted prompt t₀", "“a photo of a {class}.”"),
+        box(c, 20, 14, 200, 56, c.frozen, "hand-crafted prompt t_0", "“a photo of a {class}.”"),
         box(c, 20, 96, 200, 56, c.frozen, "image", "encoded by the frozen CLIP"),
-        box(c, 20, 178, 200, 56, c.learned, "learned prompt t₁", "[ctx₁ … ctx_M] {class}."),
-        box(c, 280, 24, 140, 46, c.frozen, "similarities s₀"),
-        box(c, 280, 178, 140, 46, c.frozen, "similarities s₁"),
+        box(c, 20, 178, 200, 56, c.learned, "learned prompt t_1", "[ctx_1 … ctx_M] {class}."),
+        box(c, 280, 24, 140, 46, c.frozen, "similarities s_0"),
+        box(c, 280, 178, 140, 46, c.frozen, "similarities s_1"),
         box(
             c, 480, 68, 250, 104, c.learned,
             "mixture",
-            "trained classes: (1 - πⁱⁿ) s₀ + πⁱⁿ s₁",
-            "other classes: (1 - πᵒᵘᵗ) s₀ + πᵒᵘᵗ s₁",
+            "trained classes: (1 - π^in) s_0 + π^in s_1",
+            "other classes: (1 - π^out) s_0 + π^out s_1",
         ),
         box(c, 774, 96, 90, 48, c.frozen, "prediction"),
         box(c, 230, 278, 220, 58, c.loss, "CoA-loss", "cross-entropy + w (1 - p(label))"),
         box(
             c, 480, 258, 384, 78, c.loss,
             "CoA-weights",
-            "πⁱⁿ: cross-entropy of the mixture",
-            "πᵒᵘᵗ: less sure than t₀ about made-up classes",
+            "π^in: cross-entropy of the mixture",
+            "π^out: less sure than t_0 about made-up classes",
         ),
         arrow(c, (220, 45), (278, 45)),
         arrow(c, (220, 114), (302, 72)),

@@ -1,4 +1,4 @@
-"""An mkdocs hook: pages from outside docs/, images that follow the light or dark mode, typeset formulas, and cells that wrap well.
+"""An mkdocs hook: pages from outside docs/, images that follow the light or dark mode, code and cells that wrap well.
 
 README.md and similar files stay where GitHub shows them. The site has them as pages, with rewritten links.
 """
@@ -34,26 +34,15 @@ PICTURE = re.compile(
 )
 FILE_NAME = re.compile(r"\[(?:docs/)?(?P<file>[A-Z_]+\.md)\](?=\((?P=file)[)#])")
 CELL = re.compile(r"<td(?P<style> style=\"[^\"]*\")?>(?P<content>.*?)</td>", re.DOTALL)
-CODE = re.compile(r"<code>([^<]*)</code>")  # in text; that of the API page has links inside
-OPTION = re.compile(r"(?<![\w-])--?[a-z][\w-]*")
+# Code of the API page has links inside and stays as it is.
+CODE = re.compile(r"<code(?P<kind> class=\"whole\")?>(?P<text>(?:[^<]|<wbr>)*)</code>")
+BLOCK = re.compile(r"(?<=<div class=\"language-bash highlight\">).*?(?=</div>)", re.DOTALL)
+OPTION = re.compile(r"(?<![\w-])--?[a-z][\w-]*(?![^<>]*>)")
 TAG = re.compile(r"<[^>]*>")
 NUMBER = re.compile("[-+\N{MINUS SIGN}±]?\\d.{0,19}")  # "85.33 ± 0.26", "6.4x (6.3 to 6.5)"
-WORDY = 40  # characters of a cell that needs some width
 SHORT = 14  # characters of a cell that stays on one line
-WHOLE = 30  # characters of code in a cell that stay on one line
-LONG = 36  # characters of a path in a cell that may break at its slashes
-
-# A formula in plain text, such as w_c^zs or \N{GREEK SMALL LETTER PI}^in. Keys (N_CTX) and names (T_En) are not formulas.
-SYMBOL = re.compile(
-    r"(?<![\w.])(?P<base>[A-Za-zα-ωΣ]|ctx|mean|softmax|sum|pi|alpha|tau)"
-    r"(?:_(?P<low>CE|CoA|Ent|[a-z0-9]{1,6}|[A-Z]))?(?:\^(?P<high>in|out|zs))?(?![\w^])"
-)
-POWER = re.compile(r"(?<=[)\d])\^(-?\d+|gamma|q)\b")
-OUTER = re.compile(r"(?<=\))_([a-z])\b")  # an entry of a vector: h(f)_c
-GREEK = {"pi": "π", "alpha": "α", "tau": "τ", "sum": "Σ", "gamma": "γ"}
-FORMULA = re.compile(r"[α-ωΣ]|\b(?:L_(?:prompt|Ent)|[st]_[01t]|p_t|ctx_1)\b")  # in code; other code stays as it is
-HEADING = re.compile(r"<h\d[^>]* class=\"doc ")  # the name of a function
-PIECE = re.compile(r"(<pre.*?</pre>|<h\d[^>]* class=\"doc .*?</h\d>|<code>.*?</code>|<[^>]*>)", re.DOTALL)
+WORDY = 40  # characters of a cell that needs some width
+WHOLE = 30  # characters of code in a cell that stays on one line; longer paths may break at their slashes
 
 
 def on_files(files: Files, config: Any) -> Files:
@@ -78,28 +67,51 @@ def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:
     return show_modes(markdown)
 
 
-def on_page_content(html: str, page: Any = None, **_: Any) -> str:
-    """Typeset formulas, and mark what site.css keeps on one line, such as numbers in cells and options in code."""
-    if page is not None:
-        typeset_contents(page.toc)
-    return typeset(CODE.sub(mark_options, CELL.sub(mark_cell, html)))
+def on_page_content(html: str, **_: Any) -> str:
+    """Mark what site.css keeps on one line, such as numbers in cells, and options, which must not break at a hyphen."""
+    html = CELL.sub(mark_cell, html)
+    html = CODE.sub(lambda code: f"<code{code['kind'] or ''}>{mark_options(code['text'])}</code>", html)
+    return BLOCK.sub(lambda block: mark_options(block[0]), html)
 
 
 def mark_cell(match: re.Match[str]) -> str:
-    """Return a cell with its kind: a `number` and a `short` one do not wrap, a `wordy` one is not narrow."""
+    """Return a cell with its kind: a `number` and a `short` text do not wrap, a `wordy` cell is not narrow."""
     text = TAG.sub("", match["content"]).strip()
-    kind = "number" if NUMBER.fullmatch(text) else "wordy" if len(text) > WORDY else "short" if 0 < len(text) <= SHORT else ""
+    if NUMBER.fullmatch(text):
+        kind = "number"
+    else:
+        kind = "wordy" if len(text) > WORDY else "short" if 0 < len(text) <= SHORT else ""
     name = f' class="{kind}"' if kind else ""
     return f"<td{name}{match['style'] or ''}>{CODE.sub(mark_code, match['content'])}</td>"
 
 
 def mark_code(match: re.Match[str]) -> str:
-    """Return code of a cell: short code stays whole, and long paths may break at their slashes."""
-    if len(match[1]) <= WHOLE:
-        return f'<span class="whole">{match[0]}</span>'
-    if max(map(len, match[1].split())) > LONG:
-        return match[0].replace("/", "/\N{ZERO WIDTH SPACE}").replace("</\N{ZERO WIDTH SPACE}", "</")
-    return match[0]
+    """Return the code of a cell: if it is short, it does not wrap; a long path may break at its slashes."""
+    text = match["text"]
+    if len(text) <= WHOLE:
+        return f'<code class="whole">{text}</code>'
+    return f"<code>{text.replace('/', '/<wbr>') if max(map(len, text.split())) > WHOLE else text}</code>"
+
+
+def mark_options(text: str) -> str:
+    """Return code with its options, such as --dry-run, each in an element of its own."""
+    return OPTION.sub(r'<span class="option">\g<0></span>', text)
+
+
+def titles(entries: list[Any]) -> dict[str, str]:
+    """Return the titles of the pages in the navigation, by file."""
+    found: dict[str, str] = {}
+    for entry in entries:
+        for title, below in entry.items() if isinstance(entry, dict) else ():
+            found |= titles(below) if isinstance(below, list) else {below: title}
+    return found
+
+
+def name_pages(text: str, names: dict[str, str]) -> str:
+    """Return the text of a page, in which links that show the name of a file show the title of its page instead."""
+    return FILE_NAME.sub(lambda match: f"[{names.get(match['file'], match['file'])}]", text)
+
+
 def turn_links(text: str, source: str) -> str:
     """Return the text of a file of the tree, with its links rewritten for the site.
 

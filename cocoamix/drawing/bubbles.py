@@ -10,7 +10,7 @@ from .chart import Chart, Series
 from .ranges import thin
 from .style import Figure, Palette, add_legend, legend_height, make_figure
 
-_SMALLEST, _LARGEST = 30.0, 420.0  # areas in square points
+_SMALLEST, _LARGEST = 48.0, 420.0  # areas in square points
 _DECADE = math.log(10)  # if the sizes span less than this, not the whole range of areas is used
 _LABEL = 0.25  # width of a label, as a fraction of the range of x
 _UNTRAINED = 14.0  # area of a method without trained parameters

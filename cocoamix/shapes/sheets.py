@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from PIL import Image, ImageDraw
+from PIL import Image, ImageDraw, ImageFont
 
 from .drawing import Pixels, draw
 from .sets import DATASETS, spread
@@ -18,7 +19,7 @@ def contact_sheet(rows: Sequence[Sequence[Pixels]], labels: Sequence[str] = (), 
     pen = ImageDraw.Draw(sheet)
     for i, row in enumerate(rows):
         if labels:
-            pen.text((4, i * cell + cell // 2 - 5), labels[i], fill="black")
+            pen.text((4, i * cell + cell // 2), labels[i], fill="black", font=_font(22), anchor="lm")
         for j, image in enumerate(row):
             large = Image.fromarray(image).resize((SIZE * zoom, SIZE * zoom), Image.Resampling.NEAREST)
             sheet.paste(large, (margin + j * cell, i * cell))
@@ -33,9 +34,9 @@ def domain_sheet(columns: int = 16, seed: int = 0, zoom: int = 3) -> Image.Image
 
 
 def class_sheet(dataset: str, columns: int = 10, zoom: int = 3) -> Image.Image:
-    """Draw one test image of each class of a dataset, with its name below."""
+    """Draw one test image of each class of a dataset, with its name below in two lines."""
     drawn = DATASETS[dataset]
-    cell_width, cell_height = SIZE * zoom + 44, SIZE * zoom + 18  # the longest name fits
+    cell_width, cell_height = SIZE * zoom + 44, SIZE * zoom + 44  # the longest line fits
     rows = -(-len(drawn.classes) // columns)
     sheet = Image.new("RGB", (columns * cell_width, rows * cell_height), "white")
     pen = ImageDraw.Draw(sheet)
@@ -43,5 +44,14 @@ def class_sheet(dataset: str, columns: int = 10, zoom: int = 3) -> Image.Image:
         x, y = label % columns * cell_width, label // columns * cell_height
         image = Image.fromarray(drawn.draw(label, drawn.train + drawn.val))
         sheet.paste(image.resize((SIZE * zoom, SIZE * zoom), Image.Resampling.NEAREST), (x, y))
-        pen.text((x, y + SIZE * zoom + 1), one.name, fill="black")
+        lines = "\n".join(one.name.rsplit(" ", 1))
+        pen.multiline_text((x, y + SIZE * zoom + 1), lines, fill="black", font=_font(15), spacing=1)
     return sheet
+
+
+def _font(size: int) -> Any:
+    """Return a font that can be read after a page has scaled the sheet down."""
+    try:
+        return ImageFont.load_default(size)
+    except TypeError:  # Pillow before 10.1 has one size
+        return ImageFont.load_default()

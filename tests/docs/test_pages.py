@@ -21,6 +21,8 @@ BLOCK = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 IMAGE = re.compile(r"(?:!\[[^\]]*\]\(|src=\"|srcset=\")([^)\"\s]+)")
 # What draws an image: a figure, a sheet of drawn images, a report, a script.
+OPTION = '<span class="option">-c</span>'  # on the site
+BLOCK_OF_COMMANDS = '<div class="language-bash highlight"><a id="b -c">a {}</a></div>'
 DRAWS = re.compile(r"cocoamix (?:figures|shapes|report|bench run) \S+|python (?:scripts|benchmarks)/\w+\.py")
 
 
@@ -72,15 +74,19 @@ def test_every_image_is_shown() -> None:
     assert kept == shown & kept
 
 
-@pytest.fixture(scope="module")
-def site_pages() -> ModuleType:
-    """The hook with which the site is built."""
-    spec = importlib.util.spec_from_file_location("site_pages", ROOT / "scripts" / "site_pages.py")
+def load_hook(name: str) -> ModuleType:
+    """Load a hook with which the site is built."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def site_pages() -> ModuleType:
+    return load_hook("site_pages")
 
 
 @pytest.mark.parametrize(
@@ -115,15 +121,43 @@ def test_images_follow_the_colour_mode_of_the_site(site_pages: ModuleType) -> No
     [
         ("<td>85.33 ± 0.26</td>", '<td class="number">85.33 ± 0.26</td>'),
         ('<td style="text-align: right;">7</td>', '<td class="number" style="text-align: right;">7</td>'),
-        ("<td><code>a/b</code></td>", "<td><code>a/<wbr>b</code></td>"),
-        ('<td><a href="a/b.html">CoOp</a></td>', '<td><a href="a/b.html">CoOp</a></td>'),
-        ("<td><code><a>str</a>/x</code></td>", "<td><code><a>str</a>/x</code></td>"),
-        ("<code>run --dry-run a-b</code>", '<code>run <span class="option">--dry-run</span> a-b</code>'),
+        ("<td><code>a/b -c</code>, or an other</td>", f'<td><code class="whole">a/b {OPTION}</code>, or an other</td>'),
+        (f"<td><code>{'a/' * 16}</code></td>", f"<td><code>{'a/<wbr>' * 16}</code></td>"),
+        (f"<td><code>{'a/b ' * 9}</code></td>", f"<td><code>{'a/b ' * 9}</code></td>"),
+        ('<td><a href="a/b.html">CoOp</a></td>', '<td class="short"><a href="a/b.html">CoOp</a></td>'),
+        ("<td><code><a>str</a>/x</code></td>", '<td class="short"><code><a>str</a>/x</code></td>'),
+        ("<code>run -c a-c</code>", f"<code>run {OPTION} a-c</code>"),
+        (BLOCK_OF_COMMANDS.format("-c"), BLOCK_OF_COMMANDS.format(OPTION)),
         (f"<td>{'word ' * 9}</td>", f'<td class="wordy">{"word " * 9}</td>'),
     ],
 )
 def test_cells_and_code_wrap_by_their_kind(site_pages: ModuleType, cell: str, wanted: str) -> None:
     assert site_pages.on_page_content(cell) == wanted
+
+
+def test_links_show_titles_instead_of_file_names(site_pages: ModuleType) -> None:
+    names = site_pages.titles([{"Start": ["index.md", {"All keys": "KEYS.md"}]}, {"The paper": "PAPER.md"}])
+    assert names == {"KEYS.md": "All keys", "PAPER.md": "The paper"}
+    text = "[docs/KEYS.md](KEYS.md#a) [PAPER.md](PAPER.md) [the keys](KEYS.md) [KEYS.md](https://example.org/KEYS.md)"
+    wanted = "[All keys](KEYS.md#a) [The paper](PAPER.md) [the keys](KEYS.md) [KEYS.md](https://example.org/KEYS.md)"
+    assert site_pages.name_pages(text, names) == wanted
+
+
+@pytest.mark.parametrize(
+    ("html", "wanted"),
+    [
+        ("<p>π^in, w_c^zs, L_Ent</p>", "<p>π<sup>in</sup>, w<sub>c</sub><sup>zs</sup>, L<sub>Ent</sub></p>"),
+        ("s_0/τ_0, h(A_i)_c", "s<sub>0</sub>/τ<sub>0</sub>, h(A<sub>i</sub>)<sub>c</sub>"),
+        ("sum_i pi_i^out, 10^-6", "Σ<sub>i</sub> π<sub>i</sub><sup>out</sup>, 10<sup>-6</sup>"),
+        ("<code>π^in</code>", "<code>π<sup>in</sup></code>"),
+        ("T_En and N_CTX and open_clip", "T_En and N_CTX and open_clip"),
+        ("<code>pi^in</code>, the name of a row", "<code>pi^in</code>, the name of a row"),
+        ('<img alt="π^in"> <pre>π^in w_c</pre>', '<img alt="π^in"> <pre>π^in w_c</pre>'),
+        ('<h5 id="pi" class="doc doc-heading"><span>pi</span></h5>',) * 2,
+    ],
+)
+def test_formulas_are_typeset_on_the_site(html: str, wanted: str) -> None:
+    assert load_hook("site_formulas").typeset(html) == wanted
 
 
 def test_readme_is_short() -> None:

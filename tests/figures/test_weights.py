@@ -171,7 +171,7 @@ def test_numbers_match_manual_calculation(
     assert f"and at {scaled[0]} and {scaled[1]} with the scale" in printed[0]
     assert printed[1] == f"Written to {out}: {', '.join([f'{STEM}.csv', f'{STEM}.txt', *FIGURES])}"
     assert sorted(path.name for path in out.iterdir()) == sorted([f"{STEM}.csv", f"{STEM}.txt", *FIGURES])
-    assert f"π^in {pi_in:.2f}" in (out / f"{STEM}.svg").read_text()
+    assert f"πⁱⁿ {pi_in:.2f}" in (out / f"{STEM}.svg").read_text()
 
 
 def test_last_views_of_a_long_training(

@@ -146,7 +146,8 @@ def test_title_describes_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert "<h1>Results with RN50, ViT-B/16</h1>" in head
     assert f"14 November 2023 · cocoamix {__version__} · 4 runs from {tmp_path / 'tree'}" in head
     quoted = f"'{tmp_path / 'p & q.html'}'".replace("&", "&amp;").replace("'", "&#x27;")
-    assert f"<code>cocoamix report {tmp_path / 'tree'} --html {quoted} --quiet</code>" in head
+    html, quiet = (f'<span class="option">{option}</span>' for option in ("--html", "--quiet"))  # stay on one line
+    assert f"<code>cocoamix report {tmp_path / 'tree'} {html} {quoted} {quiet}</code>" in head
 
 
 def test_averages_come_before_figures_and_notes(page: str) -> None:

@@ -59,7 +59,7 @@ class Panel:
     @property
     def baseline_name(self) -> str:
         """The name of the dashed line."""
-        return "CE (w = 0)" if self.symbol == "w" else "without π^out"
+        return "CE (w = 0)" if self.symbol == "w" else "without πᵒᵘᵗ"
 
 
 def gather_settings(inventory: Inventory) -> Gathered[Setting]:

@@ -115,7 +115,7 @@ def _name(axes: Any, weights: Weights, palette: Palette) -> None:
     side = "left" if weights.pi_in < 0.2 else "right" if weights.pi_in > 0.8 else "center"
     place = {"xy": (weights.pi_in, 1), "xycoords": axes.get_xaxis_transform()}
     shift = {"xytext": (0, 3), "textcoords": "offset points"}
-    axes.annotate(f"π^in {weights.pi_in:.2f}", **place, **shift, ha=side, va="bottom", color=palette.ink, fontsize=9)
+    axes.annotate(f"πⁱⁿ {weights.pi_in:.2f}", **place, **shift, ha=side, va="bottom", color=palette.ink, fontsize=9)
 
 
 def _add_legend(figure: Figure, found: Sequence[Weights], palette: Palette) -> None:
@@ -127,8 +127,8 @@ def _add_legend(figure: Figure, found: Sequence[Weights], palette: Palette) -> N
     dashed = Line2D([], [], color=palette.muted, linestyle=_DASHES, linewidth=1.3, label="with the one-stage scale")
     handles.append(dashed)
     handles.append(Line2D([], [], color=palette.muted, marker="o", linestyle="", label="best of a curve"))
-    handles.append(Line2D([], [], color=palette.ink, linewidth=1.1, label="π^in of the run"))
+    handles.append(Line2D([], [], color=palette.ink, linewidth=1.1, label="πⁱⁿ of the run"))
     if any(weights.heldout for weights in found) and not all(weights.heldout for weights in found):
         colour = palette.hue(_HELDOUT_HUE)
-        handles.append(Line2D([], [], color=colour, linestyle=":", linewidth=1.4, label="π^in of the held-out run"))
+        handles.append(Line2D([], [], color=colour, linestyle=":", linewidth=1.4, label="πⁱⁿ of the held-out run"))
     figure.legend(handles=handles, loc="outside lower center", ncols=min(3, 1 + len(found)), columnspacing=1.6)

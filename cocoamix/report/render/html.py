@@ -19,6 +19,7 @@ from .cells import LEGEND, MISSING, number, spread
 _HERE = Path(__file__).parent
 _MOST_NOTES = 3  # shown below a table; if there are more, they open on a click
 _MOST_BACKBONES = 3  # in the title
+_OPTION = re.compile(r"(?<!\S)--[a-z][a-z-]*(?!\S)")
 _MARKS = {
     "up": '<span class="sign" aria-hidden="true">▲</span><span class="hidden">, better</span>',
     "down": '<span class="sign" aria-hidden="true">▼</span><span class="hidden">, worse</span>',
@@ -83,7 +84,9 @@ def _header(report: Report) -> str:
     ]
     parts = [f"<h1>{escape(_title(report))}</h1>", f'<p class="lead">{escape(" · ".join(facts))}</p>']
     if report.command:
-        parts.append(f'<p class="lead"><code>{escape(report.command)}</code></p>')
+        # An option, such as --name, must not break at its hyphens.
+        command = _OPTION.sub(r'<span class="option">\g<0></span>', escape(report.command))
+        parts.append(f'<p class="lead"><code>{command}</code></p>')
     return "\n".join(["<header>", *parts, "</header>"])
 
 
