@@ -53,7 +53,8 @@ def start(tmp_path: Path, line: str, **environment: str) -> list[list[str]]:
 
 def blocks() -> list[list[str]]:
     """Return the commands of the page, by block."""
-    return [found.splitlines() for found in re.findall(r'```bash title="needs data"\n(.*?)```', PAGE, re.DOTALL)]
+    found = re.findall(r'```bash title="needs data"\n(.*?)```', PAGE, re.DOTALL)
+    return [re.sub(r"\s*\\\n\s*", " ", block).splitlines() for block in found]
 
 
 def commands(*words: str) -> list[str]:
