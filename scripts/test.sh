@@ -8,6 +8,8 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 # Many tests start an interpreter, which would compile the package again each time.
 unset PYTHONDONTWRITEBYTECODE
+# The weights of models are allocated and freed again and again: keep the memory (glibc).
+export MALLOC_MMAP_THRESHOLD_=4000000000 MALLOC_TRIM_THRESHOLD_=8000000000
 # At most eight workers, since each holds models in memory.
 workers=(-n auto --maxprocesses 8 --dist worksteal)
 for argument in "$@"; do
