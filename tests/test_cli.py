@@ -23,7 +23,7 @@ from tests.report.trees import write_pair
 EACH = """
 import contextlib, io, json, sys
 from cocoamix.cli import main
-told = []
+answers = []
 for arguments in json.loads(sys.argv[1]):
     error = io.StringIO()
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(error):
@@ -32,8 +32,8 @@ for arguments in json.loads(sys.argv[1]):
         except SystemExit as end:
             status = end.code
     slow = [name for name in ("torch", "matplotlib") if name in sys.modules]
-    told.append([slow, status, error.getvalue()])
-print(json.dumps(told))
+    answers.append([slow, status, error.getvalue()])
+print(json.dumps(answers))
 """
 
 
@@ -70,19 +70,19 @@ def test_a_typo_gives_a_one_sentence_error(
     arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(arguments) == 2
-    told = capsys.readouterr()
-    assert words in told.err
-    assert told.err.count("\n") == 1
-    assert not told.out
+    printed = capsys.readouterr()
+    assert words in printed.err
+    assert printed.err.count("\n") == 1
+    assert not printed.out
 
 
 def test_a_typo_in_a_sub_command(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         cli.main(["bench", "rnu", "quick"])
     assert end.value.code == 2
-    told = capsys.readouterr().err
-    assert "Did you mean run?" in told
-    assert told.endswith("See `cocoamix bench --help`.\n")
+    printed = capsys.readouterr().err
+    assert "Did you mean run?" in printed
+    assert printed.endswith("See `cocoamix bench --help`.\n")
 
 
 def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
@@ -192,5 +192,5 @@ def test_ctrl_c_prints_a_sentence_and_exits_with_130(tmp_path: Path) -> None:
     assert process.stdout.readline()  # the first domain is drawn
     time.sleep(0.1)
     process.send_signal(signal.SIGINT)
-    _, told = process.communicate()
-    assert (process.returncode, told) == (130, "Stopped.\n")
+    _, printed = process.communicate()
+    assert (process.returncode, printed) == (130, "Stopped.\n")

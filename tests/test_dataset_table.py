@@ -41,8 +41,8 @@ def test_all_but_user_datasets_have_a_source() -> None:
     assert [*SOURCES] == [one.name for one in of_kind(PUBLISHED) + of_kind(DRAWN)]
     for name, source in SOURCES.items():
         known = DATASETS[name]
-        told = (source.config, source.folder, source.title, source.homepage, source.licence)
-        assert told == (known.config, known.folder, known.title, known.homepage, known.licence)
+        facts = (source.config, source.folder, source.title, source.homepage, source.licence)
+        assert facts == (known.config, known.folder, known.title, known.homepage, known.licence)
         assert source.drawn == (known.kind == DRAWN)
 
 

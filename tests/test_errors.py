@@ -14,15 +14,15 @@ from cocoamix.run.results import ResultsError
 
 
 def test_messages_cannot_inject_terminal_escapes() -> None:
-    told = str(UserError("The file a\x1b[2Jb\u202ec\ud800 is wrong.\n"))
-    assert told == "The file a\\x1b[2Jb\\u202ec\\ud800 is wrong.\\n"
+    message = str(UserError("The file a\x1b[2Jb\u202ec\ud800 is wrong.\n"))
+    assert message == "The file a\\x1b[2Jb\\u202ec\\ud800 is wrong.\\n"
     assert printable("Köln, 北京 and \N{NO-BREAK SPACE}") == "Köln, 北京 and \N{NO-BREAK SPACE}"
 
 
 def test_a_long_word_loses_its_middle() -> None:
-    told = str(UserError(f"It is {'x' * 5000}, which is wrong. Delete it."))
-    assert len(told) < 200
-    assert told.endswith(", which is wrong. Delete it.")
+    message = str(UserError(f"It is {'x' * 5000}, which is wrong. Delete it."))
+    assert len(message) < 200
+    assert message.endswith(", which is wrong. Delete it.")
     path = "/".join(["folder"] * 30)
     assert path in str(UserError(f"There is no {path}."))
 
@@ -40,9 +40,9 @@ def test_a_value_that_contains_itself_is_abbreviated() -> None:
 
 
 def test_choices() -> None:
-    with pytest.raises(UserError, match=r"K is 10000.*, which is not known. Known: a, b\.$") as told:
+    with pytest.raises(UserError, match=r"K is 10000.*, which is not known. Known: a, b\.$") as raised:
         check_choice("K", 10**399, ("a", "b"))
-    assert len(str(told.value)) < 200
+    assert len(str(raised.value)) < 200
     with pytest.raises(UserError, match=r"Did you mean CoOp\? Known: CoOp, KgCoOp\."):
         check_choice("K", "coop", ("cocoamix.CoOp", "CoOp", "KgCoOp"))
     assert nearest("x" * 300, ["x" * 299]) == ""
@@ -84,12 +84,12 @@ def test_very_long_options(words: list[str], capsys: pytest.CaptureFixture[str])
         status = main(words)
     except SystemExit as end:
         status = int(str(end.code))
-    told = capsys.readouterr().err
+    printed = capsys.readouterr().err
     assert status == 2
-    assert told.startswith("error: ")
-    assert len(told) < 700
-    assert told.count("\n") == 1
-    assert "\x1b" not in told
+    assert printed.startswith("error: ")
+    assert len(printed) < 700
+    assert printed.count("\n") == 1
+    assert "\x1b" not in printed
 
 
 def test_errors_survive_pickling() -> None:

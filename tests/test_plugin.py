@@ -153,9 +153,9 @@ def test_a_script_is_run_as_python_would(
     monkeypatch.setattr(sys, "argv", [])
     script = str(tmp_path / "script.py")
     assert plugin.main([script, "--trainer", "CoOp", "A.B", "1"]) == 2
-    told = capsys.readouterr()
-    assert f"__main__ ['--trainer', 'CoOp', 'A.B', '1'] {tmp_path / 'beside.py'}" in told.out
-    assert told.err == "error: LR is wrong.\n"
+    printed = capsys.readouterr()
+    assert f"__main__ ['--trainer', 'CoOp', 'A.B', '1'] {tmp_path / 'beside.py'}" in printed.out
+    assert printed.err == "error: LR is wrong.\n"
     assert "" not in sys.path  # the script's folder replaced the current one
 
 

@@ -111,9 +111,9 @@ def test_a_log_on_a_full_disk(capsys: pytest.CaptureFixture[str], monkeypatch: p
         pytest.skip("real Dassl")
     assert run_command(lambda: print("much"), "Stopped.") == 2
     sys.stdout.file.close()  # type: ignore[attr-defined]  # nothing is left in it
-    told = capsys.readouterr().err
-    assert told.startswith("error: /dev/full cannot be written: the disk is full")
-    assert told.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert printed.startswith("error: /dev/full cannot be written: the disk is full")
+    assert printed.count("\n") == 1
 
 
 def test_an_error_in_a_thread_prints_no_traceback(capsys: pytest.CaptureFixture[str]) -> None:
@@ -128,8 +128,8 @@ def test_an_error_in_a_thread_prints_no_traceback(capsys: pytest.CaptureFixture[
         thread.join()
 
     assert run_command(command, "Stopped.") == 2
-    told = capsys.readouterr().err
-    assert [line.split(" cannot")[0] for line in told.splitlines()] == ["warning: events", "error: events"]
+    printed = capsys.readouterr().err
+    assert [line.split(" cannot")[0] for line in printed.splitlines()] == ["warning: events", "error: events"]
 
 
 def test_a_deleted_output_folder(run: Runner, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -220,16 +220,16 @@ def test_python_is_not_read_and_the_scripts_say_so(tmp_path: Path) -> None:
     folder = tree(tmp_path)
     executable(folder / ".venv/bin/cocoamix", "")
     mine = str(executable(tmp_path / "mine", "echo mine"))
-    told = f"PYTHON is {mine}, which the scripts do not read. Set COCOAMIX_PYTHON to choose the interpreter.\n"
+    printed = f"PYTHON is {mine}, which the scripts do not read. Set COCOAMIX_PYTHON to choose the interpreter.\n"
     scripts = folder / "scripts"
     for script, *arguments in (["quickstart.sh"], ["test.sh"], ["cocoamix/xd_train.sh", "1"]):
         done = shell(scripts / script, *arguments, PYTHON=mine)
-        assert (done.returncode, done.stderr.count(told)) == (0, 1), done.stderr
+        assert (done.returncode, done.stderr.count(printed)) == (0, 1), done.stderr
         assert "mine" not in done.stdout
     for script in ("base2new.sh", "fscil_compare.sh"):
         done = shell(scripts / "cocoamix" / script, PYTHON=mine, SEEDS="1 2")
-        assert (done.returncode, done.stderr) == (0, told)
-    assert told not in shell(scripts / "cocoamix/xd_train.sh", "1", PYTHON=mine, COCOAMIX_PYTHON=mine).stderr
+        assert (done.returncode, done.stderr) == (0, printed)
+    assert printed not in shell(scripts / "cocoamix/xd_train.sh", "1", PYTHON=mine, COCOAMIX_PYTHON=mine).stderr
     assert shell(scripts / "cocoamix/xd_train.sh", "1", PYTHON="").stderr == ""
 
 

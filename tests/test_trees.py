@@ -133,8 +133,8 @@ def context(folder: Path) -> torch.Tensor:
 
 def parsed(place: Place, folder: Path, *extra: str) -> float:
     """Return what the tree's own parser reads from a run's log."""
-    told = place.python("parse_test_res.py", str(folder.parent), *extra)
-    return float(re.findall(r"\* accuracy: ([\d.]+)% \+-", told)[-1])
+    printed = place.python("parse_test_res.py", str(folder.parent), *extra)
+    return float(re.findall(r"\* accuracy: ([\d.]+)% \+-", printed)[-1])
 
 
 def check_parser(place: Place, trained: Path, tested: Path) -> None:
@@ -214,9 +214,9 @@ def test_our_keys_can_be_set(place: Place) -> None:
     named = flags(place.scratch / "data", place.scratch / "tiny.yaml", folder)
     place.python(*PLUGIN, *named, "TRAINER.COCOAMIX.W", "5.0", *subset_of("base"))
     assert json.loads((folder / "results.json").read_text())["config"]["TRAINER"]["COCOAMIX"]["W"] == 5.0
-    told = place.python(*PLUGIN, *named, "TRAINER.COCOAMIX.LOSS", "nonsense", *subset_of("base"), status=2)
-    assert "error: TRAINER.COCOAMIX.LOSS is 'nonsense'" in told
-    assert "Traceback" not in told
+    printed = place.python(*PLUGIN, *named, "TRAINER.COCOAMIX.LOSS", "nonsense", *subset_of("base"), status=2)
+    assert "error: TRAINER.COCOAMIX.LOSS is 'nonsense'" in printed
+    assert "Traceback" not in printed
 
 
 def test_maple_with_the_clip_of_the_tree(place: Place) -> None:

@@ -1,4 +1,4 @@
-"""A fake train.py that does only what it is told, and plans for it."""
+"""A fake train.py that does only what its configuration says, and plans for it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ for epoch in range(done, int(options.get("FAKE.EPOCHS", 0))):
         time.sleep(0.05)
 if options.get("FAKE.FAIL") and args.seed in options["FAKE.FAIL"]:
     print("Traceback (most recent call last):\\n  File nowhere", file=sys.stderr)
-    print("error: the pictures of seed " + args.seed + " are upside down.", file=sys.stderr)
+    print("error: the images of seed " + args.seed + " are missing.", file=sys.stderr)
     sys.exit(2)
 if options.get("FAKE.CRASH"):
     raise ValueError("this is a bug")

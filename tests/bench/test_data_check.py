@@ -20,12 +20,12 @@ def test_missing_datasets_are_listed_before_the_first_run(
     plan = write_plan(methods=METHODS, datasets=["dtd", "eurosat", "warm_cool", "food101"], shots=1)
     before = sorted(data_root.rglob("*"))
     assert main(["run", str(plan), "--root", str(data_root), "--gpus", "none", *extra]) == 2
-    told = capsys.readouterr()
-    head, *lines = told.err.splitlines()
+    printed = capsys.readouterr()
+    head, *lines = printed.err.splitlines()
     assert head == "error: Nothing was started, because 2 of the 4 datasets of the plan cannot be read:"
     assert [line.split(":")[0] for line in lines] == ["  dtd", "  food101"]
     assert f"is not in {data_root}: there is no folder dtd/" in lines[0]
-    assert told.out == ""
+    assert printed.out == ""
     assert not Path("output").exists()
     assert sorted(data_root.rglob("*")) == before
 

@@ -50,9 +50,9 @@ def test_a_typo_deletes_nothing(place: Path, capsys: pytest.CaptureFixture[str],
     finish_quick()
     before = contents("output")
     assert main(["run", plan, *FEW, *extra, "--set", "OPTIM.MAX_EPOC", "3"]) == 2
-    told = capsys.readouterr()
-    assert "OPTIM.MAX_EPOC" in told.err
-    assert "The runs go to" not in told.out
+    printed = capsys.readouterr()
+    assert "OPTIM.MAX_EPOC" in printed.err
+    assert "The runs go to" not in printed.out
     assert contents("output") == before
 
 
@@ -98,10 +98,10 @@ def test_results_of_other_settings_are_refused_in_disposable_plans(
     capsys.readouterr()
     plan = write_plan(disposable=True, seeds=[1], set={"OPTIM.LR": 1.0})
     assert bench(plan, fake, "--only", "CoOp*") == 1
-    told = capsys.readouterr().err
-    assert f"{BASE} holds results of other settings" in told
-    assert "--fresh" in told
-    assert "--output" in told
+    printed = capsys.readouterr().err
+    assert f"{BASE} holds results of other settings" in printed
+    assert "--fresh" in printed
+    assert "--output" in printed
     assert contents("output") == before
     assert bench(plan, fake, "--only", "CoOp*", "--fresh") == 0
     assert diary("start") == [BASE, NEW, BASE, NEW]
@@ -302,9 +302,9 @@ def test_results_of_a_deleted_model_are_set_aside(
     kept = {path.name.split("-")[0] for path in Path(NEW).glob("*-before")}
     assert kept == {"results.json", "log.txt"}
     inventory = find_runs(["output"])
-    told = [run.folder for run in inventory.runs] + [problem.folder for problem in inventory.problems]
-    assert BASE not in told
-    assert NEW not in told
+    folders = [run.folder for run in inventory.runs] + [problem.folder for problem in inventory.problems]
+    assert BASE not in folders
+    assert NEW not in folders
     assert Path(f"{NEW[:-1]}2", "results.json").is_file()
 
 

@@ -78,14 +78,14 @@ def test_failures_are_listed_and_do_not_stop_other_runs(
     methods += [{"name": "odd", "trainer": "CoOp", "config": "one.yaml", "tag": "o", "set": {"FAKE.RESULTS": "[]"}}]
     plan = write_plan(methods=methods, seeds=[1, 2])
     assert bench(plan, fake) == 1
-    told = capsys.readouterr().err
-    assert "CoOp shapes seed 2 base (failed): the pictures of seed 2 are upside down.\n" in told
-    assert f"    {BASE[:-1]}2/console.txt" in told
-    assert "CoOp shapes seed 2 new (left out): it needs CoOp shapes seed 2 base" in told
-    assert "bug shapes seed 1 base (failed): ValueError: this is a bug" in told
-    assert "quiet shapes seed 1 base (failed): it ended without an error, but wrote no results.json" in told
-    assert "odd shapes seed 1 base (failed): it ended without an error, but output/" in told
-    assert "results.json cannot be used: it is not an object." in told
+    printed = capsys.readouterr().err
+    assert "CoOp shapes seed 2 base (failed): the images of seed 2 are missing.\n" in printed
+    assert f"    {BASE[:-1]}2/console.txt" in printed
+    assert "CoOp shapes seed 2 new (left out): it needs CoOp shapes seed 2 base" in printed
+    assert "bug shapes seed 1 base (failed): ValueError: this is a bug" in printed
+    assert "quiet shapes seed 1 base (failed): it ended without an error, but wrote no results.json" in printed
+    assert "odd shapes seed 1 base (failed): it ended without an error, but output/" in printed
+    assert "results.json cannot be used: it is not an object." in printed
     assert diary("end") == [BASE, NEW]
     assert bench(plan, fake) == 1  # and it is retried
 
@@ -170,9 +170,9 @@ def test_results_of_other_arguments_block_a_run(
     bench(write_plan(seeds=[1]), fake)
     before = Path(BASE, "results.json").read_text()
     assert bench(write_plan(seeds=[1], shots=4, set={"OPTIM.LR": 1.0}), fake) == 1
-    told = capsys.readouterr().err
-    assert "CoOp shapes seed 1 base (blocked): the folder of each holds results of" in told
-    assert "another --output" in told
+    printed = capsys.readouterr().err
+    assert "CoOp shapes seed 1 base (blocked): the folder of each holds results of" in printed
+    assert "another --output" in printed
     assert len(diary("start")) == 4
     assert Path(BASE, "results.json").read_text() == before
 
@@ -271,10 +271,10 @@ def test_stopping_lists_earlier_failures(
 
     monkeypatch.setattr(View, "ended", stop)
     assert bench(plan, fake, "-j", "1") == 130
-    told = capsys.readouterr().err
-    assert "CoOp shapes seed 1 base (failed): the pictures of seed 1 are upside down.\n" in told
-    assert f"    {BASE}/console.txt" in told
-    assert told.index("Missing:") < told.index("Stopped.")
+    printed = capsys.readouterr().err
+    assert "CoOp shapes seed 1 base (failed): the images of seed 1 are missing.\n" in printed
+    assert f"    {BASE}/console.txt" in printed
+    assert printed.index("Missing:") < printed.index("Stopped.")
 
 
 def test_suggested_page_command_uses_the_table_names(

@@ -40,9 +40,9 @@ def test_settings_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert main([folder, *ARGUMENTS, "--root", "/elsewhere", "--output-dir", folder]) == 0
     capsys.readouterr()
     assert main([folder, *ARGUMENTS, *THREE]) == 2
-    told = capsys.readouterr().err
-    assert told.startswith(f"error: {folder} holds results of other settings (OPTIM.MAX_EPOCH was ")
-    assert " and is 3). Move that folder away" in told
+    printed = capsys.readouterr().err
+    assert printed.startswith(f"error: {folder} holds results of other settings (OPTIM.MAX_EPOCH was ")
+    assert " and is 3). Move that folder away" in printed
     assert main([folder, *ARGUMENTS, "OPTIM.MAX_EPOC", "3"]) == 2
     assert main([folder]) == 0  # nothing to compare with
 
@@ -68,9 +68,9 @@ def test_model_retrained_with_other_settings(tmp_path: Path, capsys: pytest.Capt
     write(trained, [*ARGUMENTS, "OPTIM.MAX_EPOCH", "5"])
     capsys.readouterr()
     assert main([str(tested), *evaluation]) == 2
-    told = capsys.readouterr().err
-    assert told.startswith(f"error: {tested} holds results of another model than the one in {trained} ")
-    assert f"(OPTIM.MAX_EPOCH was 3 and is 5). Move {tested} away" in told
+    printed = capsys.readouterr().err
+    assert printed.startswith(f"error: {tested} holds results of another model than the one in {trained} ")
+    assert f"(OPTIM.MAX_EPOCH was 3 and is 5). Move {tested} away" in printed
     (trained / "results.json").unlink()  # nothing to compare with
     assert main([str(tested), *evaluation]) == 0
 

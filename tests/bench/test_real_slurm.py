@@ -57,7 +57,7 @@ def test_array(write_plan: Writer, fake: str, diary: Diary) -> None:
     shown = process.communicate()[0]
     assert process.returncode == 1
     assert "Submitted 4 jobs" in shown
-    assert "bad shapes seed 1 base (failed): the pictures of seed 1 are upside down." in shown
+    assert "bad shapes seed 1 base (failed): the images of seed 1 are missing." in shown
     assert "bad shapes seed 1 new (left out)" in shown
     assert "6 runs done" in shown
     assert "sacct" not in shown

@@ -56,7 +56,7 @@ def test_through_submitit(write_plan: Writer, fake: str, diary: Diary, capsys: p
     shown = capsys.readouterr()
     assert "Submitted 2 jobs" in shown.out
     assert sorted(diary("end")) == sorted([BASE, NEW])
-    assert "bad shapes seed 1 base (failed): the pictures of seed 1 are upside down." in shown.err
+    assert "bad shapes seed 1 base (failed): the images of seed 1 are missing." in shown.err
     assert "bad shapes seed 1 new (left out)" in shown.err
     assert list(Path("output/slurm").glob("my-*/*_log.out"))
     assert main([*arguments, "--methods", "good"]) == 0

@@ -94,7 +94,7 @@ def test_results_of_jobs_are_not_unpickled(
         os.umask(mask)
     shown = capsys.readouterr()
     assert "2 runs done" in shown.out
-    assert "bad shapes seed 1 base (failed): the pictures of seed 1 are upside down." in shown.err
+    assert "bad shapes seed 1 base (failed): the images of seed 1 are missing." in shown.err
     assert sorted(diary("end")) == sorted([BASE, NEW])
     (folder,) = Path("output/slurm").iterdir()
     assert not stat.S_IMODE(folder.stat().st_mode) & 0o022  # the jobs unpickle what is in it

@@ -98,8 +98,8 @@ def finish(run: Run, config: dict[str, Any] | None = None) -> None:
     """Write the results of a run."""
     config = config or {"MODEL": {"BACKBONE": {"NAME": "tiny"}}}
     trainer = "ZeroshotCLIP" if run.method == "CLIP" else "CoOp"
-    told = {"subset": run.subset, "dataset": DATASETS[run.dataset], "seed": run.seed, "config": config}
-    write_results(run.folder, 70.0 + run.seed, trainer=trainer, protocol={"backbone": "tiny"}, **told)
+    facts = {"subset": run.subset, "dataset": DATASETS[run.dataset], "seed": run.seed, "config": config}
+    write_results(run.folder, 70.0 + run.seed, trainer=trainer, protocol={"backbone": "tiny"}, **facts)
 
 
 def test_a_plan_prints_and_writes_tables(plan: Plan, capsys: pytest.CaptureFixture[str]) -> None:
@@ -129,9 +129,9 @@ def test_tables_are_shown_without_matplotlib(
         finish(run)
     monkeypatch.setattr(tables.importlib.util, "find_spec", lambda name: None)
     tables.show(plan, Summary(runs, finished=runs))
-    told = capsys.readouterr()
-    assert "72.00 ± 0.82" in told.out
-    assert "matplotlib is not installed" in told.err
+    printed = capsys.readouterr()
+    assert "72.00 ± 0.82" in printed.out
+    assert "matplotlib is not installed" in printed.err
     assert not Path("output/quickstart/figures").exists()
 
 

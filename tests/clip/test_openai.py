@@ -57,8 +57,8 @@ def test_a_class_with_design_details_gives_openais_features(theirs: type, monkey
 @pytest.mark.parametrize(("theirs", "reason"), [(Unknown, "it needs adapter"), (Refusing, "it rejects MaPLe's")])
 def test_unknown_class_is_named_with_a_fix(theirs: type, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("clip.model.CLIP", theirs)
-    told = rf"test_openai\.py is not OpenAI's: {reason}.*`pip install open_clip_torch` and set .*SOURCE auto\.$"
-    with pytest.raises(UserError, match=told) as raised:
+    message = rf"test_openai\.py is not OpenAI's: {reason}.*`pip install open_clip_torch` and set .*SOURCE auto\.$"
+    with pytest.raises(UserError, match=message) as raised:
         load_clip("tiny", source="clip")
     assert "clip-anytorch" not in str(raised.value)  # the tree's folder would hide it
 

@@ -242,7 +242,7 @@ def test_class_sampler_knows_the_length_of_its_next_draw(items: Items) -> None:
 
 
 @pytest.fixture
-def picture() -> Image.Image:
+def image() -> Image.Image:
     pixels = np.random.default_rng(0).integers(0, 256, size=(12, 20, 3), dtype=np.uint8)
     return Image.fromarray(pixels)
 
@@ -251,21 +251,21 @@ def named(transform: Any) -> list[str]:
     return [type(step).__name__ for step in transform.transforms]
 
 
-def test_test_images_are_resized_and_cropped(cfg: CfgNode, picture: Image.Image) -> None:
+def test_test_images_are_resized_and_cropped(cfg: CfgNode, image: Image.Image) -> None:
     cfg.INPUT.TRANSFORMS = ("random_resized_crop", "random_flip", "normalize", "center_crop")
     transform = build_transform(cfg, is_train=False)
     assert named(transform) == ["Resize", "CenterCrop", "ToTensor", "Normalize"]
     assert transform.transforms[0].size == 8
     assert transform.transforms[0].interpolation is INTERPOLATION_MODES["bicubic"]
-    output = transform(picture)
+    output = transform(image)
     left = (13 - 8) // 2
-    small = np.asarray(picture.resize((13, 8), Image.Resampling.BICUBIC))[:, left : left + 8]
+    small = np.asarray(image.resize((13, 8), Image.Resampling.BICUBIC))[:, left : left + 8]
     expected = (small / 255.0 - cfg.INPUT.PIXEL_MEAN) / cfg.INPUT.PIXEL_STD
     assert output.shape == (3, 8, 8)
     assert output.permute(1, 2, 0).numpy() == pytest.approx(expected, abs=1e-5)
 
 
-def test_training_steps_come_in_a_fixed_order(cfg: CfgNode, picture: Image.Image) -> None:
+def test_training_steps_come_in_a_fixed_order(cfg: CfgNode, image: Image.Image) -> None:
     cfg.INPUT.GB_K = 3
     cfg.INPUT.TRANSFORMS = (
         "normalize",
@@ -292,15 +292,15 @@ def test_training_steps_come_in_a_fixed_order(cfg: CfgNode, picture: Image.Image
     jitter, grey, blur = transform.transforms[2:5]
     assert [tuple(jitter.brightness), tuple(jitter.hue)] == [(0.6, 1.4), (-0.1, 0.1)]
     assert (grey.p, blur.p, tuple(blur.transforms[0].kernel_size)) == (0.2, 0.5, (3, 3))
-    assert transform(picture).shape == (3, 8, 8)
+    assert transform(image).shape == (3, 8, 8)
 
 
-def test_training_without_a_crop_resizes(cfg: CfgNode, picture: Image.Image) -> None:
+def test_training_without_a_crop_resizes(cfg: CfgNode, image: Image.Image) -> None:
     assert named(build_transform(cfg, is_train=True)) == ["Resize", "ToTensor"]
-    assert build_transform(cfg, is_train=True)(picture).shape == (3, 8, 8)
+    assert build_transform(cfg, is_train=True)(image).shape == (3, 8, 8)
     crop = build_transform(cfg, is_train=True, choices=["random_crop"])
     assert named(crop) == ["RandomCrop", "ToTensor"]
-    assert crop(picture).shape == (3, 8, 8)
+    assert crop(image).shape == (3, 8, 8)
 
 
 def test_unknown_transform_is_refused(cfg: CfgNode) -> None:

@@ -257,11 +257,11 @@ def test_all_nine_sessions(
     output = capfd.readouterr()
     assert status == 0, (output.out + output.err)[-800:]
     assert "60 base classes with 30,000 images, then 8 x 5 classes with 5 images each (the published" in output.out
-    told = json.loads((tmp_path / "run" / "results.json").read_text())
-    assert [one["classes"] for one in told["sessions"]] == [60, 65, 70, 75, 80, 85, 90, 95, 100]
-    assert [one["images"] for one in told["sessions"]] == [6000, 6500, 7000, 7500, 8000, 8500, 9000, 9500, 10_000]
-    assert told["protocol"]["fscil"]["split"] == "cec"
-    assert told["finished"]
+    printed = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert [one["classes"] for one in printed["sessions"]] == [60, 65, 70, 75, 80, 85, 90, 95, 100]
+    assert [one["images"] for one in printed["sessions"]] == [6000, 6500, 7000, 7500, 8000, 8500, 9000, 9500, 10_000]
+    assert printed["protocol"]["fscil"]["split"] == "cec"
+    assert printed["finished"]
     # The sessions are the paper's, so the report shows the paper's lines beside them.
     (section,) = build([tmp_path / "run"], Options(paper=True)).sections
     assert "Lines marked (paper) are printed numbers of CoCoA-Mix" in " ".join(section.notes)
@@ -270,4 +270,4 @@ def test_all_nine_sessions(
     assert 6_000 < min(sizes_kept) <= max(sizes_kept) < 20_000
     sizes_seen = {bucket: count for bucket, count in loaded if "/train" in bucket}
     assert list(sizes_seen.values()) == [30_000, *[25] * 8]
-    assert told["trained_parameters"] == 2 * 768 + 2
+    assert printed["trained_parameters"] == 2 * 768 + 2

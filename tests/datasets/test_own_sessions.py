@@ -33,15 +33,15 @@ def test_folder_is_trained_evaluated_and_predicted(own: Path, run: Runner, tmp_p
     """Train, evaluate in a separate run, and label images with the classes of all sessions."""
     done = run(*FOLDER, *CUT, *SHORT, data=own, trainer="CoCoAMixFSCIL")
     assert done.status == 0, done.output[-800:]
-    told = done.results
-    assert [one["classes"] for one in told["sessions"]] == [2, 4, 6]
-    assert [one["images"] for one in told["sessions"]] == [4, 8, 12]  # 30 % of eight
-    assert told["train_images"] == 2 * 4 + 4 * 2
-    assert told["protocol"]["fscil"] == {"base": 2, "way": 2, "shots": 2, "split": "random"}
+    results = done.results
+    assert [one["classes"] for one in results["sessions"]] == [2, 4, 6]
+    assert [one["images"] for one in results["sessions"]] == [4, 8, 12]  # 30 % of eight
+    assert results["train_images"] == 2 * 4 + 4 * 2
+    assert results["protocol"]["fscil"] == {"base": 2, "way": 2, "shots": 2, "split": "random"}
     model = ["--eval-only", "--model-dir", str(done.folder)]
     again = run(*model, *FOLDER, *CUT, *SHORT, data=own, trainer="CoCoAMixFSCIL", name="again")
     assert again.status == 0, again.output[-800:]
-    assert again.results["sessions"] == told["sessions"]
+    assert again.results["sessions"] == results["sessions"]
 
     from cocoamix.predict.command import main
 

@@ -254,8 +254,8 @@ def test_a_run(small: Small, run: Runner) -> None:
     )
     assert done.status == 0, done.output[-800:]
     assert "2 base classes with 8 images, then 2 x 2 classes with 2 images each (the published ones)" in done.output
-    told = done.results
-    assert [one["classes"] for one in told["sessions"]] == [2, 4, 6]
-    assert [one["images"] for one in told["sessions"]] == [6, 12, 18]
-    assert told["protocol"]["fscil"] == {"base": 2, "way": 2, "shots": 2, "split": "cec"}
-    assert told["finished"]
+    results = done.results
+    assert [one["classes"] for one in results["sessions"]] == [2, 4, 6]
+    assert [one["images"] for one in results["sessions"]] == [6, 12, 18]
+    assert results["protocol"]["fscil"] == {"base": 2, "way": 2, "shots": 2, "split": "cec"}
+    assert results["finished"]

@@ -1,18 +1,13 @@
 """Every documented command is valid: the parsers accept its arguments, and the files that it names exist.
 
-`pytest tests/docs -m slow` also runs those that need nothing but a clone.
+tests/docs/test_commands_run.py runs them.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
-import os
 import re
-import shlex
-import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -205,25 +200,3 @@ def test_flags_in_the_text_exist(page: Path) -> None:
             known += "".join(one.choices[kind].format_help() for one in subparsers if kind in one.choices)
         for flag in re.findall(r"(?<!\S)\[?(--[a-z][a-z-]*)", words):
             assert flag in known, f"cocoamix {words}"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("page", [page for page in PAGES if any(not one.mark for one in COMMANDS[page])], ids=name_of)
-def test_commands_run(page: Path, tmp_path: Path) -> None:
-    """Unmarked commands run, in the page's order, in a copy of the tree."""
-    tree, programs = tmp_path / "tree", tmp_path / "programs"
-    shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(".*", "output", "site", "__pycache__", "mutants"))
-    programs.mkdir()
-    for name, start in (("python", ""), ("cocoamix", "-m cocoamix"), ("pytest", "-m pytest")):
-        (programs / name).write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {start} "$@"\n')
-        (programs / name).chmod(0o755)
-    lines = list(dict.fromkeys(one.text for one in COMMANDS[page] if not one.mark))
-    environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "XDG_CACHE_HOME": str(tmp_path / "cache")}
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", "\n".join(lines)],
-        cwd=tree,
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-2000:]}"

@@ -382,12 +382,12 @@ class Options(Target):
     def read(self, path: Path) -> object:
         if not path.is_file() or not path.stat().st_size:
             return None
-        told = io.StringIO()
+        printed = io.StringIO()
         try:
-            with contextlib.redirect_stderr(told):
+            with contextlib.redirect_stderr(printed):
                 arguments = parse_arguments(json.loads(path.read_bytes()))
         except SystemExit:  # how argparse refuses
-            raise UserError(told.getvalue().strip()) from None
+            raise UserError(printed.getvalue().strip()) from None
         return setup_cfg(arguments)
 
 
@@ -416,17 +416,17 @@ class Commands(Options):
         if not path.is_file() or not path.stat().st_size:
             return None
         words = json.loads(path.read_bytes())
-        told, before = io.StringIO(), Path.cwd()
+        printed, before = io.StringIO(), Path.cwd()
         os.chdir(path.parent)
         try:
-            with contextlib.redirect_stderr(told):
+            with contextlib.redirect_stderr(printed):
                 status = cli.main([*words, "--dry-run"] if "bench" in words else words)
         except SystemExit as end:  # how argparse refuses
             status = int(end.code or 0)
         finally:
             os.chdir(before)
         if status == 2:
-            raise UserError(told.getvalue().strip())
+            raise UserError(printed.getvalue().strip())
         if status not in (0, 1):
             raise AssertionError(f"the exit status is {status}")
         return None

@@ -67,9 +67,9 @@ def test_fault_classification(
 ) -> None:
     monkeypatch.setattr(fuzz, "SECONDS", 0.2)
     monkeypatch.setattr(Odd, "does", staticmethod(does))
-    found, told = fuzz.run_input(Odd(tmp_path), 0, 0)
+    found, message = fuzz.run_input(Odd(tmp_path), 0, 0)
     assert found == kind
-    assert words in told
+    assert words in message
 
 
 def test_inputs_are_reproducible(tmp_path: Path) -> None:

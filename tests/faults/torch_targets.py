@@ -63,10 +63,10 @@ class Checkpoint(Target):
 
     def read(self, path: Path) -> object:
         content = checkpoints.load(path)
-        state, told = checkpoints.weights_of(content, path), origin_of(content, path)
+        state, origin = checkpoints.weights_of(content, path), origin_of(content, path)
         module = Prompt()
-        check_trainer(told, "CoOp", path)
-        check_weights(told, ORIGIN, state, module, ["one", "two"], path)
+        check_trainer(origin, "CoOp", path)
+        check_weights(origin, ORIGIN, state, module, ["one", "two"], path)
         checkpoints.load_into(module, state, str(path), checkpoints.dead_in_kgcoop(state))
         return checkpoints.epochs_of(content)
 

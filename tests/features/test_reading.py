@@ -149,10 +149,10 @@ def test_check_and_training_give_the_same_reason(tmp_path: Path, name: str) -> N
     path.write_bytes(content)
     assert reason in why_unreadable(str(path))
     items = ImageItems(None, [SimpleNamespace(impath=str(path), label=0, domain=0)])
-    where, told = items[0][UNREADABLE]
-    assert (where, reason in told) == (str(path), True)
-    assert "\n" not in told
-    assert "BytesIO" not in told
+    where, message = items[0][UNREADABLE]
+    assert (where, reason in message) == (str(path), True)
+    assert "\n" not in message
+    assert "BytesIO" not in message
 
 
 def test_image_bombs_are_refused_even_without_pillows_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,9 +36,9 @@ def write(root: Path, number: int | None, accuracies: tuple[float, float], **cha
     for part, half, accuracy in zip(("train_base", "test_new"), ("base", "new"), accuracies, strict=True):
         above = root / "base2new" / ("" if number is None else f"random_{number}")
         folders.append(above / part / dataset.lower() / "shots_4" / trainer / "vit_b16" / f"seed{seed}")
-        told = {"splits": {"train": "t", "test": f"{dataset} {number} {half}"}, **protocol}
-        told |= {} if number is None else {"partition": f"random:{number}"}
-        write_results(folders[-1], accuracy, **{**changes, "subset": half}, protocol=told)
+        recorded = {"splits": {"train": "t", "test": f"{dataset} {number} {half}"}, **protocol}
+        recorded |= {} if number is None else {"partition": f"random:{number}"}
+        write_results(folders[-1], accuracy, **{**changes, "subset": half}, protocol=recorded)
     return folders
 
 
@@ -74,13 +74,13 @@ def in_results(root: Path) -> dict[tuple[str, str, str], dict[str, float]]:
     found: dict[tuple[str, str, str], dict[str, float]] = {}
     zero: dict[tuple[str, str], dict[str, float]] = {}
     for path in root.rglob("results.json"):
-        told = json.loads(path.read_text())
-        where = told["dataset"], told["protocol"].get("partition", "label")
-        side = {"base": "in", "new": "out"}[told["subset"]]
-        if told["trainer"].endswith("ZeroshotCLIP"):
-            zero.setdefault(where, {})[f"{side}_hand_crafted"] = told["metrics"]["accuracy"]
+        printed = json.loads(path.read_text())
+        where = printed["dataset"], printed["protocol"].get("partition", "label")
+        side = {"base": "in", "new": "out"}[printed["subset"]]
+        if printed["trainer"].endswith("ZeroshotCLIP"):
+            zero.setdefault(where, {})[f"{side}_hand_crafted"] = printed["metrics"]["accuracy"]
         else:
-            found.setdefault((*where, str(told["seed"])), {})[f"{side}_learned"] = told["metrics"]["accuracy"]
+            found.setdefault((*where, str(printed["seed"])), {})[f"{side}_learned"] = printed["metrics"]["accuracy"]
     return {key: {**values, **zero[key[:2]]} for key, values in found.items()}
 
 
@@ -105,9 +105,9 @@ def assert_tests(line: str, rows: list[dict[str, str]], level: float = 0.05) -> 
         assert re.search(rf"on {words}-classes \S+ minus \S+ is {re.escape(f'{gain:+.2f}')}\b", line)
         assert f"p = {p:.2g})" in line
         held.append(p < level)
-    told = ["Both inequalities" in line or "on in-classes holds" in line]
-    told.append("Both inequalities" in line or "on out-classes holds" in line)
-    assert told == held
+    printed = ["Both inequalities" in line or "on in-classes holds" in line]
+    printed.append("Both inequalities" in line or "on out-classes holds" in line)
+    assert printed == held
     assert ("Neither inequality of the assumption holds" in line) is not any(held)
     assert f", {len(rows)} pairs: " in line
 

@@ -169,6 +169,6 @@ def test_failed_runs_draw_nothing(
     monkeypatch.setattr(benchmark, "run_plan", none_finishes)
     with pytest.raises(UserError, match="2 of the 2 runs of the plan quick are missing, as listed above"):
         sources.find_source(parse("--run-output", str(tmp_path)), PLANS)
-    told = capsys.readouterr()
-    assert "2 runs are needed first: about " in told.out
-    assert told.err.count(" (failed): of no reason\n") == 2
+    printed = capsys.readouterr()
+    assert "2 runs are needed first: about " in printed.out
+    assert printed.err.count(" (failed): of no reason\n") == 2

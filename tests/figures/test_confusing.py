@@ -51,10 +51,10 @@ def tree(tmp_path: Path) -> Path:
         for loss in LOSSES.values():
             for epoch in EPOCHS if dataset == "Alpha" else EPOCHS[-1:]:
                 for seed in SEEDS:
-                    told: dict[str, Any] = {"seed": seed, "epoch": epoch, "LOSS": loss, **NONE}
+                    facts: dict[str, Any] = {"seed": seed, "epoch": epoch, "LOSS": loss, **NONE}
                     config = f"{loss.replace('+', '_')}_{epoch}"
-                    write_run(root, config, dataset, predictions=predict(generator, labels), **told)
-                    write_run(root, config, dataset, "new", accuracy=float(generator.integers(10, 90)), **told)
+                    write_run(root, config, dataset, predictions=predict(generator, labels), **facts)
+                    write_run(root, config, dataset, "new", accuracy=float(generator.integers(10, 90)), **facts)
     return root
 
 
@@ -177,9 +177,9 @@ def test_a_single_loss_has_no_gains(tree: Path, capsys: pytest.CaptureFixture[st
 def refused(capfd: pytest.CaptureFixture[str], *arguments: object) -> str:
     """Return the error message of the command."""
     assert main(["confusing", "--runs", *map(str, arguments)]) == 2
-    told = capfd.readouterr().err
-    assert told.splitlines()[-1].startswith("error: ")
-    return told.splitlines()[-1]
+    printed = capfd.readouterr().err
+    assert printed.splitlines()[-1].startswith("error: ")
+    return printed.splitlines()[-1]
 
 
 def only(folder: Path, pattern: str) -> Path:
@@ -296,8 +296,8 @@ def test_other_kinds_of_runs_are_skipped_or_refused(tree: Path, capfd: pytest.Ca
     assert "TRAINER.COCOAMIX.N_CTX is 4 in " in capfd.readouterr().err
     for kind, name in enumerate(("ce", "ce_coa")):
         for epoch in EPOCHS:
-            told: dict[str, Any] = {"LOSS": list(LOSSES.values())[kind], "N_CTX": 8, "epoch": epoch, **NONE}
-            write_run(tree, f"{name}_more{epoch}", "Alpha", predictions=[], **told)
+            facts: dict[str, Any] = {"LOSS": list(LOSSES.values())[kind], "N_CTX": 8, "epoch": epoch, **NONE}
+            write_run(tree, f"{name}_more{epoch}", "Alpha", predictions=[], **facts)
     assert "The runs are of several kinds: TRAINER.COCOAMIX.N_CTX is" in refused(capfd, tree)
 
 

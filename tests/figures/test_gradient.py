@@ -36,20 +36,20 @@ def test_finite_differences(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         assert row["wrong_closed"] == pytest.approx(by_wrong, abs=1e-8)
         assert row["label_autograd"] == pytest.approx(by_label, abs=1e-5)  # the loss computes in fp32
         assert row["wrong_autograd"] == pytest.approx(by_wrong, abs=1e-5)
-    told = capsys.readouterr().out
-    assert f"With w = 7 the gradient of the label is largest at p(y) = {strongest['p_label']:.2f}" in told
+    printed = capsys.readouterr().out
+    assert f"With w = 7 the gradient of the label is largest at p(y) = {strongest['p_label']:.2f}" in printed
     # The maximum of (1 - p)(1 + w p) is at (w - 1) / 2w.
     assert strongest["p_label"] == pytest.approx(6 / 14, abs=0.011)
-    assert f"{-strongest['label_closed']:.2f} / tau against {1 - strongest['p_label']:.2f} / tau" in told
+    assert f"{-strongest['label_closed']:.2f} / tau against {1 - strongest['p_label']:.2f} / tau" in printed
     assert "w = 2.5" in (tmp_path / "gradient.svg").read_text()
 
 
 @pytest.mark.parametrize("w", ["-1", "nan", "inf"])
 def test_invalid_weights(w: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["gradient", "--output", str(tmp_path / "out"), "--w", "1", w]) == 2
-    told = capsys.readouterr()
-    assert told.err == f"error: --w is 1 {w}; weights of the CoA-loss are 0 or more.\n"
-    assert not told.out
+    printed = capsys.readouterr()
+    assert printed.err == f"error: --w is 1 {w}; weights of the CoA-loss are 0 or more.\n"
+    assert not printed.out
     assert not (tmp_path / "out").exists()
 
 

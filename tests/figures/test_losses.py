@@ -164,11 +164,11 @@ def test_parts_that_cannot_be_drawn(tree: Path, tmp_path: Path, capfd: pytest.Ca
         for folder in tree.glob(f"**/CoCoAMix/{config}/seed*"):
             (folder / "results.json").unlink()
     assert main(["losses", "--runs", str(tree), *out]) == 0
-    told = capfd.readouterr()
-    assert "Base accuracy by loss and setting is not drawn: there is no loss with several settings." in told.err
+    printed = capfd.readouterr()
+    assert "Base accuracy by loss and setting is not drawn: there is no loss with several settings." in printed.err
     assert (
         "Sensitivity to w and d is not drawn: base-to-new runs of CoCoAMix with TRAINER.COCOAMIX.ENSEMBLE coa"
-        in told.err
+        in printed.err
     )
     assert {path.stem for path in (tmp_path / "out").iterdir()} == {"losses", "losses-dark"}
     assert main(["losses", "--runs", str(tree), "--parts", "sensitivity", *out]) == 2

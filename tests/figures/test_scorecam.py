@@ -293,9 +293,10 @@ def test_images_of_the_dataset(train: Callable[..., Run], data_root: Path, tmp_p
     assert list(dict.fromkeys(row["method"] for row in rows)) == ["CoOp (seed1)", "CoOp (seed2)"]
     images = {(row["method"], row["image"]): int(row["right"]) for row in rows}
     rights = {method: sum(right for (name, _), right in images.items() if name == method) for method, _ in images}
-    told = (out / f"{STEM}.txt").read_text()
+    printed = (out / f"{STEM}.txt").read_text()
     assert (
-        f"on 4 images. Correct labels, of 4: {', '.join(f'{name} {count}' for name, count in rights.items())}." in told
+        f"on 4 images. Correct labels, of 4: {', '.join(f'{name} {count}' for name, count in rights.items())}."
+        in printed
     )
     svg = (out / f"{STEM}.svg").read_text()
     assert all(CLASSES[at].split()[0] in svg for at in (1, 3, 6, 8))

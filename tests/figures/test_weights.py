@@ -154,9 +154,9 @@ def test_numbers_match_manual_calculation(
     assert [float(one) for one in {row["pi_in"] for row in rows}] == [pytest.approx(pi_in, abs=1e-6)]
     assert {(row["dataset"], row["kind"], row["shots"], row["seed"]) for row in rows} == {("EuroSAT", kind, "4", "1")}
     if kind == "held-out":
-        told = done.results["heldout"]
-        assert [[float(row["pi"]), float(row["nll"])] for row in found["held-out"]] == told["curve"]
-        assert told["pi_in"] == pytest.approx(pi_in, abs=1e-6)
+        results = done.results["heldout"]
+        assert [[float(row["pi"]), float(row["nll"])] for row in found["held-out"]] == results["curve"]
+        assert results["pi_in"] == pytest.approx(pi_in, abs=1e-6)
     else:
         assert set(found) == {"training", "test"}
 
@@ -275,21 +275,21 @@ def test_folders_without_a_suitable_run(tmp_path: Path, capfd: pytest.CaptureFix
     assert f"{folder / 'results.json'} cannot be used" in refused(capfd, str(folder), *out)
     assert f"below it: {folder}." in refused(capfd, str(folder.parent), *out)
 
-    def told(trainer: str, **settings: str) -> None:
+    def record(trainer: str, **settings: str) -> None:
         config = {"TRAINER": {"COCOAMIX": settings}}
-        told = {"trainer": trainer, "config": config, "metrics": {"accuracy": 50.0}}
-        (folder / "results.json").write_text(json.dumps(told))
+        results = {"trainer": trainer, "config": config, "metrics": {"accuracy": 50.0}}
+        (folder / "results.json").write_text(json.dumps(results))
 
-    told("CoOp")
+    record("CoOp")
     assert f"The run in {folder} is a CoOp run. Give" in refused(capfd, str(folder), *out)
-    told("CoCoAMixFSCIL")
+    record("CoCoAMixFSCIL")
     assert f"The run in {folder} is a CoCoAMixFSCIL run. Give" in refused(capfd, str(folder), *out)
     for ensemble in ("uniform", "none"):
-        told("cocoamix.CoCoAMix", ENSEMBLE=ensemble)
+        record("cocoamix.CoCoAMix", ENSEMBLE=ensemble)
         message = refused(capfd, str(folder), *out)
         assert f"The run in {folder} has no learned weights: its TRAINER.COCOAMIX.ENSEMBLE is {ensemble}." in message
         assert "ENSEMBLE coa" in message
-    told("CoCoAMix", ENSEMBLE="coa")
+    record("CoCoAMix", ENSEMBLE="coa")
     assert f"{folder} has no checkpoint, and no log.txt" in refused(capfd, str(folder), *out)
     line = 'Loading weights to coa_weights from "elsewhere/coa_weights/model.pth.tar-2" (epoch = 2)\n'
     (folder / "log.txt").write_text(line)

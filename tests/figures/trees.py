@@ -34,7 +34,7 @@ def write_run(
     """Write a base-to-new run in CoOp's layout, and return its folder. `settings` are those of the trainer."""
     folder = root / "base2new" / f"test_{subset}" / dataset / "shots_4" / trainer / config / f"seed{seed}"
     folder.mkdir(parents=True)
-    told = {
+    results = {
         "trainer": trainer,
         "dataset": dataset,
         "subset": subset,
@@ -46,7 +46,7 @@ def write_run(
         "protocol": {"backbone": "tiny", **(protocol or {})},
         "config": {"TRAINER": {TRAINERS[trainer]: settings}, "OPTIM": {"MAX_EPOCH": MAX_EPOCH}},
     }
-    (folder / "results.json").write_text(json.dumps(told))
+    (folder / "results.json").write_text(json.dumps(results))
     if predictions is not None:
         write_predictions(folder, predictions)
     return folder

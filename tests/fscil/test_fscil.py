@@ -205,18 +205,18 @@ ROWS = [
 
 class TestReport:
     def test_figures(self) -> None:
-        told = incremental.summary(ROWS)
-        assert [one["accuracy"] for one in told["sessions"]] == pytest.approx([90, 95 / 1.2, 101 / 1.4])
-        last = told["sessions"][-1]
+        summary = incremental.summary(ROWS)
+        assert [one["accuracy"] for one in summary["sessions"]] == pytest.approx([90, 95 / 1.2, 101 / 1.4])
+        last = summary["sessions"][-1]
         assert last["base"] == 85
         assert last["novel_sessions"] == [50, 30]
         assert last["novel"] == 40
         assert last["harmonic_mean"] == pytest.approx(2 * 85 * 40 / 125)
         assert last["forgetting"] == [5, 25]  # base was best in session 0, session 1 in session 1
         assert last["mean_forgetting"] == 15
-        assert told["sessions"][0]["novel"] is None
-        assert told["mean"] == pytest.approx((90 + 95 / 1.2 + 101 / 1.4) / 3)
-        assert told["pd"] == pytest.approx(90 - 101 / 1.4)
+        assert summary["sessions"][0]["novel"] is None
+        assert summary["mean"] == pytest.approx((90 + 95 / 1.2 + 101 / 1.4) / 3)
+        assert summary["pd"] == pytest.approx(90 - 101 / 1.4)
 
     def test_forgetting_is_measured_from_the_best_session(self) -> None:
         """Base is best in the middle, and so is session 1."""

@@ -103,7 +103,7 @@ def test_message_names_the_file_and_the_fix(tmp_path: Path) -> None:
 
 
 def test_files_without_checksums_are_read(tmp_path: Path) -> None:
-    """From other projects: the old format has none, and torch can be told not to write any."""
+    """From other projects: the old format has none, and torch has an option not to write any."""
     torch.save(content(), tmp_path / "old", _use_new_zipfile_serialization=False)
     assert same(checkpoints.load(tmp_path / "old"), content())
     if not hasattr(torch.serialization, "set_crc32_options"):

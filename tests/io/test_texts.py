@@ -34,12 +34,12 @@ ALIASES = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" f
 def test_yaml_that_cannot_be_read(tmp_path: Path, text: str, words: str) -> None:
     path = tmp_path / "file.yaml"
     path.write_bytes(text.encode("utf-8", "surrogateescape"))
-    with pytest.raises(UserError) as told:
+    with pytest.raises(UserError) as raised:
         read_yaml(path)
-    assert words in str(told.value)
-    assert str(told.value).startswith(str(path))
-    assert len(str(told.value)) < 300
-    assert "\n" not in str(told.value)
+    assert words in str(raised.value)
+    assert str(raised.value).startswith(str(path))
+    assert len(str(raised.value)) < 300
+    assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize(
@@ -62,9 +62,9 @@ def test_paths_that_are_not_files(tmp_path: Path, kind: str) -> None:
         os.mkfifo(path)
     elif kind == "loop":
         path.symlink_to(path)
-    with pytest.raises(UserError) as told:
+    with pytest.raises(UserError) as raised:
         read_text(path)
-    assert len(str(told.value)) < 400
+    assert len(str(raised.value)) < 400
 
 
 @pytest.mark.parametrize(

@@ -180,9 +180,9 @@ def test_labels_from_folders(
             shutil.copy(path, target)
     assert main([str(done.folder), str(tmp_path / "folders"), "--csv", str(tmp_path / "out.csv")]) == 0
     assert {row["label"] for row in read_rows(tmp_path / "out.csv")} == {"Forest", "Annual Crop Land", "zebra"}
-    told = capfd.readouterr().out
-    assert "over 6 images with a label among the classes" in told
-    assert "3 images with a label that is not among the classes" in told
+    printed = capfd.readouterr().out
+    assert "over 6 images with a label among the classes" in printed
+    assert "3 images with a label that is not among the classes" in printed
 
 
 def test_rows_distinguish_files(
@@ -259,9 +259,9 @@ class TestUnknown:
         done = trained("CoOp")
         table = str(test_table(CLASSES[:5]))
         assert main([str(done.folder), table, "--unknown", "0.25", "--held-out", table]) == 0
-        told = capfd.readouterr().out
+        captured = capfd.readouterr().out
         # Set and tested on the same 20 images: a quarter must be below, so 5 of them.
-        assert "false alarms 25.00 % of 20 images of known classes" in told
+        assert "false alarms 25.00 % of 20 images of known classes" in captured
         table = shutil.copy(table, data_root)
         everything, out = str(test_table()), data_root / "found.json"
         unknown = ["--unknown", "0.25", "--held-out", table, "--json", str(out)]
@@ -280,9 +280,9 @@ class TestUnknown:
         image = str(next(data_root.rglob("River_13.png")))
         assert len(done.results["heldout"]["confidence"]) == 101
         assert main([str(done.folder), image, "--unknown", "0.05"]) == 0
-        told = capfd.readouterr().out
-        assert "5 % of 20 held-out images of training" in told
-        assert "Probabilities are calibrated" in told
+        printed = capfd.readouterr().out
+        assert "5 % of 20 held-out images of training" in printed
+        assert "Probabilities are calibrated" in printed
         assert main([str(done.folder), image, "--unknown", "0.05", "--add", "zebra"]) == 2
         assert "for the training classes only: add --held-out" in capfd.readouterr().err
 
@@ -395,9 +395,9 @@ def test_other_classes_are_not_reported_as_calibrated(
     image = str(next(data_root.rglob("River_13.png")))
     capfd.readouterr()
     assert main([str(done.folder), image, "--classes", str(tmp_path / "names.txt")]) == 0
-    told = capfd.readouterr().out
-    assert "2 classes, none of them trained on" in told
-    assert "Probabilities are not calibrated." in told
+    printed = capfd.readouterr().out
+    assert "2 classes, none of them trained on" in printed
+    assert "Probabilities are not calibrated." in printed
 
 
 def test_an_unfinished_run_is_refused(trained: Trained, run: Runner, capfd: pytest.CaptureFixture[str]) -> None:

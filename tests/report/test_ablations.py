@@ -129,10 +129,10 @@ def write_plan(
         trainer = str(config["TRAINER.NAME"])
         several = {"CoCoAMix": "TRAINER.COCOAMIX.BACKBONES", "TuneEn": "TRAINER.ENLEARN.BACKBONES"}
         names = config.get(several.get(trainer, "")) or [config["MODEL.BACKBONE.NAME"]]
-        told = {"trainer": trainer, "subset": run.subset, "config": config, "protocol": {"backbone": "+".join(names)}}
+        facts = {"trainer": trainer, "subset": run.subset, "config": config, "protocol": {"backbone": "+".join(names)}}
         for dataset in datasets:
             parts = [dataset if part == "eurosat" else part for part in run.folder.parts[1:]]
-            write_results(root.joinpath(*parts), BASE if run.subset == "base" else NEW, dataset=dataset, **told)
+            write_results(root.joinpath(*parts), BASE if run.subset == "base" else NEW, dataset=dataset, **facts)
 
 
 def tables_of(report: Report) -> dict[str, Table]:

@@ -191,8 +191,8 @@ def test_accuracy_that_is_not_a_number_is_reported(tmp_path: Path, capsys: pytes
     folder = tmp_path / "base2new/train_base/eurosat/shots_4/CoOp/vit_b16/seed2"
     write_log(folder, head("CoOp", "EuroSAT", "base", 2), training(), text)
     assert main([str(tmp_path)]) == 1
-    told = capsys.readouterr().err
-    assert f"{folder}: its accuracy is nan" in told
+    printed = capsys.readouterr().err
+    assert f"{folder}: its accuracy is nan" in printed
 
 
 def test_nothing_finished(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -25,9 +25,9 @@ def place(root: Path, subset: str, dataset: str = "EuroSAT", trainer: str = "CoO
     return root / "base2new" / folder / dataset.lower() / "shots_4" / trainer / "vit_b16" / f"seed{seed}"
 
 
-def write(root: Path, subset: str, told: dict[str, float], **changes: Any) -> None:
+def write(root: Path, subset: str, values: dict[str, float], **changes: Any) -> None:
     where = {key: changes[key] for key in ("dataset", "trainer", "seed") if key in changes}
-    write_results(place(root, subset, **where), told["accuracy"], subset=subset, metrics=told, **changes)
+    write_results(place(root, subset, **where), values["accuracy"], subset=subset, metrics=values, **changes)
 
 
 def tables(root: Path, **options: Any) -> dict[str, Table]:
@@ -118,8 +118,8 @@ def test_transfer(tmp_path: Path) -> None:
         folder = "imagenet/CoOp/vit_16shots/seed1"
         if dataset != "ImageNet":
             folder = f"evaluation/CoOp/vit_16shots/{dataset.lower()}/seed1"
-        told = metrics(50, ece, ece / 10)
-        write_results(tmp_path / folder, 50, dataset=dataset, subset="all", shots=16, metrics=told)
+        values = metrics(50, ece, ece / 10)
+        write_results(tmp_path / folder, 50, dataset=dataset, subset="all", shots=16, metrics=values)
     found = tables(tmp_path)
     (key,) = (key for key in found if key.endswith("confidence"))
     means = {name: value.mean for name, value in cells(found[key]).items() if value.mean is not None}
@@ -131,8 +131,8 @@ def test_transfer(tmp_path: Path) -> None:
 
 def write_sessions(root: Path, count: int, ece: float, **changes: Any) -> None:
     folder = root / changes.get("dataset", "EuroSAT") / changes.get("trainer", "CoOpFSCIL") / "vit/seed1"
-    told = [70.0 - number for number in range(count)]
-    write_results(folder, 60, subset="all", sessions=told, metrics=metrics(60, ece, ece / 10), **changes)
+    accuracies = [70.0 - number for number in range(count)]
+    write_results(folder, 60, subset="all", sessions=accuracies, metrics=metrics(60, ece, ece / 10), **changes)
 
 
 def test_sessions_use_only_complete_runs(tmp_path: Path) -> None:

@@ -54,11 +54,11 @@ def test_a_damaged_run_is_skipped_with_its_reason(
     write_results(tmp_path / BAD, 70.0, **change)
     files = {kind: str(tmp_path / f"report.{kind}") for kind in ("markdown", "latex", "csv", "json")}
     assert main([str(tmp_path), *(word for kind, file in files.items() for word in (f"--{kind}", file))]) == 1
-    told = capsys.readouterr()
-    assert f"{tmp_path / BAD}: results.json cannot be used" in told.err
-    assert reason in told.err
-    assert len(told.err) < 600
-    assert "81.00" in told.out
+    printed = capsys.readouterr()
+    assert f"{tmp_path / BAD}: results.json cannot be used" in printed.err
+    assert reason in printed.err
+    assert len(printed.err) < 600
+    assert "81.00" in printed.out
     (left,) = json.loads(Path(files["json"]).read_text())["left_out"]
     assert reason in left["reason"]
     assert "cannot be used" in Path(files["markdown"]).read_text()
@@ -78,9 +78,9 @@ def test_a_named_pipe_is_skipped(tmp_path: Path, capsys: pytest.CaptureFixture[s
     (tmp_path / BAD).mkdir(parents=True)
     os.mkfifo(tmp_path / BAD / name)
     assert main([str(tmp_path)]) == 1
-    told = capsys.readouterr()
-    assert "is not a file" in told.err
-    assert "81.00" in told.out
+    printed = capsys.readouterr()
+    assert "is not a file" in printed.err
+    assert "81.00" in printed.out
 
 
 def test_a_log_with_a_non_numeric_setting_is_skipped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -96,17 +96,17 @@ def test_a_text_value_in_a_numeric_sweep(tmp_path: Path, capsys: pytest.CaptureF
     good(tmp_path)
     write_pair(tmp_path, 88.0, 60.0, trainer="CoCoAMix", config=config("auto"), config_name="auto", seed=1)
     assert main([str(tmp_path)]) == 0
-    told = capsys.readouterr().out
-    assert "88.00" in told
-    assert "is left out of the sweep of TRAINER.COCOAMIX.MINE, which is auto there and not a number" in told
+    printed = capsys.readouterr().out
+    assert "88.00" in printed
+    assert "is left out of the sweep of TRAINER.COCOAMIX.MINE, which is auto there and not a number" in printed
 
 
 def test_a_non_finite_metric_is_omitted_with_a_note(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_results(tmp_path / BAD, 70.0, metrics={"accuracy": 70.0, "nll": float("inf")})
     assert main([str(tmp_path)]) == 0
-    told = capsys.readouterr().out
-    assert "nll of its results.json is not finite and is left out" in told
-    assert "70.00" in told
+    printed = capsys.readouterr().out
+    assert "nll of its results.json is not finite and is left out" in printed
+    assert "70.00" in printed
 
 
 # ---------------------------------------------------------------------- what is shown
@@ -118,10 +118,10 @@ def test_escape_sequences_do_not_reach_the_terminal(tmp_path: Path, capsys: pyte
         write_pair(tmp_path, 80.0, 60.0, config_name=name)
     write_log(tmp_path / f"broken{ESCAPE}" / "seed1", "")
     assert main([str(tmp_path)]) == 1
-    told = capsys.readouterr()
-    assert "\x1b" not in told.out + told.err
-    assert "two\\x1b]0;title\\x07" in told.out
-    assert "broken\\x1b" in told.err
+    printed = capsys.readouterr()
+    assert "\x1b" not in printed.out + printed.err
+    assert "two\\x1b]0;title\\x07" in printed.out
+    assert "broken\\x1b" in printed.err
 
 
 def test_folders_that_are_not_utf8_are_shown(tmp_path: Path) -> None:
@@ -155,6 +155,6 @@ def test_runs_with_skipped_images_are_reported_and_not_averaged(tmp_path: Path) 
     content = json.loads(path.read_text())
     path.write_text(json.dumps({**content, "unreadable_images": 32}))
     report = build([tmp_path])
-    told = " ".join(report.notes)
-    assert "32 images could not be read and were left out of the run" in told
-    assert "unreadable_images" in told
+    notes = " ".join(report.notes)
+    assert "32 images could not be read and were left out of the run" in notes
+    assert "unreadable_images" in notes

@@ -13,8 +13,8 @@ from cocoamix.report.readers.runs import Inventory, Run
 def run(seed: int, dataset: str = "EuroSAT", **protocol: Any) -> Run:
     place = {"folder": f"{dataset}/{seed}", "dataset": dataset, "subset": "all", "task": "few-shot", "shots": 4}
     name = {"trainer": "CoOp", "config": "", "variant": "", "origin": 0}
-    told = {key.replace("__", "."): value for key, value in protocol.items()}
-    return Run(**place, **name, seed=seed, metrics={"accuracy": 80.0}, protocol=told)  # type: ignore[arg-type]
+    facts = {key.replace("__", "."): value for key, value in protocol.items()}
+    return Run(**place, **name, seed=seed, metrics={"accuracy": 80.0}, protocol=facts)  # type: ignore[arg-type]
 
 
 def rows_of(*runs: Run) -> tuple[list[Row], list[str]]:

@@ -19,10 +19,10 @@ def write_run(folder: Path, method: str, seed: int = 1, count: int = 9, **change
     sessions = [90.0 - number + seed for number in range(count)]
     metrics = {"accuracy": sessions[-1], "base_accuracy": 80.0, "new_accuracy": 40.0}
     metrics |= {"harmonic_mean": 160 / 3, "mean_forgetting": 3.0}
-    told = {"trainer": "CoCoAMixFSCIL", "method": method, "dataset": "CIFAR100FSCIL", "subset": "all"}
-    told |= {"protocol": PAPER}
-    told |= {"seed": seed, "sessions": sessions, "metrics": metrics, **changes}
-    write_results(folder / f"seed{seed}", 80.0, **told)
+    facts = {"trainer": "CoCoAMixFSCIL", "method": method, "dataset": "CIFAR100FSCIL", "subset": "all"}
+    facts |= {"protocol": PAPER}
+    facts |= {"seed": seed, "sessions": sessions, "metrics": metrics, **changes}
+    write_results(folder / f"seed{seed}", 80.0, **facts)
 
 
 def lines(folder: Path) -> dict[str, dict[str, float | None]]:

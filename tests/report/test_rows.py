@@ -140,10 +140,10 @@ def test_seeds_that_converged_at_different_epochs_are_averaged(tmp_path: Path) -
         root = tmp_path / ended
         for seed, epochs in ((1, 400), (2, 350)):
             stage = {"epochs": epochs, "steps": epochs, "ended": ended, "moved": None, "pi_in": 0.6, "pi_out": 0.4}
-            told = {"seed": seed, "epoch": 50 + epochs, "second_stage": stage}
+            facts = {"seed": seed, "epoch": 50 + epochs, "second_stage": stage}
             tail = f"eurosat/shots_4/CoOp/vit_b16/seed{seed}"
-            write_results(root / "base2new/train_base" / tail, 80.0, **told)
-            write_results(root / "base2new/test_new" / tail, 60.0, subset="new", **told)
+            write_results(root / "base2new/train_base" / tail, 80.0, **facts)
+            write_results(root / "base2new/test_new" / tail, 60.0, subset="new", **facts)
         assert len(only_table(build([root])).lines) == rows, ended
 
 
@@ -369,8 +369,8 @@ def test_epochs_of_one_model_are_rows_and_not_sweep_points(tmp_path: Path) -> No
 
     def write(root: Path, value: float, epoch: int, name: str, seed: int) -> None:
         config = {"TRAINER": {"NAME": "CoCoAMix", "COCOAMIX": {"W": value}}, "OPTIM": {"MAX_EPOCH": 50}}
-        told = {"trainer": "CoCoAMix", "config": config, "epoch": epoch, "seed": seed}
-        write_pair(root, 60.0 + epoch / 10 + value + seed, 60.0, config_name=name, **told)
+        facts = {"trainer": "CoCoAMix", "config": config, "epoch": epoch, "seed": seed}
+        write_pair(root, 60.0 + epoch / 10 + value + seed, 60.0, config_name=name, **facts)
 
     for seed in (1, 2):
         for value in (1.0, 5.0):
@@ -490,9 +490,9 @@ def test_random_halves_do_not_affect_coops_halves(tmp_path: Path) -> None:
     write(tmp_path / "plain")
     write(tmp_path / "both")
     for number in (1, 2, 3):
-        told = {"partition": f"random:{number}", "splits": {"train": "t", "test": f"half {number}"}}
+        halves = {"partition": f"random:{number}", "splits": {"train": "t", "test": f"half {number}"}}
         root = tmp_path / "both" / "base2new" / f"random_{number}"
-        write_pair(root, 50.0 + number, 40.0, protocol=told, fingerprint=str(number))
+        write_pair(root, 50.0 + number, 40.0, protocol=halves, fingerprint=str(number))
     plain, both = (build([tmp_path / name], Options(paper=True)) for name in ("plain", "both"))
     (section,) = plain.sections
     first, second = both.sections

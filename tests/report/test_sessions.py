@@ -33,8 +33,8 @@ def average(report: Report) -> Table:
 def test_sessions_are_averaged_over_datasets(tmp_path: Path) -> None:
     for dataset, shift in (("DTD", 0.0), ("EuroSAT", 10.0)):
         for seed in (1, 2):
-            told = {"base_accuracy": 60.0 + shift, "mean_forgetting": 4.0 + seed}
-            write_sessions(tmp_path, dataset, [80.0 + shift, 70.0 + shift + 2 * seed], seed, metrics=told)
+            metrics = {"base_accuracy": 60.0 + shift, "mean_forgetting": 4.0 + seed}
+            write_sessions(tmp_path, dataset, [80.0 + shift, 70.0 + shift + 2 * seed], seed, metrics=metrics)
     report = build([tmp_path])
     found = average(report)
     values = line(found, "CoOp-FSCIL")

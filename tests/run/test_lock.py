@@ -1,4 +1,4 @@
-"""One run at a time in a folder: the second is told about the first, and no lock outlives its holder."""
+"""One run at a time in a folder: a second run names the first, and no lock outlives its holder."""
 
 from __future__ import annotations
 

@@ -110,9 +110,9 @@ def test_two_stages(run: Runner) -> None:
     assert stage["pi_in"] == pytest.approx(float(inside.sigmoid()))
     again = run("--eval-only", "--model-dir", str(done.folder), *BASE, name="again", **MIX)
     assert again.results["second_stage"] == stage
-    told = done.results["weights"]
-    assert told == again.results["weights"]
-    assert told["pi_in"] == pytest.approx(float(inside.sigmoid()))
+    results = done.results["weights"]
+    assert results == again.results["weights"]
+    assert results["pi_in"] == pytest.approx(float(inside.sigmoid()))
     assert "weights" not in alone.results
 
 

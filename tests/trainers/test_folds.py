@@ -87,16 +87,16 @@ def test_each_image_is_scored_by_a_prompt_not_trained_on_it(
     assert labels.tolist() == [item.label for item in items]
     judged_by = [next(contexts[fold] for fold, gone in left_out.items() if name in gone) for name in names]
     assert_scored_by_fold(trainer, [item.impath for item in items], judged_by, general, special)
-    told = done.results["heldout"]
-    assert (told["folds"], told["images"]) == (4, 20)
-    assert told["seconds"] > 0
+    results = done.results["heldout"]
+    assert (results["folds"], results["images"]) == (4, 20)
+    assert results["seconds"] > 0
     assert done.results["protocol"]["folds"] == 4
     grid = np.linspace(0, 1, 101)
     mixed = [torch.nn.functional.cross_entropy(100 * ((1 - x) * general + x * special), labels) for x in grid]
-    assert told["nll"] <= min(float(one) for one in mixed) + 1e-5
-    assert told["pi_in"] == pytest.approx(grid[int(np.argmin(mixed))], abs=0.011)
+    assert results["nll"] <= min(float(one) for one in mixed) + 1e-5
+    assert results["pi_in"] == pytest.approx(grid[int(np.argmin(mixed))], abs=0.011)
     inside = saved(done.folder, "coa_weights", LAST)["state_dict"]["inside"]
-    assert float(inside.sigmoid()) == pytest.approx(told["pi_in"], abs=1e-5)
+    assert float(inside.sigmoid()) == pytest.approx(results["pi_in"], abs=1e-5)
 
 
 def assert_scored_by_fold(

@@ -487,12 +487,12 @@ def test_names_of_later_sessions(run: Runner, monkeypatch: pytest.MonkeyPatch) -
 def test_source_of_coop_fscil() -> None:
     """One step per epoch in later sessions, at the rates of its configuration."""
     for name in ("vit_l14_source", "tiny_source"):
-        told = yaml.safe_load((ROOT / "configs" / "trainers" / "CoOpFSCIL" / f"{name}.yaml").read_text())
-        assert (told["FSCIL"]["TUNED_CLASSES"], told["DATALOADER"]["TRAIN_X"]["BATCH_SIZE"]) == ("all", 32)
+        printed = yaml.safe_load((ROOT / "configs" / "trainers" / "CoOpFSCIL" / f"{name}.yaml").read_text())
+        assert (printed["FSCIL"]["TUNED_CLASSES"], printed["DATALOADER"]["TRAIN_X"]["BATCH_SIZE"]) == ("all", 32)
         from dassl.config import get_cfg_default
 
         optim = get_cfg_default().OPTIM
-        for key, value in told["OPTIM"].items():
+        for key, value in printed["OPTIM"].items():
             optim[key] = type(optim[key])(value) if not isinstance(optim[key], str) else value
         optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=optim.LR)
         schedule, rates = build_schedule(optimizer, optim), []

@@ -42,8 +42,8 @@ def test_random_halves_from_training_to_evaluation(run: Runner) -> None:
     for settings, words in ((NEW, "label"), ([*NEW, KEY, "random:3"], "random:3"), (BASE, "label"), (ALL, "label")):
         done = evaluate(run, trained, *settings, name="refused")
         assert done.status == 2
-        told = f"was trained on the base classes of {KEY} random:2, but this run has {words}"
-        assert told in done.output
+        message = f"was trained on the base classes of {KEY} random:2, but this run has {words}"
+        assert message in done.output
         assert f"Set {KEY} random:2." in done.output
         assert not (done.folder / "results.json").exists()
     # A run initialised from it would have seen classes that it calls new.
@@ -100,9 +100,9 @@ def without_key(folder: Path) -> None:
     """Make a run look like one from before the key existed."""
     for file in [*folder.rglob("*.pth.tar*"), *folder.glob("resume*")]:
         content = checkpoints.load(file)
-        told = content.get("cocoamix") or content
-        if "settings" in told:
-            assert told["settings"].pop(KEY) == "label"
+        recorded = content.get("cocoamix") or content
+        if "settings" in recorded:
+            assert recorded["settings"].pop(KEY) == "label"
             checkpoints.save(file, content)
     path = folder / "results.json"
     if path.exists():

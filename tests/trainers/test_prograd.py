@@ -122,7 +122,7 @@ def test_training_and_evaluation_on_all_subsets(run: Runner) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         (("LOSS.LAMBDA", "-0.5"), "LOSS.LAMBDA"),
         (("LOSS.NAME", "kd"), "LOSS.NAME"),
@@ -130,7 +130,7 @@ def test_training_and_evaluation_on_all_subsets(run: Runner) -> None:
         (("TRAINER.COOP.CTX_INIT", "True", "TRAINER.COOP.TEMPLATE", "{} texture."), "no words before"),
     ],
 )
-def test_bad_values(run: Runner, settings: tuple[str, ...], told: str) -> None:
+def test_bad_values(run: Runner, settings: tuple[str, ...], message: str) -> None:
     done = run(*BASE, *settings, **PG)
     assert done.status == 2
-    assert told in done.output
+    assert message in done.output

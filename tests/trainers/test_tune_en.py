@@ -233,8 +233,8 @@ class TestReadingPrompts:
 
     @pytest.mark.parametrize("position", ["end", "middle", "front"])
     def test_position_of_the_class_name(self, tmp_path: Path, tiny_clip: FrozenCLIP, position: str) -> None:
-        told = {"settings": {"TRAINER.COOP.CLASS_TOKEN_POSITION": position}}
-        found = self.read(tiny_clip, self.folder(tmp_path, told))
+        origin = {"settings": {"TRAINER.COOP.CLASS_TOKEN_POSITION": position}}
+        found = self.read(tiny_clip, self.folder(tmp_path, origin))
         wanted = PromptLearner(tiny_clip, ["river", "sea or lake"], n_ctx=4, position=position)
         wanted.ctx.data = draw(4, 128)
         assert torch.equal(tiny_clip.encode_prompts(found()), tiny_clip.encode_prompts(wanted()))
