@@ -34,7 +34,7 @@ PICTURE = re.compile(
 )
 FILE_NAME = re.compile(r"\[(?:docs/)?(?P<file>[A-Z_]+\.md)\](?=\((?P=file)[)#])")
 CELL = re.compile(r"<td(?P<style> style=\"[^\"]*\")?>(?P<content>.*?)</td>", re.DOTALL)
-# Code of the API page has links inside and stays as it is.
+# Code of the API page has links inside and is not changed.
 CODE = re.compile(r"<code(?P<kind> class=\"whole\")?>(?P<text>(?:[^<]|<wbr>)*)</code>")
 BLOCK = re.compile(r"(?<=<div class=\"language-bash highlight\">).*?(?=</div>)", re.DOTALL)
 OPTION = re.compile(r"(?<![\w-])--?[a-z][\w-]*(?![^<>]*>)")
@@ -42,7 +42,7 @@ TAG = re.compile(r"<[^>]*>")
 NUMBER = re.compile("[-+\N{MINUS SIGN}±]?\\d.{0,19}")  # "85.33 ± 0.26", "6.4x (6.3 to 6.5)"
 SHORT = 14  # characters of a cell that stays on one line
 WORDY = 40  # characters of a cell that needs some width
-WHOLE = 30  # characters of code in a cell that stays on one line; longer paths may break at their slashes
+WHOLE = 30  # characters of code that stays on one line; in cells, longer paths may break at their slashes
 
 
 def on_files(files: Files, config: Any) -> Files:
@@ -68,9 +68,9 @@ def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """Mark what site.css keeps on one line, such as numbers in cells, and options, which must not break at a hyphen."""
+    """Mark what site.css keeps on one line: numbers in cells; names and options, which must not break at a hyphen."""
     html = CELL.sub(mark_cell, html)
-    html = CODE.sub(lambda code: f"<code{code['kind'] or ''}>{mark_options(code['text'])}</code>", html)
+    html = CODE.sub(mark_name, html)
     return BLOCK.sub(lambda block: mark_options(block[0]), html)
 
 
@@ -93,8 +93,15 @@ def mark_code(match: re.Match[str]) -> str:
     return f"<code>{text.replace('/', '/<wbr>') if max(map(len, text.split())) > WHOLE else text}</code>"
 
 
+def mark_name(match: re.Match[str]) -> str:
+    """Return code with its options marked. A short name does not wrap; several words may, between them."""
+    text = match["text"]
+    kind = match["kind"] or (' class="whole"' if len(text) <= WHOLE and " " not in text else "")
+    return f"<code{kind}>{mark_options(text)}</code>"
+
+
 def mark_options(text: str) -> str:
-    """Return code with its options, such as --dry-run, each in an element of its own."""
+    """Return code with its options, such as --dry-run, each in a separate element."""
     return OPTION.sub(r'<span class="option">\g<0></span>', text)
 
 

@@ -1,4 +1,4 @@
-"""The drawn images: the same everywhere, with the classes that the datasets promise."""
+"""The synthetic images: the same everywhere, with the classes that the datasets declare."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from PIL import Image
 from cocoamix import shapes
 from cocoamix.clip.tokens import encode
 from cocoamix.shapes import captions, drawing, sheets
+from cocoamix.shapes.command import save_sheets
 
 DIGEST = (
     "import hashlib; from cocoamix import shapes\n"
@@ -80,14 +81,14 @@ def test_halves_share_no_composition(name: str) -> None:
     assert one.base == -(-len(one.classes) // 2)  # CoOp's rule splits where the dataset intends it
 
 
-def values(dataset: shapes.DrawnDataset, part: str) -> tuple[set[str], set[str]]:
+def values(dataset: shapes.SyntheticDataset, part: str) -> tuple[set[str], set[str]]:
     """The colours, textures or shapes of the base and of the new classes."""
     base, new = dataset.classes[: dataset.base], dataset.classes[dataset.base :]
     return {getattr(one, part) for one in base}, {getattr(one, part) for one in new}
 
 
 @pytest.mark.parametrize("dataset", shapes.FAMILY, ids=lambda one: one.name)
-def test_halves_of_the_family_differ_in_kind(dataset: shapes.DrawnDataset) -> None:
+def test_halves_of_the_family_differ_in_kind(dataset: shapes.SyntheticDataset) -> None:
     """They have no colour, no texture or no shape in common."""
     found = {part: values(dataset, part) for part in ("colour", "texture", "shape")}
     assert any(not base & new for base, new in found.values())
@@ -165,3 +166,21 @@ def test_default_template_is_equally_frequent_in_every_domain() -> None:
 
 def test_sheet_has_a_row_for_every_domain() -> None:
     assert sheets.domain_sheet(columns=2, zoom=1).height == (32 + 4) * len(shapes.DOMAINS)
+
+
+def test_sheets_for_light_and_dark_pages_have_the_same_images(tmp_path: Path) -> None:
+    save_sheets(tmp_path / "one.png", "WarmCool")
+    light, dark = (np.asarray(Image.open(tmp_path / name)) for name in ("one.png", "one-dark.png"))
+    first = np.kron(shapes.DATASETS["WarmCool"].draw(0, 32), np.ones((3, 3, 1), np.uint8))
+    assert np.array_equal(light[:96, :96], first)
+    assert np.array_equal(dark[:96, :96, :3], first)
+    below = slice(96, 168), slice(0, 116)
+    ink = light[below].min(axis=2) < 128
+    assert ink.any()
+    assert dark[below][ink][:, :3].min() > 200  # the letters are light,
+    assert np.array_equal(dark[below][..., 3] > 128, ink)  # and nothing else is drawn
+
+
+def test_a_dark_sheet_without_transparency_is_dark(tmp_path: Path) -> None:
+    save_sheets(tmp_path / "one.jpg", "WarmCool")
+    assert np.asarray(Image.open(tmp_path / "one-dark.jpg"))[-1, -1].max() < 80

@@ -8,6 +8,8 @@ rewrites the page after a change to the table. A test checks that the page is up
 from __future__ import annotations
 
 import argparse
+import itertools
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -34,8 +36,9 @@ file (`--config-file`, `--dataset-config-file`) or at the end of a command, as i
 
 ## Roles
 
-The role of a key says how results, evaluations and the report treat it. "Runs that agree" are runs with the same value.
-The *protocol* is the set of facts in [results.json](RESULTS.md#keys) that must agree before two results are compared.
+The role of a key defines how results, evaluations and the report treat it. "Runs that agree" are runs with the same
+value. The *protocol* is the set of facts in [results.json](RESULTS.md#keys) that must agree before two results are
+compared.
 """
 
 _CHECKPOINT = """\
@@ -55,23 +58,71 @@ _FROM_CHECKPOINT = {
 }
 
 
+_INDEX = """\
+## Full names
+
+The tables leave out the beginning that their keys share. Search this list for a full name.
+"""
+
+
 def page() -> str:
     """Return the page."""
     roles = _table(("role", "meaning"), ((f"`{role.name}`", role.meaning) for role in ROLES))
-    return "\n".join([_HEAD, roles, _CHECKPOINT, *map(_section, SECTIONS)])
+    return "\n".join([_HEAD, roles, _CHECKPOINT, *map(_section, SECTIONS), _INDEX, *_index(), ""])
 
 
 def _section(section: Section) -> str:
-    lines = [f"## {section.title}\n", *([f"{section.text}\n"] if section.text else [])]
-    ours = [key for key in section.keys if key.ours]
-    if ours:
-        rows = ((f"`{key.name}`", show(key.default), _allowed(key), key.comment, _role(key)) for key in ours)
-        lines.append(_table(("key", "default", "allowed", "what it does", "role"), rows))
-    else:
-        lines.append(
-            _table(("key", "allowed", "role"), ((f"`{key.name}`", _allowed(key), _role(key)) for key in section.keys))
-        )
-    return "\n".join(lines)
+    keys = _ours(section)
+    start = _shared_start(keys)
+    begin = f"All keys begin with `{start}`, as in `{keys[0].name}`." if start else ""
+    text = " ".join(filter(None, (section.text, begin)))
+    table = _table_of_ours(keys, start) if keys else _table_of_dassls(section.keys)
+    return "\n".join([f"## {section.title}\n", *([f"{text}\n"] if text else []), table])
+
+
+def _ours(section: Section) -> list[Key]:
+    return [key for key in section.keys if key.ours]
+
+
+def _shared_start(keys: Sequence[Key]) -> str:
+    """Return the beginning that the names of several keys share, such as `TRAINER.COOP.`; else nothing."""
+    levels = zip(*(key.path[:-1] for key in keys), strict=False) if len(keys) > 1 else ()
+    return "".join(f"{level[0]}." for level in itertools.takewhile(lambda level: len(set(level)) == 1, levels))
+
+
+def _table_of_ours(keys: Iterable[Key], start: str) -> str:
+    """Return a table of our keys. Keys with the same comment, one after the other, share a row."""
+    rows = []
+    for _, group in itertools.groupby(keys, key=lambda key: (key.comment, _role(key))):
+        alike = list(group)
+        names = ", ".join(f"`{key.name.removeprefix(start)}`" for key in alike)
+        defaults, allowed = (_joined(map(of, alike)) for of in (lambda key: show(key.default), _allowed))
+        rows.append((names, defaults, allowed, alike[0].comment, _role(alike[0])))
+    return _table(("key", "default", "allowed", "what it does", "role"), rows)
+
+
+def _table_of_dassls(keys: Iterable[Key]) -> str:
+    """Return a table of Dassl's keys by role. Keys with the same role and the same allowed values share a row."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for key in sorted(keys, key=lambda key: ROLES.index(key.role)):
+        found.setdefault((_role(key), _allowed(key)), []).append(f"`{key.name}`")
+    rows = ((role, ", ".join(names), allowed) for (role, allowed), names in found.items())
+    return _table(("role", "keys", "allowed"), rows)
+
+
+def _joined(texts: Iterable[str]) -> str:
+    return "; ".join(dict.fromkeys(texts))
+
+
+def _index() -> list[str]:
+    """Return lines with the full names of the keys whose rows have a part of it, and links to their tables."""
+    lines = []
+    for section in SECTIONS:
+        keys = _ours(section)
+        if _shared_start(keys):
+            anchor = re.sub(r"[^\w\- ]", "", section.title.lower()).replace(" ", "-")
+            lines.append(f"- [{section.title}](#{anchor}): {', '.join(f'`{key.name}`' for key in keys)}")
+    return lines
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -85,7 +136,7 @@ def _allowed(key: Key) -> str:
         return key.allowed.describe()
     if not key.ours:
         return ""
-    names = {bool: "`True`, `False`", int: "integer", float: "number", str: "text", list: "list"}
+    names = {bool: "`True`, `False`", int: "integer", float: "number", str: "string", list: "list"}
     return ", ".join(names[kind] for kind in (type(key.default), *key.also))
 
 

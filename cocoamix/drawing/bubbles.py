@@ -10,10 +10,10 @@ from .chart import Chart, Series
 from .ranges import thin
 from .style import Figure, Palette, add_legend, legend_height, make_figure
 
-_SMALLEST, _LARGEST = 48.0, 420.0  # areas in square points
+_SMALLEST, _LARGEST = 75.0, 420.0  # areas in square points
 _DECADE = math.log(10)  # if the sizes span less than this, not the whole range of areas is used
 _LABEL = 0.25  # width of a label, as a fraction of the range of x
-_UNTRAINED = 14.0  # area of a method without trained parameters
+_UNTRAINED = 40.0  # area of a method without trained parameters
 
 
 def draw_bubbles(chart: Chart, palette: Palette) -> Figure:
@@ -35,7 +35,8 @@ def draw_bubbles_on(axes: Any, chart: Chart, palette: Palette) -> None:
         bars = {"xerr": series.x_spread or None, "yerr": series.spread or None, "elinewidth": 1.0, "alpha": 0.8}
         axes.errorbar(series.x, series.y, fmt="none", ecolor=colour, zorder=3, **bars)
         shown = area if area is not None else _UNTRAINED
-        axes.scatter(series.x, series.y, s=shown, marker=marker, color=colour, alpha=0.7, linewidths=0, zorder=4)
+        above = 4 + 1 / shown  # smaller points are above larger ones, which would hide them
+        axes.scatter(series.x, series.y, s=shown, marker=marker, color=colour, alpha=0.7, linewidths=0, zorder=above)
         axes.plot([], [], marker, color=colour, markersize=6.5, label=series.label)
     if chart.x_log:
         axes.set_xscale("log")

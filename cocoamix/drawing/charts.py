@@ -32,9 +32,14 @@ def draw(chart: Chart, palette: Palette = LIGHT) -> Figure:
         return draws[chart.kind](chart, palette)
 
 
-def to_inline_svg(chart: Chart) -> str:
-    """Return a chart as an SVG element for a page. Colours are CSS variables of the page, and ids are unique."""
-    svg = files.to_svg(partial(draw, chart), chart.title)
+def to_inline_svg(chart: Chart, drawn: str = "") -> str:
+    """Return a chart as an SVG element for a page. Colours are CSS variables of the page, and ids are unique.
+
+    Args:
+        chart: The chart.
+        drawn: Its light SVG file, if it has been drawn already.
+    """
+    svg = drawn or files.to_svg(partial(draw, chart), chart.title)
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = re.sub(r"<!--.*?-->\n?", "", svg, flags=re.DOTALL)

@@ -31,7 +31,7 @@ def window(series: Sequence[Series]) -> Window:
 
 
 def _range(values: Sequence[tuple[float, float]], before: float, after: float) -> tuple[float, float]:
-    """Return the ends of an axis; `before` and `after` are the room beside the values, as fractions of their range."""
+    """Return the ends of an axis; `before` and `after` are the room next to the values, as fractions of their range."""
     low, high = min(x - spread for x, spread in values), max(x + spread for x, spread in values)
     length = max(high - low, _NARROWEST)
     return max(low - before * length, 0.0), high + after * length

@@ -1,4 +1,4 @@
-"""Place names beside the points of a figure, so that no name covers another or a point."""
+"""Place names next to the points of a figure, so that no name covers another or a point."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ _MARK = 3.8  # half of a marker
 _GAP = 2.0  # between a line of equal H and its label
 _SMALL = 7.5  # font size of these labels
 _SHORTEST_ARROW = 16.0
-_MOST_NAMES = 16  # beside the points; more go into a legend
+_MOST_NAMES = 16  # next to the points; more names are in a legend
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ def _with_names(scene: Scene, names: Sequence[Place]) -> Scene:
 
 
 def _write_names(canvas: _Canvas, series: Sequence[Series], scene: Scene) -> list[Place] | None:
-    """Write each name beside its point; return None if there is no room for all."""
+    """Write each name next to its point; return None if there is no room for all."""
     if len(series) > _MOST_NAMES:
         return None
     colours = [canvas.palette.muted if one.paper else canvas.palette.ink for one in series]

@@ -30,8 +30,8 @@ print(results.version, results.metrics["accuracy"], results.config["OPTIM"]["LR"
   protocol or split), they are renamed to `results.json-<time>`.
 - This page describes version {VERSION}, which added the key `version`. Files without it have version 1 and can still be
   read. A version newer than the code is an error.
-- An optional key is omitted if it does not apply. Keys that are not on this page, such as those of your own trainer,
-  are in `Results.extra`.
+- A key followed by a question mark is optional: it is omitted if it does not apply. Keys that are not on this page,
+  such as those of your own trainer, are in `Results.extra`.
 
 This page is generated: `python -m cocoamix.run.results_page > docs/RESULTS.md`.
 """
@@ -48,12 +48,11 @@ def _section(kind: type[Any]) -> str:
     lines = [f"## {title}", "", about, "", "| key | value | what it is |", "|---|---|---|"]
     for one in fields(kind):
         if one.name != "extra":  # not a key of the file
+            optional = one.default is None
             value = _name(hints[one.name])
-            if one.default is None:
-                value += ", optional"
-            elif split_optional(hints[one.name])[1]:
+            if not optional and split_optional(hints[one.name])[1]:
                 value += " or null"
-            lines.append(f"| `{one.name}` | {value} | {one.metadata['about']} |")
+            lines.append(f"| `{one.name}`{'?' * optional} | {value} | {one.metadata['about']} |")
     return "\n".join(lines) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""Drawn images of one coloured, textured shape, 32 x 32 pixels, generated from a seed.
+"""Synthetic images of one coloured, textured shape, 32 x 32 pixels, generated from a seed.
 
 They stand in for photographs, so that nothing has to be downloaded. An image depends only on the seed, item,
 composition, domain and severity.
@@ -9,7 +9,7 @@ composition, domain and severity.
 """
 
 from .drawing import draw
-from .sets import DATASETS, FAMILY, DrawnDataset, write
+from .sets import DATASETS, FAMILY, SyntheticDataset, write
 from .world import COLOURS, DOMAINS, PRETRAINED, SHAPES, TEXTURES, Composition, compositions
 
 __all__ = [
@@ -21,7 +21,7 @@ __all__ = [
     "SHAPES",
     "TEXTURES",
     "Composition",
-    "DrawnDataset",
+    "SyntheticDataset",
     "compositions",
     "draw",
     "write",

@@ -1,4 +1,4 @@
-"""The drawn datasets: their classes in label order, and how their images are drawn.
+"""The synthetic datasets: their classes in label order, and how their images are drawn.
 
 Each dataset has a theme: its base classes vary in other attributes than its new classes, as the halves of real datasets
 show different things. `Shapes` has no theme, so its halves are similar.
@@ -36,7 +36,7 @@ class Kind:
 
 
 @dataclass(frozen=True)
-class DrawnDataset:
+class SyntheticDataset:
     """A dataset: its classes in label order, how its images are drawn, and how many images each class has."""
 
     name: str
@@ -83,8 +83,8 @@ _TWO_COLOURS, _FOUR_SHAPES = ("red", "blue"), ("circle", "star", "house", "fish"
 _SOLID, _PATTERNED = ("plain", "hollow"), ("striped", "checkered", "dotted")
 
 # Seeds are far from those of pre-training, so that no image is in both.
-FAMILY: tuple[DrawnDataset, ...] = (
-    DrawnDataset(
+FAMILY: tuple[SyntheticDataset, ...] = (
+    SyntheticDataset(
         "ColourShape",
         domain="underwater",
         severity=0.7,
@@ -92,7 +92,7 @@ FAMILY: tuple[DrawnDataset, ...] = (
         base_kind=Kind(shapes=_FEW_SHAPES),
         new_kind=Kind(colours=_FEW_COLOURS, shapes=_without(SHAPES, _FEW_SHAPES)),
     ),
-    DrawnDataset(
+    SyntheticDataset(
         "WarmCool",
         domain="sunset",
         severity=0.8,
@@ -100,7 +100,7 @@ FAMILY: tuple[DrawnDataset, ...] = (
         base_kind=Kind(colours=_WARM),
         new_kind=Kind(colours=_COOL),
     ),
-    DrawnDataset(
+    SyntheticDataset(
         "RoundAngular",
         domain="evening",
         severity=0.75,
@@ -108,7 +108,7 @@ FAMILY: tuple[DrawnDataset, ...] = (
         base_kind=Kind(shapes=_ROUND),
         new_kind=Kind(shapes=_without(SHAPES, _ROUND)),
     ),
-    DrawnDataset(
+    SyntheticDataset(
         "PlainPattern",
         domain="sketch",
         severity=3.8,
@@ -116,7 +116,7 @@ FAMILY: tuple[DrawnDataset, ...] = (
         base_kind=Kind(textures=_SOLID),
         new_kind=Kind(textures=_PATTERNED),
     ),
-    DrawnDataset(
+    SyntheticDataset(
         "TextureColour",
         domain="sunset",
         severity=0.8,
@@ -125,8 +125,8 @@ FAMILY: tuple[DrawnDataset, ...] = (
         new_kind=Kind(colours=_without(COLOURS, _TWO_COLOURS), textures=_SOLID),
     ),
 )
-SHAPES_DATASET = DrawnDataset("Shapes", "street", severity=1.0, seed=9001, base=60, new=60)
-DATASETS: dict[str, DrawnDataset] = {one.name: one for one in (*FAMILY, SHAPES_DATASET)}
+SHAPES_DATASET = SyntheticDataset("Shapes", "street", severity=1.0, seed=9001, base=60, new=60)
+DATASETS: dict[str, SyntheticDataset] = {one.name: one for one in (*FAMILY, SHAPES_DATASET)}
 
 
 def _shuffled(pool: Sequence[Composition], seed: int) -> list[Composition]:
