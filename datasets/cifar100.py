@@ -81,7 +81,7 @@ class StoredDatum(Datum):
 class CIFAR100(FewShotDataset):
     """The last 50 training images of every class are for validation, whatever the seed.
 
-    Real Dassl has a CIFAR100 of its own. If it is installed, this one is called cocoamix.CIFAR100.
+    Real Dassl has its own CIFAR100. If it is installed, this one is called cocoamix.CIFAR100.
     """
 
     folder = ARCHIVE

@@ -17,12 +17,12 @@ from dassl.data.datasets import DATASET_REGISTRY
 
 from cocoamix.clip.class_names import class_words
 from cocoamix.errors import UserError
-from cocoamix.fscil.split import Cut, label_ranges
+from cocoamix.fscil.split import SessionSplit, label_ranges
 from cocoamix.registry import register
 
 from .cifar100 import CIFAR100, read_images, read_names
 from .common.base import Items
-from .common.session_lists import check_list, not_as_published, read_facts, refuse_other_cut
+from .common.session_lists import check_list, not_as_published, read_facts, refuse_other_split
 
 LISTS = Path(__file__).with_name("cifar100_fscil.json")
 BASE, WAY, SHOTS, SESSIONS = 60, 5, 5, 8  # of the published lists
@@ -44,9 +44,9 @@ class CIFAR100FSCIL(CIFAR100):
             note_if_altered(archive / split)
         return train, [], test
 
-    def published_shots(self, cut: Cut) -> list[Items]:
+    def published_shots(self, how: SessionSplit) -> list[Items]:
         """Return the published items of sessions 1 to 8."""
-        refuse_other_cut(cut, (BASE, WAY, SHOTS))
+        refuse_other_split(how, (BASE, WAY, SHOTS))
         lists = read_lists()
         train = list(self.train_x)
         if len(train) <= max(map(max, lists)):
@@ -59,7 +59,7 @@ class CIFAR100FSCIL(CIFAR100):
 
 
 def read_lists(path: Path = LISTS) -> list[list[int]]:
-    """Return the positions of each session's images; reject an altered file."""
+    """Return the positions of each session's images; refuse an altered file."""
     sessions: list[dict[str, Any]] = _published(path, "sessions")
     try:
         lists = [[int(position) for position in session["positions"]] for session in sessions]
@@ -86,7 +86,7 @@ def _published(path: Path, key: str) -> list[Any]:
 
 
 def check_names(names: list[str]) -> None:
-    """Reject an archive with other class names: sessions are divided by label, and prompts use the names."""
+    """Refuse an archive with other class names: sessions are divided by label, and prompts use the names."""
     official = official_names()
     if len(names) != len(official):
         raise UserError(f"The archive's meta names {len(names)} classes, not CIFAR-100's {len(official)}.")
@@ -99,7 +99,7 @@ def check_names(names: list[str]) -> None:
 
 
 def check_counts(split: str, labels: list[int]) -> None:
-    """Reject an incomplete archive, or one with other labels."""
+    """Refuse an incomplete archive, or one with other labels."""
     counts = Counter(labels)
     for label, name in enumerate(official_names()):
         if counts[label] != IMAGES[split]:
@@ -112,7 +112,7 @@ def check_counts(split: str, labels: list[int]) -> None:
 def note_if_altered(path: Path) -> None:
     """Print a note if a file is not the official one, because counts do not reveal exchanged labels.
 
-    The file is not rejected: if the same labels and images are pickled again, the hash changes.
+    The file is not refused: if the same labels and images are pickled again, the hash changes.
     """
     digest = hashlib.md5(usedforsecurity=False)
     with path.open("rb") as file:
@@ -126,8 +126,8 @@ def note_if_altered(path: Path) -> None:
 
 
 def check_labels(labels: list[int], lists: list[list[int]]) -> None:
-    """Reject an archive in another order, in which the listed images have other classes."""
-    _, *novel = label_ranges(100, Cut(BASE, WAY, SHOTS))
+    """Refuse an archive in another order, in which the listed images have other classes."""
+    _, *novel = label_ranges(100, SessionSplit(BASE, WAY, SHOTS))
     for number, (positions, wanted) in enumerate(zip(lists, novel, strict=True), 1):
         found = Counter(labels[position] for position in positions)
         if found != dict.fromkeys(wanted, SHOTS):

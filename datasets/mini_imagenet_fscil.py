@@ -28,8 +28,8 @@ class MiniImageNetFSCIL(PublishedSessions):
     image_folder = "images"
     lists = Path(__file__).with_name("mini_imagenet_fscil.json")
     advice = (
-        "miniImageNet is also published with other divisions, such as 64, 16 and 20 classes. Move this table away, and "
-        "`cocoamix data download MiniImageNetFSCIL --root DIR` downloads CEC's."
+        "miniImageNet is also published with other divisions, such as 64, 16 and 20 classes. Move this table "
+        "elsewhere, then `cocoamix data download MiniImageNetFSCIL --root DIR` downloads CEC's."
     )
 
     @classmethod

@@ -1,4 +1,4 @@
-"""The drawn datasets: five with a theme each, and `Shapes`, which has none.
+"""The synthetic datasets: five with a theme each, and `Shapes`, which has none.
 
 They need no data folder: an image is drawn when it is read. Where DATASET.ROOT holds the files that
 `cocoamix shapes write` makes, those are read instead; they are the same images.
@@ -13,21 +13,21 @@ from PIL import Image
 
 from cocoamix.io.paths import expand_home
 from cocoamix.registry import PREFIX, register
-from cocoamix.shapes import DATASETS, DrawnDataset
+from cocoamix.shapes import DATASETS, SyntheticDataset
 from cocoamix.shapes.drawing import Pixels, drawing_hash
 
 from .common.base import Items, SplitDataset
 
 
 @lru_cache(maxsize=8192)  # 25 MB; every epoch sees the same images
-def _drawn(dataset: DrawnDataset, label: int, number: int) -> Pixels:
+def _drawn(dataset: SyntheticDataset, label: int, number: int) -> Pixels:
     return dataset.draw(label, number)
 
 
-class DrawnDatum(Datum):
+class SyntheticDatum(Datum):
     """An item without a file: its path is only a name."""
 
-    def __init__(self, dataset: DrawnDataset, label: int, number: int) -> None:
+    def __init__(self, dataset: SyntheticDataset, label: int, number: int) -> None:
         # Not super().__init__, which checks the file.
         self._classname = dataset.classes[label].name
         self._impath = f"{dataset.folder}/{self._classname.replace(' ', '_')}/{number:04d}.png"
@@ -46,8 +46,8 @@ class DrawnDatum(Datum):
         return Image.fromarray(_drawn(*self._drawing))
 
 
-class Drawn(SplitDataset):
-    """A drawn dataset, found by its class name."""
+class Synthetic(SplitDataset):
+    """A synthetic dataset, found by its class name."""
 
     image_folder = "images"
 
@@ -57,11 +57,11 @@ class Drawn(SplitDataset):
         if self.cfg.DATASET.ROOT and expand_home(self.cfg.DATASET.ROOT).joinpath(self.folder).is_dir():
             return super().read_items()
         train, val, test = (
-            [DrawnDatum(dataset, label, number) for label, number in dataset.items(split)]
+            [SyntheticDatum(dataset, label, number) for label, number in dataset.items(split)]
             for split in ("train", "val", "test")
         )
         return list(train), list(val), list(test)
 
 
 for _name in DATASETS:
-    register(DATASET_REGISTRY)(type(_name, (Drawn,), {"__module__": __name__, "__doc__": Drawn.__doc__}))
+    register(DATASET_REGISTRY)(type(_name, (Synthetic,), {"__module__": __name__, "__doc__": Synthetic.__doc__}))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from cocoamix.config import shipped
@@ -92,6 +93,43 @@ def build(cfg: Any) -> tuple[Any, str]:
     with write_nothing(), contextlib.redirect_stdout(printed):
         dataset = DATASET_REGISTRY.get(cfg.DATASET.NAME)(cfg)
     return dataset, printed.getvalue()
+
+
+def why_draws_do_not_fit(cfg: Any, dataset: Any) -> dict[Path, str]:
+    """Return the stored few-shot draws with the reason why a run could not use them; empty if it could.
+
+    Args:
+        cfg: The configuration. With DATASET.NUM_SHOTS or SEED, only the draws of these are read.
+        dataset: The dataset that was built from it.
+    """
+    from cocoamix.datasets.common.base import FewShotDataset, SplitDataset
+    from cocoamix.datasets.common.kept_draws import stored_draws
+    from cocoamix.datasets.common.missing import collect_missing
+
+    if not isinstance(dataset, FewShotDataset) or type(dataset).few_shot is not FewShotDataset.few_shot:
+        return {}  # of another code base, or without draws
+    if isinstance(dataset, SplitDataset) and not Path(dataset.dataset_dir, dataset.split_file).exists():
+        return {}  # the split depends on the seed until a run has saved it
+    wanted = cfg.DATASET.NUM_SHOTS, cfg.SEED
+    draws = [
+        (path, shots)
+        for path, shots, seed in (stored_draws(dataset.dataset_dir) if dataset.dataset_dir else ())
+        if (wanted[0] < 1 or wanted[0] == shots) and (wanted[1] < 0 or wanted[1] == seed)
+    ]
+    if draws and (cfg.DATASET.NUM_SHOTS >= 1 or cfg.DATASET.SUBSAMPLE_CLASSES != "all"):
+        whole = cfg.clone()
+        whole.defrost()
+        whole.DATASET.NUM_SHOTS, whole.DATASET.SUBSAMPLE_CLASSES = -1, "all"
+        with collect_missing():
+            dataset, _ = build(whole)
+    found = dict.fromkeys((path for path, _ in draws), "")
+    for path, shots in draws:
+        try:
+            with contextlib.redirect_stdout(io.StringIO()):
+                dataset.read_draw(path, shots, list(dataset.train_x), list(dataset.val or ()))
+        except UserError as error:
+            found[path] = str(error)
+    return found
 
 
 def print_notes(notes: str) -> None:

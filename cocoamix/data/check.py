@@ -28,7 +28,14 @@ LISTED = 10  # unreadable images, unless --all is given
 BLOCK = 4096  # images that are queued at a time
 
 
-def check(name: str, root: Path, options: Sequence[str] = (), fast: bool = False, every_class: bool = False) -> bool:
+def check(
+    name: str,
+    root: Path,
+    options: Sequence[str] = (),
+    fast: bool = False,
+    every_class: bool = False,
+    names_file: Path | None = None,
+) -> bool:
     """Check a dataset and print the findings; return whether a run could start.
 
     Args:
@@ -36,9 +43,12 @@ def check(name: str, root: Path, options: Sequence[str] = (), fast: bool = False
         root: The data folder.
         options: KEY VALUE pairs that change the configuration.
         fast: Whether not to open the images.
-        every_class: Whether to print every class and every unreadable image.
+        every_class: Whether to print every class, every unreadable image and every draw that does not fit.
+        names_file: File to write the class names of own images to.
     """
     source = building.source_of(name)
+    if names_file is not None:
+        _refuse_names_file(names_file, name, own=source is None)
     if source is not None:
         print(f"{source.title} ({source.name})\n  home     {source.homepage}\n  licence  {source.licence}")
         if not _parts_are_there(source, root):
@@ -60,11 +70,14 @@ def check(name: str, root: Path, options: Sequence[str] = (), fast: bool = False
     building.print_notes(notes)
     _print_classes(dataset, dataset_template(plain), every_class)
     _note_doubtful_names(dataset, own=source is None)
+    if names_file is not None:
+        _write_names(names_file, dataset)
     ready = _images_are_good(dataset, missing, fast, every_class)
     if not ready:
         skipping = cfg.DATASET.BAD_IMAGES == "skip"
         print(f"  {'DATASET.BAD_IMAGES skip leaves them out.' if skipping else _advice(own=source is None)}")
         ready = skipping
+    ready = _draws_fit(cfg, dataset, every_class) and ready
     print(f"\n{plain} is ready for training." if ready else f"\n{plain} is not ready for training: see above.")
     return ready
 
@@ -72,7 +85,7 @@ def check(name: str, root: Path, options: Sequence[str] = (), fast: bool = False
 def _parts_are_there(source: Source, root: Path) -> bool:
     """Print which parts the data folder has; return whether all required ones are there."""
     source = source.at(root)
-    if source.drawn:
+    if source.synthetic:
         print(f"  folder   {state(source, root)}; `cocoamix shapes write DIR` writes it as files")
         return True
     folder = root / source.folder
@@ -129,6 +142,38 @@ def _note_doubtful_names(dataset: Any, own: bool) -> None:
         shown = "; ".join(f"{name!r} ({why})" for name, why in doubtful[:5])
         advice = " DATASET.CLASSNAMES can name them." if own else ""
         print(f"note: {len(doubtful)} class names may mean little to CLIP: {shown}.{advice}")
+
+
+def _refuse_names_file(path: Path, name: str, own: bool) -> None:
+    if not own:
+        raise UserError(f"--write-names is for your own images (folder or csv), not for {name}. Leave it out.")
+    if path.exists():
+        raise UserError(f"--write-names names {path}, which exists and is not overwritten. Name a new file.")
+
+
+def _write_names(path: Path, dataset: Any) -> None:
+    """Write the class names in the form that DATASET.CLASSNAMES reads."""
+    from cocoamix.datasets.own.class_names import write_names
+
+    names = getattr(dataset, "categories", {})  # those of another code base have none
+    write_names(path, names)
+    print(f"Written: {path}, with the names of {len(names)} classes, to be edited for DATASET.CLASSNAMES")
+
+
+def _draws_fit(cfg: Any, dataset: Any, every: bool) -> bool:
+    """Print the stored few-shot draws that do not fit the dataset; return whether all fit."""
+    found = building.why_draws_do_not_fit(cfg, dataset)
+    if not found:
+        return True
+    wrong = {path: reason for path, reason in found.items() if reason}
+    print(f"few-shot draws: {len(found) - len(wrong):,} of {len(found):,} stored draws fit the dataset")
+    shown = list(wrong.values())[: None if every else 1]
+    for reason in shown:
+        print(printable(f"  {reason}"))
+    if len(shown) < len(wrong):
+        others = ", ".join(path.name for path in list(wrong)[len(shown) :])
+        print(printable(f"  The same holds for {others}; --all shows why"))
+    return not wrong
 
 
 def _advice(own: bool) -> str:

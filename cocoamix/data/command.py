@@ -33,6 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     checking.add_argument("--fast", action="store_true", help="do not open the images")
     checking.add_argument("--all", action="store_true", help="list every class and every unreadable image")
+    checking.add_argument(
+        "--write-names", type=Path, metavar="FILE", help="write the class name of each folder, for DATASET.CLASSNAMES"
+    )
 
     loading = commands.add_parser("download", help="download the missing parts of a dataset, after asking")
     loading.add_argument("--yes", action="store_true", help="do not ask before downloading")
@@ -77,7 +80,8 @@ def run(chosen: argparse.Namespace, options: Sequence[str]) -> int:
     if chosen.command == "check":
         from .check import check  # imports torch
 
-        return 0 if check(name, root, options, chosen.fast, chosen.all) else 1
+        names_file = expand_home(chosen.write_names) if chosen.write_names else None
+        return 0 if check(name, root, options, chosen.fast, chosen.all, names_file) else 1
     if chosen.command == "export":
         from .manifest import export_manifest
 

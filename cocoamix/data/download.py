@@ -17,8 +17,8 @@ from .unpack import unpack
 def download(source: Source, root: Path, agreed: bool = False) -> bool:
     """Download the missing parts of a dataset; return whether it is complete afterwards."""
     source = source.at(root)
-    if source.drawn:
-        print(f"{source.name} is drawn when it is needed; there is nothing to download.")
+    if source.synthetic:
+        print(f"{source.name} is generated when needed; there is nothing to download.")
         return True
     if root.exists() and not root.is_dir():
         raise UserError(f"--root {root} is not a folder. Name the folder that holds the datasets' folders.")

@@ -43,7 +43,7 @@ def checksum_of(path: Path, kind: str) -> str:
 
 
 def verify(path: Path, checksum: str, name: str) -> None:
-    """Compare the checksum of a file, if one is published. A file with another checksum is renamed and rejected."""
+    """Compare the checksum of a file, if one is published. A file with another checksum is renamed and refused."""
     kind = kind_of(checksum)
     found = checksum_of(path, kind) if checksum else ""
     if found != checksum:

@@ -1,4 +1,4 @@
-"""Few-shot draws as small JSON files of image paths and hashes, so that two labs use the same images."""
+"""Few-shot draws as small JSON files of image paths and hashes, so that two machines use the same images."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _cfg(name: str, root: Path, options: Sequence[str], shots: int = -1, seed: i
     if source and lacking:
         raise UserError(
             f"{root / source.folder / lacking[0].path} is missing, so the images would be divided at random, "
-            f"differently in every lab: {'; '.join(how_to_get(source, lacking[0], root))}. "
+            f"differently on every machine: {'; '.join(how_to_get(source, lacking[0], root))}. "
             f"Or: cocoamix data download {source.name} --root {root}"
         )
     return cfg
@@ -123,7 +123,7 @@ def _rows(items: Sequence[Any], folder: str) -> list[Row]:
     for item in progress(items, len(items), "hashing images"):
         relative = Path(os.path.relpath(item.impath, folder)).as_posix()
         if relative.startswith("../"):
-            raise UserError(f"{item.impath} is not below {folder}, so other labs could not find it.")
+            raise UserError(f"{item.impath} is not below {folder}, so other machines could not find it.")
         rows.append((relative, int(item.label), sha256_of(item.impath)))
     return rows
 
@@ -145,7 +145,7 @@ def read_manifest(file: Path) -> dict[str, Any]:
 
 
 def _validate(content: dict[str, Any]) -> None:
-    """Reject content that `export_manifest` cannot have written."""
+    """Refuse content that `export_manifest` cannot have written."""
     from cocoamix.datasets.common.kept_draws import validation_shots
 
     for key, least in (("shots", 1), ("seed", 0)):
@@ -170,7 +170,7 @@ def _validate(content: dict[str, Any]) -> None:
 
 
 def _label(row: Any, classes: int, seen: set[str]) -> int:
-    """Return the label of a row. Reject anything but a path that was not seen before, a label and a SHA-256."""
+    """Return the label of a row. Refuse anything but a path that was not seen before, a label and a SHA-256."""
     if not isinstance(row, list) or len(row) != 3 or not isinstance(row[0], str):
         raise ValueError(f"a row is {brief(row)}, which is not a path, a label and a SHA-256")
     path, label, digest = row
@@ -215,7 +215,7 @@ def import_manifest(file: Path, root: Path, options: Sequence[str] = (), force: 
         if _same_draw(content, name, root, options):
             print(f"{cache} already has this draw.")
             return True
-        raise UserError(f"{cache} has another draw. --force replaces it; to keep it, move it away.")
+        raise UserError(f"{cache} has another draw. --force replaces it; to keep it, move it elsewhere.")
     _write_cache(cache, content, full.dataset_dir)
     print(f"{cache}: {len(content['train'])} train and {len(content['val'] or ())} val images, all hashes as in {file}")
     return True
@@ -225,15 +225,18 @@ def _mismatches(content: dict[str, Any], full: Any) -> list[str]:
     """Return a line for each difference between the local images or classes and the manifest."""
     names = content["classnames"]
     wrong = [
-        f"class {label} is {theirs!r} there and {ours!r} here"
+        f"class {label} is {theirs!r} in the manifest and {ours!r} here"
         for label, (theirs, ours) in enumerate(zip(names, full.classnames, strict=False))
         if theirs != ours
     ]
     if len(names) != len(full.classnames):
-        wrong.append(f"{len(names)} classes there, {len(full.classnames)} here")
+        wrong.append(f"{len(names)} classes in the manifest, {len(full.classnames)} here")
     if content["val"] is not None:  # a draw has validation images of every class that has any
         theirs, ours = ({label for _, label, _ in content["val"]}, {item.label for item in full.val or ()})
-        wrong += [f"class {label}: val images only {'there' if label in theirs else 'here'}" for label in theirs ^ ours]
+        wrong += [
+            f"class {label}: val images only {'in the manifest' if label in theirs else 'here'}"
+            for label in theirs ^ ours
+        ]
     for key, items in (("train", full.train_x), ("val", full.val)):
         here = {Path(os.path.relpath(i.impath, full.dataset_dir)).as_posix(): i for i in items or ()}
         rows = content[key] or ()
@@ -246,7 +249,7 @@ def _mismatches(content: dict[str, Any], full: Any) -> list[str]:
             elif path not in here:
                 wrong.append(f"{path}: not among the {key} images here; is the split different?")
             elif here[path].label != label:
-                wrong.append(f"{path}: label {label} there, {here[path].label} here")
+                wrong.append(f"{path}: label {label} in the manifest, {here[path].label} here")
     return wrong
 
 

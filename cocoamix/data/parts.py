@@ -19,8 +19,8 @@ def missing_parts(source: Source, root: Path) -> list[Part]:
 def state(source: Source, root: Path) -> str:
     """Describe in a few words how much of a dataset the data folder has."""
     source = source.at(root)
-    if source.drawn:
-        return "written" if (root / source.folder).is_dir() else "drawn when needed"
+    if source.synthetic:
+        return "written" if (root / source.folder).is_dir() else "generated when needed"
     if not (root / source.folder).is_dir():
         return "-"
     missing = missing_parts(source, root)

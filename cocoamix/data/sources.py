@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cocoamix.dataset_table import DATASETS, DRAWN, VGG, of_kind
+from cocoamix.dataset_table import DATASETS, SYNTHETIC, VGG, of_kind
 
 COOP = "https://github.com/KaiyangZhou/CoOp/blob/main/DATASETS.md"
 _CEC = "3a5d335f19349aa2e5fa75c88aa2c701b6e5513d"  # the commit of CEC's repository with the lists
@@ -68,7 +68,7 @@ class Source:
     parts: tuple[Part, ...] = ()
     files: tuple[Remote, ...] = ()
     by_hand: str = ""  # instructions for files that need an account or are no longer online
-    drawn: bool = False  # needs no files
+    synthetic: bool = False  # needs no files
     other_folder: str = ""  # where the loader looks first, instead of `folder`
 
     def at(self, root: Path) -> Source:
@@ -496,7 +496,7 @@ def _table() -> tuple[Source, ...]:
                 ),
             ),
         ),
-        *(_source(one.name, drawn=True) for one in of_kind(DRAWN)),
+        *(_source(one.name, synthetic=True) for one in of_kind(SYNTHETIC)),
     )
 
 

@@ -16,7 +16,7 @@ _FIRST = {
 PUBLISHED = "CoOp's split, as published"
 OTHER = (
     "NOT the split that CoOp publishes: it was drawn here or changed, and its results are not comparable with "
-    "published ones. To get CoOp's, move this file away and run `cocoamix data download {name}`"
+    "published ones. To get CoOp's, move this file elsewhere, then run `cocoamix data download {name}`"
 )
 UNKNOWN = "CoOp's split, or one that was drawn here: this cannot be checked, because no checksum is known"
 

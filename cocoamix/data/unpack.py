@@ -65,7 +65,7 @@ def _move_in(source: Path, target: Path) -> None:
     names = sorted(os.listdir(source))
     there = [name for name in names if target.joinpath(name).exists()]
     if there:
-        raise UserError(f"{target / there[0]} exists already and is not replaced. Move it away and try again.")
+        raise UserError(f"{target / there[0]} exists already and is not replaced. Move it elsewhere, then try again.")
     target.mkdir(parents=True, exist_ok=True)
     for name in names:
         os.replace(source / name, target / name)
@@ -167,7 +167,7 @@ def _opened(content: tarfile.TarFile, info: tarfile.TarInfo, archive: Path) -> I
 
 
 def _inside(target: Path, name: str, archive: Path) -> Path:
-    """Return the path of a member below the target; reject any other path."""
+    """Return the path of a member below the target; refuse any other path."""
     parts = PurePosixPath(name).parts
     outside = not name or name.startswith("/") or ".." in parts or "\\" in name or "\0" in name
     if outside or (parts and ":" in parts[0][1:2]):  # C:...
@@ -180,10 +180,10 @@ def _inside(target: Path, name: str, archive: Path) -> Path:
 
 def _too_large(archive: Path, most: int) -> UserError:
     return UserError(
-        f"{archive} is rejected: it would unpack to more than {most / 1e9:,.1f} GB or {MOST_MEMBERS:,} files, far more "
+        f"{archive} is refused: it would unpack to more than {most / 1e9:,.1f} GB or {MOST_MEMBERS:,} files, far more "
         "than its size suggests. Nothing was kept. If you trust it, unpack it yourself."
     )
 
 
 def _refused(archive: Path, name: str, why: str) -> UserError:
-    return UserError(f"{archive} is rejected: its member {name!r} {why}. Nothing was kept.")
+    return UserError(f"{archive} is refused: its member {name!r} {why}. Nothing was kept.")

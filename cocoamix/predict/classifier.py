@@ -16,6 +16,7 @@ from cocoamix.run.given import Item
 from cocoamix.run.recorded import RecordedRun, find_run
 
 from .images import AnyImage, as_item, as_many
+from .inputs import Labels, labels_of
 from .opening import has_temperature, open_trainer
 
 if TYPE_CHECKING:
@@ -54,20 +55,26 @@ class Classifier:
     def __init__(self, run: RecordedRun, names: Sequence[str] = (), weights: str = "", store: bool = True) -> None:
         if not run.classnames:
             raise UserError(f"The results in {run.folder} do not list their classes. Evaluate the run again.")
-        self.run, self._weights, self._store = run, weights, store
+        self.run: RecordedRun = run
+        self._weights, self._store = weights, store
         self.trainer: CLIPTrainer = open_trainer(run, names, weights, store)
         with torch.no_grad(), _silence():
             self._names = self.trainer.begin_inference()  # as they appear in prompts
-        self.classes = distinct(self._names)
+        self.classes: list[str] = distinct(self._names)
         known = {plain_class(name) for name in run.classnames} if run.trained else set()
-        self.trained_classes = [
+        self.trained_classes: list[str] = [
             shown for shown, name in zip(self.classes, self._names, strict=True) if plain_class(name) in known
         ]
         # The temperature was fitted to the training classes.
-        self.calibrated = has_temperature(run) and self.of_training
+        self.calibrated: bool = has_temperature(run) and self.of_training
 
     def __repr__(self) -> str:
         return f"Classifier({str(self.run.folder)!r}, {self.run.trainer}, {len(self.classes)} classes)"
+
+    @property
+    def labels(self) -> Labels:
+        """The meaning of names of folders, and of cells of tables, as labels."""
+        return labels_of(self.run, self.classes)
 
     @property
     def of_training(self) -> bool:

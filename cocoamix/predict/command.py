@@ -1,4 +1,4 @@
-"""Label images with the model of a run. Only the run's folder is needed.
+"""Label images with the model of a run. Only the output folder of the run is needed.
 
 cocoamix predict RUN photo.jpg                       one image
 cocoamix predict RUN FOLDER --csv labels.csv         all images of a folder
@@ -51,8 +51,9 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(f"--top is {args.top}; it must be at least 1.")
     classifier = choosing.choose(args, not args.no_store)
     wanted = Wanted(min(args.top, len(classifier.classes)), args.unknown, tuple(args.held_out))
-    images = find_images(args.images, classifier.classes)
-    summary = predict_all(classifier, images, wanted, Files(args.csv, args.json, args.html))
+    labels = classifier.labels
+    images = find_images(args.images, labels)
+    summary = predict_all(classifier, images, wanted, Files(args.csv, args.json, args.html), labels.notes)
     return 1 if summary.unreadable else 0
 
 

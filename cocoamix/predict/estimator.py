@@ -1,4 +1,4 @@
-"""Few-shot prompt tuning with scikit-learn's interface, on the engine of train.py."""
+"""Few-shot prompt tuning with scikit-learn's interface and the code of train.py."""
 
 from __future__ import annotations
 
@@ -51,6 +51,9 @@ class PromptClassifier:
         classifier_: The trained classifier, with more methods: see `cocoamix.load`.
     """
 
+    classes_: np.ndarray[Any, Any]
+    classifier_: Classifier
+
     def __init__(
         self,
         backbone: str = "ViT-B/16",
@@ -76,7 +79,7 @@ class PromptClassifier:
             class_names: The class name of each label for prompts; by default the labels themselves.
             config: A configuration of the method, by name (`cocoamix:CoOp/vit_b16.yaml`) or file; by default the
                 shipped one for the backbone.
-            settings: Further keys of the configuration with their values, such as {"OPTIM.LR": 0.01}.
+            settings: Further keys of the configuration with their values, such as `{"OPTIM.LR": 0.01}`.
             output: Folder for checkpoints and the log; by default a temporary one.
             verbose: Whether the log is printed.
         """

@@ -47,8 +47,16 @@ class Outputs:
         ending: Summary lines for the page, to be set before the context ends.
     """
 
-    def __init__(self, files: Files, classifier: Classifier, top: int) -> None:
-        self._files, self._classifier, self._top = files, classifier, top
+    def __init__(self, files: Files, classifier: Classifier, top: int, above: str = "") -> None:
+        """Choose the outputs.
+
+        Args:
+            files: The requested files.
+            classifier: The classifier.
+            top: Number of classes to write per image.
+            above: The folder that names of images on the page are relative to.
+        """
+        self._files, self._classifier, self._top, self._above = files, classifier, top, above
         self._stack = ExitStack()
         self._writers: list[Writer] = []
         self.ending: Sequence[str] = ()
@@ -72,7 +80,8 @@ class Outputs:
                 self._writers.append(JSONWriter(create(files.json), about))
             if files.html:
                 title = f"Predictions of {classifier.run.trainer}"
-                self._writers.append(Page(create(files.html), title, describe(classifier), classifier.upright))
+                lead = describe(classifier)
+                self._writers.append(Page(create(files.html), title, lead, classifier.upright, self._above))
             self._stack = stack.pop_all()
         return self
 

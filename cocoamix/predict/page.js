@@ -15,6 +15,15 @@ function make(tag, text, name) {
   return node;
 }
 
+// The short name of an image, with its path as a tooltip. It may break after a folder, and only then inside a word.
+function named(tag, record, end) {
+  const node = make(tag, undefined, "name");
+  node.title = record.image;
+  for (const part of (record.name || record.image).split(/(?<=[\/\\_])/)) node.append(part, make("wbr"));
+  if (end) node.append(end);
+  return node;
+}
+
 function percent(value) {
   return (100 * value).toFixed(1) + " %";
 }
@@ -35,10 +44,11 @@ function card(record) {
     const bar = make("div", undefined, "bar");
     const fill = make("i");
     fill.style.setProperty("--share", one.probability);
+    bar.title = one.class;
     bar.append(fill, make("span", one.class), make("span", percent(one.probability)));
     item.append(bar);
   }
-  item.append(make("div", record.image, "name"));
+  item.append(named("div", record));
   return item;
 }
 
@@ -129,7 +139,7 @@ for (const line of data.summary) document.getElementById("summary").append(make(
 if (data.unreadable.length) {
   const section = document.getElementById("unreadable");
   section.hidden = false;
-  for (const one of data.unreadable) section.querySelector("ul").append(make("li", one.image + ": " + one.error));
+  for (const one of data.unreadable) section.querySelector("ul").append(named("li", one, ": " + one.error));
 }
 const labels = [...new Set(data.images.map((one) => one.label).filter((one) => one !== undefined))].sort();
 fill(form.predicted, [...new Set(data.images.map((one) => one.predicted))].sort());

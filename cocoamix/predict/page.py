@@ -14,6 +14,8 @@ from cocoamix.errors import printable
 from cocoamix.features.reading import read_image
 from cocoamix.run.predictions import Record, as_json
 
+from .short_names import short_name
+
 _HERE = Path(__file__).parent
 _SIDE = 160  # longest side of a thumbnail, in pixels
 # The page may use its inline script, styles and images, and load nothing else.
@@ -36,7 +38,7 @@ _FORM = """<form>
 class Page:
     """Writes a page image by image, so that thumbnails do not accumulate in memory."""
 
-    def __init__(self, file: IO[str], title: str, lead: Sequence[str], upright: bool) -> None:
+    def __init__(self, file: IO[str], title: str, lead: Sequence[str], upright: bool, above: str = "") -> None:
         """Begin the page.
 
         Args:
@@ -44,8 +46,9 @@ class Page:
             title: Heading of the page.
             lead: Lines below the heading.
             upright: Whether to rotate images by their EXIF orientation.
+            above: The folder that the shown names of images are relative to; empty for their paths as given.
         """
-        self._file, self._separator, self._upright = file, "\n", upright
+        self._file, self._separator, self._upright, self._above = file, "\n", upright, above
         self._unreadable: list[dict[str, Any]] = []
         title, lead = printable(title), [printable(line) for line in lead]
         css = (_HERE / "page.css").read_text(encoding="utf-8")
@@ -67,6 +70,8 @@ class Page:
     def add(self, record: Record) -> None:
         """Add an image."""
         content = as_json(record, printable)
+        if self._above:
+            content["name"] = short_name(record.image, self._above)
         if record.error:
             self._unreadable.append(content)
             return

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,6 +13,7 @@ from cocoamix.run.predictions import UNKNOWN, Record, make_record, unreadable_re
 from .classifier import Classifier, Scores
 from .inputs import Input, find_images
 from .outputs import Files, Outputs, describe
+from .short_names import common_folder, short_name
 from .summary import Summary
 from .unknown import check_rate, threshold_at
 
@@ -26,7 +26,7 @@ class Wanted:
 
     Attributes:
         top: Number of classes to record per image.
-        unknown: Rate of false alarms for images that fit no class; None to mark no images.
+        unknown: Rate of false alarms for images that fit no class; None to flag no images.
         held_out: Images to set the threshold on.
     """
 
@@ -35,12 +35,23 @@ class Wanted:
     held_out: tuple[str, ...] = ()
 
 
-def predict_all(classifier: Classifier, images: Sequence[Input], wanted: Wanted, files: Files) -> Summary:
-    """Predict every image, write and print the requested outputs, and return the counts."""
+def predict_all(
+    classifier: Classifier, images: Sequence[Input], wanted: Wanted, files: Files, notes: Sequence[str] = ()
+) -> Summary:
+    """Predict every image, write and print the requested outputs, and return the counts.
+
+    Args:
+        classifier: The classifier.
+        images: The images.
+        wanted: The options.
+        files: The files to write.
+        notes: Notes on the labels, to be shown with the counts.
+    """
     threshold = find_threshold(classifier, wanted) if wanted.unknown is not None else 0.0
     summary, first = Summary(classifier.classes), list[Record]()
     items = [Item(image.path, upright=classifier.upright) for image in images]
-    with Outputs(files, classifier, wanted.top) as outputs:
+    above = common_folder([image.path for image in images])
+    with Outputs(files, classifier, wanted.top, above) as outputs:
         stream = progress(classifier.stream(items), len(items), "predicting")
         for scores, image in zip(stream, images, strict=True):
             record = _record_of(scores, image.label, classifier.classes, wanted.top, threshold)
@@ -50,7 +61,7 @@ def predict_all(classifier: Classifier, images: Sequence[Input], wanted: Wanted,
                 first.append(record)
             summary.add(record)
             outputs.add(record)
-        outputs.ending = summary.lines(wanted.unknown is not None)
+        outputs.ending = [*summary.lines(wanted.unknown is not None), *notes]
     _say(*describe(classifier), "")
     _say(*(_rows(first) if summary.images <= _MOST_ROWS else _totals(summary)), "")
     _say(*outputs.ending, *(f"Written: {name}" for name in files.names))
@@ -70,7 +81,9 @@ def find_threshold(classifier: Classifier, wanted: Wanted) -> float:
     check_rate(rate)
     fitted = classifier.run.origin.get("heldout") or {}
     if wanted.held_out:
-        images = find_images(wanted.held_out, classifier.classes)
+        labels = classifier.labels
+        images = find_images(wanted.held_out, labels)
+        _say(*labels.notes)
         known = [image for image in images if not image.label or image.label in classifier.classes]
         items = [Item(image.path, upright=classifier.upright) for image in known]
         found = [float(one.probabilities.max()) for one in classifier.stream(items) if one.probabilities is not None]
@@ -106,19 +119,17 @@ def _rows(records: Sequence[Record]) -> list[str]:
 def _totals(summary: Summary) -> list[str]:
     """Return one line per predicted class."""
     lines = [f"{'predicted':30} {'images':>8} {'confidence':>11}"]
-    for name, count, confidence in summary.by_class()[:_MOST_ROWS]:
+    rows = summary.by_class()
+    for name, count, confidence in rows[:_MOST_ROWS]:
         lines.append(f"{printable(name):30} {count:8,} {100 * confidence:9.1f} %")
-    return lines
+    more = len(rows) - _MOST_ROWS
+    return lines if more < 1 else [*lines, f"... and {more:,} more class{'es' * (more > 1)}"]
 
 
 def short_names(paths: Sequence[str]) -> list[str]:
     """Return paths relative to the deepest common folder of the files."""
-    full = [os.path.abspath(path) for path in paths]
-    try:
-        above = os.path.commonpath([os.path.dirname(path) for path in full])
-    except ValueError:  # no paths, or several drives
-        return [printable(path) for path in full]
-    return [printable(os.path.relpath(path, above)) for path in full]
+    above = common_folder(paths)
+    return [short_name(path, above) for path in paths]
 
 
 def _say(*lines: str) -> None:

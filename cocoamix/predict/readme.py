@@ -27,7 +27,7 @@ class Loading:
 
     Attributes:
         package: Its name in a sentence.
-        imports: Its imports, besides those that all packages need.
+        imports: Its imports, in addition to those that all packages need.
         lines: Code that defines a `preprocess` for RGB images and a `model`.
         encode: The model's method that encodes images.
     """
@@ -124,8 +124,8 @@ def use_lines(classifier: Classifier, linear: Linear, name: str, loading: Loadin
         f'image = {image}.convert("RGB")',
         "with torch.no_grad():",
         f"    features = {loading.encode}(preprocess(image)[None]).float()",
-        "logits = torch.nn.functional.normalize(features, dim=-1) "
-        '@ file.get_tensor("matrix").T * file.get_tensor("scale")',
+        "unit = torch.nn.functional.normalize(features, dim=-1)",
+        'logits = unit @ file.get_tensor("matrix").T * file.get_tensor("scale")',
     ]
     if linear.raw is not None:
         lines.append('logits += features @ file.get_tensor("raw").T')

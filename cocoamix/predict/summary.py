@@ -21,7 +21,7 @@ class Summary:
         self.images = self.unreadable = 0
         self._predicted: Counter[str] = Counter()
         self._confidence: defaultdict[str, float] = defaultdict(float)
-        # Images with a label, by whether it is one of the classes; of these, the correct ones and those marked unknown.
+        # Images with a label, by whether it is one of the classes; of these, the correct ones and those flagged.
         self._labelled: Counter[bool] = Counter()
         self._right: Counter[bool] = Counter()
         self._unknown: Counter[bool] = Counter()
@@ -57,10 +57,14 @@ class Summary:
             lines.append(f"accuracy {self.accuracy:.2f} % over {_images(inside)} with a label among the classes")
         if with_unknown and inside:
             lines.append(
-                f"false alarms {100 * self._unknown[True] / inside:.2f} % of {_images(inside)} of known classes"
+                f"{100 * self._unknown[True] / inside:.2f} % of {_images(inside)} of known classes flagged as unknown "
+                "(false alarms)"
             )
         if with_unknown and outside:
-            lines.append(f"found {100 * self._unknown[False] / outside:.2f} % of {_images(outside)} of other classes")
+            lines.append(
+                f"{100 * self._unknown[False] / outside:.2f} % of {_images(outside)} of other classes flagged as "
+                "unknown"
+            )
         elif outside:
             lines.append(f"{_images(outside)} with a label that is not among the classes")
         return lines

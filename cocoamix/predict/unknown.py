@@ -12,7 +12,7 @@ def threshold_at(ordered: Sequence[float], rate: float) -> float:
 
     Args:
         ordered: Confidences of held-out images of known classes, or their percentiles, in ascending order.
-        rate: The fraction of images of known classes that may be marked unknown.
+        rate: The fraction of images of known classes that may be flagged as unknown.
     """
     place = rate * (len(ordered) - 1)
     low = int(place)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import nn
 from yacs.config import CfgNode
 
+from cocoamix.clip.class_names import plain_class
 from cocoamix.clip.interface import AnyCLIP
 from cocoamix.features.source import ImageSource
 from cocoamix.registry import plain_name
+from cocoamix.shapes.world import compositions
 
 
 def render(lines: Mapping[str, str]) -> str:
@@ -29,15 +31,30 @@ def describe_dataset(cfg: CfgNode, classes: int) -> str:
 def describe_images(cfg: CfgNode, trained: int | None, tested: int) -> str:
     """Return the numbers of training and evaluated images. `trained` is None if it is unknown, or without training."""
     shots = cfg.DATASET.NUM_SHOTS
-    per_class = f" ({shots} per class)" if shots > 0 else ""
+    most = "at most " if cfg.DATASET.FEWER_SHOTS else ""
+    per_class = f" ({most}{shots} per class)" if shots > 0 else ""
     before = "" if trained is None else f"{trained:,} for training{per_class}, "
     return f"{before}{tested:,} for the evaluation ({cfg.TEST.SPLIT})"
 
 
 def describe_backbone(clip: AnyCLIP, device: torch.device, weights: str) -> str:
     """Return the frozen model and how it runs. `weights` is MODEL.BACKBONE.WEIGHTS."""
-    random = " with RANDOM weights: the results mean nothing" if weights == "random" else ""
+    random = " (random weights: results are meaningless)" if weights == "random" else ""
     return f"{clip.name}, {clip.precision}, on {describe_device(device)}{random}"
+
+
+def note_on_tiny(cfg: CfgNode, clip: AnyCLIP, classnames: Sequence[str]) -> str:
+    """Return a note if the tiny CLIP, with its own weights, gets images that it cannot know; else nothing.
+
+    Synthetic images are recognised by their classes, in any folder that `cocoamix shapes write` has written.
+    """
+    if all(one.name != "tiny" for one in clip.each()) or cfg.MODEL.BACKBONE.WEIGHTS:
+        return ""
+    if {plain_class(name) for name in classnames} <= {one.name for one in compositions()}:
+        return ""
+    return (
+        "Note: the tiny CLIP knows only the synthetic images of this project; results on photographs are meaningless."
+    )
 
 
 def describe_device(device: torch.device) -> str:

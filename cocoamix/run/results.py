@@ -28,7 +28,7 @@ class ResultsError(UserError):
         reason: Why, without the name of the file.
     """
 
-    def __init__(self, path: Path, reason: str, advice: str = "Move it away, and run again.") -> None:
+    def __init__(self, path: Path, reason: str, advice: str = "Move it elsewhere, then run again.") -> None:
         super().__init__(f"{path} cannot be used: {reason}. {advice}")
         self.reason = reason
 
@@ -38,7 +38,7 @@ class NewerResultsError(ResultsError):
 
     def __init__(self, path: Path, version: int) -> None:
         reason = f"its version is {version}, and this cocoamix reads versions up to {VERSION}"
-        super().__init__(path, reason, "Update cocoamix, or move the file away.")
+        super().__init__(path, reason, "Update cocoamix, or move the file elsewhere.")
 
 
 def _about(words: str) -> dict[str, str]:
@@ -68,7 +68,7 @@ class SecondStage:
     moved: float | None = field(
         metadata=_about("largest change of a weight in the last round of steps; null if no round was completed")
     )
-    # Missing in files of early versions.
+    # Missing in some files.
     pi_in: float | None = field(default=None, metadata=_about("π^in at the end"))
     pi_out: float | None = field(default=None, metadata=_about("π^out at the end"))
 
@@ -141,6 +141,12 @@ class Results:
     classes: int | None = field(default=None, metadata=_about("number of evaluated classes"))
     classnames: tuple[str, ...] | None = field(
         default=None, metadata=_about("names of the evaluated classes, in label order")
+    )
+    categories: Mapping[str, str] | None = field(
+        default=None,
+        metadata=_about(
+            "for own images: the class name of each folder, or of each class in the table, also outside `subset`"
+        ),
     )
     train_images: int | None = field(default=None, metadata=_about("number of training images"))
     evaluated_images: int | None = field(default=None, metadata=_about("number of evaluated images"))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 from dassl.data.datasets import DatasetBase
 from yacs.config import CfgNode
@@ -38,6 +39,10 @@ class FewShotDataset(DatasetBase):
     drawn: tuple[str, ...] = ("train", "val")  # the splits that a few-shot draw reduces
 
     own_keys: tuple[str, ...] = ()  # the OWN_KEYS that this dataset reads
+    lists_missing = True  # whether the dataset lists images whose files are missing
+    names_are_chosen = False  # whether the user chooses the class names, so that a stored draw may have others
+    # The class name of each class as folders or a table denote it, also of classes outside the configured half.
+    categories: Mapping[str, str] = MappingProxyType({})
 
     def __init__(self, cfg: CfgNode) -> None:
         self.cfg = cfg
@@ -58,7 +63,7 @@ class FewShotDataset(DatasetBase):
         raise NotImplementedError(f"{type(self).__name__} defines no read_items")
 
     def _refuse_other_keys(self) -> None:
-        """Reject keys that are for the user's own images and would have no effect here."""
+        """Refuse keys that are for the user's own images and would have no effect here."""
         for key in OWN_KEYS:
             if self.cfg.DATASET.get(key) and key not in self.own_keys:
                 raise UserError(
@@ -83,7 +88,7 @@ class FewShotDataset(DatasetBase):
                 random.setstate(state)
 
     def _check_labels(self, train: Items, val: Items, test: Items) -> None:
-        """Reject labels with gaps, which would shift the class names and the base and new halves."""
+        """Refuse labels with gaps, which would shift the class names and the base and new halves."""
         name = type(self).__name__
         if not train:
             raise UserError(f"The dataset {name} has no training images.")
@@ -102,7 +107,7 @@ class FewShotDataset(DatasetBase):
             )
 
     def find_folder(self, *needed: str) -> Path:
-        """Return the dataset's folder and set `dataset_dir`; reject a folder without the needed parts."""
+        """Return the dataset's folder and set `dataset_dir`; refuse a folder without the needed parts."""
         root = self.find_root()
         folder = root / self.folder
         if not folder.is_dir():
@@ -142,7 +147,7 @@ class FewShotDataset(DatasetBase):
         # Saving a draw needs a dataset folder and a seed.
         cache = draw_file(self.dataset_dir, shots, seed) if self.dataset_dir and seed >= 0 else None
         if cache is not None and cache.is_file():
-            return self._read_draw(cache, train, val)
+            return self.read_draw(cache, shots, train, val)
         found = {"train": self.generate_fewshot_dataset(train, num_shots=shots)}
         if "val" in self.drawn:
             found["val"] = self.generate_fewshot_dataset(val, num_shots=validation_shots(shots))
@@ -150,17 +155,32 @@ class FewShotDataset(DatasetBase):
             write_items(cache, found, "preprocessed few-shot data")
         return found["train"], found.get("val", val)
 
-    def _read_draw(self, cache: Path, train: Items, val: Items) -> tuple[Items, Items]:
+    def read_draw(self, cache: Path, shots: int, train: Items, val: Items) -> tuple[Items, Items]:
+        """Return the train and val items of a stored draw; refuse one that does not fit the dataset.
+
+        Args:
+            cache: The file of the draw.
+            shots: Its number of images per class.
+            train: All train items.
+            val: All val items.
+        """
         detail(f"Loading preprocessed few-shot data from {cache}")
         saved = read_items(cache, self.drawn, "a few-shot draw of CoOp's")
-        shots = self.cfg.DATASET.NUM_SHOTS
         current, most = {"train": train, "val": val}, {"train": shots, "val": validation_shots(shots)}
+        renamed = False
         for split, items in zip(self.drawn, saved, strict=True):
-            current[split] = fitting(self.locate(items, str(cache)), current[split], most[split], split, cache)
+            located = self.locate(items, str(cache))
+            current[split] = fitting(located, current[split], most[split], split, cache, self.names_are_chosen)
+            renamed |= any(old.classname != new.classname for old, new in zip(items, current[split], strict=True))
+        if renamed:
+            print(
+                f"Note: the few-shot draw in {cache} was made under other class names. Its images and labels are the "
+                "same, so it is used with the present names."
+            )
         return current["train"], current["val"]
 
     def locate(self, items: Items, origin: str) -> Items:
-        """Change the absolute paths of saved items to paths in this data folder; reject missing files.
+        """Change the absolute paths of saved items to paths in this data folder; refuse missing files.
 
         Args:
             items: The items, which are modified.
@@ -168,7 +188,9 @@ class FewShotDataset(DatasetBase):
         """
         for item, path in zip(items, rerooted(paths_of(items), self.dataset_dir), strict=True):
             item._impath = path
-        advice = "Restore them, delete that file to draw others, or set DATASET.BAD_IMAGES skip."
+        advice = "Restore them, or delete that file to draw others."
+        if self.lists_missing:
+            advice = "Restore them, delete that file to draw others, or set DATASET.BAD_IMAGES skip."
         refuse_missing(paths_of(items), origin, policy_of(self.cfg), advice)
         return items
 

@@ -14,7 +14,7 @@ NAMES = ("train", "val", "test")
 
 
 def check_split(origin: str, train: Items, val: Items, test: Items) -> None:
-    """Reject a label with two class names; warn about other problems. CoOp's own splits have none."""
+    """Refuse a label with two class names; warn about other problems. CoOp's own splits have none."""
     names: dict[int, str] = {}
     for item in (*train, *val, *test):
         known = names.setdefault(item.label, item.classname)
@@ -54,7 +54,7 @@ def _warn_shared(origin: str, paths: Mapping[str, Sequence[str]]) -> None:
 
 
 def refuse_shared_files(origin: str, paths: Mapping[str, Sequence[str]]) -> None:
-    """Reject a file of the user's own images that is in two splits, even through links."""
+    """Refuse a file of the user's own images that is in two splits, even through links."""
     seen: dict[tuple[int, int], tuple[str, str]] = {}
     for split, listed in paths.items():
         for path in listed:

@@ -166,7 +166,7 @@ def _kind(entry: os.DirEntry[str]) -> str:
 
 
 def read_lines(path: str | os.PathLike[str], parse: Callable[[str], Value], form: str) -> list[Value]:
-    """Return the parsed lines of a text file, without blank ones; reject a line that cannot be parsed.
+    """Return the parsed lines of a text file, without blank ones; refuse a line that cannot be parsed.
 
     Args:
         path: The file.

@@ -32,12 +32,12 @@ def policy_of(cfg: CfgNode) -> str:
 
 
 def refuse_missing(paths: Sequence[str], origin: str, policy: str = "stop", advice: str = "") -> None:
-    """Reject missing files, or print that they are skipped (policy `skip`)."""
+    """Refuse missing files, or print that they are skipped (policy `skip`)."""
     refuse(missing_files(paths), len(paths), origin, policy, advice)
 
 
 def refuse(missing: Sequence[str], count: int, origin: str, policy: str, advice: str = "", first_is: str = "") -> None:
-    """Reject or skip files that are known to be missing.
+    """Refuse or skip files that are known to be missing.
 
     Args:
         missing: The files.

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from cocoamix.errors import UserError, brief
-from cocoamix.fscil.split import Cut
+from cocoamix.fscil.split import SessionSplit
 
 from .base import FewShotDataset, Items, SplitItems
 from .items import new_item, paths_of
@@ -100,7 +100,7 @@ class PublishedSessions(FewShotDataset):
 
     @classmethod
     def read_lists(cls) -> SessionLists:
-        """Return the published lists; reject an altered file."""
+        """Return the published lists; refuse an altered file."""
         facts = read_facts(cls.lists)
         try:
             classes = dict(cls.class_of(entry) for entry in facts["classes"])
@@ -125,7 +125,7 @@ class PublishedSessions(FewShotDataset):
         return SessionLists(base, way, shots, classes, whole, few)
 
     def _check_whole(self, lists: SessionLists, split: str, origin: Path, rows: Rows) -> None:
-        """Reject a list on disk that names other images or classes than the published one."""
+        """Refuse a list on disk that names other images or classes than the published one."""
         published, classes = lists.whole[split], {category for category, _ in rows}
         wrong = ""
         if (len(rows), len(classes)) != (published.images, len(lists.classes)):
@@ -140,10 +140,10 @@ class PublishedSessions(FewShotDataset):
         if wrong:
             raise UserError(f"{origin} does not match the published sessions: {wrong}. {self.advice}")
 
-    def published_shots(self, cut: Cut) -> list[Items]:
+    def published_shots(self, how: SessionSplit) -> list[Items]:
         """Return the published items of the later sessions."""
         lists = self.read_lists()
-        refuse_other_cut(cut, (lists.base, lists.way, lists.shots))
+        refuse_other_split(how, (lists.base, lists.way, lists.shots))
         categories, items = list(lists.classes), list(self.train_x)
         named = {(categories[item.label], os.path.basename(item.impath)): item for item in items}
         base = [row for row in named if row[0] in categories[: lists.base]]
@@ -176,7 +176,7 @@ def not_as_published(path: Path, error: Exception) -> UserError:
 
 
 def check_list(path: Path, session: int, lines: Iterable[object], md5: str) -> None:
-    """Reject a session whose lines do not have the hash of the published file."""
+    """Refuse a session whose lines do not have the hash of the published file."""
     if _md5(lines) != md5:
         raise UserError(f"{path} is altered: the list of session {session} has a different hash. Restore it.")
 
@@ -191,11 +191,11 @@ def _md5(lines: Iterable[object]) -> str:
     return hashlib.md5(text.encode("utf-8", "surrogateescape"), usedforsecurity=False).hexdigest()
 
 
-def refuse_other_cut(cut: Cut, published: tuple[int, int, int]) -> None:
-    """Reject numbers of classes and images other than the published ones."""
-    if (cut.base, cut.way, cut.shots) != published:
+def refuse_other_split(how: SessionSplit, published: tuple[int, int, int]) -> None:
+    """Refuse numbers of classes and images other than the published ones."""
+    if (how.base, how.way, how.shots) != published:
         base, way, shots = published
         raise UserError(
             f"The published lists are for FSCIL.BASE {base}, WAY {way} and SHOTS {shots}, not for "
-            f"{cut.base}, {cut.way} and {cut.shots}. Set FSCIL.SPLIT random to draw others."
+            f"{how.base}, {how.way} and {how.shots}. Set FSCIL.SPLIT random to draw others."
         )

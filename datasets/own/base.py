@@ -59,6 +59,7 @@ class OwnDataset(FewShotDataset):
     own_keys: tuple[str, ...] = ("FOLDER", "CLASSNAMES")
 
     category = "class"  # how messages call a class, such as "folder"
+    names_are_chosen = True
 
     def find_images(self, folder: Path) -> list[OwnImage]:
         """Return every image, in a fixed order."""
@@ -81,6 +82,7 @@ class OwnDataset(FewShotDataset):
             raise UserError(f"{folder} has one class, {categories[0]!r}. A classifier needs two.")
         names = self._class_names(folder, categories)
         refuse_same_names(names, self.category)
+        self.categories = {category: names[category] for category in categories}
         splits = self._splits(images, categories)
         refuse_shared_files(str(folder), {split: [one.path for one in listed] for split, listed in splits.items()})
         labels = {category: label for label, category in enumerate(categories)}

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from cocoamix.clip.class_names import plain_class, tidy_class
 from cocoamix.errors import UserError, brief, encodable, nearest, some_of
+from cocoamix.io.files import write_json, write_text
 from cocoamix.io.texts import read_json, read_text
 
 _NUMBERED = re.compile(r"^(\d+)[._ ]+(?=[^\W\d_])")  # "001.Albatross", "12_cat": a number, a separator, a letter
@@ -51,13 +52,32 @@ def read_names(path: Path, classes: Sequence[str], what: str) -> dict[str, str]:
         hint = nearest(missing[0], [line.strip() for line in text.splitlines()]) if given else ""
         raise UserError(
             f"{path} has no class name for {len(missing)} of {len(classes)} {what}s: {some_of(missing)}.{hint} Add "
-            f"a line for each: the {what}, a tab or a comma, and the class name."
+            f"a line for each: the {what}, a tab or a comma, and the class name.{_how_to_list(classes, what)}"
         )
     names = {one: tidy_class(given[one]) for one in classes}
     for one, name in names.items():
         if not name:
             raise UserError(f"{path} gives the {what} {one!r} an empty class name.")
     return names
+
+
+def _how_to_list(classes: Sequence[str], what: str) -> str:
+    """Return how to write the lines, unless the classes are numbers, which are no names."""
+    if all(one.isdecimal() for one in classes):
+        return ""
+    name = "folder" if what == "folder" else "csv"
+    return f" `cocoamix data check {name} --root DIR --write-names FILE` writes such lines for all of them."
+
+
+def write_names(path: Path, names: Mapping[str, str]) -> None:
+    """Write the class name of each class in the form that `read_names` reads."""
+    if path.suffix.lower() == ".json":
+        write_json(path, dict(names))
+        return
+    text = "".join(f"{one}\t{name}\n" for one, name in names.items())
+    if encodable(text) != text or _from_lines(path, text, list(names)) != dict(names):
+        raise UserError(f"{path} is not written, because lines cannot hold some names. Give it the ending .json.")
+    write_text(path, text)
 
 
 def _from_json(path: Path) -> dict[str, str]:
@@ -89,7 +109,7 @@ def _from_lines(path: Path, text: str, classes: Sequence[str]) -> dict[str, str]
 
 
 def refuse_same_names(names: Mapping[str, str], what: str) -> None:
-    """Reject two classes with the same name, and so the same prompt, and names that are not text."""
+    """Refuse two classes with the same name, and so the same prompt, and names that are not text."""
     seen: dict[str, str] = {}
     for one, name in names.items():
         if not name:

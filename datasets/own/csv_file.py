@@ -113,7 +113,7 @@ def read_table(table: Path, needs_class: bool = True) -> list[Row]:
 
     Args:
         table: The file.
-        needs_class: Whether to reject a table or a row without a label or a class name. If not, only paths are needed,
+        needs_class: Whether to refuse a table or a row without a label or a class name. If not, only paths are needed,
             and splits are not read.
     """
     text = read_text(table)

@@ -22,9 +22,10 @@ _NOT_CLASSES = (DRAWS, "__MACOSX")
 
 @register(DATASET_REGISTRY)
 class ImageFolderDataset(OwnDataset):
-    """DIR/<class>/*.jpg, or DIR/train/<class>/*.jpg beside DIR/val and DIR/test."""
+    """DIR/<class>/*.jpg, or DIR/train/<class>/*.jpg next to DIR/val and DIR/test."""
 
     category = "folder"
+    lists_missing = False
 
     def find_images(self, folder: Path) -> list[OwnImage]:
         self._others: list[str] = []  # files that are not images
@@ -123,7 +124,7 @@ class ImageFolderDataset(OwnDataset):
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
-    """Return the sorted entries of a folder without hidden ones; reject a broken link."""
+    """Return the sorted entries of a folder without hidden ones; refuse a broken link."""
     entries = sorted(visible(folder), key=lambda one: one.name)
     for entry in entries:
         if entry.is_symlink() and not os.path.exists(entry.path):

@@ -58,8 +58,8 @@ def test_downloaded_dataset_can_train(server: Server, tmp_path: Path, capsys: py
     root = tmp_path / "data"
     server.cuts = [1000]
     assert main(["download", "eurosat", "--root", str(root), "--yes"]) == 0
-    said = capsys.readouterr().out
-    assert "licence: MIT" in said
+    printed = capsys.readouterr().out
+    assert "licence: MIT" in printed
     assert sorted(p.name for p in (root / "eurosat").iterdir()) == [
         "2750",
         "EuroSAT_RGB.zip",
@@ -72,7 +72,7 @@ def test_downloaded_dataset_can_train(server: Server, tmp_path: Path, capsys: py
 
 
 def test_prompt_says_which_files_are_verified(server: Server, tmp_path: Path, capsys: Any) -> None:
-    """A file without a checksum could be anything: that is said before the user confirms."""
+    """A file without a checksum could be anything, so the prompt says so before the user confirms."""
     assert main(["download", "eurosat", "--root", str(tmp_path / "data")]) == 2
     lines = capsys.readouterr().out.splitlines()
     after = {line.split()[0]: lines[number + 1].strip() for number, line in enumerate(lines) if " from " in line}
@@ -108,7 +108,7 @@ def test_asks_for_confirmation(server: Server, tmp_path: Path, monkeypatch: pyte
     assert main(command) == 0
 
 
-def test_wrong_checksum(server: Server, tmp_path: Path, capsys: Any) -> None:
+def test_file_with_wrong_checksum_is_not_installed(server: Server, tmp_path: Path, capsys: Any) -> None:
     server.files["/EuroSAT_RGB.zip"] += b"!"
     assert main(["download", "eurosat", "--root", str(tmp_path / "data"), "--yes"]) == 1
     captured = capsys.readouterr()
@@ -122,7 +122,7 @@ def test_wrong_checksum(server: Server, tmp_path: Path, capsys: Any) -> None:
 
 
 def test_an_archive_from_another_source_is_verified_and_used(server: Server, tmp_path: Path, capsys: Any) -> None:
-    """For when the official address is dead."""
+    """For use when the official address no longer works."""
     folder = tmp_path / "data" / "eurosat"
     folder.mkdir(parents=True)
     content = server.files.pop("/EuroSAT_RGB.zip")
@@ -142,13 +142,15 @@ def test_imagenet_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
 
     fake_gdown(monkeypatch, drive)
     assert main(["download", "ImageNet", "--root", str(tmp_path), "--yes"]) == 1
-    said = capsys.readouterr().out
-    assert "account at image-net.org" in said
-    assert "still missing: images/train, images/val" in said
+    printed = capsys.readouterr().out
+    assert "account at image-net.org" in printed
+    assert "still missing: images/train, images/val" in printed
     assert (tmp_path / "imagenet" / "classnames.txt").is_file()
 
 
-def test_unwritable_folders(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_unwritable_folders_are_reported(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
     (tmp_path / "file").touch()
     assert main(["download", "EuroSAT", "--root", str(tmp_path / "file"), "--yes"]) == 2
     assert "is not a folder" in capsys.readouterr().err

@@ -29,7 +29,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_complete_download(tmp_path: Path) -> None:
+def test_complete_download_has_its_final_name(tmp_path: Path) -> None:
     with serve({"/a.zip": CONTENT}) as server:
         assert size_of(f"{server.address}/a.zip") == len(CONTENT)
         fetch(f"{server.address}/a.zip", tmp_path / "new" / "a.zip", MD5)
@@ -97,7 +97,7 @@ def test_file_with_wrong_checksum_is_refused_and_set_aside(tmp_path: Path) -> No
     assert (tmp_path / "a.wrong").is_file()
 
 
-def test_missing_page(tmp_path: Path) -> None:
+def test_missing_page_is_reported(tmp_path: Path) -> None:
     with serve({}) as server:
         with pytest.raises(UserError, match="returned 404"):
             fetch(f"{server.address}/a", tmp_path / "a")
@@ -109,7 +109,7 @@ def test_missing_page(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://example.org/a", "a.zip"])
-def test_unsupported_urls(tmp_path: Path, url: str) -> None:
+def test_unsupported_urls_are_refused(tmp_path: Path, url: str) -> None:
     with pytest.raises(UserError, match="not an HTTP address"):
         fetch(url, tmp_path / "a")
 
@@ -120,7 +120,7 @@ def fake_gdown(monkeypatch: pytest.MonkeyPatch, download: Any) -> None:
     monkeypatch.setitem(sys.modules, "gdown", module)
 
 
-def test_google_drive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_google_drive_downloads_are_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def download(id: str, output: str, resume: bool) -> str:
         assert (id, resume) == ("abc", True)
         Path(output).write_bytes(CONTENT)
@@ -133,7 +133,7 @@ def test_google_drive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         fetch_drive("abc", tmp_path / "other.json", "0" * 32)
 
 
-def test_google_drive_refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_google_drive_download_gives_the_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_gdown(monkeypatch, lambda **options: None)
     with pytest.raises(UserError, match=r"drive\.google\.com/file/d/abc in a browser"):
         fetch_drive("abc", tmp_path / "split.json")
@@ -142,7 +142,7 @@ def test_google_drive_refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         fetch_drive("abc", tmp_path / "split.json")
 
 
-def test_google_drive_without_gdown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_gdown_error_says_how_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gdown", None)
     with pytest.raises(UserError, match=r"pip install gdown.*save it as .*split\.json"):
         fetch_drive("abc", tmp_path / "split.json")

@@ -18,7 +18,7 @@ from tests.datasets.test_base import eurosat, rows
 
 
 @pytest.fixture
-def two_labs(tmp_path: Path) -> tuple[Path, Path, Path]:
+def two_machines(tmp_path: Path) -> tuple[Path, Path, Path]:
     """Two copies of the same data, and a draw exported from the first."""
     here = write_dataset(tmp_path / "here")
     there = shutil.copytree(here, tmp_path / "there")
@@ -27,8 +27,8 @@ def two_labs(tmp_path: Path) -> tuple[Path, Path, Path]:
     return here, there, out
 
 
-def test_manifest_content(two_labs: tuple[Path, Path, Path]) -> None:
-    here, _, out = two_labs
+def test_manifest_lists_the_draw_with_hashes(two_machines: tuple[Path, Path, Path]) -> None:
+    here, _, out = two_machines
     content = json.loads(out.read_text())
     drawn = eurosat(here, num_shots=3, seed=2)
     assert (content["dataset"], content["shots"], content["seed"], content["version"]) == ("EuroSAT", 3, 2, 1)
@@ -46,9 +46,9 @@ def test_manifest_content(two_labs: tuple[Path, Path, Path]) -> None:
     assert out.stat().st_size < 200 * 70
 
 
-def test_the_other_lab_gets_the_same_draw(two_labs: tuple[Path, Path, Path], capsys: Any) -> None:
+def test_the_other_machine_gets_the_same_draw(two_machines: tuple[Path, Path, Path], capsys: Any) -> None:
     """Even if its own draw would differ: the manifest is of seed 2, saved under the name of seed 2."""
-    here, there, out = two_labs
+    here, there, out = two_machines
     content = json.loads(out.read_text())
     content["seed"] = 5  # an image of seed 2 that seed 5 would not draw
     out.write_text(json.dumps(content))
@@ -65,8 +65,8 @@ def test_the_other_lab_gets_the_same_draw(two_labs: tuple[Path, Path, Path], cap
     assert type(kept["train"][0]).__module__ == "dassl.data.datasets.base_dataset"
 
 
-def test_differences_are_listed(two_labs: tuple[Path, Path, Path], capsys: Any) -> None:
-    _, there, out = two_labs
+def test_differences_are_listed(two_machines: tuple[Path, Path, Path], capsys: Any) -> None:
+    _, there, out = two_machines
     train = json.loads(out.read_text())["train"]
     folder = there / "eurosat" / "2750"
     (folder.parent / train[0][0]).unlink()
@@ -78,16 +78,16 @@ def test_differences_are_listed(two_labs: tuple[Path, Path, Path], capsys: Any) 
     (folder.parent / "split_zhou_EuroSAT.json").write_text(json.dumps(split))
     capsys.readouterr()
     assert main(["import", str(out), "--root", str(there)]) == 1
-    said = capsys.readouterr().out
-    assert "3 differences" in said
-    assert f"{train[0][0]}: missing" in said
-    assert f"{train[1][0]}: a different image" in said
-    assert f"{train[2][0]}: not among the train images here" in said
+    printed = capsys.readouterr().out
+    assert "3 differences" in printed
+    assert f"{train[0][0]}: missing" in printed
+    assert f"{train[1][0]}: a different image" in printed
+    assert f"{train[2][0]}: not among the train images here" in printed
     assert not (folder.parent / "split_fewshot").exists()
 
 
-def test_other_labels_and_names(two_labs: tuple[Path, Path, Path], capsys: Any) -> None:
-    _, there, out = two_labs
+def test_differing_labels_and_names_are_listed(two_machines: tuple[Path, Path, Path], capsys: Any) -> None:
+    _, there, out = two_machines
     file = there / "eurosat" / "split_zhou_EuroSAT.json"
     split = json.loads(file.read_text())
     swap = {0: 1, 1: 0}
@@ -97,13 +97,13 @@ def test_other_labels_and_names(two_labs: tuple[Path, Path, Path], capsys: Any) 
     file.write_text(json.dumps(split))
     capsys.readouterr()
     assert main(["import", str(out), "--root", str(there)]) == 1
-    said = capsys.readouterr().out
-    assert "class 0 is 'Annual Crop Land' there and 'Forest' here" in said
-    assert "label 0 there, 1 here" in said
+    printed = capsys.readouterr().out
+    assert "class 0 is 'Annual Crop Land' in the manifest and 'Forest' here" in printed
+    assert "label 0 in the manifest, 1 here" in printed
 
 
-def test_another_draw_is_not_replaced(two_labs: tuple[Path, Path, Path], capsys: Any) -> None:
-    here, there, out = two_labs
+def test_another_draw_is_not_replaced(two_machines: tuple[Path, Path, Path], capsys: Any) -> None:
+    here, there, out = two_machines
     assert main(["import", str(out), "--root", str(there)]) == 0
     assert main(["import", str(out), "--root", str(there)]) == 0
     assert "already has this draw" in capsys.readouterr().out
@@ -152,8 +152,10 @@ def test_another_draw_is_not_replaced(two_labs: tuple[Path, Path, Path], capsys:
         ({"dataset": "Nowhere"}, "no dataset 'Nowhere'"),
     ],
 )
-def test_bad_files(two_labs: tuple[Path, Path, Path], change: Any, words: str, capsys: Any) -> None:
-    _, there, out = two_labs
+def test_unusable_manifests_are_refused(
+    two_machines: tuple[Path, Path, Path], change: Any, words: str, capsys: Any
+) -> None:
+    _, there, out = two_machines
     if change is None:
         out.unlink()
     else:
@@ -164,8 +166,8 @@ def test_bad_files(two_labs: tuple[Path, Path, Path], change: Any, words: str, c
     assert not (there / "eurosat" / "split_fewshot").exists()
 
 
-def test_too_many_validation_images(two_labs: tuple[Path, Path, Path], capsys: Any) -> None:
-    _, there, out = two_labs
+def test_too_many_validation_images_are_refused(two_machines: tuple[Path, Path, Path], capsys: Any) -> None:
+    _, there, out = two_machines
     content = json.loads(out.read_text())
     content["val"] = [[f"2750/{number}.png", 0, "0" * 64] for number in range(5)]
     out.write_text(json.dumps({**content, "shots": 5}))
@@ -173,25 +175,25 @@ def test_too_many_validation_images(two_labs: tuple[Path, Path, Path], capsys: A
     assert "5 val images of the class 0 (Annual Crop Land), not 4" in capsys.readouterr().err
 
 
-def test_a_missing_split_file_is_never_drawn(two_labs: tuple[Path, Path, Path], capsys: Any) -> None:
+def test_a_missing_split_file_is_never_drawn(two_machines: tuple[Path, Path, Path], capsys: Any) -> None:
     """A newly drawn split would not be the other lab's, and the data folder must not change."""
-    _, there, out = two_labs
+    _, there, out = two_machines
     (there / "eurosat" / "split_zhou_EuroSAT.json").unlink()
     before = sorted(there.rglob("*"))
     other = out.with_name("other.json")
     where = ["--root", str(there)]
     for command in (["import", str(out)], ["export", "eurosat", "--shots", "1", "--seed", "1", "--out", str(other)]):
         assert main([*command, *where]) == 2
-        said = capsys.readouterr().err
-        assert "split_zhou_EuroSAT.json is missing" in said
-        assert "gdown 1Ip7yaCWFi0eaOFUGga0lUdVi_DDQth1o" in said
-        assert f"cocoamix data download EuroSAT --root {there}" in said
+        printed = capsys.readouterr().err
+        assert "split_zhou_EuroSAT.json is missing" in printed
+        assert "gdown 1Ip7yaCWFi0eaOFUGga0lUdVi_DDQth1o" in printed
+        assert f"cocoamix data download EuroSAT --root {there}" in printed
     assert sorted(there.rglob("*")) == before
     assert not other.exists()
 
 
-def test_export_saves_no_draw_and_prints_the_notes(two_labs: tuple[Path, Path, Path], capsys: Any) -> None:
-    here, there, out = two_labs
+def test_export_saves_no_draw_and_prints_the_notes(two_machines: tuple[Path, Path, Path], capsys: Any) -> None:
+    here, there, out = two_machines
     where = ["--root", str(here), "--shots", "1", "--seed", "1", "--out", str(out.with_name("other.json"))]
     assert main(["export", "EuroSAT", *where]) == 0
     assert "Reading split from" in capsys.readouterr().out
@@ -210,8 +212,10 @@ def test_export_saves_no_draw_and_prints_the_notes(two_labs: tuple[Path, Path, P
         ("DATASET.NAME", "Shapes"),
     ],
 )
-def test_options_that_determine_a_draw(two_labs: tuple[Path, Path, Path], key: str, value: str, capsys: Any) -> None:
-    _, there, out = two_labs
+def test_options_that_determine_a_draw(
+    two_machines: tuple[Path, Path, Path], key: str, value: str, capsys: Any
+) -> None:
+    _, there, out = two_machines
     other = out.with_name("other.json")
     for command in (["import", str(out)], ["export", "eurosat", "--shots", "1", "--seed", "1", "--out", str(other)]):
         assert main([*command, "--root", str(there), key, value]) == 2
@@ -220,7 +224,7 @@ def test_options_that_determine_a_draw(two_labs: tuple[Path, Path, Path], key: s
     assert not (there / "eurosat" / "split_fewshot").exists()
 
 
-def test_unwritable_export(tmp_path: Path, capsys: Any) -> None:
+def test_unwritable_export_is_reported(tmp_path: Path, capsys: Any) -> None:
     root = write_dataset(tmp_path / "data")
     (tmp_path / "file").touch()
     for out, words in ((tmp_path, "is a folder"), (tmp_path / "file" / "draw.json", "cannot be written")):
@@ -228,7 +232,7 @@ def test_unwritable_export(tmp_path: Path, capsys: Any) -> None:
         assert words in capsys.readouterr().err
 
 
-def test_user_folder(tmp_path: Path) -> None:
+def test_draw_of_a_user_folder_is_imported(tmp_path: Path) -> None:
     classes(tmp_path / "a", "cat", "dog")
     shutil.copytree(tmp_path / "a", tmp_path / "b")
     out = str(tmp_path / "draw.json")
@@ -248,18 +252,18 @@ def test_user_folder(tmp_path: Path) -> None:
         (["EuroSAT", "--shots", "7", "--seed", "1"], "fewer training images"),
     ],
 )
-def test_no_draw(tmp_path: Path, arguments: list[str], words: str, capsys: Any) -> None:
+def test_export_without_a_draw_is_refused(tmp_path: Path, arguments: list[str], words: str, capsys: Any) -> None:
     root = write_dataset(tmp_path / "data")
     assert main(["export", *arguments, "--root", str(root), "--out", str(tmp_path / "x.json")]) == 2
     assert words in capsys.readouterr().err
     assert not (tmp_path / "x.json").exists()
 
 
-def test_validation_images_that_are_the_test_images(
-    two_labs: tuple[Path, Path, Path], monkeypatch: Any, capsys: Any
+def test_validation_images_that_are_test_images_are_not_exported(
+    two_machines: tuple[Path, Path, Path], monkeypatch: Any, capsys: Any
 ) -> None:
     """As on ImageNet in CoOp: the draw contains only training images, and so does the saved file."""
-    _, there, out = two_labs
+    _, there, out = two_machines
     from cocoamix.datasets.eurosat import EuroSAT
 
     monkeypatch.setattr(EuroSAT, "val", property(lambda self: self.test))

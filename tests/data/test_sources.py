@@ -24,10 +24,10 @@ def test_includes_coops_fifteen_datasets() -> None:
 @ALL
 def test_entry_is_complete(source: Source) -> None:
     assert source.licence
-    assert source.drawn == (not source.parts)
+    assert source.synthetic == (not source.parts)
     paths = [part.path for part in source.parts]
     for part in source.parts:
-        assert source.providers(part.path) or source.by_hand, f"nothing gives {part.path}"
+        assert source.providers(part.path) or source.by_hand, f"no source provides {part.path}"
         assert part.required or part.instead
     for file in source.files:
         assert bool(file.url) != bool(file.drive)
@@ -56,11 +56,11 @@ def test_loaders_look_in_the_same_folder(source: Source) -> None:
     registered = DATASET_REGISTRY.registered_names()
     name = PREFIX + source.name if PREFIX + source.name in registered else source.name
     loader = DATASET_REGISTRY.get(name) if name in registered else None
-    if loader is None or not loader.__module__.startswith(PREFIX):  # Dassl has datasets of its own
+    if loader is None or not loader.__module__.startswith(PREFIX):  # one of Dassl's own datasets
         pytest.skip(f"no loader for {source.name}")
     assert (ROOT / "configs" / "datasets" / f"{source.config}.yaml").is_file()
     parts = [part.path for part in source.parts]
-    if not source.drawn:
+    if not source.synthetic:
         assert loader.folder == source.folder
         for attribute in ("image_folder", "split_file"):
             wanted = getattr(loader, attribute, "")
@@ -68,7 +68,7 @@ def test_loaders_look_in_the_same_folder(source: Source) -> None:
 
 
 @ALL
-def test_page(source: Source) -> None:
+def test_page_documents_each_dataset(source: Source) -> None:
     """Each dataset has a section with its home page, licence, folder, files and check command."""
     section = next((one for one in PAGE.split("\n## ")[1:] if f"`{source.name}`" in one.split("\n\n")[1]), None)
     assert section is not None, f"no section for {source.name}"

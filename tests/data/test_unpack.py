@@ -16,7 +16,7 @@ from cocoamix.data import unpack as unpacking
 from cocoamix.data.unpack import unpack
 from cocoamix.errors import UserError
 
-GOOD = {"top/images/a.jpg": b"picture", "top/list.txt": b"list"}
+GOOD = {"top/images/a.jpg": b"image", "top/list.txt": b"list"}
 
 
 def make_zip(path: Path, files: dict[str, bytes]) -> Path:
@@ -43,7 +43,7 @@ def tree(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("kind", ["zip", "tar.gz", "tar"])
 @pytest.mark.parametrize("take", ["", "top", "top/images"])
-def test_valid_archives(tmp_path: Path, kind: str, take: str) -> None:
+def test_valid_archives_are_unpacked(tmp_path: Path, kind: str, take: str) -> None:
     archive = tmp_path / f"x.{kind}"
     make_zip(archive, GOOD) if kind == "zip" else make_tar(archive, GOOD, mode="w:gz" if kind == "tar.gz" else "w")
     unpack(archive, tmp_path / "data" / "here", take)
@@ -54,11 +54,11 @@ def test_valid_archives(tmp_path: Path, kind: str, take: str) -> None:
     assert archive.is_file()
 
 
-def test_nested_archive(tmp_path: Path) -> None:
-    inner = make_tar(tmp_path / "inner.tar.gz", {"101/a.jpg": b"picture"})
+def test_nested_archive_is_unpacked(tmp_path: Path) -> None:
+    inner = make_tar(tmp_path / "inner.tar.gz", {"101/a.jpg": b"image"})
     make_zip(tmp_path / "x.zip", {"top/inner.tar.gz": inner.read_bytes(), "__MACOSX/x": b""})
     unpack(tmp_path / "x.zip", tmp_path / "data", "top", "inner.tar.gz")
-    assert tree(tmp_path / "data") == {"101/a.jpg": b"picture"}
+    assert tree(tmp_path / "data") == {"101/a.jpg": b"image"}
 
 
 def test_existing_files_are_kept(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_paths_outside_the_target_are_refused(tmp_path: Path, kind: str, name: s
 
 
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE])
-def test_links_and_devices_in_a_tar(tmp_path: Path, kind: bytes) -> None:
+def test_links_and_devices_in_a_tar_are_refused(tmp_path: Path, kind: bytes) -> None:
     info = tarfile.TarInfo("top/link")
     info.type, info.linkname = kind, "../../outside"
     with pytest.raises(UserError, match="'top/link' is a link or a device"):
@@ -95,7 +95,7 @@ def test_links_and_devices_in_a_tar(tmp_path: Path, kind: bytes) -> None:
     assert not (tmp_path / "data").exists()
 
 
-def test_writing_through_a_link(tmp_path: Path) -> None:
+def test_writing_through_a_link_is_refused(tmp_path: Path) -> None:
     """The classic attack: a link to outside, then a file below it."""
     (tmp_path / "outside").mkdir()
     link = tarfile.TarInfo("link")
@@ -106,7 +106,7 @@ def test_writing_through_a_link(tmp_path: Path) -> None:
     assert list((tmp_path / "outside").iterdir()) == []
 
 
-def test_link_in_a_zip(tmp_path: Path) -> None:
+def test_link_in_a_zip_is_refused(tmp_path: Path) -> None:
     info = zipfile.ZipInfo("link")
     info.external_attr = (stat.S_IFLNK | 0o777) << 16
     with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
@@ -116,7 +116,7 @@ def test_link_in_a_zip(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["zip", "tar.gz"])
-def test_truncated_or_damaged_archives(tmp_path: Path, kind: str) -> None:
+def test_truncated_or_damaged_archives_are_refused(tmp_path: Path, kind: str) -> None:
     import os
 
     big = {"top/a": os.urandom(200_000)}
@@ -132,26 +132,26 @@ def test_truncated_or_damaged_archives(tmp_path: Path, kind: str) -> None:
         assert not (tmp_path / "data").exists()
 
 
-def test_html_page_instead_of_an_archive(tmp_path: Path) -> None:
+def test_html_page_is_not_an_archive(tmp_path: Path) -> None:
     (tmp_path / "x.zip").write_text("<!DOCTYPE html><title>Sign in")
     with pytest.raises(UserError, match=r"DOCTYPE html.*login"):
         unpack(tmp_path / "x.zip", tmp_path / "data")
 
 
-def test_a_member_without_a_name(tmp_path: Path) -> None:
+def test_a_member_without_a_name_is_refused(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
         archive.writestr(zipfile.ZipInfo(""), b"x")
     with pytest.raises(UserError, match="has no name"):
         unpack(tmp_path / "x.zip", tmp_path / "target")
 
 
-def test_named_pipe_instead_of_an_archive(tmp_path: Path) -> None:
+def test_named_pipe_is_not_an_archive(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "x.zip")
     with pytest.raises(UserError, match="is not a file"):
         unpack(tmp_path / "x.zip", tmp_path / "target")
 
 
-def test_archive_without_the_expected_content(tmp_path: Path) -> None:
+def test_archive_without_the_expected_content_is_refused(tmp_path: Path) -> None:
     make_zip(tmp_path / "x.zip", GOOD)
     with pytest.raises(UserError, match="has no folder sketch/, but top"):
         unpack(tmp_path / "x.zip", tmp_path / "data", "sketch")
@@ -159,7 +159,7 @@ def test_archive_without_the_expected_content(tmp_path: Path) -> None:
         unpack(tmp_path / "x.zip", tmp_path / "data", "top", "1.tar")
 
 
-def test_a_damaged_xz(tmp_path: Path) -> None:
+def test_a_damaged_xz_is_refused(tmp_path: Path) -> None:
     archive = make_tar(tmp_path / "x.tar.xz", {"a": bytes(range(256)) * 999}, mode="w:xz")
     content = bytearray(archive.read_bytes())
     content[len(content) // 2] ^= 255
@@ -168,8 +168,8 @@ def test_a_damaged_xz(tmp_path: Path) -> None:
         unpack(archive, tmp_path / "data")
 
 
-def test_unknown_zip_compression_method(tmp_path: Path) -> None:
-    archive = make_zip(tmp_path / "x.zip", {"a": b"picture"})
+def test_unknown_zip_compression_method_is_refused(tmp_path: Path) -> None:
+    archive = make_zip(tmp_path / "x.zip", {"a": b"image"})
     content = bytearray(archive.read_bytes())
     for start, offset in ((b"PK\x03\x04", 8), (b"PK\x01\x02", 10)):
         content[content.index(start) + offset] = 97

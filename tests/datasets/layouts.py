@@ -1,4 +1,4 @@
-"""Small data folders in the layouts of the official archives, and what a loader makes of them as one hash.
+"""Small data folders in the layouts of the official archives, and one hash of what a loader returns for them.
 
 Imports neither cocoamix nor dassl: `benchmarks/parity_data.py` runs the same cases through CoOp's own loaders.
 The images are empty files, since loaders do not open them.
@@ -129,7 +129,7 @@ def stand_in(name: str, split_file: Path, root: Path) -> None:
 def _classes(root: Path, name: str, classes: dict[str, int]) -> None:
     folder, images = FOLDERS[name]
     for category, count in classes.items():
-        # Numbers without zeros in front: the order of the names is not the order of the numbers.
+        # Numbers without leading zeros: the names are not in numerical order.
         touch(*(root / folder / images / category / f"image {number}.jpg" for number in range(1, count + 1)))
     touch(root / folder / images / ".hidden")
 
@@ -237,7 +237,7 @@ def _variant(name: str) -> Callable[[Path], None]:
 
 def imagenetv2(root: Path) -> None:
     folder, images = FOLDERS["ImageNetV2"]
-    # CoOp insists on a thousand.
+    # CoOp requires a thousand.
     write(root / folder / "classnames.txt", *(f"n{8 * label:08d} class {label}" for label in range(1000, 0, -1)))
     touch(*(root / folder / images / str(label) / f"{n}.jpeg" for label in range(1000) for n in range(2)))
 

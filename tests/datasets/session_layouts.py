@@ -28,7 +28,7 @@ def _md5(lines: list[str]) -> str:
     return hashlib.md5("".join(f"{line}\n" for line in lines).encode()).hexdigest()
 
 
-def _picture(path: Path, label: int) -> None:
+def _image(path: Path, label: int) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     draw = np.random.default_rng(label)
     Image.fromarray((draw.integers(0, 256, 3) + np.zeros((20, 24, 3))).astype(np.uint8)).save(path)
@@ -48,7 +48,7 @@ def mini_imagenet(root: Path) -> tuple[Path, dict[str, list[str]]]:
     for label, category in enumerate(WORDNET):
         for number in range(TRAIN + TEST):
             name = f"{category}{10 * label + number:08d}.jpg"
-            _picture(folder / "images" / name, label)
+            _image(folder / "images" / name, label)
             named["train" if number < TRAIN else "test"].append((category, name))
     lines = {split: [f"MINI-ImageNet/{split}/{one}/{name}" for one, name in rows] for split, rows in named.items()}
     for split, rows in named.items():
@@ -80,7 +80,7 @@ def cub200(root: Path) -> tuple[Path, dict[str, list[str]]]:
         words = category[4:].replace("_", " ").title().replace(" ", "_")
         for number in range(TRAIN + TEST):
             name = f"{words}_{number:04d}_{700 + label}.jpg"
-            _picture(folder / "images" / category / name, label)
+            _image(folder / "images" / category / name, label)
             rows.append((category, name, number % 7 in (0, 2, 3, 6)))  # training and test images are interleaved
     tables: dict[str, list[str]] = {"images": [], "image_class_labels": [], "train_test_split": []}
     for number, (category, name, training) in enumerate(rows, 1):

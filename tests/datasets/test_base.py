@@ -73,7 +73,7 @@ def test_cache_has_coops_format_and_moves_with_the_data(data_root: Path, tmp_pat
 
 
 def test_cached_draw_takes_precedence(data_root: Path) -> None:
-    """Labs share these files: their content is what is used."""
+    """Users share these files, so their content takes precedence."""
     eurosat(data_root, num_shots=2, seed=1)
     folder = data_root / "eurosat" / "split_fewshot"
     shutil.copy(folder / "shot_2-seed_1.pkl", folder / "shot_2-seed_5.pkl")
@@ -116,6 +116,19 @@ def test_a_draw_of_other_validation_images_is_refused(data_root: Path) -> None:
     eurosat(data_root, num_shots=2)
     edit_split(data_root, swap)
     with pytest.raises(UserError, match=r"shot_2-seed_1\.pkl does not fit .* 20 of its 20 val images"):
+        eurosat(data_root, num_shots=2)
+
+
+def test_a_draw_under_other_class_names_is_refused(data_root: Path) -> None:
+    """Nobody chooses the class names of CoOp's datasets, so that other names mean another dataset."""
+
+    def rename(content: Any) -> None:
+        for rows_of in content.values():
+            rows_of[:] = [(path, label, "Woods" if name == "Forest" else name) for path, label, name in rows_of]
+
+    eurosat(data_root, num_shots=2)
+    edit_split(data_root, rename)
+    with pytest.raises(UserError, match=r"shot_2-seed_1\.pkl does not fit .* 2 of its 20 train images .* class name"):
         eurosat(data_root, num_shots=2)
 
 
@@ -168,7 +181,7 @@ def test_bad_caches_are_refused(data_root: Path, tmp_path: Path, kind: str) -> N
     assert not witness.exists()
 
 
-def test_read_only_data_folder(data_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_read_only_data_folder_does_not_change_the_draw(data_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The draw is still made, and is the same."""
 
     def refuse(*args: object) -> None:
@@ -180,7 +193,7 @@ def test_read_only_data_folder(data_root: Path, monkeypatch: pytest.MonkeyPatch)
     assert rows(one.train_x, data_root) == rows(eurosat(data_root, num_shots=2).train_x, data_root)
 
 
-def test_halves(data_root: Path) -> None:
+def test_halves_have_separate_classes_labelled_from_zero(data_root: Path) -> None:
     base, new = (eurosat(data_root, subsample_classes=half) for half in ("base", "new"))
     assert (base.classnames, new.classnames) == (CLASSES[:5], CLASSES[5:])
     assert {item.label for item in new.test} == set(range(5))
@@ -202,7 +215,7 @@ def test_odd_number_of_classes_puts_one_more_in_base() -> None:
     assert ([i.label for i in base], [i.label for i in new]) == ([0, 1, 2], [0, 1])
 
 
-def test_an_unknown_half(data_root: Path) -> None:
+def test_an_unknown_half_suggests_the_nearest(data_root: Path) -> None:
     with pytest.raises(UserError, match=r"SUBSAMPLE_CLASSES is 'bse'.*Did you mean base"):
         eurosat(data_root, subsample_classes="bse")
 
@@ -213,7 +226,7 @@ def test_keys_for_user_images_are_refused(data_root: Path, key: str) -> None:
         eurosat(data_root, **{key: "x"})
 
 
-def test_fewer_shots_on_request(tmp_path: Path) -> None:
+def test_fewer_shots_are_drawn_on_request(tmp_path: Path) -> None:
     root = write_dataset(tmp_path / "few", train=2)
     with pytest.raises(UserError, match="fewer training images"):
         eurosat(root, num_shots=3)
@@ -222,7 +235,7 @@ def test_fewer_shots_on_request(tmp_path: Path) -> None:
 
 @needs("data/eurosat")
 @pytest.mark.parametrize(("seed", "shots"), [(1, 1), (1, 4), (2, 16), (3, 16)])
-def test_real_eurosat(tmp_path: Path, seed: int, shots: int) -> None:
+def test_draws_of_real_eurosat_follow_the_rule(tmp_path: Path, seed: int, shots: int) -> None:
     """The real images and split rows."""
     root = tmp_path / "data"
     (root / "eurosat").mkdir(parents=True)
@@ -233,7 +246,7 @@ def test_real_eurosat(tmp_path: Path, seed: int, shots: int) -> None:
 
 
 @pytest.mark.parametrize(("seed", "shots"), [(1, 1), (1, 4), (2, 16), (3, 16)])
-def test_draws_of_a_split(tmp_path: Path, seed: int, shots: int) -> None:
+def test_draws_of_a_shuffled_split_follow_the_rule(tmp_path: Path, seed: int, shots: int) -> None:
     """Rows ordered as in a published file: classes and images are mixed, and labels are not in order."""
     root = tmp_path / "data"
     listed = [[f"{label}/{label}_{number}.jpg", label, f"class {label}"] for label in range(10) for number in range(50)]

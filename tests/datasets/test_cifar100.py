@@ -33,7 +33,7 @@ def keys(items: Any) -> list[tuple[str, int, str]]:
     return [(item.impath, item.label, item.classname) for item in items]
 
 
-def test_images_and_labels(tmp_path: Path) -> None:
+def test_images_and_labels_match_the_archive(tmp_path: Path) -> None:
     made = layouts.cifar100(tmp_path / FOLDER)
     # An independent reading of what was written.
     with (tmp_path / FOLDER / "train").open("rb") as file:
@@ -76,7 +76,7 @@ def test_the_last_fifty_of_a_class_are_for_validation(tmp_path: Path) -> None:
     assert len(whole.train_x) == 4 * 10
 
 
-def test_halves_and_draws(tmp_path: Path) -> None:
+def test_draws_are_saved_and_move_with_the_data(tmp_path: Path) -> None:
     layouts.cifar100(tmp_path / FOLDER)
     base, new = (cifar(tmp_path, shots=3, subset=half) for half in ("base", "new"))
     assert (base.classnames, new.classnames) == (["apple", "aquarium fish"], ["baby", "bear"])
@@ -94,7 +94,7 @@ def test_halves_and_draws(tmp_path: Path) -> None:
     assert keys(cifar(tmp_path / "moved", shots=3, subset="new").train_x) == keys(new.train_x)
 
 
-def test_archive_directly_below_the_root(tmp_path: Path) -> None:
+def test_archive_directly_below_the_root_is_found(tmp_path: Path) -> None:
     layouts.cifar100(tmp_path / "cifar-100-python")
     cifar(tmp_path, shots=1)
     assert (tmp_path / "cifar-100-python" / "split_fewshot" / "shot_1-seed_1.pkl").is_file()
@@ -156,14 +156,14 @@ def test_registered_under_its_name(tmp_path: Path) -> None:
     from dassl.data.datasets import DATASET_REGISTRY
 
     layouts.cifar100(tmp_path / FOLDER)
-    theirs = "cocoamix.CIFAR100" in DATASET_REGISTRY.registered_names()  # real Dassl has one of its own
+    theirs = "cocoamix.CIFAR100" in DATASET_REGISTRY.registered_names()  # real Dassl has one, too
     found = build("cocoamix.CIFAR100" if theirs else "CIFAR100", tmp_path, seed=1, shots=1, subset="all")
     assert len(found.train_x) == 4
 
 
 @pytest.mark.parametrize("name", ["meta", "train", "test"])
 @pytest.mark.parametrize("kind", ["code", "rubbish", "empty", "other", "numpy function"])
-def test_files_that_are_not_from_the_archive(tmp_path: Path, name: str, kind: str) -> None:
+def test_files_that_are_not_from_the_archive_are_refused(tmp_path: Path, name: str, kind: str) -> None:
     layouts.cifar100(tmp_path / FOLDER)
     path = tmp_path / FOLDER / name
     witness = tmp_path / "witness"
@@ -194,14 +194,14 @@ def test_files_that_are_not_from_the_archive(tmp_path: Path, name: str, kind: st
         {"data": np.zeros((4, 3072), np.uint8)},
     ],
 )
-def test_arrays_of_wrong_shape(tmp_path: Path, content: dict[str, Any]) -> None:
+def test_arrays_of_the_wrong_shape_are_refused(tmp_path: Path, content: dict[str, Any]) -> None:
     layouts.cifar100(tmp_path / FOLDER)
     (tmp_path / FOLDER / "test").write_bytes(layouts.python2_pickle(content))
     with pytest.raises(UserError, match="test is not a file of CIFAR-100's python archive"):
         cifar(tmp_path)
 
 
-def test_missing_archive(tmp_path: Path) -> None:
+def test_missing_archive_is_reported(tmp_path: Path) -> None:
     with pytest.raises(
         UserError, match=r"neither .*cifar100/cifar-100-python nor .*/cifar-100-python.*data check CIFAR100 --root"
     ):
@@ -212,7 +212,7 @@ def test_missing_archive(tmp_path: Path) -> None:
         cifar(tmp_path)
 
 
-def test_a_draw_of_other_images(tmp_path: Path) -> None:
+def test_a_draw_of_other_images_is_refused(tmp_path: Path) -> None:
     layouts.cifar100(tmp_path / FOLDER)
     cifar(tmp_path, shots=1)
     kept = tmp_path / "cifar100" / "split_fewshot" / "shot_1-seed_1.pkl"

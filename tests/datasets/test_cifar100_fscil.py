@@ -18,11 +18,11 @@ import torch
 import torch.nn.functional as F
 
 from cocoamix.errors import UserError
-from cocoamix.fscil.split import Cut, cut_into_sessions
+from cocoamix.fscil.split import SessionSplit, split_into_sessions
 from tests.conftest import ROOT, own_stdout
 from tests.datasets import layouts
 
-PUBLISHED = Cut(60, 5, 5)
+PUBLISHED = SessionSplit(60, 5, 5)
 TEST_LABELS = [number % 100 for number in range(10_000)]
 COARSE = [
     "aquatic_mammals",
@@ -100,9 +100,9 @@ def test_recommended_check_command_works(root: Path, capsys: pytest.CaptureFixtu
     from cocoamix.data.command import main
 
     assert main(["check", "CIFAR100FSCIL", "--root", str(root)]) == 0
-    said = capsys.readouterr().out
-    assert "100 classes; images: 50,000 train, 0 val, 10,000 test" in said
-    assert "CIFAR100FSCIL is ready for training." in said
+    printed = capsys.readouterr().out
+    assert "100 classes; images: 50,000 train, 0 val, 10,000 test" in printed
+    assert "CIFAR100FSCIL is ready for training." in printed
 
 
 @pytest.fixture(scope="module")
@@ -122,8 +122,8 @@ def load(root: Path) -> Any:
     return CIFAR100FSCIL(cfg)
 
 
-def test_published_sessions(data: Any) -> None:
-    sessions = cut_into_sessions(data, data.test, PUBLISHED)
+def test_sessions_match_the_published_ones(data: Any) -> None:
+    sessions = split_into_sessions(data, data.test, PUBLISHED)
     assert [len(one.train) for one in sessions] == [30_000, *[25] * 8]
     assert [len(one.test) for one in sessions] == [6000, *[500] * 8]
     assert [one.seen for one in sessions] == [60, 65, 70, 75, 80, 85, 90, 95, 100]
@@ -142,19 +142,19 @@ def test_published_sessions(data: Any) -> None:
     assert len({item.impath for one in sessions for item in one.train}) == 30_200
 
 
-def test_random_draw(data: Any) -> None:
-    drawn = [cut_into_sessions(data, data.test, Cut(60, 5, 5, "random", seed)) for seed in (1, 1, 2)]
+def test_random_draw_depends_on_the_seed(data: Any) -> None:
+    drawn = [split_into_sessions(data, data.test, SessionSplit(60, 5, 5, "random", seed)) for seed in (1, 1, 2)]
     names = [[item.impath for item in sessions[1].train] for sessions in drawn]
     assert names[0] == names[1] != names[2]
     assert Counter(item.label for item in drawn[0][3].train) == dict.fromkeys(range(70, 75), 5)
-    assert len(cut_into_sessions(data, data.test, Cut(50, 10, 1, "random"))) == 6
+    assert len(split_into_sessions(data, data.test, SessionSplit(50, 10, 1, "random"))) == 6
 
 
 def test_refuses_unpublished_session_sizes_and_class_orders(data: Any, tmp_path: Path) -> None:
     from cocoamix.datasets.cifar100_fscil import LISTS, check_labels, read_lists
 
     with pytest.raises(UserError, match=r"for FSCIL.BASE 60, WAY 5 and SHOTS 5, not for 60, 5 and 4"):
-        cut_into_sessions(data, data.test, Cut(60, 5, 4, "cec"))
+        split_into_sessions(data, data.test, SessionSplit(60, 5, 4, "cec"))
     labels, lists = make_labels(), read_lists()
     with pytest.raises(UserError, match="session 1 should have 5 images of each label 60 to 64"):
         check_labels(labels[1:] + labels[:1], lists)
@@ -216,7 +216,7 @@ def test_an_archive_is_checked_when_it_is_read(root: Path, tmp_path: Path, capsy
     assert "train is not byte for byte the official file" in capsys.readouterr().out
 
 
-def test_all_nine_sessions(
+def test_run_over_all_nine_sessions(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """With the paper's configuration, a text tower of ViT-L/14's width with random weights, and stored features."""
@@ -257,12 +257,12 @@ def test_all_nine_sessions(
     output = capfd.readouterr()
     assert status == 0, (output.out + output.err)[-800:]
     assert "60 base classes with 30,000 images, then 8 x 5 classes with 5 images each (the published" in output.out
-    printed = json.loads((tmp_path / "run" / "results.json").read_text())
-    assert [one["classes"] for one in printed["sessions"]] == [60, 65, 70, 75, 80, 85, 90, 95, 100]
-    assert [one["images"] for one in printed["sessions"]] == [6000, 6500, 7000, 7500, 8000, 8500, 9000, 9500, 10_000]
-    assert printed["protocol"]["fscil"]["split"] == "cec"
-    assert printed["finished"]
-    # The sessions are the paper's, so the report shows the paper's lines beside them.
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert [one["classes"] for one in results["sessions"]] == [60, 65, 70, 75, 80, 85, 90, 95, 100]
+    assert [one["images"] for one in results["sessions"]] == [6000, 6500, 7000, 7500, 8000, 8500, 9000, 9500, 10_000]
+    assert results["protocol"]["fscil"]["split"] == "cec"
+    assert results["finished"]
+    # The sessions are the paper's, so the report shows the paper's lines next to them.
     (section,) = build([tmp_path / "run"], Options(paper=True)).sections
     assert "Lines marked (paper) are printed numbers of CoCoA-Mix" in " ".join(section.notes)
     sizes_kept = [path.stat().st_size for path in (tmp_path / "run" / "sessions").iterdir()]
@@ -270,4 +270,4 @@ def test_all_nine_sessions(
     assert 6_000 < min(sizes_kept) <= max(sizes_kept) < 20_000
     sizes_seen = {bucket: count for bucket, count in loaded if "/train" in bucket}
     assert list(sizes_seen.values()) == [30_000, *[25] * 8]
-    assert printed["trained_parameters"] == 2 * 768 + 2
+    assert results["trained_parameters"] == 2 * 768 + 2

@@ -40,7 +40,7 @@ def compare(cases: Iterable[tuple[str, str]], count: int) -> None:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder in memory if possible, deleted right away: up to 27,000 files are created in it."""
+    """A folder in memory if possible, deleted after the test: up to 27,000 files are created in it."""
     memory = "/dev/shm"
     with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as path:
         yield Path(path)
@@ -55,7 +55,7 @@ SMALLEST = "DescribableTextures"
     "name",
     [SMALLEST, *(pytest.param(name, marks=pytest.mark.slow) for name in layouts.PUBLISHED if name != SMALLEST)],
 )
-def test_published_splits(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_items_of_published_splits_match_coop(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Seeds 1, 2, 3 by 1, 4 and 16 shots, and no draw, each for all, base and new."""
     from cocoamix.datasets.common import base
 
@@ -64,7 +64,7 @@ def test_published_splits(name: str, folder: Path, monkeypatch: pytest.MonkeyPat
 
 
 @needs("data/eurosat")
-def test_real_images(folder: Path) -> None:
+def test_items_of_real_images_match_coop(folder: Path) -> None:
     source = SHARED / "data" / "eurosat"
     (folder / "eurosat").mkdir()
     (folder / "eurosat" / "2750").symlink_to(source.resolve() / "2750", target_is_directory=True)
@@ -80,7 +80,7 @@ def test_real_images(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", layouts.OWN_SPLIT)
-def test_generated_splits(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_generated_splits_match_coop(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a split file: the split, the draw after it, the bytes of the file, and the next start."""
     if not layouts.HAS_SCIPY:
         stub: Any = types.ModuleType("scipy.io")
@@ -91,7 +91,7 @@ def test_generated_splits(name: str, folder: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("name", ["FGVCAircraft", "ImageNet", *layouts.VARIANTS])
-def test_datasets_without_split_files(name: str, folder: Path) -> None:
+def test_datasets_without_split_files_match_coop(name: str, folder: Path) -> None:
     compare(layouts.listed_cases(name, build, folder), 4 if name in layouts.VARIANTS else 12)
 
 

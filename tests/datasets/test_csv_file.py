@@ -13,7 +13,7 @@ from tests.datasets.own import below, classes, table, write_image
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    return classes(tmp_path / "pictures", "a", "b", count=10)
+    return classes(tmp_path / "images", "a", "b", count=10)
 
 
 def write(root: Path, header: str, row: str, name: str = "list.csv", encoding: str = "utf-8") -> Path:
@@ -27,7 +27,7 @@ def write(root: Path, header: str, row: str, name: str = "list.csv", encoding: s
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
-def test_delimiters_and_byte_order_mark(root: Path, delimiter: str, encoding: str) -> None:
+def test_delimiters_and_byte_order_marks_are_recognised(root: Path, delimiter: str, encoding: str) -> None:
     rows = delimiter.join(("{path}", "black {folder}", "x"))
     data = table(write(root, delimiter.join(("Path", "ClassName", "note")), rows, encoding=encoding))
     assert data.classnames == ["black a", "black b"]
@@ -46,7 +46,7 @@ def test_delimiters_and_byte_order_mark(root: Path, delimiter: str, encoding: st
         ("\npath,label,classname\n", "\n{path},{label},{folder} x"),
     ],
 )
-def test_columns(root: Path, header: str, row: str) -> None:
+def test_columns_are_recognised_by_name(root: Path, header: str, row: str) -> None:
     data = table(write(root, header, row))
     assert data.classnames == ["a x", "b x"]
     for item in [*data.train_x, *data.val, *data.test]:
@@ -70,7 +70,7 @@ def test_numeric_labels_need_class_names(root: Path) -> None:
     assert table(root, classnames="names.txt").classnames == ["ape", "emu"]
 
 
-def test_splits(root: Path) -> None:
+def test_split_column_assigns_the_images(root: Path) -> None:
     lines = ["path,class,split"]
     for folder in "ab":
         lines += [
@@ -82,7 +82,7 @@ def test_splits(root: Path) -> None:
     assert (len(data.train_x), len(data.test)) == (10, 6)
 
 
-def test_choice_of_table(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_only_or_the_named_table_is_read(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match=r"DATASET\.CSV FILE.* has 0"):
         table(root)
     write(root, "path\tclass", "{path}\t{folder}", name="one.tsv")
@@ -98,9 +98,9 @@ def test_choice_of_table(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         table(root, csv="four.csv")
 
 
-def test_base_folder_of_paths(root: Path) -> None:
+def test_paths_are_relative_to_the_table(root: Path) -> None:
     write(root, "path,class", "{path},{folder}")
-    assert table(root.parent, folder="pictures").classnames == ["a", "b"]
+    assert table(root.parent, folder="images").classnames == ["a", "b"]
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_errors_name_the_line(root: Path, text: str, words: list[str]) -> None:
         assert word in str(caught.value)
 
 
-def test_other_encodings(root: Path) -> None:
+def test_other_encodings_are_refused(root: Path) -> None:
     (root / "list.csv").write_bytes("path,class\na/1.png,cat\na/2.png,émeu\n".encode("latin-1"))
     with pytest.raises(UserError, match=r"not UTF-8: see line 3"):
         table(root)
@@ -148,7 +148,7 @@ def test_other_encodings(root: Path) -> None:
         table(root)
 
 
-def test_names_with_commas_spaces_and_non_ascii_letters(root: Path) -> None:
+def test_commas_spaces_and_non_ascii_letters_are_allowed_in_names(root: Path) -> None:
     write_image(root / "mes photos" / "été, 1.png")
     write_image(root / "mes photos" / "été, 2.png")
     lines = [
@@ -161,9 +161,27 @@ def test_names_with_commas_spaces_and_non_ascii_letters(root: Path) -> None:
     assert table(root).classnames == ["Þór, the god", "猫"]
 
 
-def test_few_shots(root: Path) -> None:
+def test_few_shots_of_a_half_are_drawn(root: Path) -> None:
     data = table(write(root, "path,class", "{path},{folder}"), num_shots=2, subsample_classes="base")
     assert (data.classnames, len(data.train_x)) == (["a"], 2)
+
+
+def test_a_saved_draw_under_other_labels_is_refused(root: Path) -> None:
+    """Other class names do not matter, but the labels of the images do."""
+    images = sorted(path.relative_to(root) for path in root.glob("*/*.png"))
+    folders = sorted({path.parent.name for path in images})
+
+    def listed(order: list[str], suffix: str) -> None:
+        rows = [f"{path},{order.index(path.parent.name)},{path.parent.name}{suffix}" for path in images]
+        (root / "list.csv").write_text("\n".join(["path,label,classname", *rows]))
+
+    listed(folders, "")
+    table(root, num_shots=2)
+    listed(folders, " bird")
+    assert table(root, num_shots=2).classnames == [f"{name} bird" for name in folders]
+    listed(folders[::-1], "")
+    with pytest.raises(UserError, match=r"shot_2-seed_1\.pkl does not fit .* under the same label; the first"):
+        table(root, num_shots=2)
 
 
 def test_training_needs_only_a_configuration(run: Runner, root: Path) -> None:
@@ -174,7 +192,7 @@ def test_training_needs_only_a_configuration(run: Runner, root: Path) -> None:
     assert done.results["dataset"] == "CSVDataset"
 
 
-def test_images_outside_the_folder(tmp_path: Path) -> None:
+def test_images_outside_the_folder_are_refused(tmp_path: Path) -> None:
     write_image(tmp_path / "elsewhere" / "a.png")
     write_image(tmp_path / "root" / "b.png")
     for path in ("../elsewhere/a.png", str(tmp_path / "elsewhere" / "a.png")):

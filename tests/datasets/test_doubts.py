@@ -33,11 +33,12 @@ def test_an_image_in_two_splits_is_reported(
     content[other].append(row)
     write()
     eurosat(data_root)
-    said = capsys.readouterr().out
+    printed = capsys.readouterr().out
     assert (
-        f"WARNING: {data_root / 'eurosat' / 'split_zhou_EuroSAT.json'}: 1 images are in both {one} and {other}" in said
+        f"WARNING: {data_root / 'eurosat' / 'split_zhou_EuroSAT.json'}: 1 images are in both {one} and {other}"
+        in printed
     )
-    assert row[0] in said
+    assert row[0] in printed
 
 
 def test_two_labels_with_one_name_are_reported(data_root: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -76,9 +77,9 @@ def test_coops_splits_give_no_warning(
     (tmp_path / folder / images).mkdir(parents=True)
     shutil.copy(SHARED / "data" / "splits" / f"split_zhou_{name}.json", tmp_path / folder)
     DATASET_REGISTRY.get(name)(config(tmp_path))
-    said = capsys.readouterr().out
-    assert "Reading split" in said
-    assert "WARNING" not in said
+    printed = capsys.readouterr().out
+    assert "Reading split" in printed
+    assert "WARNING" not in printed
 
 
 @pytest.mark.parametrize("link", [os.symlink, os.link])

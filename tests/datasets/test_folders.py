@@ -28,7 +28,7 @@ def textures(tmp_path: Path) -> Path:
     return tmp_path / "dtd" / "images"
 
 
-def test_spaces_and_non_ascii_letters(textures: Path, tmp_path: Path) -> None:
+def test_spaces_and_non_ascii_letters_are_preserved(textures: Path, tmp_path: Path) -> None:
     """Through the folder, the split file and the saved draw."""
     first = make("DescribableTextures", tmp_path, shots=2)
     assert first.classnames == ["banded", "dotted", "zigzagged", "été crème", "斑点"]
@@ -57,7 +57,7 @@ def test_missing_split_file_is_reported(textures: Path, tmp_path: Path, capsys: 
     assert "are not comparable" not in capsys.readouterr().out
 
 
-def test_split_that_cannot_be_saved(
+def test_split_that_cannot_be_saved_is_used_with_a_note(
     textures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def refuse(*args: object) -> None:
@@ -69,7 +69,7 @@ def test_split_that_cannot_be_saved(
     assert "The split is not saved" in capsys.readouterr().out
 
 
-def test_an_empty_class(textures: Path, tmp_path: Path) -> None:
+def test_an_empty_class_is_refused(textures: Path, tmp_path: Path) -> None:
     (textures / "empty").mkdir()
     with pytest.raises(UserError, match=r"class folder .*/empty has no images"):
         make("DescribableTextures", tmp_path)
@@ -80,7 +80,7 @@ def test_an_empty_class(textures: Path, tmp_path: Path) -> None:
     assert make("DescribableTextures", tmp_path).num_classes == 6
 
 
-def test_no_classes(textures: Path, tmp_path: Path) -> None:
+def test_a_folder_without_classes_is_refused(textures: Path, tmp_path: Path) -> None:
     shutil.rmtree(textures)
     with pytest.raises(UserError, match="images is missing"):
         make("DescribableTextures", tmp_path)
@@ -89,7 +89,7 @@ def test_no_classes(textures: Path, tmp_path: Path) -> None:
         make("DescribableTextures", tmp_path)
 
 
-def test_symlink_cycles(textures: Path, tmp_path: Path) -> None:
+def test_symlink_cycles_are_refused(textures: Path, tmp_path: Path) -> None:
     (textures / "loop").symlink_to("loop")
     with pytest.raises(UserError, match="loop is a broken link"):
         make("DescribableTextures", tmp_path)
@@ -103,7 +103,7 @@ def test_symlink_cycles(textures: Path, tmp_path: Path) -> None:
         make("DescribableTextures", tmp_path)
 
 
-def test_a_listed_image_that_is_a_symlink_cycle(textures: Path, tmp_path: Path) -> None:
+def test_a_listed_image_that_is_a_symlink_cycle_is_missing(textures: Path, tmp_path: Path) -> None:
     """Counted as missing in a split file, with many images in the folder and with few."""
     make("DescribableTextures", tmp_path)
     for count, name in ((1, "image 1.jpg"), (2, "image 2.jpg")):
@@ -160,14 +160,14 @@ BAD_ROWS = [
 
 
 @pytest.mark.parametrize("row", BAD_ROWS, ids=str)
-def test_bad_rows_of_split_files(textures: Path, tmp_path: Path, row: Any) -> None:
+def test_split_files_with_invalid_rows_are_refused(textures: Path, tmp_path: Path, row: Any) -> None:
     path = tmp_path / "dtd" / "split_zhou_DescribableTextures.json"
     path.write_text(json.dumps({"train": [row], "val": [], "test": []}))
     with pytest.raises(UserError, match=r"DescribableTextures\.json is not a split file"):
         make("DescribableTextures", tmp_path)
 
 
-def test_other_bad_split_files(textures: Path, tmp_path: Path) -> None:
+def test_other_unusable_split_files_are_refused(textures: Path, tmp_path: Path) -> None:
     path = tmp_path / "dtd" / "split_zhou_DescribableTextures.json"
     for text in ("[" * 100_000, '{"train": 3, "val": [], "test": []}', "\ufeff{", ""):
         path.write_text(text, encoding="utf-8")
@@ -188,7 +188,7 @@ LISTS = {
 
 
 @pytest.mark.parametrize(("name", "part"), [(name, part) for name, parts in LISTS.items() for part in parts])
-def test_lists_that_are_missing_or_malformed(name: str, part: str, tmp_path: Path) -> None:
+def test_missing_or_malformed_lists_are_refused(name: str, part: str, tmp_path: Path) -> None:
     layouts.LAYOUTS[name](tmp_path)
     path = tmp_path / layouts.FOLDERS[name][0] / part
     good = path.read_text()
@@ -215,7 +215,7 @@ def test_lists_that_are_missing_or_malformed(name: str, part: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize("name", ["OxfordPets", "SUN397", "UCF101", "FGVCAircraft"])
-def test_a_listed_image_is_missing(name: str, tmp_path: Path) -> None:
+def test_a_missing_listed_image_is_reported(name: str, tmp_path: Path) -> None:
     layouts.LAYOUTS[name](tmp_path)
     gone = sorted((tmp_path / layouts.FOLDERS[name][0] / layouts.FOLDERS[name][1]).rglob("*.jpg"))[0]
     gone.unlink()
@@ -240,7 +240,7 @@ def test_scipy_is_required_only_without_a_split_file(
 
 
 @pytest.mark.parametrize("name", ["StanfordCars", "OxfordFlowers"])
-def test_missing_matlab_files(name: str, tmp_path: Path) -> None:
+def test_missing_matlab_files_are_reported(name: str, tmp_path: Path) -> None:
     layouts.LAYOUTS[name](tmp_path)
     for path in tmp_path.rglob("*.mat"):
         path.unlink()
@@ -248,7 +248,7 @@ def test_missing_matlab_files(name: str, tmp_path: Path) -> None:
         make(name, tmp_path)
 
 
-def test_a_draw_for_other_classes(textures: Path, tmp_path: Path) -> None:
+def test_a_draw_for_other_classes_is_refused(textures: Path, tmp_path: Path) -> None:
     """The split file was replaced, and the draw belongs to the old one."""
     make("DescribableTextures", tmp_path, shots=1)
     path = tmp_path / "dtd" / "split_zhou_DescribableTextures.json"
@@ -260,7 +260,7 @@ def test_a_draw_for_other_classes(textures: Path, tmp_path: Path) -> None:
         make("DescribableTextures", tmp_path, shots=1)
 
 
-def test_a_draw_with_deleted_images(textures: Path, tmp_path: Path) -> None:
+def test_a_draw_with_deleted_images_is_refused(textures: Path, tmp_path: Path) -> None:
     make("DescribableTextures", tmp_path, shots=1)
     kept = tmp_path / "dtd" / "split_fewshot" / "shot_1-seed_1.pkl"
     content = pickle.loads(kept.read_bytes())
@@ -270,7 +270,7 @@ def test_a_draw_with_deleted_images(textures: Path, tmp_path: Path) -> None:
         make("DescribableTextures", tmp_path, shots=1)
 
 
-def test_a_draw_from_windows(textures: Path, tmp_path: Path) -> None:
+def test_a_draw_from_windows_is_read(textures: Path, tmp_path: Path) -> None:
     first = make("DescribableTextures", tmp_path, shots=1)
     kept = tmp_path / "dtd" / "split_fewshot" / "shot_1-seed_1.pkl"
     content = pickle.loads(kept.read_bytes())
@@ -280,8 +280,8 @@ def test_a_draw_from_windows(textures: Path, tmp_path: Path) -> None:
     assert rows(make("DescribableTextures", tmp_path, shots=1).train_x, tmp_path) == rows(first.train_x, tmp_path)
 
 
-def test_templates() -> None:
-    """CoOp's, and the same for a dataset under its prefixed name."""
+def test_templates_match_coop() -> None:
+    """Also for a dataset under its prefixed name."""
     from cocoamix.clip.templates import dataset_template
 
     wanted = dict.fromkeys((*layouts.FOLDERS, "CIFAR100"), "a photo of a {}.")

@@ -137,7 +137,7 @@ def test_a_pickle_cannot_change_the_class_of_items(root: Path) -> None:
     assert not (root / "imagenet" / "split_fewshot").exists()
 
 
-def test_mismatched_folders(root: Path) -> None:
+def test_mismatched_folders_are_refused(root: Path) -> None:
     images = root / "imagenet" / "images"
     (images / "val" / "n01440764").rename(images / "val" / "n00000001")
     with pytest.raises(UserError, match="class folder n00000001 is in only one of"):
@@ -149,14 +149,14 @@ def test_mismatched_folders(root: Path) -> None:
 
 
 @pytest.mark.parametrize("line", ["n01440764", "n01440764 ", "\xff"])
-def test_bad_class_names(root: Path, line: str) -> None:
+def test_unusable_class_names_are_refused(root: Path, line: str) -> None:
     (root / "imagenet" / "classnames.txt").write_bytes(f"n01443537 goldfish\n{line}\n".encode("latin-1"))
     with pytest.raises(UserError, match=r"classnames\.txt (is|cannot)"):
         imagenet(root)
 
 
 @pytest.mark.parametrize("part", ["classnames.txt", "images/val", "images/train", "images"])
-def test_missing_parts(root: Path, part: str) -> None:
+def test_missing_parts_are_reported(root: Path, part: str) -> None:
     path = root / "imagenet" / part
     shutil.rmtree(path) if path.is_dir() else path.unlink()
     with pytest.raises(UserError, match=f"{part} is missing"):
@@ -180,7 +180,9 @@ def test_v2_needs_a_folder_for_every_line(tmp_path: Path) -> None:
         build("ImageNetV2", tmp_path, seed=1, shots=-1, subset="all")
 
 
-def test_read_only_folder(root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_read_only_folder_does_not_change_the_list(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def refuse(*args: object) -> None:
         raise PermissionError(13, "Permission denied")
 

@@ -35,7 +35,7 @@ def listed(root: Path) -> Any:
 
 
 @pytest.mark.parametrize("kind", ["folder", "few", "csv", "coop"])
-def test_which_datasets_apply_exif_orientation(tmp_path: Path, kind: str) -> None:
+def test_exif_orientation_is_applied_to_user_datasets_only(tmp_path: Path, kind: str) -> None:
     root = write_dataset(tmp_path) if kind == "coop" else classes(tmp_path, "cat", "dog", "emu")
     rotate_all(root)
     if kind == "csv":

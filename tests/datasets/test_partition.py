@@ -42,7 +42,7 @@ def test_every_class_is_base_in_about_half_of_the_partitions() -> None:
     assert max(counts) < 240
 
 
-def test_the_same_on_every_machine() -> None:
+def test_halves_are_the_same_on_every_machine() -> None:
     """As `random.Random(K).shuffle` of Python 3.11 gives it; labels need not start at 0."""
     assert divide(range(10), "random:1")[0] == [5, 6, 7, 8, 9]
     assert divide(range(10), "random:2")[0] == [3, 4, 5, 6, 9]
@@ -71,7 +71,7 @@ def test_only_the_partition_number_matters(data_root: Path) -> None:
     assert names[0] == names[1] == names[2]
 
 
-def test_halves_of_a_dataset(data_root: Path) -> None:
+def test_halves_of_a_dataset_are_parts_of_one_draw(data_root: Path) -> None:
     chosen = {"partition": "random:2", "num_shots": 2}
     whole = eurosat(data_root, **chosen)
     assert whole.classnames == CLASSES
@@ -116,7 +116,7 @@ def of_folder(tmp_path: Path, **settings: Any) -> Any:
 
 
 @pytest.mark.parametrize("make", [of_drawn, of_cifar, of_aircraft, of_folder])
-def test_other_datasets(make: Any, tmp_path: Path) -> None:
+def test_other_datasets_are_partitioned(make: Any, tmp_path: Path) -> None:
     base, new = (make(tmp_path, subsample_classes=half, partition="random:4") for half in ("base", "new"))
     whole = make(tmp_path).classnames
     wanted = divide(range(len(whole)), "random:4")
@@ -126,7 +126,7 @@ def test_other_datasets(make: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "value", ["labels", "random", "random:", "random:-1", "random:1.5", "random:01", "random:x", "random:1 ", "", 3]
 )
-def test_bad_values(value: Any, data_root: Path) -> None:
+def test_invalid_partitions_are_refused(value: Any, data_root: Path) -> None:
     with pytest.raises(UserError) as refused:
         eurosat(data_root, partition=value, subsample_classes="base")
     assert f"DATASET.PARTITION is {value!r}; it must be label or random:K" in str(refused.value)

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 import pytest
 
 from cocoamix.errors import UserError
-from cocoamix.fscil.split import Cut, cut_into_sessions
+from cocoamix.fscil.split import SessionSplit, split_into_sessions
 from tests.conftest import Runner
 from tests.datasets import session_layouts
 from tests.datasets.test_base import config
 
-CUT = Cut(session_layouts.BASE, session_layouts.WAY, session_layouts.SHOTS)
+SPLIT = SessionSplit(session_layouts.BASE, session_layouts.WAY, session_layouts.SHOTS)
 
 
 def loader_of(name: str) -> Any:
@@ -61,7 +61,7 @@ def small(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
         ("CUB200FSCIL", (200, 100, 10, 10), (5994, 5794, 3000)),
     ],
 )
-def test_the_published_lists(name: str, sizes: tuple[int, ...], images: tuple[int, ...]) -> None:
+def test_published_lists_are_rebuilt_exactly(name: str, sizes: tuple[int, ...], images: tuple[int, ...]) -> None:
     """Reading them rebuilds each published file and compares its MD5."""
     lists = loader_of(name).read_lists()
     assert (len(lists.classes), lists.base, lists.way, len(lists.few)) == sizes
@@ -73,7 +73,7 @@ def test_the_published_lists(name: str, sizes: tuple[int, ...], images: tuple[in
     assert len(set(lists.classes.values())) == len(lists.classes)
 
 
-def test_class_names() -> None:
+def test_class_names_are_clips() -> None:
     mini = loader_of("MiniImageNetFSCIL").read_lists().classes
     assert list(mini) == sorted(mini)
     assert all(re.fullmatch(r"n\d{8}", number) for number in mini)
@@ -111,7 +111,7 @@ def test_altered_reference_data_is_refused(small: Small) -> None:
 
 def test_sessions_are_the_published_ones(small: Small) -> None:
     dataset = small.load()
-    sessions = cut_into_sessions(dataset, dataset.test, CUT)
+    sessions = split_into_sessions(dataset, dataset.test, SPLIT)
     assert [len(one.train) for one in sessions] == [8, 4, 4]
     assert [len(one.test) for one in sessions] == [6, 6, 6]
     for number, session in enumerate(sessions, 1):
@@ -136,21 +136,21 @@ def test_file_order_on_disk_does_not_matter(small: Small) -> None:
     assert {(item.impath, item.label) for item in after.train_x} == {
         (item.impath, item.label) for item in before.train_x
     }
-    one, other = (cut_into_sessions(data, data.test, CUT)[2] for data in (before, after))
+    one, other = (split_into_sessions(data, data.test, SPLIT)[2] for data in (before, after))
     assert [item.impath for item in one.train] == [item.impath for item in other.train]
 
 
 def test_unpublished_session_sizes_and_splits_are_refused(small: Small) -> None:
     dataset = small.load()
     with pytest.raises(UserError, match=r"for FSCIL\.BASE 2, WAY 2 and SHOTS 2, not for 2, 2 and 1"):
-        cut_into_sessions(dataset, dataset.test, Cut(2, 2, 1))
-    assert len(cut_into_sessions(dataset, dataset.test, Cut(4, 1, 1, "random"))) == 3
+        split_into_sessions(dataset, dataset.test, SessionSplit(2, 2, 1))
+    assert len(split_into_sessions(dataset, dataset.test, SessionSplit(4, 1, 1, "random"))) == 3
     dataset._train_x = [item for item in dataset.train_x if item != dataset.train_x[0]]
     with pytest.raises(UserError, match=r"The 7 training images of the first 2 classes are not the 8 of the published"):
-        cut_into_sessions(dataset, dataset.test, CUT)
+        split_into_sessions(dataset, dataset.test, SPLIT)
 
 
-def test_missing_files_and_folders(small: Small, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_files_and_folders_are_reported(small: Small, capsys: pytest.CaptureFixture[str]) -> None:
     gone = Path(small.load().test[3].impath)
     gone.unlink()
     with pytest.raises(UserError, match=rf"1 of 42 images of .* are missing; the first is .*{gone.name}"):
@@ -164,15 +164,15 @@ def test_missing_files_and_folders(small: Small, capsys: pytest.CaptureFixture[s
         small.load()
 
 
-def test_the_data_command(small: Small, capsys: pytest.CaptureFixture[str]) -> None:
+def test_data_check_finds_the_dataset(small: Small, capsys: pytest.CaptureFixture[str]) -> None:
     from cocoamix.data.command import main
 
     assert main(["check", small.name, "--root", str(small.root)]) == 0
-    said = capsys.readouterr().out
-    assert "6 classes; images: 24 train, 0 val, 18 test" in said
+    printed = capsys.readouterr().out
+    assert "6 classes; images: 24 train, 0 val, 18 test" in printed
     birds = small.name == "CUB200FSCIL"
-    assert ("a photo of a Painted Bunting, a type of bird." if birds else "a photo of a forest.") in said
-    assert f"{small.name} is ready for training." in said
+    assert ("a photo of a Painted Bunting, a type of bird." if birds else "a photo of a forest.") in printed
+    assert f"{small.name} is ready for training." in printed
 
 
 # ---------------------------------------------------------------------- the tables of miniImageNet
@@ -196,14 +196,14 @@ def mini(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Small:
         (lambda text: "", "train.csv is empty"),
     ],
 )
-def test_modified_miniimagenet_tables(mini: Small, change: Any, message: str) -> None:
+def test_modified_miniimagenet_tables_are_refused(mini: Small, change: Any, message: str) -> None:
     table = mini.root / "miniimagenet" / "split" / "train.csv"
     table.write_text(change(table.read_text()))
     with pytest.raises(UserError, match=message):
         mini.load()
 
 
-def test_a_table_without_a_header(mini: Small) -> None:
+def test_a_table_without_a_header_is_read(mini: Small) -> None:
     table = mini.root / "miniimagenet" / "split" / "train.csv"
     table.write_text(table.read_text().removeprefix("filename,label\n"))
     assert len(mini.load().train_x) == 24
@@ -232,7 +232,7 @@ def cub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Small:
         ("images", ("8 002.Ani/", "8 ../../"), "Line 8 of .*images.txt is"),
     ],
 )
-def test_modified_cub_tables(cub: Small, table: str, change: tuple[str, str], message: str) -> None:
+def test_modified_cub_tables_are_refused(cub: Small, table: str, change: tuple[str, str], message: str) -> None:
     path = cub.root / "CUB_200_2011" / f"{table}.txt"
     text = path.read_text()
     assert change[0] in text
@@ -244,7 +244,7 @@ def test_modified_cub_tables(cub: Small, table: str, change: tuple[str, str], me
 # ---------------------------------------------------------------------- a run
 
 
-def test_a_run(small: Small, run: Runner) -> None:
+def test_run_over_published_sessions(small: Small, run: Runner) -> None:
     done = run(
         *("DATASET.NAME", small.name, "FSCIL.BASE", "2", "FSCIL.WAY", "2", "FSCIL.SHOTS", "2"),
         *("OPTIM.MAX_EPOCH", "1", "FSCIL.WEIGHT_EPOCHS", "1", "FSCIL.BASE_WEIGHT_EPOCHS", "1"),

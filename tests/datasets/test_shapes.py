@@ -1,4 +1,4 @@
-"""The drawn datasets: without a data folder or from written files, the items and images are the same."""
+"""The synthetic datasets: without a data folder or from written files, the items and images are the same."""
 
 from __future__ import annotations
 

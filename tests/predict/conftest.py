@@ -21,8 +21,8 @@ def trained(shared_run: Runner) -> Trained:
 
     def train(kind: str, *extra: str, name: str = "trained") -> Run:
         if kind.startswith("zero-shot"):
-            cut = ("FSCIL.BASE", "4", "FSCIL.WAY", "2", "FSCIL.SHOTS", "2")
-            trainer, settings = ("ZeroshotCLIPFSCIL", cut) if "sessions" in kind else ("ZeroshotCLIP", ())
+            split = ("FSCIL.BASE", "4", "FSCIL.WAY", "2", "FSCIL.SHOTS", "2")
+            trainer, settings = ("ZeroshotCLIPFSCIL", split) if "sessions" in kind else ("ZeroshotCLIP", ())
             settings = ("--eval-only", *settings)
         else:
             trainer, settings = KINDS[kind]

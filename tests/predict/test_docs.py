@@ -28,7 +28,9 @@ from tests.faults.runs import KINDS
 from .conftest import Trained
 
 
-def test_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+def test_example_of_the_page_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert shapes(["write", "images", "--dataset", "WarmCool"]) == 0
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "PREDICT.md").read_text(), re.DOTALL)
@@ -40,7 +42,7 @@ def test_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.
     assert (tmp_path / "model" / "prompt_learner").is_dir()
 
 
-def test_card(trained: Trained) -> None:
+def test_card_describes_the_run(trained: Trained) -> None:
     done = trained("CoCoAMix, folds")
     card = (done.folder / "README.md").read_text()
     for words in (
@@ -66,7 +68,7 @@ def test_every_run_that_can_predict_documents_the_command(kind: str, trained: Tr
 
 
 @pytest.mark.parametrize("kind", ["CoCoAMix, folds", "CoOp, sessions"])
-def test_card_without_an_evaluation(kind: str, run: Runner) -> None:
+def test_card_states_that_a_run_was_not_evaluated(kind: str, run: Runner) -> None:
     trainer, settings = KINDS[kind]
     done = run(*settings, "TEST.NO_TEST", "True", trainer=trainer)
     assert done.status == 0, done.output[-500:]
@@ -81,10 +83,10 @@ def test_card_without_an_evaluation(kind: str, run: Runner) -> None:
         assert "cocoamix predict THIS_FOLDER" in card
 
 
-def test_card_of_an_evaluation_in_another_folder(trained: Trained, run: Runner) -> None:
+def test_card_of_an_evaluation_refers_to_the_training_run(trained: Trained, run: Runner) -> None:
     done = trained("CoOp")
     other = run("--eval-only", "--model-dir", str(done.folder), "DATASET.NUM_SHOTS", "4", name="other")
-    assert "The checkpoints are in the folder of the training run" in (other.folder / "README.md").read_text()
+    assert "The checkpoints are in the output folder of the training run" in (other.folder / "README.md").read_text()
 
 
 NEW_USER = (("red fox", (200, 60, 40)), ("bluebird", (40, 80, 200)), ("Grüner_Frosch", (60, 180, 70)))
@@ -115,7 +117,7 @@ def write_images(folder: Path) -> None:
         (folder / "red fox" / f"corrupt {number}.jpg").write_bytes(b"\xff\xd8 nothing")
 
 
-def test_user_images_in_three_commands(
+def test_user_images_are_classified_in_three_commands(
     tmp_path: Path, tiny_config: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """The README's commands as written, except for the size of the model."""
@@ -155,9 +157,9 @@ def test_user_images_in_three_commands(
         assert kept.items() <= json.loads(file.metadata()["preprocessing"]).items()
 
 
-def test_interval() -> None:
+def test_interval_matches_wilsons_formula() -> None:
     low, high = wilson(0.5, 100)
-    assert (low, high) == pytest.approx((0.4038, 0.5962), abs=1e-4)  # by Wilson's formula, as statistics books have it
+    assert (low, high) == pytest.approx((0.4038, 0.5962), abs=1e-4)  # Wilson's formula, as in statistics textbooks
     assert wilson(0.0, 10)[0] == 0
     assert wilson(1.0, 10)[1] == pytest.approx(1)
 

@@ -77,13 +77,13 @@ def test_fit_predict_save_and_load(tiny_config: Path, images: tuple[list[str], l
         found.save(folder)
 
 
-def test_accepted_image_types(tiny_config: Path, images: tuple[list[str], list[str]]) -> None:
+def test_all_image_types_give_the_same_probabilities(tiny_config: Path, images: tuple[list[str], list[str]]) -> None:
     paths, labels = images
-    pictures = [Image.open(path).convert("RGB") for path in paths]
-    found = make(tiny_config, epochs=1).fit(pictures, labels)
-    array = np.array(pictures[0])
+    loaded = [Image.open(path).convert("RGB") for path in paths]
+    found = make(tiny_config, epochs=1).fit(loaded, labels)
+    array = np.array(loaded[0])
     tensor = torch.from_numpy(array).permute(2, 0, 1)
-    forms = [paths[0], Path(paths[0]), pictures[0], array, tensor, tensor / 255, array.astype(np.uint16) * 257]
+    forms = [paths[0], Path(paths[0]), loaded[0], array, tensor, tensor / 255, array.astype(np.uint16) * 257]
     rows = found.predict_proba(forms)
     np.testing.assert_allclose(rows, np.repeat(rows[:1], len(forms), axis=0), atol=1e-6)
     for one in forms:
@@ -95,7 +95,7 @@ def test_accepted_image_types(tiny_config: Path, images: tuple[list[str], list[s
         found.predict([np.zeros((2, 3, 4, 5), dtype=np.uint8)])
 
 
-def test_labels_without_names(tiny_config: Path, images: tuple[list[str], list[str]]) -> None:
+def test_numeric_labels_need_class_names(tiny_config: Path, images: tuple[list[str], list[str]]) -> None:
     paths, labels = images
     numbers = [sorted(set(labels)).index(label) for label in labels]
     with pytest.raises(UserError, match="prompts need names"):
@@ -109,7 +109,7 @@ def test_labels_without_names(tiny_config: Path, images: tuple[list[str], list[s
     assert alone.with_classes(["zebra"]).classes[-1] == "zebra"  # the run outlives its estimator
 
 
-def test_scikit_learn_conventions(tiny_config: Path, images: tuple[list[str], list[str]]) -> None:
+def test_estimator_follows_scikit_learn_conventions(tiny_config: Path, images: tuple[list[str], list[str]]) -> None:
     found = make(tiny_config, shots=2)
     assert type(found)(**found.get_params()).get_params() == found.get_params()
     assert found.set_params(shots=3).shots == 3

@@ -72,7 +72,7 @@ def assert_same(found: torch.Tensor, wanted: torch.Tensor) -> None:
 
 
 @pytest.mark.parametrize("kind", LINEAR)
-def test_safetensors(
+def test_safetensors_give_the_probabilities_of_the_run(
     kind: str, trained: Trained, images: list[np.ndarray[Any, Any]], features: torch.Tensor, tmp_path: Path
 ) -> None:
     done = trained(kind)
@@ -95,7 +95,7 @@ def test_safetensors(
     "kind",
     [*WHOLE, *(pytest.param(kind, marks=pytest.mark.slow) for kind in LINEAR if kind not in WHOLE)],
 )
-def test_onnx(
+def test_onnx_gives_the_probabilities_of_the_run(
     kind: str, trained: Trained, images: list[np.ndarray[Any, Any]], pixels: torch.Tensor, tmp_path: Path
 ) -> None:
     pytest.importorskip("onnxscript")
@@ -119,7 +119,7 @@ class TestReadme:
 
     @pytest.fixture
     def done(self, trained: Trained, data_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-        """A run on the embedded weights, in a folder with a photo. OpenAI's weights are fp16, and so are these."""
+        """A run on the weights of the tiny CLIP, in a folder with a photo. Like OpenAI's, they are fp16."""
         monkeypatch.chdir(tmp_path)
         Image.open(next(data_root.rglob("River_13.png"))).save("photo.jpg")
         compat.import_openai_clip()
@@ -141,14 +141,14 @@ class TestReadme:
         blocks = re.findall(r"With (\w+).*?:\n\n((?:    .*\n)+)", readme)
         return {package: textwrap.dedent(lines) for package, lines in blocks}
 
-    def test_embedded_weights(self, done: Path) -> None:
+    def test_code_for_embedded_weights_runs(self, done: Path) -> None:
         assert main([str(done), "--to", "classes.safetensors"]) == 0
         found = self.lines_in("classes.safetensors")
         assert list(found) == ["cocoamix"]
         self.run_lines(found["cocoamix"], load(done).probabilities("photo.jpg"))
 
     @pytest.mark.parametrize("kind", ["state.pt", "wrapped.pt", "weights.safetensors"])
-    def test_weights_file(self, kind: str, done: Path, trained: Trained) -> None:
+    def test_code_for_a_weights_file_runs(self, kind: str, done: Path, trained: Trained) -> None:
         """In fp32, which OpenAI's code would round."""
         done = trained("DePT", name="fp32").folder
         weights = random_weights()
@@ -175,7 +175,7 @@ class TestReadme:
         self.run_lines(found["open_clip"], wanted, 2e-6)
 
     @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore::UserWarning", "ignore::DeprecationWarning")
-    def test_openai_archive(self, done: Path, weights: dict[str, torch.Tensor]) -> None:
+    def test_code_for_an_openai_archive_runs(self, done: Path, weights: dict[str, torch.Tensor]) -> None:
         model = build_openai(BACKBONES["tiny"].sizes).float().eval()
         model.load_state_dict(weights)
         given = (torch.randn(1, 3, 32, 32), tokenize(["cat"]))
@@ -200,10 +200,10 @@ class TestReadme:
         assert loading.package == "open_clip"
         assert '"ViT-B-16", pretrained' in loading.lines[0]
 
-    def test_openais_weights_as_in_the_docs(
+    def test_code_for_openais_weights_runs_as_documented(
         self, done: Path, weights: dict[str, torch.Tensor], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """By name, which would download: a small model replaces the download."""
+        """By name, which would download them, so a small model replaces the download."""
         import clip.clip
 
         torch.save(weights, "small.pt")
@@ -218,7 +218,7 @@ class TestReadme:
         found = self.lines_in("classes.safetensors")
         without = [line for line in found["OpenAI"].splitlines() if not line.startswith("logits +=")]
         assert [line for line in shown[0].splitlines() if line] == without  # DePT has two more lines
-        assert len(without) == 10
+        assert len(without) == 11
         loading = next(line for line in found["open_clip"].splitlines() if line.startswith("model, _"))
         assert loading in shown[1]
         wanted = load(done).probabilities("photo.jpg")
@@ -227,7 +227,7 @@ class TestReadme:
         assert local != found["open_clip"]
         self.run_lines(local, wanted)
 
-    def test_custom_preprocessing(self, done: Path) -> None:
+    def test_custom_preprocessing_is_in_the_code(self, done: Path) -> None:
         run = load(done)
         cfg = run.trainer.cfg
         cfg.defrost()
@@ -251,7 +251,7 @@ def random_weights() -> dict[str, torch.Tensor]:
 
 
 def add_small_model(name: str) -> None:
-    """Give open_clip a model of the size of the embedded one under a separate name."""
+    """Give open_clip a model of the size of the tiny CLIP under a separate name."""
     open_clip = compat.import_open_clip()
     sizes = BACKBONES["tiny"].sizes
     config = {
@@ -274,7 +274,7 @@ def add_small_model(name: str) -> None:
         ("CoOp", "a.pt", "must end in .safetensors or .onnx"),
     ],
 )
-def test_refused(
+def test_unsupported_exports_are_refused(
     kind: str, file: str, words: str, trained: Trained, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     done = trained(kind)

@@ -61,8 +61,51 @@ def test_data_cannot_break_out_of_the_script(tmp_path: Path) -> None:
     assert not re.search(r'(?:src|href)="(?!data:)', text)
 
 
+def write_long_page(folder: Path) -> tuple[Path, str]:
+    """Write a page of an image in a deep folder, predicted as a class with a long name."""
+    image = folder / "photographs_of_the_garden" / "roses_and_other_flowers" / "IMG_20240501_120000_panorama.jpg"
+    name = "a very long name of a class that does not fit into one line of a card"
+    some = io.StringIO()
+    page = Page(some, "Title", [], upright=False, above=str(folder / "photographs_of_the_garden"))
+    page.add(record(str(image), "", name, 0.9, None))
+    page.add(unreadable_record(str(image), "", "gone"))
+    page.end([])
+    path = folder / "page.html"
+    path.write_text(some.getvalue(), encoding="utf-8")
+    return path, name
+
+
+SHORT = "roses_and_other_flowers/IMG_20240501_120000_panorama.jpg"
+
+
+def test_names_of_images_are_relative_to_the_given_folder(tmp_path: Path) -> None:
+    path, _ = write_long_page(tmp_path)
+    (content,) = re.findall(r'<script id="data" type="application/json">(.*?)</script>', path.read_text(), re.DOTALL)
+    for one in (*json.loads(content)["images"], *json.loads(content)["unreadable"]):
+        assert (one["name"], one["image"]) == (SHORT, str(tmp_path / "photographs_of_the_garden" / SHORT))
+
+
 @pytest.mark.skipif(PROGRAM is None, reason="no Chromium here")
-def test_in_a_browser(tmp_path: Path) -> None:
+def test_long_names_are_whole_on_the_page(tmp_path: Path) -> None:
+    assert PROGRAM is not None
+    path, name = write_long_page(tmp_path)
+    with Browser(PROGRAM, tmp_path / "profile") as browser:
+        for width in (1200, 390):
+            browser.resize(width)
+            browser.open(path)
+            shown = "[...document.querySelectorAll('.name')].map((one) => [one.textContent, one.title])"
+            full = str(tmp_path / "photographs_of_the_garden" / SHORT)
+            assert browser.evaluate(shown) == [[SHORT, full], [f"{SHORT}: gone", full]]
+            assert browser.evaluate("document.querySelector('.bar').title") == name
+            bar = "document.querySelector('.bar span')"
+            assert browser.evaluate(f"{bar}.textContent") == name
+            assert browser.evaluate(f"{bar}.scrollWidth <= {bar}.clientWidth")  # nothing is cut
+            assert browser.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert browser.complaints == []
+
+
+@pytest.mark.skipif(PROGRAM is None, reason="no Chromium here")
+def test_page_works_in_a_browser(tmp_path: Path) -> None:
     assert PROGRAM is not None
     path = write_page(tmp_path)
     with Browser(PROGRAM, tmp_path / "profile") as browser:
@@ -84,8 +127,8 @@ def test_in_a_browser(tmp_path: Path) -> None:
             assert texts("#summary li") == [
                 "7 images, 1 unreadable",
                 "accuracy 50.00 % over 4 images with a label among the classes",
-                "false alarms 25.00 % of 4 images of known classes",
-                "found 50.00 % of 2 images of other classes",
+                "25.00 % of 4 images of known classes flagged as unknown (false alarms)",
+                "50.00 % of 2 images of other classes flagged as unknown",
                 NASTY,
             ]
             assert texts("#unreadable li") == [f"{NASTY}.jpg: gone {NASTY}"]

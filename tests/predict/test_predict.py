@@ -97,7 +97,7 @@ def test_sessions_accept_other_classes(trained: Trained, data_root: Path) -> Non
     torch.testing.assert_close(found[:, :10] / found[:, :10].sum(), done.probabilities(image), atol=1e-5, rtol=0)
 
 
-class TestOdd:
+class TestUnusualImages:
     """All kinds of images, including some that cannot be read."""
 
     @pytest.fixture
@@ -119,7 +119,7 @@ class TestOdd:
         (folder / "notes.txt").write_text("not an image")
         return folder
 
-    def test_the_others_are_labelled(
+    def test_readable_images_are_labelled(
         self, trained: Trained, images: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
     ) -> None:
         done = trained("CoOp")
@@ -138,7 +138,7 @@ class TestOdd:
         good = {"plain.png", "grey.png", "alpha.png", "deep.png", "turned.jpg", "ünï 日本.png", "caf\\xe9.png"}
         assert set(rows) == good
         assert {row["error"] for row in rows.values()} == {""}
-        # 8-bit and 16-bit grey are the same image; so are the plain one, the one with alpha and the oddly named one.
+        # 8-bit and 16-bit grey are the same image; so are the plain ones and the one with alpha.
         assert rows["grey.png"]["probability_1"] == rows["deep.png"]["probability_1"]
         for other in ("alpha.png", "caf\\xe9.png", "ünï 日本.png"):
             assert rows["plain.png"]["probability_1"] == rows[other]["probability_1"]
@@ -161,7 +161,7 @@ class TestOdd:
         assert torch.equal(done.probabilities(turned), as_stored)
 
 
-def test_many_images_in_chunks(trained: Trained, data_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_images_are_labelled_in_chunks(trained: Trained, data_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done = load(trained("CoOp").folder, store=False)
     images = sorted(data_root.rglob("*.png"))[:40]
     whole = done.probabilities(images)
@@ -169,7 +169,7 @@ def test_many_images_in_chunks(trained: Trained, data_root: Path, monkeypatch: p
     torch.testing.assert_close(done.probabilities(images), whole, atol=1e-5, rtol=0)
 
 
-def test_labels_from_folders(
+def test_labels_are_taken_from_folders(
     trained: Trained, data_root: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     done = trained("CoOp")
@@ -206,7 +206,7 @@ def test_rows_distinguish_files(
     assert "\n1.png  " in capfd.readouterr().out
 
 
-def test_a_partly_labelled_table(
+def test_a_partly_labelled_table_is_accepted(
     trained: Trained, data_root: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     done = trained("CoOp")
@@ -214,7 +214,7 @@ def test_a_partly_labelled_table(
     for head, rows in (
         ("path,classname", (",Forest", ",", ",zebra")),
         ("path,label", (",Forest", ",", ",zebra")),
-        ("path,label,classname,split", (",1,Forest,train", ",2,,", ",,zebra,odd")),
+        ("path,label,classname,split", (",1,Forest,train", ",2,,", ",,zebra,other")),
     ):
         table = tmp_path / "some.csv"
         lines = [f"{path}{rest}" for path, rest in zip((first, second, third), rows, strict=True)]
@@ -230,7 +230,7 @@ def test_a_partly_labelled_table(
     assert "line 3: the path is empty" in capfd.readouterr().err
 
 
-def test_classes_with_equal_names(
+def test_classes_with_equal_names_are_numbered(
     trained: Trained, data_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Like two of ImageNet's. Outputs number them, prompts use their name, and other classes can still be added."""
@@ -253,15 +253,15 @@ def test_classes_with_equal_names(
 
 
 class TestUnknown:
-    def test_threshold_from_held_out_images(
+    def test_threshold_is_set_on_held_out_images(
         self, trained: Trained, data_root: Path, test_table: Table, capfd: pytest.CaptureFixture[str]
     ) -> None:
         done = trained("CoOp")
         table = str(test_table(CLASSES[:5]))
         assert main([str(done.folder), table, "--unknown", "0.25", "--held-out", table]) == 0
-        captured = capfd.readouterr().out
+        printed = capfd.readouterr().out
         # Set and tested on the same 20 images: a quarter must be below, so 5 of them.
-        assert "false alarms 25.00 % of 20 images of known classes" in captured
+        assert "25.00 % of 20 images of known classes flagged as unknown (false alarms)" in printed
         table = shutil.copy(table, data_root)
         everything, out = str(test_table()), data_root / "found.json"
         unknown = ["--unknown", "0.25", "--held-out", table, "--json", str(out)]
@@ -271,9 +271,9 @@ class TestUnknown:
         right = [one["label"] for one in marked if one["correct"]]
         assert set(right) <= set(CLASSES[5:])
         assert len(marked) - len(right) == 5
-        assert f"found {100 * len(right) / 20:.2f} % of 20 images of other classes" in printed
+        assert f"{100 * len(right) / 20:.2f} % of 20 images of other classes flagged as unknown" in printed
 
-    def test_threshold_from_training_folds(
+    def test_threshold_is_set_on_training_folds(
         self, trained: Trained, data_root: Path, capfd: pytest.CaptureFixture[str]
     ) -> None:
         done = trained("CoCoAMix, folds")
@@ -289,7 +289,7 @@ class TestUnknown:
     @pytest.mark.parametrize(
         ("rate", "words"), [("2", "between 0 and 1"), ("0.1", "fitted nothing to held-out images")]
     )
-    def test_refused(
+    def test_invalid_false_alarm_rates_are_refused(
         self, rate: str, words: str, trained: Trained, data_root: Path, capfd: pytest.CaptureFixture[str]
     ) -> None:
         done = trained("CoOp")
@@ -297,8 +297,8 @@ class TestUnknown:
         assert words in capfd.readouterr().err
 
 
-class TestOthers:
-    """A folder as CoOp's own code leaves it: checkpoints without metadata."""
+class TestOtherCheckpoints:
+    """A folder as CoOp's own code writes it: checkpoints without metadata."""
 
     @pytest.fixture
     def theirs(self, trained: Trained, tmp_path: Path) -> tuple[Run, Path]:
@@ -311,7 +311,7 @@ class TestOthers:
             torch.save(content, path)
         return done, folder
 
-    def test_with_their_configuration(
+    def test_their_configuration_gives_the_same_predictions(
         self,
         theirs: tuple[Run, Path],
         test_table: Table,
@@ -332,7 +332,9 @@ class TestOthers:
         assert main([*arguments, "--classes", str(names)]) == 0
         assert predictions(out) == predictions(done.folder / "predictions.csv")
 
-    def test_without(self, theirs: tuple[Run, Path], test_table: Table, capfd: pytest.CaptureFixture[str]) -> None:
+    def test_their_configuration_is_required(
+        self, theirs: tuple[Run, Path], test_table: Table, capfd: pytest.CaptureFixture[str]
+    ) -> None:
         assert main([str(theirs[1]), str(test_table())]) == 2
         assert "does not record how it was trained" in capfd.readouterr().err
 
@@ -350,7 +352,7 @@ class TestOthers:
         (["trained", "data", "--trainer", "CoOpp", "--classes", "names.txt"], "Did you mean CoOp?"),
     ],
 )
-def test_bad_input(
+def test_invalid_input_is_refused(
     arguments: list[str],
     words: str,
     trained: Trained,

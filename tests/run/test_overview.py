@@ -15,7 +15,8 @@ from dassl.optim import build_optimizer
 
 from cocoamix.report.readers import coop_parser
 from cocoamix.report.readers.logs import read_log
-from tests.conftest import Runner, command, train_here
+from tests.conftest import ROOT, Runner, command, train_here
+from tests.datasets.own import classes
 from tests.io.test_progress import Terminal
 from tests.trainers.test_resume import BASE
 
@@ -28,7 +29,7 @@ def overview(lines: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def test_a_training(run: Runner, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_overview_of_a_training(run: Runner, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     done = run(*BASE, "OPTIM.MAX_EPOCH", "1")
     screen, log = done.output.splitlines(), (done.folder / "log.txt").read_text()
     shown = overview(screen[:10])
@@ -37,7 +38,7 @@ def test_a_training(run: Runner, tmp_path: Path, capfd: pytest.CaptureFixture[st
     assert shown["dataset"] == "EuroSAT, 5 classes (base)"
     assert shown["images"] == "20 for training (4 per class), 20 for the evaluation (test)"
     assert shown["backbone"].startswith("tiny, fp32, on cpu (1 thread)")
-    assert "RANDOM" in shown["backbone"]
+    assert "(random weights: results are meaningless)" in shown["backbone"]
     assert shown["training"] == "1 epoch, batches of 8"
     assert shown["trained"] == f"{results['trained_parameters']:,} parameters (prompt_learner)"
     assert "CACHE.MODE all" in shown["features"]
@@ -55,13 +56,39 @@ def test_a_training(run: Runner, tmp_path: Path, capfd: pytest.CaptureFixture[st
     assert f"accuracy: {results['metrics']['accuracy']:.2f}%" in capfd.readouterr().out
 
 
-def test_verbose(run: Runner) -> None:
+NOTE = "Note: the tiny CLIP knows only the synthetic images of this project; results on photographs are meaningless."
+
+
+def test_fewer_images_of_a_class_are_not_counted_as_all_shots(run: Runner) -> None:
+    done = run(*BASE, "OPTIM.MAX_EPOCH", "1", "DATASET.NUM_SHOTS", "16", "DATASET.FEWER_SHOTS", "True")
+    assert overview(done.output.splitlines()[:10])["images"].startswith("30 for training (at most 16 per class), ")
+
+
+@pytest.mark.parametrize("images", ["photographs", "drawn", "written", "random"])
+def test_the_tiny_clip_on_other_images_is_noted(run: Runner, tmp_path: Path, images: str) -> None:
+    """On photographs only; images of `cocoamix shapes write` are recognised in a folder of any name."""
+    arguments = ["--eval-only"]
+    if images in ("drawn", "written"):
+        config = "shapes" if images == "drawn" else "folder"
+        arguments += ["--dataset-config-file", str(ROOT / "configs" / "datasets" / f"{config}.yaml")]
+    root = tmp_path / "own"
+    for name in ("red_striped_circle", "blue_plain_house"):
+        classes(root, name, count=4)
+    where = {"data": root} if images == "written" else {}
+    weights = ["MODEL.BACKBONE.WEIGHTS", "random" if images == "random" else ""]
+    done = run(*arguments, *weights, trainer="ZeroshotCLIP", **where)
+    assert done.status == 0, done.output[-800:]
+    assert done.output.count(NOTE) == done.log.count(NOTE) == (images == "photographs")
+    assert NOTE not in (done.folder / "results.json").read_text()
+
+
+def test_verbose_prints_the_whole_log(run: Runner) -> None:
     done = run("--verbose", *BASE, "OPTIM.MAX_EPOCH", "1")
     assert done.output == (done.folder / "log.txt").read_text()
     assert "** Config **" in done.output
 
 
-def test_an_evaluation(run: Runner) -> None:
+def test_overview_of_an_evaluation(run: Runner) -> None:
     trained = run(*BASE, "OPTIM.MAX_EPOCH", "1", name="trained")
     done = run("--eval-only", "--model-dir", str(trained.folder), *BASE)
     lines = done.output.splitlines()
@@ -72,13 +99,13 @@ def test_an_evaluation(run: Runner) -> None:
     assert overview(zero_shot[:10])["trained"] == "nothing"
 
 
-def test_sessions(run: Runner) -> None:
+def test_overview_of_sessions(run: Runner) -> None:
     done = run("FSCIL.BASE", "6", "FSCIL.WAY", "2", "FSCIL.SHOTS", "2", "OPTIM.MAX_EPOCH", "1", trainer="CoOpFSCIL")
     assert "\ndataset   EuroSAT, 10 classes in 3 sessions\n" in done.output
 
 
 @pytest.mark.parametrize("foreign", [True, False])
-def test_epochs_on_a_terminal(
+def test_epochs_of_our_trainers_are_a_bar_on_a_terminal(
     data_root: Path, tiny_config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, foreign: bool
 ) -> None:
     """Our trainers have a bar; those of another code base have the lines that they print."""
@@ -96,7 +123,7 @@ def test_epochs_on_a_terminal(
 
 
 class Foreign(TrainerX):
-    """A trainer that knows nothing of this project: a linear model of an image's mean colour."""
+    """A trainer that does not depend on this project: a linear model of an image's mean colour."""
 
     def build_model(self) -> None:
         self.model = torch.nn.Linear(3, self.num_classes)

@@ -17,7 +17,7 @@ from cocoamix.run import results_page
 from cocoamix.run.results import NewerResultsError, Results, ResultsError
 from tests.conftest import ROOT
 
-# Written by train.py before versions were introduced, with the tiny CLIP on a drawn dataset.
+# Written by train.py before versions were introduced, with the tiny CLIP on a synthetic dataset.
 VERSION_1 = Path(__file__).parent / "results_v1"
 SOME = Results(trainer="CoOp", dataset="EuroSAT", split="test", seed=1, fingerprint="f", metrics={"accuracy": 80.0})
 
@@ -32,7 +32,7 @@ def test_version_1_is_read_without_loss(name: str) -> None:
     assert list(results.keys()) == ["version", *content]  # in the same order
 
 
-def test_version_1_fields() -> None:
+def test_fields_of_version_1() -> None:
     ordinary, heldout, sessions = (
         Results.read(VERSION_1 / f"{name}.json") for name in ("ordinary", "heldout", "fscil")
     )
@@ -55,7 +55,7 @@ def test_version_1_fields() -> None:
     assert (sessions.method, sessions.finished, sessions.weights) == ("CoCoA-Mix", True, None)
 
 
-def test_round_trip(tmp_path: Path) -> None:
+def test_results_round_trip(tmp_path: Path) -> None:
     kept = replace(Results.read(VERSION_1 / "fscil.json"), version=2).with_more({"my_key": [1, {"a": None}]})
     path = kept.write(tmp_path / "new" / "folder")
     assert Results.read(path) == kept
@@ -71,7 +71,7 @@ def test_results_of_version_1_are_written_as_version_2(tmp_path: Path) -> None:
     assert json.loads(path.read_text())["version"] == 2
 
 
-def test_method_specific_keys() -> None:
+def test_keys_of_a_method_are_preserved() -> None:
     more = SOME.with_more({"weights": {"pi_in": 1, "pi_out": 0.25}, "mine": 3})
     assert more.weights is not None
     assert (more.weights.pi_in, more.extra) == (1.0, {"mine": 3})
@@ -88,7 +88,7 @@ def test_newer_versions_are_refused(tmp_path: Path) -> None:
     assert isinstance(caught.value, UserError)
     assert str(caught.value) == (
         f"{path} cannot be used: its version is 3, and this cocoamix reads versions up to 2. "
-        "Update cocoamix, or move the file away."
+        "Update cocoamix, or move the file elsewhere."
     )
 
 
@@ -109,7 +109,7 @@ def test_newer_versions_are_refused(tmp_path: Path) -> None:
         ("\udcff", "it is not UTF-8: see line 1"),
     ],
 )
-def test_damaged_files(tmp_path: Path, content: str, reason: str) -> None:
+def test_damaged_files_are_refused(tmp_path: Path, content: str, reason: str) -> None:
     path = tmp_path / "results.json"
     path.write_bytes(content.encode(errors="surrogateescape"))
     with pytest.raises(ResultsError) as caught:
@@ -118,7 +118,7 @@ def test_damaged_files(tmp_path: Path, content: str, reason: str) -> None:
     assert str(caught.value).startswith(f"{path} cannot be used: ")
 
 
-def test_missing_file(tmp_path: Path) -> None:
+def test_missing_file_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path / "results.json", tmp_path):
         with pytest.raises(ResultsError):
             Results.read(path)
@@ -156,7 +156,7 @@ def test_results_within_one_second_are_all_kept(tmp_path: Path, monkeypatch: pyt
     assert names == ["results.json", "results.json-now", "results.json-now-2", "results.json-now-3"]
 
 
-def test_finished(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_exit_status_says_whether_a_run_is_finished(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "results.json"
     assert finished.main([str(tmp_path)]) == 1
     for value, status in ((None, 0), (True, 0), (False, 1)):
@@ -165,7 +165,10 @@ def test_finished(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == ""
     path.write_text("[]")
     assert finished.main([str(tmp_path)]) == 1
-    assert "results.json cannot be used: it is not an object. Move it away, and run again." in capsys.readouterr().err
+    assert (
+        "results.json cannot be used: it is not an object. Move it elsewhere, then run again."
+        in capsys.readouterr().err
+    )
     path.write_text('{"version": 3}')
     assert finished.main([str(tmp_path)]) == 2
     assert "its version is 3" in capsys.readouterr().err
