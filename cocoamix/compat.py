@@ -18,6 +18,7 @@ from typing import Any
 from .errors import UserError
 from .refusals import explain
 
+_FALLBACK = Path(__file__).parent / "fallback"
 OLDEST_TORCH = (2, 1)
 _LATER = ("models", "ops")  # parts of torchvision that are imported on first use
 
@@ -28,7 +29,13 @@ def ensure_dassl() -> None:
         return
     spec = importlib.util.find_spec("dassl")
     if spec is None or spec.origin is None:  # not installed, or just a folder with that name
-        sys.path.append(str(Path(__file__).parent / "fallback"))
+        sys.path.append(str(_FALLBACK))
+
+
+def uses_fallback() -> bool:
+    """Return whether `import dassl` finds the small Dassl in `fallback/`, because none is installed."""
+    spec = importlib.util.find_spec("dassl")
+    return spec is not None and Path(spec.origin or "").is_relative_to(_FALLBACK)
 
 
 def check_torch() -> None:

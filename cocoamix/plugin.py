@@ -21,8 +21,10 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+from .compat import uses_fallback
 from .config.shipped import copy_out, locate
 from .errors import UserError, run_command
+from .io.failed_start import open_log, remove_log
 from .parser import Parser
 
 FLAGS = ("--config-file", "--dataset-config-file")
@@ -62,14 +64,19 @@ def run_script(script: str, arguments: Sequence[str]) -> None:
     # If the tree later registers one of our names, the name refers to the tree's class: see cocoamix.registry.
     for package in ("cocoamix.trainers", "cocoamix.datasets"):
         importlib.import_module(package)
+    if uses_fallback():
+        print("Dassl is not installed: using the fallback in cocoamix.", file=sys.stderr, flush=True)
     sys.argv = [script, *named]
+    before = open_log()
     try:
         runpy.run_path(script, run_name="__main__")
     except Exception as error:
         # DePT's train.py replaces every exception by a plain Exception.
-        if type(error) is Exception and isinstance(error.__context__, UserError):
-            raise error.__context__ from None
-        raise
+        cause = error.__context__ if type(error) is Exception else error
+        if not isinstance(cause, UserError):
+            raise
+        remove_log(cause, before)
+        raise cause from None
 
 
 def _search_first(folder: Path) -> None:

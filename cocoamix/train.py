@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 # First: it checks torch and makes Dassl and torchvision importable.
@@ -27,20 +27,27 @@ from yacs.config import CfgNode
 from cocoamix.config import keys
 from cocoamix.config.trainer_file import note_unread_options, refuse_other_trainers
 from cocoamix.errors import UserError, check_choice, run_command
+from cocoamix.io.failed_start import open_log, remove_log
 from cocoamix.io.files import check_still_there, check_writable
 from cocoamix.io.screen import brief, detail, log_only
+from cocoamix.refusals import explain
 from cocoamix.run.arguments import STOPPED, parse_arguments
 from cocoamix.run.lock import FolderLock
 from cocoamix.run.more_epochs import continue_run
-from cocoamix.run.overview import render
+from cocoamix.run.overview import note_on_tiny, render
 from cocoamix.run.threads import threads_for
 from cocoamix.trainers.base import CLIPTrainer
 
 __all__ = ["main", "parse_arguments", "run", "setup_cfg"]
 
 
-def setup_cfg(args: argparse.Namespace) -> CfgNode:
-    """Merge defaults, dataset file, trainer file, flags and trailing options, in CoOp's order."""
+def setup_cfg(args: argparse.Namespace, origins: Mapping[str, str] | None = None) -> CfgNode:
+    """Merge defaults, dataset file, trainer file, flags and trailing options, in CoOp's order.
+
+    Args:
+        args: The arguments.
+        origins: Where the keys of the options were set, for messages, if not on a command line.
+    """
     cfg = get_cfg_default()
     keys.extend_cfg(cfg)
     for path in (args.dataset_config_file, args.config_file):
@@ -61,7 +68,7 @@ def setup_cfg(args: argparse.Namespace) -> CfgNode:
     for key, value in flags.items():
         if value is not None and value != "":
             keys.merge_value(cfg, key, value)
-    keys.merge_options(cfg, args.opts)
+    keys.merge_options(cfg, args.opts, origins)
     trainers = TRAINER_REGISTRY.registered_names()
     check_choice("The trainer (--trainer)", cfg.TRAINER.NAME, trainers)
     trainer = TRAINER_REGISTRY.get(cfg.TRAINER.NAME)
@@ -88,6 +95,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _run(args: argparse.Namespace, cfg: CfgNode) -> None:
+    before = open_log()
     setup_logger(cfg.OUTPUT_DIR)
     # CoOp's configurations ask for 8 workers, also on machines with fewer cores.
     warnings.filterwarnings("ignore", message="This DataLoader will create")
@@ -95,7 +103,12 @@ def _run(args: argparse.Namespace, cfg: CfgNode) -> None:
     with brief(not args.verbose), threads_for(cfg, getattr(trainer, "section", "")):
         if getattr(trainer, "reads_section", False):
             note_unread_options(args.opts, cfg.TRAINER.NAME, trainer.section)
-        _run_logged(args, cfg)
+        try:
+            _run_logged(args, cfg)
+        except Exception as error:
+            if isinstance(error, UserError) or explain(error):  # otherwise it is a bug, and the log may help
+                remove_log(error, before)
+            raise
 
 
 def _run_logged(args: argparse.Namespace, cfg: CfgNode) -> None:
@@ -120,6 +133,9 @@ def _run_logged(args: argparse.Namespace, cfg: CfgNode) -> None:
         trainer.load_model(args.model_dir, epoch=args.load_epoch)
     if isinstance(trainer, CLIPTrainer):
         print(render(trainer.overview(trains=not args.eval_only)))
+        note = note_on_tiny(cfg, trainer.clip, trainer.classnames)
+        if note:
+            print(note)
     if args.eval_only:
         trainer.test()
     elif args.no_train:

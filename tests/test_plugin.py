@@ -1,4 +1,4 @@
-"""Our trainers inside a tree with its own train.py, trainers and datasets that does not know about us."""
+"""Our trainers inside another tree, whose own train.py, trainers and datasets do not know them."""
 
 from __future__ import annotations
 
@@ -119,6 +119,7 @@ def test_train_and_evaluate_without_an_edit(start: Starter, tree: Path, tmp_path
     before = {path: path.read_bytes() for path in tree.rglob("*") if path.is_file()}
     done = start("-m", "cocoamix.plugin", "train.py", trainer="CoCoAMix", extra=QUICK)
     assert done.returncode == 0, done.stderr
+    assert done.stderr.count("Dassl is not installed: using the fallback in cocoamix.\n") == 1
     assert "CoOp of trainers.coop" in done.stdout  # theirs, although ours was registered first
     assert "the tree's own loader" in done.stdout
     assert (tmp_path / "run" / "coa_weights" / "model.pth.tar-1").is_file()
@@ -127,7 +128,29 @@ def test_train_and_evaluate_without_an_edit(start: Starter, tree: Path, tmp_path
     assert {path: path.read_bytes() for path in tree.rglob("*") if path.is_file()} == before
 
 
-def test_one_line_after_their_imports(start: Starter, tree: Path, tmp_path: Path) -> None:
+def test_a_failed_start_leaves_no_log(start: Starter, tmp_path: Path) -> None:
+    """Ours, with `--eval-only` and a folder without a model; then a start that trains."""
+    command = ("-m", "cocoamix.plugin", "train.py")
+    failed = start(*command, trainer="CoCoAMix", extra=("--eval-only", "--model-dir", "nowhere", *QUICK))
+    assert failed.returncode == 2
+    assert "nowhere" in failed.stderr
+    assert not list((tmp_path / "run").glob("log.txt*"))
+    assert start(*command, trainer="CoCoAMix", extra=QUICK).returncode == 0
+    assert [path.name for path in (tmp_path / "run").glob("log.txt*")] == ["log.txt"]
+
+
+def test_an_installed_dassl_is_used_without_a_note(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "script.py").touch()
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "argv", [])
+    monkeypatch.setattr(plugin, "uses_fallback", lambda: False)
+    assert plugin.main([str(tmp_path / "script.py")]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_an_import_after_theirs_registers_our_trainers(start: Starter, tree: Path, tmp_path: Path) -> None:
     """Our CoOp under its prefix, with a section TRAINER.COOP that lacks most of our keys."""
     script = tree / "train.py"
     script.write_text(script.read_text().replace("# last", "import cocoamix.trainers"))
@@ -151,6 +174,7 @@ def test_a_script_is_run_as_python_would(
     (tmp_path / "beside.py").touch()
     monkeypatch.setattr(sys, "path", ["", *sys.path])
     monkeypatch.setattr(sys, "argv", [])
+    monkeypatch.setattr(plugin, "uses_fallback", lambda: False)
     script = str(tmp_path / "script.py")
     assert plugin.main([script, "--trainer", "CoOp", "A.B", "1"]) == 2
     printed = capsys.readouterr()
@@ -175,6 +199,7 @@ def test_a_user_error_behind_a_scripts_exception_is_reported(
     )
     monkeypatch.setattr(sys, "path", ["", *sys.path])
     monkeypatch.setattr(sys, "argv", [])
+    monkeypatch.setattr(plugin, "uses_fallback", lambda: False)
     if not known:
         with pytest.raises(Exception, match="does not run successfully"):
             plugin.main([str(tmp_path / "script.py")])
@@ -183,7 +208,7 @@ def test_a_user_error_behind_a_scripts_exception_is_reported(
     assert capsys.readouterr().err == "error: LR is wrong.\n"
 
 
-def test_our_datasets_without_our_trainers(data_root: Path) -> None:
+def test_our_datasets_work_without_our_trainers(data_root: Path) -> None:
     """Only `import cocoamix.datasets`: the loaders work with the defaults that Dassl then has."""
     code = (
         "import sys, cocoamix.datasets\n"
@@ -199,7 +224,7 @@ def test_our_datasets_without_our_trainers(data_root: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_missing_scripts(capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_script_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert plugin.main(["nothing.py"]) == 2
     assert "There is no script nothing.py" in capsys.readouterr().err
 
@@ -214,7 +239,7 @@ def test_the_usage_names_a_script(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--configs" in capsys.readouterr().err
 
 
-def test_names_of_configurations() -> None:
+def test_named_configurations_are_replaced_by_their_files() -> None:
     file = str(shipped.folder() / "trainers/CoCoAMix/vit_b16_ep50.yaml")
     data = str(shipped.folder() / "datasets/eurosat.yaml")
     given = ["--config-file", "cocoamix:CoCoAMix/vit_b16_ep50.yaml", "--dataset-config-file=cocoamix:eurosat.yaml"]
@@ -230,7 +255,7 @@ def test_names_of_configurations() -> None:
         shipped.locate("cocoamix:../setup.py")
 
 
-def test_copying_configurations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_copied_configurations_replace_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = tmp_path / "configs"
     (target / "trainers" / "CoCoAMix").mkdir(parents=True)
     (target / "trainers" / "CoCoAMix" / "tiny.yaml").write_text("mine")

@@ -58,7 +58,7 @@ class Summary:
 
 
 @dataclass
-class Judged:
+class CheckedPlan:
     """A checked plan: which of its runs are finished, due, or blocked."""
 
     runs: list[Run]
@@ -68,7 +68,7 @@ class Judged:
     blocked: list[Outcome]
 
 
-def judge(plan: Plan, how: RunOptions) -> Judged:
+def classify_runs(plan: Plan, how: RunOptions) -> CheckedPlan:
     """Expand a plan, check the configuration of every run, and find out which runs are due. No file is changed."""
     check_choice("--engine", how.engine, ENGINES)
     runs = select(expand(plan), how.only)
@@ -78,95 +78,97 @@ def judge(plan: Plan, how: RunOptions) -> Judged:
             settings(run)  # so that a mistake shows now, not hours later
         check_epochs(runs)
     ledger = Ledger(plan.disposable, settings, time.time() if how.fresh else None)
-    states = ledger.judge(runs)
+    states = ledger.classify(runs)
     by_kind = {kind: [run for run in runs if states[run.folder].kind == kind] for kind in (FINISHED, DUE, BLOCKED)}
     blocked = [Outcome(run, BLOCKED, states[run.folder].reason) for run in by_kind[BLOCKED]]
-    return Judged(runs, ledger, by_kind[FINISHED], by_kind[DUE], blocked)
+    return CheckedPlan(runs, ledger, by_kind[FINISHED], by_kind[DUE], blocked)
 
 
-def print_commands(plan: Plan, how: RunOptions, judged: Judged) -> None:
+def print_commands(plan: Plan, how: RunOptions, checked: CheckedPlan) -> None:
     """Print the command lines of the runs that are due, each after the runs that it needs."""
-    print(f"# {plan.name}: {len(judged.due)} of {len(judged.runs)} runs are due, {len(judged.finished)} finished")
-    for outcome in judged.blocked:
+    print(f"# {plan.name}: {len(checked.due)} of {len(checked.runs)} runs are due, {len(checked.finished)} finished")
+    for outcome in checked.blocked:
         print(f"# {outcome.run.name}: {outcome.reason}")
-    for run in judged.due:
+    for run in checked.due:
         print(f"\n# {run.name}\n{shlex.join([*train_command(how.train), *run.arguments])}")
 
 
-def check(plan: Plan, how: RunOptions) -> Judged:
-    """Judge a plan, and check the options and the data of the runs that are due. No file is changed."""
+def check(plan: Plan, how: RunOptions) -> CheckedPlan:
+    """Classify the runs of a plan, and check the options and the data of the runs that are due. No file is changed."""
     find_slots(how.jobs, how.gpus)
     if how.engine != "local":
         _cluster_options(how)
-    judged = judge(plan, how)
+    checked = classify_runs(plan, how)
     if not how.train:
-        check_data(judged.due)
-    return judged
+        check_data(checked.due)
+    return checked
 
 
-def run_plan(plan: Plan, how: RunOptions | None = None, judged: Judged | None = None) -> Summary:
-    """Do the runs that are due and return the outcome.
+def run_plan(plan: Plan, how: RunOptions | None = None, checked: CheckedPlan | None = None) -> Summary:
+    """Execute the runs that are due and return the outcome.
 
     Args:
         plan: The plan.
         how: How to run it.
-        judged: What `check` returned, if it has already been called.
+        checked: What `check` returned, if it has already been called.
 
     Raises:
         KeyboardInterrupt: The user stopped the plan. It is raised after all processes have ended.
     """
     how = how or RunOptions()
-    judged = judged or check(plan, how)
-    summary = Summary(judged.runs, judged.finished, judged.blocked)
+    checked = checked or check(plan, how)
+    summary = Summary(checked.runs, checked.finished, checked.blocked)
     slots = find_slots(how.jobs, how.gpus)
-    if judged.due:
+    if checked.due:
         where = f", {slots.describe()}" if how.engine == "local" else ""
-        print(f"{plan.name}: {len(judged.due)} of {len(judged.runs)} runs are due{where}", flush=True)
-    again = [why for run in judged.due if (why := judged.ledger.why_deleted(run))]
+        print(f"{plan.name}: {len(checked.due)} of {len(checked.runs)} runs are due{where}", flush=True)
+    again = [why for run in checked.due if (why := checked.ledger.why_deleted(run))]
     if again:
         print(
             f"{len(again)} of them are repeated ({again[0]}). Each deletes its own folder when it starts.", flush=True
         )
     pace = Pace()
-    for run in judged.finished:
+    for run in checked.finished:
         seconds = seconds_of(read_stamp(run.folder))
         if seconds is not None:
             pace.record(run, seconds)
-    view = View(judged.due, pace, slots.jobs if how.engine == "local" else None)
+    view = View(checked.due, pace, slots.jobs if how.engine == "local" else None)
     try:
-        if judged.due:
-            summary.outcomes += _run_engine(plan, how, judged, view)
+        if checked.due:
+            summary.outcomes += _run_engine(plan, how, checked, view)
     except KeyboardInterrupt:
         summary.outcomes += view.outcomes
         view.close()
-        _set_orphans_aside(summary, judged)
+        _rename_orphans(summary, checked)
         list_missing(summary)
         raise
     finally:
         view.close()
-    _set_orphans_aside(summary, judged)
+    _rename_orphans(summary, checked)
     return summary
 
 
-def _set_orphans_aside(summary: Summary, judged: Judged) -> None:
-    """Set aside earlier results of missing runs whose model was deleted or retrained, so that no report shows them."""
+def _rename_orphans(summary: Summary, checked: CheckedPlan) -> None:
+    """Rename earlier results of missing runs whose model was deleted or retrained, so that no report shows them."""
     missing = [outcome.run for outcome in summary.failures if outcome.status != BLOCKED]
-    for run in judged.ledger.set_orphans_aside(missing):
+    for run in checked.ledger.rename_orphans(missing):
         print(
-            f"{run.name}: its earlier results were set aside in {run.folder}, because their model is gone.", flush=True
+            f"{run.name}: its earlier results in {run.folder} were renamed, because their model was deleted or "
+            "retrained.",
+            flush=True,
         )
 
 
-def _run_engine(plan: Plan, how: RunOptions, judged: Judged, view: View) -> list[Outcome]:
-    """Do the runs that are due on the chosen engine."""
+def _run_engine(plan: Plan, how: RunOptions, checked: CheckedPlan, view: View) -> list[Outcome]:
+    """Execute the runs that are due on the chosen engine."""
     command = train_command(how.train)
     if how.engine == "local":
         slots = find_slots(how.jobs, how.gpus)
-        return run_local(judged.due, command, judged.ledger, slots, view, judged.finished, warm=not how.train)
+        return run_local(checked.due, command, checked.ledger, slots, view, checked.finished, warm=not how.train)
     from .engines.slurm import run_slurm
 
     folder = plan.output / "slurm" / f"{plan.name}-{time.strftime('%Y-%m-%d-%H-%M-%S')}-{uuid.uuid4().hex[:6]}"
-    return run_slurm(judged.due, command, judged.ledger, _cluster_options(how), folder, view)
+    return run_slurm(checked.due, command, checked.ledger, _cluster_options(how), folder, view)
 
 
 def _cluster_options(how: RunOptions) -> dict[str, Any]:
@@ -205,7 +207,7 @@ def list_missing(summary: Summary) -> None:
 
 
 def _by_reason(outcomes: Sequence[Outcome]) -> list[list[Outcome]]:
-    """Group the outcomes by reason. A failed run is a group of its own, because it has its own console file."""
+    """Group the outcomes by reason. Each failed run forms a separate group, because it has its own console file."""
     groups: dict[object, list[Outcome]] = {}
     for outcome in outcomes:
         key = outcome.run.folder if outcome.status == FAILED else (outcome.status, _shared_reason(outcome))

@@ -77,7 +77,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run.add_argument(
         "--fresh", action="store_true", help="repeat finished runs; each empties its folder when it starts"
     )
-    run.add_argument("--no-report", action="store_true", help="neither print nor write tables and figures at the end")
+    run.add_argument(
+        "--no-report", action="store_true", help="neither print nor write tables, figures and the page at the end"
+    )
 
 
 def read_plan(args: argparse.Namespace) -> Plan:
@@ -115,19 +117,22 @@ def run(args: argparse.Namespace) -> int:
         list_plans()
         return 0
     from . import tables
-    from .benchmark import check, judge, print_commands, print_summary, run_plan
+    from .benchmark import check, classify_runs, print_commands, print_summary, run_plan
 
     plan, how = read_plan(args), read_run_options(args)
     start = time.monotonic()
-    judged = judge(plan, how) if args.dry_run else check(plan, how)  # reports mistakes before any file is changed
+    # Before any file is changed, so that mistakes are reported first.
+    checked = classify_runs(plan, how) if args.dry_run else check(plan, how)
     if args.set and not args.output:
-        print(f"{'# ' * args.dry_run}The runs go to {plan.output}; --output chooses another folder.", flush=True)
+        print(
+            f"{'# ' * args.dry_run}The runs are written to {plan.output}; --output chooses another folder.", flush=True
+        )
     if args.dry_run:
-        print_commands(plan, how, judged)
+        print_commands(plan, how, checked)
         return 0
-    if judged.due:
+    if checked.due:
         tables.clear(plan)
-    summary = run_plan(plan, how, judged)
+    summary = run_plan(plan, how, checked)
     print_summary(plan, summary, time.monotonic() - start)
     if not args.no_report:
         tables.show(plan, summary)

@@ -16,12 +16,17 @@ _LONGEST = 60  # characters of a value in a message
 Settings = Mapping[str, Any]  # dotted keys of a configuration
 
 
-def settings_of_arguments(arguments: Sequence[str]) -> Settings:
-    """Return the settings that train.py will use. This imports the trainers, which takes seconds."""
+def settings_of_arguments(arguments: Sequence[str], origins: Mapping[str, str] | None = None) -> Settings:
+    """Return the settings that train.py will use. This imports the trainers, which takes seconds.
+
+    Args:
+        arguments: The arguments of train.py.
+        origins: Where the keys of its options were set, for messages.
+    """
     from cocoamix.run.protocol import settings_of
     from cocoamix.train import parse_arguments, setup_cfg
 
-    return settings_of(setup_cfg(parse_arguments(arguments)))
+    return settings_of(setup_cfg(parse_arguments(arguments), origins))
 
 
 def differing(now: Settings, results: Results, arguments: Sequence[str] = (), trains: bool = True) -> str:

@@ -6,22 +6,22 @@ import contextlib
 import io
 from collections.abc import Sequence
 
-from cocoamix.errors import MistakesError, UserError
+from cocoamix.errors import CombinedUserError, UserError
 
-from .runs import DRAWN, Run
+from .runs import SYNTHETIC, Run
 
 
 def check_data(runs: Sequence[Run]) -> None:
-    """Reject runs whose datasets cannot be read, with a line per dataset. Nothing is written.
+    """Refuse runs whose datasets cannot be read, with a line per dataset. Nothing is written.
 
     Images are not opened, so missing ones are found but damaged ones are not.
     """
-    first = {run.dataset: run for run in reversed(runs) if run.dataset not in DRAWN}
+    first = {run.dataset: run for run in reversed(runs) if run.dataset not in SYNTHETIC}
     problems = {name: _problem(run) for name, run in reversed(first.items())}
     missing = [f"{name}: {problem}" for name, problem in problems.items() if problem]
     if missing:
         count = f"{len(missing)} of the {len({run.dataset for run in runs})} datasets"
-        raise MistakesError(f"Nothing was started, because {count} of the plan cannot be read:", missing)
+        raise CombinedUserError(f"Nothing was started, because {count} of the plan cannot be read:", missing)
 
 
 def _problem(run: Run) -> str:

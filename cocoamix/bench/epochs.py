@@ -10,7 +10,7 @@ from .runs import Run
 
 
 def check_epochs(runs: Sequence[Run]) -> None:
-    """Reject evaluations of epochs without a checkpoint. Only configurations are read."""
+    """Refuse evaluations of epochs without a checkpoint. Only configurations are read."""
     from cocoamix.train import parse_arguments, setup_cfg
 
     trainings = {run.folder: run for run in runs if run.trains}

@@ -23,7 +23,7 @@ def is_finished(folder: Path, arguments: Sequence[str] = ()) -> bool:
     """Return whether a folder has complete, usable results.
 
     Args:
-        folder: The folder of the run.
+        folder: The output folder of the run.
         arguments: The arguments of train.py. If empty, settings are not compared.
 
     Raises:
@@ -42,14 +42,16 @@ def is_finished(folder: Path, arguments: Sequence[str] = ()) -> bool:
     trains = "--eval-only" not in arguments
     other = differing(settings_of_arguments(arguments), results, arguments, trains) if arguments else ""
     if other:
-        raise UserError(f"{folder} holds results of other settings ({other}). Move that folder away, and run again.")
+        raise UserError(
+            f"{folder} holds results of other settings ({other}). Move that folder elsewhere, then run again."
+        )
     if arguments:
         _refuse_other_model(folder, results, arguments)
     return results.complete
 
 
 def _refuse_other_model(folder: Path, results: Results, arguments: Sequence[str]) -> None:
-    """Reject the results of an evaluation whose model has since been retrained with other settings."""
+    """Refuse the results of an evaluation whose model has since been retrained with other settings."""
     args = parse_arguments(arguments)
     if not (args.eval_only and args.model_dir):
         return
@@ -60,8 +62,8 @@ def _refuse_other_model(folder: Path, results: Results, arguments: Sequence[str]
     other = differing_model(results, training)
     if other:
         raise UserError(
-            f"{folder} holds results of another model than the one in {args.model_dir} ({other}). Move {folder} away, "
-            "and run again."
+            f"{folder} holds results of another model than the one in {args.model_dir} ({other}). Move {folder} "
+            "elsewhere, then run again."
         )
 
 

@@ -74,9 +74,9 @@ class Ledger:
         self.fresh = fresh
         self._code = hash_code() if disposable else ""
 
-    # ------------------------------------------------------------------ judging
+    # ------------------------------------------------------------------ states
 
-    def judge(self, runs: Sequence[Run]) -> dict[Path, State]:
+    def classify(self, runs: Sequence[Run]) -> dict[Path, State]:
         """Return the state of each run by its folder. Each run must come after the runs that it needs."""
         states: dict[Path, State] = {}
         for run in runs:
@@ -96,7 +96,7 @@ class Ledger:
             return State(DUE)
         try:
             results = load_results(run.folder)
-        except NewerResultsError as error:  # unreadable here, but somebody's work
+        except NewerResultsError as error:  # unreadable here, but results that must not be overwritten
             return State(BLOCKED, str(error))
         except ResultsError:
             return State(DUE)
@@ -105,15 +105,15 @@ class Ledger:
             return State(
                 BLOCKED,
                 f"{run.folder} holds results of other settings ({other}). Choose another --output, move that folder "
-                "away, or repeat the run with --fresh, which deletes the folder.",
+                "elsewhere, or repeat the run with --fresh, which deletes the folder.",
             )
         due = _stopped_early(run, results) or self._is_of_other_code(run, stamp) or _is_of_other_models(run, stamp)
         return State(DUE if due else FINISHED)
 
     def why_deleted(self, run: Run) -> str:
-        """Return why the contents of a run's folder are deleted when the run starts; empty if they are kept.
+        """Return why the contents of a run's output folder are deleted when the run starts; empty if they are kept.
 
-        Unfinished work is kept: train.py resumes from it, or rejects it and names the settings that differ.
+        Unfinished work is kept: train.py resumes from it, or refuses it and names the settings that differ.
         """
         if not files_to_delete(run.folder):
             return ""
@@ -125,7 +125,7 @@ class Ledger:
             return "made by other code"
         return ""
 
-    def set_aside(self, run: Run) -> None:
+    def rename_results(self, run: Run) -> None:
         """Rename the old results of a run that starts again, so that they are not mistaken for the new ones."""
         if not (run.folder / RESULTS).exists():
             return
@@ -134,21 +134,21 @@ class Ledger:
         for path in (run.folder / RESULTS, *logs):
             path.rename(path.with_name(f"{path.name}-{time.strftime('%Y-%m-%d-%H-%M-%S')}-before"))
 
-    def set_orphans_aside(self, runs: Sequence[Run]) -> list[Run]:
-        """Set aside the results of runs that could not start after their model was deleted or retrained.
+    def rename_orphans(self, runs: Sequence[Run]) -> list[Run]:
+        """Rename the results of runs that could not start after their model was deleted or retrained.
 
         Args:
             runs: The runs that are missing, each after the runs that it needs.
 
         Returns:
-            The runs whose results were set aside.
+            The runs whose results were renamed.
         """
         orphans: dict[Path, Run] = {}
         for run in runs:
             gone = _models(run) != _models_before(run, read_stamp(run.folder))
             if (gone or any(folder in orphans for folder in run.needs)) and (run.folder / RESULTS).exists():
                 with suppress(OSError):  # a folder that cannot be written is the reason why the run is missing
-                    self.set_aside(run)
+                    self.rename_results(run)
                     orphans[run.folder] = run
         return list(orphans.values())
 
@@ -190,7 +190,7 @@ class Ledger:
         """Return whether the run in a folder was started with the same arguments and configurations."""
         if stamp.get("inputs") == self.inputs(run, str(stamp.get("code", self._code))):
             return True
-        # Older stamps do not record the code hash separately.
+        # Some stamps do not record the code hash separately.
         return self.disposable and "code" not in stamp and stamp.get("arguments") == list(run.arguments)
 
     def _is_of_other_code(self, run: Run, stamp: Mapping[str, Any]) -> bool:
@@ -207,7 +207,7 @@ def _models(run: Run) -> list[str | None]:
 
 
 def _is_of_other_models(run: Run, stamp: Mapping[str, Any]) -> bool:
-    """Return whether a run that this one needs was started again after it. Stamps of older versions have no ids."""
+    """Return whether a run that this one needs was started again after it. Some stamps have no ids."""
     pairs = zip(_models(run), _models_before(run, stamp), strict=True)
     return any(now is not None and now != before for now, before in pairs)
 
@@ -230,7 +230,7 @@ def plan_settings() -> Callable[[Run], Settings]:
     def settings_of(run: Run) -> Settings:
         if run.folder not in found:
             try:
-                found[run.folder] = settings_of_arguments(run.arguments)
+                found[run.folder] = settings_of_arguments(run.arguments, dict(run.origins))
             except UserError as error:
                 raise UserError(f"The run {run.name} of the plan cannot be started: {error}") from error
         return found[run.folder]

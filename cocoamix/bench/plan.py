@@ -72,6 +72,7 @@ class Plan:
     store: str = ""  # CACHE.DIR of every run, relative to `output`; empty is the user's own
     options: Options = ()
     overrides: Options = ()  # from the command line; they override the plan and its methods
+    where: str = "the plan"  # in messages
     disposable: bool = False  # runs whose results were made by other code are repeated; the old results are deleted
 
     def method(self, name: str) -> Method:
@@ -143,6 +144,7 @@ def load_plan(
         root=content.text("root", ""),
         store=content.text("store", ""),
         options=_options(content, "set"),
+        where=_inside(content.where),
         disposable=content.flag(_DISPOSABLE, False),
     )
     if task == "xd":
@@ -467,19 +469,19 @@ def _check_wanted(flag: str, wanted: Sequence[str], there: Sequence[str]) -> Non
 
 
 def _check_models(options: Options, where: str) -> None:
-    """Reject {run:NAME} outside the options of a method."""
+    """Refuse {run:NAME} outside the options of a method."""
     if models_in(options):
         raise UserError(f"{where} has {{run:...}} in a value of set; it belongs in the set of a method.")
 
 
 def _check_partitions(plan: Plan, options: Iterable[tuple[str, Any]], where: str) -> None:
-    """Reject a partition that is set twice, because runs would not match the partition in their folder names."""
+    """Refuse a partition that is set twice, because runs would not match the partition in their folder names."""
     if plan.partitions and any(key == PARTITION for key, _ in options):
         raise UserError(f"{where} sets {PARTITION}, which the plan's key partitions sets already. Leave out one.")
 
 
 def _check_folders(plan: Plan, where: str) -> None:
-    """Reject two methods that would write to the same folder."""
+    """Refuse two methods that would write to the same folder."""
     folders: dict[tuple[str, str], str] = {}
     for method in plan.methods:
         other = folders.setdefault((method.trainer, method.label), method.name)

@@ -21,7 +21,7 @@ from cocoamix.io.paths import expand_home
 from .plan import Dataset, Method, Plan, models_in
 
 # Datasets that the package draws; they need no data root.
-DRAWN = frozenset(one.config for one in dataset_table.of_kind(dataset_table.DRAWN))
+SYNTHETIC = frozenset(one.config for one in dataset_table.of_kind(dataset_table.SYNTHETIC))
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,7 @@ class Run:
     needs: tuple[Path, ...] = ()  # folders of runs that must be finished first
     partition: int | None = None  # K of random:K; None is CoOp's
     epoch: int | None = None  # of the checkpoint that it evaluates; None is the last one
+    origins: tuple[tuple[str, str], ...] = ()  # keys of its options, and where the plan sets them, for messages
 
     @property
     def stored(self) -> frozenset[tuple[object, ...]]:
@@ -51,7 +52,7 @@ class Run:
 
 def expand(plan: Plan) -> list[Run]:
     """Return the runs of a plan, each after those that it needs."""
-    if not plan.root and any(one.name not in DRAWN for one in _all_datasets(plan)):
+    if not plan.root and any(one.name not in SYNTHETIC for one in _all_datasets(plan)):
         raise UserError(
             f"The plan {plan.name} reads its datasets from a data root. Give it with --root DIR, with the "
             "environment variable DATA, or with root: DIR in the plan."
@@ -194,6 +195,10 @@ def _make(plan: Plan, place: _Place) -> Run:
         others[name] = _folder(plan, _training_place(plan, other) or other)
     for key, value in options.items():
         arguments += [key, re.sub(r"\{run:([^}]+)\}", lambda found: str(others[found[1]]), str(value))]
+    origins = {key: plan.where for key, _ in plan.options}
+    origins.update((key, f"the method {method.name} of {plan.where}") for key, _ in method.options)
+    for key, _ in plan.overrides:  # these are of the command line
+        origins.pop(key, None)
     part = {"base2new": place.subset, "few-shot": f"{place.shots} shots" if method.trained else ""}.get(plan.task, "")
     halves = "" if place.partition is None else random_partition(place.partition)
     words = [method.name, dataset.name, halves, f"seed {place.seed}" if method.trained else "", part]
@@ -211,4 +216,5 @@ def _make(plan: Plan, place: _Place) -> Run:
         needs=tuple(dict.fromkeys([*needs, *others.values()])),
         partition=place.partition,
         epoch=method.epoch,
+        origins=tuple(origins.items()),
     )

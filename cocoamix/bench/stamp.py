@@ -1,4 +1,4 @@
-"""The runner's files in a run's folder: console.txt, and bench.json, a record of how the run was started and ended."""
+"""The runner's files in a run's output folder: console.txt, and bench.json, a record of the run's start and end."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def write_stamp(folder: Path, content: Mapping[str, Any]) -> None:
 
 
 def seconds_of(stamp: Mapping[str, Any]) -> float | None:
-    """Return how long a run took; None if its record does not say."""
+    """Return how long a run took; None if its record does not state it."""
     return _number(stamp.get("seconds"))
 
 

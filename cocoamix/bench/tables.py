@@ -1,4 +1,4 @@
-"""The tables and figures of a plan, printed at the end and written to files next to the runs."""
+"""The tables, figures and page of a plan, printed at the end and written to files next to the runs."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import glob
 import importlib.util
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 
-from cocoamix.errors import UserError
+from cocoamix.errors import UserError, printable
 from cocoamix.errors import report as report_error
 from cocoamix.io.files import write_json, write_text
 from cocoamix.report.build import Options, Report, build
@@ -30,16 +31,21 @@ def places(plan: Plan) -> tuple[Path, Path, Path]:
     return folder / f"{plan.name}.md", folder / f"{plan.name}.json", plan.output / "figures" / plan.name
 
 
+def page_of(plan: Plan) -> Path:
+    """Return the file of the page with all tables and figures."""
+    return plan.output / "tables" / f"{plan.name}.html"
+
+
 def clear(plan: Plan) -> None:
-    """Delete the tables and figures of an earlier start, which may not match the new results."""
+    """Delete the tables, figures and page of an earlier start, which may not match the new results."""
     table, data, figures = places(plan)
-    for path in (table, data, *(one for one in figures.glob("*") if one.suffix in _FIGURES)):
+    for path in (table, data, page_of(plan), *(one for one in figures.glob("*") if one.suffix in _FIGURES)):
         path.unlink(missing_ok=True)
 
 
 def show(plan: Plan, summary: Summary) -> None:
-    """Print and write the tables and figures of the finished runs of a plan."""
-    # The folder of a missing run may hold results of other settings, or of a model that is gone.
+    """Print and write the tables and figures of the finished runs of a plan, and write a page with all of them."""
+    # The folder of a missing run may hold results of other settings, or of a model that was deleted.
     missing = {outcome.run.folder for outcome in summary.failures}
     folders = [run.folder for run in summary.runs if run.folder not in missing and read_results(run.folder) is not None]
     if not folders:
@@ -58,10 +64,18 @@ def show(plan: Plan, summary: Summary) -> None:
     write_json(data, render_json(report))
     print_problems(report)
     print(f"\nThe tables are in {table} and {data.name}", end="", flush=True)
-    print(f", the figures in {figures}." if draw(report, figures) else ".")
-    names = [word for pattern, name in report_names(plan) for word in ("--name", f"{pattern}={name}")]
-    page = [str(plan.output), *names, "--html", "report.html"]
-    print(f"A page with all tables and figures: cocoamix report {shlex.join(page)}")
+    drawn = draw(report, figures)
+    print(f", the figures in {figures}." if drawn else ".")
+    if drawn is None:
+        print("There are no figures and no page: matplotlib is not installed (pip install matplotlib)", file=sys.stderr)
+        return
+    from cocoamix.report.render import html
+
+    page = page_of(plan)
+    # The runs are many folders; the reader knows the one above them.
+    titled = replace(report, folders=[printable(str(plan.output))], command=printable(report_command(plan, page)))
+    write_text(page, html.render(titled, drawn))
+    print(f"A page with all tables and figures: {page}")
 
 
 def summarise(plan: Plan, report: Report) -> str:
@@ -79,17 +93,19 @@ def summarise(plan: Plan, report: Report) -> str:
     )
 
 
-def draw(report: Report, folder: Path) -> bool:
-    """Draw the figures and return whether any were drawn. Without matplotlib, only a message is printed."""
-    if not any(section.charts for section in report.sections):
-        return False
+def draw(report: Report, folder: Path) -> dict[str, str] | None:
+    """Draw the figures and return their light SVG files by key; return None without matplotlib."""
     if importlib.util.find_spec("matplotlib") is None:
-        print("\nNo figures were drawn: matplotlib is not installed (pip install matplotlib)", file=sys.stderr)
-        return False
+        return None
     from cocoamix.report.render import plots  # matplotlib takes a second to import
 
-    plots.write(report, folder)
-    return True
+    return plots.write(report, folder)
+
+
+def report_command(plan: Plan, page: Path) -> str:
+    """Return the command line that makes the page of a plan."""
+    names = [word for pattern, name in report_names(plan) for word in ("--name", f"{pattern}={name}")]
+    return shlex.join(["cocoamix", "report", str(plan.output), *names, "--html", str(page)])
 
 
 def report_names(plan: Plan) -> tuple[tuple[str, str], ...]:

@@ -14,7 +14,7 @@ from .engines.process import DONE, Outcome
 from .runs import Run
 from .stamp import CONSOLE
 
-_MOST_JOBS = 8  # with a line of their own on a terminal
+_MOST_JOBS = 8  # with a separate line on a terminal
 _REFRESH = 1.0  # seconds between two reads of the consoles of running jobs
 _TAIL = 4096  # bytes at the end of a console
 _EPOCH = re.compile(rb"^epoch \[(\d+)/(\d+)\]", re.MULTILINE)
@@ -75,7 +75,7 @@ class View:
     """Shows the progress of a plan.
 
     Args:
-        runs: The runs to do.
+        runs: The runs to execute.
         pace: Estimates the remaining time.
         at_once: The number of runs at a time. None if it is unknown, as on a cluster; then no time is estimated.
     """
@@ -133,7 +133,7 @@ class View:
         self.outcomes.append(outcome)
         self._waiting = [run for run in self._waiting if run.folder != outcome.run.folder]
         if outcome.status == DONE:
-            if not outcome.reason:  # otherwise another process did it
+            if not outcome.reason:  # otherwise another process executed it
                 self._pace.record(outcome.run, outcome.seconds)
             result = f"{outcome.accuracy:.2f} % ({outcome.reason or duration(outcome.seconds)})"
         else:

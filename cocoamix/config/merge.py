@@ -38,8 +38,14 @@ def merge_recorded(cfg: CfgNode, recorded: Mapping[str, Any], origin: str) -> No
             _set(cfg, key, value, origin)
 
 
-def merge_options(cfg: CfgNode, options: Sequence[str]) -> None:
-    """Merge trailing `KEY VALUE` pairs of a command line."""
+def merge_options(cfg: CfgNode, options: Sequence[str], origins: Mapping[str, str] | None = None) -> None:
+    """Merge trailing `KEY VALUE` pairs of a command line.
+
+    Args:
+        cfg: The configuration.
+        options: The pairs.
+        origins: Where keys were really set, for messages, if someone else wrote the command line.
+    """
     flags = [option for option in options if option.startswith("--")]
     if flags:
         raise UserError(f"{flags[0]} comes after KEY VALUE pairs, where flags are not read. Put it before them.")
@@ -49,7 +55,7 @@ def merge_options(cfg: CfgNode, options: Sequence[str]) -> None:
         value = literal(text)
         if isinstance(value, (dict, set)):
             value = text  # the template "{}" is a string: no key takes a dict or a set
-        _set(cfg, key, value, "the command line")
+        _set(cfg, key, value, (origins or {}).get(key, "the command line"))
 
 
 def merge_value(cfg: CfgNode, key: str, value: Any) -> None:

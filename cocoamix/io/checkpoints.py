@@ -48,7 +48,7 @@ def point_to(path: Path) -> None:
 def load(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read a checkpoint onto the CPU.
 
-    Dassl's own checkpoints pickle a live scheduler, which safe loading rejects. Their tensors and plain containers are
+    Dassl's own checkpoints pickle a live scheduler, which safe loading refuses. Their tensors and plain containers are
     read, and every other object is replaced by an inert blank; no code is run. Checksums are verified first, if the
     file has any.
     """

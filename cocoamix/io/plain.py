@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 # The name of each type, for messages and documents.
-NAMES: dict[Any, str] = {str: "a text", bool: "true or false", int: "an integer", float: "a number"}
+NAMES: dict[Any, str] = {str: "a string", bool: "true or false", int: "an integer", float: "a number"}
 
 
 class MismatchError(ValueError):

@@ -20,7 +20,7 @@ _bars: list[Callable[[], None]] = []  # the functions that close the open bars
 
 @contextmanager
 def brief(wanted: bool = True) -> Iterator[None]:
-    """Keep the screen brief in this context: details go to the log alone, and a terminal shows a bar for the epochs.
+    """Keep the screen brief in this context: details go only to the log, and a terminal shows a bar for the epochs.
 
     It needs Dassl's logger, real or ours, as `sys.stdout`. Without one, or with `wanted` False, everything is
     printed.

@@ -84,7 +84,7 @@ def read_yaml(path: str | os.PathLike[str]) -> Any:
 
 
 def _refuse_excess(content: Any, path: str | os.PathLike[str]) -> None:
-    """Reject too many or too deeply nested values: aliases can refer to themselves or expand to billions."""
+    """Refuse too many or too deeply nested values: aliases can refer to themselves or expand to billions."""
     level = [content]
     for _ in range(_DEEPEST):
         inner: list[Any] = []

@@ -1,4 +1,4 @@
-"""Our runs beside those tables of the paper that have only averages: ensembles, weights, stages, kinds of out-classes.
+"""Our runs next to the tables of the paper that have only averages: ensembles, weights, stages, kinds of out-classes.
 
 A run is matched to a row only if it states everything that the row requires: trainer, backbone and settings.
 """
@@ -21,7 +21,7 @@ Place = tuple[str, str]  # the key of a table, and the name of its row
 
 @dataclass
 class PaperComparison:
-    """Our results beside the paper's averages."""
+    """Our results next to the paper's averages."""
 
     tables: list[Table] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -29,7 +29,7 @@ class PaperComparison:
 
 
 def compare_with_averages(rows: Sequence[Row], datasets: Sequence[str], shots: int | None, key: str) -> PaperComparison:
-    """Return each table of the paper that has a row for ours, with ours beside it.
+    """Return each table of the paper that has a row for ours, with ours next to it.
 
     Rows that the paper repeats from its base-to-new table do not count, because they are shown there.
 
@@ -39,25 +39,25 @@ def compare_with_averages(rows: Sequence[Row], datasets: Sequence[str], shots: i
         shots: The shots of our rows.
         key: The start of the keys of the tables.
     """
-    beside = PaperComparison()
-    if shots != figures()["ablations"]["shots"]:  # a note on the base-to-new table says so
-        return beside
+    compared = PaperComparison()
+    if shots != figures()["ablations"]["shots"]:  # a note on the base-to-new table states it
+        return compared
     entries = _entries()
     matched = {place: [row for row in rows if differing(row, entry, rows) == []] for place, entry in entries.items()}
     new = {place for place, found in matched.items() if found and "repeats" not in entries[place]}
     fitting = [place for place, entry in entries.items() if _fits(entry, datasets)]
-    beside.notes += _other_averages([place for place in entries if place in new.difference(fitting)], datasets)
+    compared.notes += _other_averages([place for place in entries if place in new.difference(fitting)], datasets)
     shown = {table for table, _ in new.intersection(fitting)}
     shown_at = {place: matched[place] if place in fitting else [] for place in entries if place[0] in shown}
     for table in figures()["ablations"]["tables"]:
         if table in shown:
-            beside.tables.append(_table(table, shown_at, datasets, key))
+            compared.tables.append(_table(table, shown_at, datasets, key))
             content = figures()["ablations"]["tables"][table]
-            beside.notes.append(f"The paper's table of {content['table']}: {content['note']}")
-    beside.matched = {row.label for found in shown_at.values() for row in found}
-    beside.notes += _contradictions(rows, shown_at)
-    beside.notes += _near_misses(rows, {place: entries[place] for place in fitting}, beside.matched)
-    return beside
+            compared.notes.append(f"The paper's table of {content['table']}: {content['note']}")
+    compared.matched = {row.label for found in shown_at.values() for row in found}
+    compared.notes += _contradictions(rows, shown_at)
+    compared.notes += _near_misses(rows, {place: entries[place] for place in fitting}, compared.matched)
+    return compared
 
 
 def _entries() -> dict[Place, Entry]:
@@ -74,7 +74,7 @@ def _decimals(place: Place) -> int:
 
 
 def _fits(entry: Entry, datasets: Sequence[str]) -> bool:
-    """Return whether an average over our datasets can be shown beside a row of the paper.
+    """Return whether an average over our datasets can be shown next to a row of the paper.
 
     The paper does not name the ten datasets of some averages, so at least as many of ours are enough.
     """
@@ -141,7 +141,7 @@ def _differing_prompts(row: Row, entry: Entry, rows: Sequence[Row]) -> list[str]
 
 
 def _table(key: str, shown: Mapping[Place, Sequence[Row]], datasets: Sequence[str], prefix: str) -> Table:
-    """Return a table with all rows of a table of the paper and ours beside them."""
+    """Return a table with all rows of a table of the paper and ours next to them."""
     content = figures()["ablations"]
     printed = content["tables"][key]
     metrics = [column for column in METRICS if any(column.key in entry for entry in printed["rows"].values())]
@@ -158,7 +158,7 @@ def _table(key: str, shown: Mapping[Place, Sequence[Row]], datasets: Sequence[st
             lines.append(Line(name, _values(row, entry, [one.key for one in metrics], datasets, printed["decimals"])))
     source = f"{figures()['source']}: {content['setting']}"
     caption = f"The paper's numbers are those printed in {source}. Δ is ours minus the paper's."
-    title = f"Ours beside the paper's table of {printed['table']}"
+    title = f"Ours next to the paper's table of {printed['table']}"
     return Table(f"{prefix}-{key}", title, columns, lines, first="row of the paper", caption=caption)
 
 
@@ -173,7 +173,7 @@ def _values(
         own, theirs = average([one[metric] for one in measures]), entry[metric]
         gap = Value(own.mean - theirs, decimals=decimals) if same and own.mean is not None else Value()
         values += [own, Value(theirs, decimals=decimals), gap]
-    count = str(len(datasets)) if same else f"{len(datasets)} here, {entry['datasets']} there"
+    count = str(len(datasets)) if same else f"{len(datasets)} here, {entry['datasets']} in the paper"
     seeds = count_text(len(found) for one in measures for found in one.values())
     return [*values, Value(text=count if row else ""), seeds]
 
@@ -205,7 +205,7 @@ def _contradictions(rows: Sequence[Row], shown: Mapping[Place, Sequence[Row]]) -
             if values and max(values) - min(values) > 2 * rounding + 1e-9:
                 texts = [f"{value:.{_decimals(p)}f} (table of {_title(p)}, {p[1]})" for p, value in printed]
                 notes.append(
-                    f"{row.label} is one configuration here, for which the paper prints several numbers of "
+                    f"{row.label} matches several rows of the paper, which print different values of "
                     f"{column.title}: {' and '.join(texts)}."
                 )
     return notes

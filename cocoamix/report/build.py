@@ -1,4 +1,4 @@
-"""Build a report from folders of runs: sections of tables and charts, and the runs that were left out."""
+"""Build a report from output folders of runs: sections of tables and charts, and the runs that were left out."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from .model.tables import (
     transfer_table,
 )
 from .model.tradeoff import tradeoff_chart
-from .names import is_zero_shot, natural, simplify, sort_datasets
+from .names import is_zero_shot, list_some, natural, simplify, sort_datasets
 from .readers.runs import Inventory, Problem, Run, find_runs
 
 
@@ -183,6 +183,8 @@ def _halves(
         halves = [run.dataset for row in rows for run in row.runs if run.subset != "all"]
         datasets = sort_datasets(halves)
         averaged = _averaged(rows, datasets, options, section)
+        if not options.common:
+            _note_missing(rows, datasets, section)
         if datasets:
             _fill_base_to_new(section, rows, datasets, averaged, shots, options, baseline)
         whole = all_classes_table(rows, sort_datasets(run.dataset for row in rows for run in row.runs), f"{key}-all")
@@ -199,11 +201,38 @@ def _averaged(rows: Sequence[Row], datasets: list[str], options: Options, sectio
     """Return the datasets to average over."""
     if not options.common:
         return datasets
-    shared = [one for one in datasets if all(row.by_seed(one, "base") and row.by_seed(one, "new") for row in rows)]
+    shared = _shared(rows, datasets)
     if len(shared) < len(datasets):
         left = ", ".join(one for one in datasets if one not in shared)
         section.notes.append(f"Averages are over the datasets that all methods have (--common); left out: {left}.")
     return shared
+
+
+def _shared(rows: Sequence[Row], datasets: Sequence[str]) -> list[str]:
+    """Return the datasets on which all methods have base and new."""
+    return [one for one in datasets if all(row.by_seed(one, "base") and row.by_seed(one, "new") for row in rows)]
+
+
+def _note_missing(rows: Sequence[Row], datasets: Sequence[str], section: Section) -> None:
+    """Note which methods have no average because they lack datasets, and what to do."""
+    lacking = {row.label: [one for one in datasets if one not in _shared([row], datasets)] for row in rows}
+    lacking = {label: missing for label, missing in lacking.items() if missing}
+    if len(datasets) < 2 or not lacking:
+        return
+    single = len(lacking) == 1
+    missing = [dataset for dataset in datasets if any(dataset in lacks for lacks in lacking.values())]
+    same = all(lacks == missing for lacks in lacking.values())
+    what = list_some(missing) if same else f"some of {list_some(missing)}"
+    shared = len(_shared(rows, datasets))
+    remedy = (
+        f"cocoamix report --common averages over the {shared} datasets that all methods have."
+        if shared > 1
+        else "There are no two datasets that all methods have."
+    )
+    section.notes.append(
+        f"{list_some(list(lacking))} {'lacks' if single else 'lack'} base or new results of {what}, so "
+        f"{'it lacks' if single else 'they lack'} averages. {remedy}"
+    )
 
 
 def _fill_base_to_new(
@@ -387,7 +416,7 @@ def _add_paper_sessions(section: Section, table: Table, dataset: str, rows: list
     count = sum(column.key.startswith("session_") for column in table.columns)
     differing = printed.sessions_differ(dataset, rows, count)
     if differing:
-        section.notes.append(f"The paper's lines are left out beside {table.title}: {'; '.join(differing)}.")
+        section.notes.append(f"The paper's lines are not shown next to {table.title}: {'; '.join(differing)}.")
         return
     printed.add_to_sessions_table(table)
     section.notes.append(printed.source_note("fscil"))

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from cocoamix.errors import UserError, run_command, shorten
+from cocoamix.errors import UserError, printable, run_command, shorten
 from cocoamix.io.files import write_json, write_text
 from cocoamix.parser import Parser
 
@@ -32,11 +32,13 @@ _KINDS = {"markdown": "Markdown", "latex": "LaTeX", "csv": "CSV", "json": "JSON"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    parser.add_argument("directories", nargs="+", metavar="DIR", help="folder of a run, or any folder above runs")
+    parser.add_argument(
+        "directories", nargs="+", metavar="DIR", help="output folder of a run, or any folder above runs"
+    )
     parser.add_argument(
         "--baseline", default="", metavar="METHOD", help="show differences from this method, with a paired test"
     )
-    parser.add_argument("--paper", action="store_true", help="show the numbers printed in the paper beside yours")
+    parser.add_argument("--paper", action="store_true", help="show the numbers printed in the paper next to yours")
     parser.add_argument("--common", action="store_true", help="average only over datasets that all methods have")
     parser.add_argument("--confidence", action="store_true", help="add tables of confidence metrics for each dataset")
     parser.add_argument(
@@ -66,7 +68,7 @@ def read_names(texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
 
 
 def write_files(report: Report, args: argparse.Namespace) -> None:
-    """Write the requested files."""
+    """Write the requested files and print their names."""
     if args.markdown:
         write_text(args.markdown, markdown.render(report))
     if args.latex:
@@ -78,10 +80,12 @@ def write_files(report: Report, args: argparse.Namespace) -> None:
     if args.html or args.plots:
         from .render import html, plots  # matplotlib takes a second to import
 
+        drawn = plots.write(report, Path(args.plots)) if args.plots else {}
         if args.html:
-            write_text(args.html, html.render(report))
-        if args.plots:
-            plots.write(report, Path(args.plots))
+            write_text(args.html, html.render(report, drawn))
+    for path in (*(getattr(args, kind) for kind in _KINDS), args.plots):
+        if path:
+            print(f"Written: {printable(path)}")
 
 
 def print_tables(report: Report) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from cocoamix.dataset_table import PUBLISHED, of_kind
 
@@ -14,7 +14,7 @@ _TRAINERS = {
     "zeroshotclipfscil": "CLIP-ZSL",
     "coopfscil": "CoOp-FSCIL",
     "fsptfscil": "FSPT-FSCIL",
-    "factfscil": "FACT w/ CLIP, our reading",
+    "factfscil": "FACT w/ CLIP, our interpretation",
     "l2pfscil": "L2P",
     "cocoamixfscil": "CoCoA-Mix",
     "extraslinearprobecoop": "DePT (CoOp)",
@@ -56,6 +56,12 @@ def is_dataset(spelling: str) -> bool:
 def sort_datasets(datasets: Iterable[str]) -> list[str]:
     """Return the datasets in the order of the papers' tables; others follow by name."""
     return sorted(set(datasets), key=lambda name: (_ORDER.get(name, len(_ORDER)), natural(name)))
+
+
+def list_some(names: Sequence[str], most: int = 3) -> str:
+    """Return names as a list in a sentence: `A, B and C`, or `A, B and 5 more`."""
+    shown = list(names) if len(names) <= most else [*names[: most - 1], f"{len(names) - most + 1} more"]
+    return " and ".join(filter(None, [", ".join(shown[:-1]), *shown[-1:]]))
 
 
 def natural(name: str) -> tuple[tuple[float, str], ...]:

@@ -1,4 +1,4 @@
-"""The paper's printed numbers beside ours. They are labelled as such, and never averaged or marked as the best."""
+"""The paper's printed numbers next to ours. They are labelled as such, and never averaged or marked as the best."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def comparison_tables(
             columns += [Column(column.key, f"{column.title} ours", PLAIN)]
             columns += [Column(f"{column.key}_paper", f"{column.title} paper", PLAIN)]
             columns += [Column(f"{column.key}_gap", f"Δ {column.title}", PLAIN, signed=True)]
-        title = f"{row.label} beside {method} in the paper"
+        title = f"{row.label} next to {method} in the paper"
         caption = "Δ is ours minus the paper's."
         tables.append(Table(f"{key}-{simplify(row.label)}", title, columns, lines, first="dataset", caption=caption))
     return tables
@@ -166,20 +166,22 @@ def add_to_transfer_table(table: Table, source: str, targets: Sequence[str]) -> 
 
 
 def sessions_differ(dataset: str, rows: Sequence[Row], count: int) -> list[str]:
-    """Describe why the paper's lines cannot be shown beside runs of `count` sessions; empty if they can.
+    """Describe why the paper's lines cannot be shown next to runs of `count` sessions; empty if they can.
 
     What a run does not state counts as different: the lines are for one dataset, model and choice of images.
     """
     printed = figures()["fscil"]
     wanted = {"backbone": printed["backbone"], **{f"fscil.{key}": value for key, value in printed["sessions"].items()}}
-    words = [] if dataset == printed["dataset"] else [f"the dataset is {dataset} here, {printed['dataset']} there"]
+    words = (
+        [] if dataset == printed["dataset"] else [f"the dataset is {dataset} here, {printed['dataset']} in the paper"]
+    )
     for key, value in wanted.items():
         found = {show(run.protocol.get(key)) for row in rows for run in row.runs}
         others = sorted(text for text in found if simplify(text) != simplify(show(value)))
         if others:
-            words.append(f"{key} is {', '.join(others)} here, {show(value)} there")
+            words.append(f"{key} is {', '.join(others)} here, {show(value)} in the paper")
     whole = max(len(entry.get("sessions", [])) for entry in printed["methods"].values())
-    return words if count == whole else [*words, f"there are {count} sessions here, {whole} there"]
+    return words if count == whole else [*words, f"there are {count} sessions here, {whole} in the paper"]
 
 
 def add_to_sessions_table(table: Table) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, cast
 
 from dassl.data import DataManager
@@ -43,6 +45,15 @@ class GivenManager:
         )
 
 
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence torch's warning about more workers than cores: CoOp's configurations ask for 8 on every machine."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="This DataLoader will create")
+        yield
+
+
+@_quiet()
 def build_manager(cfg: CfgNode) -> Any:
     """Return a data manager for the dataset in the configuration, or for the data that the caller passes."""
     try:
@@ -79,7 +90,7 @@ def build_manager(cfg: CfgNode) -> Any:
 
 
 def _refuse_other_halves(cfg: CfgNode, dataset: Any) -> None:
-    """Reject a partition that a dataset of another code base ignores."""
+    """Refuse a partition that a dataset of another code base ignores."""
     wanted = cfg.DATASET.PARTITION
     if getattr(dataset, "partition", LABEL) != wanted:
         raise UserError(
@@ -88,6 +99,7 @@ def _refuse_other_halves(cfg: CfgNode, dataset: Any) -> None:
         )
 
 
+@_quiet()
 def loader_over(
     cfg: CfgNode, whole: DataLoader[Any], items: Sequence[Any], train: bool, seed: int, batch_size: int | None = None
 ) -> DataLoader[Any]:

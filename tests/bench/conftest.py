@@ -73,7 +73,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def write_plan(place: Path) -> Writer:
-    """Write a plan of two methods on the drawn dataset; keywords change it, None removes a key."""
+    """Write a plan of two methods on the synthetic dataset; keywords change it, None removes a key."""
 
     def writer(name: str = "my.yaml", **changes: Any) -> Path:
         plan: dict[str, Any] = {

@@ -52,8 +52,33 @@ def test_a_typo_deletes_nothing(place: Path, capsys: pytest.CaptureFixture[str],
     assert main(["run", plan, *FEW, *extra, "--set", "OPTIM.MAX_EPOC", "3"]) == 2
     printed = capsys.readouterr()
     assert "OPTIM.MAX_EPOC" in printed.err
-    assert "The runs go to" not in printed.out
+    assert "The runs are written to" not in printed.out
     assert contents("output") == before
+
+
+@pytest.mark.parametrize(
+    ("options", "of_method", "where"),
+    [
+        ({"TRAINER.COOP.WW": 1}, {}, "the plan my.yaml"),
+        ({}, {"TRAINER.COOP.WW": 1}, "the method mine of the plan my.yaml"),
+        ({}, {"TRAINER.COOP.N_CTX": [2]}, "the method mine of the plan my.yaml"),
+    ],
+)
+def test_a_mistake_in_set_is_the_plans(
+    write_plan: Writer,
+    capsys: pytest.CaptureFixture[str],
+    options: dict[str, int],
+    of_method: dict[str, Any],
+    where: str,
+) -> None:
+    methods = [{"name": "mine", "trainer": "CoOp", "config": "CoOp/tiny", "set": of_method}]
+    write_plan(task="few-shot", methods=methods, shots=[1], seeds=[1], datasets=["warm_cool"], set=options)
+    key = "TRAINER.COOP.WW" if options else next(iter(of_method))
+    start = "The run mine warm_cool seed 1 1 shots of the plan cannot be started: "
+    assert main(["run", "my.yaml", "--gpus", "none"]) == 2
+    assert f"error: {start}{where} sets {key}" in capsys.readouterr().err
+    assert main(["run", "my.yaml", "--gpus", "none", "--set", key, "[2]"]) == 2
+    assert f"error: {start}the command line sets {key}" in capsys.readouterr().err
 
 
 def test_an_error_in_a_single_run_is_found(write_plan: Writer, capsys: pytest.CaptureFixture[str]) -> None:
@@ -114,7 +139,7 @@ def test_only_settings_matter_in_disposable_plans(write_plan: Writer, monkeypatc
     (run.folder / "results.json").write_text('{"metrics": {"accuracy": 70.0}, "config": {"OPTIM": {"LR": 0.1}}}')
 
     def kind(rate: float) -> str:
-        return Ledger(True, lambda _: {"OPTIM.LR": rate}).judge([run])[run.folder].kind
+        return Ledger(True, lambda _: {"OPTIM.LR": rate}).classify([run])[run.folder].kind
 
     assert (kind(0.1), kind(0.2)) == (FINISHED, BLOCKED)
     Ledger(True).stamp_begin(run)
@@ -131,7 +156,7 @@ def test_plans_that_share_a_folder_share_finished_runs(place: Path, monkeypatch:
         run.folder.mkdir(parents=True)
         (run.folder / "results.json").write_text('{"metrics": {"accuracy": 70.0}}')
         book.stamp_begin(run)
-    assert {state.kind for state in book.judge(methods).values()} == {FINISHED}
+    assert {state.kind for state in book.classify(methods).values()} == {FINISHED}
 
 
 def stop_after(starts: int, diary: Diary) -> Callable[[View, object], None]:
@@ -288,7 +313,7 @@ def test_folder_of_a_running_train_py_is_not_deleted(write_plan: Writer, fake: s
     assert begun.wait().status == DONE
 
 
-def test_results_of_a_deleted_model_are_set_aside(
+def test_results_of_a_deleted_model_are_renamed(
     write_plan: Writer, fake: str, diary: Diary, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Its training is repeated and fails, so the evaluation does not start; no report shows the old one."""
@@ -298,7 +323,7 @@ def test_results_of_a_deleted_model_are_set_aside(
     capsys.readouterr()
     failing = write_plan(seeds=[1, 2], set={"FAKE.FAIL": "1"})
     assert bench(failing, fake, "--only", "CoOp*", "--fresh") == 1
-    assert f"{NEW}, because their model is gone" in capsys.readouterr().out
+    assert f"{NEW} were renamed, because their model was deleted or retrained." in capsys.readouterr().out
     kept = {path.name.split("-")[0] for path in Path(NEW).glob("*-before")}
     assert kept == {"results.json", "log.txt"}
     inventory = find_runs(["output"])

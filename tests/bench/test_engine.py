@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +77,9 @@ def test_failures_are_listed_and_do_not_stop_other_runs(
     methods = [{"trainer": "CoOp", "config": "two.yaml", "set": {"FAKE.FAIL": "2"}}]
     methods += [{"name": "bug", "trainer": "CoOp", "config": "one.yaml", "set": {"FAKE.CRASH": 1}}]
     methods += [{"name": "quiet", "trainer": "CoOp", "config": "one.yaml", "tag": "q", "set": {"FAKE.SILENT": 1}}]
-    methods += [{"name": "odd", "trainer": "CoOp", "config": "one.yaml", "tag": "o", "set": {"FAKE.RESULTS": "[]"}}]
+    methods += [
+        {"name": "malformed", "trainer": "CoOp", "config": "one.yaml", "tag": "o", "set": {"FAKE.RESULTS": "[]"}}
+    ]
     plan = write_plan(methods=methods, seeds=[1, 2])
     assert bench(plan, fake) == 1
     printed = capsys.readouterr().err
@@ -83,8 +87,8 @@ def test_failures_are_listed_and_do_not_stop_other_runs(
     assert f"    {BASE[:-1]}2/console.txt" in printed
     assert "CoOp shapes seed 2 new (left out): it needs CoOp shapes seed 2 base" in printed
     assert "bug shapes seed 1 base (failed): ValueError: this is a bug" in printed
-    assert "quiet shapes seed 1 base (failed): it ended without an error, but wrote no results.json" in printed
-    assert "odd shapes seed 1 base (failed): it ended without an error, but output/" in printed
+    assert "quiet shapes seed 1 base (failed): it exited without an error, but wrote no results.json" in printed
+    assert "malformed shapes seed 1 base (failed): it exited without an error, but output/" in printed
     assert "results.json cannot be used: it is not an object." in printed
     assert diary("end") == [BASE, NEW]
     assert bench(plan, fake) == 1  # and it is retried
@@ -111,7 +115,7 @@ def test_dry_run_prints_commands_that_work(
     assert "0 of 4 runs are due, 4 finished" in capsys.readouterr().out
 
 
-def test_only(write_plan: Writer, fake: str, diary: Diary) -> None:
+def test_only_runs_the_named_run_and_what_it_needs(write_plan: Writer, fake: str, diary: Diary) -> None:
     assert bench(write_plan(), fake, "--only", "CoOp * seed 1 new") == 0
     assert diary("end") == [BASE, NEW]
 
@@ -277,18 +281,20 @@ def test_stopping_lists_earlier_failures(
     assert printed.index("Missing:") < printed.index("Stopped.")
 
 
-def test_suggested_page_command_uses_the_table_names(
+def test_the_command_of_the_page_uses_the_table_names(
     write_plan: Writer, fake: str, place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The fake's results lack what the report reads, so complete ones are written here."""
+    pytest.importorskip("matplotlib")
     methods = [{"trainer": "CoOp", "config": "two.yaml", "name": name, "tag": tag} for name, tag in NAMES]
     plan = write_plan(methods=methods, seeds=[1])
     for run in expand(load_plan(str(plan))):
         write_results(run.folder, 70.0 if run.subset == "base" else 60.0, subset=run.subset, dataset="Shapes")
     assert main(["run", str(plan), "--train", fake, "--gpus", "none"]) == 0
     shown = capsys.readouterr().out
-    (command,) = (line for line in shown.splitlines() if line.startswith(PAGE))
-    words = shlex.split(command.removeprefix(PAGE))
+    (line,) = (line for line in shown.splitlines() if line.startswith(PAGE))
+    (command,) = re.findall("<code>(.*)</code>", Path(line.removeprefix(PAGE)).read_text())
+    words = shlex.split(unescape(re.sub("<[^>]*>", "", command)))
     assert words[:2] == ["cocoamix", "report"]
     assert report([*words[2:], "--markdown", "page.md"]) == 0
     page = Path("page.md").read_text()

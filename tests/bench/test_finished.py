@@ -42,7 +42,7 @@ def test_settings_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert main([folder, *ARGUMENTS, *THREE]) == 2
     printed = capsys.readouterr().err
     assert printed.startswith(f"error: {folder} holds results of other settings (OPTIM.MAX_EPOCH was ")
-    assert " and is 3). Move that folder away" in printed
+    assert " and is 3). Move that folder elsewhere" in printed
     assert main([folder, *ARGUMENTS, "OPTIM.MAX_EPOC", "3"]) == 2
     assert main([folder]) == 0  # nothing to compare with
 
@@ -70,7 +70,7 @@ def test_model_retrained_with_other_settings(tmp_path: Path, capsys: pytest.Capt
     assert main([str(tested), *evaluation]) == 2
     printed = capsys.readouterr().err
     assert printed.startswith(f"error: {tested} holds results of another model than the one in {trained} ")
-    assert f"(OPTIM.MAX_EPOCH was 3 and is 5). Move {tested} away" in printed
+    assert f"(OPTIM.MAX_EPOCH was 3 and is 5). Move {tested} elsewhere" in printed
     (trained / "results.json").unlink()  # nothing to compare with
     assert main([str(tested), *evaluation]) == 0
 
@@ -87,7 +87,7 @@ def test_unfinished_sessions_resume(tmp_path: Path) -> None:
     assert main([str(tmp_path), *ARGUMENTS]) == 1
 
 
-def test_unusable_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_exit_status_for_unusable_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "results.json").write_text("[]")
     assert main([str(tmp_path), *ARGUMENTS]) == 1
     (tmp_path / "results.json").write_text('{"version": 99, "metrics": {"accuracy": 1.0}}')

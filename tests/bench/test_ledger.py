@@ -26,7 +26,7 @@ def runs(tmp_path: Path) -> list[Run]:
 
 
 def kinds(runs: list[Run], settings: dict[str, Any]) -> list[str]:
-    return [state.kind for state in Ledger(settings=lambda _: settings).judge(runs).values()]
+    return [state.kind for state in Ledger(settings=lambda _: settings).classify(runs).values()]
 
 
 def test_changed_settings_block_finished_runs(runs: list[Run]) -> None:
@@ -35,7 +35,7 @@ def test_changed_settings_block_finished_runs(runs: list[Run]) -> None:
     same = {"OPTIM.LR": 0.1, "OPTIM.NAME": "sgd", "NEW.KEY": 2}  # keys missing on one side are ignored
     assert kinds(runs, same) == [FINISHED, FINISHED]
     ledger = Ledger(settings=lambda _: {**same, "OPTIM.LR": 0.2})
-    state = ledger.judge(runs)[runs[0].folder]
+    state = ledger.classify(runs)[runs[0].folder]
     assert state.kind == BLOCKED
     assert "OPTIM.LR was 0.1 and is 0.2" in state.reason
 
@@ -61,11 +61,11 @@ def test_sessions_that_ended_early_are_due(runs: list[Run]) -> None:
 
 @pytest.mark.parametrize("disposable", [False, True])
 def test_results_of_a_newer_version_block_a_run(runs: list[Run], disposable: bool) -> None:
-    """They are somebody's work: they are neither read nor replaced."""
+    """They must not be overwritten: they are neither read nor replaced."""
     write(runs[0].folder, {})
     path = runs[0].folder / "results.json"
     path.write_text(json.dumps({"version": 3, "metrics": {"accuracy": 70.0}}))
-    state = Ledger(disposable, lambda _: {}).judge(runs[:1])[runs[0].folder]
+    state = Ledger(disposable, lambda _: {}).classify(runs[:1])[runs[0].folder]
     assert state.kind == BLOCKED
     assert state.reason.startswith(f"{path} cannot be used: its version is 3")
 

@@ -99,9 +99,9 @@ def test_sweep_makes_a_method_of_each_value(write_plan: Writer) -> None:
     ],
 )
 def test_errors_name_the_bad_entry(write_plan: Writer, changes: dict[Any, Any], words: list[str]) -> None:
-    odd = {key: changes.pop(key) for key in list(changes) if not isinstance(key, str)}
+    unnamed = {key: changes.pop(key) for key in list(changes) if not isinstance(key, str)}
     path = write_plan(**changes)
-    path.write_text(path.read_text() + (yaml.safe_dump(odd) if odd else ""))
+    path.write_text(path.read_text() + (yaml.safe_dump(unnamed) if unnamed else ""))
     with pytest.raises(UserError) as refused:
         load_plan(str(path))
     for word in words:
@@ -121,7 +121,7 @@ def test_refuses_files_that_are_not_plans(place: Path) -> None:
         load_plan("text.yaml")
 
 
-def test_filters(write_plan: Writer) -> None:
+def test_filters_select_methods_datasets_and_seeds(write_plan: Writer) -> None:
     path = str(write_plan(datasets=["shapes", "warm_cool"]))
     plan = load_plan(path, methods=["CoOp"], datasets=["warm_cool"], seeds=[2])
     assert ([one.name for one in plan.methods], plan.seeds) == (["CoOp"], (2,))

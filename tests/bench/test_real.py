@@ -1,4 +1,4 @@
-"""The runner on this project's own train.py, with the embedded default."""
+"""The runner on this project's own train.py, with the tiny CLIP."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_real_runs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_plan_trains_evaluates_and_is_then_finished(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["run", "plan.yaml", "--no-report", "--gpus", "none"]
     # An unknown key is reported before anything is started.
     assert main([*arguments, "--set", "OPTIM.LRR", "1"]) == 2

@@ -52,7 +52,7 @@ def reached(epoch: Path) -> bool:
     return epoch.is_file() and epoch.read_text() == "2"
 
 
-def test_array(write_plan: Writer, fake: str, diary: Diary) -> None:
+def test_jobs_of_an_array_run_and_report_failures(write_plan: Writer, fake: str, diary: Diary) -> None:
     process = start(write_plan(methods=METHODS, seeds=[1, 2]), fake, *ENGINE)
     shown = process.communicate()[0]
     assert process.returncode == 1
@@ -66,7 +66,7 @@ def test_array(write_plan: Writer, fake: str, diary: Diary) -> None:
 
 
 @pytest.mark.parametrize("by", ["scontrol", "signal"])
-def test_requeued(write_plan: Writer, fake: str, diary: Diary, place: Path, by: str) -> None:
+def test_requeued_job_resumes(write_plan: Writer, fake: str, diary: Diary, place: Path, by: str) -> None:
     """By scontrol, as on preemption, or by the job itself, at the signal before its time limit."""
     plan = write_plan(methods=METHODS[:1], seeds=[1], set={"FAKE.EPOCHS": 3})
     with paused(BASE) as epoch:
@@ -83,7 +83,7 @@ def test_requeued(write_plan: Writer, fake: str, diary: Diary, place: Path, by: 
     assert diary("start") == [BASE, BASE, NEW]
 
 
-def test_job_cancelled_by_someone_else(write_plan: Writer, fake: str, place: Path) -> None:
+def test_cancelled_job_is_reported(write_plan: Writer, fake: str, place: Path) -> None:
     plan = write_plan(methods=METHODS[:1], seeds=[1, 2], set={"FAKE.EPOCHS": 3})
     with paused(BASE) as epoch:
         process = start(plan, fake, *ENGINE)
@@ -137,11 +137,13 @@ def test_second_start_waits_for_the_jobs_of_the_first(write_plan: Writer, fake: 
 def test_more_cores_than_a_node_has(write_plan: Writer, fake: str, place: Path) -> None:
     process = start(write_plan(methods=METHODS[:1], seeds=[1]), fake, *ENGINE, "--slurm", "cpus_per_task=1000")
     assert process.stdout is not None
-    said: list[str] = []
+    printed: list[str] = []
     for line in process.stdout:
-        said.append(line)
+        printed.append(line)
         if "Slurm gives the reason" in line:
             process.send_signal(signal.SIGINT)
     assert process.wait() in (2, 130)  # clusters may refuse it at once
-    assert "PartitionConfig" in said[-4] if process.returncode == 130 else "could not be submitted" in "".join(said)
+    assert (
+        "PartitionConfig" in printed[-4] if process.returncode == 130 else "could not be submitted" in "".join(printed)
+    )
     assert not jobs_of(place)

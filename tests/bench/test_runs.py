@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cocoamix.bench.benchmark import RunOptions, judge
+from cocoamix.bench.benchmark import RunOptions, classify_runs
 from cocoamix.bench.plan import load_plan, override
 from cocoamix.bench.runs import Run, expand, select
 from cocoamix.errors import UserError
@@ -24,7 +24,7 @@ def table(runs: Sequence[Run]) -> list[tuple[str, str, list[str]]]:
     return [(run.name, str(run.folder), [str(folder) for folder in run.needs]) for run in runs]
 
 
-def test_base_to_new(write_plan: Writer) -> None:
+def test_runs_of_a_base_to_new_plan(write_plan: Writer) -> None:
     runs = expand(load_plan(str(write_plan(seeds=[1], set={"OPTIM.LR": 0.1}, store="features"))))
     base, new = (f"output/base2new/{part}/shapes/shots_4/CoOp/two/seed1" for part in ("train_base", "test_new"))
     zero = [f"output/base2new/{part}/shapes/shots_4/ZeroshotCLIP/one/seed1" for part in ("train_base", "test_new")]
@@ -53,7 +53,7 @@ def test_all_classes_are_evaluated_on_request(write_plan: Writer) -> None:
     assert "DATASET.SUBSAMPLE_CLASSES all" in " ".join(trained[2].arguments)
 
 
-def test_random_partitions(write_plan: Writer) -> None:
+def test_each_random_partition_has_separate_runs(write_plan: Writer) -> None:
     """Each has its own folders and its own zero-shot runs, which depend on the classes in it."""
     runs = expand(load_plan(str(write_plan(seeds=[1, 2], partitions=[3, 0], set={"OPTIM.LR": 0.1}))))
     names = [run.name for run in runs]
@@ -81,7 +81,7 @@ def test_untrained_methods_run_once(write_plan: Writer) -> None:
     ]
 
 
-def test_transfer(write_plan: Writer) -> None:
+def test_runs_of_a_transfer_plan(write_plan: Writer) -> None:
     path = write_plan(task="xd", source="shapes", datasets=["warm_cool", "colour_shape"], seeds=[1])
     source = "output/shapes/CoOp/two_4shots/seed1"
     assert table(expand(load_plan(str(path)))) == [
@@ -94,7 +94,7 @@ def test_transfer(write_plan: Writer) -> None:
     ]
 
 
-def test_few_shot(write_plan: Writer) -> None:
+def test_runs_of_a_few_shot_plan(write_plan: Writer) -> None:
     path = write_plan(task="few-shot", shots=[1, 16], seeds=[1])
     assert table(expand(load_plan(str(path)))) == [
         ("CLIP shapes", "output/ZeroshotCLIP/one/shapes", []),
@@ -103,7 +103,7 @@ def test_few_shot(write_plan: Writer) -> None:
     ]
 
 
-def test_sessions(write_plan: Writer) -> None:
+def test_runs_of_a_session_plan(write_plan: Writer) -> None:
     uniform: dict[str, Any] = {**COOP, "name": "uniform", "tag": "uniform", "model_of": "CoOp", "set": {"A.B": 1}}
     runs = expand(load_plan(str(write_plan(task="fscil", shots=None, seeds=[1], methods=[COOP, uniform]))))
     first, second = "output/fscil/shapes/CoOp/two/seed1", "output/fscil/shapes/CoOp/two_uniform/seed1"
@@ -112,7 +112,7 @@ def test_sessions(write_plan: Writer) -> None:
     assert "DATASET.NUM_SHOTS" not in runs[0].arguments
 
 
-def test_model_of_another_method_from_base_to_new(write_plan: Writer) -> None:
+def test_model_of_another_method_is_evaluated_on_base_and_new(write_plan: Writer) -> None:
     """Both parts are evaluations of the model that the other method trained on base."""
     other = {**COOP, "name": "other", "tag": "other", "model_of": "CoOp"}
     runs = expand(load_plan(str(write_plan(seeds=[1], methods=[COOP, other]))))
@@ -123,7 +123,7 @@ def test_model_of_another_method_from_base_to_new(write_plan: Writer) -> None:
         assert not run.trains
 
 
-def test_epochs_of_a_model(write_plan: Writer) -> None:
+def test_each_epoch_of_a_model_is_evaluated(write_plan: Writer) -> None:
     """Evaluations of one training on base and new classes, each in its own folder."""
     runs = expand(load_plan(str(write_plan(seeds=[1], methods=[{**COOP, "epochs": [1, 5]}]))))
     trained = "output/base2new/train_base/shapes/shots_4/CoOp/two/seed1"
@@ -141,21 +141,21 @@ def test_epochs_of_a_model(write_plan: Writer) -> None:
 
 
 def test_epochs_without_a_checkpoint_are_refused(write_plan: Writer) -> None:
-    def judged(epochs: list[int], **changes: Any) -> int:
+    def due(epochs: list[int], **changes: Any) -> int:
         options = {"OPTIM.MAX_EPOCH": 6, "TRAIN.CHECKPOINT_FREQ": 2, **changes}
         method = {"trainer": "CoOp", "config": "tiny", "set": options, "epochs": epochs}
-        return len(judge(load_plan(str(write_plan(seeds=[1], methods=[method]))), RunOptions()).due)
+        return len(classify_runs(load_plan(str(write_plan(seeds=[1], methods=[method]))), RunOptions()).due)
 
-    assert judged([2, 4, 6]) == 8
+    assert due([2, 4, 6]) == 8
     for epochs, changes in (([3], {}), ([8], {}), ([2], {"TRAIN.CHECKPOINT_FREQ": 0}), ([4], {"OPTIM.MAX_EPOCH": 3})):
         with pytest.raises(
             UserError, match=rf"evaluates epoch {epochs[0]}, of which CoOp keeps no checkpoint: its OPTIM"
         ):
-            judged(epochs, **changes)
-    assert judged([3], **{"OPTIM.MAX_EPOCH": 3}) == 4
+            due(epochs, **changes)
+    assert due([3], **{"OPTIM.MAX_EPOCH": 3}) == 4
 
 
-def test_folders_of_other_methods_in_options(write_plan: Writer) -> None:
+def test_options_can_name_folders_of_other_methods(write_plan: Writer) -> None:
     parts = [{**COOP, "name": name, "tag": name} for name in ("a", "b")]
     several = {**COOP, "name": "both", "tag": "both", "set": {"T.PROMPTS": ["{run:a}", "{run:b}"]}}
     runs = expand(load_plan(str(write_plan(seeds=[2], methods=[*parts, several]))))
@@ -167,7 +167,7 @@ def test_folders_of_other_methods_in_options(write_plan: Writer) -> None:
     assert [str(folder) for folder in new.needs] == [str(base.folder), *folders]
 
 
-def test_the_command_line_wins(write_plan: Writer) -> None:
+def test_the_command_line_takes_precedence(write_plan: Writer) -> None:
     method = {**COOP, "set": {"OPTIM.LR": 0.2, "OPTIM.NAME": "sgd"}}
     plan = load_plan(str(write_plan(seeds=[1], methods=[method], set={"OPTIM.LR": 0.1, "A.B": 1})))
     line = " ".join(expand(override(plan, (("OPTIM.LR", "0.3"), ("A.B", "2"))))[0].arguments)
@@ -189,7 +189,7 @@ def test_the_command_line_does_not_undo_partitions(write_plan: Writer) -> None:
     assert override(load_plan(str(write_plan())), (("DATASET.PARTITION", "random:2"),)).overrides
 
 
-def test_data_root(write_plan: Writer) -> None:
+def test_data_root_is_required(write_plan: Writer) -> None:
     plan = load_plan(str(write_plan(datasets=["eurosat"])))
     with pytest.raises(UserError, match="--root DIR, with the environment variable DATA"):
         expand(plan)

@@ -37,7 +37,7 @@ def test_chains_keep_dependent_runs_together(write_plan: Writer) -> None:
     assert [run for chain in found for run in chain] == together  # in their order, each once
 
 
-def test_options() -> None:
+def test_options_override_the_defaults() -> None:
     assert read_options(["partition=gpu", "timeout_min=30"]) == {
         "timeout_min": 30,
         "cpus_per_task": 4,
@@ -48,7 +48,9 @@ def test_options() -> None:
         read_options(["gpu"])
 
 
-def test_through_submitit(write_plan: Writer, fake: str, diary: Diary, capsys: pytest.CaptureFixture[str]) -> None:
+def test_plan_runs_through_submitit(
+    write_plan: Writer, fake: str, diary: Diary, capsys: pytest.CaptureFixture[str]
+) -> None:
     pytest.importorskip("submitit")
     plan = write_plan(methods=METHODS, seeds=[1])
     arguments = ["run", str(plan), "--train", fake, "--no-report", "--engine", "slurm", "--slurm", "cluster=local"]
@@ -120,7 +122,7 @@ def test_options_for_submitit_and_sbatch() -> None:
     assert found["slurm_additional_parameters"] == {"requeue": True, "reservation": "mine", "mail_type": "END"}
 
 
-def test_last_line() -> None:
+def test_last_line_of_a_failure_is_its_error() -> None:
     rule = "-" * 22
     trace = "Traceback (most recent call last):\n  File x\nValueError: no"
     assert (
@@ -130,7 +132,7 @@ def test_last_line() -> None:
     assert _last_line("") == ""
 
 
-def test_without_submitit(
+def test_missing_submitit_error_says_how_to_install_it(
     write_plan: Writer, fake: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "submitit", None)
@@ -138,8 +140,10 @@ def test_without_submitit(
     assert "pip install" in capsys.readouterr().err
 
 
-def test_wrong_kind_of_option(write_plan: Writer, fake: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_of_the_wrong_type_are_refused(
+    write_plan: Writer, fake: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     pytest.importorskip("submitit")
     options = ["--engine", "slurm", "--slurm", "cluster=local", "cpus_per_task=abc"]
     assert main(["run", str(write_plan()), "--train", fake, *options]) == 2
-    assert "rejects the options of --slurm" in capsys.readouterr().err
+    assert "Slurm refuses the options of --slurm" in capsys.readouterr().err

@@ -49,7 +49,7 @@ def earlier(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = place / "slurm" / "my-1"
     folder.mkdir(parents=True)
     (folder / "7_submitted.pkl").write_bytes(pickle.dumps(WritesWhenUnpickled()))
-    Squeue(tools).says(f"7|RUNNING|None|{folder}/x.sh")
+    Squeue(tools).answer(f"7|RUNNING|None|{folder}/x.sh")
     return folder
 
 
@@ -100,7 +100,7 @@ def test_results_of_jobs_are_not_unpickled(
     assert not stat.S_IMODE(folder.stat().st_mode) & 0o022  # the jobs unpickle what is in it
 
 
-def test_answers(runs: list[Run], tmp_path: Path) -> None:
+def test_only_valid_answers_are_read(runs: list[Run], tmp_path: Path) -> None:
     path = tmp_path / "answer.json"
     assert read_answer(path, runs) is None
     outcomes = [Outcome(runs[0], DONE, "", 2.5, 70.0), Outcome(runs[1], FAILED, "why", 1.0)]

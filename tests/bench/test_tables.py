@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -118,7 +119,17 @@ def test_a_plan_prints_and_writes_tables(plan: Plan, capsys: pytest.CaptureFixtu
     content = json.loads(Path("output/quickstart/tables/quick.json").read_text())
     assert content["sections"][0]["tables"][0]["title"] == "Average over 2 datasets"
     assert Path("output/quickstart/figures/quick/base2new-4-tradeoff.svg").is_file()
-    assert "cocoamix report output/quickstart --name" in printed
+    assert printed.endswith("A page with all tables and figures: output/quickstart/tables/quick.html\n")
+    page = Path("output/quickstart/tables/quick.html").read_text()
+    assert "<h1>Results with the tiny CLIP</h1>" in page
+    assert f"{len(runs)} runs from output/quickstart</p>" in page
+    assert ">--name</span> CoOp/tiny=CoOp " in page
+    assert page.count("<figure>") == len(list(Path("output/quickstart/figures/quick").glob("*.pdf"))) > 0
+    # Its figures are the files' ones, drawn once; a page of its own would have the same.
+    from cocoamix.report.render import html
+
+    alone = html.render(build([run.folder for run in runs], Options(names=tables.report_names(plan))))
+    assert re.findall("<figure>.*?</figure>", page, re.DOTALL) == re.findall("<figure>.*?</figure>", alone, re.DOTALL)
 
 
 def test_tables_are_shown_without_matplotlib(
@@ -131,14 +142,16 @@ def test_tables_are_shown_without_matplotlib(
     tables.show(plan, Summary(runs, finished=runs))
     printed = capsys.readouterr()
     assert "72.00 ± 0.82" in printed.out
-    assert "matplotlib is not installed" in printed.err
+    assert "There are no figures and no page: matplotlib is not installed" in printed.err
+    assert "A page with" not in printed.out
     assert not Path("output/quickstart/figures").exists()
+    assert not Path("output/quickstart/tables/quick.html").exists()
 
 
 def test_a_new_start_removes_old_tables_and_keeps_other_files(plan: Plan) -> None:
     table, data, figures = tables.places(plan)
-    others = (figures / "notes.txt", table.with_name("methods.md"), plan.output / "fscil" / "results.json")
-    for path in (table, data, figures / "a.svg", *others):
+    others = (figures / "notes.txt", table.with_name("methods.html"), plan.output / "fscil" / "results.json")
+    for path in (table, data, table.with_suffix(".html"), figures / "a.svg", *others):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
     tables.clear(plan)
@@ -173,7 +186,7 @@ def test_missing_runs_are_in_no_table(
     plan: Plan, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Their folders may contain results of other settings, or of a deleted model."""
-    monkeypatch.setattr(tables, "draw", lambda *_: False)
+    monkeypatch.setattr(tables, "draw", lambda *_: None)
     runs = expand(plan)
     for run in runs:
         finish(run)
@@ -195,7 +208,7 @@ def test_results_of_other_settings_are_in_no_table(
     plan: Plan, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The trained runs are blocked; untrained ones do not depend on training settings."""
-    monkeypatch.setattr(tables, "draw", lambda *_: False)
+    monkeypatch.setattr(tables, "draw", lambda *_: None)
     for run in expand(replace(plan, seeds=(1,))):
         settings = dict(settings_of_arguments(run.arguments))
         finish(run, nested({**settings, "OPTIM.MAX_EPOCH": 30}))
@@ -207,7 +220,7 @@ def test_results_of_other_settings_are_in_no_table(
     assert "CLIP" in tables.places(plan)[0].read_text()
     assert "CoOp" not in tables.places(plan)[0].read_text()
     first, second, *others = [line for line in shown.err.splitlines() if line.startswith("  ")]
-    assert first.endswith("move that folder away, or repeat the run with --fresh, which deletes the folder.")
+    assert first.endswith("move that folder elsewhere, or repeat the run with --fresh, which deletes the folder.")
     assert "(blocked): the folder of each holds results of other settings (OPTIM.MAX_EPOCH was 30 and is 3)" in first
     assert second.endswith("(blocked): a run that it needs is blocked")
     assert not others

@@ -32,7 +32,7 @@ def test_time_estimate_uses_the_most_similar_run() -> None:
     assert pace.estimate(make("c", 1, trains=False)) == 2
 
 
-def test_remaining_time() -> None:
+def test_remaining_time_of_waiting_and_running_jobs() -> None:
     pace = Pace()
     for number in (1, 2):
         pace.record(make("a", number), 10)
@@ -42,7 +42,7 @@ def test_remaining_time() -> None:
     assert Pace().remaining(waiting, [], 2) is None
 
 
-def test_lines_in_a_log(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_log_has_plain_lines(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     runs = [make("a", number) for number in (1, 2, 3)]
     view = View(runs, Pace(), 1)
@@ -116,7 +116,7 @@ def test_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     assert "[1/2] a 1: 71.50 % (30 s)\n" in capsys.readouterr().out
 
 
-def test_durations() -> None:
+def test_durations_are_rounded() -> None:
     assert [duration(one) for one in (0.4, 99, 125, 3600, 100 * 60 + 5)] == [
         "0 s",
         "99 s",

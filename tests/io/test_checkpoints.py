@@ -56,7 +56,7 @@ def test_nothing_in_a_file_is_executed(tmp_path: Path, legacy: bool) -> None:
 
 
 @pytest.mark.parametrize("length", [0, 10, 0.5, 0.99])
-def test_truncated_file(tmp_path: Path, length: float) -> None:
+def test_truncated_file_is_refused(tmp_path: Path, length: float) -> None:
     path = tmp_path / "model.pth.tar-3"
     checkpoints.save(path, {"state_dict": {"ctx": torch.zeros(100)}, "epoch": 3})
     whole = path.read_bytes()
@@ -65,7 +65,7 @@ def test_truncated_file(tmp_path: Path, length: float) -> None:
         checkpoints.load(path)
 
 
-def test_not_a_checkpoint(tmp_path: Path) -> None:
+def test_other_files_are_not_checkpoints(tmp_path: Path) -> None:
     torch.save([1, 2], tmp_path / "model")
     with pytest.raises(UserError, match="holds list"):
         checkpoints.load(tmp_path / "model")
@@ -106,7 +106,7 @@ def test_torchscript_code_is_not_run(tmp_path: Path) -> None:
     assert isinstance(safe_pickle.read_torchscript(archive), dict)
     assert not witness.exists()
     torch.jit.load(str(archive))
-    assert witness.exists()  # the danger is real
+    assert witness.exists()  # torch itself runs the code
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

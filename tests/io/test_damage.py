@@ -78,7 +78,7 @@ def test_a_flipped_bit_is_detected(tmp_path: Path, live: bool) -> None:
     assert refusals(path, bits) > len(bits) // 10
 
 
-def test_header_that_python_and_torch_read_differently(tmp_path: Path) -> None:
+def test_header_that_python_and_torch_read_differently_is_refused(tmp_path: Path) -> None:
     """Marked as a folder in the directory, an entry is complete for Python but empty for torch."""
     path = tmp_path / "model"
     checkpoints.save(path, content())

@@ -1,4 +1,4 @@
-"""A file is written completely or stays as it was."""
+"""A file is written completely or not changed."""
 
 from __future__ import annotations
 

@@ -37,12 +37,12 @@ PLAIN = {
 }
 
 
-def test_round_trip() -> None:
+def test_plain_values_round_trip() -> None:
     assert to_plain(WHOLE) == PLAIN
     assert Whole(**read_fields(Whole, PLAIN)) == WHOLE
 
 
-def test_optional_fields() -> None:
+def test_optional_fields_may_be_omitted() -> None:
     assert read_fields(Whole, {"parts": [], "count": None, "sure": None, "unknown": 1}) == {"parts": ()}
     assert to_plain(Whole(())) == {"parts": [], "count": 0, "means": {}, "free": {}}
 
@@ -59,8 +59,8 @@ def test_integers_are_numbers() -> None:
         ({"parts": {"a": 1}}, "its parts is not a list"),
         ({"parts": [1]}, "its parts[0] is not an object"),
         ({"parts": [{"name": "a", "size": 1}, {"name": "b"}]}, "its parts[1] has no 'size'"),
-        ({"parts": [{"name": 1, "size": 1}]}, "its parts[0].name is not a text"),
-        ({"parts": [{"name": None, "size": 1}]}, "its parts[0].name is not a text"),
+        ({"parts": [{"name": 1, "size": 1}]}, "its parts[0].name is not a string"),
+        ({"parts": [{"name": None, "size": 1}]}, "its parts[0].name is not a string"),
         ({"count": 1.0}, "its count is not an integer"),
         ({"count": True}, "its count is not an integer"),
         ({"sure": 1}, "its sure is not true or false"),
@@ -69,13 +69,13 @@ def test_integers_are_numbers() -> None:
         ({"means": [1]}, "its means is not an object"),
     ],
 )
-def test_refusals(changes: dict[str, Any], words: str) -> None:
+def test_values_of_the_wrong_type_are_refused(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(MismatchError) as caught:
         read_fields(Whole, {**PLAIN, **changes})
     assert str(caught.value) == words
 
 
-def test_values_that_are_not_objects() -> None:
+def test_values_that_are_not_objects_are_refused() -> None:
     with pytest.raises(MismatchError, match=r"^it is not an object$"):
         read_fields(Whole, [1])
     with pytest.raises(MismatchError, match=r"^it has no 'parts'$"):

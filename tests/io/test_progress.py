@@ -1,4 +1,4 @@
-"""A bar on a terminal, lines in a log, and the items untouched."""
+"""A bar on a terminal, lines in a log, and unchanged items."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_bar_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bar_is_shown_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     screen, pipe = Terminal(), io.StringIO()
     monkeypatch.setattr(sys, "stderr", screen)
     assert list(progress.progress(range(3), 3, "reading")) == [0, 1, 2]
@@ -25,7 +25,7 @@ def test_bar_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     assert pipe.getvalue() == capsys.readouterr().out == ""
 
 
-def test_lines_in_a_log(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_log_has_plain_lines(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", -1.0)
     list(progress.progress(range(3), 3, "reading"))

@@ -54,7 +54,7 @@ def test_pickles_cannot_modify_torch(tmp_path: Path, module: str, name: str, liv
     ]
     + [("torch", "UntypedStorage"), ("torch.serialization", "_get_layout"), ("collections", "Counter")],
 )
-def test_no_torch_objects_in_loaded_content(tmp_path: Path, module: str, name: str) -> None:
+def test_loaded_content_has_no_torch_objects(tmp_path: Path, module: str, name: str) -> None:
     """torch's safe loading allows these, too, for rebuilding tensors."""
     pickled = b"\x80\x02}X\x05\x00\x00\x00epoch" + f"c{module}\n{name}\n".encode() + b"s."
     content = checkpoints.load(write_archive(tmp_path / "model", pickled))
@@ -73,7 +73,7 @@ def test_parameters_and_sizes_are_read_as_tensors_and_tuples(tmp_path: Path) -> 
     assert isinstance(read["live"], safe_pickle.Blank)
 
 
-def test_plain_content() -> None:
+def test_only_plain_content_is_accepted() -> None:
     assert safe_pickle.is_plain({"a": [1, 2.5, (None, "x")], 3: {torch.ones(1)}, "d": torch.float16})
     for live in (print, torch.nn.Linear, safe_pickle.Blank(), iter([])):
         assert not safe_pickle.is_plain({"a": [live]})

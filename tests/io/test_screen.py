@@ -1,4 +1,4 @@
-"""Brief console output beside a full log, on a terminal and in a pipe."""
+"""Brief console output next to a full log, on a terminal and in a pipe."""
 
 from __future__ import annotations
 
@@ -68,13 +68,13 @@ def test_a_terminal_without_a_bar_has_the_lines(monkeypatch: pytest.MonkeyPatch,
     with screen.brief():
         print("epoch [1/2] before")
         bar = EpochBar(0, 2)
-        print("epoch [1/2] beside a bar")
+        print("epoch [1/2] next to a bar")
         bar.close()
-        bar.close()  # twice does no harm
+        bar.close()  # a second call has no effect
         print("epoch [2/2] after")
     shown = [line.rpartition("\r")[2] for line in console.getvalue().split("\n")]
     assert [line for line in shown if line] == ["epoch [1/2] before", "epoch [2/2] after"]
-    assert "beside a bar" in (tmp_path / "log.txt").read_text()
+    assert "next to a bar" in (tmp_path / "log.txt").read_text()
 
 
 def test_verbose_shows_everything(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_the_bar_is_cleared_after_an_error(monkeypatch: pytest.MonkeyPatch, tmp_
     assert not screen.shows_bars()
 
 
-def test_a_console_that_is_a_logger_of_real_dassl(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_console_may_be_a_logger_of_real_dassl(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Its second logger in a process writes to the first, which has no `isatty`."""
 
     class RealLogger:

@@ -31,7 +31,7 @@ ALIASES = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" f
         ("\udcff", "is not UTF-8: see line 1"),
     ],
 )
-def test_yaml_that_cannot_be_read(tmp_path: Path, text: str, words: str) -> None:
+def test_invalid_yaml_is_refused(tmp_path: Path, text: str, words: str) -> None:
     path = tmp_path / "file.yaml"
     path.write_bytes(text.encode("utf-8", "surrogateescape"))
     with pytest.raises(UserError) as raised:
@@ -46,7 +46,7 @@ def test_yaml_that_cannot_be_read(tmp_path: Path, text: str, words: str) -> None
     ("text", "words"),
     [("[" * 100_000, "nested too deeply"), ("9" * 5000, "too many digits"), ("{", "is not valid JSON")],
 )
-def test_json_that_cannot_be_read(tmp_path: Path, text: str, words: str) -> None:
+def test_invalid_json_is_refused(tmp_path: Path, text: str, words: str) -> None:
     path = tmp_path / "file.json"
     path.write_text(text)
     with pytest.raises(UserError, match=words):
@@ -54,7 +54,7 @@ def test_json_that_cannot_be_read(tmp_path: Path, text: str, words: str) -> None
 
 
 @pytest.mark.parametrize("kind", ["missing", "folder", "pipe", "loop", "long", "zero"])
-def test_paths_that_are_not_files(tmp_path: Path, kind: str) -> None:
+def test_paths_that_are_not_files_are_refused(tmp_path: Path, kind: str) -> None:
     path = tmp_path / ("x" * 300 if kind == "long" else "a\0b" if kind == "zero" else "file")
     if kind == "folder":
         path.mkdir()
@@ -81,5 +81,5 @@ def test_paths_that_are_not_files(tmp_path: Path, kind: str) -> None:
         ("", ""),
     ],
 )
-def test_cells(text: str, cell: str) -> None:
+def test_text_cells_are_escaped_for_spreadsheets(text: str, cell: str) -> None:
     assert text_cell(text) == cell

@@ -1,4 +1,4 @@
-"""The paper's tables that contain only averages: as printed, and beside the runs of the corresponding plans."""
+"""The paper's tables that contain only averages: as printed, and next to the runs of the corresponding plans."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ def test_figures_match_the_paper_source() -> None:
     stages = {name.split("-")[0].lower(): printed("stages", name) for name in TABLES["stages"]["rows"]}
     assert stages == tables["stages"]
     names = {"None": "none", "Random String": "string", "Random String and Word": "both", "Random Word": "word"}
-    made_up = {names[name]: entry["new"] for name, entry in TABLES["outclasses"]["rows"].items()}
-    assert made_up == tables["out_class_ablation_new"]
+    found = {names[name]: entry["new"] for name, entry in TABLES["outclasses"]["rows"].items()}
+    assert found == tables["out_class_ablation_new"]
 
 
 LABELS = {
@@ -85,7 +85,7 @@ LABELS = {
 def test_figures_match_the_paper_text(key: str) -> None:
     """The same, read from the paper's own text: all its figures in their order, with their decimals."""
     source = (SHARED / "paper" / "cocoa-mix.tex").read_text()
-    text = re.sub(r"(?<!\\)%.*", "", source)  # comments hold older figures
+    text = re.sub(r"(?<!\\)%.*", "", source)  # comments contain older figures
     start = text.index(rf"\label{{{LABELS[key]}}}")
     body = text[text.index(r"\midrule" if key != "ensembles" else r"\multirow{5}", start) :]
     found = re.findall(r"(?<![\d.])\d\d\.\d+", body[: body.index(r"\end{tabular}")])
@@ -94,7 +94,7 @@ def test_figures_match_the_paper_text(key: str) -> None:
     assert [f"{value:.{decimals}f}" for row in rows for value in row.values()] == found
 
 
-# ---------------------------------------------------------------------------------------- beside our runs
+# ---------------------------------------------------------------------------------------- next to our runs
 
 
 BASE, NEW = 80.0, 70.0
@@ -136,11 +136,11 @@ def write_plan(
 
 
 def tables_of(report: Report) -> dict[str, Table]:
-    found = [one for section in report.sections for one in section.tables if one.title.startswith("Ours beside")]
+    found = [one for section in report.sections for one in section.tables if one.title.startswith("Ours next to")]
     return {one.key.rsplit("-", 1)[1]: one for one in found}
 
 
-def rows_beside(table: Table) -> dict[str, str]:
+def matched_rows(table: Table) -> dict[str, str]:
     return {one.label: one.values[0].text for one in table.lines}
 
 
@@ -149,30 +149,30 @@ def texts(table: Table, label: str) -> dict[str, str]:
     return {column.key: value.text for column, value in zip(table.columns, found.values, strict=True)}
 
 
-def test_runs_of_the_plan_of_weights(tmp_path: Path) -> None:
+def test_runs_of_the_weights_plan_are_shown_next_to_the_papers(tmp_path: Path) -> None:
     write_plan(tmp_path, "weights")
     report = build([tmp_path], Options(paper=True))
     tables = tables_of(report)
     assert list(tables) == ["weights", "stages", "outclasses"]
     named = "CoCoA-Mix (vit_b16_ep50{})"
-    assert rows_beside(tables["weights"]) == {
+    assert matched_rows(tables["weights"]) == {
         "neither": named.format("_uniform"),
         "pi^in": named.format("_pi_in"),
         "pi^in and pi^out": named.format(""),
     }
-    assert rows_beside(tables["stages"]) == {
+    assert matched_rows(tables["stages"]) == {
         "One-Stage Optimization": named.format(""),
         "Two-Stage Optimization": named.format("_two_stage"),
     }
-    made_up = {"None": "_pi_in", "Random String": None, "Random String and Word": None, "Random Word": ""}
-    expected = {name: "" if tail is None else named.format(tail) for name, tail in made_up.items()}
-    assert rows_beside(tables["outclasses"]) == expected
+    kinds = {"None": "_pi_in", "Random String": None, "Random String and Word": None, "Random Word": ""}
+    expected = {name: "" if tail is None else named.format(tail) for name, tail in kinds.items()}
+    assert matched_rows(tables["outclasses"]) == expected
     values = line(tables["weights"], "pi^in")
     assert (values["base"], values["base_paper"], values["base_gap"]) == (near(80), near(79.3), near(0.7))
     assert (values["new"], values["new_paper"], values["new_gap"]) == (near(70), near(73.81), near(-3.81))
     assert values["H_gap"] == near(2 * 80 * 70 / 150 - 76.32)
     assert texts(tables["weights"], "pi^in")["datasets"] == "11"
-    # What the paper has and we do not is shown anyway.
+    # Rows that only the paper has are shown, too.
     assert line(tables["outclasses"], "Random String")["new_paper"] == near(75)
     assert "base_paper" not in line(tables["outclasses"], "Random String")
 
@@ -185,19 +185,19 @@ def test_one_configuration_with_two_figures_is_noted(tmp_path: Path) -> None:
     assert line(tables["outclasses"], "None")["new_paper"] == near(74.12)
     assert line(tables["weights"], "pi^in")["new"] == line(tables["outclasses"], "None")["new"]
     # One note: 75.1 in three tables is one figure.
-    (note,) = (note for note in report.sections[0].notes if "one configuration" in note)
+    (note,) = (note for note in report.sections[0].notes if "matches several rows of the paper" in note)
     assert note == (
-        "CoCoA-Mix (vit_b16_ep50_pi_in) is one configuration here, for which the paper prints several numbers of new: "
+        "CoCoA-Mix (vit_b16_ep50_pi_in) matches several rows of the paper, which print different values of new: "
         "73.81 (table of weights, pi^in) and 74.12 (table of kinds of out-classes, None)."
     )
-    assert all(rows_beside(tables["outclasses"]).values())
+    assert all(matched_rows(tables["outclasses"]).values())
 
 
-def test_runs_of_the_plan_of_ensembles(tmp_path: Path) -> None:
+def test_runs_of_the_ensembles_plan_are_shown_next_to_the_papers(tmp_path: Path) -> None:
     write_plan(tmp_path, "ensembles")
     report = build([tmp_path], Options(paper=True))
     table = tables_of(report)["ensembles"]
-    found = rows_beside(table)
+    found = matched_rows(table)
     assert list(tables_of(report)) == ["ensembles"]
     expected = {
         "CLIP": "CLIP",
@@ -214,7 +214,7 @@ def test_runs_of_the_plan_of_ensembles(tmp_path: Path) -> None:
     assert one["base_gap"] == near(1.4)
     # The paper does not name its ten datasets: both figures, but no difference.
     assert (four["base"], four["base_paper"], four["base_gap"]) == (near(80), near(85.3), None)
-    assert texts(table, "T_En + CoA-loss")["datasets"] == "11 here, 10 there"
+    assert texts(table, "T_En + CoA-loss")["datasets"] == "11 here, 10 in the paper"
     assert any("over 10 datasets that it does not name" in note for note in report.sections[0].notes)
     notes = [note for note in report.sections[0].notes if "not compared" in note]
     assert [note.split(" is not")[0] for note in notes] == ["CoCoA-Mix (ensemble_ep50_none)"]
@@ -223,7 +223,7 @@ def test_runs_of_the_plan_of_ensembles(tmp_path: Path) -> None:
 def test_backbones_of_the_paper_are_not_a_difference(tmp_path: Path) -> None:
     write_plan(tmp_path, "ensembles", methods=("CoCoA-Mix", "CoCoA-Mix (four backbones)"))
     report = build([tmp_path], Options(paper=True))
-    assert rows_beside(tables_of(report)["ensembles"])["CoCoA-Mix (four backbones)"]
+    assert matched_rows(tables_of(report)["ensembles"])["CoCoA-Mix (four backbones)"]
     assert not any("settings differ" in note for note in report.sections[0].notes)
 
 
@@ -231,7 +231,7 @@ def test_the_order_of_backbones_does_not_matter(tmp_path: Path) -> None:
     order = ["ViT-B/32", "RN101", "ViT-B/16", "RN50"]
     changed = {"TRAINER.COCOAMIX.BACKBONES": order}
     write_plan(tmp_path, "ensembles", methods=("CoCoA-Mix (four backbones)",), **changed)
-    found = rows_beside(tables_of(build([tmp_path], Options(paper=True)))["ensembles"])
+    found = matched_rows(tables_of(build([tmp_path], Options(paper=True)))["ensembles"])
     assert found["CoCoA-Mix (four backbones)"] == "CoCoA-Mix"
 
 
@@ -239,7 +239,7 @@ def test_ten_datasets_are_compared_only_with_rows_of_ten(tmp_path: Path) -> None
     write_plan(tmp_path, "ensembles", ELEVEN[1:])
     report = build([tmp_path], Options(paper=True))
     table = tables_of(report)["ensembles"]
-    assert [name for name, own in rows_beside(table).items() if own] == [
+    assert [name for name, own in matched_rows(table).items() if own] == [
         "T_En + CoCoOp",
         "T_En + CoA-loss",
         "CoCoA-Mix (four backbones)",
@@ -323,7 +323,7 @@ def test_prompts_of_other_runs_match_the_paper(tmp_path: Path, change: dict[str,
         if change is None:
             path.unlink()
     report = build([tmp_path], Options(paper=True))
-    found = rows_beside(tables_of(report)["ensembles"])
+    found = matched_rows(tables_of(report)["ensembles"])
     assert found["T_En + CoCoOp"]
     assert not found["T_En + CoA-loss"]
     (note,) = (note for note in report.sections[0].notes if "not compared with T_En" in note)
@@ -334,7 +334,7 @@ def test_prompts_of_other_runs_match_the_paper(tmp_path: Path, change: dict[str,
 def test_row_names_do_not_matter(tmp_path: Path) -> None:
     write_plan(tmp_path, "weights")
     report = build([tmp_path], Options(paper=True, names=(("CoCoAMix/vit_b16_ep50_pi_in", "mine"),)))
-    assert rows_beside(tables_of(report)["weights"])["pi^in"] == "mine"
+    assert matched_rows(tables_of(report)["weights"])["pi^in"] == "mine"
 
 
 def test_every_row_of_the_paper_has_a_plan(tmp_path: Path) -> None:

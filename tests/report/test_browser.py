@@ -31,7 +31,7 @@ BUTTON = """
   return [...table.querySelectorAll("thead button")].find((one) => one.textContent === name);
 }
 """
-# Contrast of the text of every element against the background that is really behind it (WCAG 2).
+# Contrast of the text of every element against its actual background (WCAG 2).
 CONTRAST = """
 () => {
   const numbers = (text) => text.match(/[\\d.]+/g).map(Number);
@@ -123,7 +123,7 @@ def test_columns_sort_both_ways_with_missing_values_last(browser: Browser) -> No
 
 
 @pytest.mark.parametrize(("key", "code", "text"), [("Enter", 13, "\r"), (" ", 32, " ")])
-def test_keyboard_sorts(browser: Browser, key: str, code: int, text: str) -> None:
+def test_columns_sort_by_keyboard(browser: Browser, key: str, code: int, text: str) -> None:
     title = "EuroSAT"
     browser.evaluate(f"({BUTTON})({title!r}, 'base').focus()")
     browser.press("Tab", 9)
@@ -143,7 +143,7 @@ def test_nothing_overflows_the_page(browser: Browser, width: int) -> None:
     assert browser.evaluate("[...document.querySelectorAll('.scroll')].every((one) => one.tabIndex === 0)")
 
 
-def test_letters_stay_legible_on_a_phone(browser: Browser) -> None:
+def test_text_is_legible_on_a_phone(browser: Browser) -> None:
     browser.resize(360)
     smallest = browser.evaluate(
         "Math.min(...[...document.querySelectorAll('svg text')].map((one) => one.getBoundingClientRect().height))"
@@ -169,7 +169,7 @@ def test_notes_open_on_click(browser: Browser) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_contrast(browser: Browser, scheme: str) -> None:
+def test_text_has_sufficient_contrast(browser: Browser, scheme: str) -> None:
     browser.prefer(scheme)
     background = browser.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (background == "rgb(255, 255, 255)") == (scheme == "light")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +17,7 @@ from tests.conftest import ROOT
 from tests.report.trees import head, result, training, write_log, write_pair, write_results
 
 
-def test_terminal_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_terminal_table_marks_the_best(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_pair(tmp_path, 80.0, 60.0)
     write_pair(tmp_path, 90.0, 60.0, seed=2)
     write_pair(tmp_path, 70.0, 65.0, trainer="ZeroshotCLIP")
@@ -36,13 +37,41 @@ def test_missing_cells_are_shown_as_missing(tmp_path: Path, capsys: pytest.Captu
     assert coop.split() == ["CoOp", "80.00", "\u2013", "\u2013", "\u2013", "1"]
 
 
-def test_files(tmp_path: Path) -> None:
+def test_methods_without_an_average_are_noted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def notes(*extra: str) -> list[str]:
+        assert main([str(tmp_path), *extra]) == 0
+        return [line for line in capsys.readouterr().out.splitlines() if "lack" in line]
+
+    for dataset in ("DTD", "EuroSAT", "UCF101"):
+        write_pair(tmp_path, 80.0, 60.0, dataset=dataset)
+    assert notes() == []
+    for trainer in ("KgCoOp", "ProGrad"):
+        for dataset in ("DTD", "UCF101"):
+            write_pair(tmp_path, 80.0, 60.0, dataset=dataset, trainer=trainer)
+    remedy = "cocoamix report --common averages over the 2 datasets that all methods have."
+    assert notes() == [f"KgCoOp and ProGrad lack base or new results of EuroSAT, so they lack averages. {remedy}"]
+    for trainer in ("MaPLe", "TCP"):
+        write_pair(tmp_path, 80.0, 60.0, dataset="DTD", trainer=trainer)
+    assert notes() == [
+        "KgCoOp, MaPLe and 2 more lack base or new results of some of EuroSAT and UCF101, so they lack averages. "
+        "There are no two datasets that all methods have."
+    ]
+    assert notes("--common") == []
+    for folder in (*tmp_path.rglob("ProGrad"), *tmp_path.rglob("MaPLe"), *tmp_path.rglob("TCP")):
+        shutil.rmtree(folder)
+    shutil.rmtree(tmp_path / "base2new/test_new/ucf101/shots_4/KgCoOp")
+    (one,) = notes()
+    assert one.startswith("KgCoOp lacks base or new results of EuroSAT and UCF101, so it lacks averages. There are")
+
+
+def test_each_format_has_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tree, out = tmp_path / "tree", tmp_path / "out"
     write_pair(tree, 80.0, 60.0, config_name="a_b")
     write_pair(tree, 82.0, 50.0, config_name="c&d")
     kinds = ("markdown", "latex", "csv", "json")
     arguments = [part for kind in kinds for part in (f"--{kind}", str(out / kind))]
     assert main([str(tree), "--quiet", *arguments]) == 0
+    assert capsys.readouterr().out.splitlines() == [f"Written: {out / kind}" for kind in kinds]
     markdown = (out / "markdown").read_text()
     assert "| CoOp (a_b) | 80.00     | **60.00** | **68.57** | **68.57**  | 1     |" in markdown
     latex = (out / "latex").read_text()
@@ -87,10 +116,11 @@ def test_markdown_escapes_names(tmp_path: Path) -> None:
     assert cells[0] == cells[2]
 
 
-def test_figures_are_written(tmp_path: Path) -> None:
+def test_figures_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_pair(tmp_path / "tree", 80.0, 60.0)
     write_pair(tmp_path / "tree", 80.0, 60.0, trainer="KgCoOp")
     assert main([str(tmp_path / "tree"), "--quiet", "--plots", str(tmp_path / "plots")]) == 0
+    assert capsys.readouterr().out == f"Written: {tmp_path / 'plots'}\n"
     names = {path.name for path in (tmp_path / "plots").iterdir()}
     ends = (".svg", "-dark.svg", ".png", "-dark.png", ".pdf")
     assert names == {f"base2new-4-{kind}{end}" for kind in ("points", "dots", "tradeoff") for end in ends}
@@ -108,7 +138,7 @@ def test_names_with_dollars_are_drawn(tmp_path: Path) -> None:
     assert "$x$" in (tmp_path / "plots" / "base2new-4-points.svg").read_text()
 
 
-def test_empty_tree(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_empty_tree_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "output/base2new").mkdir(parents=True)
     assert main([str(tmp_path)]) == 2
     message = capsys.readouterr().err
@@ -116,7 +146,7 @@ def test_empty_tree(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "results.json or a log.txt" in message
 
 
-def test_folder_that_does_not_exist(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_folder_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(tmp_path / "outptu")]) == 2
     assert "does not exist" in capsys.readouterr().err
 
@@ -137,7 +167,7 @@ def deep(levels: int) -> str:
         ('{"trainer": "CoOp", "dataset": "EuroSAT", "seed": 1, "metrics": {}}', "it has no 'accuracy'"),
         ('{"trainer": "CoOp", "dataset": "EuroSAT", "metrics": [1]}', "its metrics is not an object"),
         ('{"trainer": "CoOp", "dataset": "EuroSAT", "metrics": null}', "its metrics is not an object"),
-        ('{"trainer": 1, "dataset": "EuroSAT", "metrics": {"accuracy": 1}}', "its trainer is not a text"),
+        ('{"trainer": 1, "dataset": "EuroSAT", "metrics": {"accuracy": 1}}', "its trainer is not a string"),
         ('{"trainer": "C", "dataset": "E", "metrics": {"accuracy": 1}, "config": [1]}', "its config is not an object"),
         ('{"trainer": "C", "dataset": "E", "metrics": {"accuracy": 1}, "protocol": "a"}', "its protocol is not an"),
         (
@@ -169,17 +199,24 @@ def test_broken_run_is_reported_and_the_others_are_shown(
     assert words in printed.err
 
 
-def test_half_finished_tree(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unfinished_runs_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_pair(tmp_path, 80.0, 60.0)
     runs = tmp_path / "base2new/train_base/eurosat/shots_4/CoOp/vit_b16"
     text = head("CoOp", "EuroSAT", "base", 2)
     write_log(runs / "seed2", text, training(epochs=7, last=50))
     write_log(runs / "seed3", text, result(100, split="val"), training(), "Evaluate on the *test* set\n")
     write_log(runs / "seed4", "")
+    sessions = [f"Checkpoint saved to {tmp_path}\n{result(correct)}" for correct in (753, 647, 483)]
+    write_log(runs / "seed5", head("CoOp", "EuroSAT", "base", 5), *sessions)  # as FSPT-FSCIL writes it
+    write_log(runs / "seed6", head("CoOp", "EuroSAT", "base", 6), result(753))
     assert main([str(tmp_path)]) == 1
     printed = capsys.readouterr()
     assert "80.00" in printed.out
-    assert "Left out, not finished (3):" in printed.err
+    assert "48.3" not in printed.out
+    assert "Left out, not finished (5):" in printed.err
+    missing = "log.txt: the line 'Finish training' is missing, so its"
+    assert f"seed5: {missing} 3 results are from an unknown step of the training" in printed.err
+    assert f"seed6: {missing} 1 result is from an unknown step of the training" in printed.err
     assert "seed2: log.txt: training stopped in epoch 7 of 50" in printed.err
     assert "seed3: log.txt: training finished, but the evaluation did not" in printed.err
     assert "seed4: log.txt: the log is empty" in printed.err
@@ -195,7 +232,7 @@ def test_accuracy_that_is_not_a_number_is_reported(tmp_path: Path, capsys: pytes
     assert f"{folder}: its accuracy is nan" in printed
 
 
-def test_nothing_finished(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tree_without_results_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_log(tmp_path / "seed1", head("CoOp", "EuroSAT", "base"), training(epochs=1, last=50))
     assert main([str(tmp_path)]) == 2
     assert "has a result" in capsys.readouterr().err

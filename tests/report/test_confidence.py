@@ -39,7 +39,7 @@ def cells(table: Table, label: str = "CoOp") -> dict[str, Value]:
     return {column.key: value for column, value in zip(table.columns, line.values, strict=True)}
 
 
-def test_means_over_seeds(tmp_path: Path) -> None:
+def test_seeds_are_averaged(tmp_path: Path) -> None:
     for seed, shift in ((1, 0.0), (2, 1.0)):
         write(tmp_path, "base", metrics(80, 4 + shift, 0.5), seed=seed)
         write(tmp_path, "new", metrics(60, 8 + shift, 1.5), seed=seed)
@@ -86,7 +86,7 @@ def test_non_finite_values_are_omitted(tmp_path: Path, value: float) -> None:
     assert list(cells(tables(tmp_path)["base2new-4-confidence"])) == ["base_nll", "seeds"]
 
 
-def test_average_over_datasets(tmp_path: Path) -> None:
+def test_datasets_are_averaged(tmp_path: Path) -> None:
     for dataset, ece in (("EuroSAT", 4.0), ("DTD", 6.0)):
         write(tmp_path, "base", metrics(80, ece, ece / 10), dataset=dataset)
         write(tmp_path, "new", metrics(60, 2 * ece, ece / 5), dataset=dataset)
@@ -100,7 +100,10 @@ def test_average_over_datasets(tmp_path: Path) -> None:
     wanted |= {"all_ece": 9, "all_nll": 2.5, "all_auroc": 70}  # over the only dataset with such a run
     assert {key: value.mean for key, value in cells(table).items() if value.mean} == pytest.approx(wanted)
     assert all(value.missing for value in cells(table, "KgCoOp").values())  # it lacks a dataset
+    words = "KgCoOp has no average, because it lacks the confidence on some of the datasets."
+    assert table.caption.endswith(f" {words}")
     each = tables(tmp_path, confidence=True)
+    assert words not in each["base2new-4-confidence-eurosat"].caption
     assert [key.rpartition("-")[2] for key in each if "confidence-" in key] == ["dtd", "eurosat"]
     assert cells(each["base2new-4-confidence-eurosat"], "KgCoOp")["base_ece"].mean == 3
     assert "all_auroc" not in cells(each["base2new-4-confidence-dtd"])
@@ -113,7 +116,7 @@ def test_datasets_are_listed_where_no_method_has_an_average(tmp_path: Path) -> N
     assert keys == ["base2new-4-confidence-dtd", "base2new-4-confidence-eurosat"]
 
 
-def test_transfer(tmp_path: Path) -> None:
+def test_transfer_has_means_of_source_targets_and_domains(tmp_path: Path) -> None:
     for dataset, ece in (("ImageNet", 2.0), ("EuroSAT", 4.0), ("DTD", 6.0), ("ImageNetV2", 3.0)):
         folder = "imagenet/CoOp/vit_16shots/seed1"
         if dataset != "ImageNet":
@@ -150,7 +153,7 @@ def test_sessions_use_only_complete_runs(tmp_path: Path) -> None:
     assert {"fscil-eurosat-confidence", "fscil-dtd-confidence"} <= tables(tmp_path, confidence=True).keys()
 
 
-def test_few_shot(tmp_path: Path) -> None:
+def test_few_shot_table_has_columns_for_each_number_of_shots(tmp_path: Path) -> None:
     for shots, ece in ((1, 4.0), (16, 2.0)):
         folder = tmp_path / f"eurosat/CoOp/vit_{shots}shots/seed1"
         write_results(folder, 50, subset="all", shots=shots, metrics=metrics(50, ece, 0.5))

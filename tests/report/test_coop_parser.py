@@ -60,7 +60,7 @@ def test_seed_without_result_is_reported_and_skipped(tmp_path: Path, capsys: pyt
     assert "seed3 has no log with a result" in printed.err
 
 
-def test_script_at_the_top(tmp_path: Path) -> None:
+def test_script_in_the_top_folder_prints_the_same(tmp_path: Path) -> None:
     write_seeds(tmp_path, [900])
     command = [sys.executable, str(ROOT / "parse_test_res.py"), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -1,4 +1,4 @@
-"""A damaged run is skipped with the reason and does not affect others; showing its content is harmless."""
+"""A damaged run is skipped with the reason and does not affect others; its content is displayed safely."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def good(root: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"config": {"OPTIM": {"LR": float("nan")}}}, "OPTIM.LR nan, which no run has"),
-        ({"config": {"OPTIM": {"LR": float("inf")}}}, "OPTIM.LR inf, which no run has"),
+        ({"config": {"OPTIM": {"LR": float("nan")}}}, "OPTIM.LR nan, which is not a valid value"),
+        ({"config": {"OPTIM": {"LR": float("inf")}}}, "OPTIM.LR inf, which is not a valid value"),
         ({"metrics": {"accuracy": 80.0, "a\ud800": 1.0}}, "its metrics has a key"),
         ({"config": {"OPTIM": {"STEPSIZE": [1, float("-inf")]}}}, "OPTIM.STEPSIZE"),
-        ({"config": {"OPTIM": {"LR": 10**399}}}, "which no run has"),
-        ({"protocol": {"backbone": "\ud800"}}, "backbone '\\ud800', which no run has"),
+        ({"config": {"OPTIM": {"LR": 10**399}}}, "which is not a valid value"),
+        ({"protocol": {"backbone": "\ud800"}}, "backbone '\\ud800', which is not a valid value"),
         ({"dataset": "Euro\ud800SAT"}, "its dataset is"),
         ({"trainer": ESCAPE}, "its trainer is"),
         ({"trainer": "x" * 300}, "its trainer is"),
@@ -68,7 +68,7 @@ def test_the_reason_is_on_the_page(tmp_path: Path) -> None:
     good(tmp_path)
     write_results(tmp_path / BAD, 70.0, protocol={"backbone": "\ud800"})
     assert main([str(tmp_path), "--quiet", "--html", str(tmp_path / "report.html")]) == 1
-    assert "backbone &#x27;\\ud800&#x27;, which no run has" in (tmp_path / "report.html").read_text()
+    assert "backbone &#x27;\\ud800&#x27;, which is not a valid value" in (tmp_path / "report.html").read_text()
 
 
 @pytest.mark.parametrize("name", ["results.json", "log.txt"])
@@ -88,17 +88,17 @@ def test_a_log_with_a_non_numeric_setting_is_skipped(tmp_path: Path, capsys: pyt
     start = head("CoOp", "EuroSAT", "base", 3).replace("LR: 0.002", "LR: 1e999")
     write_log(tmp_path / BAD, start, training(), result(800))
     assert main([str(tmp_path)]) == 1
-    assert "OPTIM.LR inf, which no run has" in capsys.readouterr().err
+    assert "OPTIM.LR inf, which is not a valid value" in capsys.readouterr().err
 
 
-def test_a_text_value_in_a_numeric_sweep(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_text_value_is_left_out_of_a_numeric_sweep(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """For a foreign key, which may be `auto`: the run has its row, and the sweep omits it."""
     good(tmp_path)
     write_pair(tmp_path, 88.0, 60.0, trainer="CoCoAMix", config=config("auto"), config_name="auto", seed=1)
     assert main([str(tmp_path)]) == 0
     printed = capsys.readouterr().out
     assert "88.00" in printed
-    assert "is left out of the sweep of TRAINER.COCOAMIX.MINE, which is auto there and not a number" in printed
+    assert "is left out of the sweep of TRAINER.COCOAMIX.MINE, because its value is auto, not a number" in printed
 
 
 def test_a_non_finite_metric_is_omitted_with_a_note(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

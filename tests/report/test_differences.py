@@ -39,7 +39,7 @@ def write_transfer(root: Path, trainer: str, source: float, targets: dict[str, f
         write_results(folder, value, dataset=name, **common)
 
 
-def test_transfer(tmp_path: Path) -> None:
+def test_differences_of_transfer_runs(tmp_path: Path) -> None:
     for seed in (1, 2):
         write_transfer(tmp_path, "CoOp", 60.0, {"DTD": 40.0, "EuroSAT": 50.0, "Food101": 60.0}, seed)
         write_transfer(tmp_path, "KgCoOp", 60.0 + seed, {"DTD": 41.0, "EuroSAT": 52.0, "Food101": 63.0}, seed)
@@ -55,7 +55,7 @@ def test_transfer(tmp_path: Path) -> None:
     assert pairs(report, title, "KgCoOp") == "2 seeds (source); 3 datasets (target, H)"
 
 
-def test_sessions(tmp_path: Path) -> None:
+def test_differences_of_session_runs(tmp_path: Path) -> None:
     for trainer, gains in (("CoOpFSCIL", (0.0, 0.0)), ("CoCoAMixFSCIL", (2.0, 4.0))):
         for seed, gain in enumerate(gains, start=1):
             names = {"trainer": trainer, "dataset": "ShapesFSCIL", "subset": "all", "seed": seed}
@@ -67,7 +67,7 @@ def test_sessions(tmp_path: Path) -> None:
     assert found["p_last"] == near(0.5)
 
 
-def test_few_shot_and_untrained_methods(tmp_path: Path) -> None:
+def test_differences_of_few_shot_and_untrained_methods(tmp_path: Path) -> None:
     for dataset, base in (("DTD", 50.0), ("Food101", 60.0)):
         folder = tmp_path / f"ZeroshotCLIP/rn50/{dataset.lower()}"
         write_results(folder, base, dataset=dataset, subset="all", trainer="ZeroshotCLIP", shots=-1)

@@ -23,7 +23,7 @@ def rows_of(*runs: Run) -> tuple[list[Row], list[str]]:
 
 
 @pytest.mark.parametrize("fact", ["dataset", "subset", "shots", "splits__train", "splits__folds"])
-def test_facts_that_differ_by_design(fact: str) -> None:
+def test_facts_that_differ_by_design_do_not_split_rows(fact: str) -> None:
     rows, notes = rows_of(run(1, **{fact: "one"}), run(2, **{fact: "two"}))
     assert len(rows) == 1
     assert not notes

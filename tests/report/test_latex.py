@@ -19,7 +19,7 @@ DOCUMENT = r"""\documentclass%s{article}
 \input{tables}
 \end{document}
 """
-ODD = "[a] 50% & _b_ #1 $2 {x} ~^ <y> |z| \\w π"
+SPECIAL = "[a] 50% & _b_ #1 $2 {x} ~^ <y> |z| \\w π"
 TARGETS = "Caltech101 OxfordPets StanfordCars Flowers102 Food101 FGVCAircraft SUN397 DTD EuroSAT UCF101 ImageNetV2"
 
 
@@ -53,17 +53,17 @@ def write_latex(folder: Path) -> str:
     """Write the report on the tree to tables.tex, and return it."""
     write_tree(folder / "tree")
     path = folder / "tables.tex"
-    names = ["--name", f"KgCoOp/*={ODD}"]
+    names = ["--name", f"KgCoOp/*={SPECIAL}"]
     assert main([str(folder / "tree"), "--quiet", "--baseline", "CoOp", "--paper", "--latex", str(path), *names]) == 0
     return path.read_text(encoding="utf-8")
 
 
-def test_escape() -> None:
+def test_special_characters_are_escaped() -> None:
     assert escape("a_b 5% & c") == r"a\_b 5\% \& c"
     assert escape("π λ Δ |x| two\nlines") == r"$\pi$ $\lambda$ $\Delta$ \textbar{}x\textbar{} two lines"
 
 
-def test_tables(tmp_path: Path) -> None:
+def test_wide_tables_are_divided_and_names_escaped(tmp_path: Path) -> None:
     latex = write_latex(tmp_path)
     assert "    {}[a] 50" in latex  # otherwise LaTeX would read [a] as an option of the row before it
     assert r"Half\_done & 80.00 & -- & -- & -- & 1 \\" in latex
@@ -90,7 +90,7 @@ def test_tables(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs pdflatex")
 @pytest.mark.parametrize("options", ["", "[twocolumn]"])
-def test_compiles(tmp_path: Path, options: str) -> None:
+def test_document_compiles(tmp_path: Path, options: str) -> None:
     write_latex(tmp_path)
     (tmp_path / "main.tex").write_text(DOCUMENT % options, encoding="utf-8")
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "main.tex"]

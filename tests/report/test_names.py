@@ -10,7 +10,7 @@ import pytest
 from cocoamix.report.build import build
 from cocoamix.report.names import natural, sort_datasets
 from cocoamix.report.readers.own_names import own_name
-from tests.report.trees import head, result, write_log, write_pair
+from tests.report.trees import head, result, training, write_log, write_pair
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_report_names_user_datasets(tmp_path: Path) -> None:
 
 def test_log_names_user_datasets(tmp_path: Path) -> None:
     text = head("CoOp", "ImageFolderDataset").replace("ROOT: /data", "ROOT: /data/birds")
-    write_log(tmp_path / "run", text, result(700))
+    write_log(tmp_path / "run", text, training(), result(700))
     assert build([tmp_path]).sections[0].tables[0].title == "birds"
 
 

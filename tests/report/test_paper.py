@@ -42,7 +42,7 @@ def test_paper_names_match_report_names() -> None:
         assert name == "Average" or dataset_name(name) == name
 
 
-def test_paper_figures_are_shown_beside_ours(tmp_path: Path) -> None:
+def test_paper_figures_are_shown_next_to_ours(tmp_path: Path) -> None:
     write_pair(tmp_path, 80.0, 65.0)
     report = build([tmp_path], Options(paper=True))
     found = only_table(report)
@@ -50,9 +50,9 @@ def test_paper_figures_are_shown_beside_ours(tmp_path: Path) -> None:
     assert theirs.kind == "paper"
     assert not any(value.best for value in theirs.values)
     assert theirs.values[0].mean == 79.93
-    beside = line(only_table(report, "CoOp beside CoOp in the paper"), "EuroSAT")
-    assert beside["base_gap"] == near(0.07)
-    assert beside["new_paper"] == near(64.79)
+    compared = line(only_table(report, "CoOp next to CoOp in the paper"), "EuroSAT")
+    assert compared["base_gap"] == near(0.07)
+    assert compared["new_paper"] == near(64.79)
     notes = report.sections[0].notes
     assert any("printed numbers of CoCoA-Mix" in note and "4 shots" in note for note in notes)
     assert not any("settings differ" in note for note in notes)
@@ -65,10 +65,10 @@ def test_variants_are_not_compared_with_the_papers_method(tmp_path: Path) -> Non
     uniform = {"TRAINER": {"NAME": "CoCoAMix", "COCOAMIX": {"W": 5.0, "ENSEMBLE": "uniform"}}}
     write_pair(tmp_path, 80.0, 65.0, trainer="CoCoAMix", config=uniform, config_name="uniform")
     report = build([tmp_path], Options(paper=True))
-    titles = [one.title for one in report.sections[0].tables if "beside" in one.title]
+    titles = [one.title for one in report.sections[0].tables if "next to" in one.title]
     assert titles == [
-        "CoCoA-Mix (uniform) beside CoA-loss in the paper",
-        "CoCoA-Mix (w5) beside CoCoA-Mix in the paper",
+        "CoCoA-Mix (uniform) next to CoA-loss in the paper",
+        "CoCoA-Mix (w5) next to CoCoA-Mix in the paper",
     ]
     (note,) = (one for one in report.sections[0].notes if "settings differ" in one)
     assert note.startswith("CoCoA-Mix (w0) is not compared with CoCoA-Mix in the paper")
@@ -95,7 +95,7 @@ def test_differing_setting_is_noted(tmp_path: Path) -> None:
     assert any("backbone RN50 here, ViT-B/16 in the paper" in note for note in report.sections[0].notes)
 
 
-def test_dataset_missing_from_the_paper(tmp_path: Path) -> None:
+def test_dataset_missing_from_the_paper_is_noted(tmp_path: Path) -> None:
     write_pair(tmp_path, 80.0, 65.0, dataset="Shapes")
     report = build([tmp_path], Options(paper=True))
     assert "The paper has no results for Shapes." in report.sections[0].notes
@@ -110,7 +110,7 @@ def test_average_over_fewer_datasets_is_computed_and_noted(tmp_path: Path) -> No
     assert "computed from its numbers for these 2 datasets" in found.caption
 
 
-def test_transfer_is_shown_beside_the_papers(tmp_path: Path) -> None:
+def test_transfer_is_shown_next_to_the_papers(tmp_path: Path) -> None:
     common = {"trainer": "CoOp", "subset": "all"}
     write_results(tmp_path / "imagenet/CoOp/vit_b16_4shots/seed1", 69.0, dataset="ImageNet", **common)
     targets = [name for name in figures()["transfer"]["datasets"]["CoOp"] if name not in ("ImageNet", "Average")]
@@ -129,9 +129,9 @@ def test_transfer_is_shown_beside_the_papers(tmp_path: Path) -> None:
     assert part["H"] == near((2 * source * one / (source + one) + 2 * source * two / (source + two)) / 2)
 
 
-def test_sessions_are_shown_beside_the_papers(tmp_path: Path) -> None:
+def test_sessions_are_shown_next_to_the_papers(tmp_path: Path) -> None:
     def write(base: int) -> None:
-        cut = {"base": base, "way": 5, "shots": 5, "split": "cec"}
+        sessions = {"base": base, "way": 5, "shots": 5, "split": "cec"}
         write_results(
             tmp_path / "seed1",
             88.0,
@@ -139,7 +139,7 @@ def test_sessions_are_shown_beside_the_papers(tmp_path: Path) -> None:
             dataset="CIFAR100FSCIL",
             subset="all",
             sessions=[88.0] * 9,
-            protocol={"backbone": "ViT-L/14", "fscil": cut},
+            protocol={"backbone": "ViT-L/14", "fscil": sessions},
         )
 
     write(60)
@@ -150,5 +150,5 @@ def test_sessions_are_shown_beside_the_papers(tmp_path: Path) -> None:
     report = build([tmp_path], Options(paper=True))
     assert len(only_table(report, "CIFAR100").lines) == 1
     assert report.sections[0].notes == [
-        "The paper's lines are left out beside CIFAR100: fscil.base is 50 here, 60 there."
+        "The paper's lines are not shown next to CIFAR100: fscil.base is 50 here, 60 in the paper."
     ]

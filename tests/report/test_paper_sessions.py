@@ -1,4 +1,4 @@
-"""Tables and curves of class-incremental runs, beside the lines printed in the paper."""
+"""Tables and curves of class-incremental runs, next to the lines printed in the paper."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from cocoamix.report.build import Options, build
 from tests.report.trees import write_results
 
-CUT = {"base": 60, "way": 5, "shots": 5, "split": "cec"}
-PAPER = {"backbone": "ViT-L/14", "fscil": CUT}  # the paper's setting
+SPLIT = {"base": 60, "way": 5, "shots": 5, "split": "cec"}
+PAPER = {"backbone": "ViT-L/14", "fscil": SPLIT}  # the paper's setting
 
 
 def write_run(folder: Path, method: str, seed: int = 1, count: int = 9, **changes: Any) -> None:
@@ -39,7 +39,7 @@ def notes(folder: Path) -> str:
     return " ".join([*report.notes, *(note for section in report.sections for note in section.notes)])
 
 
-def test_methods_and_seeds(tmp_path: Path) -> None:
+def test_seeds_of_each_method_are_averaged(tmp_path: Path) -> None:
     for seed in (1, 2):
         write_run(tmp_path / "a", "A", seed)
     write_run(tmp_path / "b", "B", protocol={**PAPER, "backbone": "ViT-L/14"})
@@ -66,20 +66,23 @@ def test_published_lines_match_the_paper(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "note"),
     [
-        ({"protocol": {**PAPER, "fscil": {**CUT, "split": "random"}}}, "fscil.split is random here, cec there"),
-        ({"protocol": {**PAPER, "fscil": {**CUT, "shots": 10}}}, "fscil.shots is 10 here, 5 there"),
-        ({"protocol": {**PAPER, "backbone": "ViT-B/16"}}, "backbone is ViT-B/16 here, ViT-L/14 there"),
-        ({"protocol": {"backbone": "ViT-L/14"}}, "fscil.split is not stated here, cec there"),
-        ({"count": 4}, "there are 4 sessions here, 9 there"),
+        (
+            {"protocol": {**PAPER, "fscil": {**SPLIT, "split": "random"}}},
+            "fscil.split is random here, cec in the paper",
+        ),
+        ({"protocol": {**PAPER, "fscil": {**SPLIT, "shots": 10}}}, "fscil.shots is 10 here, 5 in the paper"),
+        ({"protocol": {**PAPER, "backbone": "ViT-B/16"}}, "backbone is ViT-B/16 here, ViT-L/14 in the paper"),
+        ({"protocol": {"backbone": "ViT-L/14"}}, "fscil.split is not stated here, cec in the paper"),
+        ({"count": 4}, "there are 4 sessions here, 9 in the paper"),
         ({"dataset": "Shapes"}, "The paper has no results for Shapes"),
     ],
 )
-def test_published_lines_are_shown_only_for_their_setting(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+def test_published_lines_are_shown_only_for_their_setting(tmp_path: Path, changes: dict[str, Any], note: str) -> None:
     write_run(tmp_path, "A", **changes)
     assert list(lines(tmp_path)) == ["A"]
-    assert said in notes(tmp_path)
+    assert note in notes(tmp_path)
 
 
 def test_seeds_of_other_settings_are_not_averaged(tmp_path: Path) -> None:
@@ -92,7 +95,7 @@ def test_seeds_of_other_settings_are_not_averaged(tmp_path: Path) -> None:
 
 def test_other_models_and_session_sizes_have_separate_tables(tmp_path: Path) -> None:
     write_run(tmp_path / "a", "A")
-    write_run(tmp_path / "b", "B", protocol={"backbone": "RN50", "fscil": {**CUT, "way": 10}})
+    write_run(tmp_path / "b", "B", protocol={"backbone": "RN50", "fscil": {**SPLIT, "way": 10}})
     (section,) = build([tmp_path], Options(paper=True)).sections
     assert [table.title for table in section.tables] == [
         "CIFAR100 (backbone ViT-L/14, fscil.way 5)",
@@ -110,7 +113,7 @@ def test_shorter_runs_have_no_mean(tmp_path: Path) -> None:
     assert found["B"]["mean"] == 88
 
 
-def test_plot(tmp_path: Path) -> None:
+def test_chart_shows_our_runs_and_the_papers(tmp_path: Path) -> None:
     charts = pytest.importorskip("cocoamix.drawing.charts")
     for seed in (1, 2):
         write_run(tmp_path, "A", seed)

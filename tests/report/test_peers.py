@@ -38,7 +38,7 @@ def near(value: float) -> object:
 
 
 @pytest.mark.parametrize("trainer", ["CoOp", "CoCoOp", "MaPLe", "PromptSRC"])
-def test_upstream_layout(tmp_path: Path, trainer: str) -> None:
+def test_upstream_layout_is_read(tmp_path: Path, trainer: str) -> None:
     """CoOp, CoCoOp, MaPLe, PromptSRC: shots_16/TRAINER/CFG/seed1, one decimal, "Finish training"."""
     tail = f"eurosat/shots_16/{trainer}/vit_b16"
     for seed, (base, new) in {1: (800, 600), 2: (900, 600)}.items():
@@ -68,7 +68,7 @@ def test_upstream_layout(tmp_path: Path, trainer: str) -> None:
 
 
 @pytest.mark.parametrize(("trainer", "shots"), [("KgCoOp", "shots_16_8.0"), ("ProGrad", "shots_4")])
-def test_fork_layout(tmp_path: Path, trainer: str, shots: str) -> None:
+def test_fork_layout_is_read(tmp_path: Path, trainer: str, shots: str) -> None:
     """KgCoOp and ProGrad: "Finished training", tabs, two decimals; KgCoOp's weight in the folder of shots."""
     number = int(shots.split("_")[1])
     for sub, correct in (("train_base", 8561), ("test_new", 6123)):
@@ -94,7 +94,7 @@ def test_two_weights_of_kgcoop_are_two_rows(tmp_path: Path) -> None:
     assert line(found, "KgCoOp (4.0)")["base"] == near(70)
 
 
-def test_tcp_evaluates_beside_its_training_folder(tmp_path: Path) -> None:
+def test_tcp_evaluates_next_to_its_training_folder(tmp_path: Path) -> None:
     tail = "ucf101/shots_16/TCP/vit_b16_ep100_ctxv1/seed1"
     write_log(
         tmp_path / TCP_TRAIN / "base2new/train_base" / tail, head("TCP", "UCF101", "base"), training(), result(870)
@@ -121,7 +121,7 @@ def test_two_tcp_experiments_keep_base_and_new_paired(tmp_path: Path) -> None:
     assert line(found, "TCP [output_1108_8]")["H"] == near(2 * 85 * 75 / 160)
 
 
-def test_dept_layout(tmp_path: Path) -> None:
+def test_dept_layout_is_read(tmp_path: Path) -> None:
     """DePT: outputs/<run>/train_base/<Trainer>/<dataset>/shots16/<cfg>/seed1, with a launcher's log above."""
     trainer, tail = "ExtrasLinearProbeCoOp", "food101/shots16/vit_b16_ep10_bs4_lr35/seed1"
     run = tmp_path / "outputs/dept"
@@ -164,7 +164,7 @@ def test_promptkd_with_one_accuracy_missing_keeps_the_other_with_a_note(tmp_path
     assert (line(found, "PromptKD")["base"], line(found, "PromptKD")["new"]) == (None, near(91))
 
 
-def test_few_shot_layout_with_and_without_context_folder(tmp_path: Path) -> None:
+def test_few_shot_layout_is_read_with_and_without_context_folder(tmp_path: Path) -> None:
     for shots, correct in ((1, 500), (16, 700)):
         coop = tmp_path / f"output/dtd/CoOp/rn50_{shots}shots/nctx16_cscFalse_ctpend/seed1"
         write_log(coop, head("CoOp", "DescribableTextures", shots=shots), training(), result(correct))
@@ -180,7 +180,7 @@ def test_few_shot_layout_with_and_without_context_folder(tmp_path: Path) -> None
     assert line(found, "CLIP")["1 shot"] is None
 
 
-def test_transfer_layout(tmp_path: Path) -> None:
+def test_transfer_layout_is_read(tmp_path: Path) -> None:
     """imagenet/TRAINER/CFG_16shots/seed1 is the source of evaluation/TRAINER/CFG_16shots/DATASET/seed1."""
     source = "imagenet/CoCoOp/vit_b16_16shots/seed1"
     write_log(tmp_path / source, head("CoCoOp", "ImageNet"), training(), result(700))

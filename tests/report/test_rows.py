@@ -273,7 +273,7 @@ def test_missing_dataset_omits_the_average_unless_common_is_set(tmp_path: Path) 
     assert any("Food101" in note for section in report.sections for note in section.notes)
 
 
-def test_both_averages_of_h(tmp_path: Path) -> None:
+def test_mean_of_h_and_h_of_means_are_both_shown(tmp_path: Path) -> None:
     write_pair(tmp_path, 80.0, 60.0, dataset="EuroSAT")
     write_pair(tmp_path, 40.0, 20.0, dataset="DTD")
     values = line(only_table(build([tmp_path]), "Average over 2 datasets"), "CoOp")
@@ -410,7 +410,7 @@ def test_least_forgetting_is_the_best(tmp_path: Path) -> None:
     }
 
 
-def test_sessions_of_class_incremental_runs(tmp_path: Path) -> None:
+def test_sessions_of_class_incremental_runs_are_averaged_over_seeds(tmp_path: Path) -> None:
     for seed, values in {1: [90.0, 80.0, 70.0], 2: [92.0, 84.0, 70.0]}.items():
         write_results(
             tmp_path / f"fscil/seed{seed}",
@@ -428,7 +428,7 @@ def test_sessions_of_class_incremental_runs(tmp_path: Path) -> None:
     assert report.sections[0].charts[0].kind == "curves"
 
 
-def test_all_classes_in_one_label_space(tmp_path: Path) -> None:
+def test_results_on_all_classes_have_a_separate_table(tmp_path: Path) -> None:
     inside = {"accuracy": 70.0, "base_accuracy": 80.0, "new_accuracy": 60.0, "harmonic_mean": 68.57}
     folder = tmp_path / "base2new/test_all/eurosat/shots_4/CoOp/vit_b16/seed1"
     write_results(folder, 70.0, subset="all", metrics=inside)

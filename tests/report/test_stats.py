@@ -32,7 +32,7 @@ def test_all_sign_flips_are_enumerated() -> None:
     assert compare(differences).p == pytest.approx(expected)
     assert compare([1.0] * 11).p == pytest.approx(2 / 2**11)
     assert compare([1.0] * 3).smallest_p == 0.25
-    assert compare([-1.0] * 3).p == 0.25, "a loss is as surprising as a gain"
+    assert compare([-1.0] * 3).p == 0.25, "a loss is as significant as a gain"
 
 
 def test_sampled_p_is_close_to_the_exact_value() -> None:
@@ -43,7 +43,7 @@ def test_sampled_p_is_close_to_the_exact_value() -> None:
         sums = np.concatenate([sums + difference, sums - difference])
     exact = float((np.abs(sums) >= abs(sum(differences)) - 1e-9).mean())
     assert compare(differences).p == pytest.approx(exact, abs=0.01)
-    assert compare(differences) == compare(differences), "the draw has a seed of its own"
+    assert compare(differences) == compare(differences), "the draw has a fixed seed"
 
 
 def exact_p(differences: list[str]) -> float:

@@ -12,7 +12,7 @@ from cocoamix.report.model.t_test import paired_t_test
 
 @pytest.mark.parametrize("count", [2, 3, 4, 5, 10, 11, 15, 30, 200])
 @pytest.mark.parametrize("centre", [-3.0, -0.3, 0.0, 0.001, 0.3, 3.0, 30.0])
-def test_matches_scipy(count: int, centre: float) -> None:
+def test_p_matches_scipy(count: int, centre: float) -> None:
     """With p from near 1 down to the limit of precision in the other tail."""
     scipy = pytest.importorskip("scipy.stats")
     numbers = random.Random(count)
@@ -46,6 +46,6 @@ def test_rounding_errors_do_not_count_as_spread() -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1])
-def test_too_few_pairs(count: int) -> None:
+def test_too_few_pairs_are_refused(count: int) -> None:
     with pytest.raises(ValueError, match=f"at least two differences, not {count}"):
         paired_t_test([1.0] * count)

@@ -91,7 +91,7 @@ def test_trained_methods_are_still_separate_rows(tmp_path: Path) -> None:
     assert len(labels(tmp_path)) == 2
 
 
-def test_sessions(tmp_path: Path) -> None:
+def test_training_settings_do_not_split_rows_of_sessions(tmp_path: Path) -> None:
     for name, epochs in (("vit_l14_ep5", 5), ("vit_l14_ep50", 50)):
         write_results(
             tmp_path / f"fscil/cifar100/ZeroshotCLIPFSCIL/{name}/seed1",

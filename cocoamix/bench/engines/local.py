@@ -1,4 +1,4 @@
-"""Do runs on this machine: several processes at a time, on its cores or one on each GPU."""
+"""Execute runs on this machine: several processes at a time, on its cores or one on each GPU."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .warm import can_fork
 
 _MOST_BY_DEFAULT = 8  # processes without GPUs; each holds a model in memory
 _POLL = 0.1  # seconds
-_RETRY = 1.0  # seconds before trying again a run that another process is working on
+_RETRY = 1.0  # seconds before retrying a run that another process is working on
 
 
 @dataclass(frozen=True)
@@ -84,10 +84,10 @@ def run_local(
     done: Sequence[Run] = (),
     warm: bool = False,
 ) -> list[Outcome]:
-    """Do the runs and return the outcome of each.
+    """Execute the runs and return the outcome of each.
 
     Args:
-        runs: The runs to do, each after the runs that it needs.
+        runs: The runs to execute, each after the runs that it needs.
         command: The command of a run, without its arguments.
         ledger: Decides which runs are finished.
         slots: How many processes run at a time.

@@ -24,14 +24,14 @@ from cocoamix.run.results import RESULTS, ResultsError
 from .warm import WarmChild
 
 DONE, FAILED, LEFT_OUT = "done", "failed", "left out"  # an outcome can also be BLOCKED
-ELSEWHERE = "by another process"  # the reason given for a run that another runner did
+ELSEWHERE = "by another process"  # the reason given for a run that another runner executed
 _PATIENCE = 10.0  # seconds that a process has to end before it is killed
 _POLL = 0.05  # seconds
 _LONGEST_REASON = 400
 
 
 class BusyError(UserError):
-    """Another process is at work in the folder of a run."""
+    """Another process is working in the output folder of a run."""
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ class Process:
         except ResultsError as error:
             written = (self.run.folder / RESULTS).exists()
             problem = str(error) if written else f"wrote no {RESULTS}"
-            return Outcome(self.run, FAILED, f"it ended without an error, but {problem}", self.seconds)
+            return Outcome(self.run, FAILED, f"it exited without an error, but {problem}", self.seconds)
         self._ledger.stamp_end(self.run, round(self.seconds, 1))
         return Outcome(self.run, DONE, seconds=self.seconds, accuracy=results.metrics["accuracy"])
 
@@ -192,22 +192,22 @@ class Process:
     def _why(self, status: int) -> str:
         if status < 0:
             name = signal.Signals(-status).name
-            hint = " (the system sends it when memory runs out)" if status == -signal.SIGKILL else ""
-            return f"it was ended by {name}{hint}"
+            hint = " (the kernel sends it when memory runs out)" if status == -signal.SIGKILL else ""
+            return f"it was killed by {name}{hint}"
         with (self.run.folder / CONSOLE).open("rb") as file:
             file.seek(self._begin)
             lines = [line.strip() for line in file.read().decode("utf-8", "replace").splitlines() if line.strip()]
         errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
-        reason = (errors or lines or [f"it ended with status {status} and printed nothing"])[-1]
+        reason = (errors or lines or [f"it exited with status {status} and printed nothing"])[-1]
         return reason if len(reason) <= _LONGEST_REASON else f"{reason[:_LONGEST_REASON]}..."
 
 
 def _make_room(run: Run, ledger: Ledger, console: IO[bytes], say: Callable[[str], None]) -> None:
-    """Delete the old files of a repeated run, after a message, or set its old results aside."""
+    """Delete the old files of a repeated run, after a message, or rename its old results."""
     _refuse_if_training(run)
     why = ledger.why_deleted(run)
     if not why:
-        ledger.set_aside(run)
+        ledger.rename_results(run)
         return
     say(f"{run.name}: deleting the contents of {run.folder} ({why}).")
     for path in files_to_delete(run.folder):
@@ -227,7 +227,7 @@ def _open_console(run: Run) -> IO[bytes]:
         raise UserError(f"{run.folder} cannot be written: {error.strerror}.") from error
     if not _lock(console):
         console.close()
-        raise BusyError(f"Another process is working in {run.folder}. Wait for it, or end it.")
+        raise BusyError(f"Another process is working in {run.folder}. Wait for it to finish, or stop it.")
     return console
 
 
@@ -235,7 +235,7 @@ def _refuse_if_training(run: Run) -> None:
     """Raise BusyError if a train.py started without the runner is working in the folder."""
     with contextlib.suppress(FileNotFoundError), (run.folder / TRAIN_LOCK).open("r+b") as lock:
         if not _lock(lock):
-            raise BusyError(f"Another process is working in {run.folder}. Wait for it, or end it.")
+            raise BusyError(f"Another process is working in {run.folder}. Wait for it to finish, or stop it.")
 
 
 def _lock(file: IO[bytes]) -> bool:

@@ -1,6 +1,6 @@
 """Runs on a Slurm cluster, through submitit: an array of jobs, requeued when they are preempted or time out.
 
-A job does a training run and then the evaluations of its model. So no job waits for another, and a requeued job
+A job executes a training run and then the evaluations of its model. So no job waits for another, and a requeued job
 resumes with the first unfinished run.
 """
 
@@ -62,7 +62,7 @@ class Chain:
         self._ending = False
 
     def __call__(self) -> list[Outcome]:
-        """Do the unfinished runs and return the outcome of each."""
+        """Execute the unfinished runs and return the outcome of each."""
         before = signal.signal(signal.SIGTERM, self._on_end)
         try:
             outcomes = self._do_all()
@@ -177,7 +177,7 @@ def run_slurm(
     """Submit the runs to the cluster, wait for them, and return the outcome of each.
 
     Args:
-        runs: The runs to do, each after the runs that it needs.
+        runs: The runs to execute, each after the runs that it needs.
         command: The command of a run, without its arguments.
         ledger: Decides which runs are finished.
         options: Options of submitit and sbatch. `cluster` is slurm, or local to try it without a cluster;
@@ -234,13 +234,13 @@ def _executor(options: dict[str, Any], folder: Path) -> Any:
     cluster = options.get("cluster", "slurm")
     if cluster not in _POLL:
         raise UserError(f"--slurm cluster={cluster} is unknown; use slurm or local.")
-    # Nobody else may write to this folder, because jobs unpickle files from it.
+    # No other user may write to this folder, because jobs unpickle files from it.
     folder.mkdir(mode=0o755, parents=True)
     try:
         executor = submitit.AutoExecutor(folder=str(folder), cluster=cluster, slurm_max_num_timeout=100)
         executor.update_parameters(**_parameters(options))
     except (AssertionError, NameError, RuntimeError, TypeError, ValueError) as error:
-        raise UserError(f"The cluster rejects the options of --slurm: {error}") from error
+        raise UserError(f"Slurm refuses the options of --slurm: {error}") from error
     return executor
 
 
@@ -273,12 +273,12 @@ def _extend_python_path() -> None:
 def _still_queued(
     runs: Sequence[Run], folder: Path, command: Sequence[str], ledger: Ledger, threads: int
 ) -> list[tuple[Any, Chain]]:
-    """Return the running or queued jobs of earlier starts that do some of the runs.
+    """Return the running or queued jobs of earlier starts that execute some of the runs.
 
     The runner of an earlier start may have been killed, or may still be waiting for its jobs.
 
     Args:
-        runs: The runs to do.
+        runs: The runs to execute.
         folder: The folder that holds a folder for each earlier start.
         command: The command of a run, without its arguments.
         ledger: Decides which runs are finished.
@@ -315,7 +315,7 @@ def _still_queued(
         waits = [taken[one] for one in run.needs if one in taken and run.folder not in taken]
         if waits:
             raise UserError(
-                f"{run.name} needs a run that the job {waits[0]} of an earlier start is doing. Wait for it, or "
+                f"{run.name} needs a run that the job {waits[0]} of an earlier start is executing. Wait for it, or "
                 f"cancel it: scancel {waits[0]}"
             )
     return found

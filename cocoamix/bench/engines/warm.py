@@ -43,7 +43,7 @@ class WarmChild:
 
 
 def _run(arguments: Sequence[str], console: connection.Connection, environment: Mapping[str, str], folder: str) -> None:
-    """Do a run in the forked process as if it were a new process."""
+    """Execute a run in the forked process as if it were a new process."""
     os.setsid()  # its own group, so that its children can be ended with it
     _end_with_parent()
     for stream in (1, 2):

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from cocoamix.report.names import simplify
+from cocoamix.report.names import list_some, simplify
 
 from .rows import Cell, Row
 from .tables import LOW, SEEDS, Column, Line, Seeds, Table, average, count_sessions, count_text
@@ -120,11 +120,18 @@ def confidence_table(rows: Sequence[Row], places: Sequence[Place], key: str, tit
             lines.append(Line(row.label, [*cells, count_text(value.n for value in cells)]))
     measured = {measure.key for _, measure in shown}
     caption = " ".join(words for name, words in WORDS.items() if name in measured)
+    without = [line.label for line in lines if all(value.mean is None for value in line.values)]
+    if without and any(len(place.cells) > 1 for place in places):
+        single = len(without) == 1
+        caption += (
+            f" {list_some(without)} {'has' if single else 'have'} no average, because "
+            f"{'it lacks' if single else 'they lack'} the confidence on some of the datasets."
+        )
     return Table(key, title, [*(_column(*one) for one in shown), SEEDS], lines, caption=caption).mark_best()
 
 
 def _measures(row: Row, place: Place, measure: Column) -> list[Seeds]:
-    """Return a measure by seed in each cell of a place. Older runs did not record it."""
+    """Return a measure by seed in each cell of a place. Some runs did not record it."""
     return [
         {
             seed: run.metrics[measure.key]

@@ -42,7 +42,7 @@ def find_sweeps(rows: Sequence[Row], datasets: Sequence[str], key: str, notes: l
             groups[identity] = [one for one in group if isinstance(one[0], float)]
             if len({value for value, _ in groups[identity]}) > 1:
                 notes += [
-                    f"{row.label} is left out of the sweep of {name}, which is {show(value)} there and not a number."
+                    f"{row.label} is left out of the sweep of {name}, because its value is {show(value)}, not a number."
                     for value, row in group
                     if not isinstance(value, float)
                 ]

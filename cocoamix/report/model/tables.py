@@ -244,7 +244,7 @@ def dots_chart(rows: Sequence[Row], datasets: Sequence[str], key: str, title: st
                     dots=tuple(value.values if value.n > 1 else () for _, value in points),
                 )
             )
-    # Rows of a sweep over a few datasets would stretch the figure; they have a figure of their own.
+    # Rows of a sweep over a few datasets would stretch the figure; they have a separate figure.
     most = max((len(one.x) for one in series), default=0)
     series = [one for one in series if 2 * len(one.x) >= most]
     words = (

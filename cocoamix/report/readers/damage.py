@@ -1,4 +1,4 @@
-"""Reject values that no run writes. A file with one is damaged, and its other numbers cannot be trusted."""
+"""Refuse values that no run writes. A file with one is damaged, and its other numbers cannot be trusted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LONGEST_NAME = 100  # characters; a name becomes a label in tables and part of 
 
 
 def refuse_damaged(settings: Mapping[str, Any], what: str, finite: bool = True) -> None:
-    """Reject settings with names or values that no run writes.
+    """Refuse settings with names or values that no run writes.
 
     Args:
         settings: The settings, by dotted key.
@@ -22,9 +22,9 @@ def refuse_damaged(settings: Mapping[str, Any], what: str, finite: bool = True) 
     """
     for key, value in settings.items():
         if printable(key) != key:
-            raise ValueError(f"its {what} has a key {brief(key)}, which is not a name")
+            raise ValueError(f"its {what} has a key {brief(key)}, which is not a valid name")
         if finite and not _is_sound(value):
-            raise ValueError(f"its {what} has {key[:100]} {brief(value)}, which no run has")
+            raise ValueError(f"its {what} has {key[:100]} {brief(value)}, which is not a valid value")
 
 
 def _is_sound(value: Any) -> bool:
@@ -40,8 +40,8 @@ def _is_unicode(text: str) -> bool:
     return not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
-def refuse_texts_for_numbers(config: Mapping[str, Any]) -> None:
-    """Reject a string in the config of our own results for a key that takes only numbers."""
+def refuse_strings_for_numbers(config: Mapping[str, Any]) -> None:
+    """Refuse a string in the config of our own results for a key that takes only numbers."""
     for key, value in config.items():
         declared = roles.find(key)
         numeric = isinstance(declared.default, (int, float)) and not isinstance(declared.default, bool)
@@ -49,7 +49,7 @@ def refuse_texts_for_numbers(config: Mapping[str, Any]) -> None:
             raise ValueError(f"its config has {key} {brief(value)}, which is a string and not a number")
 
 
-def refuse_odd_name(name: str, what: str) -> None:
-    """Reject a string that cannot be a name, such as that of a trainer or a dataset."""
+def refuse_invalid_name(name: str, what: str) -> None:
+    """Refuse a string that cannot be a name, such as that of a trainer or a dataset."""
     if len(name) > _LONGEST_NAME or printable(name) != name:
-        raise ValueError(f"its {what} is {brief(name)}, which is not a name")
+        raise ValueError(f"its {what} is {brief(name)}, which is not a valid name")

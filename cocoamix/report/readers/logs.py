@@ -57,9 +57,15 @@ def read_log(path: Path) -> Log:
         epoch, last = (int(number) for number in epochs[-1])
         log.unfinished = f"training stopped in epoch {epoch} of {last}"
         return log
-    # A log with neither epochs nor an end of training is that of an evaluation, whose result follows `=> result`.
+    # A log without epochs, end of training and arguments may be that of an evaluation: a result follows `=> result`.
     start = finished.end() if finished else 0
     found = _results(content, start, transductive=log.config.get("TRAINER.MODAL") == "base2novel")
+    if found and not finished and log.arguments.get("eval_only") == "False":
+        # They may be from any step: validation, or the sessions of class-incremental learning.
+        count = len(RESULT.findall(content)) or 1
+        results = "1 result is" if count == 1 else f"{count} results are"
+        log.unfinished = f"the line 'Finish training' is missing, so its {results} from an unknown step of the training"
+        return log
     log.metrics = {split: metrics for split, metrics in found.items() if "accuracy" in metrics}
     lacking = [split for split in found if split and split not in log.metrics]
     if log.metrics and lacking:
@@ -173,5 +179,5 @@ def canonical(value: Any) -> Any:
         try:
             return float(value)
         except OverflowError:
-            return math.inf  # a number of hundreds of digits, which `refuse_damaged` rejects
+            return math.inf  # a number of hundreds of digits, which `refuse_damaged` refuses
     return value

@@ -17,7 +17,7 @@ from cocoamix.io.texts import UnreadableError
 from cocoamix.report.names import dataset_name, is_zero_shot, simplify
 from cocoamix.run.results import RESULTS, Results, ResultsError
 
-from .damage import refuse_damaged, refuse_odd_name, refuse_texts_for_numbers
+from .damage import refuse_damaged, refuse_invalid_name, refuse_strings_for_numbers
 from .logs import Log, canonical, list_logs, read_log
 from .own_names import own_name
 from .paths import Place, read_path
@@ -92,7 +92,8 @@ def find_runs(directories: Sequence[str | os.PathLike[str]]) -> Inventory:
         if not os.path.isdir(root):
             what = "is a file" if os.path.exists(root) else "does not exist"
             raise UserError(
-                f"{shorten(str(root), 300)} {what}. Give the folder of a run or any folder above it, such as output/."
+                f"{shorten(str(root), 300)} {what}. Give the output folder of a run or any folder above it, "
+                "such as output/."
             )
         start = root.resolve().parts
         for folder, names in _walk(root, seen):
@@ -171,7 +172,7 @@ def _read_results(folder: Path, names: list[str], place: Place, origin: int, inv
     for key in ("trainer", "dataset"):
         if not getattr(results, key):
             raise ValueError(f"it has no {key!r}")
-        refuse_odd_name(getattr(results, key), key)
+        refuse_invalid_name(getattr(results, key), key)
     sessions = tuple(session.accuracy for session in results.sessions or ())
     metrics = dict(results.metrics)
     if sessions:
@@ -180,15 +181,15 @@ def _read_results(folder: Path, names: list[str], place: Place, origin: int, inv
     refuse_damaged(protocol, "protocol")
     refuse_damaged(config, "config")
     refuse_damaged(metrics, "metrics", finite=False)
-    refuse_texts_for_numbers(config)
+    refuse_strings_for_numbers(config)
     if results.unreadable_images:  # the accuracy is over fewer images
         protocol["unreadable_images"] = results.unreadable_images
         inventory.notes.append(
             f"{folder}: {results.unreadable_images:,} images could not be read and were left out of the run."
         )
-    refuse_odd_name(results.subset, "subset")
-    refuse_odd_name(results.fingerprint, "fingerprint")
-    refuse_odd_name(results.method or "", "method")
+    refuse_invalid_name(results.subset, "subset")
+    refuse_invalid_name(results.fingerprint, "fingerprint")
+    refuse_invalid_name(results.method or "", "method")
     run = Run(
         folder=str(folder),
         origin=origin,
@@ -215,7 +216,7 @@ def _read_results(folder: Path, names: list[str], place: Place, origin: int, inv
         prompts=_prompts(config.get("TRAINER.ENLEARN.PROMPTS")),
     )
     _check_range(run)
-    run = _without_odd_metrics(run, inventory)
+    run = _without_infinite_metrics(run, inventory)
     if not place.task or not place.config:
         logs = list_logs(folder, names)
         if logs:  # only the command line names the configuration and the loaded model
@@ -265,12 +266,12 @@ def _check_range(run: Run) -> None:
             raise ValueError(f"its {name} is {brief(number)}, which is too large")
 
 
-def _without_odd_metrics(run: Run, inventory: Inventory) -> Run:
+def _without_infinite_metrics(run: Run, inventory: Inventory) -> Run:
     """Drop metrics other than the accuracy that are not finite, such as the NLL of a confident wrong prediction."""
-    odd = [name for name, value in run.metrics.items() if not math.isfinite(value)]
-    if odd:
-        inventory.notes.append(f"{run.folder}: {', '.join(odd)} of its {RESULTS} is not finite and is left out.")
-    return replace(run, metrics={name: value for name, value in run.metrics.items() if name not in odd})
+    infinite = [name for name, value in run.metrics.items() if not math.isfinite(value)]
+    if infinite:
+        inventory.notes.append(f"{run.folder}: {', '.join(infinite)} of its {RESULTS} is not finite and is left out.")
+    return replace(run, metrics={name: value for name, value in run.metrics.items() if name not in infinite})
 
 
 # ---------------------------------------------------------------------------------------- logs
@@ -289,8 +290,8 @@ def _runs_of_log(folder: Path, path: Path, log: Log, place: Place, origin: int) 
     if isinstance(printed_shots, float) and printed_shots > 0:
         shots = int(printed_shots)
     refuse_damaged(config, "configuration")
-    refuse_odd_name(trainer, "trainer")
-    refuse_odd_name(dataset, "dataset")
+    refuse_invalid_name(trainer, "trainer")
+    refuse_invalid_name(dataset, "dataset")
     protocol = _protocol_of_log(config, trainer)
     loaded = arguments.get("load_epoch", "")
     epochs = (int(loaded) if loaded.isdigit() else None) if log.evaluates_only else config.get("OPTIM.MAX_EPOCH")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from datetime import datetime, timezone
 from html import escape
 from pathlib import Path
@@ -17,7 +18,7 @@ from cocoamix.report.model.tables import HIGH, PLAIN, Column, Line, Section, Tab
 from .cells import LEGEND, MISSING, number, spread
 
 _HERE = Path(__file__).parent
-_MOST_NOTES = 3  # shown below a table; if there are more, they open on a click
+_MOST_NOTES = 4  # shown below a table; if there are more, they open on a click
 _MOST_BACKBONES = 3  # in the title
 _OPTION = re.compile(r"(?<!\S)--[a-z][a-z-]*(?!\S)")
 _MARKS = {
@@ -42,8 +43,13 @@ _POLICY = "; ".join(
 )
 
 
-def render(report: Report) -> str:
-    """Return the page."""
+def render(report: Report, drawn: Mapping[str, str] | None = None) -> str:
+    """Return the page.
+
+    Args:
+        report: The report.
+        drawn: The figures that have been drawn already: light SVG files by the keys of the charts.
+    """
     links = "".join(f'<li><a href="#{one.key}">{escape(one.title)}</a></li>' for one in report.sections)
     return "\n".join(
         [
@@ -62,7 +68,7 @@ def render(report: Report) -> str:
             f'<nav aria-label="Sections"><ul>{links}</ul></nav>' if len(report.sections) > 1 else "",
             "<main>",
             _notices(report),
-            *(_section(section) for section in report.sections),
+            *(_section(section, drawn or {}) for section in report.sections),
             "</main>",
             f"<footer><p>{LEGEND}; bold is the best of a column.</p></footer>",
             '<div id="spoken" class="hidden" aria-live="polite"></div>',
@@ -91,7 +97,7 @@ def _header(report: Report) -> str:
 
 
 def _title(report: Report) -> str:
-    names = report.backbones
+    names = ["the tiny CLIP" if name == "tiny" else name for name in report.backbones]
     shown = ", ".join(names[:_MOST_BACKBONES]) + (", ..." if len(names) > _MOST_BACKBONES else "")
     return f"Results with {shown}" if names else "Results"
 
@@ -117,7 +123,7 @@ def _notices(report: Report) -> str:
         listed = [f"{problem.folder}: {problem.reason}" for problem in report.problems]
         parts.append(_notice(f"Left out: {_count(listed, 'run')}", listed))
     if report.notes:
-        parts.append(_notice(f"Read this first: {_count(report.notes, 'note')} on what was averaged", report.notes))
+        parts.append(_notice(f"{_count(report.notes, 'note')} on averaging", report.notes))
     return "\n".join(parts)
 
 
@@ -131,7 +137,7 @@ def _notice(title: str, texts: list[str]) -> str:
     return f'<details class="notice"><summary>{escape(title)}</summary><ul>{items}</ul></details>'
 
 
-def _section(section: Section) -> str:
+def _section(section: Section, drawn: Mapping[str, str]) -> str:
     """Return a section: main tables, then figures, then all other tables."""
     parts = [f'<section id="{section.key}">', f"<h2>{escape(section.title)}</h2>"]
     main = [table for table in section.tables[:2] if table is section.tables[0] or table.key.endswith("-difference")]
@@ -141,14 +147,14 @@ def _section(section: Section) -> str:
     else:
         parts += [f'<p class="note">{escape(note)}</p>' for note in section.notes]
     if section.charts:
-        figures = "\n".join(_figure(chart) for chart in section.charts)
+        figures = "\n".join(_figure(chart, drawn.get(chart.key, "")) for chart in section.charts)
         parts.append(f'<div class="charts">\n{figures}\n</div>')
     parts += [_table(table, section.reference) for table in section.tables if table not in main]
     return "\n".join([*parts, "</section>"])
 
 
-def _figure(chart: Chart) -> str:
-    svg = to_inline_svg(chart).replace("<svg", f'<svg role="img" aria-label="{escape(chart.alt)}"', 1)
+def _figure(chart: Chart, drawn: str) -> str:
+    svg = to_inline_svg(chart, drawn).replace("<svg", f'<svg role="img" aria-label="{escape(chart.alt)}"', 1)
     name = escape(f"Figure: {chart.title}")
     return f'<figure><div class="plot" tabindex="0" role="region" aria-label="{name}">{svg}</div></figure>'
 
