@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cocoamix.errors import UserError
+from cocoamix.refusals import shorten
 
 _MOST_VALUES = 100_000  # in a YAML file, where a few aliases can expand to billions
 _DEEPEST = 50
@@ -22,7 +23,7 @@ class UnreadableError(UserError):
     """
 
     def __init__(self, path: str | os.PathLike[str], reason: str) -> None:
-        super().__init__(f"{os.fspath(path)} {reason}.")
+        super().__init__(f"{shorten(os.fspath(path), 300)} {reason}.")
         self.reason = reason
 
 

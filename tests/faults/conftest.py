@@ -53,7 +53,7 @@ def rng(request: pytest.FixtureRequest) -> random.Random:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
-    """A folder with a drawn dataset and a tiny configuration."""
+    """A folder with a synthetic dataset and a tiny configuration."""
     folder = tmp_path_factory.mktemp("faults")
     write_dataset(folder / "data")
     config = folder / "tiny.yaml"
@@ -63,6 +63,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     if _TALLY.faults:
-        terminalreporter.write_sep("-", "faults caused, each followed by a right result")
+        terminalreporter.write_sep("-", "faults caused, each followed by a correct result")
         for fault in sorted(_TALLY.faults):
             terminalreporter.write_line(f"{fault:44} {_TALLY.faults[fault]:6} {_TALLY.seconds[fault]:8.0f} s")

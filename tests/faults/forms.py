@@ -20,7 +20,7 @@ from .mutators import VALUES, damage_bytes, damage_text, damage_value, places_of
 class Form:
     """A form whose samples are bytes."""
 
-    odd: tuple[Any, ...] = VALUES
+    replacements: tuple[Any, ...] = VALUES
 
     def write(self, value: Any) -> bytes:
         """Return the file of a sample."""
@@ -49,7 +49,7 @@ class _Structured(Form):
         way = random.random()
         if way < 0.7:
             try:
-                return self.write(damage_value(random, sample, self.odd))
+                return self.write(damage_value(random, sample, self.replacements))
             except Exception:  # a value that the form cannot hold
                 pass
         return self.damage_file(random, self.write(sample))
@@ -123,7 +123,7 @@ class _Tensors(_Structured):
 class Torch(_Tensors):
     """Checkpoints. They may contain objects of other classes, as in a file re-saved by other code."""
 
-    odd = (
+    replacements = (
         *(*VALUES, *_TENSORS, *_TENSORS),
         *(np.zeros(3), np.float64(1), range(3), {1, 2}, b"bytes", complex(1), torch.Size([1])),
     )
@@ -137,7 +137,7 @@ class Torch(_Tensors):
 class Safetensors(_Tensors):
     """Samples are tensors by name."""
 
-    odd = _TENSORS
+    replacements = _TENSORS
 
     def write(self, value: Any) -> bytes:
         return bytes(save(value))

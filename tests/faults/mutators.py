@@ -87,7 +87,7 @@ def damage_bytes(random: Random, content: bytes) -> bytes:
 
 
 def damage_text(random: Random, text: str) -> bytes:
-    """Replace numbers and words by odd ones, insert fragments, or write it in another encoding."""
+    """Replace numbers and words with unusual ones, insert fragments, or write it in another encoding."""
     way = random.randrange(5)
     if way == 0:
         return text.encode(random.choice(("utf-16", "utf-8-sig", "cp1252", "utf-32")), "replace")
@@ -98,27 +98,27 @@ def damage_text(random: Random, text: str) -> bytes:
         found = list(re.finditer(r"-?\d+(?:\.\d+)?" if way < 3 else r"[\w./-]+", text))
         if found:
             spot = random.choice(found)
-            odd = random.choice(FRAGMENTS if random.random() < 0.5 else TEXTS)
-            text = text[: spot.start()] + odd + text[spot.end() :]
+            replacement = random.choice(FRAGMENTS if random.random() < 0.5 else TEXTS)
+            text = text[: spot.start()] + replacement + text[spot.end() :]
     return text.encode("utf-8", "surrogatepass")
 
 
-def damage_value(random: Random, value: Any, odd: Sequence[Any] = VALUES) -> Any:
+def damage_value(random: Random, value: Any, replacements: Sequence[Any] = VALUES) -> Any:
     """Return a copy of nested lists and mappings with one or two places replaced, removed, renamed or wrapped."""
     value = copy.deepcopy(value)
     for _ in range(random.choice((1, 1, 2))):
-        value = _damage_once(random, value, odd)
+        value = _damage_once(random, value, replacements)
     return value
 
 
-def _damage_once(random: Random, value: Any, odd: Sequence[Any]) -> Any:
+def _damage_once(random: Random, value: Any, replacements: Sequence[Any]) -> Any:
     places = list(places_of(value))
     if not places or random.random() < 0.03:
-        return random.choice(odd)
+        return random.choice(replacements)
     container, key = random.choice(places)
     way = random.randrange(8)
     if way < 4:
-        container[key] = random.choice(odd)
+        container[key] = random.choice(replacements)
     elif way == 4:
         del container[key]
     elif way == 5:

@@ -1,4 +1,4 @@
-"""Runs to be disturbed: one of each kind, forked so that each starts at once, and what they must leave behind."""
+"""Runs to be disturbed, one of each kind, forked so that they start immediately; and the files they must produce."""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
+from unittest import mock
 
 import yaml
 
@@ -33,6 +34,7 @@ from cocoamix.datasets.own.csv_file import _classes, read_table
 from cocoamix.errors import UserError
 from cocoamix.features.store import FeatureStore
 from cocoamix.features.stored import info
+from cocoamix.figures import sources
 from cocoamix.report.build import build
 from cocoamix.report.readers.coop_parser import main as parse_test_res
 from cocoamix.report.render import html, latex, markdown, text
@@ -180,7 +182,7 @@ class Pointer(Target):
 
 
 class _Members(Form):
-    """Samples are lists of (name, content); names are replaced by odd ones, or the archive's bytes are damaged."""
+    """Samples are lists of (name, content); unusual names replace some, or the archive's bytes are damaged."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -204,9 +206,9 @@ class _Members(Form):
             return super().damage(random, sample)
         renamed = list(sample)
         place = random.randrange(len(renamed))
-        odd = random.choice((*TEXTS, *FRAGMENTS, ".", "./", "a/", "data", "data/a.png/x", "//", "C:x", "con"))
+        name = random.choice((*TEXTS, *FRAGMENTS, ".", "./", "a/", "data", "data/a.png/x", "//", "C:x", "con"))
         with contextlib.suppress(Exception):  # a name that no archive can have
-            return self.write([*renamed[:place], (odd, renamed[place][1]), *renamed[place + 1 :]])
+            return self.write([*renamed[:place], (name, renamed[place][1]), *renamed[place + 1 :]])
         return super().damage(random, sample)
 
 
@@ -357,16 +359,19 @@ class _Words(Form):
         return json.dumps(value).encode()
 
     def damage(self, random: Random, sample: Any) -> bytes:
-        words, odd = list(sample), [one for one in (*TEXTS, *FRAGMENTS) if one not in ("/", "..")]  # all of the disk
+        words, replacements = (
+            list(sample),
+            [one for one in (*TEXTS, *FRAGMENTS) if one not in ("/", "..")],
+        )  # all of the disk
         for _ in range(random.choice((1, 1, 2))):
             place = random.randrange(len(words))
             way = random.randrange(4)
             if way < 2:
-                words[place] = random.choice(odd)
+                words[place] = random.choice(replacements)
             elif way == 2:
                 del words[place]
             else:
-                words.insert(place, random.choice((*odd, *sample)))
+                words.insert(place, random.choice((*replacements, *sample)))
             words = words or [""]
         return self.write(words)
 
@@ -419,7 +424,7 @@ class Commands(Options):
         printed, before = io.StringIO(), Path.cwd()
         os.chdir(path.parent)
         try:
-            with contextlib.redirect_stderr(printed):
+            with contextlib.redirect_stderr(printed), _no_runs():
                 status = cli.main([*words, "--dry-run"] if "bench" in words else words)
         except SystemExit as end:  # how argparse refuses
             status = int(end.code or 0)
@@ -430,6 +435,11 @@ class Commands(Options):
         if status not in (0, 1):
             raise AssertionError(f"the exit status is {status}")
         return None
+
+
+def _no_runs() -> contextlib.AbstractContextManager[object]:
+    """Refuse to train the runs of a figure whose command line has lost its folder of runs."""
+    return mock.patch.object(sources, "_run_plan", side_effect=UserError("The runs of the figure are missing."))
 
 
 class Lines(Target):

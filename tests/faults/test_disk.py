@@ -43,7 +43,9 @@ def empty(disk: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["CoOp", "CoCoAMix, folds", "CoCoAMix, sessions"])
-def test_full_disk(kind: str, place: Place, disk: Path, rng: random.Random, tally: Tally) -> None:
+def test_runs_on_a_full_disk_are_refused_and_resume(
+    kind: str, place: Place, disk: Path, rng: random.Random, tally: Tally
+) -> None:
     log = place.folder / "disk.txt"
     arguments = place.arguments(kind, disk / "run", "CACHE.DIR", str(disk / "store"))
     start = time.monotonic()

@@ -21,7 +21,7 @@ def test_short_fuzz_run_finds_no_fault() -> None:
     assert not faults, "\n".join(faults)
     assert all(counter.total() for counter in counts.values())
     refused = sum(counter["refused"] for counter in counts.values())
-    assert refused > 150, "the inputs are hardly damaged"
+    assert refused > 150, "too few inputs are damaged"
 
 
 @pytest.mark.slow
@@ -32,10 +32,10 @@ def test_full_fuzz_run_finds_no_fault() -> None:
     assert not faults, "\n".join(faults)
 
 
-class Odd(Target):
-    """A reader that does what a test tells it to."""
+class FakeTarget(Target):
+    """A target whose reader calls a function of the test."""
 
-    name = "odd"
+    name = "fake"
     does: Any = None
 
     def samples(self) -> list[str]:
@@ -62,19 +62,19 @@ def _raise(error: BaseException) -> Any:
         (lambda: time.sleep(9), "fault", "no end"),
     ],
 )
-def test_fault_classification(
+def test_faults_are_classified(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, does: Any, kind: str, words: str
 ) -> None:
     monkeypatch.setattr(fuzz, "SECONDS", 0.2)
-    monkeypatch.setattr(Odd, "does", staticmethod(does))
-    found, message = fuzz.run_input(Odd(tmp_path), 0, 0)
+    monkeypatch.setattr(FakeTarget, "does", staticmethod(does))
+    found, message = fuzz.run_input(FakeTarget(tmp_path), 0, 0)
     assert found == kind
     assert words in message
 
 
 def test_inputs_are_reproducible(tmp_path: Path) -> None:
-    target = Odd(tmp_path)
+    target = FakeTarget(tmp_path)
     files = [tmp_path / "one", tmp_path / "two"]
     for file in files:
-        target.place(Random("0:odd:3"), file, "some text of a file 1 2 3\n" * 20)
+        target.place(Random("0:fake:3"), file, "some text of a file 1 2 3\n" * 20)
     assert files[0].read_bytes() == files[1].read_bytes()

@@ -69,20 +69,23 @@ def kill_at_random(
             assert "Traceback" not in child.output(), child.output()[-2500:]
         finish(arguments, log)
         assert outcome(folder) == wanted, f"{kind}, chain {number}"
-        assert not list(folder.rglob("*.part")), "what a killed writer left is swept"
+        assert not list(folder.rglob("*.part")), "files of a killed writer are deleted"
+    assert met, "every run had ended before its signal"
     return met
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_random_kills(kind: str, place: Place, undisturbed: Undisturbed, rng: random.Random, tally: Tally) -> None:
+def test_runs_killed_at_random_end_like_undisturbed_ones(
+    kind: str, place: Place, undisturbed: Undisturbed, rng: random.Random, tally: Tally
+) -> None:
     tally.count("kill -9, random", kill_at_random(place, undisturbed, kind, rng, 3, signal.SIGKILL))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("kind", ["CoOp", "CoCoAMix, folds", "CoCoAMix, sessions"])
-def test_signals(
+def test_runs_stopped_by_signals_end_like_undisturbed_ones(
     kind: str, how: signal.Signals, place: Place, undisturbed: Undisturbed, rng: random.Random, tally: Tally
 ) -> None:
     tally.count(f"{how.name}, random", kill_at_random(place, undisturbed, kind, rng, 2, how))
@@ -158,7 +161,7 @@ def outcome_of_evaluation(folder: Path) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["CoOp, best on val", "CoCoAMix, folds", "CoCoAMix, sessions"])
-def test_kills_between_any_two_file_changes(
+def test_runs_killed_between_any_two_file_changes_end_like_undisturbed_ones(
     kind: str, place: Place, undisturbed: Undisturbed, rng: random.Random, tally: Tally
 ) -> None:
     tally.count("kill -9, before each change of a file", kill_between_files(place, undisturbed, kind, rng, None))
@@ -166,7 +169,7 @@ def test_kills_between_any_two_file_changes(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["CoOp", "CoCoAMix, sessions"])
-def test_kills_of_evaluations(
+def test_killed_evaluations_end_like_undisturbed_ones(
     kind: str, place: Place, undisturbed: Undisturbed, rng: random.Random, tally: Tally
 ) -> None:
     done = kill_between_files(place, undisturbed, kind, rng, None, evaluate=True)

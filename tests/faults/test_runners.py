@@ -82,7 +82,7 @@ def trained(folder: Path) -> dict[str, object]:
 
 
 @pytest.mark.slow
-def test_two_runners(start: Starter, tmp_path: Path, rng: random.Random, tally: Tally) -> None:
+def test_two_runners_do_each_run_once(start: Starter, tmp_path: Path, rng: random.Random, tally: Tally) -> None:
     end(start("alone"))
     wanted = trained(tmp_path / "alone")
     assert len(wanted) == 6

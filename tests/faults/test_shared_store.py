@@ -16,7 +16,7 @@ KINDS = ["CoOp", "KgCoOp", "CoCoAMix", "CoCoAMix, two stages", "CoCoAMix, sessio
 
 
 @pytest.mark.slow
-def test_shared_store(place: Place, rng: random.Random, tally: Tally) -> None:
+def test_runs_with_a_shared_store_end_like_separate_ones(place: Place, rng: random.Random, tally: Tally) -> None:
     wanted = {}
     for kind in KINDS:
         folder = place.fresh(f"alone {kind}")

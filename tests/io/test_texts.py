@@ -83,3 +83,10 @@ def test_paths_that_are_not_files_are_refused(tmp_path: Path, kind: str) -> None
 )
 def test_text_cells_are_escaped_for_spreadsheets(text: str, cell: str) -> None:
     assert text_cell(text) == cell
+
+
+def test_a_long_path_loses_its_middle_in_the_message(tmp_path: Path) -> None:
+    path = tmp_path / ("a b " * 200) / "end.yaml"
+    with pytest.raises(UserError, match=r"end\.yaml cannot be read") as raised:
+        read_yaml(path)
+    assert len(str(raised.value)) < 400
