@@ -118,7 +118,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=0, help="steps with the text encoder; 0 for the whole epoch")
     parser.add_argument("--batch", type=int, default=0, help="FSCIL.BASE_BATCH_SIZE; 0 for the paper's 32")
     parser.add_argument("--json", type=Path, default=None, help="file for the numbers")
-    parser.add_argument("--quick", action="store_true", help="300 images and one layer: does it run?")
+    parser.add_argument("--quick", action="store_true", help="300 images and one layer, only to test the script")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         os.environ["COCOAMIX_CACHE"] = folder

@@ -47,7 +47,7 @@ METHODS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "L2P, text pool": ("L2PFSCIL", "vit_l14", ()),
     "L2P, text pool, laptop": ("L2PFSCIL", "vit_l14_laptop", ()),
     "L2P, visual pool": ("L2PFSCIL", "vit_l14_visual", ()),
-    "FACT w/ CLIP, our reading": ("FACTFSCIL", "vit_l14", ()),
+    "FACT w/ CLIP, our interpretation": ("FACTFSCIL", "vit_l14", ()),
     "FSPT-FSCIL": ("FSPTFSCIL", "vit_l14", ()),
     "FSPT-FSCIL, laptop": ("FSPTFSCIL", "vit_l14_laptop", ()),
 }
@@ -122,7 +122,7 @@ def later_session(trainer: Any) -> tuple[float, float]:
             trainer.learned.prototypes.copy_(trainer.class_means())
     found = {name: model.named_parameters() for name, model in trainer._models.items()}
     trainer.session_models = [{name: {k: v.detach().clone() for k, v in one} for name, one in found.items()}]
-    trainer.origins = [trainer.provenance()]
+    trainer.origins = [trainer.describe_origin()]
     evaluate, seconds = trainer.test, []
 
     def timed(split: str | None = None) -> float:
@@ -161,9 +161,9 @@ def measure(name: str, quick: bool) -> dict[str, Any]:
 def main() -> None:
     """Measure each method in a separate process, and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS), help="these alone")
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS), help="only these methods")
     parser.add_argument("--json", type=Path, default=None, help="file for the numbers")
-    parser.add_argument("--quick", action="store_true", help="two layers: does it run?")
+    parser.add_argument("--quick", action="store_true", help="two layers, only to test the script")
     parser.add_argument("--in-this-process", metavar="FILE", default="", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.in_this_process:

@@ -5,9 +5,10 @@
 Runs a public trainer on its Dassl in one process and ours on our fallback in another, without random augmentation,
 and compares losses, learning rates, trained parameters, checkpoint keys, and the logits that each side computes from
 the other's checkpoints. Every case takes 20 steps, half of them in warm-up where it has one. The public trees are
-not edited: what current torch and a CPU need is patched in memory, in `run_theirs`. DATA holds `eurosat/` in CoOp's
-layout. KGCOOP_TREE and PROGRAD_TREE are the folders that hold train.py in the public KgCoOp and Prompt-align; their own
-Dassl is next to them. MAPLE_TREE is the public multimodal-prompt-learning. Cases whose tree is not named are skipped.
+not edited: they are patched in memory to run on current torch and a CPU (see `run_theirs`). DATA holds `eurosat/` in
+CoOp's layout. KGCOOP_TREE and PROGRAD_TREE are the folders that hold train.py in the public KgCoOp and Prompt-align;
+their own Dassl is next to them. MAPLE_TREE is the public multimodal-prompt-learning. Cases whose tree is not named are
+skipped.
 """
 
 from __future__ import annotations
@@ -334,7 +335,7 @@ def main() -> int:
     parser.add_argument("--root", required=True, help="folder that holds eurosat/")
     parser.add_argument("--backbone", default="ViT-B/16", choices=["ViT-B/16", "ViT-B/32"])
     parser.add_argument("--cases", nargs="+", default=[], choices=list(CASES), help="default: all whose tree is named")
-    parser.add_argument("--json", help="write the figures to this file, too")
+    parser.add_argument("--json", help="also write the numbers to this file")
     for internal in ("role", "case", "weights", "output", "steps", "init", "model-dir"):
         parser.add_argument(f"--{internal}", default="", help=argparse.SUPPRESS)
     args = parser.parse_args()

@@ -137,7 +137,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--splits", required=True, help="folder of split_zhou_*.json")
     parser.add_argument("--eurosat", default="", help="data folder with eurosat/ and its images")
-    parser.add_argument("--write", default="", help="file to keep CoOp's hashes in")
+    parser.add_argument("--write", default="", help="file to save CoOp's hashes in")
     parser.add_argument("--role", choices=("ours", "theirs"), help=argparse.SUPPRESS)
     parser.add_argument("--scratch", default="", help=argparse.SUPPRESS)
     parser.add_argument("--other", default="", help=argparse.SUPPRESS)
@@ -157,11 +157,11 @@ def compare(args: argparse.Namespace) -> int:
         wrong = [key for key in theirs if ours.get(key) != theirs[key]]
         print(f"{len(theirs)} datasets and split files made by both sides, {len(theirs) - len(wrong)} equal")
         pickles = check_pickles(Path(folder, "ours"))
-        print(f"{pickles} kept files of ours hold nothing but Datum and built-ins")
+        print(f"{pickles} saved files of ours hold nothing but Datum and built-ins")
         for role, other in (("ours", "theirs"), ("theirs", "ours")):
             read = run(args, role, folder, other)
             bad = [key for key in read if read[key] != theirs[key.partition(" (")[0]]]
-            print(f"{len(read)} datasets from kept files of {other}, read by {role}: {len(read) - len(bad)} equal")
+            print(f"{len(read)} datasets from saved files of {other}, read by {role}: {len(read) - len(bad)} equal")
             wrong += bad
     for key in wrong:
         print(f"differs: {key}")

@@ -2,7 +2,7 @@
 
 python benchmarks/predict.py [--images 2000]
 
-It trains a tiny prompt on drawn images, and then labels the same images in several ways, each in a separate process:
+It trains a tiny prompt on synthetic images, then labels the same images in several ways, each in a separate process:
 with a cold and with a warm feature store, and image by image with OpenAI's `clip`, as in its README. Memory is the peak
 of the process, for all of the images and for a fifth of them.
 """

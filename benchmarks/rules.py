@@ -1,4 +1,4 @@
-"""Check the rules by which the embedded benchmark was designed. They use CLIP and CoOp only.
+"""Check the rules by which the synthetic datasets were designed. They use CLIP and CoOp only.
 
     python benchmarks/rules.py [--weights FILE] [--output DIR]
 
@@ -48,7 +48,7 @@ class Pair(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """A sentence with figures, and whether they satisfy a rule."""
+    """A sentence with numbers, and whether they satisfy a rule."""
 
     words: str
     holds: bool
@@ -127,7 +127,7 @@ def prepare(weights: str, output: str) -> Plan:
 
 
 def show(title: str, findings: Sequence[Finding]) -> bool:
-    """Print a rule with its figures, and return whether it holds."""
+    """Print a rule with its numbers, and return whether it holds."""
     print(f"\n{title}: {'holds' if all(one.holds for one in findings) else 'DOES NOT HOLD'}")
     for one in findings:
         print(f"  [{'yes' if one.holds else 'NO'}] {one.words}")
@@ -135,7 +135,7 @@ def show(title: str, findings: Sequence[Finding]) -> bool:
 
 
 def judge(weights: str, output: str) -> int:
-    """Do the unfinished runs, print every rule, and return the exit status."""
+    """Execute the unfinished runs, print every rule, and return the exit status."""
     summary = run_plan(prepare(weights, output))
     if summary.failures:
         list_missing(summary)
@@ -159,7 +159,9 @@ def judge(weights: str, output: str) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--weights", default="", help="weights of another pre-training")
-    parser.add_argument("--output", default="", help="folder of the runs (output/quickstart, or output/rules/HASH)")
+    parser.add_argument(
+        "--output", default="", help="output folder of the runs (output/quickstart, or output/rules/HASH)"
+    )
     args = parser.parse_args()
     weights, output = (os.path.abspath(path) if path else "" for path in (args.weights, args.output))
     os.chdir(Path(__file__).resolve().parent.parent)  # the plan's folders are relative to it

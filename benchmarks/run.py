@@ -4,7 +4,7 @@
 
 At ViT-B/16 size with random weights, ImageNet's class names and fp32. Times are CPU seconds of all threads, the two
 paths timed in turn; a ratio is the median of its repetitions, followed by the range. Memory is the peak of a separate
-process, without weights and prompts. Tables go to the terminal, numbers to --json, plots beside that file.
+process, without weights and prompts. Tables go to the terminal, numbers to --json, plots into the folder of that file.
 """
 
 from __future__ import annotations
@@ -66,13 +66,13 @@ def measure_times(clip: FrozenCLIP, numbers: Sequence[int], repetitions: int) ->
         "forward + backward",
         "iteration, batch 32",
         "ours, iteration",
-        "over arithmetic",
+        "relative to matrix products",
     ]
     table("How many times faster than the plain path", head, rows)
     print(
         f"\nMore than {measure.PLAIN_AT_ONCE} classes: the plain path in parts of as many, each once.\n"
-        "Over arithmetic: our forward + backward against the time that the products of all tokens which cannot be "
-        f"shared take at the rate of a large matrix product ({rate / 1e9:.0f} GFLOP per CPU second)."
+        "Relative to matrix products: the time of our forward + backward divided by that of the products of all tokens "
+        f"that cannot be shared, at the rate of a large matrix product ({rate / 1e9:.0f} GFLOP per CPU second)."
     )
     return results
 
@@ -169,9 +169,9 @@ def main() -> None:
     """Measure everything and print it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--classes", type=int, nargs="+", default=None, help=f"numbers of classes; {CLASSES}")
-    parser.add_argument("--json", type=Path, default=None, help="file for the numbers; plots go beside it")
+    parser.add_argument("--json", type=Path, default=None, help="file for the numbers; plots are written next to it")
     parser.add_argument("--repetitions", type=int, default=3)
-    parser.add_argument("--quick", action="store_true", help="once, with a tiny model: does it run?")
+    parser.add_argument("--quick", action="store_true", help="once, with a tiny model, only to test the script")
     args = parser.parse_args()
     numbers = args.classes or ((4,) if args.quick else CLASSES)
     repetitions = 1 if args.quick else args.repetitions
@@ -202,7 +202,7 @@ def main() -> None:
     if args.json:
         write_json(args.json, results)
         plots = draw_plots(results, args.json.parent, args.json.stem)
-        print(f"\nWritten: {args.json} and, beside it, {', '.join(plots)}")
+        print(f"\nWritten: {args.json} and, next to it, {', '.join(plots)}")
 
 
 if __name__ == "__main__":

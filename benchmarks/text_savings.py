@@ -48,7 +48,7 @@ CONTEXT, BATCH, SCALE = 2, 32, 100.0
 class Step:
     """The current step: the gradient of a cross-entropy on stored features with respect to the context."""
 
-    name = "as it is"
+    name = "current"
 
     def __init__(self, clip: FrozenCLIP, names: Sequence[str]) -> None:
         self.clip, self.text = clip, clip.text
@@ -319,11 +319,11 @@ WAYS = (Step, FirstLayerKept, FactorsInWeights, Together)
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=9, help="turns of each way")
+    parser.add_argument("--steps", type=int, default=9, help="repetitions of each variant")
     parser.add_argument("--threads", action="store_true", help="compare ways to use two cores instead")
     parser.add_argument("--profile", action="store_true", help="what a step spends its time on instead")
     parser.add_argument("--json", type=Path, default=None, help="file for the numbers")
-    parser.add_argument("--quick", action="store_true", help="two layers and one turn: does it run?")
+    parser.add_argument("--quick", action="store_true", help="two layers and one repetition, only to test the script")
     args = parser.parse_args()
     # A minimal image encoder, because it is not used.
     backbones.BACKBONES["ViT-L/14"] = backbones.Backbone(

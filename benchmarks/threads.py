@@ -62,7 +62,7 @@ def busy(processes: int) -> Iterator[None]:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--busy", type=int, default=0, help="processes that compute beside it")
+    parser.add_argument("--busy", type=int, default=0, help="number of busy background processes")
     parser.add_argument("--models", nargs="+", default=["tiny", "ViT-B/16"])
     parser.add_argument("--classes", type=int, default=30)
     args = parser.parse_args()

@@ -1,4 +1,4 @@
-"""Measure how difficult the drawn datasets are for the tiny CLIP: its zero-shot accuracy on test images, by template.
+"""Measure how difficult the synthetic datasets are for the tiny CLIP: zero-shot accuracy on test images, by template.
 
 python benchmarks/tiny_zeroshot.py [--dataset WarmCool] [--weights FILE]
 """
@@ -17,7 +17,7 @@ from yacs.config import CfgNode
 
 from cocoamix.clip import FrozenCLIP, load_clip
 from cocoamix.io.progress import progress
-from cocoamix.shapes import DATASETS, DrawnDataset
+from cocoamix.shapes import DATASETS, SyntheticDataset
 from cocoamix.shapes.captions import style_templates
 
 DEFAULT = "a photo of a {}."
@@ -33,7 +33,7 @@ TEMPLATES = (
 CONFIG = Path(__file__).resolve().parent.parent / "configs" / "trainers" / "ZeroshotCLIP" / "tiny.yaml"
 
 
-def encode(clip: FrozenCLIP, dataset: DrawnDataset) -> tuple[Tensor, Tensor]:
+def encode(clip: FrozenCLIP, dataset: SyntheticDataset) -> tuple[Tensor, Tensor]:
     """Return the features and labels of all test images, normalised as the tiny configuration does."""
     settings = CfgNode.load_cfg(CONFIG.read_text()).INPUT
     mean, std = (torch.tensor(values).view(3, 1, 1) for values in (settings.PIXEL_MEAN, settings.PIXEL_STD))
@@ -46,7 +46,7 @@ def encode(clip: FrozenCLIP, dataset: DrawnDataset) -> tuple[Tensor, Tensor]:
     return torch.cat(features), torch.tensor([label for label, _ in items])
 
 
-def accuracies(clip: FrozenCLIP, dataset: DrawnDataset) -> dict[str, tuple[float, float]]:
+def accuracies(clip: FrozenCLIP, dataset: SyntheticDataset) -> dict[str, tuple[float, float]]:
     """Return the accuracy (%) on base and on new classes by template."""
     features, labels = encode(clip, dataset)
     names = [one.name for one in dataset.classes]

@@ -1,4 +1,4 @@
-"""Compare ways to weight the two prompts of CoCoA-Mix on the embedded datasets, and check the default of CENTRE.
+"""Compare ways to weight the two prompts of CoCoA-Mix on the synthetic datasets, and check the default of CENTRE.
 
     python benchmarks/weights.py [--output DIR]
 
@@ -162,7 +162,7 @@ def judge(runs: Runs, sessions: Runs) -> bool:
 
 
 def compare(output: str) -> int:
-    """Do the unfinished runs, print the tables and the decision, and return the exit status."""
+    """Execute the unfinished runs, print the tables and the decision, and return the exit status."""
     plans = [load_plan("quick_weights"), load_plan("quick_fscil", methods=[SESSIONS, f"{SESSIONS}, centred"])]
     summaries = [run_plan(replace(plan, output=Path(output)) if output else plan) for plan in plans]
     for summary in summaries:
@@ -182,7 +182,7 @@ def compare(output: str) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", default="", help="folder of the runs (output/quickstart)")
+    parser.add_argument("--output", default="", help="output folder of the runs (output/quickstart)")
     args = parser.parse_args()
     output = os.path.abspath(args.output) if args.output else ""
     os.chdir(Path(__file__).resolve().parent.parent)  # the plans' folders are relative to it

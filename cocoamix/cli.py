@@ -24,7 +24,7 @@ COMMANDS = {
     "figures": ("cocoamix.figures.command", "draw the figures of the paper and of this project"),
     "data": ("cocoamix.data.command", "list, check and download datasets; export and import few-shot draws"),
     "features": ("cocoamix.features.command", "inspect or clear the store of image features"),
-    "shapes": ("cocoamix.shapes.command", "show the drawn datasets, or write them as PNG files"),
+    "shapes": ("cocoamix.shapes.command", "show the synthetic datasets, or write them as PNG files"),
     "plugin": ("cocoamix.plugin", "use these trainers inside a CoOp tree, or copy the configurations"),
 }
 

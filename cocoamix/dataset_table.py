@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 VGG = "https://www.robots.ox.ac.uk/~vgg/data"
-PUBLISHED, DRAWN, OWN = "published", "drawn", "own"
+PUBLISHED, SYNTHETIC, OWN = "published", "synthetic", "own"
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,10 @@ class KnownDataset:
         return self.shown or self.name
 
 
-def _drawn(name: str, folder: str) -> KnownDataset:
-    return KnownDataset(name, folder, folder, f"{name} (drawn)", "docs/TINY.md", "MIT, as this project", kind=DRAWN)
+def _synthetic(name: str, folder: str) -> KnownDataset:
+    return KnownDataset(
+        name, folder, folder, f"{name} (synthetic)", "docs/TINY.md", "MIT, as this project", kind=SYNTHETIC
+    )
 
 
 def _own(name: str, config: str, title: str) -> KnownDataset:
@@ -177,12 +179,12 @@ _ALL = (
         "not stated",
         shown="CUB200",
     ),
-    _drawn("ColourShape", "colour_shape"),
-    _drawn("WarmCool", "warm_cool"),
-    _drawn("RoundAngular", "round_angular"),
-    _drawn("PlainPattern", "plain_pattern"),
-    _drawn("TextureColour", "texture_colour"),
-    _drawn("Shapes", "shapes"),
+    _synthetic("ColourShape", "colour_shape"),
+    _synthetic("WarmCool", "warm_cool"),
+    _synthetic("RoundAngular", "round_angular"),
+    _synthetic("PlainPattern", "plain_pattern"),
+    _synthetic("TextureColour", "texture_colour"),
+    _synthetic("Shapes", "shapes"),
     _own("ImageFolderDataset", "folder", "A folder of images"),
     _own("CSVDataset", "csv", "Images that a table lists"),
 )
@@ -191,5 +193,5 @@ DATASETS: dict[str, KnownDataset] = {one.name: one for one in _ALL}
 
 
 def of_kind(kind: str) -> list[KnownDataset]:
-    """Return the datasets of a kind (PUBLISHED, DRAWN or OWN), in the order of the table."""
+    """Return the datasets of a kind (PUBLISHED, SYNTHETIC or OWN), in the order of the table."""
     return [one for one in DATASETS.values() if one.kind == kind]

@@ -47,7 +47,7 @@ def _restore(kind: type[UserError], arguments: tuple[Any, ...], state: dict[str,
     return error
 
 
-class MistakesError(UserError):
+class CombinedUserError(UserError):
     """Several errors, one per line below a line that introduces them."""
 
     def __init__(self, message: str, mistakes: Iterable[str]) -> None:

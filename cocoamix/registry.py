@@ -32,7 +32,7 @@ def register(registry: Any) -> Callable[[Class], Class]:
 
 
 def _make_replaceable(registry: Any, name: str) -> None:
-    """Let a later registration replace `name`; Dassl rejects names that are taken.
+    """Let a later registration replace `name`; Dassl refuses names that are taken.
 
     This replaces the method `register` of the registry object. Other names are registered as before.
     """

@@ -76,7 +76,7 @@ def overview(colours: Palette) -> str:
             c, 480, 258, 384, 78, c.loss,
             "CoA-weights",
             "π^in: cross-entropy of the mixture",
-            "π^out: less sure than t_0 about made-up classes",
+            "π^out: less confident than t_0 about out-classes",
         ),
         arrow(c, (220, 45), (278, 45)),
         arrow(c, (220, 114), (302, 72)),

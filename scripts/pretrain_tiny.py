@@ -1,4 +1,4 @@
-"""Pre-train the tiny CLIP from scratch on drawn images with captions.
+"""Pre-train the tiny CLIP from scratch on synthetic images with captions.
 
     python scripts/pretrain_tiny.py --output cocoamix/assets/tiny.safetensors
 

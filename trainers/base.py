@@ -31,7 +31,7 @@ from cocoamix.clip.precision import make_scaler
 from cocoamix.coa.mixture import find_owners, mix_equally
 from cocoamix.config import keys
 from cocoamix.config.roles import taken_from_checkpoint
-from cocoamix.errors import UserError
+from cocoamix.errors import UserError, encodable
 from cocoamix.features.images import ImageItems
 from cocoamix.features.source import ImageSource, StoreSettings
 from cocoamix.features.unreadable import Unreadable
@@ -52,11 +52,11 @@ from cocoamix.run.checkpointer import (
     read_state,
     seed_of_run,
 )
-from cocoamix.run.evaluation import Evaluation, NotFiniteError, among_all
+from cocoamix.run.evaluation import Evaluation, NotFiniteError, joint_metrics
 from cocoamix.run.loaders import build_manager, loader_over
 from cocoamix.run.metrics import EpochMetrics
 from cocoamix.run.more_epochs import continuation
-from cocoamix.run.movement import FirstMoves
+from cocoamix.run.movement import ProgressCheck
 from cocoamix.run.optimisation import diverged, make_optimizer, step
 from cocoamix.run.parameter_groups import refuse_left_out
 from cocoamix.run.predictions import PredictionsFile, paths_at
@@ -88,7 +88,7 @@ class CLIPTrainer(TrainerX):
     tested: Mapping[str, float] = MappingProxyType({})  # the metrics of the last evaluation that wrote results
     trained_epochs = 0  # epochs that the current weights were trained for
     trained_classes: list[str]  # classes that they were trained on
-    loaded_from: Mapping[str, Any] = MappingProxyType({})  # provenance of a loaded checkpoint
+    loaded_from: Mapping[str, Any] = MappingProxyType({})  # origin of a loaded checkpoint
     trained_settings: CfgNode | None = None  # settings of the run that wrote a loaded checkpoint
     recorded: CfgNode | None = None  # the configuration to record in the results, if not `cfg`
     overridden: Mapping[str, Any] = MappingProxyType({})  # values of `cfg` that a checkpoint's settings replace
@@ -245,7 +245,7 @@ class CLIPTrainer(TrainerX):
         Args:
             name: Name of the module and of its checkpoint folder.
             model: The module.
-            optim: A node like cfg.OPTIM.
+            optim: A node like `cfg.OPTIM`.
         """
         self.register_model(name, model, None, None)
         self._optim_cfgs[name] = optim
@@ -274,7 +274,7 @@ class CLIPTrainer(TrainerX):
     def trained_parameters(self) -> int:
         return sum(p.numel() for model in self._models.values() for p in model.parameters() if p.requires_grad)
 
-    def general_features(self) -> Tensor:
+    def hand_crafted_features(self) -> Tensor:
         """Return the (C, embedding) text features of the hand-crafted prompt for the current classes."""
         assert self.hand_crafted is not None, f"{type(self).__name__} has no hand-crafted prompt in this run"
         return self.hand_crafted.of(self.classnames)
@@ -300,12 +300,12 @@ class CLIPTrainer(TrainerX):
         self.scaler = make_scaler(self.clip.precision, self.device)
         self.prepare_training()
         if self.trains_with_template:
-            self.general_features()  # computed now, so that the first step is as fast as the others
+            self.hand_crafted_features()  # computed now, so that the first step is as fast as the others
         for name in self._optim_cfgs:  # models registered by `register_model` bring their own optimizer
             self._build_optimizer(name)
         for name, model in self._models.items():
             refuse_left_out(name, model, self._optims[name])
-        self._moves = FirstMoves()
+        self._progress_check = ProgressCheck()
 
     def before_train(self) -> None:
         super().before_train()
@@ -339,7 +339,7 @@ class CLIPTrainer(TrainerX):
         self.trained_epochs = self.epoch + 1
         self.checkpointer.refuse_non_finite(self.trained_epochs, self.cfg.OPTIM.LR)  # before anything is reported
         if self.start_epoch == 0:  # late in a resumed run, steps may be too small to move a parameter
-            self._moves.refuse_stuck(self.trained_epochs)
+            self._progress_check.refuse_stuck(self.trained_epochs)
         check_still_there(self.output_dir)
         self.metrics.end_epoch(self.max_epoch)  # before a checkpoint, so that a resumed run finds the row
         super().after_epoch()
@@ -364,9 +364,9 @@ class CLIPTrainer(TrainerX):
         terms, logits = self.compute_loss(self.encode(inputs), labels)
         self.model_zero_grad()
         self.backward(terms)
-        self._moves.before_step(self._models, self._optims)
+        self._progress_check.before_step(self._models, self._optims)
         step([optimizer for optimizer in self._optims.values() if optimizer is not None], self.scaler)
-        self._moves.after_step(self._models, self._optims)
+        self._progress_check.after_step(self._models, self._optims)
         accuracy = (logits.detach().argmax(dim=1) == labels).float().mean() * 100
         values = torch.stack([value.detach().float() for value in (*terms.values(), accuracy)]).tolist()
         summary = dict(zip((*terms, "acc"), values, strict=True))
@@ -428,12 +428,18 @@ class CLIPTrainer(TrainerX):
         return min(protocol.views(self.cfg, self.epoch_limit()) or self.max_epoch, self.max_epoch)
 
     def _declare_views(self) -> None:
-        """Print a notice if CACHE.VIEWS makes the protocol differ from CoOp's."""
+        """Print a note if CACHE.VIEWS makes the protocol differ from CoOp's."""
         views = protocol.views(self.cfg, self.epoch_limit())
         if views == 1:
-            print("CACHE.VIEWS is 1, a CHANGE OF PROTOCOL: training images are one fixed centre crop, not augmented")
+            print(
+                "Note: CACHE.VIEWS 1 departs from CoOp's protocol: training images are one fixed centre crop, "
+                "not augmented"
+            )
         elif views:
-            print(f"CACHE.VIEWS is {views}, a CHANGE OF PROTOCOL: the epochs cycle through {views} augmentations")
+            print(
+                f"Note: CACHE.VIEWS {views} departs from CoOp's protocol: the epochs cycle through {views} "
+                "augmentations"
+            )
 
     def store_part(self, split: str) -> str:
         """Return the part of the feature store that holds the images of `train`, `val` or `test`."""
@@ -507,10 +513,10 @@ class CLIPTrainer(TrainerX):
             if predictions is not None:
                 predictions.add_unreadable(loader, self.unreadable)
         if self.unreadable:
-            print(f"{len(self.unreadable)} unreadable image(s) were left out so far")
+            print(f"{len(self.unreadable)} unreadable image{'s' * (len(self.unreadable) > 1)} skipped so far")
         results = {**evaluation.accuracies(), **evaluation.confidence()}
         owned = find_owners(self.classnames, [self.trained_classes]) > 0
-        results.update(among_all(evaluation.predictions, owned))
+        results.update(joint_metrics(evaluation.predictions, owned))
         for key, value in results.items():
             self.write_scalar(f"{name}/{key}", value, self.epoch)
         if split is None:
@@ -530,7 +536,7 @@ class CLIPTrainer(TrainerX):
         """Compute what all batches of an evaluation share."""
         self._evaluated_features = self.text_features()
         if self.ensembles and self.settings.ENSEMBLE != "none":
-            self.general_features()
+            self.hand_crafted_features()
 
     def model_inference(self, inputs: Tensor) -> Tensor:
         """Return the (B, C) logits of images, or of their features, in the current evaluation."""
@@ -571,7 +577,7 @@ class CLIPTrainer(TrainerX):
 
     def mix_uniformly(self, image_features: Tensor, logits: Tensor) -> Tensor:
         """Return the (B, C) logits of the uniform ensemble of the learned and the hand-crafted prompt."""
-        return mix_equally(logits, self.logits(image_features, self.general_features()))
+        return mix_equally(logits, self.logits(image_features, self.hand_crafted_features()))
 
     # ------------------------------------------------------------------ results
 
@@ -605,6 +611,7 @@ class CLIPTrainer(TrainerX):
             metrics={},
             classes=self.num_classes,
             classnames=tuple(self.evaluated_classes()),
+            categories=self.categories() or None,
             train_images=self.count_training_images(),
             unreadable_images=len(self.unreadable),
             trained_parameters=self.trained_parameters(),
@@ -620,6 +627,11 @@ class CLIPTrainer(TrainerX):
     def evaluated_classes(self) -> list[str]:
         """Return the label space of an evaluation."""
         return self.classnames
+
+    def categories(self) -> dict[str, str]:
+        """Return the class name of each folder or class of own images; empty for other datasets."""
+        found = getattr(self.dm.dataset, "categories", {})
+        return {encodable(category): name for category, name in found.items()}
 
     def evaluated_items(self, split: str) -> Sequence[Any]:
         """Return the items of an evaluation."""
@@ -638,7 +650,7 @@ class CLIPTrainer(TrainerX):
 
     # ------------------------------------------------------------------ saving and resuming
 
-    def provenance(self) -> dict[str, Any]:
+    def describe_origin(self) -> dict[str, Any]:
         """Return what a checkpoint records about its training run."""
         return {
             "trainer": type(self).__name__,
@@ -652,6 +664,7 @@ class CLIPTrainer(TrainerX):
             "finished": self.trained_epochs >= self.max_epoch,
             "weights_file": self.cfg.MODEL.BACKBONE.WEIGHTS,
             "train_images": self.count_training_images(),
+            **({"categories": self.categories()} if self.categories() else {}),
         }
 
     def training_settings(self) -> dict[str, Any]:
@@ -672,11 +685,11 @@ class CLIPTrainer(TrainerX):
     ) -> None:
         """Write every registered model in CoOp's layout."""
         self.checkpointer.save(
-            directory, self.saved_models(), epoch + 1, self.provenance(), val_result, is_best, model_name
+            directory, self.saved_models(), epoch + 1, self.describe_origin(), val_result, is_best, model_name
         )
 
     def resume_state(self, epochs: int) -> dict[str, Any]:
-        """Return the state that a resume needs. A method adds what it needs besides its models."""
+        """Return the state that a resume needs. A method adds what it needs in addition to its models."""
         return {
             "epoch": epochs,
             **self.checkpointer.state(),
@@ -762,15 +775,15 @@ class CLIPTrainer(TrainerX):
         """Resume from checkpoints in CoOp's layout without a resume file, such as Dassl's; replay the schedules."""
         done, found = self.checkpointer.newest_files(directory)
         for name, (path, content) in found.items():
-            provenance = self._load_weights(name, content, path)
-            if provenance:
-                self.check_settings(path, provenance.get("settings", {}), provenance.get("protocol", {}))
-                self.protocol.update(continuation(provenance.get("protocol", {}), path))
-                self.set_seed(int(provenance.get("seed", self.seed)))
+            checkpoint_origin = self._load_weights(name, content, path)
+            if checkpoint_origin:
+                self.check_settings(path, checkpoint_origin.get("settings", {}), checkpoint_origin.get("protocol", {}))
+                self.protocol.update(continuation(checkpoint_origin.get("protocol", {}), path))
+                self.set_seed(int(checkpoint_origin.get("seed", self.seed)))
             self.checkpointer.step_schedule(name, self.epochs_of(name, done))
             if content.get("optimizer") and self._optims[name] is not None:
                 self._optims[name].load_state_dict(content["optimizer"])
-            self.restore_provenance(provenance, done)
+            self.restore_from_origin(checkpoint_origin, done)
         best = self.checkpointer.best_result(directory)
         self.best_result = self.best_result if best is None else best
         return done
@@ -779,8 +792,8 @@ class CLIPTrainer(TrainerX):
         """Return how many of `done` epochs trained a model. A method with stages overrides this."""
         return done
 
-    def restore_provenance(self, provenance: Mapping[str, Any], done: int) -> None:
-        """Restore what a method added to `provenance`, when training resumes from checkpoints alone."""
+    def restore_from_origin(self, origin: Mapping[str, Any], done: int) -> None:
+        """Restore what a method added to `describe_origin`, when training resumes from checkpoints alone."""
 
     # ------------------------------------------------------------------ loading
 
@@ -802,14 +815,14 @@ class CLIPTrainer(TrainerX):
             content = checkpoints.load(path)
             origin.check_trainer(origin.origin_of(content, path), type(self).__name__, path)
             origin.check_partition(origin.origin_of(content, path), self.cfg.DATASET, path)
-            self.loaded_from = provenance = self._load_weights(name, content, path)
-            self.trained_classes = list(provenance.get("classnames") or self.trained_classes)
-            self.adopt_settings(provenance.get("settings") or {})
-            protocol.take_rates(self.protocol, provenance.get("protocol") or {})
+            self.loaded_from = checkpoint_origin = self._load_weights(name, content, path)
+            self.trained_classes = list(checkpoint_origin.get("classnames") or self.trained_classes)
+            self.adopt_settings(checkpoint_origin.get("settings") or {})
+            protocol.copy_staged_rates(self.protocol, checkpoint_origin.get("protocol") or {})
             self.trained_epochs = checkpoints.epochs_of(content)
             is_best &= path.name == checkpoints.BEST
             print(f'Loading weights to {name} from "{path}" (epoch = {self.trained_epochs})')
-            if not provenance.get("settings") and not self.is_training:
+            if not checkpoint_origin.get("settings") and not self.is_training:
                 print(
                     f"Note: {path} does not record how it was trained: the results state the training settings of this "
                     "configuration."
@@ -823,8 +836,8 @@ class CLIPTrainer(TrainerX):
         Args:
             is_best: Whether the checkpoint was selected on validation.
         """
-        provenance = self.loaded_from
-        settings = dict(provenance.get("settings") or {})
+        checkpoint_origin = self.loaded_from
+        settings = dict(checkpoint_origin.get("settings") or {})
         if not is_best:
             settings["TEST.FINAL_MODEL"] = "last_step"
         self.recorded, self.overridden = origin.follow_training(
@@ -834,9 +847,9 @@ class CLIPTrainer(TrainerX):
             then = protocol.settings_of(self.recorded)
             shown = ", ".join(f"{key} {then[key]} (not {now})" for key, now in self.overridden.items())
             print(f"The results state the checkpoint's training settings, not this configuration's: {shown}")
-        self.set_seed(provenance.get("seed", self.seed))
+        self.set_seed(checkpoint_origin.get("seed", self.seed))
         self.training_facts = {
-            **origin.training_facts(provenance.get("protocol") or {}, self.protocol),
+            **origin.training_facts(checkpoint_origin.get("protocol") or {}, self.protocol),
             "model_selection": self.recorded.TEST.FINAL_MODEL,
         }
 
@@ -869,16 +882,18 @@ class CLIPTrainer(TrainerX):
 
     def load_initial_weights(self, name: str, path: str) -> None:
         """Start a model from the checkpoint that MODEL.INIT_WEIGHTS names."""
-        provenance = self._load_weights(name, checkpoints.load(path), Path(path))
-        origin.check_partition(provenance, self.cfg.DATASET, Path(path))
+        checkpoint_origin = self._load_weights(name, checkpoints.load(path), Path(path))
+        origin.check_partition(checkpoint_origin, self.cfg.DATASET, Path(path))
         print(f'Starting {name} from "{path}"')
 
     def _load_weights(self, name: str, content: dict[str, Any], path: Path) -> dict[str, Any]:
-        """Load a checkpoint into a model; return the provenance of the checkpoint, empty if it has none."""
-        state, provenance = checkpoints.weights_of(content, path), origin.origin_of(content, path)
-        origin.refuse_untrained(provenance, path)
-        origin.check_weights(provenance, self.provenance(), state, self._models[name], self.classnames, path)
+        """Load a checkpoint into a model; return the origin of the checkpoint, empty if it has none."""
+        state, checkpoint_origin = checkpoints.weights_of(content, path), origin.origin_of(content, path)
+        origin.refuse_untrained(checkpoint_origin, path)
+        origin.check_weights(
+            checkpoint_origin, self.describe_origin(), state, self._models[name], self.classnames, path
+        )
         self.resize_model(name, state)
         for note in checkpoints.load_into(self._models[name], state, str(path), self.unused_keys(state)):
             print(f"Note: {note}")
-        return provenance
+        return checkpoint_origin

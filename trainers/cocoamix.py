@@ -46,7 +46,7 @@ _MODELS = {"prompt": [PROMPT], "fold": [FOLD], "weights": [WEIGHTS], "both": [PR
 
 @register(TRAINER_REGISTRY)
 class CoCoAMix(CLIPTrainer):
-    """One learned prompt (K = 1) beside the hand-crafted one, on one or several backbones."""
+    """One learned prompt (K = 1) next to the hand-crafted one, on one or several backbones."""
 
     section = "COCOAMIX"
 
@@ -195,14 +195,14 @@ class CoCoAMix(CLIPTrainer):
         count, seed = len(self.classnames), derive_seed(self.seed, "out-classes")
         names = make_outclasses(self.settings.OUT_CLASSES, count, self.classnames, seed)
         if names:
-            detail(f"Out-classes: {len(names)} made-up names ({', '.join(names[:5])}, ...)")
+            detail(f"Out-classes: {len(names)} generated class names ({', '.join(names[:5])}, ...)")
         return names
 
     def _make_outclasses(self) -> None:
         self.out_names = self.choose_outclasses()
         if not self.out_names:
             return
-        self.out_general = self.clip.encode_classes(self.out_names, self.templates())
+        self.out_hand_crafted = self.clip.encode_classes(self.out_names, self.templates())
         self.out_learners = [self.make_learner(clip, self.out_names) for clip in self.clip.each()]
         for out_learner, learner in zip(self.out_learners, self.learners, strict=True):
             out_learner.ctx = learner.ctx  # one parameter for both
@@ -267,32 +267,32 @@ class CoCoAMix(CLIPTrainer):
         total: Tensor | float = 0.0
         learners = self.fold_learners if self.phase == "fold" else self.learners
         text = self.encode_learners(learners) if self._frozen_text is None else self._frozen_text[0]
-        special = image_features @ text.t()
-        logits = self.clip.logit_scale * special  # of the learned prompt alone
+        learned = image_features @ text.t()
+        logits = self.clip.logit_scale * learned  # of the learned prompt alone
         if self.phase != "weights":
             prompt_loss, terms = self.loss(logits, labels)
             total = total + prompt_loss
         if self.phase in ("prompt", "fold"):
             return {"loss": cast(Tensor, total), **terms}, logits
-        return self._weight_terms(image_features, special.detach(), labels, total, terms), logits
+        return self._weight_terms(image_features, learned.detach(), labels, total, terms), logits
 
     def other_prompts(self) -> list[Tensor]:
         """Return the (C, embedding) text features of prompts 0 to K - 1 of the mixture, all but the one in training."""
-        return [self.general_features()]
+        return [self.hand_crafted_features()]
 
     def _weight_terms(
-        self, image_features: Tensor, special: Tensor, labels: Tensor, total: Tensor | float, terms: dict[str, Tensor]
+        self, image_features: Tensor, learned: Tensor, labels: Tensor, total: Tensor | float, terms: dict[str, Tensor]
     ) -> dict[str, Tensor]:
         """Return the terms with the losses of the weights, which are added to the total, and values for the log."""
         settings = self.settings
         others = [image_features @ text.t() for text in self.other_prompts()]
-        mixed = self.weights.in_logits(torch.stack([*others, special]))
+        mixed = self.weights.in_logits(torch.stack([*others, learned]))
         terms["mix"] = F.cross_entropy(mixed, labels)
         if not self.folds:  # with folds, pi^in is fitted to held-out images and not trained
             total = total + settings.W_IN * terms["mix"]
         out = self._out_features() if self._frozen_text is None else self._frozen_text[1]
         if out is not None:
-            sides = torch.stack([image_features @ self.out_general.t(), image_features @ out.t()])
+            sides = torch.stack([image_features @ self.out_hand_crafted.t(), image_features @ out.t()])
             terms["ent"] = self.weights.out_loss(sides, settings.MARGIN)
             total = total + settings.W_OUT * terms["ent"]
         with torch.no_grad():
@@ -355,13 +355,13 @@ class CoCoAMix(CLIPTrainer):
         """Fit pi^in and the temperature, with each image's similarities under the prompt tuned without it."""
         began = time.monotonic()
         features, labels, indices = self._plain_features()
-        special = torch.empty(len(labels), len(self.classnames), device=self.device)
+        learned = torch.empty(len(labels), len(self.classnames), device=self.device)
         for fold, state in enumerate(self.folds.states):
             learners = self._make_fold_learners(fold)
             checkpoints.load_into(as_one(learners), state, f"fold {fold + 1}")
             rows = torch.tensor([self.folds.fold_of[index] == fold for index in indices], device=self.device)
-            special[rows] = features[rows] @ self.encode_learners(learners).t()
-        found = heldout.fit(features @ self.general_features().t(), special, labels, self.clip.logit_scale)
+            learned[rows] = features[rows] @ self.encode_learners(learners).t()
+        found = heldout.fit(features @ self.hand_crafted_features().t(), learned, labels, self.clip.logit_scale)
         self.weights.inside.fill_(math.log(found.pi_in / (1 - found.pi_in)))
         self.second.follow(self.learned_pi())
         seconds = round(self.folds.seconds + time.monotonic() - began, 3)
@@ -446,22 +446,22 @@ class CoCoAMix(CLIPTrainer):
     def feature_logits(self, features: Tensor) -> Tensor:
         if self.settings.ENSEMBLE != "coa":
             return super().feature_logits(features)
-        return self.head.logits(features @ self.general_features().t(), features @ self._evaluated_features.t())
+        return self.head.logits(features @ self.hand_crafted_features().t(), features @ self._evaluated_features.t())
 
     # ------------------------------------------------------------------ saving, resuming, loading
 
     def saved_models(self) -> list[str]:
         return [name for name in super().saved_models() if name != FOLD]
 
-    def provenance(self) -> dict[str, Any]:
-        provenance = super().provenance()
+    def describe_origin(self) -> dict[str, Any]:
+        origin = super().describe_origin()
         if self.second.ended is not None:
-            provenance["second_stage"] = self.second.ended
+            origin["second_stage"] = self.second.ended
         if self.folds.fitted is not None:
-            provenance["heldout"] = self.folds.fitted
+            origin["heldout"] = self.folds.fitted
         if self.settings.ENSEMBLE == "coa":
-            provenance["out_classes"] = list(self.out_names)
-        return {**provenance, "templates": list(self.templates())}
+            origin["out_classes"] = list(self.out_names)
+        return {**origin, "templates": list(self.templates())}
 
     def resume_state(self, epochs: int) -> dict[str, Any]:
         state = super().resume_state(epochs)
@@ -487,19 +487,19 @@ class CoCoAMix(CLIPTrainer):
     def epochs_of(self, name: str, done: int) -> int:
         return self.stages.epochs_of(name == WEIGHTS, done)
 
-    def restore_provenance(self, provenance: Mapping[str, Any], done: int) -> None:
+    def restore_from_origin(self, origin: Mapping[str, Any], done: int) -> None:
         """Restore the end of the second stage, if it has ended. Otherwise a new round begins: checkpoints hold none."""
         if not self.two_stages:
             return
         self.second.follow(self.learned_pi())
-        self.second.ended = provenance.get("second_stage")
+        self.second.ended = origin.get("second_stage")
         if self.second.ended:
             self.max_epoch = done
         if self.folds and done > self.stages.first:
-            self.folds.fitted = provenance.get("heldout")
+            self.folds.fitted = origin.get("heldout")
             if done < self.max_epoch:
                 raise UserError(
-                    f"The checkpoints of {done} epochs have no resume.pth beside them, and only that file holds the "
+                    f"The checkpoints of {done} epochs have no resume.pth next to them, and only that file holds the "
                     "prompts of the folds (TRAINER.COCOAMIX.WEIGHT_FIT heldout). Restore it, or choose another "
                     "--output-dir."
                 )

@@ -62,8 +62,8 @@ class DePT(CoOp):
 
     # ------------------------------------------------------------------ evaluation
 
-    def provenance(self) -> dict[str, Any]:
-        return {**super().provenance(), "synsets": self.synsets}
+    def describe_origin(self) -> dict[str, Any]:
+        return {**super().describe_origin(), "synsets": self.synsets}
 
     @property
     def synsets(self) -> list[str]:
@@ -114,4 +114,4 @@ class DePTKgCoOp(DePT):
     def base_loss(self, image_features: Tensor, labels: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         text = self.text_features()
         logits = self.logits(image_features, text)
-        return guided_terms(logits, labels, text, self.general_features(), self.settings.W), logits
+        return guided_terms(logits, labels, text, self.hand_crafted_features(), self.settings.W), logits

@@ -11,10 +11,12 @@ from cocoamix.registry import register
 from .coop import CoOp
 
 
-def guided_terms(logits: Tensor, labels: Tensor, text: Tensor, general: Tensor, weight: float) -> dict[str, Tensor]:
+def guided_terms(
+    logits: Tensor, labels: Tensor, text: Tensor, hand_crafted: Tensor, weight: float
+) -> dict[str, Tensor]:
     """Return KgCoOp's loss, CE + weight (1 - mean cosine of learned and hand-crafted text features), and its terms."""
     fit = F.cross_entropy(logits, labels)
-    distance = 1 - (text * general).sum(dim=-1).mean()
+    distance = 1 - (text * hand_crafted).sum(dim=-1).mean()
     return {"loss": fit + weight * distance, "ce": fit, "kg": distance}
 
 
@@ -28,4 +30,4 @@ class KgCoOp(CoOp):
     def compute_loss(self, image_features: Tensor, labels: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         text = self.text_features()
         logits = self.logits(image_features, text)
-        return guided_terms(logits, labels, text, self.general_features(), self.settings.W), logits
+        return guided_terms(logits, labels, text, self.hand_crafted_features(), self.settings.W), logits

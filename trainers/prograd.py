@@ -55,7 +55,7 @@ class ProGrad(CoOp):
     def compute_loss(self, image_features: Tensor, labels: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         logits = self.logits(image_features, self.text_features())
         temperature = self.cfg.LOSS.T
-        teacher = (self.logits(image_features, self.general_features()) / temperature).softmax(dim=1)
+        teacher = (self.logits(image_features, self.hand_crafted_features()) / temperature).softmax(dim=1)
         # Cross-entropy with the teacher has the same gradient as the KL divergence.
         divergence = temperature**2 * F.cross_entropy(logits / temperature, teacher)
         return {"loss": F.cross_entropy(logits, labels), "kl": divergence}, logits

@@ -35,7 +35,7 @@ class ZeroshotCLIP(CLIPTrainer):
             detail(f'Template: "{template}"')
 
     def text_features(self) -> Tensor:
-        return self.general_features()
+        return self.hand_crafted_features()
 
 
 @register(TRAINER_REGISTRY)

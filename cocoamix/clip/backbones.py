@@ -147,7 +147,8 @@ def fetch_weights(name: str) -> Path:
         raise UserError(
             f"The weights of {name} are not at {path} and could not be downloaded ({error}). "
             f"Download {backbone.url} on a machine with access and put it there, "
-            "or set MODEL.BACKBONE.WEIGHTS to a file that you have."
+            "or set MODEL.BACKBONE.WEIGHTS to a file that you have. "
+            "To try the commands without weights, use a configuration `tiny` (synthetic images only)."
         ) from error
     return path
 

@@ -160,7 +160,7 @@ def load_clip(
     """Load a frozen CLIP.
 
     Args:
-        name: Name of the backbone, as in MODEL.BACKBONE.NAME.
+        name: Name of the backbone, as in `MODEL.BACKBONE.NAME`.
         weights: A file (OpenAI's archive, a state dict, an open_clip checkpoint or safetensors), `random` for random
             weights of the same sizes, or empty for OpenAI's weights, downloaded on first use.
         source: The package whose code runs the model: `clip`, `open_clip`, or `auto` (`clip` if it is installed).

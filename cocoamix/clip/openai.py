@@ -51,7 +51,7 @@ def build_openai(sizes: Sizes) -> Any:
     try:
         return CLIP(**given, design_details=dict(PLAIN_DESIGN))
     except Exception as error:  # another tree's code may raise anything
-        raise ImportError(f"the class CLIP in {place} is not OpenAI's: it rejects MaPLe's design_details") from error
+        raise ImportError(f"the class CLIP in {place} is not OpenAI's: it refuses MaPLe's design_details") from error
 
 
 def _is_needed(parameter: inspect.Parameter) -> bool:

@@ -1,7 +1,7 @@
 """File format of the tiny CLIP: a state dict with OpenAI's names, but only the trained token embeddings.
 
-All but a few hundred of the 49,408 tokens never occur in a caption. Only the embeddings of those that do are stored;
-the others are generated on loading.
+All but 162 of the 49,408 tokens never occur in a caption. Only the embeddings of those that do are stored; the others
+are generated on loading.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _SEED = 49408
 _BLENDED = 3
 
 
-def made_up_rows(content: Tensor, count: int) -> Tensor:
+def generated_rows(content: Tensor, count: int) -> Tensor:
     """Return `count` embeddings for tokens outside pre-training, each the sum of three of `content` (K, width).
 
-    A text encoder trained on a few hundred tokens ignores random embeddings, so that all unknown words would have the
+    A text encoder trained on 162 tokens ignores random embeddings, so that all unknown words would have the
     same features. Sums of known words keep unknown words apart, which out-classes need. The indices come from raw bits,
     which numpy guarantees not to change, and a sum of three is the same on every platform.
     """
@@ -51,7 +51,7 @@ def unpack(packed: Mapping[str, Tensor], vocabulary: int = 49408) -> dict[str, T
     state = {key: value.float() for key, value in packed.items() if key not in (_ROWS, _IDS, _CONTENT)}
     rows, ids = packed[_ROWS].float(), packed[_IDS].long()
     content = rows[torch.isin(ids, packed[_CONTENT].long())]
-    table = made_up_rows(content, vocabulary)
+    table = generated_rows(content, vocabulary)
     table[ids] = rows
     state[_TABLE] = table
     return state

@@ -21,12 +21,19 @@ _ROWS = 4096  # rows per chunk, because logits may be those of a whole dataset
 
 
 class Predictions(NamedTuple):
-    """Per-image summary of the logits of N images, on the CPU."""
+    """Per-image summary of the logits of N images, on the CPU.
 
-    labels: Tensor  # (N,)
-    correct: Tensor  # (N,) whether the label has the highest logit
-    confidence: Tensor  # (N,) highest probability
-    log_likelihood: Tensor  # (N,) log-probability of the label
+    Attributes:
+        labels: (N,) labels.
+        correct: (N,) whether the label has the highest logit.
+        confidence: (N,) highest probability.
+        log_likelihood: (N,) log-probability of the label.
+    """
+
+    labels: Tensor
+    correct: Tensor
+    confidence: Tensor
+    log_likelihood: Tensor
 
 
 def predict(logits: Tensor, labels: Tensor) -> Predictions:
@@ -123,7 +130,14 @@ def _slope(logits: Tensor, labels: Tensor, temperature: float) -> float:
 
 
 class Point(NamedTuple):
-    """Metrics of a mixture of two prompts: accuracy and ECE in percent, NLL in nats."""
+    """Metrics of a mixture of two prompts.
+
+    Attributes:
+        pi: Weight of the learned prompt.
+        accuracy: In percent.
+        nll: Mean negative log-likelihood, in nats.
+        ece: Expected calibration error, in percent.
+    """
 
     pi: float
     accuracy: float
@@ -132,8 +146,8 @@ class Point(NamedTuple):
 
 
 def curve_over_pi(
-    general: Tensor,
-    special: Tensor,
+    hand_crafted: Tensor,
+    learned: Tensor,
     labels: Tensor,
     logit_scale: float,
     grid: Sequence[float],
@@ -142,18 +156,18 @@ def curve_over_pi(
     """Return the metrics of the mixture at each pi of a grid.
 
     Args:
-        general: (N, C) similarities of the hand-crafted prompt, weighted by 1 - pi.
-        special: (N, C) similarities of the learned prompt, weighted by pi.
+        hand_crafted: (N, C) similarities of the hand-crafted prompt, weighted by 1 - pi.
+        learned: (N, C) similarities of the learned prompt, weighted by pi.
         labels: (N,) labels.
         logit_scale: CLIP's 1/tau.
         grid: Values of pi.
         one_stage: Use the total scale of the one-stage form, logit_scale / (1 - pi). The grid must then end before 1.
     """
-    return [_point(general, special, labels, logit_scale / (1 - pi if one_stage else 1), pi) for pi in grid]
+    return [_point(hand_crafted, learned, labels, logit_scale / (1 - pi if one_stage else 1), pi) for pi in grid]
 
 
-def _point(general: Tensor, special: Tensor, labels: Tensor, scale: float, pi: float) -> Point:
-    chunks = zip(general.split(_ROWS), special.split(_ROWS), labels.split(_ROWS), strict=True)
+def _point(hand_crafted: Tensor, learned: Tensor, labels: Tensor, scale: float, pi: float) -> Point:
+    chunks = zip(hand_crafted.split(_ROWS), learned.split(_ROWS), labels.split(_ROWS), strict=True)
     predictions = join(predict(scale * mix_two(s0.double(), s1.double(), pi), y) for s0, s1, y in chunks)
     metrics = confidence_metrics(predictions)
     return Point(pi, 100 * float(predictions.correct.double().mean()), metrics["nll"], metrics["ece"])

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from .heldout import count_folds, deal_into_folds
+from .heldout import assign_folds, count_folds
 
 SINGLE = "a class has a single training image, which cannot be held out"
 
@@ -26,7 +26,7 @@ class Folds:
 
     def __init__(self, labels: Sequence[int] = (), seed: int = 0, wanted: bool = False) -> None:
         self.count = count_folds(labels) if wanted else 0
-        self.fold_of = deal_into_folds(labels, self.count, seed) if self.count else []
+        self.fold_of = assign_folds(labels, self.count, seed) if self.count else []
         self.states: list[dict[str, Tensor]] = []  # one prompt per finished fold
         self.seconds = 0.0  # spent on the folds so far
         self.fitted: dict[str, Any] | None = None  # the fit, or why there is none; None before the fit

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .mixture import share_one_pi
+from .mixture import all_columns_equal
 from .weights import CoAWeights
 
 
@@ -23,7 +23,7 @@ class MixtureHead:
         self.weights, self.owner = weights, owner
         self.mixed = bool((owner != owner[0]).any())
         self.pi = weights.pi(owner)
-        self.centred = centre and not share_one_pi(self.pi)
+        self.centred = centre and not all_columns_equal(self.pi)
         self._factor = 1.0 if temperature is None else 1 / (temperature * weights.logit_scale)
 
     def logits(self, *similarities: Tensor) -> Tensor:

@@ -33,10 +33,10 @@ def count_folds(labels: Sequence[int]) -> int:
     return min(FOLDS, smallest) if smallest > 1 else 0
 
 
-def deal_into_folds(labels: Sequence[int], folds: int, seed: int) -> list[int]:
+def assign_folds(labels: Sequence[int], folds: int, seed: int) -> list[int]:
     """Return the fold that holds out each image.
 
-    The images of each class are shuffled and dealt to the folds in turn, starting where the previous class ended.
+    The images of each class are shuffled and assigned to the folds in turn, starting where the previous class ended.
     """
     generator = random.Random(seed)
     fold_of = [0] * len(labels)
@@ -67,14 +67,14 @@ class Fit:
         return asdict(self)
 
 
-def fit(general: Tensor, special: Tensor, labels: Tensor, logit_scale: float) -> Fit:
+def fit(hand_crafted: Tensor, learned: Tensor, labels: Tensor, logit_scale: float) -> Fit:
     """Fit the weight, then the temperature, to (N, C) similarities of the hand-crafted and the learned prompts."""
-    general, special, labels = general.double().cpu(), special.double().cpu(), labels.cpu()
-    pi = fit_weight(general, special, labels, logit_scale)
-    mixed = mix_two(general, special, pi)
+    hand_crafted, learned, labels = hand_crafted.double().cpu(), learned.double().cpu(), labels.cpu()
+    pi = fit_weight(hand_crafted, learned, labels, logit_scale)
+    mixed = mix_two(hand_crafted, learned, pi)
     scale = logit_scale / fit_temperature(logit_scale * mixed, labels)
     points = [number / (_CURVE_POINTS - 1) for number in range(_CURVE_POINTS)]
-    curve = curve_over_pi(general, special, labels, logit_scale, points)
+    curve = curve_over_pi(hand_crafted, learned, labels, logit_scale, points)
     return Fit(
         images=len(labels),
         pi_in=pi,
@@ -92,19 +92,21 @@ def _percentiles(values: Tensor) -> list[float]:
     return percentiles
 
 
-def fit_weight(general: Tensor, special: Tensor, labels: Tensor, logit_scale: float, one_stage: bool = False) -> float:
-    """Return the pi in [MIN_PI, 1 - MIN_PI] that minimises the cross-entropy of (1 - pi) general + pi special.
+def fit_weight(
+    hand_crafted: Tensor, learned: Tensor, labels: Tensor, logit_scale: float, one_stage: bool = False
+) -> float:
+    """Return the pi in [MIN_PI, 1 - MIN_PI] that minimises the cross-entropy of (1 - pi) s_0 + pi s_1.
 
     With `one_stage`, the scale is that of the one-stage form at that pi, logit_scale / (1 - pi), so the logits are
-    logit_scale (general + r special) with r = pi / (1 - pi). The cross-entropy is convex in r, and r grows with pi, so
+    logit_scale (s_0 + r s_1) with r = pi / (1 - pi). The cross-entropy is convex in r, and r grows with pi, so
     the slope in pi also changes sign only once.
     """
-    step = special if one_stage else special - general
+    step = learned if one_stage else learned - hand_crafted
     gap = step - step.gather(1, labels[:, None])
 
     def slope(pi: float) -> float:
         along = pi / (1 - pi) if one_stage else pi
-        p = (logit_scale * (general + along * step)).softmax(dim=1)
+        p = (logit_scale * (hand_crafted + along * step)).softmax(dim=1)
         return float((p * gap).sum(dim=1).mean())
 
     return _minimise(slope, MIN_PI, 1 - MIN_PI)

@@ -45,14 +45,14 @@ def gce(logits: Tensor, labels: Tensor, q: float) -> Tensor:
 
 
 def mae(logits: Tensor, labels: Tensor) -> Tensor:
-    """Mean over the classes of the absolute error |1[l = y] - p(l)|, Eq. (20), which equals 2 (1 - p(y)) / C."""
+    """Mean over the classes of the absolute error |1[c = y] - p(c)|, Eq. (20), which equals 2 (1 - p(y)) / C."""
     return 2 * coa(logits, labels) / logits.shape[1]
 
 
 def make_loss(
     name: str, weight: float = 5.0, gamma: float = 2.0, q: float = 0.7
 ) -> Callable[[Tensor, Tensor], tuple[Tensor, Terms]]:
-    """Return the loss that LOSS names: a function of (logits, labels) that returns it and its unweighted terms.
+    """Return the loss that `LOSS` names: a function of (logits, labels) that returns it and its unweighted terms.
 
     `ce+coa` is L_prompt = L_CE + w L_CoA, Eq. (10).
 

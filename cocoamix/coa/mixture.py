@@ -1,4 +1,4 @@
-"""The mixture model, Definition 3.1 and Eq. (3): p(l) = softmax_l(sum_i pi_i(l) s_i(l) / tau).
+"""The mixture model, Definition 3.1 and Eq. (3): p(c) = softmax_c(sum_i pi_i(c) s_i(c) / tau).
 
 The weights are a (K + 1, C) matrix: prompt i has pi_i^in for the classes it was trained on and pi_i^out for all others
 (Lemma 3.3), so one matrix describes any label space. `owner` (C,) holds the number 1..K of the prompt trained on each
@@ -23,7 +23,7 @@ def find_owners(classnames: Sequence[str], domains: Sequence[Sequence[str]]) -> 
     return torch.tensor([owner.get(plain_class(name), 0) for name in classnames])
 
 
-def class_logits(inside: Tensor, outside: Tensor, owner: Tensor) -> Tensor:
+def class_log_weights(inside: Tensor, outside: Tensor, owner: Tensor) -> Tensor:
     """Return the (K + 1, C) log-weights alpha of the prompts, up to a constant per class.
 
     Args:
@@ -38,11 +38,11 @@ def class_logits(inside: Tensor, outside: Tensor, owner: Tensor) -> Tensor:
 
 def class_weights(inside: Tensor, outside: Tensor, owner: Tensor) -> Tensor:
     """Return the (K + 1, C) weights pi = softmax(alpha); every column sums to one."""
-    return class_logits(inside, outside, owner).softmax(dim=0)
+    return class_log_weights(inside, outside, owner).softmax(dim=0)
 
 
 def weights_of_kind(kind: str, inside: Tensor, outside: Tensor, owner: Tensor) -> Tensor:
-    """Return the (K + 1, C) weights for a value of ENSEMBLE; every column sums to one.
+    """Return the (K + 1, C) weights for a value of `ENSEMBLE`; every column sums to one.
 
     Args:
         kind: `coa` for CoA-weights, `uniform` for equal weights, `none` for the owner of each class alone.
@@ -59,7 +59,7 @@ def weights_of_kind(kind: str, inside: Tensor, outside: Tensor, owner: Tensor) -
     return (prompts[:, None] == owner[None, :]).float()
 
 
-def share_one_pi(weights: Tensor) -> bool:
+def all_columns_equal(weights: Tensor) -> bool:
     """Return whether all classes have the same column in (K + 1, C) weights."""
     return bool((weights == weights[:, :1]).all())
 
@@ -74,9 +74,9 @@ def centre(similarities: Tensor) -> Tensor:
     return similarities - similarities.mean(dim=-1, keepdim=True)
 
 
-def mix_two(general: Tensor, special: Tensor, pi: float) -> Tensor:
+def mix_two(hand_crafted: Tensor, learned: Tensor, pi: float) -> Tensor:
     """Return (1 - pi) s_0 + pi s_1 in the precision of the inputs."""
-    return (1 - pi) * general + pi * special
+    return (1 - pi) * hand_crafted + pi * learned
 
 
 def mix(similarities: Tensor, weights: Tensor) -> Tensor:

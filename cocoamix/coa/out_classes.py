@@ -20,7 +20,7 @@ def make_outclasses(kind: str, count: int, avoid: Iterable[str], seed: int) -> l
     The result depends only on the arguments and is the same on every machine.
 
     Args:
-        kind: OUT_CLASSES: `word` for nouns, `string` for random strings, `both` for half of each, `none` for no names.
+        kind: `OUT_CLASSES`: `word` for nouns, `string` for random strings, `both` for half of each, `none` for none.
         count: Number of names.
         avoid: Names of the training classes.
         seed: Seed of the draw.
@@ -61,5 +61,7 @@ def _words(count: int, taken: set[str], generator: random.Random) -> list[str]:
         ) from error
     free = [noun for noun in nouns if plain_class(noun) not in taken]
     if len(free) < count:
-        raise UserError(f"OUT_CLASSES word offers {len(free)} nouns, but {count} are needed. Use `both` or `string`.")
+        raise UserError(
+            f"OUT_CLASSES word has {len(free)} unused nouns, but {count} are needed. Use `both` or `string`."
+        )
     return generator.sample(free, count)

@@ -106,18 +106,19 @@ class SecondStage:
         """
         moved = self._movement.after_epoch(pi, steps)
         epochs = epoch + 1 - self.stages.before_weights
+        words = f"{epochs} epoch{'s' * (epochs != 1)}"
         how_far = "" if moved is None else f": pi moved by {moved:.6f} in the last round"
         reason = ""
         if self.stages.weights:
             if last:
                 reason = "length"
-                print(f"The weights trained for {epochs} epochs, as set{how_far}")
+                print(f"Trained the weights for {words} (WEIGHT_EPOCHS){how_far}")
         elif moved is not None and moved < self.tolerance:
             reason = "converged"
-            print(f"The weights converged after {epochs} epochs{how_far}")
+            print(f"The weights converged after {words}{how_far}")
         elif last:
             reason = "bound"
-            print(f"The weights stopped at the bound of {self.max_steps} steps{how_far}")
+            print(f"The weights reached WEIGHT_MAX_STEPS ({self.max_steps}) without converging{how_far}")
         if reason:
             facts = {"epochs": epochs, "steps": epochs * steps, "ended": reason, "moved": moved}
             self.ended = {**facts, "pi_in": pi[0], "pi_out": pi[1]}

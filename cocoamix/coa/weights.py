@@ -35,17 +35,17 @@ class CoAWeights(nn.Module):
         check_choice("STAGE", stage, STAGES)
         self.logit_scale, self.stage = logit_scale, stage
         # One stage starts at CLIP's temperature, two stages at equal weights: the same mixture.
-        self.inside = nn.Parameter(torch.full((prompts,), self.zero))
-        self.outside = nn.Parameter(torch.full((prompts,), self.zero))
+        self.inside = nn.Parameter(torch.full((prompts,), self.equal_weight_value))
+        self.outside = nn.Parameter(torch.full((prompts,), self.equal_weight_value))
 
     @property
-    def zero(self) -> float:
+    def equal_weight_value(self) -> float:
         """Value of the parameter at which a prompt has the weight of prompt 0."""
         return math.log(self.logit_scale) if self.stage == "one" else 0.0
 
     def relative(self) -> tuple[Tensor, Tensor]:
         """Return the (K,) log-weights relative to prompt 0, alpha^in and alpha^out."""
-        return self.inside - self.zero, self.outside - self.zero
+        return self.inside - self.equal_weight_value, self.outside - self.equal_weight_value
 
     def pi(self, owner: Tensor) -> Tensor:
         """Return the (K + 1, C) weights pi of the prompts for each class."""
@@ -81,7 +81,7 @@ class CoAWeights(nn.Module):
         H is the normalised entropy and d the `margin`: the learned prompt must be less confident than the hand-crafted
         one. Gradients reach the weights only, not the (2, B, C) similarities of prompt 0 and the last prompt.
         """
-        general, special = similarities.detach().float()
+        hand_crafted, learned = similarities.detach().float()
         _, outside = self.relative()
         scales: tuple[Tensor | float, Tensor]
         if self.stage == "one":
@@ -90,7 +90,7 @@ class CoAWeights(nn.Module):
             no_owner = torch.zeros(1, dtype=torch.long, device=outside.device)
             pi = class_weights(outside, outside, no_owner)[:, 0]
             scales = self.logit_scale * pi[0], self.logit_scale * pi[-1]
-        difference = entropy(general * scales[0]) - entropy(special * scales[1])
+        difference = entropy(hand_crafted * scales[0]) - entropy(learned * scales[1])
         return (difference + margin).clamp_min(0).mean()
 
 

@@ -1,4 +1,4 @@
-"""The kinds of values that a key allows. Each rejects other values with one sentence, and describes itself."""
+"""The kinds of values that a key allows. Each refuses other values with one sentence, and describes itself."""
 
 from __future__ import annotations
 
@@ -47,14 +47,15 @@ class Range:
     def check(self, name: str, value: Any) -> None:
         """Raise UserError for a value that is not allowed."""
         if not (self.least <= value <= self.most and math.isfinite(value)):
-            limit = "" if self.most == math.inf else f" and at most {self.most}"
-            raise UserError(f"{name} is {brief(value)}; it must be at least {self.least}{limit}.")
+            limit = "" if self.most == math.inf else f" and at most {_digits(self.most)}"
+            raise UserError(f"{name} is {brief(value)}; it must be at least {_digits(self.least)}{limit}.")
 
     def describe(self) -> str:
         """Return the allowed values in Markdown."""
+        least, most = _digits(self.least), _digits(self.most)
         if self.least == self.most:
-            return f"{self.least}"
-        return f"at least {self.least}" if self.most == math.inf else f"{self.least} to {self.most}"
+            return least
+        return f"at least {least}" if self.most == math.inf else f"{least} to {most}"
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ class Numbers:
     def check(self, name: str, value: Any) -> None:
         """Raise UserError for a value that is not allowed."""
         if len(value) != self.count or not all(isinstance(one, (int, float)) and 0 <= one < math.inf for one in value):
-            raise UserError(f"{name} is {brief(value)}; it must be {self.count} numbers.")
+            raise UserError(f"{name} is {brief(value)}; it must be a list of {self.count} non-negative numbers.")
         if self.ascending and list(value) != sorted(value):
             raise UserError(f"{name} is {brief(value)}; the smaller number must come first.")
         if self.divisor and 0 in value:
@@ -110,7 +111,7 @@ class Numbers:
 
 
 @dataclass(frozen=True)
-class Texts:
+class Strings:
     """A list of strings."""
 
     def check(self, name: str, value: Any) -> None:
@@ -121,7 +122,7 @@ class Texts:
 
     def describe(self) -> str:
         """Return the allowed values in Markdown."""
-        return "list of texts"
+        return "list of strings"
 
 
 @dataclass(frozen=True)
@@ -141,15 +142,15 @@ class Template:
 
     def describe(self) -> str:
         """Return the allowed values in Markdown."""
-        return "`dataset`, a text with one `{}`, or a list of them"
+        return "`dataset`, a string with one `{}`, or a list of them"
 
 
-def _has_one_place(text: object) -> bool:
+def _has_one_place(template: object) -> bool:
     """Return whether a string has exactly one placeholder `{}` for `str.format`, and no other."""
-    if not isinstance(text, str):
+    if not isinstance(template, str):
         return False
     try:
-        places = [place for _, *place in string.Formatter().parse(text) if place[0] is not None]
+        places = [place for _, *place in string.Formatter().parse(template) if place[0] is not None]
     except ValueError:
         return False
     return places == [["", "", None]]
@@ -161,7 +162,7 @@ class Only:
 
     Attributes:
         value: The value.
-        because: Why other values are rejected, and what to do instead.
+        because: Why other values are refused, and what to do instead.
     """
 
     value: Any
@@ -175,6 +176,11 @@ class Only:
     def describe(self) -> str:
         """Return the allowed values in Markdown."""
         return f"only {show(self.value)}"
+
+
+def _digits(number: float) -> str:
+    """Return a number without a decimal point if it is whole."""
+    return str(int(number)) if float(number).is_integer() else str(number)
 
 
 def show(value: Any) -> str:

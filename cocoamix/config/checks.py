@@ -77,7 +77,7 @@ def check_mix(node: CfgNode) -> None:
 
 
 def check_heldout(cfg: CfgNode) -> None:
-    """Reject settings under which held-out images would not be held out."""
+    """Refuse settings under which held-out images would not be held out."""
     mix = cfg.TRAINER.COCOAMIX
     if mix.WEIGHT_FIT == "heldout" and cfg.TEST.FINAL_MODEL == "best_val":
         raise UserError(
@@ -125,16 +125,17 @@ def check_sessions(cfg: CfgNode) -> None:
     if cfg.DATASET.NUM_SHOTS > 0:
         raise UserError(
             f"DATASET.NUM_SHOTS is {cfg.DATASET.NUM_SHOTS}, but session 0 has all images of its classes: leave it at "
-            "-1. FSCIL.SHOTS says how many images a class of a later session has."
+            "-1. FSCIL.SHOTS sets how many images a class of a later session has."
         )
     if cfg.DATASET.SUBSAMPLE_CLASSES != "all":
         raise UserError(
-            f"DATASET.SUBSAMPLE_CLASSES is {cfg.DATASET.SUBSAMPLE_CLASSES}, but sessions are cut from all classes: "
-            "FSCIL.BASE says how many are base."
+            f"DATASET.SUBSAMPLE_CLASSES is {cfg.DATASET.SUBSAMPLE_CLASSES}, but sessions are formed from all classes: "
+            "FSCIL.BASE sets how many are base."
         )
     if cfg.DATASET.PARTITION != LABEL:
         raise UserError(
-            f"DATASET.PARTITION is {cfg.DATASET.PARTITION}, but sessions are cut from all classes: leave it at {LABEL}."
+            f"DATASET.PARTITION is {cfg.DATASET.PARTITION}, but sessions are formed from all classes: leave it at "
+            f"{LABEL}."
         )
     if cfg.TEST.FINAL_MODEL != "last_step":
         raise UserError(

@@ -95,7 +95,7 @@ class Key:
     comment: str = ""  # what it does, for docs/KEYS.md
     default: Any = DASSLS
     allowed: Allowed | None = None  # beyond the type of the default
-    also: tuple[type, ...] = ()  # types allowed besides that of the default
+    also: tuple[type, ...] = ()  # types allowed in addition to that of the default
     role: Role = RUN
     from_checkpoint: FromCheckpoint = FromCheckpoint.NEVER
     symbol: str = ""  # its symbol in the paper

@@ -1,4 +1,4 @@
-"""Rejects a file of settings for another trainer, which would have no effect, and notes such options."""
+"""Refuses a file of settings for another trainer, which would have no effect, and notes such options."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .shipped import locate
 
 
 def refuse_other_trainers(path: str, trainer: str, section: str, trainers: Iterable[str]) -> None:
-    """Reject a file of CoOp's layout, trainers/<Trainer>/<name>.yaml, that sets nothing that the trainer reads.
+    """Refuse a file of CoOp's layout, trainers/<Trainer>/<name>.yaml, that sets nothing that the trainer reads.
 
     A file is accepted if it is outside that layout, sets no method's keys, or sets some that the trainer reads (KgCoOp
     reads CoOp's).
@@ -40,7 +40,7 @@ def refuse_other_trainers(path: str, trainer: str, section: str, trainers: Itera
 def note_unread_options(options: Sequence[str], trainer: str, section: str) -> None:
     """Print a note that names the options for other trainers' sections, if there are any.
 
-    They are not rejected, because a script or `bench run --set` may give several methods the same options.
+    They are not refused, because a script or `bench run --set` may give several methods the same options.
 
     Args:
         options: The KEY VALUE pairs of the command line.
@@ -51,7 +51,7 @@ def note_unread_options(options: Sequence[str], trainer: str, section: str) -> N
     if unread:
         print(
             f"Note: {' and '.join(unread)} on the command line {'has' if len(unread) == 1 else 'have'} no effect: of "
-            f"the methods' sections, {plain_name(trainer)} reads TRAINER.{section}.* alone."
+            f"the methods' sections, {plain_name(trainer)} reads only TRAINER.{section}.*."
         )
 
 

@@ -117,7 +117,7 @@ class FrozenFeatures:
 
 
 def describe(clip: FrozenCLIP, transform: str, raw: bool = False) -> dict[str, str]:
-    """Return what a feature depends on besides its image."""
+    """Return what a feature depends on in addition to its image."""
     about = {
         "model": clip.name,
         "weights": clip.weights_hash,
@@ -184,7 +184,7 @@ class _Task:
             ),  # few images are not worth starting a worker
             collate_fn=collate,
             pin_memory=clips[0].device.type == "cuda",
-            generator=torch.Generator(),  # leaves the global generator alone, which orders the batches
+            generator=torch.Generator(),  # does not change the global generator, which orders the batches
         )
         waiting: list[tuple[int, int]] = []
         written = time.monotonic()

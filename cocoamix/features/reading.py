@@ -55,8 +55,8 @@ def file_identity(path: str, status: os.stat_result | None = None) -> str:
 def image_identity(path: str, upright: bool, status: os.stat_result | None = None) -> str:
     """Return a string that changes with the pixels read from a file: the file and the way it is read.
 
-    Older versions neither scaled deep images nor rotated images, and identified images by the file alone. Images that
-    need neither are still identified in that way, so that stored features stay valid.
+    Features stored before deep images were scaled and images were rotated are keyed by the file alone. Images that need
+    neither are still identified in that way, so that those features stay valid.
     """
     deep = "|scaled" if path.lower().endswith(_MAY_BE_DEEP) else ""
     return file_identity(path, status) + deep + ("|upright" if upright else "")

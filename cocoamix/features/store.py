@@ -42,7 +42,7 @@ def default_folder() -> Path:
 
 
 def make_key(*parts: object) -> bytes:
-    """Return the key of a row: a hash of what its feature depends on besides the model and the transform."""
+    """Return the key of a row: a hash of what its feature depends on in addition to the model and the transform."""
     text = "\x1f".join(str(part) for part in parts)
     return hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=KEY_BYTES).digest()
 
@@ -52,7 +52,7 @@ class FeatureStore:
 
     Args:
         folder: Folder of all stores.
-        about: What a feature depends on besides the image; its hash names the folder of this store.
+        about: What a feature depends on in addition to the image; its hash names the folder of this store.
     """
 
     def __init__(self, folder: str | os.PathLike[str], about: Mapping[str, Any]) -> None:

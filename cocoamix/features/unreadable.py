@@ -24,7 +24,7 @@ class Unreadable(dict[str, str]):
         if fresh and self.policy == "stop":
             shown = "; ".join(f"{path} ({reason})" for path, reason in list(fresh.items())[:3])
             raise UserError(
-                f"{len(fresh)} unreadable image(s): {shown}. "
+                f"{len(fresh)} unreadable image{'s' * (len(fresh) > 1)}: {shown}. "
                 "Restore them from an intact copy, or skip them: add DATASET.BAD_IMAGES skip to the command."
             )
         for path, reason in fresh.items():

@@ -28,7 +28,7 @@ class FigureModule(Protocol):
 
     Attributes:
         ABOUT: What the figure shows, in a sentence.
-        TIME: How long it takes on the drawn datasets, for the help.
+        TIME: How long it takes on the synthetic datasets, for the help.
     """
 
     ABOUT: str

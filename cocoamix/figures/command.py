@@ -1,7 +1,7 @@
 """Draw the figures of the paper and of this project, each with one command.
 
     cocoamix figures list                       list the figures, and how long each takes
-    cocoamix figures tradeoff                   one of them, on the drawn datasets
+    cocoamix figures tradeoff                   one of them, on the synthetic datasets
     cocoamix figures tradeoff --root DATA       on real data; missing runs are trained first
     cocoamix figures tradeoff --runs output     from finished runs
 
@@ -31,7 +31,7 @@ _OUTPUT = "output/figures"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add a subcommand for each figure."""
     figures = parser.add_subparsers(dest="figure", title="figures", metavar="NAME", required=True)
-    figures.add_parser("list", help="list the figures, and how long each takes on the drawn datasets")
+    figures.add_parser("list", help="list the figures, and how long each takes on the synthetic datasets")
     for name in MODULES:
         module = load(name)
         one = figures.add_parser(name, help=module.ABOUT, description=f"{module.ABOUT} Takes {module.TIME}.")

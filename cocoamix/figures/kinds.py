@@ -124,7 +124,7 @@ def _difference(one: Sequence[tuple[str, Any]], two: Sequence[tuple[str, Any]], 
 
 
 def _refuse_other_images(runs: Sequence[Run]) -> None:
-    """Reject a comparison of accuracies on different images or of different models."""
+    """Refuse a comparison of accuracies on different images or of different models."""
     from cocoamix.report.model.rows import not_comparable, show
 
     first: dict[Cell, Run] = {}

@@ -8,9 +8,9 @@ from typing import Any
 from cocoamix.errors import UserError, printable, some_of
 
 _WAYS_OUT = {
-    "dataset": "Run what is missing, or give only folders of runs on the same datasets.",
+    "dataset": "Run what is missing, or give only output folders of runs on the same datasets.",
     "epoch": "Evaluate the models of one epoch with --load-epoch, and add these folders.",
-    "seed": "Run what is missing, or give only folders of runs with the same seeds.",
+    "seed": "Run what is missing, or give only output folders of runs with the same seeds.",
 }
 
 
@@ -28,4 +28,4 @@ def nothing_shared(kind: str, where: str, found: Mapping[str, Iterable[Any]]) ->
 
 def _list(values: Iterable[Any]) -> str:
     ordered = sorted(values, key=lambda value: (value is None, value or 0))
-    return ", ".join("one without a number" if value is None else str(value) for value in ordered) or "none"
+    return ", ".join("an unknown epoch" if value is None else str(value) for value in ordered) or "none"

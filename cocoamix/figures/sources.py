@@ -11,12 +11,12 @@ from cocoamix.errors import UserError
 from cocoamix.io.paths import expand_home
 
 if TYPE_CHECKING:
-    from cocoamix.bench.benchmark import Judged
+    from cocoamix.bench.benchmark import CheckedPlan
     from cocoamix.bench.plan import Plan
     from cocoamix.bench.runs import Run
     from cocoamix.report.build import Report
 
-# Seconds of a run with the embedded model on one core, for an estimate before any run has finished.
+# Seconds of a run with the tiny CLIP on one core, for an estimate before any run has finished.
 _TRAINING, _EVALUATION = 8.0, 2.0
 
 
@@ -39,9 +39,9 @@ class Choice:
 
 @dataclass(frozen=True)
 class Plans:
-    """The runs of a figure on the drawn datasets, which need no data, and on real datasets below `--root`."""
+    """The runs of a figure on the synthetic datasets, which need no data, and on real datasets below `--root`."""
 
-    embedded: Choice
+    synthetic: Choice
     real: Choice
 
 
@@ -61,7 +61,7 @@ class Source:
 
 
 def add_arguments(
-    parser: argparse.ArgumentParser, plans: Plans, runs: str = "folders of finished runs, or folders above them"
+    parser: argparse.ArgumentParser, plans: Plans, runs: str = "output folders of finished runs, or folders above them"
 ) -> None:
     """Add the arguments that choose the runs.
 
@@ -97,7 +97,7 @@ def find_source(args: argparse.Namespace, plans: Plans) -> Source:
     from cocoamix.bench.command import read_plan
     from cocoamix.bench.tables import report_names
 
-    choice = plans.real if args.root else plans.embedded
+    choice = plans.real if args.root else plans.synthetic
     plan = read_plan(
         argparse.Namespace(
             plan=choice.plan,
@@ -115,14 +115,14 @@ def find_source(args: argparse.Namespace, plans: Plans) -> Source:
 
 
 def _run_plan(plan: Plan, args: argparse.Namespace) -> list[Run]:
-    """Do the runs of a plan that are due, and return all of its runs."""
+    """Execute the runs of a plan that are due, and return all of its runs."""
     from cocoamix.bench.benchmark import RunOptions, check, list_missing, run_plan
 
     how = RunOptions(jobs=args.jobs)
-    judged = check(plan, how)
-    if judged.due:
-        print(f"{len(judged.due)} runs are needed first: {_estimate(judged, args)}.", flush=True)
-    summary = run_plan(plan, how, judged)
+    checked = check(plan, how)
+    if checked.due:
+        print(f"{len(checked.due)} runs are needed first: {_estimate(checked, args)}.", flush=True)
+    summary = run_plan(plan, how, checked)
     if summary.failures:
         list_missing(summary)
         raise UserError(
@@ -132,21 +132,21 @@ def _run_plan(plan: Plan, args: argparse.Namespace) -> list[Run]:
     return summary.runs
 
 
-def _estimate(judged: Judged, args: argparse.Namespace) -> str:
+def _estimate(checked: CheckedPlan, args: argparse.Namespace) -> str:
     """Describe how long the runs will take."""
     from cocoamix.bench.engines.local import find_slots
     from cocoamix.bench.stamp import read_stamp, seconds_of
     from cocoamix.bench.view import Pace, duration
 
     pace = Pace()
-    for run in judged.finished:
+    for run in checked.finished:
         seconds = seconds_of(read_stamp(run.folder))
         if seconds is not None:
             pace.record(run, seconds)
     at_once = find_slots(args.jobs).jobs
-    left = pace.remaining(judged.due, (), at_once)
+    left = pace.remaining(checked.due, (), at_once)
     if left is None and not args.root:
-        left = sum(_TRAINING if run.trains else _EVALUATION for run in judged.due) / at_once
+        left = sum(_TRAINING if run.trains else _EVALUATION for run in checked.due) / at_once
     return f"about {duration(left)}" if left is not None else "the time left is shown after the first one"
 
 

@@ -19,7 +19,7 @@ from cocoamix.run import protocol
 from cocoamix.run.checkpointer import copier, is_state
 from cocoamix.run.origin import differ
 
-FOLDER = "sessions"  # in the folder of a run
+FOLDER = "sessions"  # in the output folder of a run
 Models = dict[str, dict[str, Tensor]]  # parameters of each model, by its name
 _PROMPT = "prompt_learner"  # the model of most methods
 _NAME = re.compile(r"session-(0|[1-9]\d*)\.pth")
@@ -27,7 +27,7 @@ _NAME = re.compile(r"session-(0|[1-9]\d*)\.pth")
 
 @dataclass(frozen=True)
 class SavedSession:
-    """The models of a finished session and their provenance (`origin`)."""
+    """The models of a finished session and their `origin`."""
 
     path: Path
     epoch: int
@@ -37,12 +37,12 @@ class SavedSession:
 
 
 def session_file(folder: str, number: int) -> Path:
-    """Return the file of a session in the folder of a run."""
+    """Return the file of a session in the output folder of a run."""
     return Path(folder, FOLDER, f"session-{number}.pth")
 
 
 def count_sessions(folder: str) -> int:
-    """Return the number of sessions in the folder of a run; raise a UserError if an earlier one is missing."""
+    """Return the number of sessions in the output folder of a run; raise a UserError if an earlier one is missing."""
     found = (_NAME.fullmatch(path.name) for path in Path(folder, FOLDER).glob("session-*"))
     there = sorted(int(match[1]) for match in found if match)
     if there != list(range(len(there))):
@@ -98,11 +98,11 @@ def copy_session(one: SavedSession, folder: str) -> None:
 
 
 def read_sessions(folder: str, expected: Sequence[Mapping[str, Any]], model: str = _PROMPT) -> list[SavedSession]:
-    """Read the sessions in the folder of a run, and check that they belong to one run of this kind.
+    """Read the sessions in the output folder of a run, and check that they belong to one run of this kind.
 
     Args:
-        folder: Folder of the run.
-        expected: Expected provenance of each session; missing keys may have any value.
+        folder: Output folder of the run.
+        expected: Expected origin of each session; missing keys may have any value.
         model: The model that each file must contain.
     """
     count = count_sessions(folder)
@@ -132,10 +132,10 @@ def _check_same_run(one: SavedSession, first: SavedSession) -> None:
         theirs, ours = one.origin[key], first.origin[key]
         if isinstance(ours, dict):
             theirs, ours = (protocol.relevant(flatten(side)) for side in (theirs, ours))
-            # A run that an older version started has both kinds of files.
+            # Files of one run may lack keys that were added while it was interrupted.
             theirs, ours = protocol.updated(theirs, ours), protocol.updated(ours, theirs)
             for side in (theirs, ours):
-                side.pop("centred", None)  # in older files, although it belongs to an evaluation
+                side.pop("centred", None)  # in some files, although it belongs to an evaluation
             differing = [name for name in sorted({*theirs, *ours}) if differ(theirs.get(name), ours.get(name))]
             if differing:
                 key, theirs, ours = differing[0], theirs.get(differing[0]), ours.get(differing[0])

@@ -1,4 +1,4 @@
-"""FACT on image features of a frozen CLIP, in our reading: a residual network, class prototypes and virtual ones.
+"""FACT on image features of a frozen CLIP, in our interpretation: a residual network, and class and virtual prototypes.
 
 FACT (Zhou et al., CVPR 2022) trains a ResNet. How later work adapted it to CLIP is not public. Here a residual network
 on frozen features replaces the ResNet, and it is the features before it that are mixed.

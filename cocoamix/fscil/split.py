@@ -17,7 +17,7 @@ from cocoamix.seeding import derive_seed
 
 
 @dataclass(frozen=True)
-class Cut:
+class SessionSplit:
     """How to split a dataset into sessions: FSCIL.* of the configuration.
 
     Attributes:
@@ -57,28 +57,28 @@ class Session:
 class Published(Protocol):
     """A dataset with published few-shot images."""
 
-    def published_shots(self, cut: Cut) -> list[list[Any]]:
+    def published_shots(self, how: SessionSplit) -> list[list[Any]]:
         """Return the training items of each session after the first."""
         ...
 
 
-def cut_into_sessions(dataset: Any, test: Sequence[Any], cut: Cut) -> list[Session]:
+def split_into_sessions(dataset: Any, test: Sequence[Any], how: SessionSplit) -> list[Session]:
     """Return the sessions of a dataset.
 
     Args:
         dataset: A dataset with Dassl's interface, whose training items are `train_x`.
         test: The items for evaluation.
-        cut: How to split the dataset.
+        how: How to split the dataset.
     """
-    check_choice("FSCIL.SPLIT", cut.split, SESSION_SPLITS)
+    check_choice("FSCIL.SPLIT", how.split, SESSION_SPLITS)
     names = list(dataset.classnames)
-    ranges = label_ranges(len(names), cut)
+    ranges = label_ranges(len(names), how)
     train_of, test_of = _by_label(dataset.train_x), _by_label(test)
-    split = choose_split(dataset, cut.split)
+    split = choose_split(dataset, how.split)
     if split == "cec":
-        few = dataset.published_shots(cut)
+        few = dataset.published_shots(how)
     else:
-        few = [[item for label in labels for item in _draw(train_of[label], cut)] for labels in ranges[1:]]
+        few = [[item for label in labels for item in _draw(train_of[label], how)] for labels in ranges[1:]]
     train_items = [[item for label in ranges[0] for item in train_of[label]], *few]
     test_items = [[item for label in labels for item in test_of.get(label, [])] for labels in ranges]
     if not all(test_items):
@@ -116,19 +116,19 @@ def choose_split(dataset: Any, split: str) -> str:
     return {"auto": "cec" if published else "random"}.get(split, split)
 
 
-def label_ranges(classes: int, cut: Cut) -> list[range]:
+def label_ranges(classes: int, how: SessionSplit) -> list[range]:
     """Return the labels of each session."""
-    rest = classes - cut.base
-    if rest < 0 or rest % cut.way:
-        why = f"the {rest} left are not a multiple of {cut.way}" if rest > 0 else "there are too few"
+    rest = classes - how.base
+    if rest < 0 or rest % how.way:
+        why = f"the {rest} left are not a multiple of {how.way}" if rest > 0 else "there are too few"
         raise UserError(
-            f"{classes} classes cannot be split into FSCIL.BASE {cut.base} and sessions of FSCIL.WAY {cut.way}: {why}. "
-            f"Choose other values, such as {_fitting_cut(classes, cut.way)}."
+            f"{classes} classes cannot be split into FSCIL.BASE {how.base} and sessions of FSCIL.WAY {how.way}: {why}. "
+            f"Choose other values, such as {_fitting_split(classes, how.way)}."
         )
-    return [range(cut.base), *(range(first, first + cut.way) for first in range(cut.base, classes, cut.way))]
+    return [range(how.base), *(range(first, first + how.way) for first in range(how.base, classes, how.way))]
 
 
-def _fitting_cut(classes: int, way: int) -> str:
+def _fitting_split(classes: int, way: int) -> str:
     """Return values that fit: about 60 % base classes, and sessions of the given size or smaller."""
     way = max(1, min(way, classes // 4))
     sessions = max(1, round(0.4 * classes / way))
@@ -142,13 +142,13 @@ def _by_label(items: Sequence[Any]) -> dict[int, list[Any]]:
     return groups
 
 
-def _draw(items: Sequence[Any], cut: Cut) -> list[Any]:
+def _draw(items: Sequence[Any], how: SessionSplit) -> list[Any]:
     """Draw the few images of a class. The draw does not depend on other classes."""
     name = items[0].classname
-    if len(items) < cut.shots and not cut.fewer:
+    if len(items) < how.shots and not how.fewer:
         raise UserError(
-            f"FSCIL.SHOTS is {cut.shots}, but the class {name} has {len(items)} training images. "
+            f"FSCIL.SHOTS is {how.shots}, but the class {name} has {len(items)} training images. "
             "Use fewer shots, or set DATASET.FEWER_SHOTS True to use all of them."
         )
-    generator = random.Random(derive_seed(cut.seed, "session", name))
-    return generator.sample(list(items), min(cut.shots, len(items)))
+    generator = random.Random(derive_seed(how.seed, "session", name))
+    return generator.sample(list(items), min(how.shots, len(items)))

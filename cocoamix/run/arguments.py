@@ -15,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add CoOp's flags."""
     parser.add_argument("--root", default="", help="folder that contains the datasets' folders")
     parser.add_argument("--output-dir", default="", help="folder for logs, checkpoints and results")
-    parser.add_argument("--resume", default="", help="folder of a run to resume from (default: the output folder)")
+    parser.add_argument("--resume", default="", help="output folder of a run to resume from (default: --output-dir)")
     parser.add_argument("--seed", type=int, help="random seed; -1 picks one at random")
     parser.add_argument("--source-domains", nargs="+", help="source domains, for datasets that have domains")
     parser.add_argument("--target-domains", nargs="+", help="target domains, for datasets that have domains")

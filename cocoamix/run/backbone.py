@@ -20,7 +20,7 @@ def load_one(cfg: CfgNode, precision: str, device: torch.device, name: str = "",
     clip.text.at_once = 0 if backbone.TEXT_CHUNK == "auto" else backbone.TEXT_CHUNK
     detail(
         f"CLIP runs through {clip.source} in {clip.precision} on {device}, weights {clip.weights_hash[:16]}"
-        + (" (RANDOM: the results mean nothing)" if weights == "random" else "")
+        + (" (random weights: results are meaningless)" if weights == "random" else "")
     )
     if tuple(cfg.INPUT.SIZE) != (clip.sizes.resolution,) * 2:
         raise UserError(

@@ -25,7 +25,7 @@ def write_card(folder: str | os.PathLike[str], results: Results) -> Path | None:
     """Write the model card of a run, unless the folder has a README.md that is not ours.
 
     Args:
-        folder: Folder of the run.
+        folder: Output folder of the run.
         results: Results of the run; without metrics if it was not evaluated.
 
     Returns:
@@ -39,7 +39,7 @@ def write_card(folder: str | os.PathLike[str], results: Results) -> Path | None:
 
 
 def _has_model(folder: Path, results: Results) -> bool:
-    """Return whether the folder of the run has everything that a prediction needs."""
+    """Return whether the output folder of the run has everything that a prediction needs."""
     return not results.trained_parameters or bool(model_folders(folder)) or (folder / SESSIONS).is_dir()
 
 
@@ -67,7 +67,7 @@ def make_card(results: Results, has_model: bool) -> str:
 
 def _use(results: Results, has_model: bool) -> list[str]:
     if not has_model:
-        return ["The checkpoints are in the folder of the training run, which this evaluation loaded."]
+        return ["The checkpoints are in the output folder of the training run, which this evaluation loaded."]
     if results.method and not results.metrics:
         return [
             "Evaluate the sessions first: `--eval-only --model-dir THIS_FOLDER`, with the arguments of the training "
@@ -90,7 +90,7 @@ def _data(results: Results, settings: Mapping[str, Any]) -> str:
         return results.dataset
     root, folder, table = (str(settings.get(f"DATASET.{key}") or "") for key in ("ROOT", "FOLDER", "CSV"))
     if not root and not folder:
-        return "images that were given in Python"
+        return "images passed in Python"
     listed = f", listed in {table}" if table else ""
     return f"own images in {os.path.join(root, folder) if folder else root}{listed}"
 
@@ -141,7 +141,7 @@ def _figures(results: Results) -> list[str]:
 def _calibration(results: Results) -> str:
     fitted = results.heldout
     if fitted is None or fitted.temperature is None:
-        return "none was fitted"
+        return "not calibrated"
     return f"temperature {fitted.temperature:.5f}, fitted to {fitted.images or 0:,} held-out images"
 
 

@@ -1,8 +1,8 @@
 """Saves, resumes and loads the models of a run, with real Dassl or the fallback.
 
-A run's folder has `<model>/model.pth.tar-<epoch>` and `<model>/model-best.pth.tar`, as in CoOp, and `resume.pth`, which
-holds everything that a resume needs and is replaced after every epoch. It is a single file, so that a killed run with
-several models never leaves them at different epochs.
+A run's output folder has `<model>/model.pth.tar-<epoch>` and `<model>/model-best.pth.tar`, as in CoOp, and
+`resume.pth`, which holds everything that a resume needs and is replaced after every epoch. It is a single file, so that
+a killed run with several models never leaves them at different epochs.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Checkpointer:
         """Write the named models in CoOp's layout.
 
         Args:
-            directory: Folder of the run.
+            directory: Output folder of the run.
             names: Names of the models.
             epochs: Number of epochs done.
             origin: Metadata of the checkpoints.
@@ -123,7 +123,7 @@ class Checkpointer:
         """Restore what `state` returned. `path` is the file that it was read from, for messages."""
         for key in ("optimizers", "schedules"):
             if not same_kinds(state[key], self.state()[key]):
-                raise damaged(path, f"its {key} are not those of such a run")
+                raise damaged(path, f"its {key} do not match this run")
         if set(state["models"]) != set(self.models):
             raise UserError(f"{path} holds the models {', '.join(state['models'])}, not {', '.join(self.models)}.")
         for name, tensors in state["models"].items():

@@ -47,10 +47,10 @@ class Evaluation:
 
     def confidence(self) -> dict[str, float]:
         """Print and return the calibration error and the negative log-likelihood."""
-        return show(calibration.confidence_metrics(self.predictions))
+        return print_metrics(calibration.confidence_metrics(self.predictions))
 
 
-def among_all(predictions: Predictions, owned: Tensor) -> dict[str, float]:
+def joint_metrics(predictions: Predictions, owned: Tensor) -> dict[str, float]:
     """Print and return metrics for trained and other classes that share a label space; empty if they do not.
 
     These are the accuracy on each, their harmonic mean, and the AUROC of separating them by confidence: the percentage
@@ -66,13 +66,13 @@ def among_all(predictions: Predictions, owned: Tensor) -> dict[str, float]:
         return {}
     base, new = (100 * int(side.sum()) / len(side) for side in sides)
     mean = 2 * base * new / (base + new) if base + new else 0.0
-    print(f"* inside all classes: base {base:.2f}%, new {new:.2f}%, H {mean:.2f}%")
+    print(f"* base and new in one label space: base {base:.2f}%, new {new:.2f}%, H {mean:.2f}%")
     found = {"base_accuracy": base, "new_accuracy": new, "harmonic_mean": mean}
     confidence = predictions.confidence
-    return found | show({"auroc": 100 * calibration.auroc(confidence[trained], confidence[~trained])})
+    return found | print_metrics({"auroc": 100 * calibration.auroc(confidence[trained], confidence[~trained])})
 
 
-def show(metrics: dict[str, float]) -> dict[str, float]:
+def print_metrics(metrics: dict[str, float]) -> dict[str, float]:
     """Print confidence metrics in the format of CoOp's evaluator, and return them."""
     for key, value in metrics.items():
         print(f"* {key}: {value:.4f}" if key == "nll" else f"* {key}: {value:.2f}%")

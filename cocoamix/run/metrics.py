@@ -1,4 +1,4 @@
-"""The metrics of each epoch, in metrics.csv in the run's folder, in the progress bar, and in Weights & Biases."""
+"""The metrics of each epoch, in metrics.csv in the output folder, in the progress bar, and in Weights & Biases."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .wandb_run import WandbRun, open_run
 
 METRICS = "metrics.csv"
 _FIRST, _LAST = ("session", "epoch", "phase", "lr", "loss", "acc"), ("seconds",)
-Row = dict[str, str]  # cells as they are in the file
+Row = dict[str, str]  # cells as in the file
 
 
 class EpochMetrics:
@@ -109,7 +109,7 @@ class EpochMetrics:
             self._wandb = None
 
     def _write(self) -> None:
-        if not self.rows:  # a resumed run of an older version
+        if not self.rows:  # the run to resume has no table of epochs
             self._path.unlink(missing_ok=True)
             return
         names = list(dict.fromkeys(name for row in self.rows for name in row))

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from cocoamix.errors import UserError
 
 
-class FirstMoves:
+class ProgressCheck:
     """Watches each model from its first step until a step changes it or the epoch ends."""
 
     def __init__(self) -> None:

@@ -18,7 +18,7 @@ from cocoamix.registry import plain_name
 from . import protocol
 
 # Types of the entries that results are derived from.
-_KINDS = {"settings": dict, "protocol": dict, "seed": int, "classnames": list}
+_KINDS = {"settings": dict, "protocol": dict, "seed": int, "classnames": list, "categories": dict}
 
 
 def origin_of(content: Mapping[str, Any], path: Path) -> dict[str, Any]:
@@ -35,7 +35,7 @@ def origin_of(content: Mapping[str, Any], path: Path) -> dict[str, Any]:
 
 
 def check_trainer(origin: Mapping[str, Any], trainer: str, path: Path) -> None:
-    """Reject a checkpoint of another trainer."""
+    """Refuse a checkpoint of another trainer."""
     now = plain_name(trainer)
     then = plain_name(str(origin.get("trainer", now)))
     if then != now:
@@ -43,12 +43,12 @@ def check_trainer(origin: Mapping[str, Any], trainer: str, path: Path) -> None:
 
 
 def refuse_untrained(origin: Mapping[str, Any], path: Path) -> None:
-    """Reject a checkpoint of an earlier version, in which OPTIM.STAGED_LR left some parameters untrained."""
+    """Refuse a checkpoint of OPTIM.STAGED_LR without its learning rates: some parameters were left untrained."""
     staged = (origin.get("settings") or {}).get("OPTIM.STAGED_LR")
     if staged and "staged_lr" not in (origin.get("protocol") or {}):
         raise UserError(
-            f"{path} was trained with OPTIM.STAGED_LR True by an earlier version, which left parameters out of the "
-            "optimizer. Train it again."
+            f"{path} was trained with OPTIM.STAGED_LR True, but does not record its learning rates, so the "
+            "optimizer may have lacked some parameters. Train it again."
         )
 
 
@@ -60,7 +60,7 @@ def check_weights(
     classnames: Sequence[str],
     path: Path,
 ) -> None:
-    """Reject a checkpoint that was trained on other CLIP weights, or a class-specific context of other classes.
+    """Refuse a checkpoint that was trained on other CLIP weights, or a class-specific context of other classes.
 
     Args:
         origin: Origin of the checkpoint.
@@ -94,7 +94,7 @@ def check_weights(
 
 
 def check_partition(origin: Mapping[str, Any], dataset: CfgNode, path: Path) -> None:
-    """Reject a prompt that was trained on half of the classes under another partition.
+    """Refuse a prompt that was trained on half of the classes under another partition.
 
     Some of its training classes would otherwise count as new.
 
@@ -126,7 +126,7 @@ def check_settings(
     protocol_then: Mapping[str, Any],
     protocol_now: Mapping[str, Any],
 ) -> None:
-    """Reject resuming a run with other settings, because the result would belong to neither.
+    """Refuse to resume a run with other settings, because the result would belong to neither.
 
     Args:
         path: File of the run to resume, for messages.
@@ -143,7 +143,7 @@ def check_settings(
     shown = "; ".join(
         f"{key} was {brief(then[key])} and is {brief(now.get(key))}"
         if key in then
-        else f"{key} is {brief(now[key])}, and that run is older than this key"
+        else f"{key} is {brief(now[key])}, but that run did not record this key"
         for key in differing[:5]
     )
     if not differing:
@@ -178,7 +178,7 @@ def follow_training(
     overridden = {
         key: value
         for key, value in now.items()
-        if protocol.of_training_alone(key) and key not in own and differ(then.get(key, value), value)
+        if protocol.comes_from_training(key) and key not in own and differ(then.get(key, value), value)
     }
     followed = cfg.clone()
     followed.defrost()
@@ -222,7 +222,7 @@ def find_tensor(tensors: Mapping[str, Tensor], name: str) -> Tensor | None:
 
 
 def _first(tensor: Tensor) -> Tensor:
-    """Return the first row, or whatever an altered file has instead."""
+    """Return the first row, or what an altered file has instead."""
     return tensor[:1] if tensor.dim() and tensor.layout == torch.strided else tensor
 
 

@@ -26,7 +26,7 @@ def parameter_groups(model: nn.Module, optim: CfgNode, name: str = "") -> list[d
 
 
 def refuse_left_out(name: str, model: nn.Module, optimizer: Any | None) -> None:
-    """Reject an optimizer that lacks a trainable parameter, which would never change."""
+    """Refuse an optimizer that lacks a trainable parameter, which would never change."""
     held = {id(parameter) for group in getattr(optimizer, "param_groups", ()) for parameter in group["params"]}
     for key, parameter in model.named_parameters():
         if parameter.requires_grad and id(parameter) not in held:

@@ -20,7 +20,7 @@ from cocoamix.io.texts import read_text
 if TYPE_CHECKING:  # reading the file does not need torch
     from torch import Tensor
 
-FILE = "predictions.csv"  # of a run's folder
+FILE = "predictions.csv"  # in a run's output folder
 UNKNOWN = "(unknown)"
 TOP = 5
 _COLUMNS = ("image", "label", "predicted", "confidence", "label_probability")
@@ -172,7 +172,7 @@ class PredictionsFile:
     """The file of the predictions of an evaluation. It appears when the evaluation is complete.
 
     Args:
-        folder: Folder of the run.
+        folder: Output folder of the run.
         classes: Classes of the evaluation, in the order of the logits.
     """
 
@@ -213,10 +213,10 @@ def paths_at(loader: Any, indices: Tensor) -> list[str]:
 
 
 def read_predictions(path: str | os.PathLike[str]) -> list[Record]:
-    """Read the table of records that an evaluation (TEST.SAVE_PREDICTIONS) or `cocoamix predict --csv` wrote.
+    """Read the table of records that an evaluation (`TEST.SAVE_PREDICTIONS`) or `cocoamix predict --csv` wrote.
 
-    Probabilities have the precision of the file. Escapes in file names are kept. Tables of earlier versions, which omit
-    unreadable images and have no column `error`, can also be read.
+    Probabilities have the precision of the file. Escapes in file names are kept. Tables without the
+    column `error`, which omit unreadable images, can also be read.
     """
     reader = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
     try:

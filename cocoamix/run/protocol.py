@@ -25,7 +25,7 @@ from cocoamix.features.images import image_name, is_upright
 from cocoamix.registry import plain_name
 
 _MIX = "TRAINER.COCOAMIX."
-# Keys that older runs lack, with the values that give the earlier behaviour.
+# Keys that some recorded runs lack, with the values that those runs used.
 _AS_BEFORE = {
     partition.KEY: partition.LABEL,
     f"{_MIX}WEIGHT_FIT": "train",
@@ -48,15 +48,15 @@ def settings_of(cfg: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def relevant(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the dotted settings that results depend on. Older files may list others."""
+    """Return the dotted settings that results depend on. Recorded runs may list others."""
     return {key: value for key, value in settings.items() if roles.matters(key)}
 
 
 def updated(then: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the dotted settings of an older run, with newer keys added if they do not affect it.
+    """Return the dotted settings of a recorded run, with the keys that it lacks added if they do not affect it.
 
     Args:
-        then: Settings of the older run.
+        then: Settings of the recorded run.
         now: Settings to compare them with.
     """
     full = {key: value for key, value in _AS_BEFORE.items() if key in now} | dict(then)
@@ -68,7 +68,7 @@ def updated(then: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
     return full
 
 
-def of_training_alone(key: str) -> bool:
+def comes_from_training(key: str) -> bool:
     """Return whether an evaluation takes a setting from the training run."""
     return roles.of_training(key)
 
@@ -138,12 +138,12 @@ def describe_protocol(cfg: CfgNode, clip: AnyCLIP, dataset: Any, templates: Iter
 def staged_rates(optim: CfgNode) -> dict[str, Any]:
     """Return the learning rates of OPTIM.STAGED_LR.
 
-    In the protocol they distinguish these runs from those of earlier versions, which left parameters out.
+    In the protocol they distinguish these runs from those that do not record them, which left parameters out.
     """
     return {"new_layers": plain(optim.NEW_LAYERS), "base_lr_mult": optim.BASE_LR_MULT}
 
 
-def take_rates(protocol: dict[str, Any], then: Mapping[str, Any]) -> None:
+def copy_staged_rates(protocol: dict[str, Any], then: Mapping[str, Any]) -> None:
     """Replace the learning rates in a protocol by those in `then`, the protocol of a checkpoint's run."""
     protocol.pop("staged_lr", None)
     protocol.update({key: value for key, value in then.items() if key == "staged_lr"})

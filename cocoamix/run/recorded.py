@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from .checkpointer import RESUME, checkpoint_path
 from .origin import origin_of
 from .results import RESULTS, Results
 
-NEEDED = f"Give the folder of a finished run, which holds {RESULTS}."
+NEEDED = f"Give the output folder of a finished run, which holds {RESULTS}."
 SESSIONS = "sessions"
 _LOG = "log.txt"
 _LOADED = re.compile(r'^Loading weights to (\S+) from "(.+)" \(epoch = ', re.M)
@@ -39,9 +39,11 @@ class RecordedRun:
         config: The configuration, as nested or dotted keys.
         protocol: What its results depend on.
         origin: The metadata of the checkpoint.
-        classnames: The training classes; without training, the evaluated ones. Empty if an older version did not
+        classnames: The training classes; without training, the evaluated ones. Empty if the checkpoint does not
             record them.
         sessions: The number of classes of each session.
+        categories: For own images, the class name of each folder, or of each class in the table. Empty if the run
+            does not record them.
     """
 
     folder: Path
@@ -53,6 +55,7 @@ class RecordedRun:
     origin: Mapping[str, Any]
     classnames: list[str]
     sessions: tuple[int, ...] = ()
+    categories: Mapping[str, str] = field(default_factory=dict)
 
 
 def find_run(folder: Path, needs_results: bool = False) -> RecordedRun:
@@ -60,7 +63,7 @@ def find_run(folder: Path, needs_results: bool = False) -> RecordedRun:
 
     Args:
         folder: The folder.
-        needs_results: Whether to reject a training run without an evaluation (TEST.NO_TEST).
+        needs_results: Whether to refuse a training run without an evaluation (TEST.NO_TEST).
 
     Raises:
         UserError: There is no usable run in the folder.
@@ -87,7 +90,17 @@ def find_run(folder: Path, needs_results: bool = False) -> RecordedRun:
         return _find_untested(folder, origin)
     names = origin.get("classnames") or results.classnames or ()
     trainer, protocol = plain_name(results.trainer), origin.get("protocol") or results.protocol
-    return RecordedRun(folder, trained, epoch, trainer, results.config, protocol, origin, list(names))
+    return RecordedRun(
+        folder,
+        trained,
+        epoch,
+        trainer,
+        results.config,
+        protocol,
+        origin,
+        list(names),
+        categories=_categories(origin, results),
+    )
 
 
 def _find_untested(folder: Path, origin: Mapping[str, Any]) -> RecordedRun:
@@ -97,14 +110,28 @@ def _find_untested(folder: Path, origin: Mapping[str, Any]) -> RecordedRun:
     config = {**(origin.get("settings") or {}), "MODEL.BACKBONE.WEIGHTS": origin.get("weights_file", "")}
     trainer = plain_name(str(origin["trainer"]))
     return RecordedRun(
-        folder, folder, None, trainer, config, origin.get("protocol") or {}, origin, origin["classnames"]
+        folder,
+        folder,
+        None,
+        trainer,
+        config,
+        origin.get("protocol") or {},
+        origin,
+        origin["classnames"],
+        categories=_categories(origin),
     )
+
+
+def _categories(origin: Mapping[str, Any], results: Results | None = None) -> dict[str, str]:
+    """Return the class names by folder, those of the training run first."""
+    found = origin.get("categories") or (results.categories if results else None) or {}
+    return {str(one): str(name) for one, name in found.items()}
 
 
 def no_checkpoint(folder: Path) -> str:
     """Return the message for results of a trained model without a checkpoint."""
     lacks = f"{folder} has no checkpoint, and no {_LOG} that names the one it evaluated."
-    return f"{lacks} Give the folder of the training run."
+    return f"{lacks} Give the output folder of the training run."
 
 
 def model_folders(folder: Path) -> list[Path]:
@@ -147,8 +174,8 @@ def _find_checkpoints(folder: Path) -> tuple[Path | None, int | None]:
     file = Path(found[-1][1])
     if not file.is_file():
         raise UserError(
-            f"{folder} evaluated {file}, which does not exist. Start where that run was started, or give the folder of "
-            "the training run."
+            f"{folder} evaluated {file}, which does not exist. Start where that run was started, or give the output "
+            "folder of the training run."
         )
     number = file.name.rpartition("-")[2]
     return file.parent.parent, int(number) if number.isdigit() else None
@@ -175,7 +202,7 @@ def _find_sessions(folder: Path, results: Results) -> RecordedRun:
         trained = Path(loaded[-1]) if loaded else None
     if trained is None and results.trained_parameters:
         raise UserError(
-            f"{folder} has no sessions/, and no {_LOG} that names the run it evaluated. Give that run's folder."
+            f"{folder} has no sessions/, and no {_LOG} that names the run it evaluated. Give that run's output folder."
         )
     origins: list[Mapping[str, Any]] = []
     if trained is not None:
@@ -189,7 +216,8 @@ def _find_sessions(folder: Path, results: Results) -> RecordedRun:
         raise UserError(f"{folder} does not name the {seen[-1]} classes of its sessions. Evaluate it again.")
     origin = origins[0] if origins else {}
     trainer, protocol = plain_name(results.trainer), origin.get("protocol") or results.protocol
-    return RecordedRun(folder, trained, None, trainer, results.config, protocol, origin, names, sizes)
+    categories = _categories(origin, results)
+    return RecordedRun(folder, trained, None, trainer, results.config, protocol, origin, names, sizes, categories)
 
 
 def _own_names(names: Sequence[str], first: int, end: int) -> Sequence[str]:

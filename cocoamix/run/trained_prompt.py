@@ -36,7 +36,7 @@ def read_prompt(
     Args:
         clip: The model to use the prompt with.
         classnames: The class names.
-        folder: Folder of the run that trained the prompt.
+        folder: Output folder of the run that trained the prompt.
         weights_hash: Hash of the CLIP weights that the prompt must have been trained on.
         number: Index of the prompt, for a run on several models.
         dataset: The node DATASET of the run that uses the prompt.

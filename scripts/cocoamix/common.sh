@@ -2,7 +2,7 @@
 #   TRAINER  trainer (CoCoAMix); docs/BASELINES.md has the settings of the others
 #   CFG      configuration below configs/trainers/$TRAINER (vit_b16_ep50), or below configs/trainers/$CONFIGS
 #   SHOTS    images per class (4)
-#   DATA     data folder (not needed for the drawn datasets)
+#   DATA     data folder (not needed for the synthetic datasets)
 #   COCOAMIX_PYTHON  interpreter (that of .venv, else python): see scripts/interpreter.sh
 # For fscil.sh also: DATASET (cifar100_fscil), TAG (added to the name of the output folder)
 set -euo pipefail

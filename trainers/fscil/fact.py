@@ -1,4 +1,4 @@
-"""FACT (Zhou et al., CVPR 2022) on CLIP, in our reading: space reserved for later classes, and prototypes.
+"""FACT (Zhou et al., CVPR 2022) on CLIP, in our interpretation: space reserved for later classes, and prototypes.
 
 How published comparisons adapted FACT to CLIP is not public. Here its network is a residual network on frozen image
 features (`cocoamix.fscil.prototypes`); everything after it is as in FACT.
@@ -32,7 +32,7 @@ class FACTFSCIL(SessionTrainer):
     main_model = "prototypes"
 
     def title(self) -> str:
-        return "FACT w/ CLIP, our reading"
+        return "FACT w/ CLIP, our interpretation"
 
     # ------------------------------------------------------------------ training
 

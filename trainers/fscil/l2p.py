@@ -1,6 +1,6 @@
 """L2P, learning to prompt (Wang et al., CVPR 2022), on CLIP: a pool of prompts, from which each image selects some.
 
-How published comparisons adapted L2P to CLIP is not public. We offer two readings: the selected prompts are either the
+How published comparisons adapted L2P to CLIP is not public. There are two variants: the selected prompts are either the
 context of the class names (`text`) or extra tokens of the image encoder (`visual`).
 """
 
@@ -27,7 +27,7 @@ from cocoamix.seeding import derive_seed
 from .loop import Scorer, SessionTrainer
 
 _POOL = "TRAINER.L2P.POOL"
-_AROUND = 4  # tokens of the shortest prompt besides its context: start, a name of one token, full stop, end
+_AROUND = 4  # tokens of the shortest prompt in addition to its context: start, a name of one token, full stop, end
 
 
 @register(TRAINER_REGISTRY)
@@ -94,7 +94,7 @@ class L2PFSCIL(SessionTrainer):
 
     def compute_loss(self, image_features: Tensor, labels: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         if self.is_visual:
-            logits, similar = self._visual_logits(self.pool, image_features, self.general_features())
+            logits, similar = self._visual_logits(self.pool, image_features, self.hand_crafted_features())
         else:
             logits, similar = self._text_logits(image_features)
         terms = {"ce": F.cross_entropy(logits, labels), "key": similar.sum(dim=1).mean()}

@@ -34,7 +34,7 @@ from cocoamix.fscil.files import (
     save_session,
     session_file,
 )
-from cocoamix.fscil.split import Cut, Session, choose_split, cut_into_sessions, sessions_of
+from cocoamix.fscil.split import Session, SessionSplit, choose_split, sessions_of, split_into_sessions
 from cocoamix.io import checkpoints
 from cocoamix.registry import plain_name
 from cocoamix.run import origin, protocol
@@ -58,7 +58,7 @@ class SessionTrainer(CLIPTrainer):
     session = 0  # the current session
     last_session: int  # the last session of this run
     session_models: list[Models]  # learned modules of each finished session
-    origins: list[dict[str, Any]]  # provenance of each finished session
+    origins: list[dict[str, Any]]  # origin of each finished session
 
     def title(self) -> str:
         """Return the method's name in tables and plots."""
@@ -102,30 +102,30 @@ class SessionTrainer(CLIPTrainer):
         super().build_data_loader()
         # Loaders over all items, as templates for those of the sessions. No images are read from them.
         self._all_train, self._all_test = self.train_loader_x, self.test_loader
-        self._cut_sessions()
+        self._split_sessions()
 
-    def _cut_sessions(self) -> None:
+    def _split_sessions(self) -> None:
         """Split the dataset according to FSCIL.*, and load the current session."""
-        data, cut = self.dm.dataset, self.cfg.FSCIL
+        data, fscil = self.dm.dataset, self.cfg.FSCIL
         if isinstance(data, GivenData):
             self._use_given_sessions(data)
             return
         items = data.val if self.cfg.TEST.SPLIT == "val" else data.test
         if not items:
             raise UserError(f"The dataset {self.cfg.DATASET.NAME} has no {self.cfg.TEST.SPLIT} images.")
-        how = Cut(cut.BASE, cut.WAY, cut.SHOTS, cut.SPLIT, self.seed, self.cfg.DATASET.FEWER_SHOTS)
-        self.sessions = cut_into_sessions(data, items, how)
-        self.split = choose_split(data, cut.SPLIT)
-        if len(self.sessions) <= cut.LAST_SESSION:
+        how = SessionSplit(fscil.BASE, fscil.WAY, fscil.SHOTS, fscil.SPLIT, self.seed, self.cfg.DATASET.FEWER_SHOTS)
+        self.sessions = split_into_sessions(data, items, how)
+        self.split = choose_split(data, fscil.SPLIT)
+        if len(self.sessions) <= fscil.LAST_SESSION:
             raise UserError(
-                f"FSCIL.LAST_SESSION is {cut.LAST_SESSION}, but {self.cfg.DATASET.NAME} has the sessions 0 to "
+                f"FSCIL.LAST_SESSION is {fscil.LAST_SESSION}, but {self.cfg.DATASET.NAME} has the sessions 0 to "
                 f"{len(self.sessions) - 1}."
             )
-        self.last_session = cut.LAST_SESSION if cut.LAST_SESSION >= 0 else len(self.sessions) - 1
+        self.last_session = fscil.LAST_SESSION if fscil.LAST_SESSION >= 0 else len(self.sessions) - 1
         first = self.sessions[0]
         print(
             f"Sessions: {len(first.classnames)} base classes with {len(first.train):,} images, then "
-            f"{len(self.sessions) - 1} x {cut.WAY} classes with {cut.SHOTS} images each "
+            f"{len(self.sessions) - 1} x {fscil.WAY} classes with {fscil.SHOTS} images each "
             f"({'the published ones' if self.split == 'cec' else f'drawn with seed {self.seed}'})"
         )
         self._tests = [self._loader_over(session.test, train=False) for session in self.sessions]
@@ -192,13 +192,13 @@ class SessionTrainer(CLIPTrainer):
         return 0 if self.session else int(self.cfg.FSCIL.BASE_BATCH_SIZE)
 
     def describe_protocol(self) -> dict[str, Any]:
-        cut, facts = self.cfg.FSCIL, super().describe_protocol()
+        fscil, facts = self.cfg.FSCIL, super().describe_protocol()
         training_items = [item for session in self.sessions for item in session.train]
         facts["splits"]["train"] = protocol.items_hash(training_items)
         facts["views"] = protocol.views(self.cfg, self.epoch_limit())
-        facts["fscil"] = {"base": cut.BASE, "way": cut.WAY, "shots": cut.SHOTS, "split": self.split}
-        if cut.BASE_BATCH_SIZE:  # only then, so that fingerprints of runs without it do not change
-            facts["fscil"]["base_batch_size"] = cut.BASE_BATCH_SIZE
+        facts["fscil"] = {"base": fscil.BASE, "way": fscil.WAY, "shots": fscil.SHOTS, "split": self.split}
+        if fscil.BASE_BATCH_SIZE:  # only then, so that fingerprints of runs without it do not change
+            facts["fscil"]["base_batch_size"] = fscil.BASE_BATCH_SIZE
         return facts
 
     # ------------------------------------------------------------------ training
@@ -262,7 +262,7 @@ class SessionTrainer(CLIPTrainer):
         self.session_models.append(
             {name: {key: value.clone() for key, value in state.items()} for name, state in states.items()}
         )
-        self.origins.append(self.provenance())
+        self.origins.append(self.describe_origin())
         if self.session == self.last_session:
             self._finish()
         elif not self.cfg.TEST.NO_TEST:
@@ -282,7 +282,7 @@ class SessionTrainer(CLIPTrainer):
         if epoch + 1 < self.max_epoch:
             return  # before that, the resume file is enough
         models = {name: parameters_of(model) for name, model in self._models.items()}
-        save_session(directory, self.session, epoch + 1, models, self.provenance(), self.unreadable)
+        save_session(directory, self.session, epoch + 1, models, self.describe_origin(), self.unreadable)
 
     def resume_state(self, epochs: int) -> dict[str, Any]:
         return {**super().resume_state(epochs), "session": self.session}
@@ -323,7 +323,7 @@ class SessionTrainer(CLIPTrainer):
         return []
 
     def _read_sessions(self, folder: str) -> list[SavedSession]:
-        now = self.provenance()
+        now = self.describe_origin()
         expected = [{**now, "classnames": self.classnames_of(number)} for number in range(len(self.sessions))]
         if self.tuned_classes == "all" and isinstance(self.dm.dataset, GivenData):
             # A run that ended early is saved without the class names of the sessions it did not reach.
@@ -372,7 +372,7 @@ class SessionTrainer(CLIPTrainer):
             self.cfg = cfg
             self.set_seed(first.origin["seed"])
             last, self.session = self.session, 0
-            self._cut_sessions()
+            self._split_sessions()
             self.hand_crafted = self.make_hand_crafted()
             self.build_session()
             self.protocol = self.describe_protocol()

@@ -10,7 +10,7 @@ from dassl.engine import TRAINER_REGISTRY
 from torch import Tensor
 from yacs.config import CfgNode
 
-from cocoamix.coa.mixture import find_owners, mix_text, share_one_pi, weights_of_kind
+from cocoamix.coa.mixture import all_columns_equal, find_owners, mix_text, weights_of_kind
 from cocoamix.coa.weights import CoAWeights
 from cocoamix.config.keys import context_words
 from cocoamix.errors import UserError
@@ -125,7 +125,7 @@ class CoCoAMixFSCIL(SessionTrainer, CoCoAMix):
         return derive_seed(self.seed, "context", self.session)
 
     def choose_outclasses(self) -> list[str]:
-        """Return made-up names in session 0, and the classes of all earlier sessions after it."""
+        """Return generated class names in session 0, and the classes of all earlier sessions after it."""
         if self.session == 0 or self.settings.OUT_CLASSES == "none":
             return super().choose_outclasses()
         names = self.seen_classes(self.session - 1)
@@ -186,7 +186,7 @@ class CoCoAMixFSCIL(SessionTrainer, CoCoAMix):
                 [torch.cat([self.block_features(prompt, block) for block in blocks]) for prompt in prompts]
             )
         weights = self.mixture_weights(session, names)
-        centred = bool(self.settings.CENTRE) and not share_one_pi(weights)
+        centred = bool(self.settings.CENTRE) and not all_columns_equal(weights)
         self._any_centred |= centred
         return mix_text(text, weights, centred)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cocoamix import choices
-from cocoamix.config.allowed import OneOf, Range, Template, Texts
+from cocoamix.config.allowed import OneOf, Range, Strings, Template
 from cocoamix.config.key import MODEL, RUN, TRAINING, FromCheckpoint, Key
 
 from .contexts import length, position, precision, words
@@ -29,14 +29,14 @@ PROMPTS = (
         f"{_NODE}.BACKBONES",
         "Several CLIP models whose similarities are averaged. Empty: `MODEL.BACKBONE.NAME` alone.",
         default=[],
-        allowed=Texts(),
+        allowed=Strings(),
         role=MODEL,
     ),
     Key(
         f"{_NODE}.BACKBONE_WEIGHTS",
         'A weights file (or `""` or `random`) for each of `BACKBONES`. Empty: OpenAI\'s weights, downloaded.',
         default=[],
-        allowed=Texts(),
+        allowed=Strings(),
         role=MODEL,
     ),
 )
@@ -183,7 +183,7 @@ SECTIONS = (
     Section(
         "CoCoA-Mix",
         "[METHOD.md](METHOD.md) has the formulas. pi^in and pi^out are the weights of the learned prompt for trained "
-        "classes and for all others; out-classes are made-up class names that stand in for the others.",
+        "classes and for all others; out-classes are generated class names that stand in for the others.",
         (*PROMPTS, *LOSS, *WEIGHTS),
     ),
 )

@@ -94,7 +94,7 @@ BACKBONE = (
     ),
     Key(
         "MODEL.BACKBONE.TEXT_CHUNK",
-        "Number of prompts encoded at once. Fewer need less memory but more time; `auto` keeps to a memory budget.",
+        "Number of prompts encoded at once. Fewer need less memory but more time; `auto` stays within a memory budget.",
         default="auto",
         allowed=AutoOr(Range(1, 10**6), "prompts"),
         also=(int,),
@@ -125,7 +125,7 @@ CACHE = (
         allowed=Range(0, 10**6),
         role=TRAINING_PROTOCOL,
     ),
-    Key("CACHE.*", role=PROTOCOL),  # of older versions
+    Key("CACHE.*", role=PROTOCOL),  # keys of recorded runs that are no longer read
 )
 
 SECTIONS = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cocoamix import choices
-from cocoamix.config.allowed import OneOf, Only, Range, Texts
+from cocoamix.config.allowed import OneOf, Only, Range, Strings
 from cocoamix.config.key import MODEL, TRAINING, TRAINING_PROTOCOL, Key
 
 from .contexts import precision
@@ -25,14 +25,14 @@ ENLEARN = (
         f"{_NODE}.BACKBONES",
         "The CLIP models, at least two.",
         default=["RN50", "RN101", "ViT-B/32", "ViT-B/16"],
-        allowed=Texts(),
+        allowed=Strings(),
         role=MODEL,
     ),
     Key(
         f"{_NODE}.BACKBONE_WEIGHTS",
         'A weights file (or `""` or `random`) for each. Empty: OpenAI\'s weights, downloaded.',
         default=[],
-        allowed=Texts(),
+        allowed=Strings(),
         role=MODEL,
     ),
     Key(
@@ -60,7 +60,7 @@ ENLEARN = (
         "Output folders of the runs that trained the prompts, one per model or one for all. Empty: hand-crafted "
         "prompts, or in an evaluation those used in training.",
         default=[],
-        allowed=Texts(),
+        allowed=Strings(),
         role=TRAINING_PROTOCOL,  # a path, which differs between machines; the protocol records its contents
     ),
     _searched("WEIGHTS_SEARCH", False),

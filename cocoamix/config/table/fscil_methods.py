@@ -121,7 +121,7 @@ L2P = (
 )
 
 SECTIONS = (
-    Section("FSPT-FSCIL", "For `FSPTFSCIL`: see [FSCIL.md](FSCIL.md#fspt-fscil).", FSPT),
-    Section("FACT with CLIP", "For `FACTFSCIL`: see [FSCIL.md](FSCIL.md#fact-with-clip).", FACT),
-    Section("L2P", "For `L2PFSCIL`: see [FSCIL.md](FSCIL.md#l2p).", L2P),
+    Section("FSPT-FSCIL", "For `FSPTFSCIL`: see [its description](FSCIL_METHODS.md#fspt-fscil).", FSPT),
+    Section("FACT with CLIP", "For `FACTFSCIL`: see [its description](FSCIL_METHODS.md#fact-with-clip).", FACT),
+    Section("L2P", "For `L2PFSCIL`: see [its description](FSCIL_METHODS.md#l2p).", L2P),
 )

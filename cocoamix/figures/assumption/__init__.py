@@ -25,9 +25,9 @@ COLUMNS = (
     *("in_learned", "in_hand_crafted", "out_learned", "out_hand_crafted", "in_difference", "out_difference"),
 )
 _TITLE = "The learned and the hand-crafted prompt on in-classes and on out-classes"
-# Random halves as in the paper; without real data, those of the first drawn dataset.
+# Random halves as in the paper; without real data, those of the first synthetic dataset.
 _PLANS = Plans(Choice("quick_assumption", (), ("colour_shape",), (1,)), Choice("assumption"))
-# The halves of a drawn dataset by label have different themes; its random halves do not.
+# The halves of a synthetic dataset by label have different themes; its random halves do not.
 _THEMED = Plans(Choice("quick", ("CLIP", "CoOp")), Choice("assumption"))
 
 

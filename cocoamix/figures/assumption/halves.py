@@ -193,7 +193,7 @@ def _choose(rows: Sequence[Row], name: str, flag: str, what: str) -> Row:
 
 
 def _pairs(ours: Row, theirs: Row, place: str, inventory: Inventory) -> Iterable[Pair]:
-    """Yield the pairs of a dataset and partition; reject runs without a counterpart."""
+    """Yield the pairs of a dataset and partition; refuse runs without a counterpart."""
     dataset, _, partition = place.rpartition(_SEPARATOR)
     learned, fixed = ([row.by_seed(place, half) for half in ("base", "new")] for row in (ours, theirs))
     for row, halves in ((ours, learned), (theirs, fixed)):

@@ -32,8 +32,8 @@ TIME = "about two minutes on two cores"
 STEM = "confusing"
 _TITLE, _GAINS_TITLE = "Easy, confusing and hard test images under zero-shot CLIP", "Gain on confusing images"
 _PLANS = Plans(Choice("quick_confusing"), Choice("confusing"))
-# The drawn dataset with the most confusing images, and the paper's dataset.
-_EMBEDDED, _REAL = "texture_colour", "eurosat"
+# The synthetic dataset with the most confusing images, and the paper's dataset.
+_SYNTHETIC, _REAL = "texture_colour", "eurosat"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--curves",
         metavar="NAME",
-        help=f"dataset of the curves over epochs (default: {_REAL}; {_EMBEDDED} for drawn datasets)",
+        help=f"dataset of the curves over epochs (default: {_REAL}; {_SYNTHETIC} for synthetic datasets)",
     )
     parser.add_argument(
         "--gap",
@@ -88,11 +88,11 @@ def make(args: argparse.Namespace) -> Iterator[Drawn]:
 
 def _curves_config(args: argparse.Namespace) -> str:
     """Return the dataset of the curves by its name in the plan."""
-    default = _REAL if args.root else _EMBEDDED
+    default = _REAL if args.root else _SYNTHETIC
     if args.curves:
         from cocoamix.bench.plan import load_plan
 
-        plan = load_plan((_PLANS.real if args.root else _PLANS.embedded).plan)
+        plan = load_plan((_PLANS.real if args.root else _PLANS.synthetic).plan)
         check_choice("--curves", args.curves, [one.name for one in plan.datasets])
         return str(args.curves)
     return str(args.datasets[0]) if args.datasets and default not in args.datasets else default
@@ -104,11 +104,11 @@ def _run_plan(args: argparse.Namespace, losses: Sequence[str], datasets: list[st
 
     names = [NAMES[loss] for loss in losses]
     found = []
-    for choice in (_PLANS.embedded, _PLANS.real):
+    for choice in (_PLANS.synthetic, _PLANS.real):
         methods = load_plan(choice.plan).methods
         kept = [one.name for one in methods if not one.trained or one.name in names]
         found.append(kept + [one.name for one in methods if with_epochs and one.model_of in names])
-    plans = Plans(Choice(_PLANS.embedded.plan, tuple(found[0])), Choice(_PLANS.real.plan, tuple(found[1])))
+    plans = Plans(Choice(_PLANS.synthetic.plan, tuple(found[0])), Choice(_PLANS.real.plan, tuple(found[1])))
     return sources.find_source(argparse.Namespace(**{**vars(args), "datasets": datasets}), plans)
 
 

@@ -87,7 +87,7 @@ def split_images(dataset: str, folder: Path, gap: float) -> Difficulty:
 
 
 def _part(record: Record, gap: float, folder: Path) -> str:
-    """Return the part of an image. The folder of the run is for the error message."""
+    """Return the part of an image. The output folder of the run is for the error message."""
     from cocoamix.run.predictions import FILE
 
     if record.predicted == record.label:
@@ -103,7 +103,7 @@ def _part(record: Record, gap: float, folder: Path) -> str:
 
 
 def refuse_without_confusing(difficulty: Difficulty) -> None:
-    """Reject a dataset without confusing images."""
+    """Refuse a dataset without confusing images."""
     if difficulty.count(CONFUSING):
         return
     easy, hard = difficulty.count(EASY), difficulty.count(HARD)

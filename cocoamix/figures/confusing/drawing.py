@@ -86,7 +86,7 @@ def draw_gains(gains: Sequence[Gain], base: str, palette: Palette = LIGHT) -> Fi
                 name = loss.title if not row else None
                 axes.barh(at, mean, height=thick * 0.84, color=colour, alpha=0.85, label=name)
                 axes.plot(values, [at] * len(values), ".", color=palette.ink, markersize=4.5, zorder=3)
-                # In a separate column, because beside a dot the number would look like the value of that dot.
+                # In a separate column, because next to a dot the number would look like the value of that dot.
                 where = {"x": 1.02, "transform": axes.get_yaxis_transform()}
                 axes.text(
                     y=at, s=f"{mean:+.1f}".replace("-", "\u2212"), **where, va="center", fontsize=9, color=palette.ink

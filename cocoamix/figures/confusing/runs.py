@@ -27,7 +27,7 @@ class Trained(NamedTuple):
 
 
 def gather_losses(inventory: Inventory, losses: Sequence[str]) -> Gathered[Trained]:
-    """Return the runs of some losses; reject a loss with several settings."""
+    """Return the runs of some losses; refuse a loss with several settings."""
 
     def point(run: Run) -> Trained | None:
         loss = loss_of(run.settings)
@@ -71,8 +71,8 @@ def find_zero_shot(inventory: Inventory, trained: Gathered[Trained], dataset: st
         )
         raise UserError(
             f"No run of ZeroshotCLIP on the {subset} classes of {dataset} can be compared with the learned prompts: "
-            f"{key} is {show(one)} in {found[0].folder} and {show(two)} in {prompt.folder}. Give the folder of a run "
-            "of ZeroshotCLIP with the same protocol."
+            f"{key} is {show(one)} in {found[0].folder} and {show(two)} in {prompt.folder}. Give the output folder "
+            "of a run of ZeroshotCLIP with the same protocol."
         )
     # Prefer runs that have predictions, then the newest.
     return max(comparable, key=lambda run: (Path(run.folder, FILE).is_file(), run.written, run.folder))

@@ -33,14 +33,14 @@ _TITLES = {
     SETTINGS: "Base accuracy by loss and setting",
     SENSITIVITY: "Sensitivity to w and d",
 }
-# Two of the drawn datasets, and two seeds if there are many settings. --datasets and --seeds can choose more.
-_DRAWN, _TWO = ("colour_shape", "warm_cool"), (1, 2)
+# Two of the synthetic datasets, and two seeds if there are many settings. --datasets and --seeds can choose more.
+_SYNTHETIC, _TWO = ("colour_shape", "warm_cool"), (1, 2)
 _PLANS = {
-    LOSSES: (Plans(Choice("quick_losses", tuple(NAMES.values()), _DRAWN), Choice("losses")),),
-    SETTINGS: (Plans(Choice("quick_losses", (), _DRAWN, _TWO), Choice("losses_sweep")),),
+    LOSSES: (Plans(Choice("quick_losses", tuple(NAMES.values()), _SYNTHETIC), Choice("losses")),),
+    SETTINGS: (Plans(Choice("quick_losses", (), _SYNTHETIC, _TWO), Choice("losses_sweep")),),
     SENSITIVITY: (
-        Plans(Choice("quick_sensitivity", (), _DRAWN, _TWO), Choice("sweep_w")),
-        Plans(Choice("quick_sensitivity", (), _DRAWN, _TWO), Choice("sweep_d")),
+        Plans(Choice("quick_sensitivity", (), _SYNTHETIC, _TWO), Choice("sweep_w")),
+        Plans(Choice("quick_sensitivity", (), _SYNTHETIC, _TWO), Choice("sweep_d")),
     ),
 }
 
@@ -83,7 +83,7 @@ def _note_not_drawn(title: str, reason: str) -> None:
 
 def _run_plans(args: argparse.Namespace, part: str) -> Inventory:
     """Run the plans of a part and return their runs."""
-    plans = _PLANS[part] if args.root else _PLANS[part][:1]  # on drawn datasets, both panels are in one plan
+    plans = _PLANS[part] if args.root else _PLANS[part][:1]  # on synthetic datasets, both panels are in one plan
     return find_inventory([folder for one in plans for folder in sources.find_source(args, one).folders])
 
 

@@ -60,7 +60,7 @@ def check_package() -> None:
 
 
 def refuse_several_towers(runs: Iterable[RecordedRun]) -> None:
-    """Reject runs on several CLIP models."""
+    """Refuse runs on several CLIP models."""
     for run in runs:
         section = {"TuneEn": "ENLEARN", "CoCoAMix": "COCOAMIX", "CoCoAMixFSCIL": "COCOAMIX"}.get(run.trainer)
         models = flatten(run.config).get(f"TRAINER.{section}.BACKBONES") or ()

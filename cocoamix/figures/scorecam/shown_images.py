@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cocoamix.clip.class_names import plain_class, tidy_class
-from cocoamix.errors import UserError, brief
+from cocoamix.errors import UserError, brief, printable
 from cocoamix.features.images import UNREADABLE, ImageItems, image_name
 from cocoamix.io.paths import expand_home
 from cocoamix.predict.choosing import read_class_names
 from cocoamix.predict.classifier import refuse_same
-from cocoamix.predict.inputs import find_images
+from cocoamix.predict.inputs import find_images, labels_of
 from cocoamix.registry import plain_name
 from cocoamix.run.given import Item
 from cocoamix.run.recorded import RecordedRun, configuration
@@ -74,7 +74,9 @@ def _named_images(args: argparse.Namespace, runs: Sequence[RecordedRun]) -> list
         refuse_same(classes)
     else:
         classes = _common_classes(runs)
-    inputs = find_images(args.images, classes)
+    found = labels_of(runs[0], classes)
+    inputs = find_images(args.images, found)
+    print("".join(f"{printable(note)}\n" for note in found.notes), end="")
     labels = [tidy_class(label) for label in args.labels or (one.label for one in inputs)]
     if len(labels) != len(inputs):
         raise UserError(f"--labels names {len(labels)} classes for {len(inputs)} images. Name one for each, in order.")
@@ -90,7 +92,7 @@ def _named_images(args: argparse.Namespace, runs: Sequence[RecordedRun]) -> list
 
 
 def _common_classes(runs: Sequence[RecordedRun]) -> tuple[str, ...]:
-    """Return the classes of all runs; reject runs with different classes."""
+    """Return the classes of all runs; refuse runs with different classes."""
     first = runs[0]
     for run in runs[1:]:
         if set(map(plain_class, run.classnames)) != set(map(plain_class, first.classnames)):

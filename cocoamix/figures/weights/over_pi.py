@@ -72,9 +72,9 @@ def compute(trainer: Any, folder: str) -> Weights:
     batches = [(trainer.encode(inputs), labels) for inputs, labels in trainer.test_batches(split)]
     features, labels = (torch.cat(side) for side in zip(*batches, strict=True))
     sides = {"training": trainer.training_features(_VIEWS), split: (features, labels)}
-    general, special = trainer.general_features().t(), trainer.text_features().t()
+    hand_crafted, learned = trainer.hand_crafted_features().t(), trainer.text_features().t()
     curves = [
-        _curve(images, features @ general, features @ special, labels, trainer.clip.logit_scale)
+        _curve(images, features @ hand_crafted, features @ learned, labels, trainer.clip.logit_scale)
         for images, (features, labels) in sides.items()
     ]
     fitted = trainer.fitted()
@@ -93,11 +93,11 @@ def compute(trainer: Any, folder: str) -> Weights:
     )
 
 
-def _curve(images: str, general: Tensor, special: Tensor, labels: Tensor, logit_scale: float) -> Curve:
-    general, special, labels = general.double().cpu(), special.double().cpu(), labels.cpu()
-    if not torch.isfinite(general).all() or not torch.isfinite(special).all():
+def _curve(images: str, hand_crafted: Tensor, learned: Tensor, labels: Tensor, logit_scale: float) -> Curve:
+    hand_crafted, learned, labels = hand_crafted.double().cpu(), learned.double().cpu(), labels.cpu()
+    if not torch.isfinite(hand_crafted).all() or not torch.isfinite(learned).all():
         raise UserError(f"The similarities of the {images} images are not finite: the model has diverged.")
-    sides = general, special, labels, logit_scale
+    sides = hand_crafted, learned, labels, logit_scale
     return Curve(
         images,
         points=curve_over_pi(*sides, GRID),

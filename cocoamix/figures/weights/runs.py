@@ -15,19 +15,19 @@ from cocoamix.run import recorded
 from cocoamix.run.recorded import RecordedRun
 
 TRAINER = "CoCoAMix"
-_NEEDED = f"Give the folder of a finished run of {TRAINER}."
+_NEEDED = f"Give the output folder of a finished run of {TRAINER}."
 
 
 def find_run(folder: Path) -> RecordedRun:
-    """Return the run in a folder; reject a run for which there are no curves to draw."""
+    """Return the run in a folder; refuse a run for which there are no curves to draw."""
     run = recorded.find_run(folder, needs_results=True)
     if run.trainer != TRAINER:
         raise UserError(f"The run in {folder} is a {run.trainer} run. {_NEEDED}")
     ensemble = flatten(run.config).get("TRAINER.COCOAMIX.ENSEMBLE", "coa")
     if ensemble != "coa":
         raise UserError(
-            f"The run in {folder} has no learned weights: its TRAINER.COCOAMIX.ENSEMBLE is {ensemble}. Give the folder "
-            "of a run with ENSEMBLE coa."
+            f"The run in {folder} has no learned weights: its TRAINER.COCOAMIX.ENSEMBLE is {ensemble}. Give the output "
+            "folder of a run with ENSEMBLE coa."
         )
     if run.trained is None:
         raise UserError(recorded.no_checkpoint(folder))
@@ -76,7 +76,7 @@ def _open(run: RecordedRun, root: str) -> Any:
 
 
 def _refuse_other_images(trainer: Any, origin: Mapping[str, Any]) -> None:
-    """Reject a dataset that has changed since the run, because the weights were fitted to other images."""
+    """Refuse a dataset that has changed since the run, because the weights were fitted to other images."""
     then, now = (origin.get("protocol") or {}).get("splits", {}), trainer.protocol["splits"]
     for split in ("train", "test"):
         if split in then and then[split] != now[split]:

@@ -15,5 +15,5 @@ def open_writer(log_dir: str) -> Any:
     except ImportError:
         print("TensorBoard is not installed: scalars are not written. The log has everything.")
         return None
-    detail(f"TensorBoard scalars go to {log_dir}")
+    detail(f"TensorBoard scalars are written to {log_dir}")
     return SummaryWriter(log_dir=log_dir)
