@@ -26,7 +26,7 @@ from typing import Any
 
 try:
     import fcntl
-except ImportError:  # Windows has one worker at a time make things
+except ImportError:  # on Windows, where no two workers create a shared folder at once
     fcntl = None  # type: ignore[assignment]
 
 # Some virtual machines announce AMX but cannot run it; bf16 would crash the test process.
@@ -59,7 +59,7 @@ for device in (torch.cuda, getattr(torch, "xpu", torch.cuda), getattr(torch, "mt
     if not device.is_available() and hasattr(device, "manual_seed_all"):
         device.manual_seed_all = lambda seed: None
 importlib.metadata.version = functools.cache(importlib.metadata.version)
-# Tests kill processes, never the machine. Waiting for the disk takes longer than many of them.
+# Tests kill processes, not the machine, so files need not reach the disk: waiting for it is slower than many tests.
 os.fsync = lambda descriptor: None
 
 atexit.register(shutil.rmtree, os.environ["COCOAMIX_CACHE"], ignore_errors=True)
@@ -96,7 +96,7 @@ def needs(place: str) -> pytest.MarkDecorator:
 
 
 def pytest_collection_finish() -> None:
-    """Search for garbage less often, and not among what lasts for the whole run. It takes a tenth of the time."""
+    """Collect garbage less often, and not among objects that last for the whole run: it took a tenth of the time."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
@@ -166,10 +166,10 @@ def copy_module(module: Any) -> Any:
 def draw_weights_once() -> Iterator[None]:
     """Draw and hash the random weights of the tiny CLIP once, and give each run a copy: they are always the same.
 
-    The made-up embeddings of its trained weights are also computed once.
+    The embeddings that are generated on loading are also computed once.
     """
-    build, digest, make_up = clip_model.build_openai, clip_model.hash_weights, tiny.made_up_rows
-    made_up: dict[tuple[bytes, int], torch.Tensor] = {}
+    build, digest, generate = clip_model.build_openai, clip_model.hash_weights, tiny.generated_rows
+    generated: dict[tuple[bytes, int], torch.Tensor] = {}
     drawn: dict[type, torch.nn.Module] = {}
     known: list[tuple[dict[str, torch.Tensor], str]] = []
 
@@ -194,12 +194,12 @@ def draw_weights_once() -> Iterator[None]:
 
     def copy_rows(content: torch.Tensor, count: int) -> torch.Tensor:
         key = content.numpy().tobytes(), count
-        if key not in made_up:
-            made_up[key] = make_up(content, count)
-        return made_up[key].clone()
+        if key not in generated:
+            generated[key] = generate(content, count)
+        return generated[key].clone()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tiny, "made_up_rows", copy_rows)
+        patch.setattr(tiny, "generated_rows", copy_rows)
         patch.setattr(clip_model, "build_openai", build_copy)
         patch.setattr(clip_model, "hash_weights", find_digest)
         yield
@@ -241,7 +241,7 @@ def undrawn_weights(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def coarse_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the files of a figure, render the light SVG alone: rendering takes long, and nobody looks at these."""
+    """Render only the light SVG of each figure: rendering is slow, and nobody looks at these figures."""
     from cocoamix.drawing import files
     from cocoamix.drawing.style import LIGHT, apply
 
@@ -325,7 +325,7 @@ def run(
 ) -> Iterator[Runner]:
     """Run train.py in this process on the generated dataset; trailing arguments are KEY VALUE pairs or flags.
 
-    Tests that use `data_root` themselves get images of their own. The others share theirs, encoded once for each batch
+    Tests that use `data_root` themselves get separate images. The others share images, encoded once for each batch
     size: the last bits of a feature depend on it, and a test must not depend on those before it.
     """
     own = "data_root" in request.fixturenames

@@ -10,16 +10,20 @@ FOLDERS += ("report", "run")
 FIXTURES = {"run", "shared_run", "start", "wheel", "browser"}  # they train, build or start something
 # Measured at about a second or more each, by file; none named means all of the file.
 LONG: dict[str, tuple[str, ...]] = {
-    "clip/test_model.py": ("test_true_sizes", "test_true_widths", "test_kinds_of_files"),
+    "clip/test_model.py": (
+        "test_features_match_openai_at_true_sizes",
+        "test_features_match_openai_at_true_widths",
+        "test_all_file_formats_give_the_same_model",
+    ),
     "clip/test_text.py": ("test_features_and_gradients_match_the_plain_path",),
     "clip/test_tiny.py": ("test_pretraining_resumes_exactly", "test_three_code_bases_give_the_same_features"),
     "clip/test_tokens.py": ("test_tokens_match_openai",),
     "coa/test_heldout.py": ("test_fitted_weight_matches_a_grid_search",),
-    "data/test_check.py": ("test_real_eurosat", "test_coop_split_is_distinguished_from_others"),
+    "data/test_check.py": ("test_real_eurosat_is_complete", "test_coop_split_is_distinguished_from_others"),
     "datasets/test_cifar100_fscil.py": (),
-    "datasets/test_coop_hashes.py": ("test_published_splits",),
+    "datasets/test_coop_hashes.py": ("test_items_of_published_splits_match_coop",),
     "datasets/test_doubts.py": ("test_coops_splits_give_no_warning",),
-    "io/test_texts.py": ("test_yaml_that_cannot_be_read",),
+    "io/test_texts.py": ("test_invalid_yaml_is_refused",),
     "report/test_ablations.py": (),
     "report/test_command.py": ("test_names_with_dollars_are_drawn", "test_figures_are_written"),
     "report/test_page.py": ("test_page_is_well_formed_with_unique_identifiers",),
@@ -28,7 +32,7 @@ LONG: dict[str, tuple[str, ...]] = {
 
 
 def is_fast(folder: str, file: str, name: str, function: Any, fixtures: set[str]) -> bool:
-    """Return whether a test in `folder`/`file`, below tests, is a unit test that takes moments."""
+    """Return whether a test in `folder`/`file`, below tests, is a short unit test."""
     long = LONG.get(f"{folder}/{file}")
     if folder not in FOLDERS or (long is not None and (not long or name in long)):
         return False

@@ -57,7 +57,7 @@ def test_text_savings_give_the_same_step(tiny_clip: FrozenCLIP) -> None:
         assert gradient < 1e-5
 
 
-def test_tokens_in_a_tree() -> None:
+def test_common_tokens_are_counted_once() -> None:
     # cat . end; cat fish . end; cat fish . end again: the two of one name share all of it.
     assert text_savings.count_tokens(["cat", "cat fish", "cat fish"]) == (3 + 4 + 4, 3 + 3)
     assert text_savings.count_tokens(["cat", "dog"]) == (6, 6)

@@ -76,7 +76,7 @@ def test_a_typo_gives_a_one_sentence_error(
     assert not printed.out
 
 
-def test_a_typo_in_a_sub_command(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_typo_in_a_subcommand_suggests_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         cli.main(["bench", "rnu", "quick"])
     assert end.value.code == 2
@@ -159,7 +159,7 @@ def test_other_broken_pipes_are_reported(capsys: pytest.CaptureFixture[str]) -> 
     assert capsys.readouterr().err == "error: Broken pipe.\n"
 
 
-def test_exit_statuses(capsys: pytest.CaptureFixture[str]) -> None:
+def test_exit_status_of_each_ending(capsys: pytest.CaptureFixture[str]) -> None:
     def mistake() -> None:
         raise UserError("There is no plan.")
 
@@ -179,7 +179,7 @@ def test_exit_statuses(capsys: pytest.CaptureFixture[str]) -> None:
         "Stopped. Again?",
         "error: No such file or directory: /nowhere/at/all.",
     ]
-    with pytest.raises(FileNotFoundError):  # foreign code: the traceback is kept
+    with pytest.raises(FileNotFoundError):  # an error of other code keeps its traceback
         run_command(refused, "", foreign=True)
 
 

@@ -1,4 +1,4 @@
-"""Workarounds for imports, in processes of their own."""
+"""Workarounds for imports, in separate processes."""
 
 from __future__ import annotations
 

@@ -10,13 +10,13 @@ import pytest
 import yaml
 
 from cocoamix import shapes
-from cocoamix.bench.runs import DRAWN as NO_ROOT
+from cocoamix.bench.runs import SYNTHETIC as NO_ROOT
 from cocoamix.clip.templates import PER_DATASET, VARIANTS
 from cocoamix.data import download
 from cocoamix.data.building import source_of
 from cocoamix.data.command import main
 from cocoamix.data.sources import SOURCES
-from cocoamix.dataset_table import DATASETS, DRAWN, OWN, PUBLISHED, of_kind
+from cocoamix.dataset_table import DATASETS, OWN, PUBLISHED, SYNTHETIC, of_kind
 from cocoamix.registry import plain_name
 from cocoamix.report.names import dataset_name, is_dataset, sort_datasets
 from tests.conftest import ROOT
@@ -38,19 +38,19 @@ def test_the_configuration_names_the_dataset(path: Path) -> None:
 
 
 def test_all_but_user_datasets_have_a_source() -> None:
-    assert [*SOURCES] == [one.name for one in of_kind(PUBLISHED) + of_kind(DRAWN)]
+    assert [*SOURCES] == [one.name for one in of_kind(PUBLISHED) + of_kind(SYNTHETIC)]
     for name, source in SOURCES.items():
         known = DATASETS[name]
         facts = (source.config, source.folder, source.title, source.homepage, source.licence)
         assert facts == (known.config, known.folder, known.title, known.homepage, known.licence)
-        assert source.drawn == (known.kind == DRAWN)
+        assert source.synthetic == (known.kind == SYNTHETIC)
 
 
 def test_generated_datasets_can_be_drawn() -> None:
-    assert {one.name: one.folder for one in of_kind(DRAWN)} == {
+    assert {one.name: one.folder for one in of_kind(SYNTHETIC)} == {
         name: one.folder for name, one in shapes.DATASETS.items()
     }
-    assert {one.config for one in of_kind(DRAWN)} == NO_ROOT
+    assert {one.config for one in of_kind(SYNTHETIC)} == NO_ROOT
 
 
 def test_templates_belong_to_known_datasets() -> None:
@@ -87,7 +87,9 @@ def spellings(path: Path) -> list[str]:
 
 
 @EACH
-def test_check(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_accepts_every_spelling_of_a_dataset(
+    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """No data exists: a published dataset reports what is missing, the others can be read."""
     known = BY_CONFIG[path.stem]
     if known.kind == OWN:
@@ -97,12 +99,14 @@ def test_check(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         )
     for given in spellings(path):
         status = main(["check", given, "--root", str(tmp_path), "--fast"])
-        said = capsys.readouterr().out
+        printed = capsys.readouterr().out
         if known.kind == PUBLISHED:
-            assert (status, f"{known.name} is not ready" in said, known.licence in said) == (1, True, True), said
-            assert f"download {known.name} --root {tmp_path}" in said
+            assert (status, f"{known.name} is not ready" in printed, known.licence in printed) == (1, True, True), (
+                printed
+            )
+            assert f"download {known.name} --root {tmp_path}" in printed
         else:
-            assert (status, f"{known.name} is ready for training." in said) == (0, True), said
+            assert (status, f"{known.name} is ready for training." in printed) == (0, True), printed
 
 
 @EACH
@@ -115,7 +119,7 @@ def test_download_asks_for_confirmation(
     for given in spellings(path):
         status = main(["download", given, "--root", str(tmp_path)])
         captured = capsys.readouterr()
-        if known.kind == DRAWN:
+        if known.kind == SYNTHETIC:
             assert (status, "nothing to download" in captured.out) == (0, True)
         elif known.kind == OWN:
             assert (status, "nothing to download" in captured.err) == (2, True)
@@ -127,7 +131,7 @@ def test_download_asks_for_confirmation(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_list(capsys: pytest.CaptureFixture[str]) -> None:
+def test_list_shows_every_dataset(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list"]) == 0
     listed = [line.split()[:2] for line in capsys.readouterr().out.splitlines()[1:]]
     assert listed == [[one.name, f"{one.config}.yaml"] for one in DATASETS.values()]

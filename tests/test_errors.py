@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cocoamix.errors import MistakesError, UserError, brief, check_choice, nearest, printable, some_of
+from cocoamix.errors import CombinedUserError, UserError, brief, check_choice, nearest, printable, some_of
 from cocoamix.io.texts import UnreadableError
 from cocoamix.run.results import ResultsError
 
@@ -19,7 +19,7 @@ def test_messages_cannot_inject_terminal_escapes() -> None:
     assert printable("Köln, 北京 and \N{NO-BREAK SPACE}") == "Köln, 北京 and \N{NO-BREAK SPACE}"
 
 
-def test_a_long_word_loses_its_middle() -> None:
+def test_a_long_word_is_shortened_in_the_middle() -> None:
     message = str(UserError(f"It is {'x' * 5000}, which is wrong. Delete it."))
     assert len(message) < 200
     assert message.endswith(", which is wrong. Delete it.")
@@ -39,7 +39,7 @@ def test_a_value_that_contains_itself_is_abbreviated() -> None:
     assert len(brief(value)) < 200
 
 
-def test_choices() -> None:
+def test_unknown_choice_suggests_the_nearest() -> None:
     with pytest.raises(UserError, match=r"K is 10000.*, which is not known. Known: a, b\.$") as raised:
         check_choice("K", 10**399, ("a", "b"))
     assert len(str(raised.value)) < 200
@@ -77,7 +77,7 @@ def options(*words: str) -> list[str]:
     ],
     ids=range(12),
 )
-def test_very_long_options(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_very_long_options_give_short_messages(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     from cocoamix.train_command import main
 
     try:
@@ -95,9 +95,9 @@ def test_very_long_options(words: list[str], capsys: pytest.CaptureFixture[str])
 def test_errors_survive_pickling() -> None:
     for error in (
         UserError("one"),
-        MistakesError("several:", ["one", "two"]),
+        CombinedUserError("several:", ["one", "two"]),
         UnreadableError("file", "is missing"),
-        ResultsError(Path("results.json"), "it is odd"),
+        ResultsError(Path("results.json"), "it is malformed"),
     ):
         again = pickle.loads(pickle.dumps(error))
         assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))

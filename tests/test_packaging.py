@@ -51,7 +51,7 @@ def test_wheel_installs_one_command(wheel: zipfile.ZipFile) -> None:
     assert wheel.read(name).decode().split() == ["[console_scripts]", "cocoamix", "=", "cocoamix.cli:main"]
 
 
-def test_metadata(wheel: zipfile.ZipFile) -> None:
+def test_metadata_of_the_wheel(wheel: zipfile.ZipFile) -> None:
     name = next(name for name in wheel.namelist() if name.endswith("METADATA"))
     fields = email.message_from_bytes(wheel.read(name))
     assert (fields["Name"], fields["Version"]) == ("cocoamix", cocoamix.__version__)
@@ -67,7 +67,7 @@ def extras() -> dict[str, list[str]]:
     return dict(content["project"]["optional-dependencies"])
 
 
-def test_all_names_every_extra() -> None:
+def test_extra_all_includes_every_extra() -> None:
     every_extra = extras()
     (every,) = every_extra.pop("all")
     assert every == f"cocoamix[{','.join(every_extra)}]"
@@ -137,7 +137,7 @@ def test_scripts_refuse_a_python_without_torch(tmp_path: Path) -> None:
     assert "does not run" in done.stderr
 
 
-def test_no_absolute_paths_of_a_machine() -> None:
+def test_files_contain_no_absolute_paths_of_a_machine() -> None:
     """No absolute path of a home or work folder in tracked files."""
 
     def search(*places: str) -> subprocess.CompletedProcess[str]:
@@ -147,7 +147,7 @@ def test_no_absolute_paths_of_a_machine() -> None:
     here = search("tests/test_packaging.py")
     if here.returncode > 1:
         pytest.skip(f"not a git checkout: {here.stderr.strip()}")
-    assert here.returncode == 0, "the search finds what it is for: /home/somebody"
+    assert here.returncode == 0, "the search must find a path such as /home/user"
     found = search(".", ":!tests/test_packaging.py")
     assert found.returncode == 1, found.stdout + found.stderr  # git's status for no match
 

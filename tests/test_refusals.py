@@ -42,7 +42,7 @@ needs_dev_full = pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linu
         (RuntimeError("a bug"), None),
     ],
 )
-def test_sentences(error: Exception, sentence: str | None) -> None:
+def test_system_errors_are_explained(error: Exception, sentence: str | None) -> None:
     assert explain(error) == sentence
 
 
@@ -57,7 +57,7 @@ def test_sentences(error: Exception, sentence: str | None) -> None:
         "DataLoader worker (pid 7) is killed by signal: Killed. ",
     ],
 )
-def test_full_shared_memory(words: str) -> None:
+def test_full_shared_memory_is_explained(words: str) -> None:
     sentence = explain(RuntimeError(words))
     assert sentence is not None
     assert "/dev/shm" in sentence
@@ -71,7 +71,7 @@ def test_a_batch_that_cannot_be_sent_terminates_its_worker(monkeypatch: pytest.M
     monkeypatch.setattr(queues.Queue, "_on_queue_feeder_error", queues.Queue._on_queue_feeder_error)
     before = queues.Queue._on_queue_feeder_error
     workers.exit_if_batch_is_lost()
-    assert queues.Queue._on_queue_feeder_error is before  # here nothing waits
+    assert queues.Queue._on_queue_feeder_error is before  # nothing waits in the main process
     monkeypatch.setattr(workers, "get_worker_info", lambda: "one")
     workers.exit_if_batch_is_lost()
     ended: list[int] = []
@@ -104,7 +104,7 @@ def test_a_full_disk_is_reported_and_the_run_resumes(run: Runner, monkeypatch: p
 
 
 @needs_dev_full
-def test_a_log_on_a_full_disk(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_on_a_full_disk_is_reported(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     logger = pytest.importorskip("dassl.utils.logger")
     monkeypatch.setattr(sys, "stdout", logger.Logger("/dev/full"))
     if not hasattr(sys.stdout, "console"):
@@ -132,7 +132,7 @@ def test_an_error_in_a_thread_prints_no_traceback(capsys: pytest.CaptureFixture[
     assert [line.split(" cannot")[0] for line in printed.splitlines()] == ["warning: events", "error: events"]
 
 
-def test_a_deleted_output_folder(run: Runner, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_deleted_output_folder_is_reported(run: Runner, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def delete(self: Checkpointer, epochs: int, rate: float) -> None:
         if epochs == 2:
             shutil.rmtree(tmp_path / "run")
@@ -156,7 +156,7 @@ def no_home(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_home")
-def test_no_home_folder(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_home_folder_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert features(["info"]) == 2
     assert capsys.readouterr().err == (
         "error: ~/.cache cannot be found, because the home folder is unknown: HOME is not set. "
@@ -167,7 +167,7 @@ def test_no_home_folder(capsys: pytest.CaptureFixture[str]) -> None:
     assert expand_home("data") == Path("data")
 
 
-def test_an_unknown_user(run: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_user_is_reported(run: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match=r"~nobodyhere/x cannot be found, because there is no user 'nobodyhere'"):
         expand_home("~nobodyhere/x")
     monkeypatch.chdir(tmp_path)
@@ -176,7 +176,7 @@ def test_an_unknown_user(run: Runner, tmp_path: Path, monkeypatch: pytest.Monkey
     assert list(tmp_path.glob("~*")) == []
 
 
-def test_names_that_are_not_utf8(run: Runner) -> None:
+def test_names_that_are_not_utf8_are_refused(run: Runner) -> None:
     done = run(name="caf\udce9")
     assert done.status == 2
     assert "Traceback" not in done.output
@@ -187,7 +187,7 @@ def test_names_that_are_not_utf8(run: Runner) -> None:
     assert "error: The name 'caf\\udce9/data' is not UTF-8" in done.output
 
 
-def test_a_name_that_is_too_long(tmp_path: Path) -> None:
+def test_a_name_that_is_too_long_is_abbreviated(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="File name too long") as caught:
         check_writable(str(tmp_path / ("x" * 5000)))
     assert len(str(caught.value)) < 250
@@ -215,7 +215,7 @@ for _ in range(2):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="sends a signal")
-def test_ctrl_c_while_importing(tmp_path: Path) -> None:
+def test_ctrl_c_while_importing_stops_the_command(tmp_path: Path) -> None:
     """Even if the package swallows it."""
     (tmp_path / "swallows.py").write_text(SWALLOWS)
     code = "import sys; from cocoamix.errors import run_command\n"
@@ -232,7 +232,7 @@ COMMAND = "import sys; from cocoamix.cli import main; sys.exit(main({arguments})
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="closes pipes")
-def test_closed_streams(tmp_path: Path) -> None:
+def test_closed_streams_cause_no_traceback(tmp_path: Path) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     help_of_all, mistake = (COMMAND.format(arguments=one) for one in (["--help"], ["nothing"]))
@@ -249,7 +249,7 @@ def test_closed_streams(tmp_path: Path) -> None:
 
 
 @needs_dev_full
-def test_output_to_a_full_disk(tmp_path: Path) -> None:
+def test_output_to_a_full_disk_is_reported(tmp_path: Path) -> None:
     full = os.open("/dev/full", os.O_WRONLY)
     done = python(COMMAND.format(arguments=["--help"]), tmp_path, stdout=full)
     os.close(full)

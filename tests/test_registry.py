@@ -1,6 +1,6 @@
-"""If another code base registers the same names, theirs stay and ours get a prefix, whoever comes first.
+"""If another code base registers the same names, theirs stay and ours get a prefix, whichever are registered first.
 
-Here they come first; tests/test_plugin.py has a tree whose trainers come later.
+Here theirs are first; tests/test_plugin.py has a tree whose trainers are registered later.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ import cocoamix.trainers, cocoamix.datasets
 assert TRAINER_REGISTRY.get("CoOp") is CoOp
 assert issubclass(TRAINER_REGISTRY.get("cocoamix.CoOp"), cocoamix.trainers.coop.CoOp)
 assert DATASET_REGISTRY.get("Shapes") is Shapes
-assert issubclass(DATASET_REGISTRY.get("cocoamix.Shapes"), cocoamix.datasets.shapes.Drawn)
+assert issubclass(DATASET_REGISTRY.get("cocoamix.Shapes"), cocoamix.datasets.shapes.Synthetic)
 assert TRAINER_REGISTRY.get("ZeroshotCLIP") is cocoamix.trainers.zsclip.ZeroshotCLIP
 assert issubclass(TRAINER_REGISTRY.get("cocoamix.ZeroshotCLIP"), cocoamix.trainers.zsclip.ZeroshotCLIP)
 cfg = get_cfg_default()
@@ -66,7 +66,7 @@ class Registry:
         return list(self.found)
 
 
-def test_a_name_is_yielded_to_the_host_tree_only_once() -> None:
+def test_a_name_is_given_to_the_host_tree_only_once() -> None:
     registry = Registry()
     ours, theirs, others = (type("Method", (), {}) for _ in range(3))
     assert register(registry)(ours) is ours

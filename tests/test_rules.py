@@ -1,4 +1,4 @@
-"""The rules of the embedded benchmark are decided by the figures, at the stated thresholds."""
+"""The rules of the synthetic datasets are decided by the numbers, at the stated thresholds."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.conftest import ROOT
         ((80.0, 80.0), (83.0, 81.2), False),
     ],
 )
-def test_zero_shot(default: tuple[float, float], best: tuple[float, float], holds: bool) -> None:
+def test_zero_shot_rule_at_its_thresholds(default: tuple[float, float], best: tuple[float, float], holds: bool) -> None:
     (found,) = rules.check_zero_shot({"One": {DEFAULT: default, "{}.": best}})
     assert found.holds is holds
 
@@ -52,7 +52,7 @@ CLIP = {name: Pair(80.0, 80.0) for name in "abcde"}
         ([2] * 5, [-9, 1, 1, -1, -1], [True, True, False]),
     ],
 )
-def test_trade_off(on_base: list[float], on_new: list[float], held: list[bool]) -> None:
+def test_trade_off_rule_at_its_thresholds(on_base: list[float], on_new: list[float], held: list[bool]) -> None:
     coop = {name: seeds(80 + base, 80 + new) for name, base, new in zip("abcde", on_base, on_new, strict=True)}
     assert [one.holds for one in rules.check_trade_off(CLIP, coop)] == held
 

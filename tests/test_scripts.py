@@ -161,7 +161,7 @@ def test_results_are_compared_with_what_train_py_would_get(tmp_path: Path, statu
 
 
 @pytest.mark.parametrize("script", ["base2new_train.sh", "base2new_test.sh", "xd_train.sh", "xd_test.sh", "fscil.sh"])
-def test_usage(script: str) -> None:
+def test_missing_arguments_print_the_usage(script: str) -> None:
     done = subprocess.run(["bash", str(ROOT / "scripts" / "cocoamix" / script)], capture_output=True, text=True)
     assert (done.returncode, f"usage: {script}" in done.stderr) == (2, True)
 
@@ -215,25 +215,25 @@ def test_scripts_use_the_tree_environment(tmp_path: Path) -> None:
     assert "COCOAMIX_PYTHON" in done.stderr
 
 
-def test_python_is_not_read_and_the_scripts_say_so(tmp_path: Path) -> None:
-    """Once, also where scripts start scripts, and not for what a script has chosen itself."""
+def test_python_variable_is_ignored_with_a_notice(tmp_path: Path) -> None:
+    """The notice appears once, also if scripts start scripts, and not for an interpreter that a script chose itself."""
     folder = tree(tmp_path)
     executable(folder / ".venv/bin/cocoamix", "")
     mine = str(executable(tmp_path / "mine", "echo mine"))
-    printed = f"PYTHON is {mine}, which the scripts do not read. Set COCOAMIX_PYTHON to choose the interpreter.\n"
+    message = f"PYTHON is {mine}, which the scripts do not read. Set COCOAMIX_PYTHON to choose the interpreter.\n"
     scripts = folder / "scripts"
     for script, *arguments in (["quickstart.sh"], ["test.sh"], ["cocoamix/xd_train.sh", "1"]):
         done = shell(scripts / script, *arguments, PYTHON=mine)
-        assert (done.returncode, done.stderr.count(printed)) == (0, 1), done.stderr
+        assert (done.returncode, done.stderr.count(message)) == (0, 1), done.stderr
         assert "mine" not in done.stdout
     for script in ("base2new.sh", "fscil_compare.sh"):
         done = shell(scripts / "cocoamix" / script, PYTHON=mine, SEEDS="1 2")
-        assert (done.returncode, done.stderr) == (0, printed)
-    assert printed not in shell(scripts / "cocoamix/xd_train.sh", "1", PYTHON=mine, COCOAMIX_PYTHON=mine).stderr
+        assert (done.returncode, done.stderr) == (0, message)
+    assert message not in shell(scripts / "cocoamix/xd_train.sh", "1", PYTHON=mine, COCOAMIX_PYTHON=mine).stderr
     assert shell(scripts / "cocoamix/xd_train.sh", "1", PYTHON="").stderr == ""
 
 
-def test_nothing_is_said_in_what_the_scripts_start(tmp_path: Path) -> None:
+def test_child_scripts_print_no_notice(tmp_path: Path) -> None:
     """The interpreter of test.sh starts scripts, too."""
     folder = tree(tmp_path)
     executable(folder / ".venv/bin/cocoamix", "")

@@ -1,10 +1,10 @@
-"""Inside the real trees of CoOp, KgCoOp, MaPLe, PromptSRC and DePT, named by environment variables; skipped without.
+"""Inside the real trees of CoOp, KgCoOp, MaPLe, PromptSRC and DePT, if environment variables name them.
 
     DASSL_TREE=Dassl.pytorch COOP_TREE=CoOp MAPLE_TREE=multimodal-prompt-learning pytest tests/test_trees.py
 
 Each variable of TREES is a folder with a train.py. DASSL_TREE is the folder that holds `dassl/` (set but empty: our
-fallback); KgCoOp takes the fork beside it. All are copied and never written to. The runs are of a tiny random CLIP on
-generated images, so they say nothing of accuracy.
+fallback); KgCoOp takes the fork next to it. All are copied and never written to. The runs are of a tiny random CLIP on
+generated images, so they say nothing about accuracy.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PLUGIN = ("-m", "cocoamix.plugin", "train.py")
 LINE = "import cocoamix.trainers\n"
 
 # Dassl imports `wilds` for datasets, and DePT `plotnine` for plots, that nothing here uses; a torchvision for CUDA does
-# not import beside a CPU torch.
+# not import with a CPU torch.
 STUBS = {
     "wilds": "get_dataset = None\n",
     "plotnine": "",
@@ -76,7 +76,7 @@ class Place:
         return done.stdout + done.stderr
 
     def run(self, *command: str, name: str, subset: str = "base", extra: tuple[str, ...] = ()) -> Path:
-        """Run the tree's train.py; return the folder of the run."""
+        """Run the tree's train.py; return the output folder of the run."""
         folder = self.scratch / name / subset / "seed1"
         self.python(
             *command, *flags(self.scratch / "data", self.scratch / "tiny.yaml", folder), *extra, *subset_of(subset)
@@ -180,7 +180,7 @@ def test_import_line_gives_the_same_run(place: Place, trained: Path, first: bool
     assert torch.equal(context(folder), context(trained))
 
 
-def test_same_context_as_in_our_tree(place: Place, trained: Path) -> None:
+def test_training_gives_the_same_context_as_in_our_tree(place: Place, trained: Path) -> None:
     """Our own train.py on our fallback, from a separate data folder, so that the few shots are drawn again."""
     data, folder = write_dataset(place.scratch / "data-ours"), place.scratch / "ours"
     command = [sys.executable, "train.py", *flags(data, place.scratch / "tiny.yaml", folder), *subset_of("base")]
@@ -192,7 +192,7 @@ def test_same_context_as_in_our_tree(place: Place, trained: Path) -> None:
     assert (start - context(trained)).abs().max() <= 1e-5
 
 
-def test_names_registered_by_both(place: Place) -> None:
+def test_trainers_of_the_same_name_get_a_prefix(place: Place) -> None:
     """Theirs stays in either order; ours trains under its prefix, with their version of TRAINER.COOP."""
     for order in ("cocoamix.trainers, trainers.coop", "trainers.coop, cocoamix.trainers"):
         code = (
@@ -219,7 +219,7 @@ def test_our_keys_can_be_set(place: Place) -> None:
     assert "Traceback" not in printed
 
 
-def test_maple_with_the_clip_of_the_tree(place: Place) -> None:
+def test_maple_trains_with_the_clip_of_the_tree(place: Place) -> None:
     """Our MaPLe, which reads the layers of the image tower that the tree's own `clip` folder builds."""
     folder = place.scratch / "maple"
     named = flags(place.scratch / "data", place.scratch / "tiny.yaml", folder, trainer="cocoamix.MaPLe")
@@ -228,7 +228,7 @@ def test_maple_with_the_clip_of_the_tree(place: Place) -> None:
     assert versions["clip"] == "folder"
 
 
-def test_our_datasets_without_our_trainers(place: Place) -> None:
+def test_our_datasets_work_without_our_trainers(place: Place) -> None:
     place.python(
         "-c",
         "import sys, cocoamix.datasets\n"
@@ -242,7 +242,7 @@ def test_our_datasets_without_our_trainers(place: Place) -> None:
     )
 
 
-def test_their_scripts(place: Place) -> None:
+def test_their_scripts_train_our_trainers(place: Place) -> None:
     """Their base2new scripts with another TRAINER, by the substitutions that docs/DROP_IN.md shows."""
     found = sorted(place.tree.glob("scripts/**/base2new_train.sh"))
     if not found:

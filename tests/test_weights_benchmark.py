@@ -55,7 +55,7 @@ def test_the_plans_contain_the_compared_methods() -> None:
     assert {method.name for method in load_plan("quick_fscil").methods} >= {"CoCoA-Mix", "CoCoA-Mix, centred"}
 
 
-def test_figures_of_a_row() -> None:
+def test_row_has_the_means_over_seeds() -> None:
     found = {
         ("m", "d", "base", 1): run_of(2.0, {"pi_in": 0.5, "pi_out": 0.25}, accuracy=80.0),
         ("m", "d", "new", 1): run_of(accuracy=60.0),

@@ -22,7 +22,7 @@ from tests.conftest import ROOT
         ("", "", "", ""),
     ],
 )
-def test_spellings(name: str, words: str, tidy: str, plain: str) -> None:
+def test_spellings_of_a_class_name(name: str, words: str, tidy: str, plain: str) -> None:
     assert (class_words(name), tidy_class(name), plain_class(name)) == (words, tidy, plain)
 
 
@@ -40,7 +40,7 @@ def test_names_are_normalised_in_one_place() -> None:
     assert found == own
 
 
-def test_by_name() -> None:
+def test_rows_are_found_by_name() -> None:
     known = ["Red star", "dog", "tree"]
     assert find_rows(["tree", "red_star"], known) == ([2, 0], [])
     assert find_rows(["tree", "cat"], known) == ([2, -1], [])
@@ -48,7 +48,7 @@ def test_by_name() -> None:
     assert find_rows([" Tree "], known) == ([2], [])
 
 
-def test_a_repeated_name() -> None:
+def test_repeated_names_match_in_order_or_are_ambiguous() -> None:
     """Matched in order if both sides have all of them, otherwise ambiguous: never simply the last."""
     known = ["dog", "missile", "tree", "missile"]
     assert find_rows(["missile", "missile", "dog"], known) == ([1, 3, 0], [])
@@ -75,7 +75,7 @@ def test_identifiers_are_folder_names() -> None:
     assert synsets_of(items("0", "1"), 2) == []
     assert synsets_of(items("n01440764"), 2) == []
     several = [*items("n01440764", "n01443537"), *items("n09999999")]
-    assert synsets_of(several, 2) == ["n01440764", "n01443537"], "the first image of a class tells"
+    assert synsets_of(several, 2) == ["n01440764", "n01443537"], "the first image of a class decides"
 
 
 def test_classes_with_equal_names_are_numbered_in_outputs() -> None:

@@ -89,7 +89,7 @@ def tile(tensor: torch.Tensor, *_: object, **options: object) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("name", SIZES)
-def test_true_widths(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_features_match_openai_at_true_widths(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The five sizes with one layer of each kind give OpenAI's features."""
     full = BACKBONES[name]
     layers = 1 if full.sizes.patch else (1, 1, 1, 1)
@@ -99,13 +99,13 @@ def test_true_widths(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", [name if name == "ViT-B/32" else pytest.param(name, marks=SLOW) for name in SIZES])
-def test_true_sizes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_features_match_openai_at_true_sizes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """All layers of the five sizes give OpenAI's features."""
     assert_matches_openai(name, BACKBONES[name].sizes, monkeypatch)
 
 
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
-def test_kinds_of_files(tiny: tuple[torch.nn.Module, Path], tmp_path: Path) -> None:
+def test_all_file_formats_give_the_same_model(tiny: tuple[torch.nn.Module, Path], tmp_path: Path) -> None:
     """A state dict, safetensors, an open_clip checkpoint and OpenAI's TorchScript archive give the same model."""
     model, path = tiny
     wanted = load_clip("tiny", str(path))
@@ -121,7 +121,7 @@ def test_kinds_of_files(tiny: tuple[torch.nn.Module, Path], tmp_path: Path) -> N
         torch.testing.assert_close(ours.encode_texts(TEXTS), wanted.encode_texts(TEXTS))
 
 
-def test_hash_follows_the_values(tiny: tuple[torch.nn.Module, Path], tmp_path: Path) -> None:
+def test_hash_depends_on_the_values(tiny: tuple[torch.nn.Module, Path], tmp_path: Path) -> None:
     model, path = tiny
     state = {key: value.clone() for key, value in model.state_dict().items()}
     state["ln_final.bias"][0] += 1e-3
@@ -170,7 +170,7 @@ def test_loading_uses_no_global_random_generator() -> None:
     assert torch.equal(torch.rand(1), wanted)
 
 
-def test_stays_frozen(tiny_clip: object) -> None:
+def test_model_stays_frozen(tiny_clip: object) -> None:
     model = load_clip("tiny", "random")
     model.train()
     assert not model.training
@@ -186,7 +186,7 @@ def test_stays_frozen(tiny_clip: object) -> None:
         (None, "not a file"),
     ],
 )
-def test_bad_files(tmp_path: Path, content: object, message: str) -> None:
+def test_unusable_files_are_refused(tmp_path: Path, content: object, message: str) -> None:
     path = tmp_path / "weights.pt"
     if isinstance(content, bytes):
         path.write_bytes(content)
@@ -209,7 +209,7 @@ MISSHAPEN = [
 
 
 @pytest.mark.parametrize(("key", "tensor", "message"), MISSHAPEN, ids=range(len(MISSHAPEN)))
-def test_missing_and_misshapen_tensors(
+def test_missing_and_misshapen_tensors_are_refused(
     tiny: tuple[torch.nn.Module, Path], tmp_path: Path, key: str, tensor: torch.Tensor | None, message: str
 ) -> None:
     state = dict(tiny[0].state_dict())
@@ -223,19 +223,19 @@ def test_missing_and_misshapen_tensors(
     assert len(str(error.value)) < 500
 
 
-def test_cut_short(tiny: tuple[torch.nn.Module, Path], tmp_path: Path) -> None:
+def test_truncated_file_is_refused(tiny: tuple[torch.nn.Module, Path], tmp_path: Path) -> None:
     whole = tiny[1].read_bytes()
     (tmp_path / "cut.pt").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(UserError, match="cannot be read"):
         load_clip("tiny", str(tmp_path / "cut.pt"))
 
 
-def test_weights_of_another_backbone(tiny: tuple[torch.nn.Module, Path]) -> None:
+def test_weights_of_another_backbone_are_refused(tiny: tuple[torch.nn.Module, Path]) -> None:
     with pytest.raises(UserError, match=r"is not a model of MODEL.BACKBONE.NAME ViT-B/16.*text_width 128"):
         load_clip("ViT-B/16", str(tiny[1]))
 
 
-def test_unknown_name() -> None:
+def test_unknown_backbone_suggests_the_nearest() -> None:
     with pytest.raises(UserError, match="Did you mean ViT-B/16"):
         load_clip("vit-b16")
 
@@ -248,7 +248,7 @@ def test_missing_download_names_its_location(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(torch.hub, "download_url_to_file", refuse)
     with pytest.raises(UserError) as error:
         fetch_weights("ViT-B/16")
-    for part in (str(tmp_path / "ViT-B-16.pt"), "no route", "5806e77cd80f", "MODEL.BACKBONE.WEIGHTS"):
+    for part in (str(tmp_path / "ViT-B-16.pt"), "no route", "5806e77cd80f", "MODEL.BACKBONE.WEIGHTS", "`tiny`"):
         assert part in str(error.value)
 
 
@@ -282,7 +282,7 @@ def test_templates_match_prior_work() -> None:
     assert templates.dataset_template("Caltech101") == "a photo of a {}."
 
 
-def test_pkg_resources_is_left_alone() -> None:
+def test_pkg_resources_is_replaced_only_during_the_import() -> None:
     """The stub exists only while `clip` is imported."""
     import sys
 

@@ -17,7 +17,7 @@ from clip.model import CLIP  # noqa: E402
 
 
 class MaPLes(CLIP):
-    """MaPLe's contract: without prompts of its own, the model for `trainer` CoOp is OpenAI's."""
+    """MaPLe's contract: without its own prompts, the model for `trainer` CoOp is OpenAI's."""
 
     def __init__(self, *arguments: Any, design_details: dict[str, Any], **named: Any) -> None:
         assert design_details["trainer"] == "CoOp"
@@ -54,7 +54,7 @@ def test_a_class_with_design_details_gives_openais_features(theirs: type, monkey
     assert torch.equal(found.encode_texts(["a cat", "a dog"]), wanted.encode_texts(["a cat", "a dog"]))
 
 
-@pytest.mark.parametrize(("theirs", "reason"), [(Unknown, "it needs adapter"), (Refusing, "it rejects MaPLe's")])
+@pytest.mark.parametrize(("theirs", "reason"), [(Unknown, "it needs adapter"), (Refusing, "it refuses MaPLe's")])
 def test_unknown_class_is_named_with_a_fix(theirs: type, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("clip.model.CLIP", theirs)
     message = rf"test_openai\.py is not OpenAI's: {reason}.*`pip install open_clip_torch` and set .*SOURCE auto\.$"

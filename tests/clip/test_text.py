@@ -22,7 +22,7 @@ NAMES = [*PETS, *CARS, *IMAGENET]
 
 @pytest.fixture(scope="module", params=["clip", "open_clip"])
 def large(request: pytest.FixtureRequest) -> FrozenCLIP:
-    """A text tower of ViT-B/16's widths in three layers, beside a small image tower."""
+    """A text tower of ViT-B/16's widths in three layers, with a small image tower."""
     sizes = replace(BACKBONES["ViT-B/16"].sizes, vision_layers=1, vision_width=64, text_layers=3)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(BACKBONES, "ViT-B/16", replace(BACKBONES["ViT-B/16"], sizes=sizes))
@@ -64,7 +64,7 @@ def test_chunks_change_nothing(
     assert len(runs) in (0, -(-len(NAMES) // at_once)), "without gradients nothing is run twice"
 
 
-def test_a_budget_bounds_what_is_kept(tiny_clip: FrozenCLIP, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_budget_bounds_memory_for_the_backward_pass(tiny_clip: FrozenCLIP, monkeypatch: pytest.MonkeyPatch) -> None:
     """The memory kept for the backward pass stops growing with the number of classes."""
 
     def kept(names: list[str]) -> int:

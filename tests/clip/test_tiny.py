@@ -86,7 +86,7 @@ def test_packed_weights_round_trip() -> None:
 
 
 def test_unknown_words_have_different_features() -> None:
-    """Made-up class names must differ for the tiny CLIP as they do for a real one."""
+    """Generated class names must differ for the tiny CLIP as they do for a real one."""
     features = load_clip("tiny").encode_classes(make_outclasses("word", 40, [], seed=1), ["a photo of a {}."])
     cosines = (features @ features.t())[~torch.eye(40, dtype=torch.bool)]
     assert cosines.mean() < 0.8

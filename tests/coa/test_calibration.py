@@ -38,7 +38,7 @@ LOGITS, LABELS = 3 * draw(500, 7), draw_labels(500, 7)
 # ---------------------------------------------------------------------------------------- ECE
 
 
-def test_ece_by_hand() -> None:
+def test_ece_matches_manual_calculation() -> None:
     """Two bins of ten: (0.6, 0.7] has mean confidence 0.66 and half correct, (0.9, 1] has 0.95 and all correct."""
     confidence = torch.tensor([0.64, 0.68, 0.93, 0.97])
     correct = torch.tensor([True, False, True, True])
@@ -61,7 +61,7 @@ def test_confidence_rounded_above_one_is_in_the_last_bin() -> None:
     assert ece(confidence, torch.tensor([False, True]), bins=2) == pytest.approx(0.45)
 
 
-def test_ece_loop_over_bins() -> None:
+def test_ece_matches_a_loop_over_bins() -> None:
     found = predict(LOGITS, LABELS)
     wanted = 0.0
     for number in range(15):
@@ -149,7 +149,7 @@ def test_auroc_counts_pairs(levels: int) -> None:
         assert auroc(rising(positive.double()), rising(negative.double())) == pytest.approx(found, abs=1e-15)
 
 
-def test_auroc_extremes() -> None:
+def test_auroc_of_separated_and_equal_scores() -> None:
     low, high = torch.tensor([0.1, 0.2, 0.2]), torch.tensor([0.3, 0.9])
     assert auroc(high, low) == 1
     assert auroc(low, high) == 0
@@ -215,13 +215,13 @@ def similarities(seed: int) -> Tensor:
 @pytest.mark.parametrize("rows", [4096, 11])
 def test_curve_matches_evaluations_at_each_pi(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
     monkeypatch.setattr("cocoamix.coa.calibration._ROWS", rows)
-    general, special, labels = similarities(5), similarities(6), draw_labels(300, 9)
+    hand_crafted, learned, labels = similarities(5), similarities(6), draw_labels(300, 9)
     grid = [0.0, 0.3, 0.5, 1.0]
-    curve = curve_over_pi(general, special, labels, 100.0, grid)
+    curve = curve_over_pi(hand_crafted, learned, labels, 100.0, grid)
     assert [point.pi for point in curve] == grid
     assert len({point.accuracy for point in curve}) > 2
     for point in curve:
-        logits = 100 * torch.lerp(general.double(), special.double(), point.pi)
+        logits = 100 * torch.lerp(hand_crafted.double(), learned.double(), point.pi)
         confidence, guess = logits.softmax(dim=1).max(dim=1)
         assert point.accuracy == pytest.approx(100 * float((guess == labels).double().mean()))
         assert point.nll == pytest.approx(float(F.cross_entropy(logits, labels)), rel=1e-5)
@@ -230,31 +230,33 @@ def test_curve_matches_evaluations_at_each_pi(monkeypatch: pytest.MonkeyPatch, r
 
 def test_one_stage_curve_has_its_own_scale() -> None:
     """s_0/tau_0 + s_1/tau_1 with pi = tau_0/(tau_0 + tau_1): the same predictions, twice CLIP's scale at 0.5."""
-    general, special, labels = similarities(5), similarities(6), draw_labels(300, 9)
+    hand_crafted, learned, labels = similarities(5), similarities(6), draw_labels(300, 9)
     grid, tau = [0.0, 0.2, 0.5, 0.9], 0.01
-    plain = curve_over_pi(general, special, labels, 1 / tau, grid)
-    for point, same in zip(curve_over_pi(general, special, labels, 1 / tau, grid, one_stage=True), plain, strict=True):
+    plain = curve_over_pi(hand_crafted, learned, labels, 1 / tau, grid)
+    for point, same in zip(
+        curve_over_pi(hand_crafted, learned, labels, 1 / tau, grid, one_stage=True), plain, strict=True
+    ):
         other = tau * (1 - point.pi) / point.pi if point.pi else float("inf")
-        logits = general.double() / tau + special.double() / other
+        logits = hand_crafted.double() / tau + learned.double() / other
         confidence, guess = logits.softmax(dim=1).max(dim=1)
         assert point.accuracy == same.accuracy
         assert point.nll == pytest.approx(float(F.cross_entropy(logits, labels)), rel=1e-9)
         assert point.ece == pytest.approx(100 * ece(confidence, guess == labels), rel=1e-6)
-    (half,) = curve_over_pi(general, special, labels, 2 / tau, [0.5])
-    (one_stage,) = curve_over_pi(general, special, labels, 1 / tau, [0.5], one_stage=True)
+    (half,) = curve_over_pi(hand_crafted, learned, labels, 2 / tau, [0.5])
+    (one_stage,) = curve_over_pi(hand_crafted, learned, labels, 1 / tau, [0.5], one_stage=True)
     assert one_stage == half
 
 
 @pytest.mark.parametrize(("stage", "parameter"), [("two", 0.7), ("one", 4.2)])
 def test_curve_matches_the_evaluation_at_the_learned_weights(stage: str, parameter: float) -> None:
     """A mixture as evaluated by CoCoA-Mix is a point of the curve."""
-    general, special, labels = similarities(5), similarities(6), draw_labels(300, 9)
+    hand_crafted, learned, labels = similarities(5), similarities(6), draw_labels(300, 9)
     weights = CoAWeights(100.0, stage=stage)
     weights.inside.data.fill_(parameter)
     owner = torch.ones(9, dtype=torch.long)
     with torch.no_grad():
-        logits = weights.logits(torch.stack([general, special]), owner, mixed=False)
+        logits = weights.logits(torch.stack([hand_crafted, learned]), owner, mixed=False)
         pi = float(weights.pi(owner)[1, 0])
-    (point,) = curve_over_pi(general, special, labels, 100.0, [pi], one_stage=stage == "one")
+    (point,) = curve_over_pi(hand_crafted, learned, labels, 100.0, [pi], one_stage=stage == "one")
     metrics = confidence_metrics(predict(logits, labels))
     assert (point.nll, point.ece) == pytest.approx((metrics["nll"], metrics["ece"]), rel=1e-4)

@@ -30,7 +30,7 @@ def test_a_single_image_cannot_be_held_out() -> None:
     assert "single training image" in folds.fitted["why"]
 
 
-def test_kept_prompts_are_copies_and_survive_a_resume() -> None:
+def test_saved_prompts_are_copies_and_survive_a_resume() -> None:
     folds = Folds(LABELS, seed=1, wanted=True)
     prompt = {"ctx": torch.zeros(2)}
     assert [folds.add(prompt) for _ in range(4)] == [False, False, False, True]

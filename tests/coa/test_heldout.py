@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cocoamix.coa.heldout import MIN_PI, count_folds, deal_into_folds, fit, fit_weight
+from cocoamix.coa.heldout import MIN_PI, assign_folds, count_folds, fit, fit_weight
 
 SCALE = 100.0
 
@@ -26,9 +26,11 @@ def draw(seed: int, better: float, rows: int = 40, classes: int = 6) -> tuple[to
     return noise[0] + 0.02 * right, noise[1] + 0.02 * better * right, labels
 
 
-def nll(general: torch.Tensor, special: torch.Tensor, labels: torch.Tensor, pi: float, scale: float = SCALE) -> float:
+def nll(
+    hand_crafted: torch.Tensor, learned: torch.Tensor, labels: torch.Tensor, pi: float, scale: float = SCALE
+) -> float:
     """With numpy, independent of our softmax."""
-    z = scale * ((1 - pi) * general.double().numpy() + pi * special.double().numpy())
+    z = scale * ((1 - pi) * hand_crafted.double().numpy() + pi * learned.double().numpy())
     top = z.max(axis=1, keepdims=True)
     total = np.log(np.exp(z - top).sum(axis=1)) + top[:, 0]
     return float((total - z[np.arange(len(z)), labels.numpy()]).mean())
@@ -46,8 +48,8 @@ def test_folds_are_stratified(counts: list[int], seed: int) -> None:
     """Every class is spread as evenly as possible, so that no fold misses a class entirely; so are all images."""
     labels = [label for label, count in enumerate(counts) for _ in range(count)]
     folds = count_folds(labels)
-    found = deal_into_folds(labels, folds, seed)
-    assert found == deal_into_folds(labels, folds, seed)
+    found = assign_folds(labels, folds, seed)
+    assert found == assign_folds(labels, folds, seed)
     for label, count in enumerate(counts):
         sizes = Counter(fold for fold, other in zip(found, labels, strict=True) if other == label)
         assert max(sizes.values()) <= math.ceil(count / folds) < count
@@ -61,7 +63,7 @@ def test_fold_assignment_continues_from_class_to_class() -> None:
     first, second = [0, 2, 4, 6, 7], [1, 3, 5]
     generator.shuffle(first)
     generator.shuffle(second)
-    found = deal_into_folds([0, 1, 0, 1, 0, 1, 0, 0], 3, 7)
+    found = assign_folds([0, 1, 0, 1, 0, 1, 0, 0], 3, 7)
     assert [found[index] for index in first + second] == [0, 1, 2, 0, 1, 2, 0, 1]
 
 
@@ -71,50 +73,50 @@ def test_no_images_make_no_folds() -> None:
 
 def test_folds_depend_on_the_seed() -> None:
     labels = [label for label in range(10) for _ in range(4)]
-    assert deal_into_folds(labels, 4, 1) != deal_into_folds(labels, 4, 2)
+    assert assign_folds(labels, 4, 1) != assign_folds(labels, 4, 2)
 
 
 @given(seed=st.integers(0, 10**6), better=st.floats(0.0, 3.0))
 @settings(max_examples=40, deadline=None)
 def test_fitted_weight_matches_a_grid_search(seed: int, better: float) -> None:
-    general, special, labels = draw(seed, better)
-    found = fit(general, special, labels, SCALE)
+    hand_crafted, learned, labels = draw(seed, better)
+    found = fit(hand_crafted, learned, labels, SCALE)
     grid = np.linspace(MIN_PI, 1 - MIN_PI, 201)
-    values = [nll(general, special, labels, pi) for pi in grid]
-    assert found.nll == pytest.approx(nll(general, special, labels, found.pi_in), abs=1e-9)
+    values = [nll(hand_crafted, learned, labels, pi) for pi in grid]
+    assert found.nll == pytest.approx(nll(hand_crafted, learned, labels, found.pi_in), abs=1e-9)
     assert found.nll <= min(values) + 1e-12
     assert abs(found.pi_in - grid[int(np.argmin(values))]) <= 1 / 200  # a step of the grid: the function is convex
     scales = SCALE * np.exp(np.linspace(math.log(0.05), math.log(20), 201))
-    calibrated = min(nll(general, special, labels, found.pi_in, scale) for scale in scales)
+    calibrated = min(nll(hand_crafted, learned, labels, found.pi_in, scale) for scale in scales)
     assert found.calibrated_nll <= calibrated + 1e-12
     assert found.calibrated_nll <= found.nll + 1e-12
-    at = nll(general, special, labels, found.pi_in, 1 / found.temperature)
+    at = nll(hand_crafted, learned, labels, found.pi_in, 1 / found.temperature)
     assert found.calibrated_nll == pytest.approx(at, abs=1e-9)
     assert found.images == 40
     assert [pi for pi, _ in found.curve] == [number / 20 for number in range(21)]
     assert found.as_dict() == {field: getattr(found, field) for field in found.__dataclass_fields__}
     for pi, value in found.curve:
-        assert value == pytest.approx(nll(general, special, labels, pi), abs=1e-9)
+        assert value == pytest.approx(nll(hand_crafted, learned, labels, pi), abs=1e-9)
 
 
 @given(seed=st.integers(0, 10**6), better=st.floats(0.0, 3.0))
 @settings(max_examples=40, deadline=None)
 def test_weight_at_the_one_stage_scale_matches_a_grid_search(seed: int, better: float) -> None:
-    general, special, labels = (one.double() if one.is_floating_point() else one for one in draw(seed, better))
-    found = fit_weight(general, special, labels, SCALE, one_stage=True)
+    hand_crafted, learned, labels = (one.double() if one.is_floating_point() else one for one in draw(seed, better))
+    found = fit_weight(hand_crafted, learned, labels, SCALE, one_stage=True)
     grid = np.linspace(0, 0.99, 100)
-    values = [nll(general, special, labels, pi, SCALE / (1 - pi)) for pi in grid]
-    at = nll(general, special, labels, found, SCALE / (1 - found))
+    values = [nll(hand_crafted, learned, labels, pi, SCALE / (1 - pi)) for pi in grid]
+    at = nll(hand_crafted, learned, labels, found, SCALE / (1 - found))
     assert at <= min(values) + 1e-4  # the grid has 0, and the fit stays 1e-6 away
     assert abs(found - grid[int(np.argmin(values))]) <= 0.01 + 1e-6 or found > 0.98
 
 
-def test_a_useless_prompt_gets_no_weight_and_a_perfect_one_all() -> None:
-    general, special, labels = (one.double() if one.is_floating_point() else one for one in draw(1, 1.0))
+def test_weight_is_0_for_a_useless_and_1_for_a_perfect_prompt() -> None:
+    hand_crafted, learned, labels = (one.double() if one.is_floating_point() else one for one in draw(1, 1.0))
     right = torch.nn.functional.one_hot(labels, 6).double()
-    assert fit_weight(right, special, labels, SCALE) == MIN_PI
-    assert fit_weight(general, right, labels, SCALE) == 1 - MIN_PI
-    assert fit_weight(general, general, labels, SCALE) == pytest.approx(0.5)
+    assert fit_weight(right, learned, labels, SCALE) == MIN_PI
+    assert fit_weight(hand_crafted, right, labels, SCALE) == 1 - MIN_PI
+    assert fit_weight(hand_crafted, hand_crafted, labels, SCALE) == pytest.approx(0.5)
 
 
 def test_temperature_in_closed_form() -> None:

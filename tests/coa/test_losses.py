@@ -47,7 +47,7 @@ def test_losses_match_their_formulas() -> None:
     torch.testing.assert_close(losses.mae(logits, y), (one_hot - p).abs().mean())
 
 
-def test_limiting_cases() -> None:
+def test_losses_coincide_at_their_limits() -> None:
     s, y = example(2)
     logits = s.float() * 20
     ce = losses.cross_entropy(logits, y)
@@ -56,7 +56,7 @@ def test_limiting_cases() -> None:
     torch.testing.assert_close(losses.focal(logits, y, 0.0), ce)
 
 
-def test_terms_and_weights() -> None:
+def test_total_is_the_weighted_sum_of_the_terms() -> None:
     s, y = example(3)
     logits = s.float() * 20
     total, terms = losses.make_loss("ce+mae", weight=3.0)(logits, y)

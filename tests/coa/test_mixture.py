@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cocoamix.coa.mixture import centre, class_weights, find_owners, mix, mix_text, share_one_pi
+from cocoamix.coa.mixture import all_columns_equal, centre, class_weights, find_owners, mix, mix_text
 from cocoamix.coa.weights import CoAWeights, entropy
 from cocoamix.errors import UserError
 
@@ -118,12 +118,12 @@ def test_centred_text_features_are_centred_similarities() -> None:
     by_similarities = mix(centre(torch.einsum("bd,kcd->kbc", images, text)), pi)
     torch.testing.assert_close(images @ mix_text(text, pi, centred=True).t(), by_similarities)
     assert not torch.allclose(images @ mix_text(text, pi).t(), by_similarities, atol=0.1)
-    assert not share_one_pi(pi)
-    assert share_one_pi(pi[:, 3:])
-    assert share_one_pi(torch.full((3, 8), 1 / 3))
+    assert not all_columns_equal(pi)
+    assert all_columns_equal(pi[:, 3:])
+    assert all_columns_equal(torch.full((3, 8), 1 / 3))
 
 
-def test_owners_by_name() -> None:
+def test_owners_are_found_by_name() -> None:
     owners = find_owners(["red_star", "Cat", "dog", "tree"], [["red star", "dog"], ["cat"]])
     assert owners.tolist() == [1, 2, 1, 0]
 
@@ -189,7 +189,7 @@ def test_gradient_of_the_in_loss(stage: str) -> None:
 
 
 @pytest.mark.parametrize("stage", ["one", "two"])
-def test_entropy_loss(stage: str) -> None:
+def test_entropy_loss_is_zero_within_the_margin(stage: str) -> None:
     """Exactly zero if the margin holds for every image; otherwise its gradient lowers the weight of the prompt."""
     weights = CoAWeights(SCALE, stage=stage)
     s = similarities(4, 2)
@@ -209,7 +209,7 @@ def test_entropy_loss(stage: str) -> None:
 
 
 @pytest.mark.parametrize("stage", ["one", "two"])
-def test_entropy_loss_in_plain_numbers(stage: str) -> None:
+def test_entropy_loss_matches_manual_calculation(stage: str) -> None:
     """For the last of two learned prompts; in two stages the other one has a share, too."""
     weights = CoAWeights(20.0, prompts=2, stage=stage)
     with torch.no_grad():
@@ -239,7 +239,7 @@ def test_tensors_are_created_on_the_device_of_the_input(stage: str) -> None:
     assert {one.device.type for one in found} == {"meta"}
 
 
-def test_a_label_space_of_one_class() -> None:
+def test_a_label_space_may_have_one_class() -> None:
     weights = CoAWeights(SCALE)
     assert weights.logits(similarities(9, 2, classes=1), torch.tensor([1]), mixed=False).shape == (6, 1)
 

@@ -1,4 +1,4 @@
-"""Made-up class names: as many as requested, no duplicates, no real ones, the same for the same seed."""
+"""Generated class names: as many as requested, no duplicates, no real ones, the same for the same seed."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from cocoamix.errors import UserError
 
 @given(kind=st.sampled_from(["word", "string", "both"]), count=st.integers(1, 300), seed=st.integers(0, 2**32 - 1))
 @settings(max_examples=20, deadline=None)
-def test_names(kind: str, count: int, seed: int) -> None:
+def test_names_are_unique_reproducible_and_not_excluded(kind: str, count: int, seed: int) -> None:
     avoid = make_outclasses(kind, count, [], seed)[: count // 2]
     state = random.getstate()
     names = make_outclasses(kind, count, avoid, seed)
-    assert random.getstate() == state  # a generator of its own
+    assert random.getstate() == state  # a separate generator is used
     assert len(names) == len(set(names)) == count
     assert not {name.lower() for name in names} & {name.lower() for name in avoid}
     assert names == make_outclasses(kind, count, avoid, seed)
 
 
-def test_kinds() -> None:
+def test_kinds_of_names_differ() -> None:
     assert make_outclasses("none", 10, [], 1) == []
     words, letters, both = (make_outclasses(kind, 40, [], 1) for kind in ("word", "string", "both"))
     assert not set(words) & set(letters)
@@ -64,7 +64,9 @@ def test_a_class_is_avoided_in_every_spelling(monkeypatch: pytest.MonkeyPatch, k
 def test_random_strings_have_the_documented_lengths() -> None:
     lengths = {len(name) for name in make_outclasses("string", 400, [], 3)}
     assert lengths == set(range(4, 11))
-    assert len(set(make_outclasses("both", 7, [], 1)) & set(make_outclasses("word", 4, [], 1))) == 4  # the odd one
+    assert (
+        len(set(make_outclasses("both", 7, [], 1)) & set(make_outclasses("word", 4, [], 1))) == 4
+    )  # four of seven are words
 
 
 @pytest.mark.parametrize("kind", ["string", "both"])
@@ -78,7 +80,7 @@ def test_no_name_is_drawn_twice(monkeypatch: pytest.MonkeyPatch, kind: str) -> N
 def test_all_available_nouns_are_used_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(out_classes, "_nouns", lambda: ("TV", "bread", "dog", "zebra"))
     assert set(make_outclasses("word", 2, ["tv", "Dog"], 1)) == {"bread", "zebra"}
-    with pytest.raises(UserError, match="offers 2 nouns, but 3 are needed"):
+    with pytest.raises(UserError, match="has 2 unused nouns, but 3 are needed"):
         make_outclasses("word", 3, ["tv", "Dog"], 1)
 
 

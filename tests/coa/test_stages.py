@@ -38,7 +38,7 @@ def test_views_repeat_unless_the_second_stage_has_a_fixed_length() -> None:
     assert (FOLDED.views, known.views) == (3, 5)
 
 
-def test_epochs_of_each_model() -> None:
+def test_number_of_epochs_of_each_model() -> None:
     assert [FOLDED.epochs_of(weights=False, done=done) for done in (2, 3, 9, 11)] == [2, 3, 3, 3]
     assert [FOLDED.epochs_of(weights=True, done=done) for done in (2, 3, 9, 11)] == [0, 0, 0, 2]
 

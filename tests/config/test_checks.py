@@ -80,7 +80,7 @@ def test_defaults_pass(check: Check) -> None:
         (checks.check_sessions, "TEST.FINAL_MODEL", "best_val", "sessions are evaluated after their last epoch"),
     ],
 )
-def test_refused(check: Check, key: str, value: Any, words: str) -> None:
+def test_invalid_values_are_refused(check: Check, key: str, value: Any, words: str) -> None:
     cfg = configuration()
     *path, leaf = key.split(".")
     node = cfg
@@ -94,7 +94,7 @@ def test_refused(check: Check, key: str, value: Any, words: str) -> None:
 
 
 def test_a_value_can_replace_one_of_another_type(tmp_path: Path) -> None:
-    """Another project's file may set `CTX_INIT: True`, and the command line a text."""
+    """Another project's file may set `CTX_INIT: True`, and the command line a string."""
     cfg, file = configuration(), tmp_path / "peer.yaml"
     file.write_text("TRAINER: {COOP: {CTX_INIT: True, TEMPLATE: ['a {}.', 'the {}.']}}\n")
     keys.merge_file(cfg, str(file))
@@ -126,6 +126,6 @@ def test_accepted_types(key: str, text: str, value: Any) -> None:
     ("key", "text"),
     [("MODEL.BACKBONE.TEXT_CHUNK", "True"), ("TRAINER.COOP.CSC", "1"), ("TRAINER.COOP.CLASS_TOKEN_POSITION", "[1]")],
 )
-def test_rejected_types(key: str, text: str) -> None:
+def test_types_that_are_refused(key: str, text: str) -> None:
     with pytest.raises(UserError, match=key):
         keys.merge_options(configuration(), [key, text])

@@ -21,7 +21,7 @@ def clean_cfg(cfg: CfgNode, trainer: str) -> None:
 
 def test_our_sections_are_kept_and_others_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     config, script = ModuleType("dassl_config"), ModuleType("their_train")
-    for module in (config, script):  # the script has imported the function before us
+    for module in (config, script):  # the script imported the function before our trainers
         module.clean_cfg = clean_cfg  # type: ignore[attr-defined]
         monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setattr(sys.modules[__name__], "clean_cfg", clean_cfg)  # also defined in this module: restore it
@@ -37,7 +37,7 @@ def test_our_sections_are_kept_and_others_removed(monkeypatch: pytest.MonkeyPatc
     assert (cfg.TRAINER.COCOAMIX.W, cfg.TRAINER.COCOAMIX.N_CTX) == (3.0, 2)
 
 
-def test_a_dassl_without_the_function_is_left_alone() -> None:
+def test_a_dassl_without_the_function_is_unchanged() -> None:
     config = ModuleType("dassl_config")
     keep_our_sections(config)
     assert not hasattr(config, "clean_cfg")

@@ -72,7 +72,7 @@ CHOSEN = [
 ]
 
 # For the report: what the path or protocol gives, what runs of one cell must share, what runs of one model must share.
-TOLD = [
+KNOWN = [
     "SEED",
     "DATASET.NAME",
     "DATASET.NUM_SHOTS",
@@ -138,7 +138,7 @@ def test_keys_chosen_by_an_evaluation(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "in_cell", "in_model"), [(TOLD, False, False), (CELL_ALONE, True, False), (MODEL, True, True)]
+    ("names", "in_cell", "in_model"), [(KNOWN, False, False), (CELL_ALONE, True, False), (MODEL, True, True)]
 )
 def test_keys_compared_by_the_report(names: list[str], in_cell: bool, in_model: bool) -> None:
     for name in names:

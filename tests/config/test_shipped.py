@@ -27,7 +27,7 @@ def load(trainer: Path, dataset: Path = ROOT / "configs" / "datasets" / "shapes.
 
 
 @pytest.mark.parametrize("path", TRAINERS, ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_trainers(path: Path) -> None:
+def test_each_trainer_accepts_its_configurations(path: Path) -> None:
     from dassl.engine import TRAINER_REGISTRY
 
     cfg = load(path)
@@ -36,11 +36,11 @@ def test_trainers(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", DATASETS, ids=lambda path: path.stem)
-def test_datasets(path: Path) -> None:
+def test_each_dataset_configuration_names_its_dataset(path: Path) -> None:
     assert load(ROOT / "configs" / "trainers" / "ZeroshotCLIP" / "tiny.yaml", path).DATASET.NAME
 
 
-def test_paper_settings() -> None:
+def test_cocoamix_has_the_papers_settings() -> None:
     folder = ROOT / "configs" / "trainers" / "CoCoAMix"
     base, transfer, several = (load(folder / f"{n}.yaml") for n in ("vit_b16_ep50", "vit_b16_ep50_xd", "ensemble_ep50"))
     for cfg in (base, transfer, several):
@@ -61,7 +61,7 @@ def test_paper_settings() -> None:
     assert list(several.TRAINER.COCOAMIX.BACKBONES) == ["RN50", "RN101", "ViT-B/16", "ViT-B/32"]
 
 
-def test_paper_settings_for_sessions() -> None:
+def test_cocoamix_fscil_has_the_papers_settings() -> None:
     dataset = ROOT / "configs" / "datasets" / "cifar100_fscil.yaml"
     cfg = load(ROOT / "configs" / "trainers" / "CoCoAMixFSCIL" / "vit_l14.yaml", dataset)
     mix, optim, fscil = cfg.TRAINER.COCOAMIX, cfg.OPTIM, cfg.FSCIL
@@ -109,7 +109,7 @@ _WORDS = "a photo of a"
         *(("vit_b16_ctxv1", 200, _WORDS), ("vit_b16_ep50_ctxv1", 50, _WORDS), ("vit_b16_ep50", 50, "")),
     ],
 )
-def test_coop(name: str, epochs: int, words: str) -> None:
+def test_coop_has_its_papers_settings(name: str, epochs: int, words: str) -> None:
     backbone = "RN50" if name.startswith("rn50") else "ViT-B/16"
     context = {"TRAINER.COOP.CTX_INIT": words, "TRAINER.COOP.CSC": False, "TRAINER.COOP.CLASS_TOKEN_POSITION": "end"}
     if not words:
@@ -118,7 +118,7 @@ def test_coop(name: str, epochs: int, words: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "epochs"), [("vit_b16_c4_ep10_batch1_ctxv1", 10), ("vit_b16_ep50", 50)])
-def test_cocoop(name: str, epochs: int) -> None:
+def test_cocoop_has_its_papers_settings(name: str, epochs: int) -> None:
     context = {"TRAINER.COCOOP.CTX_INIT": _WORDS, "TRAINER.COCOOP.N_CTX": 4}
     published(f"CoCoOp/{name}", epochs=epochs, lr=0.002, batch=1, backbone="ViT-B/16", **context)
 
@@ -127,7 +127,7 @@ def test_cocoop(name: str, epochs: int) -> None:
     ("name", "epochs", "batch"),
     [("vit_b16_ep100_ctxv1", 100, 128), ("vit_b16_ep50_ctxv1", 50, 128), ("vit_b16_ep50", 50, 32)],
 )
-def test_kgcoop(name: str, epochs: int, batch: int) -> None:
+def test_kgcoop_has_its_papers_settings(name: str, epochs: int, batch: int) -> None:
     context = {"TRAINER.COOP.CTX_INIT": _WORDS, "TRAINER.COOP.N_CTX": 4, "TRAINER.COOP.W": 8.0}
     published(f"KgCoOp/{name}", epochs=epochs, lr=0.002, batch=batch, backbone="ViT-B/16", **context)
 
@@ -135,7 +135,7 @@ def test_kgcoop(name: str, epochs: int, batch: int) -> None:
 @pytest.mark.parametrize(
     ("name", "epochs"), [("rn50", 200), ("rn50_ep100", 100), ("rn50_ep50", 50), ("vit_b16_ep50", 50)]
 )
-def test_prograd(name: str, epochs: int) -> None:
+def test_prograd_has_its_papers_settings(name: str, epochs: int) -> None:
     backbone = "RN50" if name.startswith("rn50") else "ViT-B/16"
     context = {"TRAINER.COOP.N_CTX": 16, "TRAINER.COOP.CTX_INIT": "template", "LOSS.LAMBDA": 1.0, "LOSS.T": 1.0}
     published(f"ProGrad/{name}", epochs=epochs, lr=0.002, batch=32, backbone=backbone, **context)
@@ -150,14 +150,14 @@ def test_prograd(name: str, epochs: int) -> None:
         ("vit_b16_ep50_xd", 50, 0.0026, 3),
     ],
 )
-def test_maple(name: str, epochs: int, lr: float, depth: int) -> None:
+def test_maple_has_its_papers_settings(name: str, epochs: int, lr: float, depth: int) -> None:
     context = {"TRAINER.MAPLE.N_CTX": 2, "TRAINER.MAPLE.CTX_INIT": _WORDS, "TRAINER.MAPLE.PROMPT_DEPTH": depth}
     published(f"MaPLe/{name}", epochs=epochs, lr=lr, batch=4, backbone="ViT-B/16", **context)
 
 
 @pytest.mark.parametrize(("name", "epochs"), [("vit_b16_ep10_batch4", 10), ("vit_b16_ep50", 50)])
 @pytest.mark.parametrize("trainer", ["DePT", "DePTKgCoOp"])
-def test_dept(trainer: str, name: str, epochs: int) -> None:
+def test_dept_has_its_papers_settings(trainer: str, name: str, epochs: int) -> None:
     more: dict[str, object] = {"TRAINER.DEPT.WEIGHT": 0.7, "TRAINER.DEPT.LR_FACTOR": 6.5, "TRAINER.DEPT.W": 2.0}
     more |= {"TRAINER.DEPT.CTX_INIT": ""} if trainer == "DePT" else {"TRAINER.DEPT.CTX_INIT": _WORDS}
     more |= {"TRAINER.DEPT.N_CTX": 16} if trainer == "DePT" else {}
@@ -165,6 +165,6 @@ def test_dept(trainer: str, name: str, epochs: int) -> None:
 
 
 @pytest.mark.parametrize(("name", "epochs"), [("En_ep5_batch128", 5), ("ensemble_ep50", 50)])
-def test_tune_en(name: str, epochs: int) -> None:
+def test_tune_en_has_its_papers_settings(name: str, epochs: int) -> None:
     more = {"TRAINER.ENLEARN.BACKBONES": ["RN50", "RN101", "ViT-B/32", "ViT-B/16"], "TRAINER.ENLEARN.LOSS": "ce"}
     published(f"TuneEn/{name}", epochs=epochs, lr=0.005, batch=128, **more, **{"TRAINER.ENLEARN.DOWNSCALE": 32})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from dassl.config import get_cfg_default
 from cocoamix.config import document, extend_cfg
 from cocoamix.config.key import Key
 from cocoamix.config.settings import flatten
-from cocoamix.config.table import KEYS
+from cocoamix.config.table import KEYS, SECTIONS
 
 OURS = [key for key in KEYS if key.ours]
 
@@ -52,9 +53,22 @@ def test_the_page_is_up_to_date() -> None:
 
 
 def test_the_page_has_every_key() -> None:
+    """By its full name; in its row, without the beginning that is named above the table."""
     page = document.page()
-    for key in OURS:
-        assert f"| `{key.name}` |" in page
+    parts = dict(part.split("\n", 1) for part in page.split("\n## "))
+    for section in SECTIONS:
+        for key in [key for key in section.keys if key.ours] or section.keys:
+            assert f"`{key.name}`" in page
+            name = key.name.rpartition(".")[2] if key.ours else key.name
+            row = rf"^\|.*`([\w.]+\.)?{re.escape(name)}`.* \| .*{re.escape(document._allowed(key))}"
+            assert re.search(row, parts[section.title], re.M), key.name
+
+
+def test_keys_without_effect_share_a_row() -> None:
+    page = document.page()
+    (row,) = [line for line in page.splitlines() if "`WEIGHT_RN50`" in line]
+    assert row.startswith("| `WEIGHTS_SEARCH`, `SEARCH_EVAL`, `WEIGHT_RN50`, `WEIGHT_RN101`, ")
+    assert "| `False`; `1.0` | only `False`; only `1.0` |" in row
 
 
 def test_the_page_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -79,17 +79,17 @@ def test_options_of_another_trainer_are_noted(run: Runner) -> None:
     assert done.status == 0, done.output[-500:]
     wanted = (
         "TRAINER.COCOAMIX.W and TRAINER.COCOOP.N_CTX on the command line have no effect: of the methods' sections, "
-        "CoOp reads TRAINER.COOP.* alone."
+        "CoOp reads only TRAINER.COOP.*."
     )
     assert notes(done.output) == notes(done.log) == [wanted]
     assert done.output.index("Note: ") < done.output.index("trainer  ")
 
 
-def test_one_option_of_another_trainer(run: Runner) -> None:
+def test_one_option_of_another_trainer_is_noted(run: Runner) -> None:
     done = run("TRAINER.COOP.N_CTX", "2", "OPTIM.MAX_EPOCH", "1", trainer="CoCoAMix")
     (note,) = notes(done.output)
     assert note.startswith("TRAINER.COOP.N_CTX on the command line has no effect: ")
-    assert note.endswith(" CoCoAMix reads TRAINER.COCOAMIX.* alone.")
+    assert note.endswith(" CoCoAMix reads only TRAINER.COCOAMIX.*.")
 
 
 @pytest.mark.parametrize(
@@ -103,21 +103,21 @@ def test_one_option_of_another_trainer(run: Runner) -> None:
         ("ZeroshotCLIP2", ("TRAINER.ZEROSHOT.ENSEMBLE", "80")),
     ],
 )
-def test_options_without_a_note(run: Runner, trainer: str, option: tuple[str, ...]) -> None:
+def test_shared_options_are_not_noted(run: Runner, trainer: str, option: tuple[str, ...]) -> None:
     evaluates = ("--eval-only",) if trainer.startswith("Zero") else ()
     done = run(*evaluates, *SHOTS, *option, trainer=trainer)
     assert (done.status, notes(done.output)) == (0, [])
 
 
 @pytest.mark.parametrize("arguments", [[], ["--trainer", ""]])
-def test_no_trainer(arguments: list[str]) -> None:
+def test_missing_trainer_error_lists_the_known_ones(arguments: list[str]) -> None:
     with pytest.raises(UserError, match=r"^The trainer \(--trainer\) is not set\. Known: ") as refused:
         setup_cfg(parse_arguments([*arguments, *DATASET]))
     names = re.split(r", | and ", str(refused.value).split("Known: ")[1].rstrip("."))
     assert len(names) == len(set(names))
 
 
-def test_no_dataset() -> None:
+def test_missing_dataset_is_refused() -> None:
     with pytest.raises(UserError, match=r"^The dataset \(DATASET\.NAME, from --dataset-config-file\) is not set\."):
         setup_cfg(parse_arguments(["--trainer", "CoOp"]))
 

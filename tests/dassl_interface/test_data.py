@@ -99,7 +99,7 @@ def test_unknown_dataset_suggests_the_nearest(cfg: CfgNode) -> None:
 # Loaders
 
 
-def test_data_manager(cfg: CfgNode) -> None:
+def test_data_manager_builds_loaders_and_class_names(cfg: CfgNode) -> None:
     dm = DataManager(cfg)
     assert (dm.num_classes, dm.num_source_domains) == (3, 0)
     assert dm.lab2cname == {0: "red", 1: "green", 2: "deep blue"}
@@ -195,7 +195,7 @@ def test_without_a_transform_items_contain_images(cfg: CfgNode, items: Items) ->
 # Samplers
 
 
-def test_plain_samplers(items: Items) -> None:
+def test_plain_samplers_return_every_item_once(items: Items) -> None:
     source = items([0] * 6)
     assert list(build_sampler("SequentialSampler", data_source=source)) == list(range(6))
     assert sorted(build_sampler("RandomSampler", data_source=source)) == list(range(6))

@@ -20,13 +20,13 @@ PRED = [0, 0, 1, 1, 0, 2, 3]  # 2 is predicted but does not occur
 def evaluated(cfg: CfgNode) -> Classification:
     evaluator = build_evaluator(cfg, lab2cname={0: "cat", 1: "dog", 2: "eel", 3: "fox"})
     evaluator.process(torch.zeros(3, 4), torch.zeros(3, dtype=torch.long))
-    evaluator.reset()  # forgets the batch before
+    evaluator.reset()  # discards the batch above
     for part in (slice(0, 4), slice(4, 7)):
         evaluator.process(F.one_hot(torch.tensor(PRED[part]), 4).float(), torch.tensor(TRUE[part]))
     return evaluator
 
 
-def test_results(cfg: CfgNode, capsys: pytest.CaptureFixture[str]) -> None:
+def test_results_are_returned_and_printed(cfg: CfgNode, capsys: pytest.CaptureFixture[str]) -> None:
     evaluator = evaluated(cfg)
     assert isinstance(evaluator, Classification)
     capsys.readouterr()
@@ -67,7 +67,7 @@ def test_per_class_results_need_class_names(cfg: CfgNode) -> None:
         build_evaluator(cfg, lab2cname=None)
 
 
-def test_confusion_matrix(cfg: CfgNode) -> None:
+def test_confusion_matrix_is_saved(cfg: CfgNode) -> None:
     cfg.TEST.COMPUTE_CMAT = True
     Path(cfg.OUTPUT_DIR).mkdir()
     evaluated(cfg).evaluate()
@@ -79,7 +79,7 @@ def test_confusion_matrix(cfg: CfgNode) -> None:
 
 
 @only_ours
-def test_an_evaluation_without_images_says_so(cfg: CfgNode) -> None:
+def test_an_evaluation_without_images_is_reported(cfg: CfgNode) -> None:
     with pytest.raises(REFUSALS, match="no images"):
         build_evaluator(cfg, lab2cname={}).evaluate()
 

@@ -68,7 +68,7 @@ def test_every_group_keeps_its_rate(keys: dict[str, Any]) -> None:
 
 
 class Learner(nn.Module):
-    """A module with a parameter of its own beside those of its children."""
+    """A module with its own parameter in addition to those of its children."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -96,7 +96,7 @@ def test_staged_rates_cover_all_parameters() -> None:
         ("radam", torch.optim.Optimizer, {"betas": (0.7, 0.9)}),
     ],
 )
-def test_optimizers(name: str, kind: type, values: dict[str, Any]) -> None:
+def test_optimizers_have_the_configured_values(name: str, kind: type, values: dict[str, Any]) -> None:
     optim = settings(
         NAME=name,
         WEIGHT_DECAY=0.3,

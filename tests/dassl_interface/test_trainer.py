@@ -81,7 +81,7 @@ def test_unknown_trainer_suggests_the_nearest(cfg: CfgNode) -> None:
 
 
 @only_ours
-def test_a_trainer_without_a_model_gets_an_error(cfg: CfgNode) -> None:
+def test_a_trainer_without_a_model_is_refused(cfg: CfgNode) -> None:
     class Empty(TrainerX):
         pass
 
@@ -121,7 +121,7 @@ def test_register_model_needs_the_constructor() -> None:
         Hasty()
 
 
-def test_modes(cfg: CfgNode) -> None:
+def test_mode_is_set_for_all_or_named_models(cfg: CfgNode) -> None:
     trainer = Two(cfg)
     for mode, expected in (("eval", False), ("train", True), ("test", False)):
         trainer.set_model_mode(mode)
@@ -163,7 +163,7 @@ def test_nan_loss_error_names_epoch_and_batch(cfg: CfgNode) -> None:
         trainer.detect_anomaly(torch.tensor(float("nan")))
 
 
-def test_unwritten_methods_are_not_implemented(cfg: CfgNode) -> None:
+def test_missing_methods_raise_not_implemented_error(cfg: CfgNode) -> None:
     with pytest.raises(NotImplementedError):
         Two(cfg).forward_backward({})
 
@@ -171,7 +171,7 @@ def test_unwritten_methods_are_not_implemented(cfg: CfgNode) -> None:
 # A run
 
 
-def test_a_run_leaves_its_files_and_log_lines(cfg: CfgNode, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_writes_its_files_and_log_lines(cfg: CfgNode, capsys: pytest.CaptureFixture[str]) -> None:
     trainer = trained(cfg)
     run = Path(cfg.OUTPUT_DIR)
     assert {path.name for path in (run / "prompt_learner").iterdir()} == {"checkpoint", "model.pth.tar-10"}
@@ -217,13 +217,13 @@ def test_training_learns_and_test_returns_the_accuracy(cfg: CfgNode, capsys: pyt
     assert "total: 6" in capsys.readouterr().out
 
 
-def test_intermediate_checkpoints(cfg: CfgNode) -> None:
+def test_intermediate_checkpoints_are_saved(cfg: CfgNode) -> None:
     trained(cfg, OPTIM__MAX_EPOCH=5, TRAIN__CHECKPOINT_FREQ=2, TEST__NO_TEST=True)
     names = {path.name for path in (Path(cfg.OUTPUT_DIR) / "prompt_learner").iterdir()}
     assert names == {"checkpoint", "model.pth.tar-2", "model.pth.tar-4", "model.pth.tar-5"}
 
 
-def test_no_test(cfg: CfgNode, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_test_skips_the_evaluation(cfg: CfgNode, capsys: pytest.CaptureFixture[str]) -> None:
     trained(cfg, OPTIM__MAX_EPOCH=1, TEST__NO_TEST=True)
     printed = capsys.readouterr().out
     assert "Finish training" in printed
@@ -291,7 +291,7 @@ def plain(trainer: Any, run: Path, epoch: int, **more: Any) -> None:
     save_checkpoint({**state, **more}, str(run / "prompt_learner"), model_name=name)
 
 
-def test_load_model(cfg: CfgNode, tmp_path: Path) -> None:
+def test_load_model_loads_an_epoch_or_the_best(cfg: CfgNode, tmp_path: Path) -> None:
     trainer = build_trainer(cfg)
     before = trainer.model.weight.detach().clone()
     plain(trainer, tmp_path, 2)
@@ -308,7 +308,7 @@ def test_load_model(cfg: CfgNode, tmp_path: Path) -> None:
         trainer.load_model(str(tmp_path), epoch=3)
 
 
-def test_nothing_to_resume(cfg: CfgNode, tmp_path: Path) -> None:
+def test_training_starts_from_scratch_without_checkpoints(cfg: CfgNode, tmp_path: Path) -> None:
     assert build_trainer(cfg).resume_model_if_exist(str(tmp_path)) == 0
 
 

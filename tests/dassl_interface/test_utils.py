@@ -43,7 +43,7 @@ from .engine import only_ours
 # Files, images, seeds, names
 
 
-def test_files(tmp_path: Path) -> None:
+def test_file_helpers_write_read_and_list(tmp_path: Path) -> None:
     folder = str(tmp_path / "a" / "b")
     mkdir_if_missing(folder)
     mkdir_if_missing(folder)
@@ -62,7 +62,7 @@ def test_files(tmp_path: Path) -> None:
 
 
 @only_ours
-def test_a_json_file_beside_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_json_file_next_to_the_program_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write_json([1], "x.json")
     assert read_json("x.json") == [1]
@@ -99,7 +99,7 @@ def test_seed_sets_every_generator() -> None:
     assert draw() == draw()
 
 
-def test_environment() -> None:
+def test_environment_contains_the_torch_version() -> None:
     assert torch.__version__.split("+")[0] in collect_env_info()
 
 
@@ -122,7 +122,7 @@ def test_environment_survives_a_broken_driver(monkeypatch: pytest.MonkeyPatch) -
     assert "no driver" in collect_env_info()
 
 
-def test_names() -> None:
+def test_unavailable_names_are_refused() -> None:
     check_availability("CoOp", ["CoOp"])
     with pytest.raises(ValueError, match=r"CoOP.*CoOp"):
         check_availability("CoOP", ["ZeroshotCLIP", "CoOp"])
@@ -134,7 +134,7 @@ def test_an_unknown_name_raises_a_user_error() -> None:
         check_availability("CoOP", ["A", "CoOp"], "TRAINER.NAME")
 
 
-def test_registry() -> None:
+def test_registry_refuses_duplicates_unless_forced() -> None:
     registry = Registry("THING")
 
     @registry.register()
@@ -157,7 +157,7 @@ def test_registry() -> None:
 # Meters
 
 
-def test_meters() -> None:
+def test_meters_average_their_updates() -> None:
     meter = AverageMeter()
     meter.update(1.0)
     meter.update(torch.tensor(4.0), n=2)
@@ -246,7 +246,7 @@ def state(epoch: int = 3, **more: Any) -> dict[str, Any]:
     return {"state_dict": weights, "epoch": epoch, "optimizer": None, "scheduler": None, "val_result": None, **more}
 
 
-def test_checkpoint_files(tmp_path: Path) -> None:
+def test_checkpoints_are_saved_and_loaded(tmp_path: Path) -> None:
     save_checkpoint(state(), str(tmp_path / "m"))
     save_checkpoint(state(4), str(tmp_path / "m"), model_name="model-best.pth.tar")
     names = {path.name for path in (tmp_path / "m").iterdir()}
@@ -258,7 +258,7 @@ def test_checkpoint_files(tmp_path: Path) -> None:
     assert load_checkpoint(str(tmp_path / "m" / "model-best.pth.tar"))["epoch"] == 4
 
 
-def test_missing_checkpoints(tmp_path: Path) -> None:
+def test_missing_checkpoints_raise_errors(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="absent"):
         load_checkpoint(str(tmp_path / "absent"))
     with pytest.raises(ValueError, match=r"(?i)file"):

@@ -26,7 +26,7 @@ class Command:
     """A command of a page, without what precedes and follows it on its line."""
 
     page: str
-    text: str  # the line as it is, for messages and for the shell
+    text: str  # the line as written, for messages and for the shell
     settings: dict[str, str]  # NAME=value before it, and exported before it in the block
     words: list[str]
     mark: str  # why it cannot be run from a clone; nothing if it can

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from cocoamix import cli
+from cocoamix.bench import command as bench
 from cocoamix.config.shipped import locate
 from cocoamix.errors import UserError
 from cocoamix.parser import Parser
@@ -53,7 +54,7 @@ def check_run(words: list[str]) -> None:
 
 
 def check_plugin(words: list[str]) -> None:
-    """Check what the plugin hands to another tree's train.py; only that tree has its datasets' configurations."""
+    """Check what the plugin passes to another tree's train.py; only that tree has its datasets' configurations."""
     if words[0] == "--configs":
         parser_of("plugin").parse_args(words)
         return
@@ -73,7 +74,7 @@ def check_cocoamix(words: list[str]) -> None:
     elif name == "plugin":
         check_plugin(rest)
     else:
-        # `data` takes KEY VALUE pairs behind its arguments.
+        # `data` takes KEY VALUE pairs after its arguments.
         _, more = parser_of(name).parse_known_args([word for word in rest if word not in ("...]", "[RUN")])
         if more and (name != "data" or any(word.startswith("-") for word in more)):
             refuse(f"cocoamix {name} does not take {' '.join(more)}")
@@ -200,3 +201,14 @@ def test_flags_in_the_text_exist(page: Path) -> None:
             known += "".join(one.choices[kind].format_help() for one in subparsers if kind in one.choices)
         for flag in re.findall(r"(?<!\S)\[?(--[a-z][a-z-]*)", words):
             assert flag in known, f"cocoamix {words}"
+
+
+def test_first_plan_of_the_page_runs_as_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (ROOT / "docs" / "BENCH.md").read_text(encoding="utf-8")
+    (tmp_path / "my_plan.yaml").write_text(re.findall(r"^```yaml\n(.*?)^```", text, re.M | re.S)[0])
+    monkeypatch.chdir(tmp_path)
+    assert bench.main(["run", "my_plan.yaml", "--dry-run"]) == 0
+    printed = capsys.readouterr().out
+    assert len(re.findall(r"--trainer (?:CoCoAMix|KgCoOp) .*--output-dir output/three", printed)) == 8

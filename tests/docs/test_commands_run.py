@@ -19,10 +19,10 @@ from tests.conftest import ROOT
 
 from .pages import PAGES, commands_of, name_of
 
-# These would start the tests themselves, or an environment of their own.
+# These would start the tests themselves, or create another environment.
 LEFT_OUT = re.compile(r"scripts/(test|docs)\.sh|\.ci/run|pytest tests|source \.venv|--inputs 20000")
 
-# What the commands of a mark find in the tree.
+# Commands that run before those with a mark, to create what they need.
 RUN = """
 cocoamix shapes write images --dataset WarmCool
 python train.py --root images/warm_cool/images --seed 1 --trainer CoCoAMix \
@@ -42,7 +42,7 @@ PREPARED = {'title="takes minutes"': "", 'title="needs a run"': RUN, 'title="nee
 
 
 def lines_of(page: Path, mark: str) -> list[str]:
-    """Return the lines with this mark that can be run as they are."""
+    """Return the lines with this mark that can be run unchanged."""
     lines = dict.fromkeys(one.text for one in commands_of(page) if one.mark == mark)
     return [line for line in lines if not LEFT_OUT.search(line) and "..." not in line]
 
@@ -87,6 +87,6 @@ def test_commands_run(page: Path, tmp_path: Path) -> None:
     ],
 )
 def test_marked_commands_run(page: Path, mark: str, tmp_path: Path) -> None:
-    """The unmarked commands of the page run first: a marked one may need what they leave."""
+    """The unmarked commands of the page run first: a marked one may need their output."""
     unmarked = lines_of(page, "") if mark == 'title="takes minutes"' else []
     run_lines([*unmarked, PREPARED[mark], *lines_of(page, mark)], tmp_path)

@@ -20,7 +20,7 @@ FENCE = re.compile(r"^```.*?^```|`[^`\n]+`", re.MULTILINE | re.DOTALL)
 BLOCK = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 IMAGE = re.compile(r"(?:!\[[^\]]*\]\(|src=\"|srcset=\")([^)\"\s]+)")
-# What draws an image: a figure, a sheet of drawn images, a report, a script.
+# What draws an image: a figure, a sheet of synthetic images, a report, a script.
 OPTION = '<span class="option">-c</span>'  # on the site
 BLOCK_OF_COMMANDS = '<div class="language-bash highlight"><a id="b -c">a {}</a></div>'
 DRAWS = re.compile(r"cocoamix (?:figures|shapes|report|bench run) \S+|python (?:scripts|benchmarks)/\w+\.py")
@@ -58,11 +58,11 @@ def test_images_exist_and_name_the_command_that_draws_them(page: Path) -> None:
         for light in re.findall(r"<img src=\"([^\"]+)\"", BLOCK.sub("", section)):
             path = Path(light)
             dark = path.with_name(f"{path.stem}-dark{path.suffix}").as_posix()
-            assert f'srcset="{dark}"' in section, f"no dark image beside {light}"
+            assert f'srcset="{dark}"' in section, f"no dark image next to {light}"
 
 
 @EACH
-def test_pictures_stay_whole_on_github(page: Path) -> None:
+def test_picture_elements_stand_on_lines_of_their_own(page: Path) -> None:
     """GitHub ends a paragraph at <source>: text after <picture> would leave its dark image outside the element."""
     text = FENCE.sub("", page.read_text(encoding="utf-8"))
     assert text.count("<picture>") == len(re.findall(r"^<picture>$", text, re.M))
@@ -127,11 +127,13 @@ def test_images_follow_the_colour_mode_of_the_site(site_pages: ModuleType) -> No
         ('<td><a href="a/b.html">CoOp</a></td>', '<td class="short"><a href="a/b.html">CoOp</a></td>'),
         ("<td><code><a>str</a>/x</code></td>", '<td class="short"><code><a>str</a>/x</code></td>'),
         ("<code>run -c a-c</code>", f"<code>run {OPTION} a-c</code>"),
+        ("<code>KEY-dark.svg</code>", '<code class="whole">KEY-dark.svg</code>'),
+        (f"<code>{'a-' * 16}</code>", f"<code>{'a-' * 16}</code>"),
         (BLOCK_OF_COMMANDS.format("-c"), BLOCK_OF_COMMANDS.format(OPTION)),
         (f"<td>{'word ' * 9}</td>", f'<td class="wordy">{"word " * 9}</td>'),
     ],
 )
-def test_cells_and_code_wrap_by_their_kind(site_pages: ModuleType, cell: str, wanted: str) -> None:
+def test_cells_and_code_wrap_according_to_their_kind(site_pages: ModuleType, cell: str, wanted: str) -> None:
     assert site_pages.on_page_content(cell) == wanted
 
 
@@ -149,8 +151,9 @@ def test_links_show_titles_instead_of_file_names(site_pages: ModuleType) -> None
         ("<p>π^in, w_c^zs, L_Ent</p>", "<p>π<sup>in</sup>, w<sub>c</sub><sup>zs</sup>, L<sub>Ent</sub></p>"),
         ("s_0/τ_0, h(A_i)_c", "s<sub>0</sub>/τ<sub>0</sub>, h(A<sub>i</sub>)<sub>c</sub>"),
         ("sum_i pi_i^out, 10^-6", "Σ<sub>i</sub> π<sub>i</sub><sup>out</sup>, 10<sup>-6</sup>"),
-        ("<code>π^in</code>", "<code>π<sup>in</sup></code>"),
-        ("T_En and N_CTX and open_clip", "T_En and N_CTX and open_clip"),
+        ("<code>π^in</code>", '<code class="formula">π<sup>in</sup></code>'),
+        ('<code class="whole">p(y)</code>', '<code class="formula whole">p(y)</code>'),
+        ("T_En and N_CTX and open_clip", "T<sub>En</sub> and N_CTX and open_clip"),
         ("<code>pi^in</code>, the name of a row", "<code>pi^in</code>, the name of a row"),
         ('<img alt="π^in"> <pre>π^in w_c</pre>', '<img alt="π^in"> <pre>π^in w_c</pre>'),
         ('<h5 id="pi" class="doc doc-heading"><span>pi</span></h5>',) * 2,
@@ -164,7 +167,7 @@ def test_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < 120
 
 
-def test_citation() -> None:
+def test_citation_file_agrees_with_the_readme() -> None:
     """CITATION.cff has what version 1.2.0 of the format requires, and the README's BibTeX agrees with it."""
     found = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert found["cff-version"] == "1.2.0"

@@ -41,7 +41,7 @@ def test_keys_distinguish_views_and_seeds_of_augmented_images(tmp_path: Path) ->
 def test_store_depends_on_weights_code_precision_and_transform(tiny_clip: FrozenCLIP) -> None:
     about = describe(tiny_clip, describe_transform(to_tensor))
     assert "to_tensor" in about["transform"]
-    assert " at 0x" not in about["transform"], "an address differs from start to start"
+    assert " at 0x" not in about["transform"], "a memory address differs in each process"
     assert about["weights"] == tiny_clip.weights_hash
     assert tiny_clip.source in about["runs"]
     assert "fp32" in about["runs"]
@@ -74,9 +74,9 @@ def test_transform_parameters_matter_even_if_not_in_its_repr() -> None:
 def test_features_match_the_encoder(tmp_path: Path, tiny_clip: FrozenCLIP) -> None:
     wanted = source(tmp_path, is_train=False)
     FrozenFeatures([tiny_clip], tmp_path / "store").load(wanted, 0, 0)
-    pictures = torch.stack([wanted.items.load_image(index, 0)["img"] for index in range(3)])
+    images = torch.stack([wanted.items.load_image(index, 0)["img"] for index in range(3)])
     assert wanted.items.features is not None
-    torch.testing.assert_close(wanted.items.features, tiny_clip.encode_image(pictures), atol=1e-6, rtol=0)
+    torch.testing.assert_close(wanted.items.features, tiny_clip.encode_image(images), atol=1e-6, rtol=0)
     assert torch.equal(wanted.items[2]["img"], wanted.items.features[2])
-    alone = encode_batch(tiny_clip, pictures[:1], 2)
-    assert torch.equal(alone[0], wanted.items.features[0]), "a batch of another size would do other arithmetic"
+    alone = encode_batch(tiny_clip, images[:1], 2)
+    assert torch.equal(alone[0], wanted.items.features[0]), "a batch of another size is rounded differently"

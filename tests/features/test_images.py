@@ -36,7 +36,7 @@ def items(tmp_path: Path) -> ImageItems:
     return ImageItems(None, data, transform=noisy, is_train=True)
 
 
-def pictures(items: ImageItems, workers: int = 0, order: list[int] | None = None) -> dict[int, torch.Tensor]:
+def load_all(items: ImageItems, workers: int = 0, order: list[int] | None = None) -> dict[int, torch.Tensor]:
     loader = DataLoader(items, batch_size=4, num_workers=workers, collate_fn=collate, sampler=order)
     return {int(i): img for batch in loader for i, img in zip(batch["index"], batch["img"], strict=True)}
 
@@ -46,23 +46,23 @@ def same(one: dict[int, torch.Tensor], other: dict[int, torch.Tensor]) -> bool:
 
 
 def test_augmentation_is_independent_of_workers_order_and_earlier_draws(items: ImageItems) -> None:
-    wanted = pictures(items)
+    wanted = load_all(items)
     torch.manual_seed(7)
-    assert same(wanted, pictures(items, workers=2))
-    assert same(wanted, pictures(items, order=list(reversed(range(len(items))))))
+    assert same(wanted, load_all(items, workers=2))
+    assert same(wanted, load_all(items, order=list(reversed(range(len(items))))))
 
 
 def test_augmentation_depends_on_seed_and_epoch(items: ImageItems) -> None:
-    wanted = pictures(items)
+    wanted = load_all(items)
     items.view = 1
-    other = pictures(items)
+    other = load_all(items)
     assert not any(torch.equal(wanted[key], other[key]) for key in wanted)
     items.view, items.seed = 0, 5
-    assert not same(wanted, pictures(items))
+    assert not same(wanted, load_all(items))
     items.is_random, items.seed = False, 0
-    fixed = pictures(items)
+    fixed = load_all(items)
     items.view = 3
-    assert same(fixed, pictures(items))  # a test image has one view
+    assert same(fixed, load_all(items))  # a test image has one view
 
 
 def test_generator_states_are_restored() -> None:

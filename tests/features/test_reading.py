@@ -55,7 +55,7 @@ def test_sixteen_bits_are_scaled_by_their_range(tmp_path: Path, name: str) -> No
     [
         ("I", [0, 100, 255], [0, 100, 255]),  # 8-bit values in a 32-bit file
         ("I", [0, 257, 65535], [0, 1, 255]),
-        ("I", [-1000, 0, 1000], [0, 128, 255]),  # no known range: its own is used
+        ("I", [-1000, 0, 1000], [0, 128, 255]),  # no known range: that of the values is used
         ("I", [0, 1_000_000, 2_000_000], [0, 128, 255]),
         ("F", [0.0, 0.5, 1.0], [0, 128, 255]),
         ("F", [0.0, 7.0, 255.0], [0, 7, 255]),
@@ -63,7 +63,7 @@ def test_sixteen_bits_are_scaled_by_their_range(tmp_path: Path, name: str) -> No
         ("F", [300.0, 300.0, 300.0], [0, 0, 0]),
     ],
 )
-def test_thirty_two_bits(tmp_path: Path, mode: str, values: list[float], wanted: list[int]) -> None:
+def test_thirty_two_bit_images_are_scaled(tmp_path: Path, mode: str, values: list[float], wanted: list[int]) -> None:
     kind = np.int32 if mode == "I" else np.float32
     Image.fromarray(np.array([values], dtype=kind)).save(tmp_path / "a.tif")
     assert shades(tmp_path / "a.tif") == wanted
@@ -85,7 +85,7 @@ def test_eight_bit_images_match_pillow(tmp_path: Path, mode: str) -> None:
 
 @pytest.mark.parametrize("ending", ["jpg", "png", "webp", "tif"])
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_upright(tmp_path: Path, ending: str, orientation: int) -> None:
+def test_orientation_matches_pillow(tmp_path: Path, ending: str, orientation: int) -> None:
     """Checked against Pillow's own function."""
     from PIL import ImageOps
 
@@ -161,7 +161,7 @@ def test_image_bombs_are_refused_even_without_pillows_limit(tmp_path: Path, monk
     assert "it has 400,000,000 pixels, more than 178,956,970" in why_unreadable(str(tmp_path / "bomb.png"))
 
 
-def test_values_that_are_not_finite(tmp_path: Path) -> None:
+def test_images_with_non_finite_values_are_unreadable(tmp_path: Path) -> None:
     Image.fromarray(np.array([[0.0, np.nan]], dtype=np.float32)).save(tmp_path / "a.tif")
     assert why_unreadable(str(tmp_path / "a.tif")) == "some of its values are not finite"
 
@@ -269,6 +269,6 @@ def test_system_errors_are_not_blamed_on_the_image(tmp_path: Path, monkeypatch: 
         read_image(path)
 
 
-def test_an_image_too_long_to_be_resized(tmp_path: Path) -> None:
+def test_an_image_too_elongated_to_be_resized_is_unreadable(tmp_path: Path) -> None:
     Image.new("L", (1, 60_000)).save(tmp_path / "long.png")
     assert "too elongated to be resized" in why_unreadable(str(tmp_path / "long.png"))

@@ -1,4 +1,4 @@
-"""The store on disk: problems with files cost a recomputation, never a wrong number."""
+"""The store on disk: problems with files cost time but never change a number."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cocoamix.features.command import main
 from cocoamix.features.store import FeatureStore, make_key
 
 ABOUT = {"model": "ViT-B/16", "weights": "abc"}
-KEYS = [make_key("picture", number) for number in range(5)]
+KEYS = [make_key("image", number) for number in range(5)]
 ROWS = torch.arange(20.0).view(5, 4)
 
 
@@ -141,7 +141,7 @@ def _write_many(folder: Path, start: int) -> None:
         store.write("Pets/test", [make_key(number)], torch.full((1, 4), float(number)))
 
 
-def test_several_writers_at_once(tmp_path: Path) -> None:
+def test_concurrent_writers_lose_nothing(tmp_path: Path) -> None:
     context = multiprocessing.get_context("fork")
     writers = [context.Process(target=_write_many, args=(tmp_path, 10 * start)) for start in range(4)]
     for one in writers:
@@ -152,7 +152,9 @@ def test_several_writers_at_once(tmp_path: Path) -> None:
     assert [float(found[make_key(number)][0]) for number in range(50)] == list(range(50))
 
 
-def test_info_and_clear(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_info_and_clear_affect_only_the_store(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     stored(tmp_path)
     left = tmp_path / "notes.txt"
     left.write_text("mine")
@@ -178,7 +180,7 @@ def test_info_and_clear(tmp_path: Path, capsys: pytest.CaptureFixture[str], monk
     assert "does not exist" in capsys.readouterr().err
 
 
-def test_the_default_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_default_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("COCOAMIX_CACHE", str(tmp_path))
     assert features.default_folder() == tmp_path / "features"
     monkeypatch.delenv("COCOAMIX_CACHE")

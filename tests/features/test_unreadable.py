@@ -17,7 +17,7 @@ def test_each_image_is_reported_once(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_the_first_unreadable_image_stops_a_run() -> None:
-    with pytest.raises(UserError, match=r"1 unreadable image\(s\): a.png \(cut short\).*BAD_IMAGES skip"):
+    with pytest.raises(UserError, match=r"1 unreadable image: a.png \(cut short\).*BAD_IMAGES skip"):
         Unreadable("stop").note({"a.png": "cut short"})
 
 

@@ -1,4 +1,4 @@
-"""Figures of tests are not all rendered."""
+"""Most figures are rendered only in part."""
 
 from __future__ import annotations
 

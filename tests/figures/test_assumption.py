@@ -74,13 +74,13 @@ def in_results(root: Path) -> dict[tuple[str, str, str], dict[str, float]]:
     found: dict[tuple[str, str, str], dict[str, float]] = {}
     zero: dict[tuple[str, str], dict[str, float]] = {}
     for path in root.rglob("results.json"):
-        printed = json.loads(path.read_text())
-        where = printed["dataset"], printed["protocol"].get("partition", "label")
-        side = {"base": "in", "new": "out"}[printed["subset"]]
-        if printed["trainer"].endswith("ZeroshotCLIP"):
-            zero.setdefault(where, {})[f"{side}_hand_crafted"] = printed["metrics"]["accuracy"]
+        results = json.loads(path.read_text())
+        where = results["dataset"], results["protocol"].get("partition", "label")
+        side = {"base": "in", "new": "out"}[results["subset"]]
+        if results["trainer"].endswith("ZeroshotCLIP"):
+            zero.setdefault(where, {})[f"{side}_hand_crafted"] = results["metrics"]["accuracy"]
         else:
-            found.setdefault((*where, str(printed["seed"])), {})[f"{side}_learned"] = printed["metrics"]["accuracy"]
+            found.setdefault((*where, str(results["seed"])), {})[f"{side}_learned"] = results["metrics"]["accuracy"]
     return {key: {**values, **zero[key[:2]]} for key, values in found.items()}
 
 
@@ -105,14 +105,14 @@ def assert_tests(line: str, rows: list[dict[str, str]], level: float = 0.05) -> 
         assert re.search(rf"on {words}-classes \S+ minus \S+ is {re.escape(f'{gain:+.2f}')}\b", line)
         assert f"p = {p:.2g})" in line
         held.append(p < level)
-    printed = ["Both inequalities" in line or "on in-classes holds" in line]
-    printed.append("Both inequalities" in line or "on out-classes holds" in line)
-    assert printed == held
+    stated = ["Both inequalities" in line or "on in-classes holds" in line]
+    stated.append("Both inequalities" in line or "on out-classes holds" in line)
+    assert stated == held
     assert ("Neither inequality of the assumption holds" in line) is not any(held)
     assert f", {len(rows)} pairs: " in line
 
 
-def test_numbers_of_random_halves(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_numbers_of_random_halves_match_the_results(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     root = write_tree(tmp_path / "runs")
     output, rows = draw(capfd, root)
     assert_table(rows, root)
@@ -171,7 +171,7 @@ def test_equal_differences_use_the_limit_of_p(tmp_path: Path, capfd: pytest.Capt
     assert "nan" not in output.lower()
 
 
-def test_one_of_several_methods(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_one_of_several_methods_can_be_chosen(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     root = write_tree(tmp_path / "runs")
     for number in COOP:
         write(root, number, (70.0 + number, 70.0), trainer="KgCoOp")
@@ -189,7 +189,7 @@ def test_one_of_several_methods(tmp_path: Path, capfd: pytest.CaptureFixture[str
 # ---------------------------------------------------------------------- bad input
 
 
-def test_no_runs(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_missing_runs_are_reported(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     root = tmp_path / "runs"
     assert f"{root} does not exist" in refused(capfd, root)
     root.mkdir()
@@ -200,7 +200,7 @@ def test_no_runs(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert "--partitions is for runs of a plan" in refused(capfd, root, "--partitions", "1")
 
 
-def test_missing_half(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_half_is_reported(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     root = tmp_path / "runs"
     for number in COOP:
         write(root, number, COOP[number])
@@ -215,14 +215,14 @@ def test_missing_half(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None
     assert f"{folders[1]}: results.json cannot be used" in message
 
 
-def test_unequal_seeds(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_missing_seeds_are_reported(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     root = write_tree(tmp_path / "runs")
     (write(root, 2, (75.0, 75.0), seed=2)[1] / "results.json").unlink()
     assert "CoOp has no result on the new classes of EuroSAT under random:2 with seed 2" in refused(capfd, root)
 
 
 @pytest.mark.parametrize("number", [None, 1])
-def test_one_pair(tmp_path: Path, capfd: pytest.CaptureFixture[str], number: int | None) -> None:
+def test_a_single_pair_is_not_tested(tmp_path: Path, capfd: pytest.CaptureFixture[str], number: int | None) -> None:
     root = tmp_path / "runs"
     write(root, number, CLIP[1], trainer="ZeroshotCLIP")
     write(root, number, COOP[1])
@@ -254,7 +254,7 @@ def test_incompatible_runs_are_not_mixed(tmp_path: Path, capfd: pytest.CaptureFi
     assert "cannot be compared: splits.test is EuroSAT 3 base in the first and others in the second" in message
 
 
-# ---------------------------------------------------------------------- runs of its own
+# ---------------------------------------------------------------------- runs started for the figure
 
 
 @pytest.fixture(scope="module")
@@ -281,7 +281,7 @@ def ours(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.slow
-def test_missing_runs_are_done_first(ours: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_missing_runs_are_completed_first(ours: Path, capfd: pytest.CaptureFixture[str]) -> None:
     arguments = [STEM, "--root", "data", "--run-output", "runs", "--output", "out"]
     assert main(arguments) == 0, capfd.readouterr()
     output = capfd.readouterr().out

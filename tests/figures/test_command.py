@@ -94,7 +94,7 @@ def test_list_names_every_figure_and_its_time(capsys: pytest.CaptureFixture[str]
         assert line.endswith(f"{module.ABOUT} Takes {module.TIME}.")
 
 
-def test_a_typo_and_a_folder_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_figures_and_unwritable_folders_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         main(["gradeint"])
     assert end.value.code == 2
@@ -162,9 +162,9 @@ def test_failed_runs_draw_nothing(
     from cocoamix.bench import benchmark
     from cocoamix.bench.engines.process import Outcome
 
-    def none_finishes(plan: object, how: object, judged: benchmark.Judged) -> benchmark.Summary:
-        outcomes = [Outcome(run, "failed", "of no reason") for run in judged.due]
-        return benchmark.Summary(list(judged.due), outcomes=outcomes)
+    def none_finishes(plan: object, how: object, checked: benchmark.CheckedPlan) -> benchmark.Summary:
+        outcomes = [Outcome(run, "failed", "of no reason") for run in checked.due]
+        return benchmark.Summary(list(checked.due), outcomes=outcomes)
 
     monkeypatch.setattr(benchmark, "run_plan", none_finishes)
     with pytest.raises(UserError, match="2 of the 2 runs of the plan quick are missing, as listed above"):

@@ -270,7 +270,7 @@ def _no_probability_of_a_label(root: Path) -> str:
         *(_chosen_on_validation_images, _no_common_seed, _no_probability_of_a_label),
     ],
 )
-def test_refuses_with_a_message(
+def test_damaged_runs_are_refused(
     tree: Path, damage: Callable[[Path], str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     words = damage(tree)
@@ -278,7 +278,7 @@ def test_refuses_with_a_message(
     assert not (tmp_path / "out").exists()
 
 
-def test_refuses_arguments(tree: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_invalid_arguments_are_refused(tree: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert "--gap is 0; a gap between" in refused(capfd, tree, "--gap", 0)
     assert "--datasets-gap is 1.5;" in refused(capfd, tree, "--datasets-gap", 1.5)
     assert "--curves names Gamma, for which there is no run. There are: Alpha, Beta." in refused(
@@ -364,7 +364,7 @@ def test_reports_datasets_and_seeds_that_losses_do_not_share(tree: Path, capfd: 
         shutil.rmtree(folder)
     assert (
         "No seed is shared by all runs on base classes: CE on Alpha has 1, CE + CoA on Alpha has 1, CE on Beta has 2, "
-        "CE + CoA on Beta has 2. Run what is missing, or give only folders"
+        "CE + CoA on Beta has 2. Run what is missing, or give only output folders"
     ) in refused(capfd, tree)
     for path in ("Alpha/shots_4/CoCoAMix/ce_*", "Beta/shots_4/CoCoAMix/ce_coa_*"):
         for folder in tree.glob(f"**/{path}"):
@@ -394,7 +394,7 @@ def test_one_loss_needs_no_runs_of_other_datasets(tree: Path, monkeypatch: pytes
 def test_a_plan_is_run_before_drawing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Two epochs of training on one drawn dataset: the numbers match the predictions that the runs saved."""
+    """Two epochs of training on one synthetic dataset: the numbers match the predictions that the runs saved."""
     plan = yaml.safe_load(
         (Path(confusing.__file__).parents[2] / "bench" / "plans" / "quick_confusing.yaml").read_text()
     )

@@ -58,7 +58,7 @@ def averages(trainer: str) -> tuple[float, float, float]:
     return float(base), float(new), float(np.mean(h))
 
 
-def test_tradeoff(tree: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_tradeoff_data_match_the_results(tree: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     assert main(["tradeoff", "--runs", str(tree), "--output", str(out)]) == 0
     found = {row["method"]: row for row in rows_of(out / "tradeoff.csv")}
@@ -67,20 +67,20 @@ def test_tradeoff(tree: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str])
         assert float(found[name]["x"]) == pytest.approx(base)
         assert float(found[name]["y"]) == pytest.approx(new)
     (base, new, _), (clip_base, clip_new, _) = averages("CoOp"), averages("ZeroshotCLIP")
-    said = capfd.readouterr().out.splitlines()
-    assert f"CoOp {base - clip_base:+.1f} and {new - clip_new:+.1f}" in said[0]
-    assert (out / "tradeoff.txt").read_text().strip() == said[0]
+    printed = capfd.readouterr().out.splitlines()
+    assert f"CoOp {base - clip_base:+.1f} and {new - clip_new:+.1f}" in printed[0]
+    assert (out / "tradeoff.txt").read_text().strip() == printed[0]
     files = {f"tradeoff{colours}.{kind}" for colours in ("", "-dark") for kind in ("svg", "png")}
     assert {path.name for path in out.iterdir()} == files | {"tradeoff.csv", "tradeoff.txt"}
 
 
-def test_tradeoff_with_the_paper(tree: Path, tmp_path: Path) -> None:
+def test_tradeoff_shows_the_papers_rows(tree: Path, tmp_path: Path) -> None:
     """The paper's rows cover the datasets of the runs, and are labelled as the paper's."""
     assert main(["tradeoff", "--runs", str(tree), "--paper", "--output", str(tmp_path)]) == 0
     assert "CoOp (paper)" in {row["method"] for row in rows_of(tmp_path / "tradeoff.csv") if row["from_paper"] == "1"}
 
 
-def test_parameters(tree: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_parameters_data_match_the_results(tree: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["parameters", "--runs", str(tree), "--output", str(tmp_path)]) == 0
     rows = rows_of(tmp_path / "parameters.csv")
     by_panel = {
@@ -104,10 +104,12 @@ def test_bubbles_grow_with_parameters(tree: Path) -> None:
     areas = [float(one.get_sizes()[0]) for one in axes.collections if isinstance(one, PathCollection)]
     assert len(areas) == 2  # zero-shot CLIP is a line
     assert areas[0] < areas[1]
+    order = [one.get_zorder() for one in axes.collections if isinstance(one, PathCollection)]
+    assert order[0] > order[1]  # the smaller point is not hidden
     assert axes.get_xscale() == "log"
 
 
-def test_sessions(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_sessions_data_match_the_results(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     seen = {1: [90.0, 80.0, 75.0], 2: [88.0, 82.0, 73.0]}
     base = {1: [90.0, 85.0, 80.0], 2: [88.0, 87.0, 76.0]}
     novel = {1: [None, 50.0, 40.0], 2: [None, 54.0, 48.0]}
@@ -147,7 +149,9 @@ def test_sessions(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
         ("sessions", "no sessions"),
     ],
 )
-def test_other_kinds_of_runs(figure: str, words: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_other_kinds_of_runs_are_refused(
+    figure: str, words: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     write_results(tmp_path / "tree/eurosat/CoOp/vit_b16_4shots/seed1", 80.0, subset="all")
     assert main([figure, "--runs", str(tmp_path / "tree"), "--output", str(tmp_path / "out")]) == 2
     error = capfd.readouterr().err
@@ -157,7 +161,7 @@ def test_other_kinds_of_runs(figure: str, words: str, tmp_path: Path, capfd: pyt
 
 
 @pytest.mark.parametrize("figure", ["tradeoff", "parameters", "sessions"])
-def test_no_runs(figure: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_missing_runs_are_reported(figure: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert main([figure, "--runs", str(tmp_path / "nothing")]) == 2
     assert "nothing does not exist" in capfd.readouterr().err
     (tmp_path / "empty").mkdir()

@@ -19,7 +19,7 @@ def loss(label: float, wrong: float, w: float) -> float:
     return -math.log(p) + w * (1 - p)
 
 
-def test_finite_differences(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_gradients_match_finite_differences(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["gradient", "--w", "0", "2.5", "7", "2.5", "--output", str(tmp_path)]) == 0
     with (tmp_path / "gradient.csv").open() as file:
         rows = [{key: float(value) for key, value in row.items()} for row in csv.DictReader(file)]
@@ -45,7 +45,7 @@ def test_finite_differences(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.parametrize("w", ["-1", "nan", "inf"])
-def test_invalid_weights(w: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_weights_are_refused(w: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["gradient", "--output", str(tmp_path / "out"), "--w", "1", w]) == 2
     printed = capsys.readouterr()
     assert printed.err == f"error: --w is 1 {w}; weights of the CoA-loss are 0 or more.\n"
@@ -54,14 +54,14 @@ def test_invalid_weights(w: str, tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.parametrize("arguments", [["--w"], ["--w", "much"]])
-def test_arguments_that_are_not_numbers(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_arguments_that_are_not_numbers_are_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         main(["gradient", *arguments])
     assert end.value.code == 2
     assert capsys.readouterr().err.startswith("error: ")
 
 
-def test_cross_entropy_alone(tmp_path: Path) -> None:
+def test_cross_entropy_can_be_drawn_alone(tmp_path: Path) -> None:
     """Without the CoA-loss there is no misprint of the paper to show."""
     assert main(["gradient", "--w", "0", "--output", str(tmp_path)]) == 0
     assert "as printed" not in (tmp_path / "gradient.svg").read_text()

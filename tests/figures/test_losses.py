@@ -70,7 +70,7 @@ def table(rows: list[dict[str, str]], name: str, **chosen: str) -> np.ndarray:
     return np.array([[float(row[name]) for row in found if row["dataset"] == one] for one in DATASETS])
 
 
-def test_losses_and_their_settings(tree: Path) -> None:
+def test_data_of_losses_and_settings_match_the_results(tree: Path) -> None:
     losses, settings, _ = make("losses", "--runs", tree)
     symbols = {"focal": "\u03b3", "GCE": "q", "CE + MAE": "w", "CE + CoA": "w"}
     values = {"focal": "2.0", "focal_5": "5.0", "gce": "0.7", "mae": "5.0", "ce_coa": "5.0", "ce_coa_1": "1.0"}
@@ -101,7 +101,7 @@ def test_losses_and_their_settings(tree: Path) -> None:
     assert [text.get_text() for text in axes.texts] == texts
 
 
-def test_sensitivity(tree: Path) -> None:
+def test_sensitivity_data_match_the_results(tree: Path) -> None:
     *_, figure = make("losses", "--runs", tree)
     rows = rows_of(figure)
     for palette in (LIGHT, DARK):
@@ -149,7 +149,7 @@ def accuracies_of_seeds(root: Path, config: str, seeds: list[int]) -> float:
     return float(np.mean(accuracies(root, config)[:, [SEEDS.index(seed) for seed in seeds]]))
 
 
-def test_runs_that_are_not_plotted(tree: Path) -> None:
+def test_earlier_epochs_and_ensembles_are_not_plotted(tree: Path) -> None:
     """Neither an earlier epoch nor an ensemble of equal weights is plotted."""
     before = [rows_of(figure) for figure in make("losses", "--runs", tree)]
     write_run(tree, "ce_epoch5", "Alpha", epoch=5, LOSS="ce", **NONE)
@@ -158,7 +158,7 @@ def test_runs_that_are_not_plotted(tree: Path) -> None:
     assert [rows_of(figure) for figure in make("losses", "--runs", tree)] == before
 
 
-def test_parts_that_cannot_be_drawn(tree: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_parts_that_cannot_be_drawn_are_reported(tree: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     out = ["--output", str(tmp_path / "out")]
     for config in ("focal_5", "ce_coa_1", "w0", "w1", "w9", "d0", "d5", "no_out"):
         for folder in tree.glob(f"**/CoCoAMix/{config}/seed*"):
@@ -179,7 +179,9 @@ def test_parts_that_cannot_be_drawn(tree: Path, tmp_path: Path, capfd: pytest.Ca
     assert "cannot be compared: splits.test is" in capfd.readouterr().err
 
 
-def test_runs_of_two_protocols_or_none(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_runs_without_shared_datasets_or_protocols_are_refused(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "empty").mkdir()
     assert main(["losses", "--runs", str(tmp_path / "empty"), "--output", str(tmp_path / "out")]) == 2
     assert "There is no run below" in capfd.readouterr().err

@@ -211,7 +211,7 @@ def test_vit_maps_match_manual_calculation(
             np.testing.assert_allclose(again[key], values, atol=1e-4)
     rows = compute(*runs, "--target", "label")
     wrong = [row for row in rows if row["predicted"] != row["label"]]
-    assert wrong, "a target that is not predicted"
+    assert wrong, "no target differs from the prediction"
     for path, label in zip(images, (CLASSES[1], CLASSES[4]), strict=True):
         assert_by_hand(rows, path, "CoOp", folders["CoOp"], clip, label)
 
@@ -240,7 +240,7 @@ def test_resnet_maps_match_manual_calculation(
         ("DePT", ()),  # reads the length of image features
     ],
 )
-def test_methods_that_are_not_a_class_matrix(
+def test_maps_of_methods_without_a_class_matrix_match_manual_calculation(
     train: Callable[..., Run], data_root: Path, tmp_path: Path, trainer: str, settings: tuple[str, ...]
 ) -> None:
     """By hand from the trainer's own logits and, for MaPLe, from the patches next to its prompts."""
@@ -276,7 +276,7 @@ def test_open_clip_gives_the_same_activations(weights: str) -> None:
 # ---------------------------------------------------------------------- images and files
 
 
-def test_images_of_the_dataset(train: Callable[..., Run], data_root: Path, tmp_path: Path) -> None:
+def test_images_are_chosen_evenly_from_both_halves(train: Callable[..., Run], data_root: Path, tmp_path: Path) -> None:
     """Evenly spaced classes of both halves, each compared within its half, also if the data has moved."""
     folders = [str(train("CoOp", name=f"seed{seed}", flags=("--seed", seed)).folder) for seed in ("1", "2")]
     out = tmp_path / "out"
@@ -293,10 +293,9 @@ def test_images_of_the_dataset(train: Callable[..., Run], data_root: Path, tmp_p
     assert list(dict.fromkeys(row["method"] for row in rows)) == ["CoOp (seed1)", "CoOp (seed2)"]
     images = {(row["method"], row["image"]): int(row["right"]) for row in rows}
     rights = {method: sum(right for (name, _), right in images.items() if name == method) for method, _ in images}
-    printed = (out / f"{STEM}.txt").read_text()
+    text = (out / f"{STEM}.txt").read_text()
     assert (
-        f"on 4 images. Correct labels, of 4: {', '.join(f'{name} {count}' for name, count in rights.items())}."
-        in printed
+        f"on 4 images. Correct labels, of 4: {', '.join(f'{name} {count}' for name, count in rights.items())}." in text
     )
     svg = (out / f"{STEM}.svg").read_text()
     assert all(CLASSES[at].split()[0] in svg for at in (1, 3, 6, 8))
@@ -304,7 +303,7 @@ def test_images_of_the_dataset(train: Callable[..., Run], data_root: Path, tmp_p
     assert svg.count("<image") == 4 * 3 + 1  # and the scale
 
 
-def test_runs_of_a_plan(
+def test_models_of_a_plan_explain_both_halves(
     train: Callable[..., Run], data_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The model trained on base classes is used for both halves; each dataset has its own figure."""
@@ -330,7 +329,7 @@ def test_runs_of_a_plan(
 def test_plans_provide_what_the_figure_needs() -> None:
     from cocoamix.bench.plan import load_plan
 
-    for choice in (scorecam._PLANS.embedded, scorecam._PLANS.real):
+    for choice in (scorecam._PLANS.synthetic, scorecam._PLANS.real):
         plan = load_plan(choice.plan)
         assert plan.task == "base2new"
         assert set(choice.methods) <= {method.name for method in plan.methods}
@@ -338,7 +337,7 @@ def test_plans_provide_what_the_figure_needs() -> None:
         assert set(choice.seeds) <= set(plan.seeds)
 
 
-def test_many_images_and_names(train: Callable[..., Run], data_root: Path, tmp_path: Path) -> None:
+def test_nine_images_are_split_into_two_figures(train: Callable[..., Run], data_root: Path, tmp_path: Path) -> None:
     """Folders name the classes of their images; the ninth image starts a second figure."""
     folder, pixels = str(train("CoOp").folder), tmp_path / "mine"
     for number in range(9):
@@ -379,7 +378,7 @@ def refused(capfd: pytest.CaptureFixture[str], *arguments: str) -> str:
     return captured.err
 
 
-def test_without_the_package(
+def test_missing_package_error_says_how_to_install_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     out = ["--output", str(tmp_path / "out")]
@@ -396,7 +395,7 @@ def test_without_the_package(
     assert not (tmp_path / "out").exists()
 
 
-def test_bad_input(
+def test_invalid_input_is_refused(
     train: Callable[..., Run], data_root: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     out, (image,) = ["--output", str(tmp_path / "out")], paths_of(data_root, 0)
@@ -444,7 +443,7 @@ def test_bad_input(
     assert {row["predicted"] for row in rows} <= {"Forest", "River"}
 
 
-def test_sessions(run: Runner, weights: str, data_root: Path, tmp_path: Path) -> None:
+def test_images_of_all_sessions_are_explained(run: Runner, weights: str, data_root: Path, tmp_path: Path) -> None:
     """A run over sessions is explained over the classes of all of them."""
     settings = ["FSCIL.BASE", "4", "FSCIL.WAY", "3", "FSCIL.SHOTS", "2", "OPTIM.MAX_EPOCH", "1"]
     done = run(*settings, "MODEL.BACKBONE.WEIGHTS", weights, trainer="CoOpFSCIL")

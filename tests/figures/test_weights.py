@@ -93,24 +93,24 @@ def measure(logits: Array, labels: Array) -> tuple[float, float, float]:
 
 def assert_curves(rows: list[dict[str, str]], sides: tuple[Tensor, Tensor], labels: Tensor, scale: float) -> None:
     """Compare a set of images with s_0/tau and s_1/tau mixed by hand, and the best pi with a search."""
-    general, special = (side.detach().double().numpy() for side in sides)
+    hand_crafted, learned = (side.detach().double().numpy() for side in sides)
     answers = labels.numpy()
     assert [float(row["pi"]) for row in rows] == list(GRID)
     for row, pi in zip(rows, GRID, strict=True):
-        wanted = measure(scale * ((1 - pi) * general + pi * special), answers)
+        wanted = measure(scale * ((1 - pi) * hand_crafted + pi * learned), answers)
         assert [float(row[key]) for key in ("accuracy", "nll", "ece")] == pytest.approx(wanted, rel=1e-3, abs=1e-3)
         if pi == 1:
             assert row["one_stage_nll"] == row["one_stage_ece"] == ""
             continue
         # tau_0 is CLIP's, and tau_1 the one that gives this pi.
         inverse = scale * pi / (1 - pi)
-        _, nll, ece = measure(scale * general + inverse * special, answers)
+        _, nll, ece = measure(scale * hand_crafted + inverse * learned, answers)
         assert [float(row[key]) for key in ("one_stage_nll", "one_stage_ece")] == pytest.approx(
             (nll, ece), rel=1e-3, abs=1e-3
         )
     fine = np.linspace(0, 0.998, 500)
-    plain = [cross_entropy(scale * ((1 - pi) * general + pi * special), answers) for pi in fine]
-    scaled = [cross_entropy(scale * (general + pi / (1 - pi) * special), answers) for pi in fine]
+    plain = [cross_entropy(scale * ((1 - pi) * hand_crafted + pi * learned), answers) for pi in fine]
+    scaled = [cross_entropy(scale * (hand_crafted + pi / (1 - pi) * learned), answers) for pi in fine]
     for key, values in (("lowest_pi", plain), ("one_stage_lowest_pi", scaled)):
         (found,) = {float(row[key]) for row in rows}
         assert found == pytest.approx(fine[int(np.argmin(values))], abs=4e-3)
@@ -154,9 +154,9 @@ def test_numbers_match_manual_calculation(
     assert [float(one) for one in {row["pi_in"] for row in rows}] == [pytest.approx(pi_in, abs=1e-6)]
     assert {(row["dataset"], row["kind"], row["shots"], row["seed"]) for row in rows} == {("EuroSAT", kind, "4", "1")}
     if kind == "held-out":
-        results = done.results["heldout"]
-        assert [[float(row["pi"]), float(row["nll"])] for row in found["held-out"]] == results["curve"]
-        assert results["pi_in"] == pytest.approx(pi_in, abs=1e-6)
+        heldout = done.results["heldout"]
+        assert [[float(row["pi"]), float(row["nll"])] for row in found["held-out"]] == heldout["curve"]
+        assert heldout["pi_in"] == pytest.approx(pi_in, abs=1e-6)
     else:
         assert set(found) == {"training", "test"}
 
@@ -174,7 +174,7 @@ def test_numbers_match_manual_calculation(
     assert f"πⁱⁿ {pi_in:.2f}" in (out / f"{STEM}.svg").read_text()
 
 
-def test_last_views_of_a_long_training(
+def test_only_the_last_views_of_a_long_training_are_used(
     run: Runner, model: tuple[FrozenCLIP, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     steps = by_hand.watch_steps(monkeypatch, lambda trainer: None)
@@ -213,7 +213,7 @@ def test_an_evaluation_folder_finds_its_training(run: Runner, model: tuple[Froze
     assert numbers(outs[0]) != numbers(tmp_path / "out")
 
 
-def test_matches_the_results_of_the_run(run: Runner, model: tuple[FrozenCLIP, str], tmp_path: Path) -> None:
+def test_curve_contains_the_evaluation_of_the_run(run: Runner, model: tuple[FrozenCLIP, str], tmp_path: Path) -> None:
     """If pi^in is on the grid, the evaluation of the run itself is a point of its curve."""
     for kind in ("one stage", "two stages"):
         trained = train(run, model, kind, name=kind)
@@ -233,7 +233,9 @@ def test_matches_the_results_of_the_run(run: Runner, model: tuple[FrozenCLIP, st
         assert float(row[f"{prefix}ece"]) == pytest.approx(metrics["ece"], rel=1e-3)
 
 
-def test_without_a_store_and_many_runs(run: Runner, model: tuple[FrozenCLIP, str], tmp_path: Path) -> None:
+def test_runs_without_a_store_and_more_than_four_runs_are_drawn(
+    run: Runner, model: tuple[FrozenCLIP, str], tmp_path: Path
+) -> None:
     """Re-encoded images give the same result; the fifth run starts a second figure."""
     stored = train(run, model, name="stored")
     fresh = train(run, model, "one stage", "CACHE.MODE", "off", name="fresh")
@@ -266,11 +268,11 @@ def refused(capfd: pytest.CaptureFixture[str], *arguments: str) -> str:
     return captured.err
 
 
-def test_folders_without_a_suitable_run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_folders_without_a_suitable_run_are_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     out, folder = ["--output", str(tmp_path / "out")], tmp_path / "tree" / "run"
-    assert f"There is no folder {folder}. Give the folder" in refused(capfd, str(folder), *out)
+    assert f"There is no folder {folder}. Give the output folder" in refused(capfd, str(folder), *out)
     folder.mkdir(parents=True)
-    assert f"There is no run in {folder}. Give the folder" in refused(capfd, str(folder), *out)
+    assert f"There is no run in {folder}. Give the output folder" in refused(capfd, str(folder), *out)
     (folder / "results.json").write_text("{")
     assert f"{folder / 'results.json'} cannot be used" in refused(capfd, str(folder), *out)
     assert f"below it: {folder}." in refused(capfd, str(folder.parent), *out)
@@ -298,7 +300,7 @@ def test_folders_without_a_suitable_run(tmp_path: Path, capfd: pytest.CaptureFix
     assert not (tmp_path / "out").exists()
 
 
-def test_runs_that_cannot_be_drawn(
+def test_runs_that_cannot_be_drawn_are_refused(
     run: Runner,
     model: tuple[FrozenCLIP, str],
     data_root: Path,

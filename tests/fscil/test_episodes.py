@@ -21,7 +21,7 @@ def sampler(seed: int = 1, session: int = 0, size: tuple[int, ...] = (2, 3, 2, 5
     return made
 
 
-def test_sizes() -> None:
+def test_episodes_have_the_configured_sizes() -> None:
     for step in range(11):
         episode = sampler().draw(step)
         classes = [LABELS[place] for place in episode.support]
@@ -45,7 +45,7 @@ def test_sizes_are_limits() -> None:
     assert sorted((*episode.support, *episode.query[20:])) == list(range(20))
 
 
-def test_draws() -> None:
+def test_episodes_depend_on_seed_session_and_step() -> None:
     first = [sampler().draw(step) for step in range(11)]
     assert first == [sampler().draw(step) for step in range(11)]
     assert len({(one.support, one.query) for one in first}) == 11
@@ -71,7 +71,7 @@ def test_draws_do_not_use_global_generators() -> None:
     assert found[0] == found[1]
 
 
-def test_first_draw_by_hand() -> None:
+def test_first_episode_matches_manual_calculation() -> None:
     """The permutations of one generator, seeded by seed, session and step: classes, their images, then the batch."""
     for seed, session, step in ((1, 0, 0), (1, 2, 0), (1, 0, 7), (3, 2, 7)):
         generator = torch.Generator().manual_seed(derive_seed(seed, "episode", session, step))
@@ -88,7 +88,7 @@ def test_first_draw_by_hand() -> None:
         assert list(episode.query) == batch + others
 
 
-def test_blocks() -> None:
+def test_blocks_cover_all_steps() -> None:
     """They cover all steps in turn; one can be iterated without those before it."""
     made, found = sampler(), []
     assert made.blocks == 3

@@ -13,7 +13,7 @@ from cocoamix.coa.mixture import mix, mix_text, weights_of_kind
 from cocoamix.errors import UserError
 from cocoamix.fscil import metrics as incremental
 from cocoamix.fscil.mixture import SessionWeights, session_owners
-from cocoamix.fscil.split import Cut, cut_into_sessions, label_ranges
+from cocoamix.fscil.split import SessionSplit, label_ranges, split_into_sessions
 
 
 def log_weights(sessions: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -32,7 +32,7 @@ class TestWeights:
         assert (pi >= 0).all()
         assert (pi[0] > 0).all() == (kind != "none")  # the hand-crafted prompt is always in the mixture
 
-    def test_own_and_other_classes(self) -> None:
+    def test_weights_of_own_and_other_classes_match_the_definition(self) -> None:
         """Each entry against the definition."""
         inside, outside = log_weights(3)
         sizes = [4, 2, 2]
@@ -72,7 +72,7 @@ class TestWeights:
         pi = weights_of_kind("coa", torch.tensor([0.3, 0.5]), torch.tensor([-0.7, -0.1]), session_owners([4, 2]))
         assert torch.allclose(weights.in_logits(sims), 100 * mix(sims, pi[:, 4:]), atol=1e-5)
 
-    def test_entropy_loss_of_the_third_session(self) -> None:
+    def test_entropy_loss_of_the_third_session_matches_the_definition(self) -> None:
         """Against the definition with plain numbers: pi^out of all prompts, the new one's last."""
         earlier = [(torch.tensor([0.3]), torch.tensor([-0.7])), (torch.tensor([1.1]), torch.tensor([0.4]))]
         weights = SessionWeights(20.0, earlier)
@@ -99,7 +99,7 @@ class TestWeights:
         assert min(lost) > 0
         assert float(weights.out_loss(sims, 0.6).detach()) == pytest.approx(sum(lost) / 3, abs=1e-5)
 
-    def test_without_out_classes(self) -> None:
+    def test_without_out_classes_there_is_one_weight(self) -> None:
         weights = SessionWeights(100.0, tied=True)
         assert [name for name, _ in weights.named_parameters()] == ["inside"]
         with torch.no_grad():
@@ -155,14 +155,16 @@ class Data:
         self.classnames = [f"class {label}" for label in range(10)]
 
 
-class TestCut:
+class TestSplit:
     test = tuple(Item(label, 100 + number) for label in range(10) for number in range(3))
 
-    def cut(self, **changes: Any) -> Any:
-        return cut_into_sessions(Data(), self.test, Cut(**{"base": 4, "way": 2, "shots": 3, "seed": 1, **changes}))
+    def split(self, **changes: Any) -> Any:
+        return split_into_sessions(
+            Data(), self.test, SessionSplit(**{"base": 4, "way": 2, "shots": 3, "seed": 1, **changes})
+        )
 
-    def test_classes_and_images(self) -> None:
-        sessions = self.cut()
+    def test_sessions_divide_classes_and_images(self) -> None:
+        sessions = self.split()
         assert [list(one.labels) for one in sessions] == [[0, 1, 2, 3], [4, 5], [6, 7], [8, 9]]
         assert [one.seen for one in sessions] == [4, 6, 8, 10]
         assert len(sessions[0].train) == 24
@@ -173,27 +175,27 @@ class TestCut:
             assert [item.label for item in one.test] == [label for label in one.labels for _ in range(3)]
             assert one.classnames == [f"class {label}" for label in one.labels]
 
-    def test_the_draw(self) -> None:
-        """Depends on the seed, and for each class only on that class."""
-        assert self.cut() == self.cut()
-        assert self.cut() != self.cut(seed=2)
-        small, large = self.cut(), self.cut(way=3)
+    def test_draw_depends_only_on_the_seed_and_the_class(self) -> None:
+        """The images of a class do not depend on other classes."""
+        assert self.split() == self.split()
+        assert self.split() != self.split(seed=2)
+        small, large = self.split(), self.split(way=3)
         assert small[1].train == large[1].train[:6]
 
-    def test_refusals(self) -> None:
+    def test_invalid_splits_are_refused(self) -> None:
         with pytest.raises(UserError, match=r"10 classes .* FSCIL.WAY 4"):
-            self.cut(way=4)
+            self.split(way=4)
         with pytest.raises(UserError, match="there are too few"):
-            label_ranges(3, Cut(4, 1, 1))
+            label_ranges(3, SessionSplit(4, 1, 1))
         with pytest.raises(UserError, match=r"FSCIL.SHOTS is 7, but the class class 4 has 6"):
-            self.cut(shots=7)
-        assert len(self.cut(shots=7, fewer=True)[1].train) == 12
+            self.split(shots=7)
+        assert len(self.split(shots=7, fewer=True)[1].train) == 12
         with pytest.raises(UserError, match=r"classes of session 2 \(class 6, class 7\)"):
-            cut_into_sessions(Data(), [item for item in self.test if item.label not in (6, 7)], Cut(4, 2, 3))
+            split_into_sessions(Data(), [item for item in self.test if item.label not in (6, 7)], SessionSplit(4, 2, 3))
         with pytest.raises(UserError, match=r"FSCIL.SPLIT is cec, but Data"):
-            self.cut(split="cec")
+            self.split(split="cec")
         with pytest.raises(UserError, match="Did you mean random"):
-            self.cut(split="randon")
+            self.split(split="randon")
 
 
 ROWS = [
@@ -204,7 +206,7 @@ ROWS = [
 
 
 class TestReport:
-    def test_figures(self) -> None:
+    def test_summary_matches_manual_calculation(self) -> None:
         summary = incremental.summary(ROWS)
         assert [one["accuracy"] for one in summary["sessions"]] == pytest.approx([90, 95 / 1.2, 101 / 1.4])
         last = summary["sessions"][-1]
@@ -228,7 +230,7 @@ class TestReport:
         ]
         assert [incremental.forgetting(rows, at) for at in range(4)] == [[], [-20], [30, -30], [15, 20, -10]]
 
-    def test_text(self) -> None:
+    def test_text_table_shows_the_summary(self) -> None:
         lines = incremental.text_table(ROWS).splitlines()
         assert lines[0].split() == ["session", "classes", "all", "base", "s1", "s2", "novel", "H", "forgetting"]
         assert lines[1].split() == ["0", "60", "90.00", "90.00"]

@@ -31,7 +31,7 @@ def cross_entropy(logits: list[float], label: int) -> float:
     return math.log(sum(math.exp(one - max(logits)) for one in logits)) + max(logits) - logits[label]
 
 
-def test_initial_state() -> None:
+def test_network_starts_as_the_identity() -> None:
     """The network is the identity, and all prototypes are orthogonal; the seed determines them."""
     made = ForwardCompatible(WIDTH, 6, CLASSES, VIRTUAL, 2, 1)
     features = torch.randn(3, WIDTH)
@@ -45,7 +45,7 @@ def test_initial_state() -> None:
     assert not torch.equal(other.virtual, made.virtual)
 
 
-def test_open_classes_of_virtual_prototypes() -> None:
+def test_virtual_prototypes_are_open_to_two_classes() -> None:
     """Each virtual prototype is open to two base classes; a class not chosen may take any."""
     mask = ForwardCompatible(WIDTH, 6, 9, 3, 2, 0).open_to
     left_out = mask.all(dim=1)
@@ -53,7 +53,7 @@ def test_open_classes_of_virtual_prototypes() -> None:
     assert (mask[~left_out].sum(dim=0) == 2).all()
 
 
-def test_losses() -> None:
+def test_losses_match_manual_calculation() -> None:
     made = model()
     features, labels = F.normalize(torch.randn(6, WIDTH), dim=1), torch.tensor([0, 1, 2, 3, 4, 1])
     mixed = torch.randn(3, WIDTH)
@@ -92,14 +92,14 @@ def test_losses() -> None:
     assert made.virtual.grad is not None
 
 
-def test_without_pairs_or_virtual_prototypes() -> None:
+def test_losses_without_pairs_or_virtual_prototypes_are_fewer() -> None:
     features, labels = torch.randn(4, WIDTH), torch.tensor([0, 1, 2, 3])
     assert len(model().losses(features, labels, T, None)[0]) == 2
     alone = ForwardCompatible(WIDTH, 6, CLASSES, 0, 2, 0)
     assert len(alone.losses(features, labels, T, features)[0]) == 1
 
 
-def test_pairs() -> None:
+def test_only_images_of_different_classes_are_mixed() -> None:
     """Only images of different classes are mixed, all with the same shares."""
     torch.manual_seed(3)
     labels = torch.tensor([0, 0, 1, 1, 2])
@@ -114,13 +114,13 @@ def test_pairs() -> None:
     assert mix_pairs(torch.eye(2), torch.tensor([1, 1]), 0.5) is None
 
 
-def test_means() -> None:
+def test_class_means_match_plain_means() -> None:
     features, labels = torch.randn(7, 3), torch.tensor([2, 0, 0, 1, 2, 2, 1])
     for label, mean in enumerate(class_means(features, labels, 3)):
         torch.testing.assert_close(mean, features[labels == label].mean(dim=0))
 
 
-def test_mixture() -> None:
+def test_mixture_matches_manual_calculation() -> None:
     """Each prototype contributes by its direction, whatever its length and that of the others."""
     torch.manual_seed(0)
     embedded, rows, virtual = torch.randn(2, WIDTH), torch.randn(3, WIDTH), torch.randn(VIRTUAL, WIDTH)

@@ -59,7 +59,7 @@ def test_words_of_several_tokens_count_as_tokens(tiny_clip: FrozenCLIP) -> None:
     torch.testing.assert_close(tiny_clip.encode_prompts(learner()), wanted, atol=1e-6, rtol=0)
 
 
-def test_context_that_is_too_long(tiny_clip: FrozenCLIP) -> None:
+def test_context_that_is_too_long_is_refused(tiny_clip: FrozenCLIP) -> None:
     with pytest.raises(UserError, match="tokens, but the model reads 77"):
         PromptLearner(tiny_clip, ["cat"], n_ctx=75)
 

@@ -18,7 +18,9 @@ from cocoamix.prompts.hand_crafted import HandCraftedPrompt
         (["dataset", "a {}."], "", ["{} texture.", "a {}."]),
     ],
 )
-def test_templates(tiny_clip: FrozenCLIP, given: str | list[str], method: str, wanted: list[str]) -> None:
+def test_templates_are_given_or_chosen_by_dataset(
+    tiny_clip: FrozenCLIP, given: str | list[str], method: str, wanted: list[str]
+) -> None:
     assert HandCraftedPrompt(tiny_clip, given, "DescribableTextures", method).templates == wanted
 
 

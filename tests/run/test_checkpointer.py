@@ -91,12 +91,14 @@ def test_a_state_with_foreign_objects_is_refused(tmp_path: Path, key: str, value
 
 
 @pytest.mark.parametrize("part", ["optimizers", "schedules"])
-@pytest.mark.parametrize("odd", ["x", {"param_groups": [], "own": "x"}, {"param_groups": [{"lr": math.nan}], "own": 3}])
-def test_the_state_of_another_optimizer_or_schedule_is_refused(part: str, odd: Any) -> None:
+@pytest.mark.parametrize(
+    "content", ["x", {"param_groups": [], "own": "x"}, {"param_groups": [{"lr": math.nan}], "own": 3}]
+)
+def test_the_state_of_another_optimizer_or_schedule_is_refused(part: str, content: Any) -> None:
     """If loaded, it would fail in the first step, or make nonsensical steps."""
     state = make(1).state()
-    state[part] = {"one": odd}
-    with pytest.raises(UserError, match=f"its {part} are not those of such a run"):
+    state[part] = {"one": content}
+    with pytest.raises(UserError, match=f"its {part} do not match this run"):
         make(1).restore(state, Path("resume.pth"))
 
 
@@ -107,7 +109,7 @@ def test_a_pointer_that_names_no_checkpoint_is_refused(tmp_path: Path, content: 
         newest(tmp_path)
 
 
-def test_files_in_the_layout_of_coop(tmp_path: Path) -> None:
+def test_files_have_coops_layout(tmp_path: Path) -> None:
     kept = make(1)
     kept.save(str(tmp_path), ["one", "two"], 5, {"trainer": "X"}, val_result=71.5, is_best=True)
     assert newest(tmp_path / "one").name == "model.pth.tar-5"

@@ -41,13 +41,13 @@ def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lock, "_PATIENCE", 0.0)
 
 
-def test_second_run_is_told_about_the_first(tmp_path: Path) -> None:
+def test_second_run_names_the_first(tmp_path: Path) -> None:
     with FolderLock(tmp_path), pytest.raises(UserError) as refusal, FolderLock(tmp_path):
         pass
-    said = str(refusal.value)
+    message = str(refusal.value)
     for word in (str(tmp_path), f"process {os.getpid()}", os.uname().nodename, "since", "--output-dir"):
-        assert word in said
-    assert len(said.splitlines()) == 1
+        assert word in message
+    assert len(message.splitlines()) == 1
 
 
 def test_lock_is_released_after_the_run(tmp_path: Path) -> None:
@@ -72,12 +72,12 @@ def test_only_printable_text_of_the_holder_is_shown(tmp_path: Path) -> None:
         held.flush()
         with pytest.raises(UserError) as refusal, FolderLock(tmp_path):
             pass
-    said = str(refusal.value)
-    assert said.isprintable()
-    assert len(said) < 600 + len(str(tmp_path))
+    message = str(refusal.value)
+    assert message.isprintable()
+    assert len(message) < 600 + len(str(tmp_path))
 
 
-def test_lock_removed_while_waiting_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lock_removed_while_waiting_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A lock on a file that its last holder has removed protects nothing: a new one is taken."""
     flock, calls = fcntl.flock, []
 
@@ -94,7 +94,7 @@ def test_lock_removed_while_waiting_for_it(tmp_path: Path, monkeypatch: pytest.M
             pass
 
 
-def test_killed_holder_with_a_running_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lock_of_a_killed_holder_is_taken_despite_its_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lock, "_PATIENCE", 20.0)
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True, cwd=ROOT
@@ -127,7 +127,7 @@ def test_waits_briefly_for_a_lock_about_to_be_released(tmp_path: Path, monkeypat
 
 
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP])
-def test_file_system_without_locks(
+def test_file_system_without_locks_is_noted(
     tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def refuse(*_: object) -> None:

@@ -47,7 +47,7 @@ def test_rows_match_the_averages_in_the_log(run: Runner) -> None:
     assert all(float(time) > 0 for time in times[1:])
 
 
-def test_phases(run: Runner) -> None:
+def test_rows_have_only_the_terms_of_their_phase(run: Runner) -> None:
     """A row has only the terms of its phase, and the learning rate of what the phase trains."""
     folds = ["TRAINER.COCOAMIX.WEIGHT_FIT", "heldout", "TRAINER.COCOAMIX.WEIGHT_EPOCHS", "1"]
     rows = epochs(run(*BASE, *MIX, *folds, trainer="CoCoAMix").folder)
@@ -61,7 +61,7 @@ def test_phases(run: Runner) -> None:
     assert rows[-1]["lr"] == "0.002"
 
 
-def test_resumed_in_the_same_and_another_folder(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_survive_a_resume_in_any_folder(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = epochs(run(*BASE, name="whole").folder)
     with monkeypatch.context() as patch:
         stopping_at(2, patch)
@@ -76,8 +76,8 @@ def test_resumed_in_the_same_and_another_folder(run: Runner, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("last", ["0", "1", "-1"])
-def test_finished_sessions_elsewhere(run: Runner, shared_run: Runner, last: str) -> None:
-    """The rows come along with the sessions, all of them, even if the run elsewhere ends earlier."""
+def test_rows_of_finished_sessions_are_copied(run: Runner, shared_run: Runner, last: str) -> None:
+    """All rows are copied with the sessions, even if the run in the other folder ends earlier."""
     whole = shared_run(*SESSIONS, name="whole", trainer="CoOpFSCIL").folder
     other = run("--resume", str(whole), *SESSIONS, "FSCIL.LAST_SESSION", last, name="other", trainer="CoOpFSCIL")
     assert other.status == 0, other.output[-500:]
@@ -130,7 +130,7 @@ def test_a_damaged_table_does_not_stop_training(run: Runner, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("content", ["", "no,table\n1,2\n", 'epoch\n"1', "epoch\n1,2\n", "epoch\n2\n1\n", "epoch\nx\n"])
-def test_damaged_tables(tmp_path: Path, content: str) -> None:
+def test_damaged_tables_are_refused(tmp_path: Path, content: str) -> None:
     path = tmp_path / "metrics.csv"
     path.write_text(content)
     with pytest.raises(UserError, match=r"metrics\.csv is not a table of epochs"):
@@ -148,7 +148,7 @@ class FakeRun:
         return max(self.rows, default=-1) + 1
 
     def log(self, values: dict[str, Any], step: int) -> None:
-        assert step not in self.rows, "W&B drops a row that it has"
+        assert step not in self.rows, "W&B ignores a row with a known step"
         self.rows[step] = values
 
     def finish(self) -> None:
@@ -201,7 +201,7 @@ def test_wandb_gets_the_rows(run: Runner, wandb: FakeWandb, monkeypatch: pytest.
     assert wandb.asked[0]["config"]["OPTIM"]["MAX_EPOCH"] == 4
     assert wandb.runs[-1].finished
     assert wandb.runs[-1].summary["test/accuracy"] == done.results["metrics"]["accuracy"]
-    # A restarted run is a new run there.
+    # A restarted run is a new run in W&B.
     (done.folder / "resume.pth").unlink()
     (done.folder / "prompt_learner" / "checkpoint").unlink()
     run(*BASE, *WANDB)
@@ -215,13 +215,13 @@ def test_wandb_gets_the_rows(run: Runner, wandb: FakeWandb, monkeypatch: pytest.
     assert key != wandb.asked[-1]["id"]
 
 
-def test_wandb_through_sessions(run: Runner, wandb: FakeWandb) -> None:
+def test_wandb_gets_the_rows_of_all_sessions(run: Runner, wandb: FakeWandb) -> None:
     done = run(*SESSIONS, *WANDB, trainer="CoOpFSCIL")
     (rows,) = wandb.server.values()
     assert len(wandb.runs) == 1
     assert received(rows) == as_sent(done.folder)
     assert [(row["session"], row["epoch"]) for row in received(rows)] == [(s, e) for s in range(3) for e in (1, 2)]
-    other = run("--resume", str(done.folder), *SESSIONS, *WANDB, name="other", trainer="CoOpFSCIL")  # another run there
+    other = run("--resume", str(done.folder), *SESSIONS, *WANDB, name="other", trainer="CoOpFSCIL")  # a new run in W&B
     assert received(list(wandb.server.values())[-1]) == as_sent(other.folder)
     assert len(wandb.server) == 2
     assert wandb.runs[-1].summary["test/accuracy"] == other.results["metrics"]["accuracy"]
@@ -234,7 +234,7 @@ def test_wandb_is_off_by_default(run: Runner, wandb: FakeWandb) -> None:
     assert not wandb.asked
 
 
-def test_wandb_not_installed(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_wandb_is_reported(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)
     done = run(*BASE, *WANDB)
     assert done.status == 2
@@ -242,7 +242,7 @@ def test_wandb_not_installed(run: Runner, monkeypatch: pytest.MonkeyPatch) -> No
     assert "epoch [" not in done.output
 
 
-def test_wandb_failure(run: Runner, wandb: FakeWandb, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wandb_failure_is_reported(run: Runner, wandb: FakeWandb, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(**_: Any) -> None:
         raise RuntimeError("no API key")
 

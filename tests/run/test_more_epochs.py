@@ -1,4 +1,4 @@
-"""A finished run is trained for more epochs only with its flag, on the longer run's schedule, and says so."""
+"""A finished run is trained for more epochs only with its flag, on the longer run's schedule, and records it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def epochs(number: int) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("warmup", ["0", "1"])
-def test_longer_run(run: Runner, warmup: str) -> None:
+def test_longer_run_follows_its_own_schedule(run: Runner, warmup: str) -> None:
     same = ("OPTIM.WARMUP_EPOCH", warmup, "OPTIM.LR_SCHEDULER", "cosine")
     first = run(*epochs(2), *same)
     assert "continued_after" not in first.results["protocol"]
@@ -57,7 +57,7 @@ def test_flag_continues_only_finished_runs(run: Runner) -> None:
     assert (fewer.status, "above 2" in fewer.output) == (2, True)
     other = run("--more-epochs", *epochs(4), "OPTIM.LR", "0.5")
     assert (other.status, "OPTIM.LR was" in other.output) == (2, True)
-    assert other.results["epoch"] == 2  # nothing was touched
+    assert other.results["epoch"] == 2  # nothing was changed
     assert "2 of 2 epochs are done" in run(*epochs(2)).output
 
 
@@ -77,7 +77,7 @@ def test_flag_is_refused_for_evaluations(run: Runner) -> None:
     assert (refused.status, "--more-epochs trains" in refused.output) == (2, True)
 
 
-# What the train.py of another tree does: it knows nothing of --more-epochs.
+# Trains as the train.py of another tree does, which does not know --more-epochs.
 OTHER_TREE = """
 import sys
 from dassl.engine import build_trainer
@@ -123,7 +123,7 @@ def test_a_continued_run_is_resumed_elsewhere(interrupted: Callable[[], Run], ru
     assert f"protocol  {other.results['fingerprint']}" in other.output  # the overview has it, too
 
 
-def test_a_continued_run_without_its_state(interrupted: Callable[[], Run], run: Runner) -> None:
+def test_a_continued_run_is_recognised_without_its_state(interrupted: Callable[[], Run], run: Runner) -> None:
     """Its checkpoints say that it was continued."""
     folder = interrupted().folder
     finished = run(*epochs(4))
@@ -134,7 +134,7 @@ def test_a_continued_run_without_its_state(interrupted: Callable[[], Run], run: 
     assert again.results["protocol"].get("continued_after") == [2]
 
 
-def test_killed_while_it_is_extended(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_killed_while_it_is_extended_is_unchanged(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing has changed then: the run is still finished, and can be continued."""
 
     def kill(*_: object) -> None:

@@ -12,13 +12,13 @@ from torch import Tensor, nn
 from yacs.config import CfgNode
 
 from cocoamix.errors import UserError
-from cocoamix.run.movement import FirstMoves
+from cocoamix.run.movement import ProgressCheck
 from cocoamix.run.optimisation import make_optimizer
 from cocoamix.run.parameter_groups import refuse_left_out
 
 
 class Learner(nn.Module):
-    """Like a prompt learner: a parameter of its own, and a child."""
+    """Like a prompt learner: its own parameter, and a child."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -76,10 +76,10 @@ class Idle(torch.optim.SGD):
 
 
 def take_steps(
-    model: Learner, optimizer: torch.optim.Optimizer, gradient: Tensor | None, moves: FirstMoves | None = None
-) -> FirstMoves:
+    model: Learner, optimizer: torch.optim.Optimizer, gradient: Tensor | None, moves: ProgressCheck | None = None
+) -> ProgressCheck:
     """Take two steps of an epoch with a gradient of only the context."""
-    moves = moves or FirstMoves()
+    moves = moves or ProgressCheck()
     for _ in range(2):
         optimizer.zero_grad()
         model.ctx.grad = None if gradient is None else gradient.clone()

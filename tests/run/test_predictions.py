@@ -27,13 +27,13 @@ from cocoamix.run.predictions import (
 )
 from cocoamix.seeding import derive_seed
 
-ODD = ["=1+1", "'=1+1", "''=x", "-5", " +a", "@x", "'", "''", "a,b", 'say "x"', "ünï 日本", "a'=b", "- 5", "'-5"]
+UNUSUAL = ["=1+1", "'=1+1", "''=x", "-5", " +a", "@x", "'", "''", "a,b", 'say "x"', "ünï 日本", "a'=b", "- 5", "'-5"]
 CLASSES = ["cat", "dog", "=cmd"]
 
 
 def records() -> list[Record]:
-    """Records of every kind, with odd names."""
-    found = [make_record(f"{text}.png", text, [0.25, 0.5, 0.25], [*CLASSES[:2], text], 2) for text in ODD]
+    """Records of every kind, with unusual names."""
+    found = [make_record(f"{text}.png", text, [0.25, 0.5, 0.25], [*CLASSES[:2], text], 2) for text in UNUSUAL]
     found.append(make_record("unknown.png", "zebra", [0.25, 0.5, 0.25], CLASSES, 2, threshold=0.75))
     found.append(make_record("no label.png", "", [1, 0, 0], CLASSES, 2))
     return [*found, unreadable_record("bad.png", "cat", "it is no image"), unreadable_record("bad 2.png", "", "=gone")]
@@ -47,11 +47,11 @@ def write(path: Path, some: list[Record]) -> Path:
     return path
 
 
-def test_round_trip(tmp_path: Path) -> None:
+def test_records_round_trip(tmp_path: Path) -> None:
     assert read_predictions(write(tmp_path / "p.csv", records())) == records()
 
 
-@pytest.mark.parametrize("text", ODD)
+@pytest.mark.parametrize("text", UNUSUAL)
 def test_cells_round_trip(text: str) -> None:
     cell = text_cell(text)
     assert cell_text(cell) == text
@@ -71,7 +71,7 @@ def test_older_tables_are_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("before", "after", "words"),
     [
-        ("image,", "picture,", "is not a table of predictions: its first line has no column 'image'"),
+        ("image,", "photo,", "is not a table of predictions: its first line has no column 'image'"),
         ("class_2", "class_1", "has no column 'class_2'"),
         ("probability_2,error", "probability_2,image,error", "names a column twice"),
         ("0.250000,\n", "0.25\n", "line 2: there are 9 cells, but 10 columns"),
@@ -83,7 +83,7 @@ def test_older_tables_are_read(tmp_path: Path) -> None:
         ("dog,0.5", 'd"og"x,"0.5', "line 2"),
     ],
 )
-def test_damaged(tmp_path: Path, before: str, after: str, words: str) -> None:
+def test_damaged_tables_are_refused(tmp_path: Path, before: str, after: str, words: str) -> None:
     path = write(tmp_path / "p.csv", [make_record("a.png", "cat", [0.25, 0.5, 0.25], CLASSES, 2)])
     text = path.read_text()
     assert before in text
@@ -93,12 +93,12 @@ def test_damaged(tmp_path: Path, before: str, after: str, words: str) -> None:
     assert str(path) in str(caught.value)
 
 
-def test_no_file(tmp_path: Path) -> None:
+def test_missing_table_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="does not exist"):
         read_predictions(tmp_path / "p.csv")
 
 
-def test_correct_predictions() -> None:
+def test_correctness_of_predictions() -> None:
     def correct(label: str, threshold: float = 0.0) -> bool | None:
         return make_record("a", label, [0.25, 0.5, 0.25], CLASSES, 1, threshold).correct
 
@@ -109,7 +109,7 @@ def test_correct_predictions() -> None:
     assert unreadable_record("a", "dog", "gone").correct is None
 
 
-def test_names_that_are_not_utf8(tmp_path: Path) -> None:
+def test_names_that_are_not_utf8_are_escaped(tmp_path: Path) -> None:
     record = make_record("caf\udce9.png", "\udcff", [1, 0, 0], CLASSES, 2)
     path = write(tmp_path / "p.csv", [record])
     assert b"caf\\xe9.png,\\xff,cat" in path.read_bytes()
@@ -129,7 +129,7 @@ def test_names_that_are_not_utf8(tmp_path: Path) -> None:
     assert derive_seed(1, "café.png") == 495880194  # as before such names were supported
 
 
-def test_classes_with_equal_names(tmp_path: Path) -> None:
+def test_classes_with_equal_names_are_numbered(tmp_path: Path) -> None:
     import torch
 
     with PredictionsFile(str(tmp_path), ["missile", "cat", "Missile"]) as file:
@@ -140,7 +140,7 @@ def test_classes_with_equal_names(tmp_path: Path) -> None:
     assert second.label_probability == pytest.approx(0.047, abs=1e-3)
 
 
-def test_columns() -> None:
+def test_columns_match_their_header() -> None:
     file = io.StringIO()
     CSVWriter(file, 2).add(unreadable_record("a", "cat", "gone"))
     head, row = csv.reader(file.getvalue().splitlines())

@@ -32,7 +32,7 @@ def rates(epochs: int, **keys: Any) -> list[float]:
 
 
 @pytest.mark.parametrize("length", [0, -1])
-def test_without_warm_up(length: int) -> None:
+def test_schedule_without_warm_up_is_a_cosine(length: int) -> None:
     wanted = [0.1 * (1 + math.cos(math.pi * epoch / 4)) for epoch in range(4)]
     assert rates(4, WARMUP_EPOCH=length) == pytest.approx(wanted)
 
@@ -53,6 +53,6 @@ def test_single_step_without_a_length_spans_the_whole_training() -> None:
         ({"LR_SCHEDULER": "single_step", "STEPSIZE": (2.5,)}, "must be a whole number of epochs"),
     ],
 )
-def test_refusals(keys: dict[str, Any], words: str) -> None:
+def test_invalid_schedules_are_refused(keys: dict[str, Any], words: str) -> None:
     with pytest.raises(UserError, match=words):
         build(**keys)

@@ -29,9 +29,9 @@ def test_larger_batches_only_in_session_0(run: Runner) -> None:
     assert large.status == 0, large.output[-800:]
     assert steps(paper) == [8, 1]  # 24 images, then 4
     assert steps(large) == [2, 1]
-    results = large.results["protocol"]["fscil"]
-    assert results.pop("base_batch_size") == 12
-    assert results == paper.results["protocol"]["fscil"]
+    split = large.results["protocol"]["fscil"]
+    assert split.pop("base_batch_size") == 12
+    assert split == paper.results["protocol"]["fscil"]
     assert large.results["fingerprint"] != paper.results["fingerprint"]
     # An evaluation reports it, too, whatever its own command sets.
     model = ["--eval-only", "--model-dir", str(large.folder)]

@@ -91,7 +91,7 @@ def test_equal_weights_are_the_uniform_ensemble(run: Runner) -> None:
     assert uniform.results["trained_parameters"] == 16 * 128
 
 
-def test_two_stages(run: Runner) -> None:
+def test_second_stage_trains_only_the_weights(run: Runner) -> None:
     done = run(*BASE, *keys(STAGE="two", WEIGHT_EPOCHS=3), **MIX)
     assert done.status == 0, done.output[-500:]
     assert "epoch [7/7]" in done.output
@@ -110,9 +110,9 @@ def test_two_stages(run: Runner) -> None:
     assert stage["pi_in"] == pytest.approx(float(inside.sigmoid()))
     again = run("--eval-only", "--model-dir", str(done.folder), *BASE, name="again", **MIX)
     assert again.results["second_stage"] == stage
-    results = done.results["weights"]
-    assert results == again.results["weights"]
-    assert results["pi_in"] == pytest.approx(float(inside.sigmoid()))
+    weights = done.results["weights"]
+    assert weights == again.results["weights"]
+    assert weights["pi_in"] == pytest.approx(float(inside.sigmoid()))
     assert "weights" not in alone.results
 
 
@@ -148,7 +148,7 @@ def test_second_stage_ends_at_its_maximum_length(run: Runner) -> None:
     done = run(*BASE, *keys(STAGE="two", WEIGHT_MAX_STEPS=7), **MIX)
     stage = done.results["second_stage"]
     assert (stage["epochs"], stage["steps"], stage["ended"]) == (3, 6, "bound")
-    assert "stopped at the bound of 7 steps" in done.output
+    assert "reached WEIGHT_MAX_STEPS (7) without converging" in done.output
 
 
 def test_open_ended_second_stage_encodes_nothing_new(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,7 +170,9 @@ def test_open_ended_second_stage_encodes_nothing_new(run: Runner, monkeypatch: p
     assert seen == [0, 1, 2, 3, 4, 5]
 
 
-def test_killed_in_an_open_ended_second_stage(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_killed_in_an_open_ended_second_stage_ends_identically(
+    run: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In the first stage, within rounds, in the last epoch, and after it: the same end for the same reason."""
     from cocoamix.trainers.cocoamix import CoCoAMix
 
@@ -220,7 +222,7 @@ def test_evaluation_follows_the_checkpoint(run: Runner, values: dict[str, object
     assert right.results["fingerprint"] == plain.results["fingerprint"]
 
 
-def test_centring(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_centring_changes_only_evaluations_on_all_classes(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     """Base and new have one weight each and are unchanged, bit for bit; all classes together are centred."""
     from cocoamix.trainers.cocoamix import CoCoAMix
 
@@ -231,7 +233,7 @@ def test_centring(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     def watched(self: CoCoAMix, inputs: torch.Tensor) -> torch.Tensor:
         logits = infer(self, inputs)
         features = self.encode(inputs).double()
-        sides = [features @ text.double().t() for text in (self.general_features(), self._evaluated_features)]
+        sides = [features @ text.double().t() for text in (self.hand_crafted_features(), self._evaluated_features)]
         seen.append((logits, torch.stack(sides), self.weights.pi(self.head.owner).double()))
         return logits
 
@@ -259,7 +261,7 @@ def test_centring(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("kind", ["word", "string", "both", "none"])
-def test_kinds_of_out_classes(run: Runner, kind: str) -> None:
+def test_each_kind_of_out_classes_trains(run: Runner, kind: str) -> None:
     done = run(*BASE, *keys(OUT_CLASSES=kind), "OPTIM.MAX_EPOCH", "2", **MIX)
     assert done.status == 0
     assert ("ent " in done.output) == (kind != "none")
@@ -271,7 +273,7 @@ def test_kinds_of_out_classes(run: Runner, kind: str) -> None:
         assert f"{float(0.01 / (0.01 + (-inside).exp())):.4f}" in new.output
 
 
-def test_several_backbones(run: Runner, tmp_path: Path) -> None:
+def test_each_backbone_has_a_context(run: Runner, tmp_path: Path) -> None:
     """Two models have a context each, and two weights in all."""
     from cocoamix.clip.backbones import BACKBONES
     from cocoamix.clip.openai import build_openai
@@ -307,21 +309,21 @@ def test_several_backbones(run: Runner, tmp_path: Path) -> None:
         ({"BACKBONES": "['tiny', 'tiny']", "BACKBONE_WEIGHTS": "['random']"}, "Name one for each"),
     ],
 )
-def test_bad_values(run: Runner, values: dict[str, object], words: str) -> None:
+def test_invalid_values_are_refused(run: Runner, values: dict[str, object], words: str) -> None:
     done = run(*BASE, *keys(**values), **MIX)
     assert done.status == 2
     assert words in done.output
 
 
 @pytest.mark.parametrize("template", ["dataset", "['a photo of a {}.', 'dataset', '{}.']"])
-def test_templates(run: Runner, template: str) -> None:
+def test_the_datasets_template_is_always_included(run: Runner, template: str) -> None:
     done = run(*BASE, *keys(TEMPLATE=template), "OPTIM.MAX_EPOCH", "1", **MIX)
     assert done.status == 0
     assert "a centered satellite photo of {}." in done.results["protocol"]["templates"]
 
 
 @pytest.mark.parametrize("stage", ["one", "two"])
-def test_killed_in_each_phase(run: Runner, stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_killed_in_every_epoch_ends_identically(run: Runner, stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stopped in the middle of every epoch and restarted: bitwise equal to the uninterrupted run."""
     from cocoamix.trainers.cocoamix import CoCoAMix
 
@@ -402,7 +404,7 @@ def test_one_stage_resumes_from_a_state_without_newer_keys(
         assert all(torch.equal(ours[key], theirs[key]) for key in ours), model
 
 
-def test_two_stages_from_a_state_without_newer_keys(
+def test_two_stages_resume_only_from_a_state_without_warm_up(
     run: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Their weights had a warm-up, so they are refused; states that only lack WEIGHT_FIT resume."""
@@ -413,7 +415,7 @@ def test_two_stages_from_a_state_without_newer_keys(
     remove_newer_keys(resume, "WEIGHT_EPOCHS")
     refused = run(*settings, **MIX)
     assert refused.status == 2
-    assert "WEIGHT_TOLERANCE is 0.001, and that run is older than this key" in refused.output
+    assert "WEIGHT_TOLERANCE is 0.001, but that run did not record this key" in refused.output
     resume.write_bytes(before)
     remove_newer_keys(resume, "WEIGHT_EPOCHS", "WEIGHT_TOLERANCE", "WEIGHT_MAX_STEPS")
     assert "2 of 6 epochs are done" in run(*settings, **MIX).output

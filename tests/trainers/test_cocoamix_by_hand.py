@@ -138,7 +138,7 @@ def assert_metrics(metrics: dict[str, float], logits: Tensor, labels: Tensor, sp
 
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("stage", ["one", "two"])
-def test_logits_of_each_label_space(
+def test_logits_of_each_label_space_match_manual_calculation(
     run: Runner,
     models: tuple[list[FrozenCLIP], list[str]],
     data_root: Path,
@@ -152,15 +152,15 @@ def test_logits_of_each_label_space(
     inside, outside = shares(stage, scale)
     assert (inside, outside) == (pytest.approx(0.69, abs=0.01), pytest.approx(0.29, abs=0.01))
     for space in SPACES:
-        general, special, labels = checkpoint.sides(data_root, space)
+        s_0, s_1, labels = checkpoint.sides(data_root, space)
         if space == "all":
             pi = torch.tensor([inside] * 5 + [outside] * 5, dtype=torch.float64)
-            wanted = scale * ((1 - pi) * general + pi * special)
+            wanted = scale * ((1 - pi) * s_0 + pi * s_1)
         elif stage == "one":
-            wanted = scale * general + math.exp(INSIDE["one"] if space == "base" else OUTSIDE["one"]) * special
+            wanted = scale * s_0 + math.exp(INSIDE["one"] if space == "base" else OUTSIDE["one"]) * s_1
         else:
             pi = inside if space == "base" else outside  # type: ignore[assignment]
-            wanted = scale * ((1 - pi) * general + pi * special)
+            wanted = scale * ((1 - pi) * s_0 + pi * s_1)
         done = checkpoint.evaluate(space)
         torch.testing.assert_close(torch.cat(seen.pop()).double(), wanted, atol=1e-4, rtol=0)
         assert_metrics(done.results["metrics"], wanted, labels, space)
@@ -170,18 +170,18 @@ def test_logits_of_each_label_space(
         assert [float(x) for x in printed.groups()] == pytest.approx(span, abs=6e-5)
 
 
-def test_logits_of_other_settings(
+def test_logits_of_other_settings_match_manual_calculation(
     run: Runner, models: tuple[list[FrozenCLIP], list[str]], data_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The other ensembles, forced domains, and a mean over two templates."""
     templates = ["a photo of a {}.", "{} texture."]
     checkpoint = Checkpoint(run, models, "one", 1, *keys(TEMPLATE=templates))
     scale, seen = models[0][0].logit_scale, by_hand.watch_evaluations(monkeypatch)
-    general, special, _ = checkpoint.sides(data_root, "all", templates)
-    inside, outside = (scale * general + math.exp(one["one"]) * special for one in (INSIDE, OUTSIDE))
+    s_0, s_1, _ = checkpoint.sides(data_root, "all", templates)
+    inside, outside = (scale * s_0 + math.exp(one["one"]) * s_1 for one in (INSIDE, OUTSIDE))
     wanted = {
-        ("ENSEMBLE", "uniform"): scale * (general + special) / 2,
-        ("ENSEMBLE", "none"): scale * special,
+        ("ENSEMBLE", "uniform"): scale * (s_0 + s_1) / 2,
+        ("ENSEMBLE", "none"): scale * s_1,
         ("DOMAIN", "in"): inside,
         ("DOMAIN", "out"): outside,
     }
@@ -268,16 +268,16 @@ def assert_weight_losses(
     wanted = STEP["W_IN"] * (by_hand.cross_entropy_slope(mixed, step.labels) * slope).sum()
     assert step.gradients["coa_weights.inside"].item() == near(wanted, 1e-4)  # type: ignore[union-attr]
 
-    general, special = hand_crafted(clips, batch, out_names), learned(clips, batch, out_names, contexts[-1])
+    s_0, s_1 = hand_crafted(clips, batch, out_names), learned(clips, batch, out_names, contexts[-1])
     first, last = raw_out[0] / sum(raw_out), raw_out[-1] / sum(raw_out)
     if stage == "one":  # tau_0 is CLIP's and is fixed
         scales, rises = (scale, math.exp(a_out)), [0.0, math.exp(a_out)]
     else:
         scales, rises = (scale * first, scale * last), [-scale * first * last, scale * last * (1 - last)]
-    lost = by_hand.entropy(scales[0] * general) - by_hand.entropy(scales[1] * special) + STEP["MARGIN"]
+    lost = by_hand.entropy(scales[0] * s_0) - by_hand.entropy(scales[1] * s_1) + STEP["MARGIN"]
     assert (lost > 0).sum() > 0
     assert step.shown["ent"] == near(lost.clamp_min(0).mean())
-    slopes = by_hand.entropy_slope(general, scales[0]) * rises[0] - by_hand.entropy_slope(special, scales[1]) * rises[1]
+    slopes = by_hand.entropy_slope(s_0, scales[0]) * rises[0] - by_hand.entropy_slope(s_1, scales[1]) * rises[1]
     wanted = STEP["W_OUT"] * (slopes * (lost > 0)).mean()
     assert wanted > 1e-3
     assert step.gradients["coa_weights.outside"].item() == near(wanted, 1e-4)  # type: ignore[union-attr]
@@ -317,7 +317,7 @@ def first_steps(steps: Sequence[Step]) -> dict[tuple[int, str], Step]:
 
 
 @pytest.mark.parametrize(("stage", "count"), [("one", 1), ("one", 2), ("two", 1), ("two", 2)])
-def test_a_step_of_each_stage(
+def test_a_step_of_each_stage_matches_manual_calculation(
     run: Runner,
     models: tuple[list[FrozenCLIP], list[str]],
     monkeypatch: pytest.MonkeyPatch,
@@ -351,16 +351,16 @@ def test_a_step_of_each_stage(
 
 # ---------------------------------------------------------------------- sessions
 
-CUT = ["FSCIL.BASE", "4", "FSCIL.WAY", "2", "FSCIL.SHOTS", "2", "FSCIL.BASE_WEIGHT_EPOCHS", "1"]
-CUT += ["FSCIL.WEIGHT_EPOCHS", "1", "OPTIM.MAX_EPOCH", "1", *ADAM]
+SPLIT = ["FSCIL.BASE", "4", "FSCIL.WAY", "2", "FSCIL.SHOTS", "2", "FSCIL.BASE_WEIGHT_EPOCHS", "1"]
+SPLIT += ["FSCIL.WEIGHT_EPOCHS", "1", "OPTIM.MAX_EPOCH", "1", *ADAM]
 OWN = [range(4), range(4, 6), range(6, 8), range(8, 10)]  # classes of each session
 ALPHA = [(0.8, -0.9), (-0.4, 0.35), (1.3, -0.15), (0.5, -0.6)]  # in and out, chosen for each session
 
 
-def test_a_step_of_each_phase_of_sessions(
+def test_a_step_of_each_phase_of_sessions_matches_manual_calculation(
     run: Runner, models: tuple[list[FrozenCLIP], list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Sessions 0 and 2: the first has made-up out-classes, the other those of both earlier sessions."""
+    """Sessions 0 and 2: the first has generated out-classes, the other those of both earlier sessions."""
 
     def prepare(trainer: Any) -> None:
         if trainer.phase == "prompt":  # before the weights are trained
@@ -368,7 +368,7 @@ def test_a_step_of_each_phase_of_sessions(
             trainer.weights.outside.data.fill_(ALPHA[trainer.session][1])
 
     steps = by_hand.watch_steps(monkeypatch, prepare)
-    settings = [*CUT, *backbones(models[1], 1), *keys(**STEP, STAGE="two", WEIGHT_LR=0.05), "FSCIL.LAST_SESSION", "2"]
+    settings = [*SPLIT, *backbones(models[1], 1), *keys(**STEP, STAGE="two", WEIGHT_LR=0.05), "FSCIL.LAST_SESSION", "2"]
     done = run(*settings, **SESSIONS)
     assert done.status == 0, done.output[-800:]
     found, clips = first_steps(steps), models[0][:1]
@@ -386,7 +386,7 @@ def test_a_step_of_each_phase_of_sessions(
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_logits_after_each_session(
+def test_logits_after_each_session_match_manual_calculation(
     run: Runner,
     models: tuple[list[FrozenCLIP], list[str]],
     data_root: Path,
@@ -394,7 +394,7 @@ def test_logits_after_each_session(
     count: int,
 ) -> None:
     """On all classes seen so far: pi^in of a class's own session, pi^out of the others, CLIP's tau."""
-    settings = [*CUT, *backbones(models[1], count), *keys(N_CTX=3, STAGE="two")]
+    settings = [*SPLIT, *backbones(models[1], count), *keys(N_CTX=3, STAGE="two")]
     done = run(*settings, name="trained", **SESSIONS)
     assert done.status == 0, done.output[-800:]
     contexts = [draw_context(session, count, 3) for session in range(4)]

@@ -36,9 +36,9 @@ def test_text_features_of_each_image_match_the_plain_path(tiny_clip: FrozenCLIP)
     learner = ConditionalPromptLearner(tiny_clip, CLASSES, ctx_init="a photo of a", seed=3)
     features = unit(3)
     ours = tiny_clip.encode_prompts(learner(features))
-    for picture, mine in zip(features, ours, strict=True):
+    for feature, mine in zip(features, ours, strict=True):
         first, second = learner.meta_net.linear1, learner.meta_net.linear2
-        hidden = (first.weight @ picture + first.bias).clamp(min=0)
+        hidden = (first.weight @ feature + first.bias).clamp(min=0)
         context = learner.ctx + (second.weight @ hidden + second.bias)
         plain = PlainPrompts(tiny_clip, CLASSES, context).encode()
         torch.testing.assert_close(mine, plain, atol=2e-6, rtol=0)
@@ -112,7 +112,7 @@ def test_image_chunks_change_nothing(tiny_clip: FrozenCLIP, monkeypatch: pytest.
 def test_budget_bounds_activation_memory(tiny_clip: FrozenCLIP, monkeypatch: pytest.MonkeyPatch) -> None:
     learner = ConditionalPromptLearner(tiny_clip, CLASSES, ctx_init="a photo of a")
 
-    def kept(pictures: int) -> int:
+    def kept(images: int) -> int:
         total = 0
 
         def pack(tensor: torch.Tensor) -> torch.Tensor:
@@ -121,7 +121,7 @@ def test_budget_bounds_activation_memory(tiny_clip: FrozenCLIP, monkeypatch: pyt
             return tensor
 
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-            tiny_clip.encode_prompts(learner(unit(pictures)))
+            tiny_clip.encode_prompts(learner(unit(images)))
         return total
 
     few, many = kept(4), kept(8)
@@ -149,7 +149,7 @@ def test_training_and_evaluation_on_all_subsets(run: Runner, shared_run: Runner)
         assert (done.status, done.results["classes"]) == (0, classes), done.output[-300:]
 
 
-def test_checkpoints_of_other_code_bases(run: Runner, shared_run: Runner, tmp_path: Path) -> None:
+def test_checkpoints_of_other_code_bases_are_evaluated(run: Runner, shared_run: Runner, tmp_path: Path) -> None:
     """CoCoOp's own files hold the network in fp16."""
     ours = shared_run(*SHORT, **CC)
     state = checkpoints.load(ours.folder / "prompt_learner" / "model.pth.tar-2")["state_dict"]
@@ -162,7 +162,7 @@ def test_checkpoints_of_other_code_bases(run: Runner, shared_run: Runner, tmp_pa
 
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16", "amp"])
-def test_precisions(run: Runner, precision: str) -> None:
+def test_parameters_are_saved_in_fp32(run: Runner, precision: str) -> None:
     done = run(*SHORT, "OPTIM.MAX_EPOCH", "1", "TRAINER.COCOOP.PREC", precision, **CC)
     assert done.status == 0, done.output[-500:]
     state = checkpoints.load(done.folder / "prompt_learner" / "model.pth.tar-1")["state_dict"]

@@ -79,7 +79,9 @@ def measured(metrics: dict[str, Any]) -> dict[str, float]:
 
 
 @pytest.mark.parametrize(("trainer", "settings"), KINDS)
-def test_base_and_all(run: Runner, seen: Seen, trainer: str, settings: list[str]) -> None:
+def test_metrics_on_base_and_all_match_manual_calculation(
+    run: Runner, seen: Seen, trainer: str, settings: list[str]
+) -> None:
     both = [*SHORT, *settings]
     trained = run(*both, "DATASET.SUBSAMPLE_CLASSES", "base", trainer=trainer)
     assert trained.status == 0, trained.output[-800:]
@@ -113,7 +115,7 @@ def test_mixture_of_models_is_not_normalised_again(run: Runner, seen: Seen) -> N
 
 
 @pytest.mark.parametrize("trainer", ["CoCoAMixFSCIL", "CoOpFSCIL", "ZeroshotCLIPFSCIL"])
-def test_each_session(run: Runner, seen: Seen, trainer: str) -> None:
+def test_metrics_of_each_session_match_manual_calculation(run: Runner, seen: Seen, trainer: str) -> None:
     evaluate = ["--eval-only"] if trainer.startswith("Zero") else []
     done = run(*evaluate, *SESSIONS, trainer=trainer)
     assert done.status == 0, done.output[-800:]

@@ -55,7 +55,7 @@ def test_training_lowers_the_loss(run: Runner) -> None:
 
 
 @pytest.mark.parametrize("trainer", ["ZeroshotCLIP", "ZeroshotCLIP2"])
-def test_zero_shot(run: Runner, trainer: str) -> None:
+def test_zero_shot_clip_is_evaluated_but_not_trained(run: Runner, trainer: str) -> None:
     base = run("--eval-only", *BASE, trainer=trainer, name="base")
     both = run("--eval-only", trainer=trainer, name="all")
     assert (base.status, both.status) == (0, 0)
@@ -82,7 +82,7 @@ def test_precisions_agree(run: Runner, shared_run: Runner, precision: str) -> No
     assert (context(rough.folder) - context(exact.folder)).norm() < 0.1 * moved
 
 
-def test_learning_rates(run: Runner) -> None:
+def test_learning_rates_of_the_standard_recipe(run: Runner) -> None:
     """The ten rates of the standard recipe."""
     output = run(*BASE, "OPTIM.LR", "0.002", "OPTIM.MAX_EPOCH", "10").output
     seen = [float(rate) for rate in re.findall(r"batch \[1/2\].* lr (\S+)", output)]
@@ -90,21 +90,21 @@ def test_learning_rates(run: Runner) -> None:
     assert seen == pytest.approx(wanted, abs=5e-7)
 
 
-def test_seed_zero_is_a_seed(run: Runner) -> None:
+def test_seed_zero_is_reproducible(run: Runner) -> None:
     one, two, other = (run(*BASE, name=name, seed=seed) for name, seed in (("a", "0"), ("b", "0"), ("c", "2")))
     assert one.results["seed"] == 0
     assert torch.equal(context(one.folder), context(two.folder))
     assert not torch.equal(context(one.folder), context(other.folder))
 
 
-def test_workers_do_not_matter(run: Runner, shared_run: Runner) -> None:
+def test_number_of_workers_does_not_change_results(run: Runner, shared_run: Runner) -> None:
     alone = shared_run(*BASE, name="alone")
     helped = run(*BASE, "DATALOADER.NUM_WORKERS", "3", name="helped")
     assert torch.equal(context(alone.folder), context(helped.folder))
     assert alone.results["metrics"] == helped.results["metrics"]
 
 
-def test_best_on_validation(run: Runner) -> None:
+def test_best_model_on_validation_is_evaluated(run: Runner) -> None:
     done = run(*BASE, "TEST.FINAL_MODEL", "best_val")
     assert done.status == 0
     best = checkpoints.load(done.folder / "prompt_learner" / "model-best.pth.tar")
@@ -112,14 +112,14 @@ def test_best_on_validation(run: Runner) -> None:
     assert done.results["epoch"] == best["epoch"]
 
 
-def test_checkpoint_frequency(run: Runner) -> None:
+def test_checkpoints_are_saved_at_the_given_frequency(run: Runner) -> None:
     folder = run(*BASE, "TRAIN.CHECKPOINT_FREQ", "2").folder / "prompt_learner"
     assert {path.name for path in folder.iterdir()} == {"checkpoint", "model.pth.tar-2", "model.pth.tar-4"}
 
 
 @pytest.mark.parametrize("position", ["end", "middle", "front"])
 @pytest.mark.parametrize("class_specific", ["True", "False"])
-def test_context_types(run: Runner, position: str, class_specific: str) -> None:
+def test_only_shared_contexts_transfer_to_new_classes(run: Runner, position: str, class_specific: str) -> None:
     settings = ["TRAINER.COOP.CLASS_TOKEN_POSITION", position, "TRAINER.COOP.CSC", class_specific]
     done = run(*BASE, *settings, "OPTIM.MAX_EPOCH", "2")
     assert done.status == 0
@@ -135,12 +135,12 @@ def test_context_types(run: Runner, position: str, class_specific: str) -> None:
 @pytest.mark.parametrize(
     ("value", "words"), [("True", "a photo of a"), ("False", "X X X X"), ("satellite", "satellite")]
 )
-def test_context_init_as_text_or_boolean(run: Runner, value: str, words: str) -> None:
-    """CTX_INIT is a text in CoOp and a boolean in some of its descendants."""
+def test_context_init_may_be_text_or_boolean(run: Runner, value: str, words: str) -> None:
+    """CTX_INIT is a string in CoOp and a boolean in some of its descendants."""
     assert f'Initial context: "{words}"' in run(*BASE, "TRAINER.COOP.CTX_INIT", value, "OPTIM.MAX_EPOCH", "1").log
 
 
-def test_initial_weights(run: Runner, shared_run: Runner) -> None:
+def test_initial_weights_are_loaded(run: Runner, shared_run: Runner) -> None:
     first = shared_run(*BASE, name="first")
     path = first.folder / "prompt_learner" / "model.pth.tar-4"
     frozen = ["OPTIM.LR", "0.0", "OPTIM.WARMUP_CONS_LR", "0.0", "OPTIM.WEIGHT_DECAY", "0.0"]
@@ -166,7 +166,7 @@ def test_fingerprint_covers_settings_that_change_results(run: Runner) -> None:
     assert plain != fingerprint("DATASET.SUBSAMPLE_CLASSES", "new")
 
 
-def test_eighty_templates(run: Runner) -> None:
+def test_ensemble_of_eighty_templates(run: Runner) -> None:
     done = run("--eval-only", "TRAINER.ZEROSHOT.ENSEMBLE", "80", trainer="ZeroshotCLIP2")
     assert len(done.results["protocol"]["templates"]) == 81
     assert run("--eval-only", "TRAINER.ZEROSHOT.ENSEMBLE", "9", trainer="ZeroshotCLIP2", name="bad").status == 2
@@ -228,7 +228,7 @@ def test_a_checkpoint_of_empty_groups_is_refused(run: Runner) -> None:
     checkpoints.save(path, content)
     loaded = run("--eval-only", "--model-dir", str(trained.folder), *BASE, *STAGED, "1.0", name="again")
     assert loaded.status == 2
-    assert "trained with OPTIM.STAGED_LR True by an earlier version" in loaded.output
+    assert "trained with OPTIM.STAGED_LR True, but does not record its learning rates" in loaded.output
 
 
 @pytest.mark.parametrize("fault", ["left out", "idle"])

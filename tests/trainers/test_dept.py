@@ -87,16 +87,16 @@ def test_raw_features_are_stored(run: Runner, tmp_path: Path, monkeypatch: pytes
     store = ["CACHE.DIR", str(tmp_path / "store")]
     encode, sizes = FrozenCLIP.encode_image_raw, []
 
-    def counting(self: FrozenCLIP, pictures: Tensor) -> Tensor:
-        sizes.append(len(pictures))
-        return encode(self, pictures)
+    def counting(self: FrozenCLIP, images: Tensor) -> Tensor:
+        sizes.append(len(images))
+        return encode(self, images)
 
     monkeypatch.setattr(FrozenCLIP, "encode_image_raw", counting)
     unit = run(*BASE, *store, name="unit")
     off = run(*BASE, *FOUR, "CACHE.MODE", "off", trainer="DePT", name="off")
     sizes.clear()
     cold = run(*BASE, *FOUR, *store, trainer="DePT", name="cold")
-    assert sizes, "unit vectors are no substitute"
+    assert sizes, "stored unit vectors must not be used"
     sizes.clear()
     warm = run(*BASE, *FOUR, *store, trainer="DePT", name="warm")
     assert sizes == []
@@ -180,13 +180,15 @@ def write_imagenet(root: Path) -> Path:
         (root / folder.split("/")[0] / "classnames.txt").write_text(names)
         for number, synset in enumerate(synsets):
             (root / folder / synset).mkdir(parents=True)
-            for picture in range(4):
-                colour = (60 * number, 50 * picture, 200 - 40 * number)
-                Image.new("RGB", (40, 36), colour).save(root / folder / synset / f"{synset}_{picture}.JPEG")
+            for index in range(4):
+                colour = (60 * number, 50 * index, 200 - 40 * number)
+                Image.new("RGB", (40, 36), colour).save(root / folder / synset / f"{synset}_{index}.JPEG")
     return root
 
 
-def test_classes_with_equal_names(run: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_classes_with_equal_names_are_distinguished(
+    run: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """CLIP calls two classes of ImageNet "missile": the class's folder determines the row of the head."""
     from cocoamix.trainers.dept import DePT
 
@@ -207,7 +209,7 @@ def test_classes_with_equal_names(run: Runner, tmp_path: Path, monkeypatch: pyte
     evaluate = ["--eval-only", "--model-dir", str(trained.folder), "DATASET.NAME", "ImageNetR", *FOUR]
     assert run(*evaluate, trainer="DePT", name="r", data=root).status == 0
     assert rows == [[0, 1]]
-    # No guess is made for a checkpoint that does not say.
+    # No guess is made for a checkpoint that does not record the folders.
     for model in ("PromptLearner", "channel_head"):
         content = checkpoints.load(trained.folder / model / "model.pth.tar-4")
         del content["cocoamix"]["synsets"]
@@ -225,7 +227,7 @@ def test_an_untrained_head_is_not_used(run: Runner, monkeypatch: pytest.MonkeyPa
     assert dept._rows is None
 
 
-def test_combined_with_kgcoop(run: Runner) -> None:
+def test_dept_can_be_combined_with_kgcoop(run: Runner) -> None:
     """The distance to the hand-crafted prompt is part of the loss below, and new classes need the template again."""
     trained = run(*BASE, *FOUR, trainer="DePTKgCoOp", name="base")
     assert trained.status == 0, trained.output[-800:]
@@ -242,18 +244,19 @@ def test_combined_with_kgcoop(run: Runner) -> None:
         assert done.status == 0, done.output[-800:]
 
 
-def test_uniform_ensemble(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_uniform_ensemble_averages_the_logits(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = trainer_of(run, monkeypatch, *FOUR, "TRAINER.DEPT.ENSEMBLE", "uniform")
     trainer.trained_epochs = 1  # type: ignore[attr-defined]
     raw = torch.randn(3, 128, generator=torch.Generator().manual_seed(2))
     with torch.no_grad():
         trainer.before_test()  # type: ignore[attr-defined]
-        handmade = trainer.logits(F.normalize(raw, dim=-1), trainer.general_features())  # type: ignore[attr-defined]
-        wanted = (trainer.class_logits(raw) + handmade) / 2  # type: ignore[attr-defined]
+        text = trainer.hand_crafted_features()  # type: ignore[attr-defined]
+        hand_crafted = trainer.logits(F.normalize(raw, dim=-1), text)  # type: ignore[attr-defined]
+        wanted = (trainer.class_logits(raw) + hand_crafted) / 2  # type: ignore[attr-defined]
         torch.testing.assert_close(trainer.model_inference(raw), wanted)  # type: ignore[attr-defined]
 
 
-def test_resume(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stopped_run_resumes_identically(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     from tests.trainers.test_resume import stopping_at
 
     whole = run(*BASE, *FOUR, trainer="DePT", name="whole")
@@ -292,6 +295,6 @@ def test_parameters_at_true_size() -> None:
     assert count == 16 * 512 + 2 * (512 + 512) + 500 * 512 + 500 == 266_740
 
 
-def test_refusals(run: Runner) -> None:
+def test_invalid_weight_is_refused(run: Runner) -> None:
     done = run(*BASE, "TRAINER.DEPT.WEIGHT", "1.5", trainer="DePT")
     assert (done.status, "TRAINER.DEPT.WEIGHT is 1.5" in done.output) == (2, True)

@@ -61,9 +61,9 @@ def test_each_image_is_scored_by_a_prompt_not_trained_on_it(
         contexts.append(self.fold_learners[0].ctx.detach().clone())
         end(self)
 
-    def watched_fit(general: torch.Tensor, special: torch.Tensor, labels: torch.Tensor, scale: float) -> Any:
-        fitted.append((general, special, labels))
-        return fit(general, special, labels, scale)
+    def watched_fit(hand_crafted: torch.Tensor, learned: torch.Tensor, labels: torch.Tensor, scale: float) -> Any:
+        fitted.append((hand_crafted, learned, labels))
+        return fit(hand_crafted, learned, labels, scale)
 
     monkeypatch.setattr(CoCoAMix, "forward_backward", watched_step)
     monkeypatch.setattr(CoCoAMix, "_end_fold", watched_end)
@@ -83,16 +83,16 @@ def test_each_image_is_scored_by_a_prompt_not_trained_on_it(
         labels = sorted(item.label for item, name in zip(items, names, strict=True) if name in gone)
         assert labels == [0, 1, 2, 3, 4]  # stratified
     assert len({tuple(one.flatten().tolist()) for one in contexts}) == 4
-    general, special, labels = fitted[0]
+    hand_crafted, learned, labels = fitted[0]
     assert labels.tolist() == [item.label for item in items]
     judged_by = [next(contexts[fold] for fold, gone in left_out.items() if name in gone) for name in names]
-    assert_scored_by_fold(trainer, [item.impath for item in items], judged_by, general, special)
+    assert_scored_by_fold(trainer, [item.impath for item in items], judged_by, hand_crafted, learned)
     results = done.results["heldout"]
     assert (results["folds"], results["images"]) == (4, 20)
     assert results["seconds"] > 0
     assert done.results["protocol"]["folds"] == 4
     grid = np.linspace(0, 1, 101)
-    mixed = [torch.nn.functional.cross_entropy(100 * ((1 - x) * general + x * special), labels) for x in grid]
+    mixed = [torch.nn.functional.cross_entropy(100 * ((1 - x) * hand_crafted + x * learned), labels) for x in grid]
     assert results["nll"] <= min(float(one) for one in mixed) + 1e-5
     assert results["pi_in"] == pytest.approx(grid[int(np.argmin(mixed))], abs=0.011)
     inside = saved(done.folder, "coa_weights", LAST)["state_dict"]["inside"]
@@ -100,18 +100,20 @@ def test_each_image_is_scored_by_a_prompt_not_trained_on_it(
 
 
 def assert_scored_by_fold(
-    trainer: Any, paths: list[str], contexts: list[torch.Tensor], general: torch.Tensor, special: torch.Tensor
+    trainer: Any, paths: list[str], contexts: list[torch.Tensor], hand_crafted: torch.Tensor, learned: torch.Tensor
 ) -> None:
     """Check the fitted similarities independently: for these images, each under its own context."""
     clip, transform = trainer.clip.each()[0], trainer.test_loader.dataset.transform
-    assert len(general) == len(special) == len(paths)
+    assert len(hand_crafted) == len(learned) == len(paths)
     for row, (path, context) in enumerate(zip(paths, contexts, strict=True)):
         feature = clip.encode_image(transform(read_image(path))[None])[0]
         learner = PromptLearner(clip, CLASSES[:5], n_ctx=2)
         learner.ctx.data.copy_(context)
         wanted = feature @ clip.encode_prompts(learner()).detach().t()
-        torch.testing.assert_close(general[row], feature @ trainer.general_features().t(), rtol=1e-4, atol=1e-5)
-        torch.testing.assert_close(special[row], wanted, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(
+            hand_crafted[row], feature @ trainer.hand_crafted_features().t(), rtol=1e-4, atol=1e-5
+        )
+        torch.testing.assert_close(learned[row], wanted, rtol=1e-4, atol=1e-5)
 
 
 def test_final_prompt_matches_a_run_without_folds(run: Runner) -> None:
@@ -142,7 +144,9 @@ def assert_same(one: Run, other: Run, last: int = LAST) -> None:
         assert all(torch.equal(ours[key], theirs[key]) for key in ours), model
 
 
-def test_killed_in_every_epoch(run: Runner, shared_run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_killed_in_every_epoch_ends_identically(
+    run: Runner, shared_run: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In the middle of each: of the prompt, of every fold, of the weights. The result is the same, bit for bit."""
     from cocoamix.trainers.cocoamix import CoCoAMix
 
@@ -166,7 +170,7 @@ def test_killed_in_every_epoch(run: Runner, shared_run: Runner, monkeypatch: pyt
     assert_same(whole, run(*HELD, name="killed", **MIX))
 
 
-def test_killed_in_folds_before_converging_weights(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_killed_before_its_weights_converge_ends_identically(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a fold's prompt, between folds, between the folds and the weights, within rounds, and before the results."""
     from cocoamix.trainers.cocoamix import CoCoAMix
 
@@ -192,7 +196,7 @@ def test_killed_in_folds_before_converging_weights(run: Runner, monkeypatch: pyt
     assert_same(whole, killed, last)
 
 
-def test_killed_in_a_fold_and_resumed_without_the_store(
+def test_run_killed_in_a_fold_resumes_without_the_store(
     run: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Cold or warm, with any test batch size: the same bits, from batches of the same size.
@@ -254,7 +258,7 @@ def test_test_batch_size_does_not_affect_the_fit(run: Runner, monkeypatch: pytes
 
 @pytest.mark.usefixtures("data_root")
 @pytest.mark.parametrize("mode", ["all", "off"])
-def test_images_repaired_or_lost_during_a_run(
+def test_images_may_be_repaired_or_lost_during_a_run(
     run: Runner, trainers: list[Any], monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
     """One is unreadable until the run is killed in a fold, another from then on: each row stays with its own image."""
@@ -263,9 +267,9 @@ def test_images_repaired_or_lost_during_a_run(
     settings = [*HELD, "DATASET.BAD_IMAGES", "skip", "CACHE.MODE", mode]
     assert run("--no-train", *settings, name="draw", **MIX).status == 0
     items = trainers[-1].dm.dataset.train_x
-    mended, lost = Path(items[2].impath), Path(items[11].impath)
-    picture = mended.read_bytes()
-    mended.write_bytes(b"no picture")
+    repaired, lost = Path(items[2].impath), Path(items[11].impath)
+    content = repaired.read_bytes()
+    repaired.write_bytes(b"not an image")
     before_epoch, fit = CoCoAMix.before_epoch, heldout.fit
     fitted: list[tuple[torch.Tensor, ...]] = []
 
@@ -274,26 +278,26 @@ def test_images_repaired_or_lost_during_a_run(
             raise Killed
         before_epoch(self)
 
-    def watched(general: torch.Tensor, special: torch.Tensor, labels: torch.Tensor, scale: float) -> Any:
-        fitted.append((general, special, labels))
-        return fit(general, special, labels, scale)
+    def watched(hand_crafted: torch.Tensor, learned: torch.Tensor, labels: torch.Tensor, scale: float) -> Any:
+        fitted.append((hand_crafted, learned, labels))
+        return fit(hand_crafted, learned, labels, scale)
 
     monkeypatch.setattr(heldout, "fit", watched)
     with monkeypatch.context() as patch:
         patch.setattr(CoCoAMix, "before_epoch", stop)
         with pytest.raises(Killed):
             run(*settings, **MIX)
-    mended.write_bytes(picture)
-    lost.write_bytes(b"no picture")
+    repaired.write_bytes(content)
+    lost.write_bytes(b"not an image")
     done = run(*settings, **MIX)
     assert done.status == 0, done.output[-500:]
     trainer = trainers[-1]
     there = [index for index in range(20) if index != 11]
-    general, special, labels = fitted[-1]
+    hand_crafted, learned, labels = fitted[-1]
     assert labels.tolist() == [items[index].label for index in there]
     assert done.results["heldout"]["images"] == 19
     contexts = [trainer.folds.states[trainer.folds.fold_of[index]]["ctx"] for index in there]
-    assert_scored_by_fold(trainer, [items[index].impath for index in there], contexts, general, special)
+    assert_scored_by_fold(trainer, [items[index].impath for index in there], contexts, hand_crafted, learned)
 
 
 def test_checkpoints_without_resume_file_lack_the_folds(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -333,7 +337,7 @@ def test_evaluations_report_the_folds(run: Runner, shared_run: Runner) -> None:
     assert "heldout" not in wrong.results
 
 
-def test_calibrated(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calibrated_logits_have_the_fitted_temperature(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     """At the fitted temperature: the same arg-max, and logits scaled by its ratio to CLIP's."""
     from cocoamix.trainers.cocoamix import CoCoAMix
 
@@ -379,7 +383,7 @@ def test_calibrated(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "epoch [" not in early.output
 
 
-def test_one_shot_falls_back(run: Runner) -> None:
+def test_one_shot_falls_back_to_the_training_images(run: Runner) -> None:
     """The weights are those of WEIGHT_FIT train, and all output says so."""
     one = [*HELD, "DATASET.NUM_SHOTS", "1"]
     done = run(*one, name="held", **MIX)
@@ -406,7 +410,7 @@ def test_two_shots_make_two_folds(run: Runner) -> None:
     assert done.results["epoch"] == 2 * 3 + 2
 
 
-def test_without_out_classes(run: Runner) -> None:
+def test_without_out_classes_training_ends_after_the_folds(run: Runner) -> None:
     """There is nothing to train after the folds: out-classes take pi^in."""
     done = run(*HELD, *keys(OUT_CLASSES="none"), **MIX)
     assert done.status == 0, done.output[-500:]
@@ -418,7 +422,7 @@ def test_without_out_classes(run: Runner) -> None:
     assert "10 of 10 epochs are done" in again.output
 
 
-def test_several_backbones(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_backbone_has_a_prompt_in_every_fold(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each has a prompt in every fold; a kill in one of them changes nothing."""
     from cocoamix.trainers.cocoamix import CoCoAMix
 
@@ -426,9 +430,9 @@ def test_several_backbones(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None
     fitted: list[tuple[torch.Tensor, torch.Tensor]] = []
     fit = heldout.fit
 
-    def watched_fit(general: torch.Tensor, special: torch.Tensor, *rest: Any) -> Any:
-        fitted.append((general, special))
-        return fit(general, special, *rest)
+    def watched_fit(hand_crafted: torch.Tensor, learned: torch.Tensor, *rest: Any) -> Any:
+        fitted.append((hand_crafted, learned))
+        return fit(hand_crafted, learned, *rest)
 
     monkeypatch.setattr(heldout, "fit", watched_fit)
     whole = run(*two, name="whole", **MIX)
@@ -466,13 +470,13 @@ def test_several_backbones(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None
         ),
     ],
 )
-def test_refusals(run: Runner, extra: list[str], words: str) -> None:
+def test_invalid_settings_are_refused(run: Runner, extra: list[str], words: str) -> None:
     done = run(*HELD, *extra, **MIX)
     assert done.status == 2
     assert words in done.output
 
 
-def test_without_the_store(run: Runner) -> None:
+def test_weights_are_the_same_without_the_store(run: Runner) -> None:
     """Features from the encoder in every step, or from the store: the same weights."""
     stored, encoded = (run(*HELD, "CACHE.MODE", mode, name=mode, **MIX) for mode in ("all", "off"))
     assert without_time(stored.results)["pi_in"] == pytest.approx(without_time(encoded.results)["pi_in"], abs=1e-4)

@@ -27,9 +27,9 @@ from tests.trainers.test_cocoamix import remove_newer_keys
 from tests.trainers.test_resume import Killed
 
 # Ten classes: four base ones with six images each, then three sessions of two classes with two images each.
-CUT = ["FSCIL.BASE", "4", "FSCIL.WAY", "2", "FSCIL.SHOTS", "2"]
+SPLIT = ["FSCIL.BASE", "4", "FSCIL.WAY", "2", "FSCIL.SHOTS", "2"]
 SETTINGS = [
-    *CUT,
+    *SPLIT,
     "OPTIM.NAME",
     "adam",
     "OPTIM.MAX_EPOCH",
@@ -53,12 +53,12 @@ def tensors(folder: Path, session: int) -> dict[str, torch.Tensor]:
     return {f"{model}.{key}": value for model, state in models.items() for key, value in state.items()}
 
 
-TOLD = ("method", "dataset", "seed", "fingerprint", "finished", "sessions", "mean", "pd", "second_stages")
+SESSION_KEYS = ("method", "dataset", "seed", "fingerprint", "finished", "sessions", "mean", "pd", "second_stages")
 
 
 def session_results(run: Run) -> dict[str, Any]:
     """Return the part of the results that describes the sessions."""
-    return {key: value for key, value in run.results.items() if key in TOLD}
+    return {key: value for key, value in run.results.items() if key in SESSION_KEYS}
 
 
 def assert_same(one: Run, other: Run, sessions: int = 4) -> None:
@@ -71,7 +71,7 @@ def assert_same(one: Run, other: Run, sessions: int = 4) -> None:
     assert epochs(one.folder) == epochs(other.folder)
 
 
-def test_all_sessions(shared_run: Runner) -> None:
+def test_run_over_all_sessions_saves_each(shared_run: Runner) -> None:
     done = shared_run(*SETTINGS, **MIX)
     files = sorted(path.name for path in (done.folder / "sessions").iterdir())
     assert files == [f"session-{n}.pth" for n in range(4)]
@@ -133,7 +133,7 @@ def test_mixture_matches_independent_calculation(run: Runner, monkeypatch: pytes
         assert torch.allclose(sums, torch.ones_like(sums), atol=1e-6)
 
 
-def test_centring(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_centring_applies_after_session_0(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     """Session 0 has one weight for all and is unchanged; later ones are centred per prompt, as their images see it."""
     from cocoamix.trainers.fscil.methods import CoCoAMixFSCIL
 
@@ -269,7 +269,7 @@ def test_weight_step_matches_independent_calculation(run: Runner, monkeypatch: p
     assert entropy == pytest.approx(float(wanted.mean()), abs=1e-4)
 
 
-def test_without_out_classes(run: Runner) -> None:
+def test_without_out_classes_there_is_one_weight(run: Runner) -> None:
     """There is one weight, also used for other classes; an evaluation reports that by itself."""
     done = run(*SETTINGS, "TRAINER.COCOAMIX.WEIGHT_LR", "5.0", "TRAINER.COCOAMIX.OUT_CLASSES", "none", **MIX)
     assert done.status == 0, done.output[-500:]
@@ -325,7 +325,7 @@ def test_images_of_earlier_sessions_are_never_read_again(run: Runner, monkeypatc
 
 
 @pytest.mark.parametrize(("session", "epoch"), [(0, 1), (2, 1), (2, 4)])
-def test_killed_and_resumed(
+def test_killed_run_resumes_identically(
     run: Runner, shared_run: Runner, monkeypatch: pytest.MonkeyPatch, session: int, epoch: int
 ) -> None:
     from cocoamix.trainers.fscil.methods import CoCoAMixFSCIL
@@ -409,7 +409,9 @@ def test_a_lost_session_file_is_restored(run: Runner, shared_run: Runner) -> Non
 MOMENTS = [("resume.pth", False), ("session-2.pth", False), ("session-2.pth", True), ("results.json", False)]
 
 
-def test_killed_between_two_files(run: Runner, shared_run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_killed_between_two_files_resumes_identically(
+    run: Runner, shared_run: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In session 2, before or after the first write of a file."""
     settings = SHORT
     whole = shared_run(*settings, name="whole", **MIX)
@@ -435,7 +437,7 @@ def test_killed_between_two_files(run: Runner, shared_run: Runner, monkeypatch: 
         assert_same(whole, run(*settings, name=folder.name, **MIX))
 
 
-def test_without_a_seed(run: Runner) -> None:
+def test_run_without_a_seed_resumes(run: Runner) -> None:
     first = run(*SETTINGS, "FSCIL.LAST_SESSION", "1", seed="-1", **MIX)
     second = run(*SETTINGS, seed="-1", **MIX)
     assert second.status == 0, second.output[-500:]
@@ -443,7 +445,7 @@ def test_without_a_seed(run: Runner) -> None:
     assert "2 of 4 sessions are finished" in second.output
 
 
-def test_resume_in_another_folder(run: Runner, shared_run: Runner, tmp_path: Path) -> None:
+def test_sessions_resume_in_another_folder(run: Runner, shared_run: Runner, tmp_path: Path) -> None:
     first = shared_run(*SETTINGS, "FSCIL.LAST_SESSION", "1", name="first", **MIX)
     second = run("--resume", str(first.folder), *SETTINGS, name="second", **MIX)
     assert_same(shared_run(*SETTINGS, name="whole", **MIX), second)
@@ -452,7 +454,7 @@ def test_resume_in_another_folder(run: Runner, shared_run: Runner, tmp_path: Pat
     assert "holds neither resume.pth nor finished sessions" in none.output
 
 
-def test_evaluation_after_any_session(run: Runner, shared_run: Runner) -> None:
+def test_any_session_can_be_evaluated(run: Runner, shared_run: Runner) -> None:
     trained = shared_run(*SETTINGS, **MIX)
     wanted = session_results(trained)["sessions"]
     for last in (0, 2, -1):
@@ -484,7 +486,7 @@ def test_evaluation_reports_the_training(run: Runner) -> None:
     assert (first.results["epoch"], first.results["train_images"]) == (4, 24)
 
 
-def test_finished_means_all_sessions(run: Runner, shared_run: Runner) -> None:
+def test_run_is_finished_after_all_sessions(run: Runner, shared_run: Runner) -> None:
     short = shared_run(*SHORT, "FSCIL.LAST_SESSION", "1", **MIX)
     assert not session_results(short)["finished"]
     assert not short.results["finished"]
@@ -545,12 +547,12 @@ def test_script_skips_only_finished_runs(tmp_path: Path) -> None:
 
 def test_unreadable_test_images_do_not_count(run: Runner, data_root: Path) -> None:
     """Neither as correct nor as images, in their session and overall."""
-    whole = run(*CUT, name="whole", **CLIP)
+    whole = run(*SPLIT, name="whole", **CLIP)
     split = json.loads((data_root / "eurosat" / "split_zhou_EuroSAT.json").read_text())["test"]
     broken = [path for path, label, _ in split if label == 4][:3]
     for path in broken:
         (data_root / "eurosat" / "2750" / path).write_bytes(b"no image")
-    done = run(*CUT, "DATASET.BAD_IMAGES", "skip", name="skipped", **CLIP)
+    done = run(*SPLIT, "DATASET.BAD_IMAGES", "skip", name="skipped", **CLIP)
     assert done.status == 0, done.output[-500:]
     assert [one["images"] for one in session_results(done)["sessions"]] == [16, 21, 29, 37]
     assert session_results(done)["sessions"][0] == session_results(whole)["sessions"][0]
@@ -583,7 +585,7 @@ def test_other_mixtures_train_the_same_prompts(run: Runner, shared_run: Runner) 
     assert "has no weights" in back.output
 
 
-def test_several_backbones(run: Runner) -> None:
+def test_two_copies_of_a_model_match_the_single_model(run: Runner) -> None:
     """Two copies of one model match the single model, session by session."""
     two = [
         "TRAINER.COCOAMIX.BACKBONES",
@@ -607,14 +609,14 @@ def test_several_backbones(run: Runner) -> None:
     assert not torch.equal(*contexts)  # each session's starts from its own draw
 
 
-def test_zero_shot(run: Runner) -> None:
+def test_zero_shot_clip_matches_its_evaluation_on_all_classes(run: Runner) -> None:
     """After the last session it matches CLIP on all classes with another trainer; and there is nothing to train."""
-    done = run(*CUT, **CLIP)
+    done = run(*SPLIT, **CLIP)
     assert done.status == 0, done.output[-500:]
     plain = run("--eval-only", name="plain", trainer="ZeroshotCLIP")
     assert done.results["metrics"]["accuracy"] == plain.results["metrics"]["accuracy"]
     assert (
-        session_results(run("--eval-only", *CUT, name="evaluated", **CLIP))["sessions"]
+        session_results(run("--eval-only", *SPLIT, name="evaluated", **CLIP))["sessions"]
         == session_results(done)["sessions"]
     )
     assert not (done.folder / "sessions").exists()
@@ -668,10 +670,10 @@ def test_one_context_cannot_be_ensembled(run: Runner) -> None:
 def test_views_are_counted_over_the_epochs_of_a_session(run: Runner) -> None:
     """Two epochs of the prompt and three of the weights cycle through three augmentations, and the run says so."""
     done = run(*SETTINGS, "FSCIL.LAST_SESSION", "1", "CACHE.VIEWS", "3", **MIX)
-    assert "CACHE.VIEWS is 3, a CHANGE OF PROTOCOL" in done.output
+    assert "Note: CACHE.VIEWS 3 departs from CoOp's protocol" in done.output
     assert done.results["protocol"]["views"] == 3
     enough = run(*SETTINGS, "FSCIL.LAST_SESSION", "0", "CACHE.VIEWS", "5", name="enough", **MIX)
-    assert "CHANGE OF PROTOCOL" not in enough.output
+    assert "departs from CoOp's protocol" not in enough.output
     assert enough.results["protocol"]["views"] == 0
 
 
@@ -691,7 +693,7 @@ def test_test_settings_are_not_training_settings(run: Runner) -> None:
         (["FSCIL.SPLIT", "cec"], "EuroSAT has no published sessions"),
         (["FSCIL.LAST_SESSION", "4"], "has the sessions 0 to 3"),
         (["FSCIL.BASEE", "4"], "not a configuration key"),
-        (["DATASET.SUBSAMPLE_CLASSES", "base"], "sessions are cut from all classes"),
+        (["DATASET.SUBSAMPLE_CLASSES", "base"], "sessions are formed from all classes"),
         (["TEST.FINAL_MODEL", "best_val"], "evaluated after their last epoch"),
         (["DATASET.NUM_SHOTS", "4"], "DATASET.NUM_SHOTS is 4, but session 0 has all images"),
         (["TRAINER.COCOAMIX.STAGE", "one"], "use STAGE two"),
@@ -703,7 +705,7 @@ def test_test_settings_are_not_training_settings(run: Runner) -> None:
         (["TRAINER.COCOAMIX.CALIBRATED", "True"], "CALIBRATED is True, but sessions have no folds"),
     ],
 )
-def test_refusals(run: Runner, extra: list[str], message: str) -> None:
+def test_invalid_settings_are_refused(run: Runner, extra: list[str], message: str) -> None:
     done = run(*SETTINGS, *extra, **MIX)
     assert done.status == 2
     assert message in done.output

@@ -60,7 +60,7 @@ def train(run: Runner, kind: str, *settings: str, name: str = "run") -> Run:
 
 
 @pytest.mark.parametrize("kind", NEW)
-def test_interrupted_in_every_session(
+def test_run_interrupted_in_every_session_ends_identically(
     run: Runner, shared_run: Runner, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """A run stopped once in each of its sessions ends like an uninterrupted one, and so does its evaluation."""
@@ -82,7 +82,9 @@ def test_interrupted_in_every_session(
     assert_same(whole, resumed)
 
 
-def test_evaluated_in_another_process(shared_run: Runner, data_root: Path, tmp_path: Path, tiny_config: Path) -> None:
+def test_evaluation_takes_its_settings_from_the_run(
+    shared_run: Runner, data_root: Path, tmp_path: Path, tiny_config: Path
+) -> None:
     """After all sessions and after some; the training settings are taken from the run."""
     done = {kind: train(shared_run, kind, name=kind) for kind in NEW}
     commands = [
@@ -111,7 +113,7 @@ def test_evaluated_in_another_process(shared_run: Runner, data_root: Path, tmp_p
     assert set(tensors(done[NEW[1]].folder, 2)) == {"prototypes.prototypes"}
     assert set(tensors(done[NEW[2]].folder, 2)) == {"prompt_learner.prompt", "prompt_learner.prompt_key"}
     assert [session_results(one)["method"] for one in done.values()] == [
-        *("FSPT-FSCIL", "FACT w/ CLIP, our reading", "L2P, text pool", "L2P, visual pool"),
+        *("FSPT-FSCIL", "FACT w/ CLIP, our interpretation", "L2P, text pool", "L2P, visual pool"),
     ]
 
 
@@ -210,10 +212,10 @@ def test_fspt_inner_loop_matches_independent_calculation(run: Runner, monkeypatc
         loops.clear()
 
 
-def test_fspt_unreadable_images(run: Runner, data_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fspt_omits_unreadable_images(run: Runner, data_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are omitted from both support and query, with and without stored features."""
     for file in sorted((data_root / "eurosat" / "2750" / CLASSES[0].replace(" ", "")).glob("*_[0-3].png")):
-        file.write_bytes(b"no picture")
+        file.write_bytes(b"not an image")
     loops, steps = watch(monkeypatch, FSPTFSCIL, "adapt"), watch(monkeypatch, FSPTFSCIL, "take_step")
     for mode in ("all", "off"):
         extra = ["DATASET.BAD_IMAGES", "skip", "CACHE.MODE", mode, "FSCIL.LAST_SESSION", "0"]
@@ -318,7 +320,7 @@ def test_fact_prototypes_do_not_depend_on_test_batches(run: Runner) -> None:
 def test_fact_needs_an_image_of_every_class(run: Runner, data_root: Path) -> None:
     for file in (data_root / "eurosat" / "2750" / CLASSES[5].replace(" ", "")).glob("*.png"):
         if int(file.stem.rsplit("_", 1)[1]) < 6:
-            file.write_bytes(b"no picture")
+            file.write_bytes(b"not an image")
     done = run(*FACT, "DATASET.BAD_IMAGES", "skip", trainer="FACTFSCIL")
     assert done.status == 2
     assert f"No image of the class {CLASSES[5]!r} in session 1 can be read" in done.output
@@ -438,14 +440,14 @@ def test_l2p_clips_gradients(run: Runner, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize("kind", NEW[1:])
-def test_no_export(run: Runner, kind: str, tmp_path: Path) -> None:
+def test_export_is_refused(run: Runner, kind: str, tmp_path: Path) -> None:
     done = load(train(run, kind, "FSCIL.LAST_SESSION", "1").folder)
     for ending in ("safetensors", "onnx"):
         with pytest.raises(UserError, match=r"FSCIL cannot be exported: .*no fixed matrix gives"):
             export(done, tmp_path / f"classes.{ending}")
 
 
-def test_refusals(run: Runner) -> None:
+def test_invalid_settings_are_refused(run: Runner) -> None:
     many = run(*L2P, "TRAINER.L2P.TOP_K", "5", trainer="L2PFSCIL")
     assert many.status == 2
     assert "TRAINER.L2P.TOP_K is 5, but the pool has POOL_SIZE 4 prompts. Choose TOP_K of at most" in many.output
@@ -468,7 +470,7 @@ def test_refusals(run: Runner) -> None:
 # ---------------------------------------------------------------------- CoOp-FSCIL as its source runs it
 
 
-def test_names_of_later_sessions(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_of_later_sessions_are_in_the_loss_only(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     """The loss is over all names in every session, including later ones; the evaluation over those seen."""
     losses = watch(monkeypatch, CoOpFSCIL, "compute_loss")
     done = train(run, "CoOp, sessions, names of all", "FSCIL.LAST_SESSION", "1")
@@ -484,15 +486,15 @@ def test_names_of_later_sessions(run: Runner, monkeypatch: pytest.MonkeyPatch) -
     assert load(done.folder).classes == CLASSES[:6]
 
 
-def test_source_of_coop_fscil() -> None:
+def test_rates_of_coop_fscil_match_its_source() -> None:
     """One step per epoch in later sessions, at the rates of its configuration."""
     for name in ("vit_l14_source", "tiny_source"):
-        printed = yaml.safe_load((ROOT / "configs" / "trainers" / "CoOpFSCIL" / f"{name}.yaml").read_text())
-        assert (printed["FSCIL"]["TUNED_CLASSES"], printed["DATALOADER"]["TRAIN_X"]["BATCH_SIZE"]) == ("all", 32)
+        config = yaml.safe_load((ROOT / "configs" / "trainers" / "CoOpFSCIL" / f"{name}.yaml").read_text())
+        assert (config["FSCIL"]["TUNED_CLASSES"], config["DATALOADER"]["TRAIN_X"]["BATCH_SIZE"]) == ("all", 32)
         from dassl.config import get_cfg_default
 
         optim = get_cfg_default().OPTIM
-        for key, value in printed["OPTIM"].items():
+        for key, value in config["OPTIM"].items():
             optim[key] = type(optim[key])(value) if not isinstance(optim[key], str) else value
         optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=optim.LR)
         schedule, rates = build_schedule(optimizer, optim), []

@@ -28,7 +28,7 @@ def build(folder: Path, data: Path, trainer: str, *options: str) -> Any:
     return build_trainer(train.setup_cfg(train.parse_arguments(arguments)))
 
 
-def test_without_its_weight_matches_coop(run: Runner) -> None:
+def test_weight_zero_matches_coop(run: Runner) -> None:
     coop = run(*BASE, name="coop")
     zero = run(*BASE, "TRAINER.COOP.W", "0.0", name="zero", **KG)
     held = run(*BASE, "TRAINER.COOP.W", "8.0", name="held", **KG)
@@ -37,7 +37,7 @@ def test_without_its_weight_matches_coop(run: Runner) -> None:
     assert coop.results["metrics"] == zero.results["metrics"]
 
 
-def test_loss_by_hand(tmp_path: Path, data_root: Path, tiny_config: Path) -> None:
+def test_loss_matches_manual_calculation(tmp_path: Path, data_root: Path, tiny_config: Path) -> None:
     trainer = build(tmp_path, data_root, "KgCoOp", *BASE, "TRAINER.COOP.W", "3.0")
     features = torch.nn.functional.normalize(torch.randn(6, 128), dim=-1)
     labels = torch.tensor([0, 1, 2, 3, 4, 0])
@@ -82,7 +82,7 @@ def test_training_and_evaluation_on_all_subsets(run: Runner) -> None:
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16", "amp"])
 @pytest.mark.parametrize("trainer", ["KgCoOp", "ProGrad"])
-def test_precisions(run: Runner, shared_run: Runner, precision: str, trainer: str) -> None:
+def test_precisions_agree(run: Runner, shared_run: Runner, precision: str, trainer: str) -> None:
     exact = shared_run(*BASE, "TRAINER.COOP.PREC", "fp32", name="exact", trainer=trainer)
     rough = run(*BASE, "TRAINER.COOP.PREC", precision, name="rough", trainer=trainer)
     assert rough.status == 0, rough.output[-500:]
@@ -90,7 +90,7 @@ def test_precisions(run: Runner, shared_run: Runner, precision: str, trainer: st
     assert (context(rough.folder) - context(exact.folder)).norm() < 0.05 * context(exact.folder).norm()
 
 
-def test_checkpoints_of_other_code_bases(run: Runner, tmp_path: Path) -> None:
+def test_checkpoints_of_other_code_bases_are_evaluated(run: Runner, tmp_path: Path) -> None:
     """KgCoOp's own files contain unused parameters, and class-name embeddings in three parts."""
     ours = run(*BASE, *SHORT, **KG)
     state = dict(checkpoints.load(ours.folder / "prompt_learner" / "model.pth.tar-2")["state_dict"])
@@ -115,15 +115,16 @@ class TestUniformEnsemble:
         return run("--eval-only", "--model-dir", str(model.folder), *NEW, *extra, name=name, trainer=trainer)
 
     @pytest.mark.parametrize("trainer", ["CoOp", "KgCoOp", "ProGrad"])
-    def test_of_a_checkpoint(self, run: Runner, trainer: str) -> None:
+    def test_ensemble_of_a_checkpoint_uses_the_template(self, run: Runner, trainer: str) -> None:
         trained = run(*BASE, *SHORT, trainer=trainer)
         alone = self.evaluate(run, trained, trainer=trainer, name="alone")
         mixed = self.evaluate(run, trained, *self.UNIFORM, trainer=trainer)
         assert (alone.status, mixed.status) == (0, 0), mixed.output[-500:]
         assert mixed.results["protocol"]["templates"] == ["a centered satellite photo of {}."]
+        assert mixed.results["metrics"]["nll"] != alone.results["metrics"]["nll"]
         assert (alone.results["protocol"]["templates"] == []) == (trainer == "CoOp")
 
-    def test_by_hand(self, tmp_path: Path, data_root: Path, tiny_config: Path) -> None:
+    def test_ensemble_matches_manual_calculation(self, tmp_path: Path, data_root: Path, tiny_config: Path) -> None:
         trainer = build(tmp_path, data_root, "CoOp", *BASE, *self.UNIFORM, "TRAINER.COOP.TEMPLATE", "a {}.")
         features = torch.nn.functional.normalize(torch.randn(6, 128), dim=-1)
         with torch.no_grad():
@@ -133,7 +134,7 @@ class TestUniformEnsemble:
             mean = (trainer.text_features() + written) / 2
         torch.testing.assert_close(mixed, 100 * features @ mean.t(), atol=1e-4, rtol=1e-5)
 
-    def test_of_a_prompt_that_is_the_template(self, run: Runner) -> None:
+    def test_ensemble_of_the_template_is_zero_shot_clip(self, run: Runner) -> None:
         """With a context that still has the template's words, the ensemble is zero-shot CLIP."""
         frozen = ["OPTIM.LR", "0.0", "OPTIM.WARMUP_CONS_LR", "0.0", "OPTIM.WEIGHT_DECAY", "0.0"]
         words = ["TRAINER.COOP.CTX_INIT", "a centered satellite photo of", *self.UNIFORM]
@@ -141,7 +142,7 @@ class TestUniformEnsemble:
         plain = run("--eval-only", *BASE, trainer="ZeroshotCLIP", name="plain")
         assert mixed.results["metrics"] == plain.results["metrics"]
 
-    def test_learned_weights_are_not_coops(self, run: Runner) -> None:
+    def test_learned_weights_are_refused_for_coop(self, run: Runner) -> None:
         done = run(*BASE, "TRAINER.COOP.ENSEMBLE", "coa")
         assert done.status == 2
         assert "none" in done.output
@@ -154,7 +155,7 @@ TEMPLATES = ["a photo", "a {0} {}", "a {x} {}", "{} {", "{{}}", "{!r}", "{:>5} {
 @pytest.mark.parametrize(
     ("key", "value"), [("TRAINER.COOP.W", "-1.0"), *(("TRAINER.COOP.TEMPLATE", one) for one in TEMPLATES)]
 )
-def test_bad_values(run: Runner, key: str, value: str) -> None:
+def test_invalid_values_are_refused(run: Runner, key: str, value: str) -> None:
     done = run(*BASE, key, value, **KG)
     assert done.status == 2
     assert f"error: {key} " in done.output
@@ -174,13 +175,13 @@ def test_the_method_has_its_own_template(
     built = build(tmp_path, data_root, trainer, *BASE)
     assert built.templates() == ["a drawing of {}."]
     wanted = built.clip.encode_texts([f"a drawing of {one}." for one in CLASSES[:5]])
-    torch.testing.assert_close(built.general_features(), wanted)
+    torch.testing.assert_close(built.hand_crafted_features(), wanted)
     assert build(tmp_path, data_root, "CoOp", *BASE, "TRAINER.COOP.ENSEMBLE", "uniform").templates() == [
         "a centered satellite photo of {}."
     ]
 
 
-def test_templates_of_the_methods() -> None:
+def test_methods_have_their_own_templates() -> None:
     assert dataset_template("DescribableTextures") == "{} texture."
     assert dataset_template("DescribableTextures", "KgCoOp") == "a photo of a {}, a type of texture."
     assert dataset_template("OxfordPets", "KgCoOp") == dataset_template("OxfordPets")

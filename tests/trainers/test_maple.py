@@ -21,7 +21,7 @@ TINY = [*BASE, "TRAINER.MAPLE.PROMPT_DEPTH", "3"]
 NAMES = ["eft", "great white shark", "West Highland White Terrier"]
 
 
-def pictures(count: int = 3) -> Tensor:
+def draw_images(count: int = 3) -> Tensor:
     return torch.randn(count, 3, 32, 32, generator=torch.Generator().manual_seed(5))
 
 
@@ -74,7 +74,7 @@ def plain_image(clip: FrozenCLIP, images: Tensor, learner: MultiModalPromptLearn
 def test_both_towers_match_the_plain_path(source: str, depth: int) -> None:
     clip = load_clip("tiny", "random", source=source, precision="fp32")
     learner = learner_of(clip, depth)
-    images = pictures()
+    images = draw_images()
     found = {}
     for path in ("plain", "ours"):
         if path == "plain":
@@ -108,10 +108,10 @@ def test_masked_zero_vision_prompts_leave_features_unchanged(
     learner = learner_of(tiny_clip, depth=1)
     torch.nn.init.zeros_(learner.proj.weight)
     torch.nn.init.zeros_(learner.proj.bias)
-    images = pictures()
+    images = draw_images()
     frozen = tiny_clip.encode_image(images)
     seen = tiny_clip.encode_image_with(images, learner.vision_prompts())
-    assert (seen - frozen).abs().max() > 1e-4, "a token is looked at even where it is zero"
+    assert (seen - frozen).abs().max() > 1e-4, "a zero token still receives attention"
     attend = F.scaled_dot_product_attention
 
     def masked(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -123,7 +123,7 @@ def test_masked_zero_vision_prompts_leave_features_unchanged(
     torch.testing.assert_close(unseen, frozen, atol=1e-6, rtol=0)
 
 
-def test_initial_state(tiny_clip: FrozenCLIP) -> None:
+def test_initial_tokens_and_maps(tiny_clip: FrozenCLIP) -> None:
     """Deeper tokens are small and all different; the deeper maps start as copies of one another, not of the first."""
     learner = MultiModalPromptLearner(tiny_clip, NAMES, 2, "a photo of a", 4, seed=3)
     tokens = torch.stack(list(learner.compound_prompts_text))
@@ -133,7 +133,7 @@ def test_initial_state(tiny_clip: FrozenCLIP) -> None:
     assert len(others) == 2
     assert all(torch.equal(one, first) for one in others)
     assert not torch.equal(first, learner.proj.weight)
-    assert len({id(one) for one in (first, *others)}) == 3, "they are trained apart"
+    assert len({id(one) for one in (first, *others)}) == 3, "they are separate parameters"
 
 
 def test_uniform_ensemble_uses_the_tuned_image_features(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,7 +144,7 @@ def test_uniform_ensemble_uses_the_tuned_image_features(run: Runner, monkeypatch
     monkeypatch.setattr(MaPLe, "train", lambda self: built.append(self))
     assert run(*TINY, "TRAINER.MAPLE.ENSEMBLE", "uniform", trainer="MaPLe").status == 0
     (trainer,) = built
-    images = pictures()
+    images = draw_images()
     with torch.no_grad():
         trainer.before_test()
         tuned = trainer.clip.encode_image_with(images, trainer.prompt_learner.vision_prompts())
@@ -202,7 +202,7 @@ def test_trains_resumes_and_transfers_to_new_classes(run: Runner, monkeypatch: p
     assert same(state, weights(resumed, 6))
     assert resumed.results["metrics"] == whole.results["metrics"]
     assert whole.results["trained_parameters"] == 3 * 2 * 128 + 3 * (128 * 128 + 128)
-    # MaPLe's own checkpoints contain the whole model besides the learner, and do not record their origin.
+    # MaPLe's own checkpoints contain the whole model in addition to the learner, and do not record their origin.
     path = whole.folder / "MultiModalPromptLearner" / "model.pth.tar-6"
     content = checkpoints.load(path)
     del content["cocoamix"]
@@ -236,7 +236,7 @@ def test_precisions_agree(run: Runner, shared_run: Runner, precision: str) -> No
         assert (rough[key] - exact[key]).norm() < 0.1 * moved, key
 
 
-def test_refusals(run: Runner) -> None:
+def test_invalid_depths_are_refused(run: Runner) -> None:
     deep = run(*BASE, "TRAINER.MAPLE.PROMPT_DEPTH", "5", trainer="MaPLe", name="deep")
     assert (deep.status, "has 4 layers" in deep.output) == (2, True)
     none = run(*BASE, "TRAINER.MAPLE.PROMPT_DEPTH", "0", trainer="MaPLe", name="none")

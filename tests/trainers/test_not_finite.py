@@ -92,7 +92,9 @@ def test_image_is_named(
 
 
 @pytest.mark.parametrize("cache", ["off", "all"])
-def test_weights_of_the_image_tower(run: Runner, with_clip: Breaker, cache: str, tmp_path: Path) -> None:
+def test_non_finite_weights_of_the_image_tower_are_named(
+    run: Runner, with_clip: Breaker, cache: str, tmp_path: Path
+) -> None:
     with_clip(break_vision)
     sentence = refused(run, *SHORT, "CACHE.MODE", cache, "CACHE.DIR", str(tmp_path / "store"))
     assert "visual." in sentence
@@ -120,7 +122,7 @@ def test_class_is_named(run: Runner, with_clip: Breaker, trainer: str, extra: li
     not_blamed_on_training(sentence)
 
 
-def test_weights_of_the_text_tower(run: Runner, with_clip: Breaker) -> None:
+def test_non_finite_weights_of_the_text_tower_are_named(run: Runner, with_clip: Breaker) -> None:
     with_clip(break_text)
     sentence = refused(run, *SHORT)
     assert "for all classes" in sentence
@@ -128,7 +130,7 @@ def test_weights_of_the_text_tower(run: Runner, with_clip: Breaker) -> None:
     not_blamed_on_training(sentence)
 
 
-def test_scale(run: Runner, with_clip: Breaker) -> None:
+def test_non_finite_scale_is_named(run: Runner, with_clip: Breaker) -> None:
     def break_scale(clip: FrozenCLIP) -> None:
         clip.logit_scale = math.nan
 

@@ -32,9 +32,9 @@ def evaluate(run: Runner, model: Run, *extra: str, trainer: str, name: str = "ev
     return run("--eval-only", "--model-dir", str(model.folder), *NEW, *extra, trainer=trainer, name=name)
 
 
-class TestAnotherTrainers:
+class TestCheckpointsOfOtherTrainers:
     @pytest.mark.parametrize("trainer", ["CoOp", "KgCoOp", "ProGrad", "CoCoAMix"])
-    def test_network_of_cocoop(self, run: Runner, shared_run: Runner, trainer: str) -> None:
+    def test_network_of_cocoop_is_refused(self, run: Runner, shared_run: Runner, trainer: str) -> None:
         """A context is only half of what CoCoOp trains."""
         model = strip_origin(shared_run(*SHORT, "TRAINER.COCOOP.N_CTX", "4", trainer="CoCoOp"))
         alone = ["TRAINER.COCOAMIX.N_CTX", "4", "TRAINER.COCOAMIX.ENSEMBLE", "none"]
@@ -42,11 +42,11 @@ class TestAnotherTrainers:
         assert done.status == 2
         assert "also holds meta_net.linear1.bias, meta_net.linear1.weight" in done.output
 
-    def test_context_of_coop_under_cocoop(self, run: Runner, shared_run: Runner) -> None:
+    def test_cocoop_refuses_a_context_of_coop(self, run: Runner, shared_run: Runner) -> None:
         done = evaluate(run, strip_origin(shared_run(*SHORT)), "TRAINER.COCOOP.N_CTX", "4", trainer="CoCoOp")
         assert (done.status, "lacks meta_net.linear1.bias" in done.output) == (2, True)
 
-    def test_unused_network_under_cocoop(self, run: Runner, shared_run: Runner) -> None:
+    def test_cocoop_refuses_an_unused_network(self, run: Runner, shared_run: Runner) -> None:
         """KgCoOp's own files have a network that was never trained; it is not CoCoOp's."""
         trained = shared_run(*SHORT, "TRAINER.COCOOP.N_CTX", "4", trainer="CoCoOp")
         done = evaluate(
@@ -55,7 +55,7 @@ class TestAnotherTrainers:
         assert (done.status, "also holds bias_vectors" in done.output) == (2, True)
 
     @pytest.mark.parametrize("trainer", ["CoOp", "KgCoOp"])
-    def test_unused_network_under_coop(self, run: Runner, shared_run: Runner, trainer: str) -> None:
+    def test_coop_ignores_an_unused_network(self, run: Runner, shared_run: Runner, trainer: str) -> None:
         dead = {"bias_vectors": torch.ones(1, 128), "meta_net.linear1.weight": torch.ones(8, 128)}
         done = evaluate(run, strip_origin(shared_run(*SHORT, trainer="KgCoOp"), **dead), trainer=trainer)
         assert (done.status, "bias_vectors, meta_net.linear1.weight, not used here" in done.output) == (0, True)
@@ -72,7 +72,7 @@ class TestAnotherTrainers:
 
 
 class TestMaPLe:
-    def test_deeper_than_the_evaluation(self, run: Runner) -> None:
+    def test_deeper_checkpoint_is_refused(self, run: Runner) -> None:
         model = strip_origin(run(*SHORT, DEEP, "3", trainer="MaPLe"), "MultiModalPromptLearner")
         done = evaluate(run, model, DEEP, "2", trainer="MaPLe")
         assert done.status == 2
@@ -93,12 +93,12 @@ def outputs(monkeypatch: pytest.MonkeyPatch, trainer: str) -> list[Tensor]:
     kind = TRAINER_REGISTRY.get(trainer)
     kept: list[Tensor] = []
     test = kind.test
-    pictures = torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(1))
+    images = torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(1))
 
     def keeping(self: object, *arguments: object) -> float:
         accuracy: float = test(self, *arguments)
         with torch.no_grad():
-            kept.append(self.model_inference(pictures))  # type: ignore[attr-defined]
+            kept.append(self.model_inference(images))  # type: ignore[attr-defined]
         return accuracy
 
     monkeypatch.setattr(kind, "test", keeping)
@@ -170,23 +170,23 @@ def test_ensemble_template_is_chosen_by_the_evaluation(run: Runner, shared_run: 
     assert "as in training" not in done.output
 
 
-class TestAnotherActivation:
+class TestOtherActivation:
     """The same weights run with another activation are another model."""
 
     OPEN = ("MODEL.BACKBONE.SOURCE", "open_clip")  # which has both
     GELU = (*OPEN, "MODEL.BACKBONE.ACTIVATION", "gelu")
 
-    def test_a_checkpoint(self, run: Runner) -> None:
+    def test_checkpoint_of_another_activation_is_refused(self, run: Runner) -> None:
         model = run(*SHORT, *self.OPEN, trainer="CoOp")
         done = evaluate(run, model, *self.GELU, trainer="CoOp")
         assert done.status == 2
         assert "was trained on tiny with activation quick_gelu, but this run uses tiny with gelu" in done.output
 
-    def test_sessions(self, run: Runner) -> None:
-        cut = ["FSCIL.BASE", "8", "FSCIL.WAY", "2", "FSCIL.SHOTS", "1", "FSCIL.LAST_SESSION", "0"]
-        model = run(*cut, *self.OPEN, "OPTIM.MAX_EPOCH", "1", trainer="CoOpFSCIL")
+    def test_sessions_of_another_activation_are_refused(self, run: Runner) -> None:
+        split = ["FSCIL.BASE", "8", "FSCIL.WAY", "2", "FSCIL.SHOTS", "1", "FSCIL.LAST_SESSION", "0"]
+        model = run(*split, *self.OPEN, "OPTIM.MAX_EPOCH", "1", trainer="CoOpFSCIL")
         assert model.status == 0, model.output[-500:]
-        evaluated = ["--eval-only", "--model-dir", str(model.folder), *cut, *self.GELU]
+        evaluated = ["--eval-only", "--model-dir", str(model.folder), *split, *self.GELU]
         done = run(*evaluated, trainer="CoOpFSCIL", name="evaluated")
         assert done.status == 2
         assert "its activation is 'quick_gelu', but this run's is 'gelu'" in done.output
@@ -212,7 +212,9 @@ class TestRecord:
             ),
         ],
     )
-    def test_every_trainer(self, run: Runner, trainer: str, settings: dict[str, object], size: str) -> None:
+    def test_evaluations_report_the_training_of_every_trainer(
+        self, run: Runner, trainer: str, settings: dict[str, object], size: str
+    ) -> None:
         shape = [size, "2" if size == DEEP else "4"]
         settings = {**settings, "OPTIM.MAX_EPOCH": 1, "OPTIM.LR": 0.01, "DATALOADER.TRAIN_X.BATCH_SIZE": 4}
         given = [str(part) for pair in settings.items() for part in pair]
@@ -239,7 +241,7 @@ class TestRecord:
         assert (given["SEED"], given["DATASET.NUM_SHOTS"], given["OPTIM.MAX_EPOCH"]) == (1, 2, 4)
         assert other == kept
 
-    def test_tune_en(self, run: Runner) -> None:
+    def test_evaluation_of_tune_en_reports_its_training(self, run: Runner) -> None:
         """Its prompts may differ in an evaluation; the runs that they come from are then the evaluation's own."""
         from tests.trainers.test_tune_en import TWO
 
@@ -248,7 +250,7 @@ class TestRecord:
         done = evaluate(run, trained, *TWO, trainer="TuneEn")
         assert flatten(done.results["config"])["OPTIM.MAX_EPOCH"] == 1
 
-    def test_one_row_with_its_mean(self, run: Runner, tmp_path: Path) -> None:
+    def test_training_and_evaluation_are_one_row(self, run: Runner, tmp_path: Path) -> None:
         """The scripts' test command does not repeat the options of the train command."""
         from cocoamix.report.build import build
 
@@ -261,7 +263,7 @@ class TestRecord:
         base, new = (one.results["metrics"]["accuracy"] for one in (trained, done))
         assert [value.mean for value in line.values[:3]] == pytest.approx([base, new, 2 * base * new / (base + new)])
 
-    def test_best_on_validation(self, run: Runner) -> None:
+    def test_model_selection_is_reported(self, run: Runner) -> None:
         best = ["TEST.FINAL_MODEL", "best_val"]
         trained = run(*SHORT, *best)
         assert trained.status == 0, trained.output[-500:]
@@ -272,7 +274,7 @@ class TestRecord:
         last = run("--eval-only", "--model-dir", str(trained.folder), "--load-epoch", "1", *NEW, *best, name="last")
         assert last.results["protocol"]["model_selection"] == "last_step"
 
-    def test_training_without_a_record(self, run: Runner, shared_run: Runner) -> None:
+    def test_missing_record_is_noted(self, run: Runner, shared_run: Runner) -> None:
         trained = strip_origin(shared_run(*SHORT))
         done = evaluate(run, trained, "OPTIM.MAX_EPOCH", "9", trainer="CoOp")
         assert done.status == 0, done.output[-500:]
@@ -281,7 +283,7 @@ class TestRecord:
             "does not record how it was trained: the results state the training settings of this configu" in done.output
         )
 
-    def test_no_note_on_matching_settings(self, run: Runner, shared_run: Runner) -> None:
+    def test_matching_settings_are_not_noted(self, run: Runner, shared_run: Runner) -> None:
         trained = shared_run(*SHORT)
         done = evaluate(run, trained, "OPTIM.MAX_EPOCH", "1", trainer="CoOp")
         assert "as in training" not in done.output
@@ -296,24 +298,24 @@ class TestNoModel:
         "trainer",
         ["CoOp", "KgCoOp", "ProGrad", "CoCoOp", "MaPLe", "DePT", "DePTKgCoOp", "CoCoAMix", "TuneEn"],
     )
-    def test_refused(self, run: Runner, trainer: str) -> None:
+    def test_untrained_model_is_refused(self, run: Runner, trainer: str) -> None:
         from tests.trainers.test_tune_en import TWO
 
         done = run("--eval-only", *BASE, DEEP, "2", *TWO, trainer=trainer)
         assert done.status == 2
         assert not (done.folder / "results.json").exists()
-        (said,) = (line for line in done.output.splitlines() if line.startswith("error: "))
-        assert said.startswith(
+        (message,) = (line for line in done.output.splitlines() if line.startswith("error: "))
+        assert message.startswith(
             f"error: --eval-only with {trainer} needs --model-dir, the output folder of a training run"
         )
 
-    def test_nothing_to_train(self, run: Runner) -> None:
+    def test_zero_shot_clip_needs_no_model(self, run: Runner) -> None:
         done = run("--eval-only", *BASE, trainer="ZeroshotCLIP")
         assert (done.status, done.results["trained_parameters"]) == (0, 0)
 
 
 @pytest.mark.parametrize("key", ["settings", "protocol", "seed", "classnames"])
-def test_altered_origin(key: str) -> None:
+def test_altered_origin_is_refused(key: str) -> None:
     """What results state about the training must not come from elsewhere."""
     path = Path("model.pth.tar-1")
     assert origin_of({"state_dict": {}}, path) == {}

@@ -37,7 +37,7 @@ def test_random_halves_from_training_to_evaluation(run: Runner) -> None:
     # Among all classes, base are those that it was trained on: all ten classes have equally many test images.
     metrics = whole.results["metrics"]
     assert (metrics["base_accuracy"] + metrics["new_accuracy"]) / 2 == pytest.approx(metrics["accuracy"])
-    assert "* inside all classes: base" in whole.output
+    assert "* base and new in one label space: base" in whole.output
 
     for settings, words in ((NEW, "label"), ([*NEW, KEY, "random:3"], "random:3"), (BASE, "label"), (ALL, "label")):
         done = evaluate(run, trained, *settings, name="refused")
@@ -52,7 +52,7 @@ def test_random_halves_from_training_to_evaluation(run: Runner) -> None:
     assert f"{KEY} random:2, but this run has label" in begun.output
 
 
-def test_prompts_of_other_runs(run: Runner) -> None:
+def test_prompts_of_another_partition_are_refused(run: Runner) -> None:
     """T_En uses them for its own training and evaluation."""
     trained = run(*BASE, *RANDOM, name="trained")
     node = "TRAINER.ENLEARN"
@@ -159,11 +159,11 @@ def test_a_dataset_of_another_code_base_is_refused(run: Runner, monkeypatch: pyt
 def test_sessions_have_no_halves(run: Runner) -> None:
     done = run("FSCIL.BASE", "8", "FSCIL.WAY", "2", "FSCIL.SHOTS", "1", *RANDOM, trainer="CoOpFSCIL")
     assert done.status == 2
-    assert "DATASET.PARTITION is random:2, but sessions are cut from all classes" in done.output
+    assert "DATASET.PARTITION is random:2, but sessions are formed from all classes" in done.output
 
 
 @pytest.mark.parametrize("value", ["labels", "random:-1", "3"])
-def test_bad_values(run: Runner, value: str) -> None:
+def test_invalid_partitions_are_refused(run: Runner, value: str) -> None:
     done = run(*BASE, KEY, value)
     assert done.status == 2
     assert KEY in done.output

@@ -41,7 +41,7 @@ class TestProjection:
         assert torch.equal(project(task, general, 1.0), task)
 
     @pytest.mark.parametrize("strength", [1.0, 0.8, 0.0])
-    def test_conflicting_gradients_lose_the_conflict(self, strength: float) -> None:
+    def test_conflicting_part_of_a_gradient_is_removed(self, strength: float) -> None:
         generator = torch.Generator().manual_seed(0)
         task, general = torch.randn(2, 4, 8, generator=generator)
         general = general - task
@@ -52,13 +52,13 @@ class TestProjection:
         across = task - (task * general).sum() / (general * general).sum() * general
         assert (done * across).sum().item() == pytest.approx((task * across).sum().item(), rel=1e-5)
 
-    def test_no_gradient(self) -> None:
+    def test_zero_gradients_are_allowed(self) -> None:
         task = torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
         assert torch.equal(project(task, torch.zeros(3, 4), 1.0), task)
         assert torch.equal(project(torch.zeros(3, 4), task, 1.0), torch.zeros(3, 4))
         assert torch.equal(project(torch.zeros(3, 4), torch.zeros(3, 4), 1.0), torch.zeros(3, 4))
 
-    def test_vanishing_gradient(self) -> None:
+    def test_tiny_gradients_are_projected(self) -> None:
         """Its squares are zero in fp32, its direction is not."""
         task = torch.tensor([1.0, 1.0])
         torch.testing.assert_close(project(task, torch.tensor([-1e-30, 0.0]), 1.0), torch.tensor([0.0, 1.0]))
@@ -71,7 +71,7 @@ class TestProjection:
         assert not torch.isfinite(project(general, task, 1.0)).all()
 
 
-def test_step_by_hand(tmp_path: Path, data_root: Path, tiny_config: Path) -> None:
+def test_step_matches_manual_calculation(tmp_path: Path, data_root: Path, tiny_config: Path) -> None:
     """The gradient of a conflicting step, by two backward passes of losses written out."""
     trainer = build(tmp_path, data_root, "ProGrad", *BASE, *TEMPLATE, "LOSS.LAMBDA", "0.8", "LOSS.T", "2.0")
     generator = torch.Generator().manual_seed(3)
@@ -97,7 +97,7 @@ def test_step_by_hand(tmp_path: Path, data_root: Path, tiny_config: Path) -> Non
     torch.testing.assert_close(ctx.grad, task - 0.8 * (task * unit).sum() * unit, atol=1e-5, rtol=1e-4)
 
 
-def test_context_of_words_after_zeros(run: Runner, tiny_clip: FrozenCLIP) -> None:
+def test_context_has_zeros_before_its_words(run: Runner, tiny_clip: FrozenCLIP) -> None:
     done = run(*BASE, *WORDS, "OPTIM.MAX_EPOCH", "1", **PG)
     assert 'Initial context: "X X X a centered satellite photo of"' in done.log
     learner = PromptLearner(tiny_clip, CLASSES, ctx_init="a centered satellite photo of", pad_to=8)
@@ -130,7 +130,7 @@ def test_training_and_evaluation_on_all_subsets(run: Runner) -> None:
         (("TRAINER.COOP.CTX_INIT", "True", "TRAINER.COOP.TEMPLATE", "{} texture."), "no words before"),
     ],
 )
-def test_bad_values(run: Runner, settings: tuple[str, ...], message: str) -> None:
+def test_invalid_values_are_refused(run: Runner, settings: tuple[str, ...], message: str) -> None:
     done = run(*BASE, *settings, **PG)
     assert done.status == 2
     assert message in done.output

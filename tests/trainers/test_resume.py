@@ -43,7 +43,7 @@ def flush_each_line() -> None:
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-def test_killed_at_several_points(
+def test_run_killed_at_several_points_ends_identically(
     run: Runner, data_root: Path, tiny_config: Path, optimizer: str, tmp_path: Path
 ) -> None:
     settings = [*BASE, "OPTIM.MAX_EPOCH", "6", "OPTIM.NAME", optimizer, "TEST.FINAL_MODEL", "best_val"]
@@ -97,7 +97,7 @@ def stopping_at(epoch: int, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(CoOp, "before_epoch", before_epoch)
 
 
-def test_without_a_seed(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_without_a_seed_resumes_exactly(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     """The random seed is saved, so even such a run resumes exactly, including its few-shot draw."""
     settings = ["DATASET.SUBSAMPLE_CLASSES", "base", "DATASET.NUM_SHOTS", "2", "DATALOADER.TRAIN_X.BATCH_SIZE", "4"]
     with monkeypatch.context() as patch:
@@ -111,7 +111,7 @@ def test_without_a_seed(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run(*settings, seed="-1", name="other").results["seed"] != seed
 
 
-def test_resume_in_another_folder(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_resumes_in_another_folder(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     """--resume with another output folder: the best model is copied; a second start resumes from its own state."""
     settings = [*BASE, "TEST.FINAL_MODEL", "best_val", "OPTIM.LR", "0.5"]  # large, so that the best is not the last
     whole = run(*settings, name="whole")
@@ -188,7 +188,7 @@ class TestBetweenAnyTwoFiles:
         return found
 
     @pytest.mark.parametrize("epochs", ["1", pytest.param("3", marks=pytest.mark.slow)])
-    def test_killed_around_every_file(
+    def test_run_killed_around_every_file_ends_identically(
         self, run: Runner, two_models: None, monkeypatch: pytest.MonkeyPatch, epochs: str
     ) -> None:
         import os
@@ -240,7 +240,9 @@ def test_class_sampler_resumes_too(run: Runner, monkeypatch: pytest.MonkeyPatch)
     assert torch.equal(final(whole.folder, 4)[0], final(resumed.folder, 4)[0])
 
 
-def test_same_weights_elsewhere_are_the_same_run(run: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_same_weights_at_another_path_are_the_same_run(
+    run: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from cocoamix.clip.backbones import BACKBONES
     from cocoamix.clip.openai import build_openai
 
@@ -271,7 +273,7 @@ def test_other_settings_are_refused(run: Runner, shared_run: Runner) -> None:
     )
 
 
-def test_resume_from_checkpoints_without_resume_file(run: Runner, tmp_path: Path) -> None:
+def test_run_resumes_from_checkpoints_without_resume_file(run: Runner, tmp_path: Path) -> None:
     """CoOp's layout without our resume file, as left by Dassl: weights, momentum and rate continue."""
     settings = [*BASE, "OPTIM.MAX_EPOCH", "6", "TRAIN.CHECKPOINT_FREQ", "3"]
     whole = run(*settings, name="whole")
@@ -285,13 +287,15 @@ def test_resume_from_checkpoints_without_resume_file(run: Runner, tmp_path: Path
     assert torch.equal(final(whole.folder, 6)[0], final(resumed.folder, 6)[0])
 
 
-def test_resume_from_nothing(run: Runner, tmp_path: Path) -> None:
+def test_missing_folder_to_resume_is_refused(run: Runner, tmp_path: Path) -> None:
     done = run("--resume", str(tmp_path / "nowhere"), *BASE)
     assert done.status == 2
     assert "nowhere" in done.output
 
 
-def test_concurrent_runs(shared_run: Runner, data_root: Path, tiny_config: Path, tmp_path: Path) -> None:
+def test_concurrent_runs_do_not_affect_each_other(
+    shared_run: Runner, data_root: Path, tiny_config: Path, tmp_path: Path
+) -> None:
     alone = shared_run(*BASE, name="alone")
     together = [
         Child(command(data_root, tmp_path / name, tiny_config, *BASE), tmp_path / f"{name}.txt")

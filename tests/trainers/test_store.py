@@ -36,9 +36,9 @@ def count_encoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     sizes: list[int] = []
     encode = FrozenCLIP.encode_image
 
-    def counting(self: FrozenCLIP, pictures: Tensor) -> Tensor:
-        sizes.append(len(pictures))
-        return encode(self, pictures)
+    def counting(self: FrozenCLIP, images: Tensor) -> Tensor:
+        sizes.append(len(images))
+        return encode(self, images)
 
     monkeypatch.setattr(FrozenCLIP, "encode_image", counting)
     return sizes
@@ -72,7 +72,7 @@ def test_test_images_are_encoded_once_for_all_subsets_and_methods(
     sizes.clear()
     whole = run("--eval-only", *mode, trainer="ZeroshotCLIP", name="all")
     assert whole.status == 0
-    assert sizes == [20], "half of them were there"
+    assert sizes == [20], "half of them were stored"
     sizes.clear()
     evaluate = ["--eval-only", "--model-dir", str(trained.folder), *mode, "DATASET.SUBSAMPLE_CLASSES"]
     assert run(*evaluate, "new", name="new").status == 0
@@ -90,14 +90,16 @@ def test_a_changed_image_is_encoded_again(
     assert sizes == [20]  # a batch that is filled up
 
 
-def test_damaged_files_and_a_killed_run(run: Runner, store: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damaged_files_and_kills_do_not_change_results(
+    run: Runner, store: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     wanted = run(*FEW, "CACHE.MODE", "off", name="off")
     encode, left = FrozenCLIP.encode_image, iter(range(6))
 
-    def dying(self: FrozenCLIP, pictures: Tensor) -> Tensor:
+    def dying(self: FrozenCLIP, images: Tensor) -> Tensor:
         if next(left, None) is None:
             raise Killed
-        return encode(self, pictures)
+        return encode(self, images)
 
     with monkeypatch.context() as patch:
         patch.setattr(FrozenCLIP, "encode_image", dying)
@@ -105,24 +107,24 @@ def test_damaged_files_and_a_killed_run(run: Runner, store: list[str], monkeypat
             run(*FEW, *store, name="killed")
     sizes = count_encoded(monkeypatch)
     again = run(*FEW, *store, name="again")
-    assert 0 < sum(sizes[:-2]) < 120, "what the killed run had encoded was kept"
+    assert 0 < sum(sizes[:-2]) < 120, "features of the killed run were stored"
     assert torch.equal(context(again), context(wanted))
     for path in Path(store[1]).rglob("*.safetensors"):
         path.write_bytes(path.read_bytes()[:-5])
-    mended = run(*FEW, *store, name="mended")
-    assert "is damaged" in mended.output
-    assert torch.equal(context(mended), context(wanted))
+    repaired = run(*FEW, *store, name="repaired")
+    assert "is damaged" in repaired.output
+    assert torch.equal(context(repaired), context(wanted))
     assert "is damaged" not in run(*FEW, *store, name="after").output
 
 
-def test_an_unwritable_store_only_costs_time(run: Runner, tmp_path: Path) -> None:
+def test_an_unwritable_store_does_not_change_results(run: Runner, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     done = run(*FEW, "CACHE.DIR", str(tmp_path / "file"), name="stuck")
     assert done.output.count("cannot be stored") == 2  # training and test images have separate stores
     assert torch.equal(context(done), context(run(*FEW, "CACHE.MODE", "off", name="off")))
 
 
-def test_workers_do_not_matter(run: Runner, store: list[str]) -> None:
+def test_number_of_workers_does_not_change_results(run: Runner, store: list[str]) -> None:
     alone = run(*FEW, *store, name="alone")
     other = [store[0], store[1] + "2"]
     helped = run(*FEW, *other, "DATALOADER.NUM_WORKERS", "2", name="helped")
@@ -144,7 +146,7 @@ def test_an_unreadable_image_is_not_tried_again(
     chosen = run(*FEW, "OPTIM.MAX_EPOCH", "1", name="draw")
     assert chosen.status == 0
     for path in sorted(data_root.rglob("River_*.png")):
-        path.write_bytes(b"no picture")
+        path.write_bytes(b"not an image")
     (tmp_path / "file").write_text("in the way")
     sizes = count_encoded(monkeypatch)
     skip = [*FEW, "DATASET.BAD_IMAGES", "skip", "OPTIM.MAX_EPOCH", "8"]
@@ -153,23 +155,23 @@ def test_an_unreadable_image_is_not_tried_again(
     assert torch.equal(context(stuck, 8), context(run(*skip, "CACHE.MODE", "off", name="off"), 8))
 
 
-def test_views(run: Runner, store: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_views_are_limited_and_reported(run: Runner, store: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = count_encoded(monkeypatch)
     every = run(*FEW, *store, name="every")
     sizes.clear()
     one = run(*FEW, *store, "CACHE.VIEWS", "1", name="one")
-    assert sum(sizes) == 32, "one view of 30 pictures, in batches of 8"
+    assert sum(sizes) == 32, "one view of 30 images, in batches of 8"
     two = run(*FEW, *store, "CACHE.VIEWS", "2", name="two")
     off = run(*FEW, "CACHE.MODE", "off", "CACHE.VIEWS", "2", name="off")
     assert torch.equal(context(two), context(off))
-    assert "CHANGE OF PROTOCOL" not in every.output
+    assert "departs from CoOp's protocol" not in every.output
     for done in (one, two):
-        assert "CHANGE OF PROTOCOL" in done.output
+        assert "departs from CoOp's protocol" in done.output
     assert len({done.results["fingerprint"] for done in (every, one, two)}) == 3
     assert not torch.equal(context(one), context(two))
     sizes.clear()
     many = run(*FEW, *store, "CACHE.VIEWS", "40", name="many")
-    assert sizes == [], "as many views as epochs, and the same ones"
+    assert sizes == [], "the views of the epochs are stored"
     assert many.results["fingerprint"] == every.results["fingerprint"]
 
 
@@ -187,8 +189,8 @@ def test_bad_settings_are_refused(run: Runner, setting: str, complaint: str) -> 
     assert re.search(complaint, done.output)
 
 
-def test_unreadable_images_with_the_store(run: Runner, store: list[str], data_root: Path) -> None:
-    next(data_root.rglob("River_13.png")).write_bytes(b"no picture")
+def test_unreadable_images_are_skipped_with_the_store(run: Runner, store: list[str], data_root: Path) -> None:
+    next(data_root.rglob("River_13.png")).write_bytes(b"not an image")
     stopped = run(*FEW, *store, name="stopped")
     assert stopped.status == 2
     assert "River_13.png" in stopped.output
@@ -217,4 +219,4 @@ def test_twenty_steps_match_the_plain_text_encoder(run: Runner, monkeypatch: pyt
     monkeypatch.setattr(TextEncoder, "forward", plain)
     slow = run(*settings, trainer=trainer, name="slow")
     torch.testing.assert_close(context(fast, 7), context(slow, 7), atol=1e-4, rtol=0)
-    assert not torch.equal(context(fast, 7), context(slow, 7)), "the plain path has not run"
+    assert not torch.equal(context(fast, 7), context(slow, 7)), "the plain path was not used"

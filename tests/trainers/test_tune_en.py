@@ -128,7 +128,7 @@ def test_zero_generator_gives_the_mean_of_the_models(run: Runner, monkeypatch: p
     assert trainer.templates() == ["a centered satellite photo of {}."]
 
 
-def test_prompts_of_other_runs(run: Runner) -> None:
+def test_prompts_are_taken_from_other_runs(run: Runner) -> None:
     """One run of CoCoA-Mix with CoA-loss on both models, or a run for each; the evaluation finds them again."""
     plain = [word.replace("ENLEARN", "COCOAMIX") for word in TWO]
     both = run(*BASE, *plain, "TRAINER.COCOAMIX.N_CTX", "4", "TRAINER.COCOAMIX.ENSEMBLE", "none", trainer="CoCoAMix")
@@ -153,7 +153,7 @@ def test_prompts_of_other_runs(run: Runner) -> None:
     assert (wrong.status, "are not those of tiny in this run" in wrong.output) == (2, True)
 
 
-def test_conditional_prompts(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prompts_of_cocoop_depend_on_the_image(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     """With runs of CoCoOp, each model's text features depend on the image, as in CoCoOp."""
     from cocoamix.trainers.cocoop import CoCoOp
     from cocoamix.trainers.tune_en import TuneEn
@@ -188,7 +188,7 @@ def test_conditional_prompts(run: Runner, monkeypatch: pytest.MonkeyPatch) -> No
     torch.testing.assert_close(found, torch.stack(shares).mean(dim=0), atol=1e-5, rtol=1e-4)
 
 
-def test_templates_of_imagenet(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_imagenet_has_seven_templates(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     """Seven on ImageNet and its variants, whatever prefix the dataset is registered with."""
     from cocoamix.clip.templates import IMAGENET_7
     from cocoamix.trainers.tune_en import TuneEn
@@ -221,7 +221,7 @@ class TestReadingPrompts:
 
         return read_prompt(clip, ["river", "sea or lake"], folder, clip.weights_hash, number)
 
-    def test_unused_network(self, tmp_path: Path, tiny_clip: FrozenCLIP) -> None:
+    def test_unused_network_is_ignored(self, tmp_path: Path, tiny_clip: FrozenCLIP) -> None:
         """KgCoOp's files contain CoCoOp's network but never use it."""
         network = ConditionalPromptLearner(tiny_clip, ["river"], n_ctx=4).state_dict()
         network = {key: value for key, value in network.items() if key.startswith("meta_net")}
@@ -232,14 +232,14 @@ class TestReadingPrompts:
         assert torch.equal(dead.ctx, draw(4, 128))
 
     @pytest.mark.parametrize("position", ["end", "middle", "front"])
-    def test_position_of_the_class_name(self, tmp_path: Path, tiny_clip: FrozenCLIP, position: str) -> None:
+    def test_position_of_the_class_name_is_read(self, tmp_path: Path, tiny_clip: FrozenCLIP, position: str) -> None:
         origin = {"settings": {"TRAINER.COOP.CLASS_TOKEN_POSITION": position}}
         found = self.read(tiny_clip, self.folder(tmp_path, origin))
         wanted = PromptLearner(tiny_clip, ["river", "sea or lake"], n_ctx=4, position=position)
         wanted.ctx.data = draw(4, 128)
         assert torch.equal(tiny_clip.encode_prompts(found()), tiny_clip.encode_prompts(wanted()))
 
-    def test_three_causes(self, tmp_path: Path, tiny_clip: FrozenCLIP) -> None:
+    def test_unusable_prompts_are_refused(self, tmp_path: Path, tiny_clip: FrozenCLIP) -> None:
         specific = self.folder(tmp_path, {}, ctx=draw(2, 4, 128))
         with pytest.raises(UserError, match="class-specific contexts"):
             self.read(tiny_clip, specific)
@@ -250,7 +250,7 @@ class TestReadingPrompts:
             self.read(tiny_clip, self.folder(tmp_path, {}), 1)
 
 
-def test_prompts_that_have_changed(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_prompts_prevent_a_resume(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run resumes only with its original prompts, and an evaluation reports if they differ."""
     from cocoamix.trainers.tune_en import TuneEn
 
@@ -296,7 +296,7 @@ def test_precisions_agree(run: Runner, shared_run: Runner, precision: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         (["TRAINER.ENLEARN.BACKBONES", "['tiny']"], "at least two"),
         (["TRAINER.ENLEARN.BACKBONES", "['tiny', 3]"], "TRAINER.ENLEARN.BACKBONES holds 3"),
@@ -318,6 +318,6 @@ def test_precisions_agree(run: Runner, shared_run: Runner, precision: str) -> No
         ),
     ],
 )
-def test_refusals(run: Runner, settings: list[str], said: str) -> None:
+def test_invalid_settings_are_refused(run: Runner, settings: list[str], message: str) -> None:
     done = run(*BASE, *settings, trainer="TuneEn")
-    assert (done.status, said in done.output) == (2, True), done.output[-300:]
+    assert (done.status, message in done.output) == (2, True), done.output[-300:]
