@@ -25,12 +25,12 @@ LEFT_OUT = re.compile(r"scripts/(test|docs)\.sh|\.ci/run|pytest tests|source \.v
 # Commands that run before those with a mark, to create what they need.
 RUN = """
 cocoamix shapes write images --dataset WarmCool
-python train.py --root images/warm_cool/images --seed 1 --trainer CoCoAMix \
-  --dataset-config-file configs/datasets/folder.yaml --config-file configs/trainers/CoCoAMix/tiny.yaml \
-  --output-dir output/own DATASET.NUM_SHOTS 4 OPTIM.MAX_EPOCH 3
 mkdir PHOTOS
 for folder in images/warm_cool/images/*/; do cp "$folder/0001.png" "PHOTOS/$(basename "$folder").png"; done
 cp "$(ls PHOTOS/*.png | head -n 1)" photo.jpg
+python train.py --root images/warm_cool/images --seed 1 --trainer CoCoAMix \
+  --dataset-config-file configs/datasets/folder.yaml --config-file configs/trainers/CoCoAMix/tiny.yaml \
+  --output-dir output/own DATASET.NUM_SHOTS 4 OPTIM.MAX_EPOCH 3
 printf 'zebra\\nokapi\\n' > names.txt
 """
 RUNS = """
