@@ -1,6 +1,6 @@
 """The documented commands run, in the order of their page, in a copy of the tree.
 
-`bash scripts/test.sh tests/docs -m slow` runs them all, which takes about half an hour.
+`bash scripts/test.sh tests/docs -m slow` runs them all, which takes half an hour or more.
 """
 
 from __future__ import annotations
