@@ -10,10 +10,17 @@ import importlib
 import io
 import os
 import stat
+from typing import IO
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
+# The formats that are read, by Pillow's names. Pillow knows others that are no rasters: it would start Ghostscript for
+# a PostScript file, whatever the file is called.
+RASTER_FORMATS = (
+    *("JPEG", "MPO", "PNG", "WEBP", "AVIF", "HEIF", "BMP", "DIB", "GIF", "TIFF", "PPM", "JPEG2000"),
+    *("ICO", "ICNS", "CUR", "TGA", "PCX", "DCX", "DDS", "SGI", "SUN", "QOI", "XBM", "XPM", "MSP", "FITS"),
+)
 MAX_PIXELS = 178_956_970  # Pillow's limit, which a program may have lifted: a small file can expand to far more
 MAX_ASPECT = 500  # largest ratio of the sides, because the shorter side is resized to the model's input
 # Errors that are not the image's fault: it must not be skipped.
@@ -32,6 +39,7 @@ _TURNS = {  # the rotation that puts an image upright, by its EXIF orientation
     8: Image.Transpose.ROTATE_90,
 }
 _MAY_BE_DEEP = (".png", ".tif", ".tiff", ".pgm", ".pnm", ".ppm", ".jp2", ".j2k")
+_POSTSCRIPT = (b"%!PS", b"\xc5\xd0\xd3\xc6")
 _HEIC_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
 
 
@@ -111,11 +119,17 @@ def why_unreadable(path: str) -> str:
     return ""
 
 
+def open_image(file: IO[bytes]) -> Image.Image:
+    """Open an image of one of the raster formats. Use it instead of `Image.open`, which may start other programs."""
+    Image.init()
+    return Image.open(file, formats=[name for name in RASTER_FORMATS if name in Image.OPEN])
+
+
 def decode(content: bytes, upright: bool = False, small: bool = False) -> Image.Image:
     """Return the image in the bytes of a file as RGB, or raise UnreadableError. `small` allows a reduced size."""
     _prepare(content)
     try:
-        with Image.open(io.BytesIO(content)) as image:
+        with open_image(io.BytesIO(content)) as image:
             _refuse_bombs(image)
             if small:
                 image.draft("RGB", (32, 32))
@@ -199,4 +213,6 @@ def _unidentified(content: bytes) -> str:
         return "the file is empty"
     if _is_heic(content):
         return "it is a HEIC image: pip install pillow-heif"
-    return "it is not an image, or its format is unknown to Pillow"
+    if content.startswith(_POSTSCRIPT):
+        return "it is a PostScript file, which is not read: save it as PNG"
+    return "it is not an image, or its format is not read: save it as PNG or JPEG"

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import stat
 import uuid
 from collections.abc import Mapping, Sequence
@@ -66,8 +67,9 @@ class FeatureStore:
         """Return the stored features of `keys` in a part of the store (`bucket`), such as `test`."""
         wanted = set(keys)
         found: dict[bytes, Tensor] = {}
-        sweep_once(self.folder / bucket)
-        for path in sorted(self.folder.joinpath(bucket).glob("*.safetensors")):
+        folder = self._part(bucket)
+        sweep_once(folder)
+        for path in sorted(folder.glob("*.safetensors")):
             if len(found) == len(wanted):
                 break
             try:
@@ -94,12 +96,17 @@ class FeatureStore:
             if not self.folder.joinpath(ABOUT).is_file():
                 write_json(self.folder / ABOUT, self.about)
             content = _to_bytes(keys, features)
-            path = self.folder / bucket / f"{uuid.uuid4().hex}.safetensors"
+            path = self._part(bucket) / f"{uuid.uuid4().hex}.safetensors"
             write_atomically(path, lambda file: file.write(content))
         except OSError as error:
             self._broken = True
             reason = error.strerror or error
             print(f"Image features cannot be stored in {self.folder} ({reason}): this run continues without the store")
+
+    def _part(self, bucket: str) -> Path:
+        """Return the folder of a part, which is always inside the store, whatever a results.json calls its dataset."""
+        names = (re.sub(r"[\\:]", "_", name) for name in bucket.split("/"))
+        return self.folder.joinpath(*("_" if name in ("", ".", "..") else name for name in names))
 
 
 def _checksum(keys: Tensor, features: Tensor) -> str:

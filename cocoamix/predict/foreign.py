@@ -53,7 +53,9 @@ def open_foreign(
     folder: Path, trainer: str, files: Sequence[str], names: Sequence[str], weights: str, store: bool
 ) -> Classifier:
     """Return the classifier of such a run, after checking that the classes are those of its checkpoints."""
-    found = Classifier(describe_run(folder, trainer, files, names), weights=weights, store=store)
+    run = describe_run(folder, trainer, files, names)
+    weights = weights or run.config["MODEL"]["BACKBONE"]["WEIGHTS"]  # of the user's own configuration file
+    found = Classifier(run, weights=weights, store=store)
     for place in model_folders(folder):
         path = checkpoint_path(place, None)
         content = checkpoints.load(path)

@@ -43,7 +43,8 @@ def _open(run: RecordedRun, names: Sequence[str], weights: str, store: bool) -> 
         cfg.MODEL.BACKBONE.WEIGHTS = weights
     cfg.DATASET.BAD_IMAGES = "skip"  # the caller reports unreadable images
     cfg.TEST.FINAL_MODEL = "last_step"  # the checkpoint is known
-    cfg.CACHE.MODE = "test" if store else "off"
+    # Nothing is written where results.json says, because the folder of a run may come from somebody else.
+    cfg.CACHE.MODE, cfg.CACHE.DIR = "test" if store else "off", ""
     cfg.DATALOADER.NUM_WORKERS = min(cfg.DATALOADER.NUM_WORKERS, os.cpu_count() or 1)
     cfg.DATALOADER.TRAIN_X.SAMPLER, cfg.DATALOADER.TRAIN_X.BATCH_SIZE = "RandomSampler", 1  # nothing is trained
     if has_temperature(run):
@@ -55,6 +56,7 @@ def _open(run: RecordedRun, names: Sequence[str], weights: str, store: bool) -> 
         data = classes_alone(names or run.classnames)
     with given(data):
         trainer = build_trainer(cfg)
+    _check_backbone(run, trainer.clip, weights)
     if run.trained is not None:
         trainer.load_model(str(run.trained), epoch=run.epoch)
         if not run.origin:  # the checkpoint does not list its training classes
@@ -62,6 +64,26 @@ def _open(run: RecordedRun, names: Sequence[str], weights: str, store: bool) -> 
     elif run.sessions:
         trainer.load_model("")
     return trainer
+
+
+def _check_backbone(run: RecordedRun, clip: Any, weights: str) -> None:
+    """Refuse CLIP weights other than those of the run. `weights` is the file that the caller named, if any."""
+    recorded = run.protocol.get("weights_sha256")
+    if recorded == clip.weights_hash or (recorded is None and (weights or not _weights_files(run))):
+        return
+    then = f"weights {str(recorded)[:16]}" if recorded else "weights whose hash it does not record"
+    named = weights or ", ".join(_weights_files(run)) or "this machine's file"
+    raise UserError(
+        f"It used {clip.name} with {then}, but {named} holds {clip.weights_hash[:16]}. "
+        "Name the right file: --weights FILE, or weights=FILE in Python."
+    )
+
+
+def _weights_files(run: RecordedRun) -> list[str]:
+    """Return the files of CLIP weights that a run names."""
+    settings = flatten(run.config)
+    several = [file for key, files in settings.items() if key.endswith(".BACKBONE_WEIGHTS") for file in files]
+    return [file for file in (settings.get("MODEL.BACKBONE.WEIGHTS"), *several) if file and file != "random"]
 
 
 def has_temperature(run: RecordedRun) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from PIL import Image, features
+from PIL import EpsImagePlugin, Image, features
 
 from cocoamix.clip import FrozenCLIP
 from cocoamix.features import reading
@@ -135,9 +135,35 @@ BAD = {
     "phone.heic": (HEIC, "it is a HEIC image: pip install pillow-heif"),
     "phone.jpg": (HEIC, "it is a HEIC image: pip install pillow-heif"),
     "empty.png": (b"", "the file is empty"),
-    "text.png": (b"hello", "it is not an image, or its format is unknown to Pillow"),
+    "text.png": (b"hello", "it is not an image, or its format is not read: save it as PNG or JPEG"),
     "bomb.png": (png(0, 20_000), "it has more than 178,956,970 pixels"),
 }
+
+
+@pytest.mark.parametrize("name", ["photo.jpg", "photo.eps"])
+def test_a_postscript_file_starts_no_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    program = tmp_path / "gs"
+    program.write_text(f"#!/bin/sh\necho started >> '{tmp_path}/started'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr(EpsImagePlugin, "gs_binary", None)  # looked for once in a process
+    Image.new("RGB", (8, 8), "red").save(tmp_path / name, "EPS")
+    reason = why_unreadable(str(tmp_path / name))
+    assert not (tmp_path / "started").exists()
+    assert "PostScript" in reason
+
+
+SAVED = ["AVIF", "BMP", "DIB", "GIF", "ICO", "JPEG", "JPEG2000", "MPO", "PCX", "PNG", "PPM", "TGA", "TIFF", "WEBP"]
+
+
+@pytest.mark.parametrize("kind", SAVED)
+def test_every_usual_format_is_read_under_any_name(tmp_path: Path, kind: str) -> None:
+    Image.init()
+    if kind not in Image.SAVE:
+        pytest.skip(f"this Pillow has no {kind}")
+    Image.new("RGB", (16, 16), "red").save(tmp_path / "a.jpg", kind)
+    red, green, _ = read_image(str(tmp_path / "a.jpg")).getpixel((8, 8))  # type: ignore[misc]
+    assert (red > 200, green < 50) == (True, True)
 
 
 @pytest.mark.parametrize("name", BAD)

@@ -7,13 +7,17 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
+from cocoamix.clip.backbones import ASSETS
 from cocoamix.errors import UserError
+from cocoamix.features.extract import FrozenFeatures, Source
+from cocoamix.features.images import ImageItems
 from cocoamix.io import checkpoints
 from cocoamix.predict import classifier
 from cocoamix.predict.classifier import load
@@ -412,3 +416,71 @@ def test_an_unfinished_run_is_refused(trained: Trained, run: Runner, capfd: pyte
     checkpoints.save(path, content)
     assert main([str(done.folder), str(ROOT / "README.md")]) == 2
     assert "is not finished" in capfd.readouterr().err
+
+
+class TestForeignFolders:
+    """The folder of a run may come from somebody else: what its results.json names is neither written nor trusted."""
+
+    @pytest.fixture
+    def image(self, data_root: Path) -> str:
+        return str(next(data_root.rglob("River_13.png")))
+
+    @pytest.mark.parametrize("name", ["EuroSAT", "../../../mine", "ABSOLUTE"])
+    def test_no_path_that_results_name_is_written(
+        self, name: str, trained: Trained, image: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("COCOAMIX_CACHE", str(tmp_path / "cache"))
+        done, mine = trained("CoOp"), tmp_path / "mine"
+        (mine / "predict").mkdir(parents=True)
+        (mine / "predict" / "user.safetensors").write_bytes(b"of the user")
+        dataset = str(mine) if name == "ABSOLUTE" else name
+        store = _link_a_store(load(done.folder), tmp_path / "store", mine)
+        _alter(done, CACHE={"DIR": str(store)}, DATASET={"NAME": dataset})
+        before = _contents(tmp_path)
+        assert main([str(done.folder), image]) == 0
+        assert _contents(tmp_path) == before
+        assert list((tmp_path / "cache").rglob("*.safetensors"))  # in the user's own cache
+
+    @pytest.mark.parametrize("recorded", ["0" * 64, None])
+    def test_weights_that_results_name_must_have_the_recorded_hash(
+        self, recorded: str | None, trained: Trained, image: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        done = trained("zero-shot", "MODEL.BACKBONE.WEIGHTS", str(ASSETS / "tiny.safetensors"))
+        file = str(shutil.copy(ASSETS / "tiny.safetensors", tmp_path / "moved.safetensors"))
+        _alter(done, MODEL={"BACKBONE": {"NAME": "tiny", "WEIGHTS": file}})
+        assert main([str(done.folder), image]) == 0
+        results = done.results
+        results["protocol"]["weights_sha256"] = recorded
+        (done.folder / "results.json").write_text(json.dumps(results))
+        capfd.readouterr()
+        assert main([str(done.folder), image]) == 2
+        assert file in capfd.readouterr().err
+        assert (main([str(done.folder), image, "--weights", file]) == 0) == (recorded is None)
+
+
+def _link_a_store(run: classifier.Classifier, folder: Path, target: Path) -> Path:
+    """Make a folder of feature stores in which the dataset's part of the run's store is a link to another folder."""
+    trainer = run.trainer
+    images = FrozenFeatures(trainer.clip.each(), folder)
+    (store,) = images._stores_of(Source(cast(ImageItems, trainer.test_loader.dataset), "", 1, 0))
+    store.folder.mkdir(parents=True)
+    (store.folder / "EuroSAT").symlink_to(target)
+    return folder
+
+
+def _alter(run: Run, **sections: dict[str, object]) -> None:
+    """Change the configuration in a run's results.json, and the name of the dataset in its checkpoint as well."""
+    results = run.results
+    for section, values in sections.items():
+        results["config"][section] |= values
+    (run.folder / "results.json").write_text(json.dumps(results))
+    for path in run.folder.glob("*/model.pth.tar-*"):
+        content = checkpoints.load(path)
+        content["cocoamix"]["settings"]["DATASET.NAME"] = results["config"]["DATASET"]["NAME"]
+        checkpoints.save(path, content)
+
+
+def _contents(folder: Path) -> dict[Path, bytes]:
+    """Return the files below a folder, except those of the cache."""
+    found = (path for path in folder.rglob("*") if path.is_file() and path.parts[len(folder.parts)] != "cache")
+    return {path: path.read_bytes() for path in found}
