@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from cocoamix.report.command import main as report
 from cocoamix.report.readers.runs import find_runs
-from tests.report.trees import UPSTREAM, head, result, write_log, write_pair
+from tests.experiments.trees import UPSTREAM, head, result, write_log, write_pair
 
 DATASETS = (
     "EuroSAT",

@@ -17,7 +17,7 @@ from cocoamix import cli
 from cocoamix.errors import UserError, run_command
 from cocoamix.figures.catalogue import MODULES
 from tests.conftest import ROOT
-from tests.report.trees import write_pair
+from tests.experiments.trees import write_pair
 
 # Runs the command lines of a JSON list; prints which slow packages are imported after each, and the status.
 EACH = """

@@ -11,7 +11,7 @@ from benchmarks import weights
 from benchmarks.weights import FinishedRun
 from cocoamix.bench.plan import load_plan
 from cocoamix.run.results import Results
-from tests.report.trees import session_entries
+from tests.experiments.trees import session_entries
 
 
 def run_of(seconds: float | None = None, weights: Any = None, **accuracies: float) -> FinishedRun:

@@ -12,7 +12,7 @@ import pytest
 from cocoamix.cli import COMMANDS
 from cocoamix.refusals import explain
 from tests.conftest import ROOT
-from tests.report.trees import write_pair
+from tests.experiments.trees import write_pair
 
 # Runs the command lines of a JSON list; prints the status, the output and the errors of each.
 EACH = """

@@ -23,7 +23,7 @@ from cocoamix.bench.runs import expand
 from cocoamix.bench.view import View
 from cocoamix.report.command import main as report
 from tests.conftest import ROOT
-from tests.report.trees import write_results
+from tests.experiments.trees import write_results
 
 from .conftest import Writer, paused
 

@@ -22,7 +22,7 @@ from cocoamix.bench.runs import Run, expand
 from cocoamix.report.build import Options, build
 from cocoamix.report.render import brief
 from tests.conftest import ROOT
-from tests.report.trees import write_pair, write_results
+from tests.experiments.trees import write_pair, write_results
 
 from .test_finished import nested
 

@@ -45,7 +45,7 @@ from cocoamix.run.predictions import read_predictions
 from cocoamix.run.results import Results
 from cocoamix.train import setup_cfg
 from tests.conftest import ROOT
-from tests.report import trees
+from tests.experiments import trees
 
 from .forms import Form, Json, Text, Yaml
 from .fuzz import Target

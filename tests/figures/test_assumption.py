@@ -20,7 +20,7 @@ from cocoamix.figures.assumption import COLUMNS, STEM
 from cocoamix.figures.command import main
 from cocoamix.figures.sources import Choice, Plans
 from tests.conftest import ROOT, TINY, write_dataset
-from tests.report.trees import write_results
+from tests.experiments.trees import write_results
 
 FIGURES = [f"{STEM}{colours}.{kind}" for colours in ("", "-dark") for kind in ("svg", "png")]
 # Accuracies on base and on new, of CLIP and of CoOp, by partition.

@@ -14,7 +14,7 @@ from cocoamix.drawing.bubbles import draw_bubbles_on
 from cocoamix.drawing.style import LIGHT, Figure
 from cocoamix.figures.command import main
 from cocoamix.report.build import build
-from tests.report.trees import write_log, write_pair, write_results
+from tests.experiments.trees import write_log, write_pair, write_results
 
 ACCURACIES = {  # by method, dataset and seed: base and new
     "ZeroshotCLIP": {("EuroSAT", 1): (60.0, 70.0), ("DTD", 1): (50.0, 58.0)},
@@ -171,7 +171,7 @@ def test_missing_runs_are_reported(figure: str, tmp_path: Path, capfd: pytest.Ca
 
 def test_logs_contain_no_parameter_counts(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Logs of other trees give a trade-off, but no figure over parameters."""
-    from tests.report.trees import head, result, training
+    from tests.experiments.trees import head, result, training
 
     for trainer, base, new in (("CoOp", 800, 600), ("KgCoOp", 780, 700)):
         for subset, correct in (("base", base), ("new", new)):

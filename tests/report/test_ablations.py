@@ -19,7 +19,7 @@ from cocoamix.report.model.tables import Table
 from cocoamix.report.paper import figures
 from tests.conftest import SHARED, needs
 from tests.report.test_peers import line, near
-from tests.report.trees import write_results
+from tests.experiments.trees import write_results
 
 TABLES = figures()["ablations"]["tables"]
 ROWS = [(key, name) for key, table in TABLES.items() for name in table["rows"]]

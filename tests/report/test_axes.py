@@ -12,7 +12,7 @@ from cocoamix.drawing.charts import draw
 from cocoamix.drawing.ranges import align, around, stretch, thin
 from cocoamix.drawing.style import LIGHT, apply, shorten_middle, wrap
 from cocoamix.report.build import build
-from tests.report.trees import write_pair
+from tests.experiments.trees import write_pair
 
 
 def curves(key: str, *values: float) -> Chart:

@@ -10,7 +10,7 @@ import pytest
 
 from cocoamix.report.build import Options, build
 from cocoamix.report.render.html import render
-from tests.report.browser import Browser, find_browser
+from tests.experiments.browser import Browser, find_browser
 from tests.report.test_page import write_everything
 
 PROGRAM = find_browser()

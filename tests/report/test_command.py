@@ -14,7 +14,7 @@ import pytest
 
 from cocoamix.report.command import main
 from tests.conftest import ROOT
-from tests.report.trees import head, result, training, write_log, write_pair, write_results
+from tests.experiments.trees import head, result, training, write_log, write_pair, write_results
 
 
 def test_terminal_table_marks_the_best(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ import pytest
 from cocoamix.report.build import Options, build
 from cocoamix.report.command import main
 from cocoamix.report.model.tables import Table, Value
-from tests.report.trees import head, result, training, write_log, write_results
+from tests.experiments.trees import head, result, training, write_log, write_results
 
 
 def metrics(accuracy: float, ece: float, nll: float, **more: float) -> dict[str, float]:

@@ -10,7 +10,7 @@ import pytest
 
 from cocoamix.report.readers.coop_parser import main
 from tests.conftest import ROOT
-from tests.report.trees import FORK, head, result, training, write_log
+from tests.experiments.trees import FORK, head, result, training, write_log
 
 
 def write_seeds(folder: Path, corrects: list[int], signal: str = "Finish training") -> None:

@@ -15,7 +15,7 @@ from cocoamix.report.build import build
 from cocoamix.report.command import main
 from cocoamix.report.render.data import render_csv
 
-from .trees import head, result, training, write_log, write_pair, write_results
+from tests.experiments.trees import head, result, training, write_log, write_pair, write_results
 
 ESCAPE = "\x1b]0;title\x07"
 BAD = Path("base2new/train_base/eurosat/shots_4/CoOp/vit_b16/seed3")

@@ -11,7 +11,7 @@ from cocoamix.errors import UserError
 from cocoamix.report.build import Options, Report, build
 from tests.report.test_peers import line, near
 from tests.report.test_rows import only_table
-from tests.report.trees import write_pair, write_results
+from tests.experiments.trees import write_pair, write_results
 
 
 def pairs(report: Report, title: str, label: str) -> str:

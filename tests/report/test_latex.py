@@ -11,7 +11,7 @@ import pytest
 
 from cocoamix.report.command import main
 from cocoamix.report.render.latex import escape
-from tests.report.trees import write_pair, write_results
+from tests.experiments.trees import write_pair, write_results
 
 DOCUMENT = r"""\documentclass%s{article}
 \usepackage{booktabs,graphicx}

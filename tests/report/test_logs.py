@@ -7,7 +7,7 @@ from pathlib import Path
 from yacs.config import CfgNode
 
 from cocoamix.report.readers.logs import read_log
-from tests.report.trees import head, result, write_log
+from tests.experiments.trees import head, result, write_log
 
 
 def test_arguments_and_configuration_are_read_between_star_lines(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cocoamix.report.build import Options, Report, build
 from cocoamix.report.render.html import render
-from tests.report.trees import write_pair, write_results
+from tests.experiments.trees import write_pair, write_results
 
 
 def write_methods(root: Path) -> None:

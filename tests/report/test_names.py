@@ -10,7 +10,7 @@ import pytest
 from cocoamix.report.build import build
 from cocoamix.report.names import natural, sort_datasets
 from cocoamix.report.readers.own_names import own_name
-from tests.report.trees import head, result, training, write_log, write_pair
+from tests.experiments.trees import head, result, training, write_log, write_pair
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from cocoamix.drawing.files import to_svg
 from cocoamix.report.build import Options, build
 from cocoamix.report.command import main
 from cocoamix.report.render.html import render
-from tests.report.trees import write_pair, write_results
+from tests.experiments.trees import write_pair, write_results
 
 VOID = {"meta", "link", "br", "img", "input", "hr"}
 

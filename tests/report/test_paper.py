@@ -13,7 +13,7 @@ from cocoamix.report.paper import figures
 from tests.conftest import ROOT, SHARED, needs
 from tests.report.test_peers import line, near
 from tests.report.test_rows import only_table
-from tests.report.trees import write_pair, write_results
+from tests.experiments.trees import write_pair, write_results
 
 
 def test_figures_agree_with_each_other() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cocoamix.report.build import Options, build
-from tests.report.trees import write_results
+from tests.experiments.trees import write_results
 
 SPLIT = {"base": 60, "way": 5, "shots": 5, "split": "cec"}
 PAPER = {"backbone": "ViT-L/14", "fscil": SPLIT}  # the paper's setting

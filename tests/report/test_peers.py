@@ -8,7 +8,7 @@ import pytest
 
 from cocoamix.report.build import Options, build
 from cocoamix.report.model.tables import Line, Table
-from tests.report.trees import FORK, UPSTREAM, head, result, training, write_log
+from tests.experiments.trees import FORK, UPSTREAM, head, result, training, write_log
 
 TCP_TRAIN, TCP_TEST = "output_1108_4", "output_1108_4_eval"
 

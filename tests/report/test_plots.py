@@ -12,7 +12,7 @@ import pytest
 from cocoamix.drawing.charts import variables
 from cocoamix.report.build import build
 from cocoamix.report.render.plots import write
-from tests.report.trees import write_pair, write_results
+from tests.experiments.trees import write_pair, write_results
 
 
 @pytest.fixture(scope="module")

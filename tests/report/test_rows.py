@@ -12,7 +12,7 @@ from cocoamix.errors import UserError
 from cocoamix.report.build import Options, Report, build
 from cocoamix.report.render.html import render
 from tests.report.test_peers import line, near
-from tests.report.trees import head, result, training, write_log, write_pair, write_results
+from tests.experiments.trees import head, result, training, write_log, write_pair, write_results
 
 
 def only_table(report: Report, title: str = "EuroSAT"):  # type: ignore[no-untyped-def]

@@ -9,7 +9,7 @@ from cocoamix.report.build import Options, Report, build
 from cocoamix.report.model.tables import Table
 from tests.report.test_peers import line, near
 from tests.report.test_rows import only_table
-from tests.report.trees import write_results
+from tests.experiments.trees import write_results
 
 AVERAGE = "Average over 2 datasets"
 

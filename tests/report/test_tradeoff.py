@@ -16,7 +16,7 @@ from cocoamix.drawing.style import DARK, LIGHT
 from cocoamix.report.build import Options, build
 from cocoamix.report.model.stats import harmonic
 from cocoamix.report.paper import figures
-from tests.report.trees import write_pair, write_results
+from tests.experiments.trees import write_pair, write_results
 
 
 def find_chart(root: Path, **options: Any) -> Chart | None:

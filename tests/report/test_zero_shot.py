@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cocoamix.report.build import build
-from tests.report.trees import write_pair, write_results
+from tests.experiments.trees import write_pair, write_results
 
 STATED = {
     "splits": {"train": "t", "test": "the test images"},
