@@ -1,0 +1,97 @@
+"""`gradient`: the gradient of a prompt's loss with respect to the similarities of the label and of a wrong class."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from cocoamix.errors import UserError
+
+from .style import INK, MUTED, Drawing, Style, add_legend, look
+
+ABOUT = "Gradient of CE + w CoA-loss with respect to the similarities, over the probability, for several w."
+TIME = "seconds"
+_TITLE = "Gradient of the prompt's loss"
+_LABEL = tuple(number / 50 for number in range(1, 50))  # probabilities of the label
+_MARKED = 6  # autograd is drawn as a dot at every sixth point
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the weights of the CoA-loss."""
+    parser.add_argument(
+        "--w", nargs="+", type=float, default=[0, 1, 3, 5, 7], help="weights of the CoA-loss (default: 0 1 3 5 7)"
+    )
+
+
+def make(args: argparse.Namespace) -> Iterable[Drawing]:
+    """Compute the gradients by autograd and in closed form."""
+    if any(not 0 <= w < float("inf") for w in args.w):
+        raise UserError(f"--w is {' '.join(f'{w:g}' for w in args.w)}; weights of the CoA-loss are 0 or more.")
+    slopes = pd.concat([compute(w) for w in dict.fromkeys(args.w)], ignore_index=True)
+    return [Drawing("gradient", _TITLE, describe(slopes), partial(draw, slopes), slopes)]
+
+
+def compute(w: float) -> pd.DataFrame:
+    """Return the gradients for one w with two classes, in units of 1 / tau: from the trainers' loss, and closed forms.
+
+    In closed form, it is -(1 - p(y)) (1 + w p(y)) for the label and p(c) (1 + w p(y)) for the other class.
+    """
+    import torch
+
+    from cocoamix.coa.losses import make_loss
+
+    label = torch.tensor(_LABEL, dtype=torch.float64)
+    # Similarities divided by tau, whose softmax gives the probabilities.
+    scaled = torch.stack([label, 1 - label], dim=1).log().requires_grad_()
+    loss, _ = make_loss("ce+coa", w)(scaled, torch.zeros(len(label), dtype=torch.long))
+    (slopes,) = torch.autograd.grad(loss * len(label), scaled)  # the loss is a mean
+    p = np.array(_LABEL)
+    closed = (1 - p) * (1 + w * p)
+    columns = {"label_autograd": slopes[:, 0].tolist(), "label_closed": -closed}
+    columns |= {"wrong_autograd": slopes[:, 1].tolist(), "wrong_closed": closed}
+    return pd.DataFrame({"w": w, "p_label": p, "p_wrong": 1 - p, **columns})
+
+
+def describe(slopes: pd.DataFrame) -> str:
+    """Describe the largest gradient, and the gap between autograd and the closed form."""
+    gap = max((slopes[f"{side}_autograd"] - slopes[f"{side}_closed"]).abs().max() for side in ("label", "wrong"))
+    largest = slopes[slopes["w"] == slopes["w"].max()]
+    steepest = largest.loc[largest["label_closed"].idxmin()]
+    return (
+        f"With w = {steepest['w']:g} the gradient of the label is largest at p(y) = {steepest['p_label']:.2f}, where "
+        f"it is {-steepest['label_closed']:.2f} / tau against {steepest['p_wrong']:.2f} / tau of cross-entropy alone. "
+        f"Autograd and the closed form -(1 - p(y)) (1 + w p(y)) / tau differ by at most {gap:.0e}; the paper prints "
+        "(1 - w p(y)) for the second factor, a sign error."
+    )
+
+
+def draw(slopes: pd.DataFrame, style: Style) -> Figure:
+    """Draw a line for each w, the closed form, with dots of autograd on it."""
+    figure, (wrong, label) = style.panels(2, 2.3, _TITLE)
+    handles = []
+    for place, (w, own) in enumerate(slopes.groupby("w", sort=False)):
+        for axes, side, x in ((wrong, "wrong", own["p_wrong"]), (label, "label", own["p_label"])):
+            lines = _draw_line(axes, x, own[f"{side}_closed"], own[f"{side}_autograd"], look(place).colour)
+        handles.append((f"w = {w:g}", lines))
+    last = slopes["w"].iloc[-1]
+    if last:  # without the CoA-loss there is no misprint to show
+        p = np.array(_LABEL)
+        (printed,) = label.plot(p, -(1 - p) * (1 - last * p), "--", color=MUTED, linewidth=1)
+        handles.append((f"as printed, w = {last:g}", printed))
+    handles.append(("autograd", label.plot([], [], ".", color=INK)[0]))
+    wrong.set(title="a wrong class c", xlabel="p(c), with p(y) = 1 - p(c)", ylabel="gradient · τ")
+    label.set(title="the label y", xlabel="p(y)", ylabel="gradient · τ")
+    add_legend(figure, [handle for _, handle in handles], [name for name, _ in handles])
+    return figure
+
+
+def _draw_line(axes: Any, x: Sequence[float], closed: Sequence[float], autograd: Sequence[float], colour: str) -> Any:
+    (line,) = axes.plot(x, closed, color=colour)
+    axes.plot(x[::_MARKED], autograd[::_MARKED], ".", color=colour, markersize=5)
+    return line
