@@ -100,7 +100,7 @@ def frame_of(records: Sequence[Record], left_out: list[LeftOut], notes: list[str
         row = {field.name: getattr(record, field.name) for field in fields(Record)}
         rows.append({**row, **{key: printable(row[key]) for key in ("folder", "method", "config", "variant")}})
     runs = pd.DataFrame(rows, columns=[field.name for field in fields(Record)])
-    runs = runs.astype({name: "Int64" for name in ("shots", "seed", "epoch", "parameters", "images")})
+    runs = runs.astype(dict.fromkeys(("shots", "seed", "epoch", "parameters", "images"), "Int64"))
     runs["facts"] = [{**record.protocol, **record.settings} for record in records]
     runs.index.name = "run"
     values = [
@@ -236,16 +236,8 @@ def _drop_repeated(records: Sequence[Record], left_out: list[LeftOut]) -> list[R
     # Sorted, so that the result does not depend on the order in which folders are read.
     for record in sorted(records, key=lambda r: (r.written, r.folder)):
         shots = None if is_zero_shot(record.trainer) else record.shots
-        key = (
-            record.task,
-            record.source,
-            record.method,
-            record.dataset,
-            record.subset,
-            record.draw,
-            shots,
-            record.seed,
-        )
+        place = (record.task, record.source, record.dataset, record.subset, record.draw)
+        key = (record.method, *place, shots, record.seed)
         older = newest.get(key)
         # MaPLe's scripts evaluate base classes again, in test_base: the same result twice is no problem.
         if older is not None and not same_result(record, older):

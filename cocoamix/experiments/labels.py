@@ -1,7 +1,7 @@
 """Name the method of each run, so that runs which may not be averaged have different names.
 
 The name is that of the trainer, or the user's, followed by whatever differs among the runs found, in brackets. Runs of
-one name on one dataset and subset differ in the seed alone.
+one name on one dataset, subset and partition of the classes differ in the seed alone.
 """
 
 from __future__ import annotations
@@ -60,9 +60,8 @@ def label(records: Sequence[Record], names: Names, note: Callable[[str], None]) 
 def _name(record: Record, names: Names) -> str:
     full = "/".join(part for part in (record.trainer, record.config, record.variant) if part)
     for pattern, name in names:
-        if any(
-            fnmatch.fnmatchcase(text, pattern) for text in (full, f"{record.trainer}/{record.config}", record.trainer)
-        ):
+        texts = (full, f"{record.trainer}/{record.config}", record.trainer)
+        if any(fnmatch.fnmatchcase(text, pattern) for text in texts):
             return name
     return record.title or method_name(record.trainer)
 
@@ -110,16 +109,15 @@ def _model(record: Record) -> Hashable:
     """Return what the results that are combined as if of one model have in common: base and new, source and targets."""
     if record.task == "transfer":
         return "transfer"
-    return record.dataset if record.task == "base2new" and record.subset != "all" else id(record)
+    return (record.dataset, record.draw) if record.task == "base2new" and record.subset != "all" else id(record)
 
 
 def _facts_of_row(record: Record) -> dict[str, Any]:
-    facts = {
+    return {
         key: value
         for key, value in record.protocol.items()
         if key not in (*_FREE, *_OF_CELL) and not (key == "precision" and value == "auto")
     }
-    return {**facts, "partition": record.draw}
 
 
 def _facts_of_cell(record: Record) -> dict[str, Any]:
@@ -165,14 +163,10 @@ def _fingerprint(record: Record) -> str:
 
 
 def _fact(record: Record, key: str) -> Any:
-    special = {
-        "fingerprint": _fingerprint,
-        "epoch": lambda r: r.epoch,
-        "partition": lambda r: r.draw,
-        "config": lambda r: r.config,
-    }
-    if key in special:
-        return special[key](record)
+    if key in ("epoch", "config"):
+        return getattr(record, key)
+    if key == "fingerprint":
+        return _fingerprint(record)
     return record.settings.get(key, record.protocol.get(key))
 
 
@@ -211,7 +205,7 @@ def _default(key: str) -> Any:
 
 
 def _split_by_folder(records: list[Record]) -> list[tuple[str, list[Record]]]:
-    """Divide runs with the same cell and seed by the folder of the report, by the folders above, or by configuration."""
+    """Divide runs with the same cell and seed by the folder below which they are, else by their configuration."""
     keys: tuple[Callable[[Record], Any], ...] = (
         lambda r: r.above,
         lambda r: r.rest,

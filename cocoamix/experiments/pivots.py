@@ -52,7 +52,7 @@ def sessions(values: pd.DataFrame, metric: str = "accuracy") -> pd.DataFrame:
 
 
 def over_sessions(values: pd.DataFrame) -> pd.DataFrame:
-    """Return the accuracy after each session, its mean, and PD (first minus last). A run that lacks a session has none."""
+    """Return the accuracy after each session, its mean, and PD, the first minus the last."""
     wide = sessions(values)
     return wide.assign(mean=wide.mean(axis=1, skipna=False), PD=wide.iloc[:, 0] - wide.iloc[:, -1])
 
