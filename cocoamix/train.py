@@ -9,6 +9,7 @@ import argparse
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Any
 
 # First: it checks torch and makes Dassl and torchvision importable.
 import cocoamix.trainers
@@ -41,12 +42,15 @@ from cocoamix.trainers.base import CLIPTrainer
 __all__ = ["main", "parse_arguments", "run", "setup_cfg"]
 
 
-def setup_cfg(args: argparse.Namespace, origins: Mapping[str, str] | None = None) -> CfgNode:
+def setup_cfg(
+    args: argparse.Namespace, origins: Mapping[str, str] | None = None, settings: Mapping[str, Any] | None = None
+) -> CfgNode:
     """Merge defaults, dataset file, trainer file, flags and trailing options, in CoOp's order.
 
     Args:
         args: The arguments.
         origins: Where the keys of the options were set, for messages, if not on a command line.
+        settings: Typed values by key, which a plan gives in place of the options.
     """
     cfg = get_cfg_default()
     keys.extend_cfg(cfg)
@@ -68,7 +72,10 @@ def setup_cfg(args: argparse.Namespace, origins: Mapping[str, str] | None = None
     for key, value in flags.items():
         if value is not None and value != "":
             keys.merge_value(cfg, key, value)
-    keys.merge_options(cfg, args.opts, origins)
+    if settings is None:
+        keys.merge_options(cfg, args.opts, origins)
+    else:
+        keys.merge_settings(cfg, settings, origins)
     trainers = TRAINER_REGISTRY.registered_names()
     check_choice("The trainer (--trainer)", cfg.TRAINER.NAME, trainers)
     trainer = TRAINER_REGISTRY.get(cfg.TRAINER.NAME)
@@ -82,9 +89,9 @@ def setup_cfg(args: argparse.Namespace, origins: Mapping[str, str] | None = None
     return cfg
 
 
-def run(args: argparse.Namespace) -> None:
-    """Train or evaluate, according to the arguments."""
-    cfg = setup_cfg(args)
+def run(args: argparse.Namespace, settings: Mapping[str, Any] | None = None) -> None:
+    """Train or evaluate, according to the arguments. `settings` are as in `setup_cfg`."""
+    cfg = setup_cfg(args, settings=settings)
     check_writable(cfg.OUTPUT_DIR)
     with FolderLock(cfg.OUTPUT_DIR):
         try:

@@ -18,7 +18,7 @@ from .checks import (
     context_words,
 )
 from .defaults import complete, extend_cfg
-from .merge import merge_file, merge_options, merge_recorded, merge_value
+from .merge import merge_file, merge_options, merge_recorded, merge_settings, merge_value
 
 __all__ = [
     "check_below",
@@ -36,5 +36,6 @@ __all__ = [
     "merge_file",
     "merge_options",
     "merge_recorded",
+    "merge_settings",
     "merge_value",
 ]

@@ -58,6 +58,12 @@ def merge_options(cfg: CfgNode, options: Sequence[str], origins: Mapping[str, st
         _set(cfg, key, value, (origins or {}).get(key, "the command line"))
 
 
+def merge_settings(cfg: CfgNode, settings: Mapping[str, Any], origins: Mapping[str, str] | None = None) -> None:
+    """Merge typed values by dotted key, as plans have them. `origins` says where keys were set, for messages."""
+    for key, value in settings.items():
+        _set(cfg, key, value, (origins or {}).get(key, "the command line"))
+
+
 def merge_value(cfg: CfgNode, key: str, value: Any) -> None:
     """Merge the value of a named flag."""
     _set(cfg, key, value, "the command line")

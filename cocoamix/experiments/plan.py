@@ -1,0 +1,492 @@
+"""Plans: YAML files that name methods, datasets, seeds and a task. Every key is checked when a plan is read."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from cocoamix.config import shipped as configurations
+from cocoamix.config.partition import KEY as PARTITION
+from cocoamix.errors import UserError, brief, known_names, nearest, shorten, some_of
+from cocoamix.io.paths import expand_home
+from cocoamix.io.texts import read_yaml
+
+PLANS = Path(__file__).resolve().parent / "plans"
+SUBSETS = ("base", "new", "all")
+
+Settings = Mapping[str, Any]  # values by dotted key of the configuration
+
+
+@dataclass(frozen=True)
+class Method:
+    """A trainer under a configuration: a row of the table."""
+
+    name: str
+    trainer: str
+    config: Path  # configuration file
+    label: str  # name of its folder in CoOp's layout
+    settings: Settings = field(default_factory=dict)
+    swept: tuple[str, ...] = ()  # keys of a sweep; the label has their values
+    trained: bool = True  # an untrained method depends neither on the seed nor on the shots
+    model_of: str = ""  # the method whose trained model this one evaluates with its own settings
+    epoch: int | None = None  # of that model's checkpoint; None is the last one
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A dataset and its configuration file."""
+
+    name: str
+    config: Path
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A plan: what to run, and where its data and output are."""
+
+    name: str
+    about: str
+    task: str
+    methods: tuple[Method, ...]
+    datasets: tuple[Dataset, ...]
+    seeds: tuple[int, ...]
+    shots: tuple[int, ...]
+    output: Path
+    subsets: tuple[str, ...] = ("base", "new")  # base2new: the label spaces of the evaluations
+    partitions: tuple[int, ...] = ()  # base2new: K of the partitions random:K; empty is CoOp's
+    source: Dataset | None = None  # xd: the training dataset
+    root: str = ""  # the data root
+    store: str = ""  # CACHE.DIR of every run, relative to `output`; empty is the user's own
+    settings: Settings = field(default_factory=dict)
+    overrides: Settings = field(default_factory=dict)  # from the command line; they override the plan and its methods
+    where: str = "the plan"  # in messages
+    disposable: bool = False  # runs whose results were made by other code are repeated; the old results are deleted
+
+    def method(self, name: str) -> Method:
+        """Return a method by its name."""
+        return next(method for method in self.methods if method.name == name)
+
+
+# ---------------------------------------------------------------------- the file
+
+
+def _as_list(value: Any) -> Any:
+    return value if isinstance(value, list) else [value]
+
+
+def _check_repeats(values: list[Any]) -> list[Any]:
+    if len(set(values)) < len(values):
+        raise ValueError("names a value twice")
+    return values
+
+
+def _check_folder_name(value: str) -> str:
+    if "/" in value or "\\" in value or value in (".", ".."):
+        raise ValueError("is a path; the name of a folder is expected")
+    return value
+
+
+_FolderName = Annotated[str, AfterValidator(_check_folder_name)]
+_Numbers = Annotated[
+    list[Annotated[int, Field(ge=0)]], BeforeValidator(_as_list), Field(min_length=1), AfterValidator(_check_repeats)
+]
+_Positive = Annotated[
+    list[Annotated[int, Field(ge=1)]], BeforeValidator(_as_list), Field(min_length=1), AfterValidator(_check_repeats)
+]
+_Names = Annotated[list[str], BeforeValidator(_as_list), Field(min_length=1), AfterValidator(_check_repeats)]
+_Values = Annotated[list[Any], BeforeValidator(_as_list), Field(min_length=1)]
+_Subsets = Annotated[list[Literal["base", "new", "all"]], BeforeValidator(_as_list), Field(min_length=1)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class MethodEntry(_Strict):
+    """An entry of `methods` in a plan's file."""
+
+    trainer: _FolderName
+    config: str
+    name: str = ""
+    tag: _FolderName = ""
+    set: dict[str, Any] | None = None
+    sweep: Annotated[dict[str, _Values], Field(min_length=1)] | None = None
+    train: bool = True
+    model_of: str = ""
+    epochs: _Positive | None = None
+
+
+class PlanFile(_Strict):
+    """The content of a plan's file."""
+
+    task: Literal["base2new", "xd", "fscil", "few-shot"]
+    methods: Annotated[list[MethodEntry], BeforeValidator(_as_list), Field(min_length=1)]
+    datasets: _Names
+    seeds: _Numbers
+    about: str = ""
+    source: str | None = None
+    shots: _Positive | None = None
+    subsets: _Subsets | None = None
+    partitions: _Numbers | None = None
+    root: str = ""
+    output: str = "output"
+    store: str = ""
+    set: dict[str, Any] | None = None
+    disposable: bool = False
+
+
+def shipped() -> dict[str, Path]:
+    """Return the files of the plans in this package by name."""
+    return {path.stem: path for path in sorted(PLANS.glob("*.yaml"))}
+
+
+def find_plan(name: str) -> Path:
+    """Return the file of a shipped plan, or `name` itself if it is a file."""
+    path, known = expand_home(name), shipped()
+    if name in known:
+        return known[name]
+    if path.suffix in (".yaml", ".yml") or os.path.isfile(path):
+        if not os.path.isfile(path):
+            raise UserError(f"There is no plan file {name}.")
+        return path
+    raise UserError(
+        f"There is no plan {brief(name)}.{nearest(name, known)} Shipped: {', '.join(known)}. "
+        "Name a plan of your own by its .yaml file."
+    )
+
+
+def read_file(path: Path) -> PlanFile:
+    """Read and check the file of a plan."""
+    where = _place(path)
+    content = read_yaml(path)
+    if not isinstance(content, dict):
+        raise UserError(f"{where} should be keys with values, but is {brief(content)}.")
+    try:
+        entries = PlanFile.model_validate(content)
+    except ValidationError as error:
+        raise UserError(_sentence(error.errors()[0], where)) from None
+    _check_task(entries, where)
+    return entries
+
+
+def _place(path: Path) -> str:
+    return f"The plan {path.stem if path.parent == PLANS else path}"
+
+
+def _sentence(mistake: Mapping[str, Any], where: str) -> str:
+    """Return what is wrong with a plan, from pydantic's description of the first mistake."""
+    *above, key = mistake["loc"]
+    place = where
+    if above[:1] == ["methods"] and len(above) > 1:
+        place = f"Method {above[1] + 1} of {_inside(where)}"
+        above = above[2:]
+    if mistake["type"] == "extra_forbidden":
+        known = MethodEntry.model_fields if place != where else PlanFile.model_fields
+        return f"{place} has the key {brief(key)}, which is unknown.{known_names(key, known)}"
+    if mistake["type"] == "missing":
+        return f"{place} has no key {key}."
+    name = ".".join(str(part) for part in (*above, key) if not isinstance(part, int)) or "it"
+    text = str(mistake["msg"]).removeprefix("Value error, ")
+    names = known_names(mistake["input"], PlanFile.model_fields["task"].annotation.__args__) if key == "task" else ""  # type: ignore[union-attr]
+    return f"{name} of {_inside(place)} is {brief(mistake['input'])}: {text[:1].lower()}{text[1:]}.{names}"
+
+
+def _inside(where: str) -> str:
+    """Return the name of a place with a lower-case first letter, for the middle of a sentence."""
+    return where[0].lower() + where[1:]
+
+
+def _check_task(entries: PlanFile, where: str) -> None:
+    """Refuse keys that do not fit the task."""
+    task = entries.task
+    for key, tasks in (("source", ("xd",)), ("subsets", ("base2new",)), ("partitions", ("base2new",))):
+        if getattr(entries, key) is not None and task not in tasks:
+            raise UserError(f"{where} has {key}, which only the task {tasks[0]} takes; its task is {task}.")
+    if task == "xd" and entries.source is None:
+        raise UserError(f"{where} has no key source, the training dataset of the task xd.")
+    if task == "fscil" and entries.shots is not None:
+        raise UserError(f"{where} has shots, but the sessions of fscil set them: use FSCIL.* in set.")
+    if task != "fscil" and entries.shots is None:
+        raise UserError(f"{where} has no key shots.")
+    if task not in ("few-shot", "fscil") and len(entries.shots or ()) > 1:
+        raise UserError(f"shots of {_inside(where)} is {entries.shots}; the task {task} takes one number.")
+    if entries.subsets is not None and "base" not in entries.subsets:
+        raise UserError(f"subsets of {_inside(where)} leaves out base, which every training run evaluates.")
+
+
+# ---------------------------------------------------------------------- the plan
+
+
+def load_plan(
+    name: str,
+    methods: Sequence[str] = (),
+    datasets: Sequence[str] = (),
+    seeds: Sequence[int] = (),
+    partitions: Sequence[int] = (),
+) -> Plan:
+    """Read and check a plan.
+
+    The other arguments select a part of the plan; empty ones select everything. What is not selected may have missing
+    configurations and trainers.
+
+    Args:
+        name: The name of a shipped plan, or the path of a YAML file.
+        methods: The names of methods to keep.
+        datasets: The names of datasets to keep.
+        seeds: The seeds to keep.
+        partitions: The numbers of partitions to keep.
+    """
+    path = find_plan(name)
+    entries, here, where = read_file(path), path.parent, _place(path)
+    if partitions and entries.partitions is None:
+        raise UserError(f"--partitions is for plans that have partitions, but {_inside(where)} has none.")
+    plan = Plan(
+        name=path.stem,
+        about=entries.about,
+        task=entries.task,
+        methods=tuple(_methods(entries, here, where, methods)),
+        datasets=tuple(_dataset(name, here, where) for name in _datasets(entries.datasets, datasets)),
+        seeds=_selected("--seeds", seeds, entries.seeds),
+        shots=tuple(entries.shots or (0,)),
+        subsets=tuple(one for one in SUBSETS if one in (entries.subsets or ("base", "new"))),
+        partitions=_selected("--partitions", partitions, entries.partitions or ()),
+        source=_dataset(entries.source, here, where) if entries.source is not None else None,
+        output=expand_home(entries.output),
+        root=entries.root,
+        store=entries.store,
+        settings=entries.set or {},
+        where=_inside(where),
+        disposable=entries.disposable,
+    )
+    _check_settings(plan, plan.settings, where)
+    for method in plan.methods:
+        _check_partition(plan, method.settings, where)
+    _check_folders(plan, where)
+    return plan
+
+
+def describe(name: str) -> str:
+    """Return the description of a plan."""
+    return read_file(find_plan(name)).about
+
+
+def override(plan: Plan, settings: Settings) -> Plan:
+    """Return a plan with settings that override those of the plan and its methods."""
+    _check_settings(plan, settings, "--set")
+    for key, method in itertools.product(settings, plan.methods):
+        if key in method.swept:
+            raise UserError(
+                f"--set {key} would undo the sweep of {key} in the plan {plan.name}. Choose among its methods "
+                f"with --methods, such as {method.name!r}."
+            )
+    return replace(plan, overrides=dict(settings))
+
+
+def models_in(value: Any) -> list[str]:
+    """Return the methods that `{run:NAME}` in a value, or in the values of a list or mapping, refers to."""
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list):
+        return [name for inner in value for name in models_in(inner)]
+    return [part.split("}")[0] for part in value.split("{run:")[1:]] if isinstance(value, str) else []
+
+
+def _selected(flag: str, wanted: Sequence[Any], there: Sequence[Any]) -> tuple[Any, ...]:
+    """Return the values that a flag of the command line selects; without one, all."""
+    for value in wanted:
+        if value not in there:
+            names = [str(known) for known in there]
+            raise UserError(
+                f"{flag} names {value}, which is not in the plan.{nearest(str(value), names)} It has: {some_of(names)}."
+            )
+    return tuple(value for value in there if value in wanted or not wanted)
+
+
+def _check_settings(plan: Plan, settings: Settings, where: str) -> None:
+    """Refuse settings that only a method can have, or that the plan makes itself."""
+    if models_in(settings):
+        raise UserError(f"{where} has {{run:...}} in a value of set; it belongs in the set of a method.")
+    _check_partition(plan, settings, where)
+
+
+def _check_partition(plan: Plan, settings: Settings, where: str) -> None:
+    """Refuse a partition that is set twice, because runs would not match the partition in their folder names."""
+    if plan.partitions and PARTITION in settings:
+        raise UserError(
+            f"{where} sets {PARTITION}, which the key partitions of {plan.where} sets already. Leave out one."
+        )
+
+
+def _check_folders(plan: Plan, where: str) -> None:
+    """Refuse two methods that would write to the same folder."""
+    owners: dict[tuple[str, str], str] = {}
+    for method in plan.methods:
+        other = owners.setdefault((method.trainer, method.label), method.name)
+        if other != method.name:
+            raise UserError(
+                f"The methods {other} and {method.name} of {_inside(where)} would write to the same folder, "
+                f"{method.trainer}/{method.label}. Give one of them a tag."
+            )
+
+
+# ---------------------------------------------------------------------- methods
+
+
+@dataclass(frozen=True)
+class _Variant:
+    """A method whose configuration file has not been looked up yet."""
+
+    entry: MethodEntry
+    name: str
+    tag: str
+    model_of: str
+    settings: Settings
+    swept: tuple[str, ...] = ()
+    epoch: int | None = None
+
+    @property
+    def uses(self) -> list[str]:
+        """The methods whose models it uses."""
+        return [*models_in(self.settings), *([self.model_of] if self.model_of else [])]
+
+
+def _methods(entries: PlanFile, here: Path, where: str, wanted: Sequence[str]) -> Iterator[Method]:
+    """Yield the wanted methods and those whose models they use."""
+    variants = [
+        variant for entry in entries.methods for swept in _swept(entry) for variant in _at_epochs(swept, entries, where)
+    ]
+    names = [variant.name for variant in variants]
+    repeated = [name for name in names if names.count(name) > 1]
+    if repeated:
+        raise UserError(f"{where} has two methods named {repeated[0]}. Give them different names.")
+    for place, variant in enumerate(variants):
+        _check_uses(variant, variants[:place], names, where)
+    kept = set(_selected("--methods", wanted, names))
+    for variant in reversed(variants):  # a method uses only earlier ones
+        if variant.name in kept:
+            kept.update(variant.uses)
+    for variant in variants:
+        if variant.name in kept:
+            yield _located(variant, here)
+
+
+def _swept(entry: MethodEntry) -> Iterator[_Variant]:
+    """Yield a variant for each combination of values in a method's sweep; without one, a single variant."""
+    name, sweep = entry.name or entry.trainer, entry.sweep or {}
+    for values in itertools.product(*sweep.values()):
+        chosen = dict(zip(sweep, values, strict=True))
+        shown = [(key.split(".")[-1], f"{value:g}" if isinstance(value, float) else str(value)) for key, value in chosen.items()]
+        words = [f"{key.lower()}{value}".replace("/", "-") for key, value in shown]  # part of a folder name
+        yield _Variant(
+            entry,
+            ", ".join([name, *(f"{key} {value}" for key, value in shown)]),
+            "_".join(filter(None, [entry.tag, *words])),
+            entry.model_of,
+            {**(entry.set or {}), **chosen},
+            tuple(sweep),
+        )
+
+
+def _at_epochs(variant: _Variant, entries: PlanFile, where: str) -> list[_Variant]:
+    """Add evaluations at the epochs that a method names. If it evaluates another method's model, they replace it."""
+    epochs = variant.entry.epochs
+    if epochs is None:
+        return [variant]
+    if entries.task == "fscil":
+        raise UserError(f"{variant.name} of {_inside(where)} has epochs, but sessions are evaluated after their last.")
+    if not variant.entry.train:
+        raise UserError(f"{variant.name} of {_inside(where)} has epochs, but it is not trained. Leave one out.")
+    evaluations = [
+        replace(
+            variant,
+            name=f"{variant.name}, epoch {epoch}",
+            tag="_".join(filter(None, [variant.tag, f"epoch{epoch}"])),
+            model_of=variant.model_of or variant.name,
+            epoch=epoch,
+        )
+        for epoch in epochs
+    ]
+    return evaluations if variant.model_of else [variant, *evaluations]
+
+
+def _check_uses(variant: _Variant, earlier: Sequence[_Variant], names: Sequence[str], where: str) -> None:
+    """Refuse a method that uses the model of a later or an untrained one, so that no two wait for each other."""
+    who = f"The method {variant.name} of {_inside(where)}"
+    if variant.model_of and not variant.entry.train:
+        raise UserError(f"{who} has both model_of and train: false. Leave out one.")
+    owners = {other.name: other for other in earlier}
+    for name in variant.uses:
+        if name not in owners:
+            raise UserError(
+                f"{who} uses the model of {brief(name)}, which is not an earlier method of the plan."
+                f"{nearest(name, names)}"
+            )
+        if owners[name].model_of or not owners[name].entry.train:
+            raise UserError(f"{who} uses the model of {name}, which is not trained.")
+
+
+def _located(variant: _Variant, here: Path) -> Method:
+    """Return a method with its configuration file and the label of its folder."""
+    entry = variant.entry
+    file = _trainer_file(entry.config, entry.trainer, here, variant.name)
+    return Method(
+        name=variant.name,
+        trainer=entry.trainer,
+        config=file,
+        label=f"{file.stem}_{variant.tag}" if variant.tag else file.stem,
+        settings=variant.settings,
+        swept=variant.swept,
+        trained=entry.train,
+        model_of=variant.model_of,
+        epoch=variant.epoch,
+    )
+
+
+# ---------------------------------------------------------------------- configuration files
+
+
+def _trainer_file(config: str, trainer: str, here: Path, method: str) -> Path:
+    """Return the file that `vit_b16`, `CoOp/vit_b16` or a path ending in .yaml names."""
+    if config.endswith((".yaml", ".yml")):
+        path = configurations.locate(str(expand_home(config)), here)
+        if not os.path.isfile(path):
+            raise UserError(f"The configuration of the method {shorten(method)}, {path}, does not exist.")
+        return path
+    name = config if "/" in config else f"{trainer}/{config}"
+    path = configurations.folder() / "trainers" / f"{name}.yaml"
+    if not os.path.isfile(path):
+        known = _known("trainers/")
+        raise UserError(
+            f"There is no configuration {shorten(name)} for the method {shorten(method)}.{nearest(name, known)} "
+            "Choose other methods with --methods, or name a .yaml file."
+        )
+    return path
+
+
+def _datasets(listed: Sequence[str], wanted: Sequence[str]) -> list[str]:
+    """Return the wanted datasets, named as --datasets names them: a file by its stem."""
+    stems = [Path(name).stem if name.endswith((".yaml", ".yml")) else name for name in listed]
+    kept = _selected("--datasets", wanted, stems)
+    return [name for name, stem in zip(listed, stems, strict=True) if stem in kept]
+
+
+def _dataset(name: str, here: Path, where: str) -> Dataset:
+    if name.endswith((".yaml", ".yml")):
+        path = configurations.locate(str(expand_home(name)), here)
+    else:
+        path = configurations.folder() / "datasets" / f"{name}.yaml"
+    if not os.path.isfile(path):
+        raise UserError(
+            f"{where} names the dataset {shorten(name)}, which has no configuration.{nearest(name, _known('datasets/'))}"
+        )
+    return Dataset(path.stem, path)
+
+
+def _known(below: str) -> Iterable[str]:
+    return [name.removeprefix(below).removesuffix(".yaml") for name in configurations.names() if name.startswith(below)]
