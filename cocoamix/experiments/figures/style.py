@@ -125,14 +125,19 @@ class Style:
         width = self.width or (PAGE if count > 1 else COLUMN)
         across = max(1, min(count, int(width / _NARROWEST_PANEL)))
         down = -(-count // across)
-        lines = textwrap.wrap(printable(title), int(width * 13)) if self.titles else []
-        figure = Figure(figsize=(width, height * down + 0.16 * len(lines)), layout="constrained")
+        figure = self.figure(width, height * down, title)
         axes = list(figure.subplots(down, across, squeeze=False, **options).flat)
         for unused in axes[count:]:
             unused.remove()
+        return figure, axes[:count]
+
+    def figure(self, width: float, height: float, title: str) -> Figure:
+        """Return an empty figure of a size in inches, to which its title is added."""
+        lines = textwrap.wrap(printable(title), int(width * 13)) if self.titles else []
+        figure = Figure(figsize=(width, height + 0.16 * len(lines)), layout="constrained")
         if lines:
             figure.suptitle("\n".join(lines), x=0.01, ha="left")
-        return figure, axes[:count]
+        return figure
 
 
 def add_legend(figure: Figure, handles: Sequence[Any], names: Sequence[str]) -> None:
