@@ -46,40 +46,45 @@ def label(records: Sequence[Record], names: Names, note: Callable[[str], None]) 
         names: Pairs of a pattern, matched against Trainer/config and Trainer/config/variant, and a name.
         note: Receives sentences on which runs were not averaged, and why.
     """
-    groups: dict[str, list[Record]] = defaultdict(list)
-    for record in records:
-        groups[_name(record, names)].append(record)
-    for name, members in groups.items():
-        for suffix, part in _split(name, members, note):
+    for (name, is_users), members in _by(records, lambda record: _name(record, names)).items():
+        for suffix, part in _split(name, members, is_users, note):
             text = f"{name} [{suffix}]" if suffix else name
             _note_unstated(text, part, note)
             for record in part:
                 record.method = text
 
 
-def _name(record: Record, names: Names) -> str:
+def _name(record: Record, names: Names) -> tuple[str, bool]:
+    """Return the name of a record's method, and whether the user has chosen it."""
     full = "/".join(part for part in (record.trainer, record.config, record.variant) if part)
     for pattern, name in names:
         texts = (full, f"{record.trainer}/{record.config}", record.trainer)
         if any(fnmatch.fnmatchcase(text, pattern) for text in texts):
-            return name
-    return record.title or method_name(record.trainer)
+            return name, True
+    return record.title or method_name(record.trainer), False
 
 
 # ---------------------------------------------------------------------------------------- what differs
 
 
-def _split(name: str, records: list[Record], note: Callable[[str], None]) -> list[tuple[str, list[Record]]]:
+def _split(
+    name: str, records: list[Record], is_users: bool, note: Callable[[str], None]
+) -> list[tuple[str, list[Record]]]:
     """Divide the runs of a method, so that those of one cell differ only in the seed.
+
+    A user who names a method may have trained it with another setting on another dataset.
 
     Returns:
         Pairs of a suffix for the name, which says what differs, and the runs.
     """
     cells = list(_by(records, _cell).values())
+    subsets = cells if is_users else list(_by(records, lambda record: (record.subset, record.shots)).values())
+    trained = [record for record in records if not is_zero_shot(record.trainer)]
     requirements: list[tuple[list[list[Record]], Facts]] = [
         ([records], _facts_of_row),
         (cells, _facts_of_cell),
-        (list(_by((r for r in records if not is_zero_shot(r.trainer)), _model).values()), _training),
+        (subsets, _facts_of_training),
+        (list(_by(trained, _model).values()), _training),
     ]
     keys = list(dict.fromkeys(key for groups, facts in requirements for key in _differing(groups, facts)))
     if any(_hidden_difference(cell, keys) for cell in cells):
@@ -121,8 +126,15 @@ def _facts_of_row(record: Record) -> dict[str, Any]:
 
 
 def _facts_of_cell(record: Record) -> dict[str, Any]:
+    """Return facts and settings that may depend on the dataset."""
     facts = {key: record.protocol[key] for key in _OF_CELL if key in record.protocol}
-    return {**facts, **(record.settings or {"config": record.config})}
+    return {**facts, **{key: value for key, value in record.settings.items() if key.startswith("DATASET.")}}
+
+
+def _facts_of_training(record: Record) -> dict[str, Any]:
+    """Return all other settings. If a log prints none, the name of the configuration stands for them."""
+    settings = {key: value for key, value in record.settings.items() if not key.startswith("DATASET.")}
+    return settings if settings or is_zero_shot(record.trainer) else {"config": record.config}
 
 
 def _training(record: Record) -> dict[str, Any]:
@@ -172,7 +184,7 @@ def _fact(record: Record, key: str) -> Any:
 
 def _ranks(cells: Iterable[list[Record]], key: str) -> dict[int, int]:
     """Number the values of a fact within each cell, because hashes of different datasets cannot be compared."""
-    ranks = {}
+    ranks: dict[int, int] = {}
     for cell in cells:
         order = list(dict.fromkeys(_fact(record, key) for record in cell))
         ranks |= {id(record): 1 + order.index(_fact(record, key)) for record in cell}
@@ -247,7 +259,7 @@ def same_result(record: Record, other: Record) -> bool:
 
 def not_comparable(record: Record, other: Record) -> list[tuple[str, Any, Any]]:
     """Return the facts that prevent a comparison of two runs on the same classes, as (key, value, value)."""
-    pairs = [("partition", record.draw, other.draw)]
+    pairs: list[tuple[str, Any, Any]] = [("partition", record.draw, other.draw)]
     pairs += [(key, record.protocol.get(key), other.protocol.get(key)) for key in COMPARABLE]
     return [pair for pair in pairs if None not in pair[1:] and pair[1] != pair[2]]
 
@@ -256,8 +268,9 @@ def not_comparable(record: Record, other: Record) -> list[tuple[str, Any, Any]]:
 
 
 def _note_difference(name: str, key: str, groups: Iterable[list[Record]], note: Callable[[str], None]) -> None:
-    """Note an example of two runs that differ in a fact."""
-    for group in groups:
+    """Note an example of two runs of one configuration that differ in a fact. Other configurations differ on purpose."""
+    alike = [few for group in groups for few in _by(group, lambda r: (r.config, r.variant)).values()]
+    for group in alike:
         first: dict[Any, Record] = {}
         for record in group:
             if _fact(record, key) is not None:

@@ -97,8 +97,7 @@ def from_results(folder: Path, place: Place, above: int) -> Record:
     """Read the results.json of a run; ResultsError or ValueError if it cannot be used."""
     results = Results.read(folder / RESULTS)
     protocol, config = _dotted(results.protocol), _dotted(results.config)
-    if results.unreadable_images:  # the accuracy is over fewer images
-        protocol["unreadable_images"] = float(results.unreadable_images)
+    protocol["unreadable_images"] = float(results.unreadable_images or 0)  # the accuracy is over fewer images
     sessions = tuple(
         {key: getattr(session, key) for key in ("accuracy", "base", "novel") if getattr(session, key) is not None}
         for session in results.sessions or ()

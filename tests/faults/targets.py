@@ -36,7 +36,6 @@ from cocoamix.features.store import FeatureStore
 from cocoamix.features.stored import info
 from cocoamix.figures import sources
 from cocoamix.report.build import build
-from cocoamix.report.readers.coop_parser import main as parse_test_res
 from cocoamix.report.render import html, latex, markdown, text
 from cocoamix.report.render.data import render_csv, render_json
 from cocoamix.run.arguments import parse_arguments
@@ -44,6 +43,7 @@ from cocoamix.run.checkpointer import newest
 from cocoamix.run.predictions import read_predictions
 from cocoamix.run.results import Results
 from cocoamix.train import setup_cfg
+from parse_test_res import main as parse_test_res
 from tests.conftest import ROOT
 from tests.experiments import trees
 

@@ -13,8 +13,8 @@ import torch
 from dassl.engine import TRAINER_REGISTRY, TrainerX
 from dassl.optim import build_optimizer
 
-from cocoamix.report.readers import coop_parser
-from cocoamix.report.readers.logs import read_log
+import parse_test_res
+from cocoamix.experiments.logs import read_log
 from tests.conftest import ROOT, Runner, command, train_here
 from tests.datasets.own import classes
 from tests.io.test_progress import Terminal
@@ -52,7 +52,7 @@ def test_overview_of_a_training(run: Runner, tmp_path: Path, capfd: pytest.Captu
     (tmp_path / "tee" / "seed1").mkdir(parents=True)
     (tmp_path / "tee" / "seed1" / "log.txt").write_text(done.output)
     capfd.readouterr()
-    assert coop_parser.main([str(tmp_path / "tee")]) == 0
+    assert parse_test_res.main([str(tmp_path / "tee")]) == 0
     assert f"accuracy: {results['metrics']['accuracy']:.2f}%" in capfd.readouterr().out
 
 

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from dassl.evaluation import Classification
 from torch import Tensor
 
-from cocoamix.report.readers.coop_parser import read_last
-from cocoamix.report.readers.logs import read_log
+from cocoamix.experiments.logs import read_log
+from parse_test_res import read_last
 from tests.conftest import Run, Runner
 
 SHORT = ["DATASET.NUM_SHOTS", "4", "OPTIM.MAX_EPOCH", "1"]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cocoamix.report.readers.coop_parser import main
+from parse_test_res import main
 from tests.conftest import ROOT
 from tests.experiments.trees import FORK, head, result, training, write_log
 
