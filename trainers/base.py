@@ -38,6 +38,7 @@ from cocoamix.features.unreadable import Unreadable
 from cocoamix.io import checkpoints
 from cocoamix.io.files import check_still_there
 from cocoamix.io.screen import detail
+from cocoamix.io.steps import send_step
 from cocoamix.prompts.hand_crafted import HandCraftedPrompt
 from cocoamix.registry import plain_name
 from cocoamix.run import origin, overview, protocol
@@ -497,6 +498,7 @@ class CLIPTrainer(TrainerX):
         self.evaluator.reset()
         name = split or self.cfg.TEST.SPLIT
         print(f"Evaluate on the *{name}* set")
+        send_step(evaluates=name)
         self.before_test()
         start = time.monotonic()
         evaluation = Evaluation(self.evaluator, f"of the {name} set")

@@ -381,7 +381,10 @@ def _swept(entry: MethodEntry) -> Iterator[_Variant]:
     name, sweep = entry.name or entry.trainer, entry.sweep or {}
     for values in itertools.product(*sweep.values()):
         chosen = dict(zip(sweep, values, strict=True))
-        shown = [(key.split(".")[-1], f"{value:g}" if isinstance(value, float) else str(value)) for key, value in chosen.items()]
+        shown = [
+            (key.split(".")[-1], f"{value:g}" if isinstance(value, float) else str(value))
+            for key, value in chosen.items()
+        ]
         words = [f"{key.lower()}{value}".replace("/", "-") for key, value in shown]  # part of a folder name
         yield _Variant(
             entry,
@@ -482,9 +485,8 @@ def _dataset(name: str, here: Path, where: str) -> Dataset:
     else:
         path = configurations.folder() / "datasets" / f"{name}.yaml"
     if not os.path.isfile(path):
-        raise UserError(
-            f"{where} names the dataset {shorten(name)}, which has no configuration.{nearest(name, _known('datasets/'))}"
-        )
+        close = nearest(name, _known("datasets/"))
+        raise UserError(f"{where} names the dataset {shorten(name)}, which has no configuration.{close}")
     return Dataset(path.stem, path)
 
 

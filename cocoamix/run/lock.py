@@ -33,10 +33,14 @@ class FolderLock:
     """A context that locks a folder. The system releases the lock when the process ends for any reason.
 
     If the file system does not support locks, a note is printed and the run proceeds.
+
+    Args:
+        folder: The folder.
+        other: What to use if another run holds the folder, for the message.
     """
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self.folder = Path(folder)
+    def __init__(self, folder: str | os.PathLike[str], other: str = "another --output-dir") -> None:
+        self.folder, self._other = Path(folder), other
         self.path = self.folder / LOCK
         self._descriptor: int | None = None
 
@@ -45,8 +49,7 @@ class FolderLock:
             self._descriptor = self._acquire_in_time()
         except BlockingIOError:
             raise UserError(
-                f"Another run is working in {self.folder}: {self._holder()}. "
-                "Wait until it ends, or use another --output-dir."
+                f"Another run is working in {self.folder}: {self._holder()}. Wait until it ends, or use {self._other}."
             ) from None
         except (ImportError, OSError) as error:
             reason = (error.strerror if isinstance(error, OSError) else "") or str(error)

@@ -13,6 +13,7 @@ from yacs.config import CfgNode
 from cocoamix.errors import UserError
 from cocoamix.io.files import open_text_atomically
 from cocoamix.io.progress import EpochBar
+from cocoamix.io.steps import send_step
 from cocoamix.io.texts import read_text
 
 from .results import RESULTS
@@ -70,6 +71,7 @@ class EpochMetrics:
         self._counts: dict[str, int] = {}
         self._rate: float | None = None
         self._bar.begin_epoch(epoch + 1, epochs, phase)
+        send_step(epoch=epoch + 1, epochs=epochs, phase=phase, session=self._session)
 
     def add(self, values: Mapping[str, float], rate: Callable[[], float]) -> None:
         """Record the metrics of a step. A step outside an epoch is ignored.

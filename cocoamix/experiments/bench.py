@@ -1,0 +1,147 @@
+"""`cocoamix bench`: the command line of plans. Slow imports happen only when they are needed."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cocoamix.config import roles
+from cocoamix.config.table import KEYS
+from cocoamix.errors import run_command
+from cocoamix.io.paths import expand_home
+from cocoamix.parser import Parser
+
+from .plan import Plan, describe, load_plan, override, shipped
+from .runs import from_word
+
+if TYPE_CHECKING:
+    from .runner import RunOptions
+
+_LONGEST = 60  # characters added to the name of an output folder
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the sub-commands and their arguments."""
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    commands.add_parser("list", help="list the shipped plans")
+    run = commands.add_parser(
+        "run",
+        help="run a plan, or resume it",
+        description="Run a plan; if it is stopped, the same command resumes it. Exit status: 0 if all runs are "
+        "finished, 1 if some are missing (listed with the reason), 2 for bad arguments, 130 after Ctrl-C.",
+    )
+    run.add_argument("plan", help="name of a shipped plan, or a .yaml file")
+    run.add_argument("--root", help="folder that contains the datasets' folders (default: the plan's, else $DATA)")
+    run.add_argument("--output", help="folder for all runs, in CoOp's layout (default: the plan's, else output)")
+    run.add_argument("--methods", nargs="+", default=[], metavar="NAME", help="only these methods of the plan")
+    run.add_argument("--datasets", nargs="+", default=[], metavar="NAME", help="only these datasets")
+    run.add_argument("--seeds", nargs="+", default=[], type=int, metavar="SEED", help="only these seeds")
+    partitions = "only these partitions of the classes"
+    run.add_argument("--partitions", nargs="+", default=[], type=int, metavar="K", help=partitions)
+    only = "only runs that match, such as 'CoOp * seed 1 *', and the runs they need"
+    run.add_argument("--only", nargs="+", default=[], metavar="PATTERN", help=only)
+    changed = "override a key of the configuration in all runs; a shipped plan then writes to another folder"
+    run.add_argument("--set", nargs=2, action="append", default=[], metavar=("KEY", "VALUE"), help=changed)
+    jobs = "number of parallel runs (default: one per GPU, or per core)"
+    run.add_argument("-j", "--jobs", type=int, metavar="N", help=jobs)
+    run.add_argument("--gpus", metavar="LIST", help="GPUs to use, such as 0,1, or none for the CPU (default: all)")
+    engine = "where to run (default: this machine)"
+    run.add_argument("--engine", default="local", choices=("local", "slurm"), help=engine)
+    slurm = "with --engine slurm: options of the jobs, such as partition=gpu"
+    run.add_argument("--slurm", nargs="+", default=[], metavar="KEY=VALUE", help=slurm)
+    run.add_argument("--dry-run", action="store_true", help="only print the commands of the runs that are due")
+    fresh = "repeat finished runs; each empties its folder when it starts"
+    run.add_argument("--fresh", action="store_true", help=fresh)
+    report = "neither print nor write tables, figures and the page at the end"
+    run.add_argument("--no-report", action="store_true", help=report)
+
+
+def read_plan(args: argparse.Namespace) -> Plan:
+    """Return the plan that the arguments name, with their changes."""
+    plan = load_plan(args.plan, args.methods, args.datasets, args.seeds, args.partitions)
+    root = args.root or plan.root or os.environ.get("DATA", "")
+    plan = override(plan, {key: from_word(word) for key, word in args.set})
+    output = expand_home(args.output) if args.output else plan.output
+    if not args.output and args.plan in shipped():  # the default folder is for the unchanged plan
+        output = folder_for(plan.output, plan.overrides)
+    return replace(plan, root=str(expand_home(root)) if root else "", output=output)
+
+
+def read_run_options(args: argparse.Namespace) -> RunOptions:
+    """Return the options in the arguments that say where to run a plan."""
+    from .runner import RunOptions
+
+    gpus = None
+    if args.gpus is not None:
+        names = [name.strip() for name in args.gpus.split(",")]
+        gpus = () if args.gpus == "none" else tuple(name for name in names if name)
+    return RunOptions(args.jobs, gpus, args.engine, tuple(args.slurm), tuple(args.only), args.fresh)
+
+
+def folder_for(output: Path, settings: Mapping[str, Any]) -> Path:
+    """Return `output` with the changed settings appended to its name, such as quickstart-max_epoch3.
+
+    A hash follows if other settings could give the same name. Settings that do not affect results are ignored.
+    """
+    values = {key: str(value) for key, value in sorted(settings.items()) if roles.matters(key)}
+    words = [f"{key.split('.')[-1].lower()}{value}" for key, value in values.items()]
+    name = re.sub(r"[^\w.+-]+", "-", "_".join(words))
+    if len(name) > _LONGEST or any(_is_ambiguous(key, value) for key, value in values.items()):
+        name = f"{name[:_LONGEST]}-{hashlib.sha256(repr(list(values.items())).encode()).hexdigest()[:6]}"
+    return output.with_name(f"{output.name}-{name}") if name else output
+
+
+def _is_ambiguous(key: str, value: str) -> bool:
+    """Return whether another setting could give the same name: characters are replaced, or keys share a last part."""
+    same_last = [known.name for known in KEYS if known.path[-1] == key.split(".")[-1]]
+    return same_last != [key] or re.search(r"[^A-Za-z0-9.+-]", value) is not None
+
+
+def list_plans() -> None:
+    """Print the shipped plans."""
+    width = max(map(len, shipped()))
+    for name in shipped():
+        print(f"{name:{width}} {describe(name)}")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command that the arguments name."""
+    if args.command == "list":
+        list_plans()
+        return 0
+    from .runner import PlanRunner, print_summary
+
+    plan, start = read_plan(args), time.monotonic()
+    runner = PlanRunner(plan, read_run_options(args), dry=args.dry_run)
+    mark = "# " if args.dry_run else ""
+    if args.set and not args.output:
+        print(f"{mark}The runs are written to {plan.output}; --output chooses another folder.", flush=True)
+    for note in runner.notes():
+        print(f"{mark}Note: {note}", flush=True)
+    if args.dry_run:
+        runner.print_commands()
+        return 0
+    outcome = runner.execute()
+    print_summary(outcome, time.monotonic() - start)
+    if not args.no_report and outcome.runs:
+        from . import plan_report
+
+        plan_report.write(plan, outcome)
+    return 1 if outcome.missing else 0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit status."""
+    parser = Parser(prog="cocoamix bench", description=__doc__)
+    add_arguments(parser)
+    args = parser.parse_args(argv)
+    stopped = "\nStopped. Finished work is kept; the same command resumes."
+    return run_command(partial(run, args), stopped, work=args.command == "run")

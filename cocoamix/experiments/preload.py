@@ -1,0 +1,12 @@
+"""What every run imports, for the process that runs are forked from: the trainers and CLIP's vocabulary."""
+
+from contextlib import suppress
+
+import torch._dynamo  # noqa: F401  (the first optimizer of a process imports it, which takes two seconds)
+
+import cocoamix.train  # noqa: F401
+from cocoamix.clip.tokens import encode
+from cocoamix.errors import UserError
+
+with suppress(UserError):  # if there is no CLIP package, each run reports it
+    encode("a")
