@@ -1,0 +1,362 @@
+"""Published numbers, and which of them may stand beside our runs: those whose stated settings are equal to ours.
+
+Every file in the folder `published` has the tables of one paper; README.md there explains how to add one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from cocoamix.errors import UserError
+
+from . import pivots
+from .frame import Frame
+from .labels import show
+from .logs import canonical
+from .names import simplify
+from .stats import harmonic
+
+AVERAGE = "Average"  # the dataset of averages
+FOLDER = Path(__file__).parent / "published"
+_CELL = re.compile(r"(\d+(?:\.(\d+))?)(?: ± (\d+(?:\.\d+)?))?")
+_METRICS = {"base": "accuracy", "new": "accuracy", "H": "harmonic_mean", "mean": "mean", "PD": "pd"}
+_OF_RUN = ("trainer", "draw", "epoch", "shots", "prompts", "caveats")  # columns of Frame.runs that settings may name
+_SHOWN = ["table", "place", *("dataset", "column", "subset", "metric", "session", "spread", "decimals", "datasets")]
+
+Facts = Mapping[str, Any]
+Pair = tuple[str, str]  # a method of ours and a published one
+
+
+@dataclass(frozen=True)
+class PublishedTable:
+    """A published table.
+
+    Attributes:
+        values: A row per number, with the columns of `Frame.values` and `table`, `column` (its heading), `spread` (the
+            printed deviation), `decimals`, `seeds`, `datasets` (how many are averaged), `place` and `source_name`.
+        settings: The settings that the paper states for each method.
+        protocol: The settings that a run needs for the table to be shown without an equal method; empty for none.
+        entry: The table as in the file.
+        paper: The paper's name in a sentence.
+    """
+
+    values: pd.DataFrame
+    settings: Mapping[str, Facts]
+    protocol: Facts
+    entry: Facts
+    paper: str
+
+    @property
+    def where(self) -> str:
+        """Its place, for sentences."""
+        return f"{self.paper} ({self.entry['place']})"
+
+    @property
+    def datasets(self) -> list[str]:
+        """The datasets of its rows; for averages alone, those of the table that it names."""
+        named = self.entry.get("averages_of")
+        values = next(table.values for table in read_tables() if table.entry["name"] == named) if named else self.values
+        return [name for name in values["dataset"].unique() if name != AVERAGE]
+
+    def rows(self, datasets: Sequence[str]) -> pd.DataFrame:
+        """Return the numbers for some datasets, with averages as printed or, for fewer datasets, computed from them."""
+        known, source = set(datasets) <= set(self.datasets), self.entry.get("source")
+        if "averages_of" in self.entry:
+            return self.values[[known] * len(self.values)]
+        parts = self.values[self.values["dataset"].isin(datasets)]
+        averages = self.values[self.values["dataset"].eq(AVERAGE) & known]
+        if {*datasets, source} != {*self.datasets, source}:
+            averages = averages.assign(value=_averages(parts, averages, source))
+        return pd.concat([averages, parts])
+
+
+def _averages(parts: pd.DataFrame, averages: pd.DataFrame, source: str | None) -> list[float]:
+    """Compute averages from the numbers of datasets. For a transfer, H is the mean of H(source, target)."""
+    if source:
+        own = parts[parts["dataset"].eq(source)].set_index("method")["value"]
+        parts = parts[parts["dataset"].ne(source)]
+        both = parts.assign(column="H", value=harmonic(parts["method"].map(own), parts["value"]))
+        parts = pd.concat([parts, both])
+    means = parts.groupby(["method", "column"])["value"].mean()
+    return [float(means[method, column]) for method, column in zip(averages["method"], averages["column"], strict=True)]
+
+
+# ---------------------------------------------------------------------------------------- files
+
+
+@lru_cache(maxsize=4)
+def read_tables(folder: Path = FOLDER) -> tuple[PublishedTable, ...]:
+    """Return the tables in the data files of a folder."""
+    return tuple(table for path in sorted(folder.glob("*.json")) for table in _read(path))
+
+
+def _read(path: Path) -> Iterator[PublishedTable]:
+    name = ""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        for entry in content["tables"]:
+            name = f"its table {entry.get('name', '')!r}"
+            yield _table(entry, content)
+    except (KeyError, ValueError, TypeError, AttributeError) as error:
+        raise UserError(f"{path}: {name or 'it'} cannot be read ({type(error).__name__}: {error}).") from error
+
+
+def _table(entry: Facts, content: Facts) -> PublishedTable:
+    groups = content["settings"]
+    settings = {method: _resolve(groups[group], groups) for method, group in entry["settings"].items()}
+    shots = next((facts["shots"] for facts in settings.values() if isinstance(facts.get("shots"), int)), None)
+    shared = {"task": entry["task"], "source": entry.get("source", ""), "shots": shots, "seeds": entry.get("seeds")}
+    shared |= {"table": entry["name"], "place": entry["place"], "source_name": content["source"], "draw": "label"}
+    rows = [dict(zip(entry["columns"], row, strict=True)) for row in entry["rows"]]
+    values = pd.DataFrame([{**shared, **cell} for row in rows for cell in _cells(row, entry)])
+    values = values.assign(seed=None, run=None, origin="published")
+    values["trainer"] = [str(settings[method]["trainer"]) for method in values["method"]]
+    values = values.astype(dict.fromkeys(("shots", "session", "seeds", "datasets", "seed", "run"), "Int64"))
+    protocol = _resolve(groups[entry["protocol"]], groups) if "protocol" in entry else {}
+    return PublishedTable(values, settings, protocol, entry, content["name"])
+
+
+def _resolve(group: Facts, groups: Mapping[str, Facts]) -> dict[str, Any]:
+    """Return the settings of a group and of those that it extends; null removes one."""
+    like = group.get("like", [])
+    facts: dict[str, Any] = {}
+    for name in [like] if isinstance(like, str) else like:
+        facts |= _resolve(groups[name], groups)
+    facts |= {key: value for key, value in group.items() if key not in ("like", "place")}
+    if "prompts" in group:
+        facts["prompts"] = _resolve(group["prompts"], groups)
+    return {key: value for key, value in facts.items() if value is not None}
+
+
+def _cells(row: dict[str, Any], entry: Facts) -> Iterator[dict[str, Any]]:
+    """Yield the numbers in a row of a file. Any column that is no measure is a dataset: its accuracy on all classes."""
+    shared = {"method": row.pop("method"), "dataset": row.pop("dataset", entry.get("dataset", AVERAGE))}
+    shared["datasets"] = row.pop("datasets", entry.get("datasets"))
+    for column, text in row.items():
+        number = _CELL.fullmatch(text)
+        if text and number is None:
+            raise ValueError(f"{shared['method']} has {text!r} under {column}, which is not a printed number")
+        if number is None:
+            continue
+        session = int(column[8:]) if column.startswith("session_") else None
+        measure = column in _METRICS or session is not None
+        place = {"column": column} if measure else {"column": "accuracy", "dataset": column}
+        cell = {"value": float(number[1]), "spread": float(number[3] or "nan"), "decimals": len(number[2] or "")}
+        meaning = {"metric": _METRICS.get(column, "accuracy"), "subset": column if column in ("base", "new") else "all"}
+        yield {**shared, **cell, **meaning, "session": session, **place}
+
+
+# ---------------------------------------------------------------------------------------- settings
+
+
+def facts_of(run: Any) -> dict[str, Any]:
+    """Return what a row of `Frame.runs` states: settings, protocol, and the columns that settings may name."""
+    columns = {name: getattr(run, name) for name in _OF_RUN}
+    own = {name: canonical(value) for name, value in columns.items() if value is not pd.NA}
+    return {**run.facts, **own, **({"sessions": float(len(run.sessions))} if run.sessions else {})}
+
+
+def differing_settings(facts: Facts, stated: Facts, paper: str = "the paper") -> list[str]:
+    """Describe how a run differs from stated settings. What it does not state is different.
+
+    Args:
+        facts: The facts of the run, from `facts_of`.
+        stated: Settings of a published method, or the protocol of a table.
+        paper: The paper's name in a sentence.
+    """
+    words = [f"{caveat} here" for caveat in facts.get("caveats", ()) if "random" in caveat]
+    for key, value in stated.items():
+        allowed = value["any"] if isinstance(value, Mapping) and "any" in value else [value]
+        own = facts.get(key)
+        if key != "prompts" and not any(_form(key, own) == _form(key, other) for other in allowed):
+            words.append(f"{key} is {show(own)} here, {show(canonical(allowed[0]))} in {paper}")
+    return words
+
+
+def _form(key: str, value: Any) -> Any:
+    """Return a value in a form in which equal settings are equal. The order of several models does not matter."""
+    names = key in ("trainer", "backbone") and value is not None
+    return sorted(map(simplify, str(value).split("+"))) if names else canonical(value)
+
+
+def _same_trainer(trainer: str, stated: Facts) -> bool:
+    return not differing_settings({"trainer": trainer}, {"trainer": stated["trainer"]})
+
+
+# ---------------------------------------------------------------------------------------- our runs
+
+
+@dataclass
+class Matches:
+    """Published numbers beside runs of ours. None of them is averaged with ours.
+
+    Attributes:
+        rows: The published numbers to show, with the columns of `PublishedTable.values`.
+        comparisons: A row per number that a method of ours shares with a published one of equal settings: `method` is
+            ours, `published_method` theirs. `difference` is missing if the two averages may be of other datasets.
+        differing: How each method of ours without an equal differs from the nearest published one.
+        notes: Sentences on sources, differing settings and contradictions.
+    """
+
+    rows: pd.DataFrame = field(default_factory=pd.DataFrame)
+    comparisons: pd.DataFrame = field(default_factory=pd.DataFrame)
+    differing: dict[str, list[str]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def match(frame: Frame) -> Matches:
+    """Return the published numbers that can stand beside our runs.
+
+    Args:
+        frame: The runs of one part of a report: one task and source, and one number of shots with zero-shot runs.
+    """
+    matches, rows, compared = Matches(), [], []
+    if frame.runs.empty:
+        return matches
+    ours = _Runs(frame)
+    nearest: dict[str, tuple[str, list[str]]] = {}
+    for table in read_tables():
+        if (table.entry["task"], table.entry.get("source", "")) != (ours.task, ours.source):
+            continue
+        shown, differing = table.rows(ours.datasets), ours.differing(table)
+        equal = [pair for pair, words in differing.items() if not words]
+        reason = ours.reason_to_hide(table, shown, equal)
+        if reason is not None:
+            matches.notes += [reason] if reason else []
+            continue
+        rows.append(shown)
+        compared += [ours.compare(table, shown, *pair) for pair in equal]
+        matches.notes += [*ours.notes_on(table), *table.entry.get("notes", ())]
+        for (method, published), words in differing.items():
+            if method not in nearest or len(words) < len(nearest[method][1]):
+                nearest[method] = (f"{published} in {table.where}", words)
+    matches.differing = {method: words for method, (_, words) in nearest.items() if words}
+    matches.notes += [
+        f"{method} is not compared with {nearest[method][0]}; settings differ: {words[0]}."
+        for method, words in matches.differing.items()
+    ]
+    if not rows and not matches.notes:
+        matches.notes.append(f"No published table has results for {', '.join(ours.datasets)} in this task.")
+    matches.rows = pd.concat(rows, ignore_index=True) if rows else matches.rows
+    matches.comparisons = pd.concat(compared, ignore_index=True) if compared else matches.comparisons
+    matches.notes += _contradictions(matches.comparisons)
+    return matches
+
+
+class _Runs:
+    """The runs of one part of a report."""
+
+    def __init__(self, frame: Frame) -> None:
+        runs = frame.runs
+        self.source = max(runs["source"])
+        self.task = "transfer" if self.source else str(runs["task"].iloc[0])
+        self.datasets = [str(name) for name in runs["dataset"].unique()]
+        groups = runs.groupby("method", sort=False)
+        self.facts = {str(method): [facts_of(run) for run in own.itertuples()] for method, own in groups}
+        self.makers = {(run.trainer, run.config): str(run.method) for run in runs.itertuples()}  # of prompts
+        self.means = _means(frame.values, self.task, self.source, self.datasets)
+
+    def differing(self, table: PublishedTable) -> dict[Pair, list[str]]:
+        """Return how our methods differ from the published ones of the same trainer."""
+        pairs = {
+            (method, published): self._differences(facts, stated, table.paper)
+            for method, facts in self.facts.items()
+            for published, stated in table.settings.items()
+        }
+        return {pair: words for pair, words in pairs.items() if words is not None}
+
+    def _differences(self, facts: Sequence[Facts], stated: Facts, paper: str) -> list[str] | None:
+        """Describe how the runs of a method differ; None if they have another trainer, or prompts of another one."""
+        words: list[str] = []
+        for run in facts:
+            makers = run.get("prompts", ()) if "prompts" in stated else ()
+            if not _same_trainer(run["trainer"], stated) or not all(
+                _same_trainer(trainer, stated["prompts"]) for trainer, _ in makers
+            ):
+                return None
+            words += differing_settings(run, stated, paper)
+            words += ["the runs of its prompts are not stated"] * ("prompts" in stated and not makers)
+            words += [text for maker in makers for text in self._differing_prompts(maker, stated["prompts"], paper)]
+        return list(dict.fromkeys(words))
+
+    def _differing_prompts(self, maker: tuple[str, str], stated: Facts, paper: str) -> list[str]:
+        if maker not in self.makers:
+            return [f"the runs of its prompts, {'/'.join(maker)}, are not in this report"]
+        words = self._differences(self.facts[self.makers[maker]], stated, paper)
+        return [f"in its prompts, {text}" for text in words or ()]
+
+    def reason_to_hide(self, table: PublishedTable, rows: pd.DataFrame, equal: Sequence[Pair]) -> str | None:
+        """Return why a table is not shown, empty if that needs no note; None if it is shown."""
+        if rows.empty or not table.protocol:
+            own = rows[rows["method"].isin({name for _, name in equal} - set(table.entry.get("repeats", ())))]
+            least = own["datasets"].fillna(0).min()
+            if own.empty or least <= len(self.datasets):
+                return "" if own.empty else None
+            words = f"only averages over {least} datasets; yours are over {len(self.datasets)}"
+            return f"{table.where} prints {words}, so they are not compared."
+        words = [differing_settings(run, table.protocol, table.paper) for own in self.facts.values() for run in own]
+        nearest = min(words, key=len)
+        return f"Rows of {table.where} are not shown: {'; '.join(nearest)}." if nearest and not equal else None
+
+    def notes_on(self, table: PublishedTable) -> list[str]:
+        """Return notes on the source of a table that is shown, and on its averages."""
+        notes = [f"Rows of {table.where} are numbers printed in {table.values['source_name'].iloc[0]}."]
+        missing = [name for name in self.datasets if name not in table.datasets]
+        if missing:
+            notes.append(f"Of {table.where}, there are no numbers for {', '.join(missing)}.")
+        elif table.protocol and not {*table.datasets} <= {*self.datasets, table.entry.get("source")}:
+            count = len(set(self.datasets) - {table.entry.get("source")})
+            notes.append(f"The averages of {table.where} are computed from its numbers for these {count} datasets.")
+        return notes
+
+    def compare(self, table: PublishedTable, rows: pd.DataFrame, method: str, published: str) -> pd.DataFrame:
+        """Return a method of ours beside a published one. Averages over more datasets than ours are left out."""
+        fits = rows["datasets"].fillna(0) <= len(self.datasets)
+        theirs = rows[rows["method"].eq(published) & fits][[*_SHOWN, "value"]].rename(columns={"value": "published"})
+        own = self.means[self.means["method"].eq(method)]
+        both = own.merge(theirs, on=["dataset", "column"]).assign(published_method=published)
+        counts = {len(self.datasets), len(table.datasets)}
+        same = both["datasets"].isna() | both["datasets"].map(lambda count: counts == {count})
+        return both.assign(difference=(both["ours"] - both["published"]).where(same))
+
+
+def _means(values: pd.DataFrame, task: str, source: str, datasets: Sequence[str]) -> pd.DataFrame:
+    """Return our means over seeds and over datasets, a row per method, dataset and column of published tables."""
+    if task == "transfer":
+        wide = pivots.transfer(values, source, [name for name in datasets if name != source])
+        long = wide.groupby(level="method").mean().melt(ignore_index=False, var_name="name", value_name="ours")
+        places = {"target": (AVERAGE, "accuracy"), "H": (AVERAGE, "H")}
+        pairs = [places.get(name, (name, "accuracy")) for name in long.pop("name")]
+        return long.assign(dataset=[pair[0] for pair in pairs], column=[pair[1] for pair in pairs]).reset_index()
+    if task == "fscil":
+        wide = pivots.over_sessions(values)
+        wide.columns = pd.Index([name if isinstance(name, str) else f"session_{name}" for name in wide])
+    else:
+        wide = pivots.base_to_new(values)
+    parts = [pivots.by_dataset(wide)["mean"], pivots.over_datasets(wide, datasets)["mean"].assign(dataset=AVERAGE)]
+    both = pd.concat([part.reset_index() for part in parts])
+    return both.melt(["method", "dataset"], var_name="column", value_name="ours").dropna(subset="ours")
+
+
+def _contradictions(compared: pd.DataFrame) -> list[str]:
+    """Note where different numbers are published for one configuration of ours."""
+    notes = []
+    for (method, dataset, column), rows in compared.groupby(["method", "dataset", "column"]) if len(compared) else ():
+        rounding = 10.0 ** -rows["decimals"].min()
+        if rows["published"].max() - rows["published"].min() > rounding + 1e-9:
+            texts = [
+                f"{row.published:.{row.decimals}f} ({row.place}, {row.published_method})" for row in rows.itertuples()
+            ]
+            notes.append(
+                f"{method} is equal to several published rows with different values of {column} "
+                f"({dataset}): {' and '.join(texts)}."
+            )
+    return notes
