@@ -1,0 +1,220 @@
+"""Make tables and figures from any tree of results: ours (results.json), or logs of CoOp and of code derived from it.
+
+    cocoamix report output
+    cocoamix report output --baseline CoOp --paper --html report.html
+
+Exit status: 0 if every run that was found is in the report, 1 if some were left out (listed on the error stream),
+2 if there is nothing to report or an argument is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from cocoamix.errors import UserError, printable, run_command, shorten
+from cocoamix.io.files import write_json, write_text
+from cocoamix.parser import Parser
+
+from . import frame as frames
+from . import render, sections
+from .checks import check
+from .differences import Baseline
+from .frame import Frame
+from .names import natural
+from .sections import BASE_TO_NEW, Options, Section
+from .tables import Table
+
+_KINDS = {"markdown": "Markdown", "latex": "LaTeX", "csv": "CSV", "json": "JSON", "html": "HTML"}
+_PLAIN = render.Style(render.escape_markdown, str)  # without bold
+
+
+@dataclass
+class Report:
+    """The content of a report."""
+
+    folders: list[str]
+    frame: Frame
+    sections: list[Section]
+    notes: list[str]
+    command: str = ""  # the command line that made it
+
+    @property
+    def complete(self) -> bool:
+        """Whether every run that was found is in it."""
+        return not self.frame.left_out
+
+    @property
+    def backbones(self) -> list[str]:
+        """The backbones that its runs state, including each member of an ensemble."""
+        names = (str(facts["backbone"]) for facts in self.frame.runs["facts"] if facts.get("backbone"))
+        return sorted({printable(name) for joined in names for name in joined.split("+")}, key=natural)
+
+
+def build(folders: Sequence[str | os.PathLike[str]], options: Options | None = None, command: str = "") -> Report:
+    """Read the runs below the folders and make the report."""
+    options = options or Options()
+    frame = frames.read(folders, options.names)
+    if frame.runs.empty:
+        first = frame.left_out[0]
+        raise UserError(
+            f"None of the {len(frame.left_out)} run(s) below {', '.join(map(str, folders))} has a result. "
+            f"The first: {first.folder}: {first.reason}."
+        )
+    baseline = Baseline(options.baseline)
+    tasks = (sections.base_to_new, sections.transfer, sections.sessions, sections.few_shot)
+    made = [section for task in tasks for section in task(frame, options, baseline)]
+    baseline.check()
+    _make_keys_unique(made)
+    return Report([str(folder) for folder in folders], frame, made, [*frame.notes, *check(frame)], command)
+
+
+def _make_keys_unique(made: Sequence[Section]) -> None:
+    """Number equal keys, such as those of the user's datasets `my birds` and `my_birds`."""
+    seen: set[str] = {section.key for section in made}
+    for table in (table for section in made for table in section.tables):
+        key, number = table.key, 1
+        while table.key in seen:
+            number += 1
+            table.key = f"{key}-{number}"
+        seen.add(table.key)
+
+
+# ---------------------------------------------------------------------------------------- summary
+
+
+def summary(report: Report, what: str, setting: str) -> str:
+    """Return a short Markdown summary of a report with base to new alone; "" without an average over datasets.
+
+    Args:
+        report: The report.
+        what: The part of the title before the number of datasets.
+        setting: The part of the title after it.
+    """
+    section = report.sections[0] if len(report.sections) == 1 else None
+    average = section and next((table for table in section.tables if table.key == f"{section.key}-average"), None)
+    if section is None or average is None:
+        return ""
+    each = [table for table in section.tables if table.title in section.datasets]
+    rest = [table for table in section.tables if table not in (average, *each) and "-confidence" not in table.key]
+    keys = [column.key for column in BASE_TO_NEW]
+    first = render.layout(
+        replace(average, columns=[column for column in average.columns if column.key in keys]), _PLAIN
+    )
+    second = [["base / new", *(table.title for table in each)]]
+    second += [[row, *(_pair(table, row) for table in each)] for row in average.rows]
+    texts = [
+        f"{what}, average over {len(each)} datasets, {setting}",
+        render.to_markdown(first),
+        *render.captions(average),
+    ]
+    texts += ["Each dataset:", render.to_markdown(second)]
+    for table in rest:
+        texts += [render.escape_markdown(table.title), render.markdown_table(table)]
+    return "\n\n".join([*texts, *map(render.escape_markdown, section.notes)]) + "\n"
+
+
+def _pair(table: Table, row: str) -> str:
+    values = [table.mean[key].get(row, float("nan")) for key in ("base", "new")]
+    return " / ".join(render.MISSING if value != value else f"{value:.1f}" for value in values)
+
+
+# ---------------------------------------------------------------------------------------- command
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    parser.add_argument(
+        "directories", nargs="+", metavar="DIR", help="output folder of a run, or any folder above runs"
+    )
+    parser.add_argument(
+        "--baseline", default="", metavar="METHOD", help="show differences from this method, with a paired test"
+    )
+    parser.add_argument("--paper", action="store_true", help="show published numbers next to yours")
+    parser.add_argument("--common", action="store_true", help="average only over datasets that all methods have")
+    parser.add_argument("--confidence", action="store_true", help="add tables of confidence metrics for each dataset")
+    parser.add_argument(
+        "--name",
+        action="append",
+        default=[],
+        metavar="PATTERN=NAME",
+        help="name the rows whose Trainer/config matches, e.g. 'CoOp/*=CoOp'; rows with equal names are merged",
+    )
+    for kind in _KINDS:
+        parser.add_argument(f"--{kind}", metavar="FILE", help=f"write the report as {_KINDS[kind]} to FILE")
+    parser.add_argument(
+        "--plots", metavar="FOLDER", help="write the figures to FOLDER as SVG, PNG and PDF, with their data"
+    )
+    parser.add_argument("--quiet", action="store_true", help="print no tables")
+
+
+def read_names(texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """Parse the PATTERN=NAME arguments of --name into pairs."""
+    pairs = []
+    for text in texts:
+        pattern, equals, name = text.partition("=")
+        if not (pattern and equals and name):
+            raise UserError(f"--name {shorten(text)}: write PATTERN=NAME, such as 'CoOp/vit_b16_ep50*=CoOp'.")
+        pairs.append((pattern, name))
+    return tuple(pairs)
+
+
+def write_files(report: Report, args: argparse.Namespace) -> None:
+    """Write the requested files and print their names."""
+    for kind, render_text in (("markdown", render.markdown), ("latex", render.latex), ("csv", render.csv)):
+        if getattr(args, kind):
+            write_text(getattr(args, kind), render_text(report))
+    if args.json:
+        write_json(args.json, render.json(report))
+    if args.html or args.plots:
+        from . import page, plots  # matplotlib takes a second to import
+
+        drawings = plots.draw(report)
+        if args.plots:
+            plots.write(drawings, Path(args.plots))
+        if args.html:
+            write_text(args.html, page.write(report, plots.to_svg(drawings)))
+    for path in (*(getattr(args, kind) for kind in _KINDS), args.plots):
+        if path:
+            print(f"Written: {printable(path)}")
+
+
+def print_tables(report: Report) -> None:
+    """Print the tables at the width of the terminal."""
+    colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    width = shutil.get_terminal_size((100, 24)).columns if sys.stdout.isatty() else 160
+    print(render.text(report, width, colour), end="")
+
+
+def print_problems(report: Report) -> None:
+    """List the runs that were left out on the error stream."""
+    if report.frame.left_out:
+        sys.stdout.flush()
+        print(render.problems(report), file=sys.stderr)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Make the report that the arguments describe."""
+    options = Options(args.baseline, args.paper, args.common, read_names(args.name), args.confidence)
+    report = build(args.directories, options, args.command)
+    if not args.quiet:
+        print_tables(report)
+    write_files(report, args)
+    print_problems(report)
+    return 0 if report.complete else 1
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit status."""
+    parser = Parser(prog="cocoamix report", description=__doc__)
+    add_arguments(parser)
+    args = parser.parse_args(argv)
+    args.command = shlex.join(["cocoamix", "report", *(sys.argv[1:] if argv is None else argv)])
+    return run_command(partial(run, args), "Stopped.")
