@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 # Modules by the name of the figure, in the order of the paper.
 MODULES = {
     "gradient": "gradient",
+    "tradeoff": "tradeoff",
+    "parameters": "parameters",
+    "datasets": "datasets",
 }
 _WIDTHS = {"column": 3.25, "page": 6.75}  # inches
 _OUTPUT = "output/figures"
