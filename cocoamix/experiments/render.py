@@ -45,8 +45,8 @@ _SIGNS = {
     "|": "textbar",
 }
 _MATHS = {
-    **{"±": r"\pm", "\N{MULTIPLICATION SIGN}": r"\times", "≤": r"\leq", "≥": r"\geq", "≈": r"\approx", "→": r"\to"},
-    **{"\N{MINUS SIGN}": "-", **{letter: f"\\{_greek(letter)}" for letter in _GREEK}},
+    "±": r"\pm", "\N{MULTIPLICATION SIGN}": r"\times", "≤": r"\leq", "≥": r"\geq", "≈": r"\approx", "→": r"\to",
+    "\N{MINUS SIGN}": "-", **{letter: f"\\{_greek(letter)}" for letter in _GREEK},
 }
 _LATEX = {
     MISSING: "--",
@@ -121,7 +121,10 @@ def layout(table: Table, style: Style) -> list[list[str]]:
 def captions(table: Table) -> list[str]:
     """Return the sentences below a table: its caption, and what the letters of its rows mean."""
     listed = "; ".join(f"[{letter}] {text}" for text, letter in remark_letters(table).items())
-    return [text for text in (table.caption, f"{listed}." if listed else "") if text]
+    shared = (
+        f"Caveat of all rows{' of ours' * bool(table.published)}: {', '.join(table.caveats)}." if table.caveats else ""
+    )
+    return [text for text in (table.caption, shared, f"{listed}." if listed else "") if text]
 
 
 def left_out(report: Report) -> list[str]:
@@ -282,7 +285,7 @@ def csv(report: Report) -> str:
         for table in section.tables:
             for row in table.rows:
                 kind = "published" if row in table.published else "own"
-                remarks = text_cell("; ".join(table.remarks.get(row, ())))
+                remarks = text_cell("; ".join([*table.caveats * (kind == "own"), *table.remarks.get(row, ())]))
                 for column in table.columns:
                     names = map(text_cell, (section.title, table.title, row, kind, column.title))
                     mean, std, n, words, bold = cell(table, row, column.key)
@@ -325,7 +328,7 @@ def _json_table(table: Table) -> dict[str, Any]:
     lines = []
     for row in table.rows:
         line: dict[str, Any] = {"label": row, "kind": "published" if row in table.published else "own"}
-        line["remarks"] = table.remarks.get(row, [])
+        line["remarks"] = [*table.caveats * (row not in table.published), *table.remarks.get(row, [])]
         for column in table.columns:
             mean, std, n, words, bold = cell(table, row, column.key)
             values = {"mean": _plain(mean), "std": _plain(std), "n": n, "seeds": table.seeds.get((row, column.key), [])}

@@ -11,10 +11,12 @@ import pandas as pd
 from cocoamix.config.partition import LABEL
 
 from . import pivots
+from .beside import DIFFERING, add_published, comparison_tables
 from .differences import Baseline
 from .frame import Frame
 from .labels import show
 from .names import is_zero_shot, list_some, natural, simplify, sort_datasets, sort_methods
+from .published import Matches, match
 from .stats import harmonic
 from .tables import LOW, NEITHER, Column, Measures, Table, fill, stack
 
@@ -69,6 +71,7 @@ class Section:
         part: The frame of its runs.
         measures: What its tables are made of.
         datasets: The datasets that it averages over.
+        published: Published numbers beside its own.
         tables: Its tables.
         notes: Sentences on them.
         main: How many of the tables stand before the figures.
@@ -79,6 +82,7 @@ class Section:
     part: Frame
     measures: Measures
     datasets: list[str]
+    published: Matches = field(default_factory=Matches)
     tables: list[Table] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     main: int = 1
@@ -94,6 +98,18 @@ class Section:
 
 
 # ---------------------------------------------------------------------------------------- measures
+
+
+def open_section(
+    key: str, title: str, part: Frame, datasets: Sequence[str], options: Options, *wide: pd.DataFrame
+) -> Section:
+    """Return a section without tables. Methods with other settings than published ones get a caveat."""
+    published = match(part) if options.paper else Matches()
+    measures = measures_of(part, *wide)
+    for method, dataset in measures.caveats if published.differing else ():
+        if method in published.differing:
+            measures.caveats[method, dataset].add(DIFFERING)
+    return Section(key, title, part, measures, list(datasets), published, notes=list(published.notes))
 
 
 def measures_of(part: Frame, *wide: pd.DataFrame) -> Measures:
@@ -142,19 +158,25 @@ def base_to_new(frame: Frame, options: Options, baseline: Baseline) -> Iterator[
     random = part.runs["draw"] != LABEL
     for runs, suffix in ((part.runs[~random], ""), (part.runs[random], "-random")):
         draws = sorted(runs["draw"].unique(), key=natural)
-        title = "" if not suffix else f", partition {draws[0]}" if len(draws) == 1 else ", random halves"
-        for chosen, shots, words in by_shots(part.only(runs.index)) if len(runs) else ():
+        draw_title = "" if not suffix else f", partition {draws[0]}" if len(draws) == 1 else ", random halves"
+        own_part = part.only(runs.index)
+        for chosen, shots, words in by_shots(_name_draws(own_part) if len(draws) > 1 else own_part) if draws else ():
             wide = pivots.base_to_new(chosen.values)
             halves = chosen.runs["dataset"][chosen.runs["subset"] != "all"]
-            section = Section(
-                f"base2new{shots}{suffix}",
-                f"Base to new{words}{title}",
-                chosen,
-                measures_of(chosen, wide),
-                sort_datasets(halves),
-            )
+            key, title = f"base2new{shots}{suffix}", f"Base to new{words}{draw_title}"
+            own = replace(options, paper=options.paper and not suffix)
+            section = open_section(key, title, chosen, sort_datasets(halves), own, wide)
             _fill_halves(section, options, baseline)
             yield section
+
+
+def _name_draws(part: Frame) -> Frame:
+    """Return runs whose methods are named after their partitions, each of which has other classes."""
+
+    def named(rows: pd.DataFrame) -> pd.DataFrame:
+        return rows.assign(method=rows["method"] + " [partition=" + rows["draw"] + "]")
+
+    return replace(part, values=named(part.values), runs=named(part.runs))
 
 
 def _fill_halves(section: Section, options: Options, baseline: Baseline) -> None:
@@ -172,11 +194,12 @@ def _fill_halves(section: Section, options: Options, baseline: Baseline) -> None
         section.add(_average(section, having))
     for name in datasets:
         table = fill(measures, over(BASE_TO_NEW, [name]), f"{section.key}-{simplify(name)}", name)
-        section.add(table and _add_h_of_means(table))
+        section.add(table and _add_h_of_means(add_published(table, section.published)))
     compared = section.compare(baseline, over(BASE_TO_NEW, section.datasets or datasets))
     if compared:
         section.tables.insert(1, compared)  # below the averages or the only dataset
         section.main = 2
+    section.add(*comparison_tables(section.published, f"{section.key}-published"))
     every = sort_datasets(section.part.runs["dataset"])
     whole = {name: fill(measures, over(ALL_CLASSES, [name]), f"{section.key}-all", "") for name in every}
     section.add(
@@ -222,9 +245,12 @@ def _average(section: Section, having: Mapping[str, Sequence[str]]) -> Table | N
     )
     table = fill(section.measures, over(BASE_TO_NEW, names), f"{section.key}-average", average_title(names), caption)
     if table:
-        _add_h_of_means(table)
-        counts = [f"{len([name for name in having[row] if name in names])} of {len(names)}" for row in table.rows]
-        table.add(Column("datasets", "datasets", better=NEITHER), words=counts)
+        _add_h_of_means(add_published(table, section.published))
+        counts = {
+            row: f"{len([name for name in known if name in names])} of {len(names)}" for row, known in having.items()
+        }
+        words = [counts.get(row, "") for row in table.rows]
+        table.add(Column("datasets", "datasets", better=NEITHER), words=words)
     return table
 
 
@@ -250,12 +276,15 @@ def transfer(frame: Frame, options: Options, baseline: Baseline) -> Iterator[Sec
         domains = [name for name in targets if source and simplify(name).startswith(simplify(source))]
         others = [name for name in targets if name not in domains]
         for chosen, shots, words in by_shots(part):
-            measures = measures_of(chosen)
-            measures.wide["both"] = _with_source(measures.wide["all_accuracy"], source)
-            title = f"Transfer from {source or 'an unknown source'}{words}"
-            section = Section(f"transfer-{simplify(source) or 'unknown'}{shots}", title, chosen, measures, targets)
+            key, title = (
+                f"transfer-{simplify(source) or 'unknown'}{shots}",
+                f"Transfer from {source or 'an unknown source'}",
+            )
+            section = open_section(key, f"{title}{words}", chosen, targets, options)
+            section.measures.wide["both"] = _with_source(section.measures.wide["all_accuracy"], source)
             for names, kind, what in ((others, "datasets", "other datasets"), (domains, "domains", "other domains")):
                 _add_transfers(section, source, names, kind, what, baseline)
+            section.add(*comparison_tables(section.published, f"{section.key}-published"))
             start = Place("source", f"{source} (source)" if source else "source", [source], "all")
             averages = [("target", "target average", others), ("domain", "domain average", domains)]
             places = [start, *(Place(*place, "all") for place in averages)]
@@ -287,7 +316,8 @@ def _add_transfers(
     caption = "H is the mean over targets of the harmonic mean of source and target, as in the paper."
     title = "To other datasets" if kind == "datasets" else "To other domains of the source"
     if measures.rows:
-        section.add(fill(measures, [first, *each, *last], f"{section.key}-{kind}", title, caption))
+        table = fill(measures, [first, *each, *last], f"{section.key}-{kind}", title, caption)
+        section.add(table and add_published(table, section.published))
         columns = [replace(column, title=column.key) for column in (first, *last)]
         section.add(replace(section, measures=measures).compare(baseline, columns, f"{section.key}-{kind}", what))
 
@@ -301,7 +331,8 @@ def sessions(frame: Frame, options: Options, baseline: Baseline) -> Iterator[Sec
     if part.runs.empty:
         return
     datasets = sort_datasets(part.runs["dataset"])
-    section = Section("fscil", "Few-shot class-incremental learning", part, _session_measures(part), datasets)
+    title = "Few-shot class-incremental learning"
+    section = _open_sessions("fscil", title, part, datasets, replace(options, paper=False))
     kinds = {name: _kinds_of_sessions(part.where(dataset=name)) for name in datasets}
     counts = {_count_sessions(chosen) for tables in kinds.values() for chosen in tables.values()}
     alike = len(datasets) > 1 and len(counts) == 1 and all(len(tables) == 1 for tables in kinds.values())
@@ -313,11 +344,14 @@ def sessions(frame: Frame, options: Options, baseline: Baseline) -> Iterator[Sec
     for name, tables in kinds.items():
         for number, (title, chosen) in enumerate(tables.items(), start=1):
             key = f"fscil-{simplify(name)}" + (f"-{number}" if len(tables) > 1 else "")
-            own = replace(section, part=chosen, measures=_session_measures(chosen))  # adds to the section's tables
+            own = _open_sessions(key, title, chosen, [name], options)
             _add_sessions(own, [name], key, title, baseline)
+            own.add(*comparison_tables(own.published, f"{key}-published"))
             if options.confidence or not averaged:
                 title = f"Confidence after the last session: {title}"
                 _add_confidence(own, [Place("all", "", [name])], f"{key}-confidence", title)
+            section.tables += own.tables
+            section.notes += own.notes
     yield section
 
 
@@ -337,13 +371,14 @@ def _count_sessions(part: Frame) -> int:
     return int(part.values["session"].max()) + 1
 
 
-def _session_measures(part: Frame) -> Measures:
-    """Return the accuracy after each session, its mean and PD. What follows the last session needs all of them."""
+def _open_sessions(key: str, title: str, part: Frame, datasets: Sequence[str], options: Options) -> Section:
+    """Open a section with the accuracy after each session. What follows the last session needs all of them."""
     wide = pivots.over_sessions(part.values)
-    measures = measures_of(part, wide.rename(columns=lambda name: f"session_{name}" if isinstance(name, int) else name))
-    last = [name for name in measures.wide if name.startswith("all_")]
-    measures.wide.loc[measures.wide["mean"].isna(), last] = float("nan")
-    return measures
+    wide = wide.rename(columns=lambda name: name if isinstance(name, str) else f"session_{name}")
+    section = open_section(key, title, part, datasets, options, wide)
+    measures = section.measures.wide
+    measures.loc[measures["mean"].isna(), [name for name in measures if name.startswith("all_")]] = float("nan")
+    return section
 
 
 def _add_sessions(section: Section, datasets: Sequence[str], key: str, title: str, baseline: Baseline | None) -> None:
@@ -353,7 +388,8 @@ def _add_sessions(section: Section, datasets: Sequence[str], key: str, title: st
     words = "Accuracy on all classes seen so far after each session. PD is the first minus the last: lower is better."
     after = [column.title for column in stated if column.key not in ("mean", "PD")]
     caption = f"{words} After the last session: {', '.join(after)}." if after else words
-    section.add(fill(section.measures, columns, key, title, caption))
+    table = fill(section.measures, columns, key, title, caption)
+    section.add(table and add_published(table, section.published))
     if baseline:
         last = Column("last", "last session", tuple(datasets), f"session_{numbers[-1]}")
         section.add(section.compare(baseline, [last, *over(AFTER_SESSIONS[:2], datasets)], key, title))

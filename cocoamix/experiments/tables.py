@@ -64,6 +64,7 @@ class Table:
     caption: str = ""
     first: str = "method"
     remarks: dict[str, list[str]] = field(default_factory=dict)  # by label
+    caveats: list[str] = field(default_factory=list)  # of all rows of ours
     published: set[str] = field(default_factory=set)  # labels of printed numbers, which are not ours
 
     @classmethod
@@ -86,15 +87,17 @@ class Table:
         self.mean[column.key], self.std[column.key], self.n[column.key] = mean, np.nan, n
         self.words[column.key], self.bold[column.key] = words, False
 
-    def add_row(
-        self, label: str, mean: Mapping[str, float], std: Mapping[str, float], words: Mapping[str, str]
-    ) -> None:
-        """Append a row of printed numbers. Nothing that has a caveat is bold beside it."""
-        keys = [column.key for column in self.columns]
-        for frame, values, missing in ((self.mean, mean, np.nan), (self.std, std, np.nan), (self.words, words, "")):
-            frame.loc[label] = [values.get(key, missing) for key in keys]
-        self.n.loc[label], self.bold.loc[label] = 0, False
+    def add_row(self, label: str, mean: Mapping[str, float], words: Mapping[str, str], remark: str) -> None:
+        """Append a row of published numbers. It is never bold, and neither are rows with caveats beside it."""
+        if label in self.rows:
+            return
+        for frame, values, missing in ((self.mean, mean, np.nan), (self.words, words, "")):
+            frame.loc[label] = [values.get(column.key, missing) for column in self.columns]
+        self.std.loc[label], self.n.loc[label], self.bold.loc[label] = np.nan, 0, False
+        if self.caveats:
+            self.bold.loc[:] = False
         self.published.add(label)
+        self.remarks[label] = [remark]
 
 
 @dataclass
@@ -251,11 +254,10 @@ def _count_seeds(table: Table, measures: Measures, counts: NDArray[np.int_]) -> 
 
 
 def remark_caveats(table: Table, measures: Measures) -> set[str]:
-    """Put the caveats of rows into remarks, those of all rows into the caption. Return the rows that may be bold."""
+    """Put the caveats of all rows into the caveats of the table, others into remarks. Return the rows that may be bold."""
     caveats = {row: measures.caveats_of(row, table.columns) for row in table.rows}
     shared = set.intersection(*caveats.values())
-    if shared:
-        table.caption = f"{table.caption} Caveat of all rows: {', '.join(sorted(shared))}.".strip()
+    table.caveats = sorted(shared)
     own = {row: sorted(words - shared) for row, words in caveats.items()}
     table.remarks.update({row: words for row, words in own.items() if words})
     return {row for row, words in own.items() if not words}

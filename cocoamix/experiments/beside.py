@@ -1,0 +1,75 @@
+"""Published numbers beside ours: as rows of our tables, and as tables of both with their differences."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from .names import simplify, sort_datasets
+from .published import AVERAGE, Matches
+from .tables import NEITHER, Column, Table
+
+DIFFERING = "not the paper's settings"  # the caveat of methods whose settings are those of no published row
+
+
+def add_published(table: Table, matches: Matches) -> Table:
+    """Append the published rows that have numbers for a table of ours."""
+    tables = matches.rows.groupby(["place", "source_name"], sort=False) if len(matches.rows) else ()
+    for (place, source), rows in tables:
+        if rows["dataset"].eq(AVERAGE).all():
+            continue  # averages alone are beside ours in a table of their own
+        for method, own in rows.groupby("method", sort=False):
+            numbers = {(row.dataset, row.column): row for row in own.itertuples()}
+            cells = {column.key: numbers[_where(column)] for column in table.columns if _where(column) in numbers}
+            if cells:
+                values = {key: row.value for key, row in cells.items()}
+                words = {key: _printed(row.value, row.spread, row.decimals) for key, row in cells.items()}
+                table.add_row(f"{method} (published)", values, words, f"{place} of {source}")
+    return table
+
+
+def _where(column: Column) -> tuple[str, str]:
+    """Return the dataset and the column of published numbers that a column of ours is compared with."""
+    averaged = len(column.datasets) != 1 or column.key == "target"
+    return AVERAGE if averaged else column.datasets[0], "accuracy" if column.measure == "all_accuracy" else column.key
+
+
+def _printed(value: float, spread: float, decimals: int) -> str:
+    return f"{value:.{decimals}f}" + ("" if np.isnan(spread) else f" ± {spread:.{decimals}f}")
+
+
+def comparison_tables(matches: Matches, key: str) -> list[Table]:
+    """Return our methods beside the published rows of equal settings: a row per dataset, or per method for averages."""
+    tables, averages = [], []
+    groups = matches.comparisons.groupby(["method", "place"], sort=False) if len(matches.comparisons) else ()
+    for (method, place), rows in groups:
+        if rows["dataset"].nunique() == 1:
+            averages.append(rows.assign(row=f"{method} and {rows['published_method'].iloc[0]}"))
+            continue
+        title = f"{method} beside {rows['published_method'].iloc[0]} in {place}"
+        tables.append(_comparison(rows.assign(row=rows["dataset"]), f"{key}-{simplify(method)}", title, "dataset"))
+    for place, rows in pd.concat(averages).groupby("place", sort=False) if averages else ():
+        tables.append(_comparison(rows, f"{key}-{simplify(place)}", f"Beside {place}", "method"))
+    return tables
+
+
+def _comparison(rows: pd.DataFrame, key: str, title: str, first: str) -> Table:
+    names = list(dict.fromkeys(rows["column"]))
+    parts = (
+        ("", "ours", "ours", False),
+        ("_published", "published", "published", False),
+        ("_gap", "Δ", "difference", True),
+    )
+    columns = [
+        Column(f"{name}{suffix}", f"{name} {word}", better=NEITHER, signed=signed)
+        for name in names
+        for suffix, word, _, signed in parts
+    ]
+    labels = list(dict.fromkeys(rows["row"]))
+    labels = sort_datasets(labels) if first == "dataset" else labels
+    table = Table.empty(key, title, columns, labels, first=first, caption="Δ is ours minus the published number.")
+    for row in rows.itertuples():
+        for suffix, _, attribute, _ in parts:
+            table.mean.loc[row.row, f"{row.column}{suffix}"] = getattr(row, attribute)
+        table.words.loc[row.row, f"{row.column}_published"] = f"{row.published:.{row.decimals}f}"
+    return table
