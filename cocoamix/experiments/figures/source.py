@@ -10,8 +10,6 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pandas as pd
-
 from cocoamix.config.partition import LABEL
 from cocoamix.errors import UserError, printable
 from cocoamix.experiments.frame import Frame, read

@@ -141,7 +141,7 @@ class Style:
 
 
 def add_legend(figure: Figure, handles: Sequence[Any], names: Sequence[str]) -> None:
-    """Add a legend below the panels, with as many columns as fit. The figure grows, so that the panels keep their size."""
+    """Add a legend below the panels, with as many columns as fit. The figure grows, so the panels keep their size."""
     if not names:
         return
     shown = [shorten_middle(name, _LONGEST_NAME) for name in names]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,8 @@ _LACKING = (
     "DATASET.SUBSAMPLE_CLASSES base and new. Runs of several random halves are for `cocoamix figures assumption`."
 )
 _MOST_NAMES = 16  # next to the points; more names are in a legend
+# Where names start from their points, and the forces (across, up) with which they push each other away.
+_STARTS = tuple(product(((0.3, 0.5), (0.1, 0.2)), ("left", "right"), ("bottom", "top")))
 _MARK = 3.2  # half of a marker, in points
 
 
@@ -124,8 +126,8 @@ def draw(points: pd.DataFrame, style: Style, title: str = "") -> Figure:
     """Draw methods as points over lines of equal H. Published numbers are hollow; arrows start at zero-shot CLIP.
 
     Args:
-        points: A row for each method, with `base`, `new`, `base_std`, `new_std`, the source of `published` numbers ("" for
-            own runs) and the method at the `start` of its arrow ("" for none).
+        points: A row for each method, with `base`, `new`, `base_std`, `new_std`, the source of `published` numbers (""
+            for own runs) and the method at the `start` of its arrow ("" for none).
         style: Width and title.
         title: The title.
     """
@@ -146,7 +148,8 @@ def draw(points: pd.DataFrame, style: Style, title: str = "") -> Figure:
     figure.draw_without_rendering()  # fixes the place of the axes, which texts are placed in
     figure.set_layout_engine("none")
     levels = _draw_levels(axes, points)
-    if len(points) > _MOST_NAMES or not _write_names(axes, points, levels):
+    fits = len(points) <= _MOST_NAMES and any(_write_names(axes, points, levels, *start) for start in _STARTS)
+    if not fits:
         figure.set_layout_engine("constrained")
         name_series(figure, [axes])
     return figure
@@ -174,7 +177,7 @@ def _draw_arrow(axes: Any, points: pd.DataFrame, point: pd.Series, shown: Look) 
     start = points.loc[point["start"]]
     line = {"arrowstyle": "->", "color": shown.colour, "shrinkA": 4, "shrinkB": 4, "mutation_scale": 7}
     line |= (
-        {"linewidth": 0.6, "alpha": 0.45, "linestyle": ":"} if point["published"] else {"linewidth": 0.8, "alpha": 0.6}
+        {"linewidth": 0.6, "alpha": 0.4, "linestyle": ":"} if point["published"] else {"linewidth": 0.7, "alpha": 0.45}
     )
     axes.annotate("", (point["base"], point["new"]), (start["base"], start["new"]), arrowprops=line, zorder=2)
 
@@ -205,13 +208,15 @@ def _draw_levels(axes: Any, points: pd.DataFrame) -> list[Any]:
     return texts
 
 
-def _write_names(axes: Any, points: pd.DataFrame, levels: list[Any]) -> bool:
+def _write_names(axes: Any, points: pd.DataFrame, levels: list[Any], force: tuple[float, float], ha: str, va: str) -> bool:
     """Write the name of each point next to it; return False, without names, if there is no room for all."""
     to_data = axes.transData.inverted()
     texts = [
-        axes.text(point["base"], point["new"], wrap(str(name)), fontsize=7, color=MUTED if point["published"] else INK)
+        axes.text(point["base"], point["new"], wrap(str(name)), fontsize=7, color=MUTED if point["published"] else INK, ha=ha, va=va)
         for name, point in points.iterrows()
     ]
+    for text in texts:  # legible where it crosses an arrow
+        text.set(zorder=3, bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.2})
     marks = [_mark(axes, point) for _, point in points.iterrows()]
     taken = [*marks, *(text.get_window_extent() for text in levels)]
     leader = {"arrowstyle": "-", "color": MUTED, "linewidth": 0.6, "shrinkB": 3}
@@ -219,11 +224,11 @@ def _write_names(axes: Any, points: pd.DataFrame, levels: list[Any]) -> bool:
         texts,
         objects=[box.transformed(to_data) for box in taken],
         ax=axes,
-        force_text=(0.3, 0.5),
-        force_static=(0.3, 0.5),
+        force_text=force,
+        force_static=force,
         expand=(1.15, 1.4),
         iter_lim=500,  # not a time, which would give another figure on a busy machine
-        min_arrow_len=10,
+        min_arrow_len=6,
         arrowprops=leader,
     )
     boxes = [text.get_window_extent() for text in texts]
