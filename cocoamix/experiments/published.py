@@ -42,6 +42,7 @@ class PublishedTable:
     Attributes:
         values: A row per number, with the columns of `Frame.values` and `table`, `column` (its heading), `spread` (the
             printed deviation), `decimals`, `seeds`, `datasets` (how many are averaged), `place` and `source_name`.
+            `origin` is published, or computed for an average over fewer datasets.
         settings: The settings that the paper states for each method.
         protocol: The settings that a run needs for the table to be shown without an equal method; empty for none.
         entry: The table as in the file.
@@ -74,7 +75,7 @@ class PublishedTable:
         parts = self.values[self.values["dataset"].isin(datasets)]
         averages = self.values[self.values["dataset"].eq(AVERAGE) & known]
         if {*datasets, source} != {*self.datasets, source}:
-            averages = averages.assign(value=_averages(parts, averages, source))
+            averages = averages.assign(value=_averages(parts, averages, source), origin="computed")
         return pd.concat([averages, parts])
 
 
@@ -302,9 +303,10 @@ class _Runs:
                 return "" if own.empty else None
             words = f"only averages over {least} datasets; yours are over {len(self.datasets)}"
             return f"{table.where} prints {words}, so they are not compared."
-        words = [differing_settings(run, table.protocol, table.paper) for own in self.facts.values() for run in own]
-        nearest = min(words, key=len)
-        return f"Rows of {table.where} are not shown: {'; '.join(nearest)}." if nearest and not equal else None
+        runs = [run for facts in self.facts.values() for run in facts]
+        trained = [run for run in runs if "shots" in run]  # zero-shot runs are beside runs of any number of shots
+        nearest = min((differing_settings(run, table.protocol, table.paper) for run in trained or runs), key=len)
+        return f"Rows of {table.where} are not shown: {'; '.join(nearest)}." if nearest else None
 
     def notes_on(self, table: PublishedTable) -> list[str]:
         """Return notes on the source of a table that is shown, and on its averages."""
