@@ -333,7 +333,7 @@ def sessions(frame: Frame, options: Options, baseline: Baseline) -> Iterator[Sec
     datasets = sort_datasets(part.runs["dataset"])
     title = "Few-shot class-incremental learning"
     section = _open_sessions("fscil", title, part, datasets, replace(options, paper=False))
-    kinds = {name: _kinds_of_sessions(part.where(dataset=name)) for name in datasets}
+    kinds = {name: kinds_of_sessions(part.where(dataset=name)) for name in datasets}
     counts = {_count_sessions(chosen) for tables in kinds.values() for chosen in tables.values()}
     alike = len(datasets) > 1 and len(counts) == 1 and all(len(tables) == 1 for tables in kinds.values())
     averaged = False
@@ -355,7 +355,7 @@ def sessions(frame: Frame, options: Options, baseline: Baseline) -> Iterator[Sec
     yield section
 
 
-def _kinds_of_sessions(part: Frame) -> dict[str, Frame]:
+def kinds_of_sessions(part: Frame) -> dict[str, Frame]:
     """Group the runs of a dataset into tables. The keys are the titles, which name the facts that differ."""
     facts = pd.DataFrame([{key: show(known.get(key)) for key in _SESSION_FACTS} for known in part.runs["facts"]])
     facts.index = part.runs.index

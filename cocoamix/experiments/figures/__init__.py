@@ -35,6 +35,7 @@ MODULES = {
     "tradeoff": "tradeoff",
     "parameters": "parameters",
     "datasets": "datasets",
+    "sessions": "curves",
 }
 _WIDTHS = {"column": 3.25, "page": 6.75}  # inches
 _OUTPUT = "output/figures"

@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING
 from cocoamix.config.partition import LABEL
 from cocoamix.errors import UserError, printable
 from cocoamix.experiments.frame import Frame, read
-from cocoamix.experiments.names import is_zero_shot
+from cocoamix.experiments.sections import by_shots
 from cocoamix.io.paths import expand_home
 
 if TYPE_CHECKING:
     from cocoamix.experiments.runs import Run
 
 _FOR_PLANS = ("root", "datasets", "seeds", "partitions", "set", "run_output", "jobs")  # arguments
-_UNKNOWN = 2**62  # a number of shots that no run states; it is sorted last
 
 
 @dataclass(frozen=True)
@@ -125,11 +124,8 @@ def base_to_new(frame: Frame) -> Iterator[Frame]:
     runs = frame.runs[frame.runs["task"].eq("base2new") & frame.runs["subset"].isin(["base", "new"])]
     random = [draw for draw in runs["draw"].unique() if draw != LABEL]
     for draw in [LABEL, *(random if len(random) == 1 else [])]:
-        own = runs[runs["draw"] == draw]
-        zero_shot = own["trainer"].map(is_zero_shot).astype(bool)
-        shots = own["shots"].fillna(_UNKNOWN)
-        for number in sorted(shots[~zero_shot].unique()) or [_UNKNOWN] * bool(len(own)):
-            yield frame.only(own.index[zero_shot | shots.eq(number)])
+        own = runs.index[runs["draw"] == draw]
+        yield from (part for part, _, _ in by_shots(frame.only(own)) if len(own))
 
 
 def stems(stem: str) -> Iterator[str]:

@@ -175,16 +175,19 @@ def wrap(name: str, width: int = 18) -> str:
     return "\n".join(textwrap.wrap(shorten_middle(name, 3 * width - 4), width, break_on_hyphens=True)[:3])
 
 
-def percent_range(values: Iterable[float], room: float = 0.06) -> tuple[float, float]:
+def percent_range(
+    values: Iterable[float], room: float = 0.06, shortest: float = _NARROWEST_RANGE
+) -> tuple[float, float]:
     """Return the ends of an axis of percentages: close to the values, but not so close that noise looks large.
 
     Args:
         values: The values to show.
         room: The margin on both sides, as a fraction of the range.
+        shortest: The least length of the axis.
     """
     shown = list(values)
     low, high = min(shown), max(shown)
-    margin = max(room * (high - low), (_NARROWEST_RANGE - (high - low)) / 2)
+    margin = max(room * (high - low), (shortest - (high - low)) / 2)
     low, high = low - margin, high + margin
     shift = max(0.0, -low) - max(0.0, high - 100.0)
     return max(0.0, low + shift), min(100.0, high + shift)
@@ -239,8 +242,13 @@ def render(draw: Callable[[Style], Figure], style: Style, title: str, kinds: Seq
 
 def to_csv(data: pd.DataFrame) -> str:
     """Return data as CSV. Texts are escaped so that no spreadsheet takes them for formulas."""
-    safe = data.rename(columns=str).map(lambda cell: text_cell(cell) if isinstance(cell, str) else cell)
-    return safe.to_csv(index=False, lineterminator="\n")
+    return data.rename(columns=str).map(_cell).to_csv(index=False, lineterminator="\n")
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return " ".join(map(str, value))
+    return text_cell(value) if isinstance(value, str) else value
 
 
 def _write(content: bytes, file: IO[bytes]) -> None:

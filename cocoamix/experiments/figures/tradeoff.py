@@ -20,6 +20,8 @@ from cocoamix.experiments import pivots
 from cocoamix.experiments.frame import Frame
 from cocoamix.experiments.labels import not_comparable
 from cocoamix.experiments.names import is_clip, is_zero_shot, sort_datasets, sort_methods
+from cocoamix.experiments.published import AVERAGE, match
+from cocoamix.experiments.sections import average_title
 
 from . import source
 from .source import Choice, Plans
@@ -41,11 +43,13 @@ _MARK = 3.2  # half of a marker, in points
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that choose the runs."""
     source.add_arguments(parser, _PLANS)
+    parser.add_argument("--paper", action="store_true", help="also show published numbers")
 
 
 def make(args: argparse.Namespace) -> Iterator[Drawing]:
     """Yield a figure for each number of shots."""
-    tables = [points_of(frame) for frame in source.base_to_new(source.find_source(args, _PLANS).frame())]
+    frames = source.base_to_new(source.find_source(args, _PLANS).frame())
+    tables = [points_of(frame, match(frame).rows if args.paper else None) for frame in frames]
     tables = [points for points in tables if len(points) > 1]
     if not tables:
         raise UserError(_LACKING)
@@ -54,11 +58,12 @@ def make(args: argparse.Namespace) -> Iterator[Drawing]:
         yield Drawing(stem, title, describe(points), partial(draw, points, title=title), points.reset_index())
 
 
-def points_of(frame: Frame) -> pd.DataFrame:
+def points_of(frame: Frame, published: pd.DataFrame | None = None) -> pd.DataFrame:
     """Return base, new and H of each method that has base and new of all datasets, averaged over them.
 
     Args:
         frame: Runs on base and new classes under one number of shots.
+        published: Published numbers to show beside them, as in `published.Matches.rows`.
 
     Returns:
         A row for each method, with its deviations (`base_std`, ...), its number of trained `parameters` if its runs
@@ -76,8 +81,23 @@ def points_of(frame: Frame) -> pd.DataFrame:
     points["published"] = ""
     points["start"] = pd.Series({name: _start(frame.runs, name, clips) for name in trained}, dtype=object)
     points["start"] = points["start"].fillna("")
-    points.attrs["title"] = datasets[0] if len(datasets) == 1 else f"Average over {len(datasets)} datasets"
+    if published is not None and len(published):
+        points = pd.concat([points, _published(published, AVERAGE if len(datasets) > 1 else datasets[0])])
+    points.index.name = "method"
+    points.attrs["title"] = average_title(datasets)
     return points
+
+
+def _published(rows: pd.DataFrame, dataset: str) -> pd.DataFrame:
+    """Return the published points of tables that have numbers for each dataset."""
+    by_dataset = rows.groupby("place")["dataset"].transform(lambda names: not names.eq(AVERAGE).all()).astype(bool)
+    chosen = rows[by_dataset & rows["dataset"].eq(dataset) & rows["column"].isin(["base", "new", "H"])]
+    chosen = chosen.assign(method=chosen["method"] + " (published)").drop_duplicates(["method", "column"])
+    wide = chosen.pivot(index="method", columns="column", values=["value", "spread"])
+    points = wide["value"].join(wide["spread"].add_suffix("_std")).reindex(chosen["method"].unique())
+    clip = "CLIP (published)"
+    starts = [clip if clip in points.index and name != clip else "" for name in points.index]
+    return points.assign(published="published", start=starts).dropna(subset=["base", "new"])
 
 
 def _parameters(frame: Frame) -> pd.Series:
@@ -126,8 +146,8 @@ def draw(points: pd.DataFrame, style: Style, title: str = "") -> Figure:
     """Draw methods as points over lines of equal H. Published numbers are hollow; arrows start at zero-shot CLIP.
 
     Args:
-        points: A row for each method, with `base`, `new`, `base_std`, `new_std`, the source of `published` numbers (""
-            for own runs) and the method at the `start` of its arrow ("" for none).
+        points: A row for each method, with `base`, `new`, `base_std`, `new_std`, `published` ("" for own runs, else
+            the end of its name in brackets), and the method at the `start` of its arrow ("" for none).
         style: Width and title.
         title: The title.
     """
@@ -138,9 +158,7 @@ def draw(points: pd.DataFrame, style: Style, title: str = "") -> Figure:
         set_limits(percent_range([*(points[side] - spread), *(points[side] + spread)], 0.15))
     axes.grid(visible=False)  # lines of equal H take its place
     # A published point looks like our point of that method.
-    methods = {
-        name: name.removesuffix(f" ({source})") if source else name for name, source in points["published"].items()
-    }
+    methods = {name: name.removesuffix(f" ({kind})") if kind else name for name, kind in points["published"].items()}
     shown = looks(methods.values())
     for name, point in points.iterrows():
         _draw_point(axes, point, shown[methods[name]])
@@ -208,11 +226,21 @@ def _draw_levels(axes: Any, points: pd.DataFrame) -> list[Any]:
     return texts
 
 
-def _write_names(axes: Any, points: pd.DataFrame, levels: list[Any], force: tuple[float, float], ha: str, va: str) -> bool:
+def _write_names(
+    axes: Any, points: pd.DataFrame, levels: list[Any], force: tuple[float, float], ha: str, va: str
+) -> bool:
     """Write the name of each point next to it; return False, without names, if there is no room for all."""
     to_data = axes.transData.inverted()
     texts = [
-        axes.text(point["base"], point["new"], wrap(str(name)), fontsize=7, color=MUTED if point["published"] else INK, ha=ha, va=va)
+        axes.text(
+            point["base"],
+            point["new"],
+            wrap(str(name)),
+            fontsize=7,
+            color=MUTED if point["published"] else INK,
+            ha=ha,
+            va=va,
+        )
         for name, point in points.iterrows()
     ]
     for text in texts:  # legible where it crosses an arrow
