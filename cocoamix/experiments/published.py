@@ -9,13 +9,13 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from cocoamix.errors import UserError
+from cocoamix.errors import UserError, printable
 
 from . import pivots
 from .frame import Frame
@@ -29,7 +29,6 @@ FOLDER = Path(__file__).parent / "published"
 _CELL = re.compile(r"(\d+(?:\.(\d+))?)(?: ± (\d+(?:\.\d+)?))?")
 _METRICS = {"base": "accuracy", "new": "accuracy", "H": "harmonic_mean", "mean": "mean", "PD": "pd"}
 _OF_RUN = ("trainer", "draw", "epoch", "shots", "prompts", "caveats")  # columns of Frame.runs that settings may name
-_SHOWN = ["table", "place", *("dataset", "column", "subset", "metric", "session", "spread", "decimals", "datasets")]
 
 Facts = Mapping[str, Any]
 Pair = tuple[str, str]  # a method of ours and a published one
@@ -87,7 +86,7 @@ def _averages(parts: pd.DataFrame, averages: pd.DataFrame, source: str | None) -
         both = parts.assign(column="H", value=harmonic(parts["method"].map(own), parts["value"]))
         parts = pd.concat([parts, both])
     means = parts.groupby(["method", "column"])["value"].mean()
-    return [float(means[method, column]) for method, column in zip(averages["method"], averages["column"], strict=True)]
+    return [means.get(key, float("nan")) for key in zip(averages["method"], averages["column"], strict=True)]
 
 
 # ---------------------------------------------------------------------------------------- files
@@ -179,7 +178,7 @@ def differing_settings(facts: Facts, stated: Facts, paper: str = "the paper") ->
         own = facts.get(key)
         if key != "prompts" and not any(_form(key, own) == _form(key, other) for other in allowed):
             words.append(f"{key} is {show(own)} here, {show(canonical(allowed[0]))} in {paper}")
-    return words
+    return list(map(printable, words))
 
 
 def _form(key: str, value: Any) -> Any:
@@ -204,7 +203,7 @@ class Matches:
         comparisons: A row per number that a method of ours shares with a published one of equal settings: `method` is
             ours, `published_method` theirs. `difference` is missing if the two averages may be of other datasets.
         differing: How each method of ours without an equal differs from the nearest published one.
-        notes: Sentences on sources, differing settings and contradictions.
+        notes: Sentences on sources, and on what differs.
     """
 
     rows: pd.DataFrame = field(default_factory=pd.DataFrame)
@@ -248,7 +247,6 @@ def match(frame: Frame) -> Matches:
         matches.notes.append(f"No published table has results for {', '.join(ours.datasets)} in this task.")
     matches.rows = pd.concat(rows, ignore_index=True) if rows else matches.rows
     matches.comparisons = pd.concat(compared, ignore_index=True) if compared else matches.comparisons
-    matches.notes += _contradictions(matches.comparisons)
     return matches
 
 
@@ -263,7 +261,7 @@ class _Runs:
         groups = runs.groupby("method", sort=False)
         self.facts = {str(method): [facts_of(run) for run in own.itertuples()] for method, own in groups}
         self.makers = {(run.trainer, run.config): str(run.method) for run in runs.itertuples()}  # of prompts
-        self.means = _means(frame.values, self.task, self.source, self.datasets)
+        self.values = frame.values
 
     def differing(self, table: PublishedTable) -> dict[Pair, list[str]]:
         """Return how our methods differ from the published ones of the same trainer."""
@@ -321,44 +319,27 @@ class _Runs:
 
     def compare(self, table: PublishedTable, rows: pd.DataFrame, method: str, published: str) -> pd.DataFrame:
         """Return a method of ours beside a published one. Averages over more datasets than ours are left out."""
-        fits = rows["datasets"].fillna(0) <= len(self.datasets)
-        theirs = rows[rows["method"].eq(published) & fits][[*_SHOWN, "value"]].rename(columns={"value": "published"})
-        own = self.means[self.means["method"].eq(method)]
-        both = own.merge(theirs, on=["dataset", "column"]).assign(published_method=published)
+        theirs = rows[rows["method"].eq(published) & (rows["datasets"].fillna(0) <= len(self.datasets))]
+        theirs = theirs.rename(columns={"method": "published_method", "value": "published"})
+        both = self.means[self.means["method"].eq(method)].merge(theirs, on=["dataset", "column"])
         counts = {len(self.datasets), len(table.datasets)}
         same = both["datasets"].isna() | both["datasets"].map(lambda count: counts == {count})
         return both.assign(difference=(both["ours"] - both["published"]).where(same))
 
-
-def _means(values: pd.DataFrame, task: str, source: str, datasets: Sequence[str]) -> pd.DataFrame:
-    """Return our means over seeds and over datasets, a row per method, dataset and column of published tables."""
-    if task == "transfer":
-        wide = pivots.transfer(values, source, [name for name in datasets if name != source])
-        long = wide.groupby(level="method").mean().melt(ignore_index=False, var_name="name", value_name="ours")
-        places = {"target": (AVERAGE, "accuracy"), "H": (AVERAGE, "H")}
-        pairs = [places.get(name, (name, "accuracy")) for name in long.pop("name")]
-        return long.assign(dataset=[pair[0] for pair in pairs], column=[pair[1] for pair in pairs]).reset_index()
-    if task == "fscil":
-        wide = pivots.over_sessions(values)
-        wide.columns = pd.Index([name if isinstance(name, str) else f"session_{name}" for name in wide])
-    else:
-        wide = pivots.base_to_new(values)
-    parts = [pivots.by_dataset(wide)["mean"], pivots.over_datasets(wide, datasets)["mean"].assign(dataset=AVERAGE)]
-    both = pd.concat([part.reset_index() for part in parts])
-    return both.melt(["method", "dataset"], var_name="column", value_name="ours").dropna(subset="ours")
-
-
-def _contradictions(compared: pd.DataFrame) -> list[str]:
-    """Note where different numbers are published for one configuration of ours."""
-    notes = []
-    for (method, dataset, column), rows in compared.groupby(["method", "dataset", "column"]) if len(compared) else ():
-        rounding = 10.0 ** -rows["decimals"].min()
-        if rows["published"].max() - rows["published"].min() > rounding + 1e-9:
-            texts = [
-                f"{row.published:.{row.decimals}f} ({row.place}, {row.published_method})" for row in rows.itertuples()
-            ]
-            notes.append(
-                f"{method} is equal to several published rows with different values of {column} "
-                f"({dataset}): {' and '.join(texts)}."
-            )
-    return notes
+    @cached_property
+    def means(self) -> pd.DataFrame:
+        """Our means over seeds and over datasets: a row per method, dataset and column of published tables."""
+        if self.task == "transfer":
+            targets = [name for name in self.datasets if name != self.source]
+            wide = pivots.transfer(self.values, self.source, targets).groupby(level="method").mean()
+            places = {name: (name, "accuracy") for name in wide} | {
+                "target": (AVERAGE, "accuracy"),
+                "H": (AVERAGE, "H"),
+            }
+            wide.columns = pd.MultiIndex.from_tuples([places[name] for name in wide], names=["dataset", "column"])
+            return wide.stack(["dataset", "column"], future_stack=True).rename("ours").reset_index()
+        wide = pivots.over_sessions(self.values) if self.task == "fscil" else pivots.base_to_new(self.values)
+        averages = pivots.over_datasets(wide, self.datasets)["mean"].assign(dataset=AVERAGE)
+        both = pd.concat([pivots.by_dataset(wide)["mean"].reset_index(), averages.reset_index()])
+        both = both.rename(columns={number: f"session_{number}" for number in range(wide.shape[1])})
+        return both.melt(["method", "dataset"], var_name="column", value_name="ours").dropna(subset="ours")
