@@ -1,16 +1,15 @@
 """Name the method of each run, so that runs which may not be averaged have different names.
 
-The name is that of the trainer, or the user's, followed by whatever differs among the runs found, in brackets. Runs of
-one name on one dataset, subset and partition of the classes differ in the seed alone.
+The name is that of the trainer, or the user's, followed by whatever differs among the runs, in brackets. Runs of one
+name on one dataset, subset and partition of the classes differ in the seed alone.
 """
 
 from __future__ import annotations
 
 import fnmatch
-import hashlib
 import re
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
 
 from cocoamix.config import roles
@@ -24,18 +23,16 @@ COMPARABLE = (
     *("splits.test", "evaluated_on", "backbone", "weights_sha256", "activation"),
     *("transforms.SIZE", "transforms.INTERPOLATION", "transforms.PIXEL_MEAN", "transforms.PIXEL_STD"),
 )
-# Facts that depend on the dataset: they are compared among the runs of one dataset and subset.
-_OF_CELL = ("splits.test", "templates", "fingerprint")
-# Facts that differ by design.
-_FREE = ("dataset", "subset", "shots", "splits.train", "splits.folds")
-# Facts that are stated only where they apply.
-_WHERE_TRUE = ("centred", "calibrated")
+_OF_CELL = ("splits.test", "templates")  # facts that depend on the dataset
+_FREE = ("dataset", "subset", "shots", "splits.train", "splits.folds", "centred", "calibrated")  # by design, by seed
+_UNSTATED = "none"  # the value of a fact that our own results do not state
 _LONGEST = 24  # characters of a value in a name
 _MOST_FACTS = 3  # in a name
 _SAME = 0.06  # points by which equal accuracies may differ, because logs have one decimal
 
 Names = Sequence[tuple[str, str]]
-Facts = Callable[[Record], Mapping[str, Any]]
+Key = Callable[[Record], Hashable]
+Facts = dict[int, dict[str, Any]]  # by the id of a record
 
 
 def label(records: Sequence[Record], names: Names, note: Callable[[str], None]) -> None:
@@ -44,66 +41,96 @@ def label(records: Sequence[Record], names: Names, note: Callable[[str], None]) 
     Args:
         records: The records of one table: one task, and one number of shots where tables have one.
         names: Pairs of a pattern, matched against Trainer/config and Trainer/config/variant, and a name.
-        note: Receives sentences on which runs were not averaged, and why.
+        note: Receives sentences on runs of one configuration that are not averaged, and why.
     """
     for (name, is_users), members in _by(records, lambda record: _name(record, names)).items():
-        for suffix, part in _split(name, members, is_users, note):
-            text = f"{name} [{suffix}]" if suffix else name
-            _note_unstated(text, part, note)
-            for record in part:
-                record.method = text
+        facts = _facts_of(members)
+        keys = _differing(members, facts, is_users)
+        for key in keys:
+            _note_difference(name, key, members, facts, note)
+        kinds = _by(members, lambda record, facts=facts, keys=keys: tuple(facts[id(record)].get(key) for key in keys))
+        for suffix, kind in zip(_describe(keys, list(kinds)), kinds.values(), strict=True):
+            for folder, part in _split_by_folder(kind):
+                words = ", ".join(filter(None, (suffix, folder)))
+                for record in part:
+                    record.method = f"{name} [{words}]" if words else name
+                silent = [record.folder for record in part if not record.protocol]
+                if 0 < len(silent) < len(part):
+                    note(f"{name}: {silent[0]} states no protocol; it is assumed to be that of the other runs.")
 
 
 def _name(record: Record, names: Names) -> tuple[str, bool]:
     """Return the name of a record's method, and whether the user has chosen it."""
-    full = "/".join(part for part in (record.trainer, record.config, record.variant) if part)
+    short = f"{record.trainer}/{record.config}"
     for pattern, name in names:
-        texts = (full, f"{record.trainer}/{record.config}", record.trainer)
-        if any(fnmatch.fnmatchcase(text, pattern) for text in texts):
+        if any(fnmatch.fnmatchcase(text, pattern) for text in (f"{short}/{record.variant}", short, record.trainer)):
             return name, True
     return record.title or method_name(record.trainer), False
+
+
+def _by(records: Iterable[Record], key: Key) -> dict[Any, list[Record]]:
+    groups: dict[Hashable, list[Record]] = defaultdict(list)
+    for record in records:
+        groups[key(record)].append(record)
+    return dict(groups)
 
 
 # ---------------------------------------------------------------------------------------- what differs
 
 
-def _split(
-    name: str, records: list[Record], is_users: bool, note: Callable[[str], None]
-) -> list[tuple[str, list[Record]]]:
-    """Divide the runs of a method, so that those of one cell differ only in the seed.
+def _facts_of(records: Sequence[Record]) -> Facts:
+    """Return what must agree among runs that are averaged; a fact that a log does not state is missing."""
+    facts: Facts = {}
+    for record in records:
+        trained = {} if record.epoch is None or is_zero_shot(record.trainer) else {"epoch": record.epoch}
+        # If a log prints no configuration, its name stands for it.
+        settings = record.settings or ({} if is_zero_shot(record.trainer) else {"config": record.config})
+        facts[id(record)] = {**record.protocol, **settings, **trained}
+    # Our own results state their whole protocol: what they lack does not hold for them.
+    stated = dict.fromkeys(key for record in records if record.fingerprint for key in record.protocol)
+    for record in records:
+        if record.fingerprint:
+            facts[id(record)] = {**dict.fromkeys(stated, _UNSTATED), **facts[id(record)]}
+    # Hashes of different datasets cannot be compared: number them within each cell.
+    for key in _OF_CELL:
+        for cell in _by(records, _cell).values():
+            values = [facts[id(record)].get(key) for record in cell]
+            order = [value for value in dict.fromkeys(values) if value is not None]
+            for record, value in zip(cell, values, strict=True):
+                facts[id(record)][key] = None if value is None else 1 + order.index(value)
+    return facts
+
+
+def _differing(records: Sequence[Record], facts: Facts, is_users: bool) -> list[str]:
+    """Return the facts on which runs that must agree do not, as far as both state them.
 
     A user who names a method may have trained it with another setting on another dataset.
-
-    Returns:
-        Pairs of a suffix for the name, which says what differs, and the runs.
     """
-    cells = list(_by(records, _cell).values())
-    subsets = cells if is_users else list(_by(records, lambda record: (record.subset, record.shots)).values())
-    trained = [record for record in records if not is_zero_shot(record.trainer)]
-    requirements: list[tuple[list[list[Record]], Facts]] = [
-        ([records], _facts_of_row),
-        (cells, _facts_of_cell),
-        (subsets, _facts_of_training),
-        (list(_by(trained, _model).values()), _training),
+
+    def disagree(group: Iterable[Record], key: str) -> bool:
+        values = {facts[id(record)].get(key) for record in group}
+        return len(values - {None, "auto"}) > 1
+
+    # Settings before facts that follow from them, because names use the first.
+    every = sorted(dict.fromkeys(key for record in records for key in facts[id(record)]), key=str.islower)
+    return [
+        key
+        for key in every
+        if key not in _FREE
+        and disagree(records, key)
+        and any(disagree(group, key) for scope in _scopes(key, is_users) for group in _by(records, scope).values())
     ]
-    keys = list(dict.fromkeys(key for groups, facts in requirements for key in _differing(groups, facts)))
-    if any(_hidden_difference(cell, keys) for cell in cells):
-        keys.append("fingerprint")
-    for key in keys:
-        _note_difference(name, key, [group for groups, _ in requirements for group in groups], note)
-    ranks = {key: _ranks(cells, key) for key in keys if key in _OF_CELL}
-    parts = _by(records, lambda r: tuple(ranks[key][id(r)] if key in ranks else _fact(r, key) for key in keys))
-    split = []
-    for text, part in zip(_describe(keys, list(parts)), parts.values(), strict=True):
-        split += [(", ".join(filter(None, (text, folder))), few) for folder, few in _split_by_folder(part)]
-    return split
 
 
-def _by(records: Iterable[Record], key: Callable[[Record], Hashable]) -> dict[Any, list[Record]]:
-    groups: dict[Hashable, list[Record]] = defaultdict(list)
-    for record in records:
-        groups[key(record)].append(record)
-    return dict(groups)
+def _scopes(key: str, is_users: bool) -> list[Key]:
+    """Return keys that group the runs which must agree on a fact."""
+    setting = key.isupper()
+    scopes: list[Key] = [_cell]
+    if setting and not is_users and not key.startswith("DATASET."):
+        scopes = [lambda record: (record.subset, record.shots)]  # an evaluation need not repeat what only the loss uses
+    elif not setting and key not in (*_OF_CELL, "epoch", "config"):
+        scopes = [lambda record: 0]
+    return [*scopes, _model] if key == "epoch" or (setting and roles.compared_in_model(key)) else scopes
 
 
 def _cell(record: Record) -> Hashable:
@@ -112,99 +139,25 @@ def _cell(record: Record) -> Hashable:
 
 def _model(record: Record) -> Hashable:
     """Return what the results that are combined as if of one model have in common: base and new, source and targets."""
-    if record.task == "transfer":
+    if record.task == "transfer" and not is_zero_shot(record.trainer):
         return "transfer"
     return (record.dataset, record.draw) if record.task == "base2new" and record.subset != "all" else id(record)
 
 
-def _facts_of_row(record: Record) -> dict[str, Any]:
-    return {
-        key: value
-        for key, value in record.protocol.items()
-        if key not in (*_FREE, *_OF_CELL) and not (key == "precision" and value == "auto")
-    }
-
-
-def _facts_of_cell(record: Record) -> dict[str, Any]:
-    """Return facts and settings that may depend on the dataset."""
-    facts = {key: record.protocol[key] for key in _OF_CELL if key in record.protocol}
-    return {**facts, **{key: value for key, value in record.settings.items() if key.startswith("DATASET.")}}
-
-
-def _facts_of_training(record: Record) -> dict[str, Any]:
-    """Return all other settings. If a log prints none, the name of the configuration stands for them."""
-    settings = {key: value for key, value in record.settings.items() if not key.startswith("DATASET.")}
-    return settings if settings or is_zero_shot(record.trainer) else {"config": record.config}
-
-
-def _training(record: Record) -> dict[str, Any]:
-    """Return what a run states about its model. All runs of one model must agree on it."""
-    stated = {key: value for key, value in record.settings.items() if roles.compared_in_model(key)}
-    return stated if record.epoch is None else {**stated, "epoch": record.epoch}
-
-
-def _differing(groups: Iterable[list[Record]], facts: Facts) -> dict[str, None]:
-    """Return the keys on which runs of the same group disagree, of those that both state."""
-    keys: dict[str, None] = {}
-    for group in groups:
-        first: dict[str, Any] = {}
-        for record in group if len(group) > 1 else ():
-            for key, value in facts(record).items():
-                if first.setdefault(key, value) != value:
-                    keys[key] = None
-    return keys
-
-
-def _hidden_difference(cell: Iterable[Record], keys: Sequence[str]) -> bool:
-    """Return whether runs of a cell have different fingerprints, although they agree on all keys."""
-    first: dict[Hashable, str] = {}
-    for record in cell:
-        fingerprint = _fingerprint(record)
-        stated = tuple(_fact(record, key) for key in (*keys, *_WHERE_TRUE))
-        if fingerprint and first.setdefault(stated, fingerprint) != fingerprint:
-            return True
-    return False
-
-
-def _fingerprint(record: Record) -> str:
-    """Return the fingerprint of a run's protocol. For a zero-shot run, facts that only training reads are ignored."""
-    if not record.fingerprint or not is_zero_shot(record.trainer):
-        return record.fingerprint
-    facts = sorted((key, value) for key, value in record.protocol.items() if key not in ("dataset", "subset"))
-    return hashlib.sha256(repr(facts).encode(errors="replace")).hexdigest()[:16]
-
-
-def _fact(record: Record, key: str) -> Any:
-    if key in ("epoch", "config"):
-        return getattr(record, key)
-    if key == "fingerprint":
-        return _fingerprint(record)
-    return record.settings.get(key, record.protocol.get(key))
-
-
-def _ranks(cells: Iterable[list[Record]], key: str) -> dict[int, int]:
-    """Number the values of a fact within each cell, because hashes of different datasets cannot be compared."""
-    ranks: dict[int, int] = {}
-    for cell in cells:
-        order = list(dict.fromkeys(_fact(record, key) for record in cell))
-        ranks |= {id(record): 1 + order.index(_fact(record, key)) for record in cell}
-    return ranks
-
-
-def _describe(keys: Sequence[str], groups: Sequence[tuple[Any, ...]]) -> list[str]:
-    """Describe groups by the fewest differing facts that tell them apart, without values that are the default."""
+def _describe(keys: Sequence[str], kinds: Sequence[tuple[Any, ...]]) -> list[str]:
+    """Describe kinds of runs by the fewest facts that tell them apart, without values that are the default."""
     kept = list(range(len(keys)))
     for place in reversed(range(len(keys))):
         fewer = [other for other in kept if other != place]
-        if len({tuple(values[other] for other in fewer) for values in groups}) == len(groups):
+        if len({tuple(values[other] for other in fewer) for values in kinds}) == len(kinds):
             kept = fewer
-    facts = [[(keys[place], values[place]) for place in kept] for values in groups]
-    special = [[(key, value) for key, value in group if value != _default(key)] for group in facts]
+    facts = [[(keys[place], values[place]) for place in kept] for values in kinds]
+    special = [[(key, value) for key, value in kind if value not in (_default(key), _UNSTATED)] for kind in facts]
     for candidates in (special, facts):
-        texts = [", ".join(f"{_short(key)}={_cut(show(value))}" for key, value in group) for group in candidates]
+        texts = [", ".join(f"{_short(key)}={_cut(show(value))}" for key, value in kind) for kind in candidates]
         if len(set(texts)) == len(texts) and max(map(len, candidates)) <= _MOST_FACTS:
             return texts
-    return [f"kind {number}" for number in range(1, len(groups) + 1)]
+    return [f"kind {number}" for number in range(1, len(kinds) + 1)]
 
 
 def _default(key: str) -> Any:
@@ -213,33 +166,38 @@ def _default(key: str) -> Any:
     return canonical(declared.default) if declared.ours else None
 
 
+def _note_difference(name: str, key: str, records: Sequence[Record], facts: Facts, note: Callable[[str], None]) -> None:
+    """Note two runs of one configuration that differ in a fact. Other configurations differ on purpose."""
+    for alike in _by(records, lambda record: (record.config, record.variant)).values():
+        first = {facts[id(record)].get(key): record for record in reversed(alike)}
+        if len(first) > 1:
+            (value, record), (other, second) = list(first.items())[-2:]
+            note(
+                f"{name}: {key} is {show(value)} in {record.folder} and {show(other)} in {second.folder}. Runs that "
+                "differ in it are not averaged; each kind has its own row."
+            )
+            return
+
+
 # ---------------------------------------------------------------------------------------- folders
 
 
 def _split_by_folder(records: list[Record]) -> list[tuple[str, list[Record]]]:
     """Divide runs with the same cell and seed by the folder below which they are, else by their configuration."""
-    keys: tuple[Callable[[Record], Any], ...] = (
-        lambda r: r.above,
-        lambda r: r.rest,
-        lambda r: (r.config, r.variant),
-    )
-    for key in keys if _clash(records) else ():
-        groups = list(_by(records, key).values())
-        if len(groups) > 1 and not any(map(_clash, groups)):
-            tails = [[group[0].config, group[0].variant] if key is keys[2] else group[0].rest for group in groups]
-            return list(zip(_folder_names(tails), groups, strict=True))
+    for key in (lambda record: record.rest, lambda record: (record.config, record.variant)):
+        groups = _by(records, key)
+        if len(groups) > 1 and _clash(records) and not any(map(_clash, groups.values())):
+            return list(zip(_tell_apart(list(groups)), groups.values(), strict=True))
     return [("", records)]
 
 
-def _folder_names(tails: Sequence[Sequence[str]]) -> list[str]:
-    """Return the parts of paths that tell groups apart."""
-    parts = [list(tail) for tail in tails]
-    while parts[0] and all(part[:1] == parts[0][:1] for part in parts):
-        parts = [part[1:] for part in parts]
-    while parts[0] and all(part[-1:] == parts[0][-1:] for part in parts):
-        parts = [part[:-1] for part in parts]
-    names = ["/".join(filter(None, part)) or f"folder {number}" for number, part in enumerate(parts, start=1)]
-    return names if len(set(names)) == len(names) else [f"folder {number}" for number in range(1, len(names) + 1)]
+def _tell_apart(paths: Sequence[Sequence[str]]) -> list[str]:
+    """Return the parts of paths that tell them apart."""
+    parts = [list(path) for path in paths]
+    for end in (0, -1):
+        while parts[0] and all(part and part[end] == parts[0][end] for part in parts):
+            parts = [part[1:] if end == 0 else part[:-1] for part in parts]
+    return ["/".join(filter(None, part)) or f"folder {number}" for number, part in enumerate(parts, start=1)]
 
 
 def _clash(records: Iterable[Record]) -> bool:
@@ -257,53 +215,11 @@ def same_result(record: Record, other: Record) -> bool:
     return record.sessions == other.sessions and abs(record.accuracy - other.accuracy) <= _SAME
 
 
-def not_comparable(record: Record, other: Record) -> list[tuple[str, Any, Any]]:
+def not_comparable(record: Any, other: Any) -> list[tuple[str, Any, Any]]:
     """Return the facts that prevent a comparison of two runs on the same classes, as (key, value, value)."""
-    pairs: list[tuple[str, Any, Any]] = [("partition", record.draw, other.draw)]
+    pairs = [("partition", record.draw, other.draw)]
     pairs += [(key, record.protocol.get(key), other.protocol.get(key)) for key in COMPARABLE]
     return [pair for pair in pairs if None not in pair[1:] and pair[1] != pair[2]]
-
-
-# ---------------------------------------------------------------------------------------- notes
-
-
-def _note_difference(name: str, key: str, groups: Iterable[list[Record]], note: Callable[[str], None]) -> None:
-    """Note an example of two runs of one configuration that differ in a fact. Other configurations differ on purpose."""
-    alike = [few for group in groups for few in _by(group, lambda r: (r.config, r.variant)).values()]
-    for group in alike:
-        first: dict[Any, Record] = {}
-        for record in group:
-            if _fact(record, key) is not None:
-                first.setdefault(_fact(record, key), record)
-        if len(first) < 2:
-            continue
-        (value, record), (other, second) = list(first.items())[:2]
-        tail = f" ({len(first)} values in all)" if len(first) > 2 else ""
-        if key == "fingerprint":
-            only = sorted(set(record.protocol) ^ set(second.protocol))
-            tail = f" (only one of them states {', '.join(only)})" if only else " (everything that they state agrees)"
-        note(
-            f"{name}: {key} is {show(value)} in {record.folder} and {show(other)} in {second.folder}{tail}. "
-            "Runs that differ in it are not averaged; each kind has its own row."
-        )
-        return
-
-
-def _note_unstated(name: str, records: Sequence[Record], note: Callable[[str], None]) -> None:
-    """Note which facts only some runs of a row state. The runs are averaged nevertheless."""
-    stated = dict.fromkeys(key for r in records for key in r.protocol if key not in (*_FREE, *_WHERE_TRUE))
-    silent = [(r, [key for key in stated if key not in r.protocol]) for r in records]
-    silent = [(record, lacking) for record, lacking in silent if lacking]
-    if not silent:
-        return
-    record, lacking = silent[0]
-    lacking.sort(key=lambda key: COMPARABLE.index(key) if key in COMPARABLE else len(COMPARABLE))
-    listed = ", ".join(lacking[:4]) + (", ..." if len(lacking) > 4 else "")
-    others = f" and {len(silent) - 1} more" if len(silent) > 1 else ""
-    note(
-        f"{name}: protocol not stated in {record.folder}{others}: {listed}. Other runs of the row state it; "
-        "it is assumed to be the same."
-    )
 
 
 def show(value: Any) -> str:
