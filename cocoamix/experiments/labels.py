@@ -25,7 +25,7 @@ COMPARABLE = (
 )
 _OF_CELL = ("splits.test", "templates")  # facts that depend on the dataset
 _FREE = ("dataset", "subset", "shots", "splits.train", "splits.folds", "centred", "calibrated")  # by design, by seed
-_UNSTATED = "none"  # the value of a fact that our own results do not state
+_UNSTATED = "not stated"  # the value of a fact that our own results do not state
 _LONGEST = 24  # characters of a value in a name
 _MOST_FACTS = 3  # in a name
 _SAME = 0.06  # points by which equal accuracies may differ, because logs have one decimal
