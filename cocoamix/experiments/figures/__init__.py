@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 # Modules by the name of the figure, in the order of the paper.
 MODULES = {
     "gradient": "gradient",
+    "assumption": "assumption",
+    "losses": "losses",
     "tradeoff": "tradeoff",
     "parameters": "parameters",
     "datasets": "datasets",

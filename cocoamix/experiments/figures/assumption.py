@@ -1,0 +1,282 @@
+"""`assumption`: is a learned prompt better on the classes it was trained on, and the hand-crafted one on all others?"""
+
+from __future__ import annotations
+
+import argparse
+import textwrap
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from cocoamix.config.partition import LABEL, number_of
+from cocoamix.errors import UserError, nearest, some_of
+from cocoamix.experiments.frame import Frame
+from cocoamix.experiments.labels import not_comparable, show
+from cocoamix.experiments.names import is_clip, is_zero_shot, simplify, sort_datasets
+from cocoamix.experiments.stats import one_sided_t_test
+
+from . import source
+from .source import Choice, Plans, Source
+from .style import INK, MUTED, Drawing, Style, add_legend, look
+
+ABOUT = (
+    "Accuracy of a learned prompt against the hand-crafted prompt, on trained classes and on all others, over several "
+    "halves of the classes, with one-sided paired t-tests."
+)
+TIME = "about two minutes on two cores, or one minute after the quick start"
+_TITLE = "The learned and the hand-crafted prompt on in-classes and on out-classes"
+# Random halves as in the paper; without real data, those of the first synthetic dataset.
+_PLANS = Plans(Choice("quick_assumption", (), ("colour_shape",), (1,)), Choice("assumption"))
+# The halves of a synthetic dataset by label have different themes; its random halves do not.
+_THEMED = Plans(Choice("quick", ("CLIP", "CoOp")), Choice("assumption"))
+_LEVEL = 0.05  # of the tests
+_SIDES = ("in_learned", "in_hand_crafted", "out_learned", "out_hand_crafted")
+_HALVES = {"base": "in", "new": "out"}
+_SPREAD = 0.13  # by which dots are moved from the middle of a box
+
+
+class Names(NamedTuple):
+    """The names of the two methods."""
+
+    learned: str
+    hand_crafted: str
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that choose the runs and the two methods."""
+    source.add_arguments(parser, _PLANS)
+    parser.add_argument(
+        "--partitions", nargs="+", default=[], type=int, metavar="K", help="only these random halves of the classes"
+    )
+    parser.add_argument("--learned", default="", metavar="NAME", help="the trained method, if --runs has more than one")
+    parser.add_argument("--hand-crafted", default="", metavar="NAME", help="the zero-shot method (default: CLIP)")
+
+
+def make(args: argparse.Namespace) -> Iterable[Drawing]:
+    """Collect the pairs, test them, and return the figure."""
+    sources = [source.find_source(args, _PLANS)]
+    if not args.runs and not args.root:
+        sources.append(source.find_source(argparse.Namespace(**{**vars(args), "partitions": []}), _THEMED))
+    tables = [read_pairs(found, args.learned, args.hand_crafted) for found in sources]
+    names = tables[0][0]
+    pairs = group_pairs(pd.concat([table for _, table in tables], ignore_index=True))
+    tested = pairs[pairs.groupby("group")["seed"].transform("size") > 1]
+    single = [
+        f"There is only one pair for {name}, which is left out: a paired test needs two."
+        for name in pairs["group"].unique()
+        if name not in set(tested["group"])
+    ]
+    sentence = "\n".join([*(_describe(name, own, names) for name, own in tested.groupby("group", sort=False)), *single])
+    return [Drawing("assumption", _TITLE, sentence, partial(draw, tested, names), tested)]
+
+
+# ---------------------------------------------------------------------------------------- pairs
+
+
+def read_pairs(runs: Source, learned: str = "", hand_crafted: str = "") -> tuple[Names, pd.DataFrame]:
+    """Return the accuracies of both prompts on both halves, a row for each dataset, partition and seed.
+
+    Args:
+        runs: Where the runs are.
+        learned: The name of the trained method; "" for the only one.
+        hand_crafted: The name of the zero-shot method; "" for CLIP.
+    """
+    frame = runs.frame()
+    halves = frame.runs[frame.runs["task"].eq("base2new") & frame.runs["subset"].isin(list(_HALVES))]
+    if halves.empty:
+        raise UserError(
+            f"There is no run on base or new classes below {some_of(map(str, runs.folders))}. The figure needs CLIP and "
+            f"a trained method on both halves, DATASET.SUBSAMPLE_CLASSES base and new.{_first_problem(frame)}"
+        )
+    zero_shot = halves["trainer"].map(is_zero_shot).astype(bool)
+    ours = _choose(halves[~zero_shot], learned, "--learned", "trained")
+    fixed = halves[zero_shot]
+    if not hand_crafted and fixed["trainer"].map(is_clip).any():  # CLIP with one template, which others extend
+        fixed = fixed[fixed["trainer"].map(is_clip).astype(bool)]
+    theirs = _choose(fixed, hand_crafted, "--hand-crafted", "zero-shot")
+    names = Names(ours["method"].iloc[0], theirs["method"].iloc[0])
+    if ours["shots"].nunique() > 1:
+        raise UserError(
+            f"The runs of {names.learned} are of {' and '.join(map(str, sorted(ours['shots'].unique())))} shots, which "
+            "are not tested together. Name folders with one number of shots."
+        )
+    places = pd.concat([ours, theirs])[["dataset", "draw"]].drop_duplicates().itertuples(index=False)
+    try:
+        return names, pd.DataFrame([pair for place in places for pair in _pairs(ours, theirs, *place)])
+    except _Missing as missing:
+        raise UserError(f"{missing}{_first_problem(frame)}") from None
+
+
+class _Missing(Exception):
+    """A run that a pair needs is missing."""
+
+
+def _choose(runs: pd.DataFrame, name: str, flag: str, what: str) -> pd.DataFrame:
+    """Return the runs of the method with a name, or of the only one without a name."""
+    if runs.empty:
+        raise UserError(f"There is no {what} run. The figure compares a trained method with zero-shot CLIP.")
+    labels = list(runs["method"].unique())
+    chosen = runs[runs["method"] == name] if name else runs
+    if chosen.empty:
+        alike = [simplify(name) in (simplify(run.method), simplify(run.trainer)) for run in runs.itertuples()]
+        chosen = runs[alike]
+    if chosen.empty:
+        meant = nearest(name, labels)
+        raise UserError(f"{flag} {name}: no {what} method has that name.{meant} There are: {some_of(labels)}.")
+    if chosen["method"].nunique() > 1:
+        several = some_of(chosen["method"].unique())
+        raise UserError(f"There are several {what} methods: {several}. Choose one with {flag}, or name fewer folders.")
+    return chosen
+
+
+def _pairs(ours: pd.DataFrame, theirs: pd.DataFrame, dataset: str, draw: str) -> Iterator[dict[str, Any]]:
+    """Yield the pairs of a dataset and partition; refuse runs without a counterpart."""
+    where = dataset if draw == LABEL else f"{dataset} under {draw}"
+    cells = {}
+    for runs, half in ((runs, half) for runs in (ours, theirs) for half in _HALVES):
+        own = runs[runs["dataset"].eq(dataset) & runs["draw"].eq(draw) & runs["subset"].eq(half)]
+        if own.empty:
+            name = runs["method"].iloc[0]
+            raise _Missing(
+                f"{name} has no result on the {half} classes of {where}. Run it, or name folders without these halves."
+            )
+        cells[runs is ours, half] = {run.seed: run for run in own.itertuples()}
+    for seed in cells[True, "base"] | cells[True, "new"]:
+        pair = {"dataset": dataset, "partition": draw, "seed": seed}
+        for half, side in _HALVES.items():
+            if seed not in cells[True, half]:
+                raise _Missing(
+                    f"{ours['method'].iloc[0]} has no result on the {half} classes of {where} with seed {seed}, only on "
+                    "the other half. Run it, or leave out that seed."
+                )
+            run, fixed = cells[True, half][seed], cells[False, half]
+            reference = fixed.get(seed, next(iter(fixed.values())))  # it does not depend on the seed
+            _check_comparable(run, reference)
+            pair |= {f"{side}_learned": run.metrics["accuracy"], f"{side}_hand_crafted": reference.metrics["accuracy"]}
+        yield pair
+
+
+def _check_comparable(run: Any, other: Any) -> None:
+    for key, value, second in not_comparable(run, other)[:1]:
+        raise UserError(
+            f"{run.folder} and {other.folder} cannot be compared: {key} is {show(value)} in the first and "
+            f"{show(second)} in the second. Give the folders of one protocol."
+        )
+
+
+def _first_problem(frame: Frame) -> str:
+    """Return the first problem of the runs, for the end of a message."""
+    return "".join(f" {run.folder}: {run.reason}." for run in frame.left_out[:1])
+
+
+# ---------------------------------------------------------------------------------------- groups and tests
+
+
+def group_pairs(pairs: pd.DataFrame) -> pd.DataFrame:
+    """Return the pairs with differences and groups: the random halves of each dataset, or all halves by label.
+
+    The order does not depend on folders: random halves come first, then the order is by dataset and number.
+    """
+    order = {name: place for place, name in enumerate(sort_datasets(pairs["dataset"]))}
+    numbers = [number_of(partition) for partition in pairs["partition"]]
+    by_label = [number is None for number in numbers]
+    names = [
+        "halves by label" if own else f"random halves of {name}"
+        for own, name in zip(by_label, pairs["dataset"], strict=True)
+    ]
+    keys = pairs.assign(group=names, by_label=by_label, number=numbers, place=pairs["dataset"].map(order))
+    sorted_pairs = keys.sort_values(["by_label", "place", "number", "seed"], na_position="first")
+    grouped = sorted_pairs[["group", "dataset", "partition", "seed", *_SIDES]].reset_index(drop=True)
+    grouped["in_difference"] = grouped["in_learned"] - grouped["in_hand_crafted"]
+    grouped["out_difference"] = grouped["out_hand_crafted"] - grouped["out_learned"]
+    if grouped["group"].duplicated().any():
+        return grouped
+    first = grouped.iloc[0]
+    where = first["dataset"] if first["partition"] == LABEL else f"{first['dataset']} under {first['partition']}"
+    raise UserError(
+        f"There is only one pair for {' and for '.join(grouped['group'])} ({where}, seed {first['seed']}), and a paired "
+        "test needs two. Add runs of other partitions, DATASET.PARTITION random:K, or of other seeds."
+    )
+
+
+def _describe(group: str, own: pd.DataFrame, names: Names) -> str:
+    """Describe the tests of a group."""
+    inside, outside = (one_sided_t_test(own[f"{side}_difference"])[1] for side in ("in", "out"))
+    first, second = inside < _LEVEL, outside < _LEVEL
+    if first == second:
+        words = "Both inequalities of the assumption hold" if first else "Neither inequality of the assumption holds"
+        verdict = f"{words} at {_LEVEL}."
+    else:
+        held, failed = ("in", "out") if first else ("out", "in")
+        verdict = f"The inequality on {held}-classes holds at {_LEVEL}; the one on {failed}-classes does not."
+    # Seeds of one half share classes and test images, so they are not independent.
+    means = own.groupby(["dataset", "partition"], sort=False)[["in_difference", "out_difference"]].mean()
+    if 1 < len(means) < len(own):
+        tests = [f"{one_sided_t_test(means[column])[1]:.2g}" for column in means]
+        verdict += f" Over the means of seeds, {len(means)} pairs: p = {tests[0]} and {tests[1]}."
+    return (
+        f"{group[0].upper()}{group[1:]}, {len(own)} pairs: on in-classes {names.learned} minus {names.hand_crafted} is "
+        f"{own['in_difference'].mean():+.2f} points on average (one-sided paired t-test, p = {inside:.2g}), on "
+        f"out-classes {names.hand_crafted} minus {names.learned} is {own['out_difference'].mean():+.2f} "
+        f"(p = {outside:.2g}). {verdict}"
+    )
+
+
+# ---------------------------------------------------------------------------------------- drawing
+
+
+def draw(pairs: pd.DataFrame, names: Names, style: Style) -> Figure:
+    """Draw box plots of the differences on in-classes and on out-classes, a box for each group of pairs."""
+    groups = list(pairs.groupby("group", sort=False))
+    figure, panels = style.panels(2, 0.75 + 0.55 * len(groups), _TITLE, sharex=True)
+    for axes, side, (better, worse) in zip(panels, ("in", "out"), (names, names[::-1]), strict=True):
+        labels = []
+        for place, (group, own) in enumerate(groups):
+            values = own[f"{side}_difference"]
+            _draw_box(axes, place, values, look(place).colour)
+            test = f"p = {one_sided_t_test(values)[1]:.2g}, n = {len(values)}"
+            labels.append("\n".join([*textwrap.wrap(group, 18), test]))
+        axes.axvline(0, color=MUTED, linewidth=0.9, zorder=1)
+        axes.set_title(f"{side}-classes: {better} − {worse}")  # noqa: RUF001  (a minus)
+        axes.set_yticks(range(len(groups)), labels)
+        axes.tick_params(axis="y", labelcolor=INK)
+        axes.tick_params(axis="x", labelbottom=True)
+        axes.set_ylim(len(groups) - 0.4, -0.6)
+        axes.grid(visible=False, axis="y")
+        axes.set_xlabel("difference of accuracies in points")
+    _add_legend(figure)
+    return figure
+
+
+def _draw_box(axes: Any, place: int, values: pd.Series, colour: str) -> None:
+    """Draw quartiles and extremes as a box, every pair as a dot, and the mean as a diamond."""
+    line = {"color": colour, "linewidth": 1.1}
+    axes.boxplot(
+        [values],
+        positions=[place],
+        orientation="horizontal",
+        widths=0.5,
+        whis=(0, 100),
+        showcaps=False,
+        boxprops=line,
+        whiskerprops=line,
+        medianprops={**line, "linewidth": 1.8},
+        manage_ticks=False,
+    )
+    shift = [place + _SPREAD * (number % 3 - 1) for number in range(len(values))]  # so that equal values stay visible
+    axes.plot(sorted(values), shift, ".", color=colour, alpha=0.65, markersize=4)
+    axes.plot(values.mean(), place, "D", color=INK, markersize=3.5, zorder=4)
+
+
+def _add_legend(figure: Figure) -> None:
+    handles = {
+        "a pair": Line2D([], [], marker=".", linestyle="", color=MUTED),
+        "mean": Line2D([], [], marker="D", linestyle="", color=INK, markersize=3.5),
+        "quartiles and median; lines to the extremes": Patch(fill=False, edgecolor=MUTED, linewidth=1.1),
+    }
+    add_legend(figure, list(handles.values()), list(handles))
