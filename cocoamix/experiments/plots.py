@@ -1,34 +1,97 @@
-"""The figures of a report: of each section, those that its measures allow."""
+"""The figures of a report: those of each section's task, drawn from the runs in its tables."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import pandas as pd
+
+from . import pivots
+from .figures import curves, datasets, parameters, tradeoff
 from .figures.style import Drawing, Style, render, save
+from .published import match
 
 if TYPE_CHECKING:
     from .report import Report
+    from .sections import Section
 
-Drawings = dict[str, list[Drawing]]  # by the key of the section
+Drawings = Mapping[str, list[Drawing]]  # by the key of the section
 
 
 def draw(report: Report) -> Drawings:
-    """Return the figures of a report, ready to draw."""
-    return {section.key: [] for section in report.sections}
+    """Return the figures of a report, ready to draw. Their files are named after their sections."""
+    makers = {"base2new": _base_to_new, "fscil": partial(_sessions, paper=report.options.paper), "few": _few_shot}
+    drawn = {}
+    for section in report.sections:
+        make = makers.get(section.key.partition("-")[0])
+        drawings = list(make(section)) if make else []
+        drawn[section.key] = [replace(drawing, stem=f"{section.key}-{drawing.stem}") for drawing in drawings]
+    return drawn
 
 
-def write(drawings: Mapping[str, list[Drawing]], folder: Path) -> list[str]:
-    """Write the files of all figures; return their names."""
-    return [name for shown in drawings.values() for drawing in shown for name in save(drawing, folder, Style())]
+def _base_to_new(section: Section) -> Iterator[Drawing]:
+    """Yield base against new, H against parameters, and H on each dataset. Rows of several partitions are no methods."""
+    runs = section.part.runs
+    chosen = runs["dataset"].isin(section.datasets) & (runs["subset"] != "all")
+    if not chosen.any() or runs["draw"].nunique() > 1:
+        return
+    part = section.part.only(runs.index[chosen])
+    points = tradeoff.points_of(part, section.published.rows)
+    title = points.attrs.get("title", section.title)
+    if len(points) > 1:  # a single point shows no trade-off
+        yield _drawing(tradeoff, "tradeoff", points, f"{title}: base and new")
+    counted = parameters.with_parameters(points[points["published"] == ""])
+    if len(counted):
+        yield _drawing(parameters, "parameters", counted, f"{title}: H and trained parameters")
+    values = datasets.values_of(part)
+    if len(values):
+        yield _drawing(datasets, "datasets", values, "H of each seed")
 
 
-def to_svg(drawings: Mapping[str, list[Drawing]]) -> dict[str, list[tuple[str, str]]]:
-    """Return the titles and SVG files of the figures of each section, for a page."""
-    return {
-        key: [
-            (drawing.title, render(drawing.draw, Style(), drawing.title, ("svg",))["svg"].decode()) for drawing in shown
-        ]
-        for key, shown in drawings.items()
-    }
+def _sessions(section: Section, paper: bool) -> Iterator[Drawing]:
+    """Yield curves over sessions: of the average over datasets, or of each dataset."""
+    for number, (title, part) in enumerate(curves.session_groups(section.part), start=1):
+        panels = curves.session_panels(part, match(part).rows if paper else None)
+        yield _curves(f"sessions-{number}", panels, title, "session")
+
+
+def _few_shot(section: Section) -> Iterator[Drawing]:
+    """Yield curves over shots of the average over datasets, or of the only dataset."""
+    wide = pivots.few_shot(section.part.values)
+    lines = curves.curves(wide, section.datasets)
+    if lines["x"].nunique() > 1:
+        yield _curves("shots", {"all classes": lines}, section.tables[0].title, "shots")
+
+
+def _drawing(module: Any, stem: str, data: pd.DataFrame, title: str) -> Drawing:
+    return Drawing(stem, title, module.describe(data), partial(module.draw, data, title=title), data.reset_index())
+
+
+def _curves(stem: str, panels: Mapping[str, pd.DataFrame], title: str, x: str) -> Drawing:
+    data = pd.concat(panels, names=["panel"]).reset_index("panel").rename(columns={"x": x})
+    return Drawing(
+        stem, title, curves.describe(title, panels), partial(curves.draw, panels, title=title, x_label=x), data
+    )
+
+
+def write(drawings: Drawings, folder: Path) -> None:
+    """Write the files of all figures."""
+    for drawing in (drawing for shown in drawings.values() for drawing in shown):
+        save(drawing, folder, Style())
+
+
+def to_svg(drawings: Drawings) -> dict[str, list[tuple[str, str]]]:
+    """Return the titles and SVG elements of the figures of each section, for a page."""
+    return {key: [(drawing.title, _svg(drawing)) for drawing in shown] for key, shown in drawings.items()}
+
+
+def _svg(drawing: Drawing) -> str:
+    """Return a figure as an element of a page, on which the identifiers of its parts are unique."""
+    text = render(drawing.draw, Style(), drawing.title, ("svg",))["svg"].decode()
+    text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
+    return re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{drawing.stem}-", text)

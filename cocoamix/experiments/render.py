@@ -24,8 +24,8 @@ _WIDEST = 105  # characters of a LaTeX table, at which a 10-point font on a one-
 MISSING = "\u2013"  # an en dash
 LEGEND = (
     f"Accuracy in percent: mean ± standard deviation (of the population) over seeds; {MISSING} is missing. Bold: "
-    "cannot be told from the best of the column; the 95 % t-interval of the paired difference, over datasets or over the "
-    "seeds of one dataset, contains 0"
+    "cannot be told from the best of the column; the 95 % t-interval of the paired difference, over datasets or over "
+    "the seeds of one dataset, contains 0"
 )
 _MARKUP = re.compile(r"[\\`*|<]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|(?<=\])\(|^#")
 _GREEK = "αβγδεζηθικλμνξπρστυφχψωΓΔΘΛΞΠΣΥΦΨΩ"
@@ -45,8 +45,14 @@ _SIGNS = {
     "|": "textbar",
 }
 _MATHS = {
-    "±": r"\pm", "\N{MULTIPLICATION SIGN}": r"\times", "≤": r"\leq", "≥": r"\geq", "≈": r"\approx", "→": r"\to",
-    "\N{MINUS SIGN}": "-", **{letter: f"\\{_greek(letter)}" for letter in _GREEK},
+    "±": r"\pm",
+    "\N{MULTIPLICATION SIGN}": r"\times",
+    "≤": r"\leq",
+    "≥": r"\geq",
+    "≈": r"\approx",
+    "→": r"\to",
+    "\N{MINUS SIGN}": "-",
+    **{letter: f"\\{_greek(letter)}" for letter in _GREEK},
 }
 _LATEX = {
     MISSING: "--",

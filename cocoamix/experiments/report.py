@@ -44,6 +44,7 @@ class Report:
     frame: Frame
     sections: list[Section]
     notes: list[str]
+    options: Options
     command: str = ""  # the command line that made it
 
     @property
@@ -73,7 +74,7 @@ def build(folders: Sequence[str | os.PathLike[str]], options: Options | None = N
     made = [section for task in tasks for section in task(frame, options, baseline)]
     baseline.check()
     _make_keys_unique(made)
-    return Report([str(folder) for folder in folders], frame, made, [*frame.notes, *check(frame)], command)
+    return Report([str(folder) for folder in folders], frame, made, [*frame.notes, *check(frame)], options, command)
 
 
 def _make_keys_unique(made: Sequence[Section]) -> None:

@@ -202,9 +202,8 @@ def _fill_halves(section: Section, options: Options, baseline: Baseline) -> None
     section.add(*comparison_tables(section.published, f"{section.key}-published"))
     every = sort_datasets(section.part.runs["dataset"])
     whole = {name: fill(measures, over(ALL_CLASSES, [name]), f"{section.key}-all", "") for name in every}
-    section.add(
-        stack({name: table for name, table in whole.items() if table}, "Base and new classes in one label space")
-    )
+    title, known = "Base and new classes in one label space", {name: table for name, table in whole.items() if table}
+    section.add(stack(known, title, len(every) > 1))
     shown = section.datasets or every
     in_all = set(section.part.runs["dataset"][section.part.runs["subset"] == "all"])
     places = [Place("base", "base", shown), Place("new", "new", shown)]

@@ -254,7 +254,7 @@ def _count_seeds(table: Table, measures: Measures, counts: NDArray[np.int_]) -> 
 
 
 def remark_caveats(table: Table, measures: Measures) -> set[str]:
-    """Put the caveats of all rows into the caveats of the table, others into remarks. Return the rows that may be bold."""
+    """Make the caveats of all rows those of the table, and others remarks. Return the rows that may be bold."""
     caveats = {row: measures.caveats_of(row, table.columns) for row in table.rows}
     shared = set.intersection(*caveats.values())
     table.caveats = sorted(shared)
@@ -263,19 +263,23 @@ def remark_caveats(table: Table, measures: Measures) -> set[str]:
     return {row for row, words in own.items() if not words}
 
 
-def stack(tables: Mapping[str, Table], title: str) -> Table | None:
-    """Return one table of several with equal columns, whose rows are named after their tables if there are several."""
+def stack(tables: Mapping[str, Table], title: str, named: bool) -> Table | None:
+    """Return one table of several with equal columns; None for no table.
+
+    Args:
+        tables: The tables by name.
+        title: The title of the whole.
+        named: Whether its rows are named after their tables.
+    """
     if not tables:
         return None
-    first = next(iter(tables.values()))
-    joined = replace(first, title=title, seeds={}, remarks={})
-    named = {name: (lambda row, name=name: f"{name}: {row}" if len(tables) > 1 else row) for name in tables}
+    joined = replace(next(iter(tables.values())), title=title, seeds={}, remarks={})
+    labels = {name: {row: f"{name}: {row}" if named else row for row in table.rows} for name, table in tables.items()}
     for part in ("mean", "std", "n", "words", "bold"):
-        setattr(
-            joined, part, pd.concat([getattr(table, part).rename(index=named[name]) for name, table in tables.items()])
-        )
+        parts = [getattr(table, part).rename(index=labels[name]) for name, table in tables.items()]
+        setattr(joined, part, pd.concat(parts))
     for name, table in tables.items():
-        joined.seeds |= {(named[name](row), key): values for (row, key), values in table.seeds.items()}
-        joined.remarks |= {named[name](row): texts for row, texts in table.remarks.items()}
+        joined.seeds |= {(labels[name][row], key): values for (row, key), values in table.seeds.items()}
+        joined.remarks |= {labels[name][row]: texts for row, texts in table.remarks.items()}
     joined.caption = " ".join(dict.fromkeys(table.caption for table in tables.values() if table.caption))
     return joined

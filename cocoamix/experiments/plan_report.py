@@ -1,0 +1,88 @@
+"""The tables, figures and page of a plan: printed at its end, and written to files next to its runs."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from cocoamix.errors import UserError
+from cocoamix.errors import report as report_error
+from cocoamix.io.files import write_json, write_text
+
+from . import page, plots, render
+from .report import Report, build, print_problems, print_tables, summary
+from .sections import Options
+
+if TYPE_CHECKING:
+    from .plan import Plan
+    from .runner import Outcome
+
+_FIGURES = (".svg", ".png", ".pdf", ".csv", ".txt")
+
+
+class Files(NamedTuple):
+    """The files of a plan's report. They are named after the plan, because plans may share an output folder."""
+
+    table: Path
+    data: Path
+    page: Path
+    figures: Path
+
+
+def files_of(plan: Plan) -> Files:
+    """Return where the report of a plan is written."""
+    tables = [plan.output / "tables" / f"{plan.name}.{kind}" for kind in ("md", "json", "html")]
+    return Files(*tables, plan.output / "figures" / plan.name)
+
+
+def clear(plan: Plan) -> None:
+    """Delete the tables, figures and page of an earlier start, which may not match the new results."""
+    *tables, figures = files_of(plan)
+    for path in (*tables, *(file for file in figures.glob("*") if file.suffix in _FIGURES)):
+        path.unlink(missing_ok=True)
+
+
+def write(plan: Plan, outcome: Outcome) -> None:
+    """Print and write the tables and figures of the runs that have results, and a page with all of them."""
+    clear(plan)
+    if not outcome.runs:
+        return
+    try:
+        # The folder of a missing run may hold results of other settings, or of a model that was deleted.
+        report = build([run.folder for run in outcome.runs], Options(names=tuple(outcome.names)))
+    except UserError as error:  # the runs succeeded even if the report fails
+        report_error(error)
+        return
+    files = files_of(plan)
+    # The runs are many folders; the reader knows the one above them.
+    report = replace(report, folders=[str(plan.output)], command=_command(plan, outcome, files.page))
+    text = summarise(plan, report)
+    if text:
+        print(f"\n{text}", flush=True)
+    else:
+        print_tables(report)
+    drawings = plots.draw(report)
+    write_text(files.table, text or render.markdown(report))
+    write_json(files.data, render.json(report))
+    write_text(files.page, page.write(report, plots.to_svg(drawings)))
+    plots.write(drawings, files.figures)
+    print_problems(report)
+    print(f"\nThe tables are in {files.table} and {files.data.name}, the figures in {files.figures}.")
+    print(f"A page with all tables and figures: {files.page}")
+
+
+def summarise(plan: Plan, report: Report) -> str:
+    """Return the short base-to-new table, averages first; empty without an average over datasets."""
+    if plan.task != "base2new":
+        return ""
+    names = ["the tiny CLIP" if name == "tiny" else name for name in report.backbones]
+    what = f"Accuracy (%) with {names[0]}" if len(names) == 1 else "Accuracy (%)"
+    return summary(report, what, f"{plan.shots[0]} shots; mean ± deviation over {len(plan.seeds)} seeds")
+
+
+def _command(plan: Plan, outcome: Outcome, path: Path) -> str:
+    """Return the command line that makes the page of a plan."""
+    names = [word for pattern, name in outcome.names for word in ("--name", f"{pattern}={name}")]
+    return shlex.join(["cocoamix", "report", str(plan.output), *names, "--html", str(path)])
