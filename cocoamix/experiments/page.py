@@ -21,6 +21,8 @@ from .tables import Table
 if TYPE_CHECKING:
     from .report import Report
 
+_COLUMN = 300  # points
+
 
 def write(report: Report, figures: Mapping[str, list[tuple[str, str]]] | None = None) -> str:
     """Return the page.
@@ -33,6 +35,7 @@ def write(report: Report, figures: Mapping[str, list[tuple[str, str]]] | None = 
         loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
     environment.filters["printable"] = printable
+    environment.tests["broad"] = _is_broad
     template = environment.get_template("page.html.j2")
     return template.render(
         report=report,
@@ -45,6 +48,12 @@ def write(report: Report, figures: Mapping[str, list[tuple[str, str]]] | None = 
         captions=render.captions,
         rows=_rows,
     )
+
+
+def _is_broad(svg: str) -> bool:
+    """Return whether a figure is wider than a column, so that its text would be small in one."""
+    width = re.search(r'width="([\d.]+)pt"', svg)
+    return width is not None and float(width[1]) > _COLUMN
 
 
 def _title(report: Report) -> str:

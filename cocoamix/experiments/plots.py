@@ -35,7 +35,7 @@ def draw(report: Report) -> Drawings:
 
 
 def _base_to_new(section: Section) -> Iterator[Drawing]:
-    """Yield base against new, H against parameters, and H on each dataset. Rows of several partitions are no methods."""
+    """Yield base against new, H against parameters, and H on each dataset, unless rows are several partitions."""
     runs = section.part.runs
     chosen = runs["dataset"].isin(section.datasets) & (runs["subset"] != "all")
     if not chosen.any() or runs["draw"].nunique() > 1:
