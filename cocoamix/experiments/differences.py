@@ -80,7 +80,7 @@ def _not_comparable(part: Frame, baseline: str) -> dict[tuple[str, str], str]:
     reasons: dict[tuple[str, str], str] = {}
     for run in first.itertuples():
         other = known.get((run.dataset, run.subset))
-        for key, value, theirs in not_comparable(run, other) if other is not None else ():  # type: ignore[arg-type]
+        for key, value, theirs in not_comparable(run, other) if other is not None else ():
             reasons.setdefault((str(run.method), str(run.dataset)), f"{key} is {show(value)} and {show(theirs)}")
     return reasons
 

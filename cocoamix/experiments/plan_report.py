@@ -33,8 +33,8 @@ class Files(NamedTuple):
 
 def files_of(plan: Plan) -> Files:
     """Return where the report of a plan is written."""
-    tables = [plan.output / "tables" / f"{plan.name}.{kind}" for kind in ("md", "json", "html")]
-    return Files(*tables, plan.output / "figures" / plan.name)
+    table, data, whole = (plan.output / "tables" / f"{plan.name}.{kind}" for kind in ("md", "json", "html"))
+    return Files(table, data, whole, plan.output / "figures" / plan.name)
 
 
 def clear(plan: Plan) -> None:

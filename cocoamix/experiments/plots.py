@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,7 @@ Drawings = Mapping[str, list[Drawing]]  # by the key of the section
 
 def draw(report: Report) -> Drawings:
     """Return the figures of a report, ready to draw. Their files are named after their sections."""
+    makers: dict[str, Callable[[Section], Iterator[Drawing]]]
     makers = {"base2new": _base_to_new, "fscil": partial(_sessions, paper=report.options.paper), "few": _few_shot}
     drawn = {}
     for section in report.sections:

@@ -99,9 +99,9 @@ def summary(report: Report, what: str, setting: str) -> str:
         what: The part of the title before the number of datasets.
         setting: The part of the title after it.
     """
-    section = report.sections[0] if len(report.sections) == 1 else None
-    average = section and next((table for table in section.tables if table.key == f"{section.key}-average"), None)
-    if section is None or average is None:
+    section = report.sections[0]
+    average = next((table for table in section.tables if table.key == f"{section.key}-average"), None)
+    if len(report.sections) > 1 or average is None or not section.key.startswith("base2new"):
         return ""
     each = [table for table in section.tables if table.title in section.datasets]
     rest = [table for table in section.tables if table not in (average, *each) and "-confidence" not in table.key]

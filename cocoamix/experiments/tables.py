@@ -48,7 +48,7 @@ class Column:
 SEEDS = Column("seeds", "seeds", better=NEITHER)
 
 
-@dataclass
+@dataclass(eq=False)
 class Table:
     """A table, independent of the output format. Its frames have a row per label and a column per key."""
 
@@ -71,9 +71,9 @@ class Table:
     def empty(cls, key: str, title: str, columns: Sequence[Column], rows: Iterable[str], **more: Any) -> Table:
         """Return a table without values."""
         labels, keys = list(rows), [column.key for column in columns]
-        frames = [pd.DataFrame(start, index=labels, columns=keys) for start in (np.nan, np.nan, 0)]
+        mean, std, n, bold = (pd.DataFrame(start, index=labels, columns=keys) for start in (np.nan, np.nan, 0, False))
         words = pd.DataFrame("", index=labels, columns=keys, dtype=object)
-        return cls(key, title, list(columns), *frames, words, pd.DataFrame(False, index=labels, columns=keys), **more)
+        return cls(key, title, list(columns), mean, std, n, words, bold, **more)
 
     @property
     def rows(self) -> list[str]:
@@ -142,7 +142,7 @@ class Measures:
 
     def has_mean(self, column: Column) -> bool:
         """Return whether a row has values on all datasets of a column."""
-        return bool(column.datasets) and bool(np.isfinite(self.cube(column)).any(axis=2).all(axis=1).any())
+        return bool(column.datasets) and bool(np.isfinite(_mean(self.cube(column), 2).mean(axis=1)).any())
 
     def pairs(self, cube: Numbers, row: int, other: int) -> tuple[list[float], str]:
         """Return paired differences of two rows, and whether they are by dataset or by seed.
@@ -188,7 +188,7 @@ def fill(measures: Measures, columns: Sequence[Column], key: str, title: str, ca
     columns = [column for column in columns if column.datasets]
     cubes = [measures.cube(column) for column in columns]
     present = np.array([np.isfinite(cube).any(axis=(1, 2)) for cube in cubes]).reshape(len(cubes), -1).any(axis=0)
-    kept = np.flatnonzero(present)
+    kept = [int(place) for place in np.flatnonzero(present)]
     rows = [measures.rows[place] for place in kept]
     if not rows:
         return None
@@ -200,7 +200,7 @@ def fill(measures: Measures, columns: Sequence[Column], key: str, title: str, ca
         bold, told = _bold(measures, column, cube, [place for place in kept if measures.rows[place] in eligible])
         table.bold[column.key] = [place in bold for place in kept]
         tested |= told
-    if len(rows) > 1 and not tested:
+    if len(eligible) > 1 and not tested:
         table.caption = f"{table.caption} {UNTESTED}".strip()
     _count_seeds(table, measures, np.concatenate([np.isfinite(cube[kept]).sum(axis=2) for cube in cubes], axis=1))
     return table
