@@ -33,11 +33,14 @@ if TYPE_CHECKING:
 MODULES = {
     "gradient": "gradient",
     "assumption": "assumption",
+    "confusing": "confusing",
     "losses": "losses",
+    "scorecam": "scorecam",
     "tradeoff": "tradeoff",
     "parameters": "parameters",
     "datasets": "datasets",
     "sessions": "curves",
+    "weights": "weights",
 }
 _WIDTHS = {"column": 3.25, "page": 6.75}  # inches
 _OUTPUT = "output/figures"

@@ -41,7 +41,7 @@ def own_runs(runs: pd.DataFrame, ensemble: str) -> pd.DataFrame:
 
 
 def name_losses(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the runs with a known loss; the columns `loss` and `setting` have its key and its hyperparameter in words."""
+    """Return the runs with a known loss, as `loss` (its key) and `setting` (its hyperparameter in words)."""
     losses = [str(settings.get(f"{SECTION}LOSS", "ce+coa")) for settings in runs["settings"]]
     texts = []
     for loss, settings in zip(losses, runs["settings"], strict=True):

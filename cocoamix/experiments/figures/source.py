@@ -91,6 +91,15 @@ def find_source(args: argparse.Namespace, plans: Plans) -> Source:
     return Source(tuple(expand_home(folder) for folder in args.runs))
 
 
+def find_trained(args: argparse.Namespace, plans: Plans) -> Source:
+    """Return the trained models that the arguments choose. With `--runs`, `--root` is where the datasets are now."""
+    if args.runs:
+        return find_source(argparse.Namespace(**{**vars(args), "root": None}), plans)
+    source = find_source(args, plans)
+    runs = tuple(run for run in source.runs if run.subset == "base")
+    return Source(tuple(run.folder for run in runs), source.names, runs)
+
+
 def _run_plan(args: argparse.Namespace, choice: Choice) -> Source:
     """Run what is missing of a plan, and return all of its runs."""
     from cocoamix.experiments.bench import read_plan

@@ -1,0 +1,333 @@
+"""`scorecam`: the parts of an image on which methods base their predictions.
+
+ScoreCAM masks an image by each channel of the activations in turn, and weights the channels by the scores of the masked
+images. Methods that share a frozen image tower share its passes, which take nearly all of the time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from itertools import combinations
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from matplotlib.cm import ScalarMappable
+from matplotlib.figure import Figure
+
+from cocoamix.compat import import_grad_cam
+from cocoamix.config.settings import flatten
+from cocoamix.errors import UserError, brief
+from cocoamix.registry import plain_name
+
+from ..names import method_name
+from . import source
+from .source import Choice, Plans
+from .style import INK, PAGE, Drawing, Style, look, wrap
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from cocoamix.run.recorded import RecordedRun
+
+ABOUT = "Class activation maps (ScoreCAM) of several methods, with the labels that they predict."
+TIME = "about a minute on two cores"
+_TITLE = "ScoreCAM"
+_PLANS = Plans(
+    Choice("quick", ("CLIP", "CoOp", "CoA-loss (uniform)", "CoCoA-Mix"), ("warm_cool",), (1,)),
+    Choice("base2new", ("CLIP", "CoOp", "CoA-loss", "CoCoA-Mix"), ("oxford_flowers",), (1,)),
+)
+_BATCH = 32  # masked images
+_PER_FIGURE, _MOST = 8, 64  # images; each needs a pass through the tower for every channel
+_HEAT = "inferno"  # brighter means higher, also in print without colours
+_LUMINANCE = np.asarray((0.299, 0.587, 0.114), np.float32)
+_METHOD = ["image", "part", "label", "method", "run", "predicted", "probability", "right", "explained"]
+COLUMNS = [*_METHOD, "row", "column", "value"]
+
+
+class Shown(NamedTuple):
+    """An image to explain: the item of its dataset, its name, its class, and the candidate classes and their subset."""
+
+    item: Any
+    name: str
+    label: str  # empty if unknown
+    classes: tuple[str, ...]
+    part: str  # base, new or all; empty for images that the user names
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that choose the runs, the images and the class to explain."""
+    source.add_arguments(parser, _PLANS)
+    parser.add_argument("--names", nargs="+", default=[], metavar="NAME", help="names for --runs, in the same order")
+    parser.add_argument("--images", nargs="+", metavar="PATH", help="images, or folders and tables of images")
+    parser.add_argument("--labels", nargs="+", metavar="NAME", help="classes of --images, in the same order")
+    parser.add_argument("--count", type=int, default=3, metavar="N", help="number of images per half (default: 3)")
+    parser.add_argument(
+        "--target", choices=("predicted", "label"), default="predicted", help="class to explain (default: predicted)"
+    )
+
+
+def make(args: argparse.Namespace) -> Iterator[Drawing]:
+    """Yield figures of the maps, each with at most eight images."""
+    _check(args)  # before long runs start
+    runs = _find_runs(args)
+    images = _named_images(args, list(runs.values())) if args.images else _dataset_images(args, list(runs.values()))
+    if len(images) > _MOST:
+        raise UserError(f"{len(images):,} images are too many for maps; choose at most {_MOST}.")
+    for image in images:
+        if args.target == "label" and not image.label:
+            raise UserError(f"--target label needs the class of {image.name}: give --labels, or leave --target out.")
+    data, pixels = _compute(runs, images, args.target == "label")
+    for start, stem in zip(range(0, len(images), _PER_FIGURE), source.stems("scorecam"), strict=False):
+        part = data[data["image"].isin([image.name for image in images[start : start + _PER_FIGURE]])]
+        yield Drawing(stem, _TITLE, _describe(part, args.target), partial(_draw, part, pixels), part)
+
+
+def _check(args: argparse.Namespace) -> None:
+    if args.count < 1:
+        raise UserError(f"--count is {args.count}; it must be at least 1.")
+    if args.labels and not args.images:
+        raise UserError("--labels is for the images that --images names.")
+    try:
+        import_grad_cam()
+    except ImportError as error:
+        raise UserError(
+            f"Class activation maps need the package grad-cam, which cannot be imported: {brief(str(error))}. Install "
+            "it with: pip install --no-deps -r requirements-cam.txt."
+        ) from error
+
+
+# ---------------------------------------------------------------------------------------- runs and images
+
+
+def _find_runs(args: argparse.Namespace) -> dict[str, RecordedRun]:
+    """Return the runs by name. Runs of one trainer are told apart by the parts of their folders."""
+    from cocoamix.run.recorded import find_run
+
+    chosen = source.find_trained(args, _PLANS)
+    runs = [find_run(folder) for folder in dict.fromkeys(chosen.folders)]
+    names = args.names or [run.method for run in chosen.runs] or [method_name(run.trainer) for run in runs]
+    if len(names) != len(runs):
+        raise UserError(f"--names gives {len(names)} names to {len(runs)} runs. Give one to each.")
+    found = {}
+    for name, run in zip(names, runs, strict=True):
+        same = [set(other.folder.parts) for other, own in zip(runs, names, strict=True) if own == name]
+        parts = "/".join(part for part in run.folder.parts if part not in set.intersection(*same))
+        found[f"{name} ({parts})" if len(same) > 1 else name] = run
+    return found
+
+
+def _named_images(args: argparse.Namespace, runs: Sequence[RecordedRun]) -> list[Shown]:
+    from cocoamix.clip.class_names import plain_class
+    from cocoamix.predict.inputs import find_images, labels_of
+    from cocoamix.run.given import Item
+
+    classes = {plain_class(name): name for name in runs[0].classnames}
+    if any(set(map(plain_class, run.classnames)) != set(classes) for run in runs):
+        raise UserError("The runs have different classes, so their maps of --images cannot be compared.")
+    images = find_images(args.images, labels_of(runs[0], runs[0].classnames))
+    labels = args.labels or [image.label for image in images]
+    if len(labels) != len(images):
+        raise UserError(f"--labels names {len(labels)} classes for {len(images)} images. Name one for each, in order.")
+    for label in labels:
+        if label and plain_class(label) not in classes:
+            raise UserError(f"The class {brief(label)} is not one of the {len(classes)} classes of the runs.")
+    named = [classes.get(plain_class(label), "") for label in labels]
+    upright = "images" in runs[0].protocol  # as in training
+    return [
+        Shown(Item(image.path, upright=upright), image.path, label, tuple(runs[0].classnames), "")
+        for image, label in zip(images, named, strict=True)
+    ]
+
+
+def _dataset_images(args: argparse.Namespace, runs: Sequence[RecordedRun]) -> list[Shown]:
+    """Return test images of evenly spaced classes, so that the choice is objective; of both halves for a run on one."""
+    import cocoamix.datasets
+    import cocoamix.trainers  # noqa: F401  (before dassl is used)
+
+    # isort: split
+    from dassl.config import get_cfg_default
+
+    from cocoamix.data.building import build
+    from cocoamix.features.images import image_name
+    from cocoamix.run.recorded import configuration
+
+    names = {plain_name(str(flatten(run.config).get("DATASET.NAME", ""))) for run in runs}
+    if len(names) > 1 or "" in names:
+        raise UserError(f"The runs are not of one dataset ({', '.join(sorted(names))}). Give --images, or fewer runs.")
+    cfg, images = configuration(runs[0], get_cfg_default()), []
+    cfg.DATASET.ROOT = args.root or cfg.DATASET.ROOT
+    subset = cfg.DATASET.SUBSAMPLE_CLASSES
+    for part in ("base", "new") if subset in ("base", "new") else (subset,):
+        cfg.DATASET.SUBSAMPLE_CLASSES = part
+        dataset, _ = build(cfg)
+        first = {item.label: item for item in reversed(dataset.test)}
+        labels, count = sorted(first), min(args.count, len(first))
+        for place in range(count):
+            item = first[labels[(2 * place + 1) * len(labels) // (2 * count)]]
+            images.append(Shown(item, image_name(item.impath), item.classname, tuple(dataset.classnames), part))
+    return images
+
+
+# ---------------------------------------------------------------------------------------- the maps
+
+
+class _Method:
+    """A run with its model, which explains predictions over some classes. Methods on a frozen tower share `kept`."""
+
+    def __init__(self, run: RecordedRun, classes: Sequence[str], kept: dict[Any, Tensor]) -> None:
+        from cocoamix.predict.classifier import Classifier
+
+        classifier = Classifier(run, () if list(classes) == list(run.classnames) else classes, store=False)
+        self.classes, self.trainer, self.kept = classifier.classes, classifier.trainer, kept
+        self.prompts = [prompt.detach() for prompt in self.trainer.vision_prompts()]
+        self.clip, *others = self.trainer.clip.each()
+        if others:
+            raise UserError(
+                f"The run in {run.folder} has {1 + len(others)} CLIP models; a map needs one. Leave it out."
+            )
+        frozen = self.clip.weights_hash, self.clip.precision, self.clip.source, self.clip.activation
+        self.tower = str(run.folder) if self.prompts else frozen
+
+    def read(self, image: Shown) -> tuple[Any, Tensor]:
+        """Return the (H, W, 3) image as the model sees it, and the (1, 3, H, W) tensor that it reads."""
+        from cocoamix.features.images import UNREADABLE, ImageItems
+
+        loaded = ImageItems(None, [image.item]).load_image(0, 0)
+        if UNREADABLE in loaded:
+            raise UserError(f"{image.name} cannot be read: {loaded[UNREADABLE][1]}.")
+        seen = tensor = loaded["img"]
+        for step in self.trainer.test_loader.dataset.transform.transforms:
+            tensor = step(tensor)
+            seen = seen if hasattr(step, "mean") else tensor  # before it is normalised
+        return seen.permute(1, 2, 0).numpy(), tensor[None]
+
+    def probabilities(self, images: Tensor) -> Tensor:
+        """Return the (B, C) probabilities of images; a tower sees the same pixels only once."""
+        key = self.tower, hash(images.cpu().numpy().tobytes())
+        if key not in self.kept:
+            self.kept[key] = self.clip.encode_image_watched(images, self.prompts)[0].cpu()
+        return self._classify(self.kept[key].to(self.clip.device))
+
+    def _classify(self, features: Tensor) -> Tensor:
+        features = features if self.trainer.raw_images else features / features.norm(dim=-1, keepdim=True)
+        found: Tensor = self.trainer.infer(features).double().softmax(dim=1)
+        if not found.isfinite().all():
+            raise UserError("The logits of some images are not finite. Evaluate the run to see why.")
+        return found
+
+    def explain(self, tensor: Tensor, label: str, of_label: bool) -> pd.DataFrame:
+        """Return the prediction and ScoreCAM's map, scaled to a maximum of 1; 0 if no channel supports the class."""
+        from cocoamix.clip.class_names import plain_class
+
+        features, activations = self.clip.encode_image_watched(tensor, self.prompts)
+        chances = self._classify(features)[0]
+        predicted = int(chances.argmax())
+        own = [plain_class(name) for name in self.classes].index(plain_class(label)) if label else None
+        explained = own if of_label and own is not None else predicted
+        package = import_grad_cam()
+        cam = package.ScoreCAM(self.clip, [])  # no layers to hook, because the activations are known
+        cam.model, cam.batch_size = self.probabilities, _BATCH
+        targets = [package.utils.model_targets.ClassifierOutputTarget(explained)]
+        with contextlib.redirect_stderr(io.StringIO()):  # hides a progress bar for every image
+            pixels = tensor.to(self.clip.device)
+            weighted = cam.get_cam_image(pixels, None, targets, activations.cpu().numpy(), None)
+        values = package.utils.image.scale_cam_image(np.maximum(weighted, 0))[0]
+        rows, columns = np.indices(values.shape) + 1
+        right = pd.NA if own is None else int(predicted == own)
+        about = [self.classes[predicted], float(chances[predicted]), right, self.classes[explained]]
+        cells = pd.DataFrame({"row": rows.ravel(), "column": columns.ravel(), "value": values.ravel().astype(float)})
+        return cells.assign(**dict(zip(_METHOD[5:], about, strict=True)))
+
+
+def _compute(runs: Mapping[str, RecordedRun], images: Sequence[Shown], of_label: bool) -> tuple[pd.DataFrame, Any]:
+    """Return the maps, and the pixels of each image as the first model sees them. One model is in memory at a time."""
+    import torch
+
+    from cocoamix.io.progress import progress
+
+    kept, pixels, maps = dict[Any, "Tensor"](), {}, {}
+    for name, run in runs.items():
+        for classes in dict.fromkeys(image.classes for image in images):
+            method = _Method(run, classes, kept)
+            own = [image for image in images if image.classes == classes]
+            for image in progress(own, len(own), name):
+                seen, tensor = method.read(image)
+                pixels.setdefault(image.name, seen)
+                with torch.no_grad():
+                    cells = method.explain(tensor, image.label, of_label)
+                about = [image.name, image.part, image.label, name, str(run.folder)]
+                maps[image.name, name] = cells.assign(**dict(zip(_METHOD, about, strict=False)))
+    data = pd.concat([maps[image.name, name] for image in images for name in runs], ignore_index=True)
+    return data.astype({"right": "Int64"})[COLUMNS], pixels
+
+
+def _describe(data: pd.DataFrame, target: str) -> str:
+    """Count the correct labels of each method, and say how much maps of one image differ."""
+    which = "the predicted class" if target == "predicted" else "the label"
+    count = data["image"].nunique()
+    text = f"ScoreCAM of {which} on {count} {'images' if count > 1 else 'image'}."
+    known = data.dropna(subset="right").drop_duplicates(["image", "method"])
+    if len(known):
+        rights = [f"{name} {own.sum()}" for name, own in known.groupby("method", sort=False)["right"]]
+        text += f" Correct labels, of {known['image'].nunique()}: {', '.join(rights)}."
+    maps = [own["value"].to_numpy() for _, own in data.groupby("method", sort=False)]
+    gaps = [np.abs(one - other) for one, other in combinations(maps, 2) if len(one) == len(other)]
+    if gaps:
+        text += (
+            f" Maps of one image by two methods differ by {np.mean(gaps):.2f} of their scale on average over the "
+            f"cells, and by {np.max(gaps):.2f} at most: the weights of channels are a softmax of probabilities, so no "
+            "channel weighs more than e times as much as another."
+        )
+    return text
+
+
+# ---------------------------------------------------------------------------------------- the figure
+
+
+def _draw(data: pd.DataFrame, pixels: Mapping[str, Any], style: Style) -> Figure:
+    """Return a row for each image and a column for each method, with the predicted label below each map."""
+    images, methods = data["image"].unique(), data["method"].unique()
+    width = style.width or PAGE
+    cell = width / (len(methods) + 1) - 0.12  # inches
+    size = 7 if cell > 0.9 else 6
+    letters = int(cell * 115 / size)
+    figure = style.figure(width, len(images) * (cell + 0.6) + 0.85, _TITLE)
+    grid = figure.subplots(len(images), len(methods) + 1, squeeze=False)
+    for name, row in zip(images, grid, strict=True):
+        own = data[data["image"] == name]
+        label, part = own[["label", "part"]].iloc[0]
+        row[0].imshow(pixels[name], interpolation="none")
+        row[0].set_xlabel(wrap(label or Path(name).name, letters), color=INK, fontsize=size)
+        row[0].set_ylabel(part)
+        for method, axes in zip(methods, row[1:], strict=True):
+            _draw_map(axes, own[own["method"] == method], pixels[name], letters, size)
+    for axes in grid.flat:
+        axes.set(xticks=[], yticks=[])
+        axes.grid(visible=False)
+    for axes, title in zip(grid[0], ["image", *methods], strict=True):
+        axes.set_title(wrap(title, letters), loc="center", fontsize=size)
+    bar = figure.colorbar(ScalarMappable(cmap=_HEAT), ax=grid, location="bottom", shrink=0.4, aspect=30, ticks=[0, 1])
+    bar.ax.set_xticklabels(["0", "highest of the map"])
+    bar.outline.set_visible(False)
+    return figure
+
+
+def _draw_map(axes: Any, cells: pd.DataFrame, pixels: Any, letters: int, size: int) -> None:
+    """Draw the image in grey with a map over it; the frame and the mark say whether the prediction is right."""
+    values = cells.pivot(index="row", columns="column", values="value")
+    extent = (0, 1, 0, 1)
+    axes.imshow(pixels @ _LUMINANCE, cmap="gray", vmin=0, vmax=1, extent=extent)
+    axes.imshow(values, cmap=_HEAT, vmin=0, vmax=1, alpha=0.6, interpolation="bilinear", extent=extent)
+    first, colour, mark = cells.iloc[0], INK, ""
+    axes.spines[:].set_visible(first["right"] is not pd.NA)
+    if first["right"] is not pd.NA:
+        mark, colour = ("\u2713 ", look(2).colour) if first["right"] else ("\u2717 ", look(4).colour)  # green or red
+        axes.spines[:].set(color=colour, linewidth=1.8, linestyle="-" if first["right"] else (0, (3, 1.5)))
+    text = f"{wrap(mark + first['predicted'], letters)}\n{100 * first['probability']:.0f} %"
+    axes.set_xlabel(text, color=colour, fontsize=size)
