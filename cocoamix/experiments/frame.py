@@ -14,6 +14,7 @@ import pandas as pd
 
 from cocoamix.errors import UserError, printable, shorten
 from cocoamix.io.texts import UnreadableError
+from cocoamix.run.predictions import FILE as PREDICTIONS
 from cocoamix.run.results import RESULTS, ResultsError
 
 from .labels import Names, label, same_result
@@ -240,11 +241,17 @@ def _drop_repeated(records: Sequence[Record], left_out: list[LeftOut]) -> list[R
         key = (record.method, *place, shots, record.seed)
         older = newest.get(key)
         # MaPLe's scripts evaluate base classes again, in test_base: the same result twice is no problem.
+        if older is not None and same_result(record, older) and _has_predictions(older) > _has_predictions(record):
+            continue
         if older is not None and not same_result(record, older):
             reason = f"another run, {record.folder}, has the same method, dataset and seed and is newer, so it counts"
             left_out.append(LeftOut(older.folder, reason, "duplicate"))
         newest[key] = record
     return sorted(newest.values(), key=lambda r: (r.above, r.folder))
+
+
+def _has_predictions(record: Record) -> bool:
+    return Path(record.folder, PREDICTIONS).is_file()
 
 
 def find_sources(records: Sequence[Record]) -> list[Record]:
