@@ -1,10 +1,11 @@
 """Published numbers, and which of them may stand beside our runs: those whose stated settings are equal to ours.
 
-Every file in the folder `published` has the tables of one paper; README.md there explains how to add one.
+Every file in the folder `published` has the tables of one paper. docs/REPORT.md explains how to add one.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,7 +29,8 @@ AVERAGE = "Average"  # the dataset of averages
 FOLDER = Path(__file__).parent / "published"
 _CELL = re.compile(r"(\d+(?:\.(\d+))?)(?: ± (\d+(?:\.\d+)?))?")
 _METRICS = {"base": "accuracy", "new": "accuracy", "H": "harmonic_mean", "mean": "mean", "PD": "pd"}
-_OF_RUN = ("trainer", "draw", "epoch", "shots", "prompts", "caveats")  # columns of Frame.runs that settings may name
+_OF_RUN = ("trainer", "draw", "epoch", "shots")  # columns of Frame.runs that settings may name
+_IDENTITY = ("trainer", "prompts.trainer")  # methods that differ in these are not compared
 
 Facts = Mapping[str, Any]
 Pair = tuple[str, str]  # a method of ours and a published one
@@ -130,9 +132,9 @@ def _resolve(group: Facts, groups: Mapping[str, Facts]) -> dict[str, Any]:
     facts: dict[str, Any] = {}
     for name in [like] if isinstance(like, str) else like:
         facts |= _resolve(groups[name], groups)
-    facts |= {key: value for key, value in group.items() if key not in ("like", "place")}
+    facts |= {key: value for key, value in group.items() if key not in ("like", "place", "prompts")}
     if "prompts" in group:
-        facts["prompts"] = _resolve(group["prompts"], groups)
+        facts |= {f"prompts.{key}": value for key, value in _resolve(group["prompts"], groups).items()}
     return {key: value for key, value in facts.items() if value is not None}
 
 
@@ -160,8 +162,22 @@ def _cells(row: dict[str, Any], entry: Facts) -> Iterator[dict[str, Any]]:
 def facts_of(run: Any) -> dict[str, Any]:
     """Return what a row of `Frame.runs` states: settings, protocol, and the columns that settings may name."""
     columns = {name: getattr(run, name) for name in _OF_RUN}
-    own = {name: canonical(value) for name, value in columns.items() if value is not pd.NA}
-    return {**run.facts, **own, **({"sessions": float(len(run.sessions))} if run.sessions else {})}
+    facts = {**run.facts, **{name: canonical(value) for name, value in columns.items() if value is not pd.NA}}
+    facts |= {"sessions": float(len(run.sessions))} if run.sessions else {}
+    return facts | ({"weights": "random"} if any("random weights" in caveat for caveat in run.caveats) else {})
+
+
+def facts_by_method(runs: pd.DataFrame) -> dict[str, list[Facts]]:
+    """Return the facts of the runs of each method, with those of the runs whose prompts they build on."""
+    makers = {(run.trainer, run.config): facts_of(run) for run in runs.itertuples()}
+    methods: dict[str, list[Facts]] = {}
+    for run in runs.itertuples():
+        facts = facts_of(run)
+        for trainer, config in run.prompts:
+            made = {"trainer": trainer, **makers.get((trainer, config), {})}
+            facts |= {f"prompts.{key}": value for key, value in made.items()}
+        methods.setdefault(str(run.method), []).append(facts)
+    return methods
 
 
 def differing_settings(facts: Facts, stated: Facts, paper: str = "the paper") -> list[str]:
@@ -172,23 +188,19 @@ def differing_settings(facts: Facts, stated: Facts, paper: str = "the paper") ->
         stated: Settings of a published method, or the protocol of a table.
         paper: The paper's name in a sentence.
     """
-    words = [f"{caveat} here" for caveat in facts.get("caveats", ()) if "random" in caveat]
+    words = []
     for key, value in stated.items():
         allowed = value["any"] if isinstance(value, Mapping) and "any" in value else [value]
         own = facts.get(key)
-        if key != "prompts" and not any(_form(key, own) == _form(key, other) for other in allowed):
+        if not any(_form(key, own) == _form(key, other) for other in allowed):
             words.append(f"{key} is {show(own)} here, {show(canonical(allowed[0]))} in {paper}")
     return list(map(printable, words))
 
 
 def _form(key: str, value: Any) -> Any:
     """Return a value in a form in which equal settings are equal. The order of several models does not matter."""
-    names = key in ("trainer", "backbone") and value is not None
+    names = key.endswith(("trainer", "backbone")) and value is not None
     return sorted(map(simplify, str(value).split("+"))) if names else canonical(value)
-
-
-def _same_trainer(trainer: str, stated: Facts) -> bool:
-    return not differing_settings({"trainer": trainer}, {"trainer": stated["trainer"]})
 
 
 # ---------------------------------------------------------------------------------------- our runs
@@ -258,39 +270,18 @@ class _Runs:
         self.source = max(runs["source"])
         self.task = "transfer" if self.source else str(runs["task"].iloc[0])
         self.datasets = [str(name) for name in runs["dataset"].unique()]
-        groups = runs.groupby("method", sort=False)
-        self.facts = {str(method): [facts_of(run) for run in own.itertuples()] for method, own in groups}
-        self.makers = {(run.trainer, run.config): str(run.method) for run in runs.itertuples()}  # of prompts
         self.values = frame.values
+        self.facts = facts_by_method(runs)
 
     def differing(self, table: PublishedTable) -> dict[Pair, list[str]]:
         """Return how our methods differ from the published ones of the same trainer."""
-        pairs = {
-            (method, published): self._differences(facts, stated, table.paper)
-            for method, facts in self.facts.items()
-            for published, stated in table.settings.items()
-        }
-        return {pair: words for pair, words in pairs.items() if words is not None}
-
-    def _differences(self, facts: Sequence[Facts], stated: Facts, paper: str) -> list[str] | None:
-        """Describe how the runs of a method differ; None if they have another trainer, or prompts of another one."""
-        words: list[str] = []
-        for run in facts:
-            makers = run.get("prompts", ()) if "prompts" in stated else ()
-            if not _same_trainer(run["trainer"], stated) or not all(
-                _same_trainer(trainer, stated["prompts"]) for trainer, _ in makers
-            ):
-                return None
-            words += differing_settings(run, stated, paper)
-            words += ["the runs of its prompts are not stated"] * ("prompts" in stated and not makers)
-            words += [text for maker in makers for text in self._differing_prompts(maker, stated["prompts"], paper)]
-        return list(dict.fromkeys(words))
-
-    def _differing_prompts(self, maker: tuple[str, str], stated: Facts, paper: str) -> list[str]:
-        if maker not in self.makers:
-            return [f"the runs of its prompts, {'/'.join(maker)}, are not in this report"]
-        words = self._differences(self.facts[self.makers[maker]], stated, paper)
-        return [f"in its prompts, {text}" for text in words or ()]
+        found = {}
+        for (method, runs), (published, stated) in itertools.product(self.facts.items(), table.settings.items()):
+            identity = {key: stated[key] for key in _IDENTITY if key in stated}
+            if not any(differing_settings(run, identity) for run in runs):
+                words = [text for run in runs for text in differing_settings(run, stated, table.paper)]
+                found[method, published] = list(dict.fromkeys(words))
+        return found
 
     def reason_to_hide(self, table: PublishedTable, rows: pd.DataFrame, equal: Sequence[Pair]) -> str | None:
         """Return why a table is not shown, empty if that needs no note; None if it is shown."""
