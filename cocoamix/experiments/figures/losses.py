@@ -116,7 +116,7 @@ def _last_epochs(runs: pd.DataFrame) -> pd.DataFrame:
     """Return the runs that evaluate the model of the last epoch."""
     last = [pd.isna(run.epoch) or run.epoch >= run.settings.get("OPTIM.MAX_EPOCH", 0) for run in runs.itertuples()]
     accuracy = [metrics["accuracy"] for metrics in runs["metrics"]]
-    return runs.assign(accuracy=accuracy)[last]
+    return runs.assign(accuracy=accuracy).loc[last]
 
 
 def common(runs: pd.DataFrame, where: str) -> pd.DataFrame:
@@ -165,7 +165,7 @@ def draw_losses(runs: pd.DataFrame, style: Style, title: str = "") -> Figure:
     axes.set_yticks(range(len(points)), points)
     axes.tick_params(axis="y", labelcolor=INK)
     axes.set_ylim(len(points) - 0.5, -0.5)
-    axes.set_xlabel("base accuracy in %; dots are seeds, numbers are means")
+    axes.set_xlabel("base accuracy (%), a dot for each seed")
     return figure
 
 
