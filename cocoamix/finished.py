@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from cocoamix.errors import UserError, run_command
 from cocoamix.run.arguments import parse_arguments
@@ -30,13 +31,20 @@ def is_finished(folder: Path, arguments: Sequence[str] = ()) -> bool:
     """
     if not (folder / RESULTS).exists():
         return False
-    state = Folders().state(folder, _request(arguments))
+    request = _request(arguments)
+    state = Folders(_read_dataset).state(folder, request)
     if state.kind == BLOCKED:
         advice = " Move that folder elsewhere, then run again." if state.reason.startswith(str(folder)) else ""
         raise UserError(f"{state.reason.rstrip('.')}.{advice}")
     if state.reason:
         print(state.reason, file=sys.stderr)
     return state.kind == FINISHED
+
+
+def _read_dataset(cfg: Any) -> Any:
+    from cocoamix.train import read_dataset
+
+    return read_dataset(cfg)
 
 
 def _request(arguments: Sequence[str]) -> Request:

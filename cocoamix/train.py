@@ -8,7 +8,9 @@ from __future__ import annotations
 import argparse
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
 from functools import partial
+from io import StringIO
 from typing import Any
 
 # First: it checks torch and makes Dassl and torchvision importable.
@@ -27,6 +29,7 @@ from yacs.config import CfgNode
 
 from cocoamix.config import keys
 from cocoamix.config.trainer_file import note_unread_options, refuse_other_trainers
+from cocoamix.datasets.common.writing import write_nothing
 from cocoamix.errors import UserError, check_choice, run_command
 from cocoamix.io.failed_start import open_log, remove_log
 from cocoamix.io.files import check_still_there, check_writable
@@ -87,6 +90,15 @@ def setup_cfg(
     keys.check_common(keys.complete(cfg))
     cfg.freeze()
     return cfg
+
+
+def read_dataset(cfg: CfgNode) -> Any:
+    """Return the dataset of a configuration. Nothing is printed or written, and no image is opened."""
+    with write_nothing(), redirect_stdout(StringIO()):
+        try:
+            return DATASET_REGISTRY.get(cfg.DATASET.NAME)(cfg)
+        except OSError as error:
+            raise UserError(explain(error) or str(error)) from error
 
 
 def run(args: argparse.Namespace, settings: Mapping[str, Any] | None = None) -> None:

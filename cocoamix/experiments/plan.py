@@ -1,4 +1,4 @@
-"""Plans: YAML files that name methods, datasets, seeds and a task. Every key is checked when a plan is read."""
+"""Plans: methods, datasets, seeds and a task. A plan is read from a YAML file, whose keys plan_file.py describes."""
 
 from __future__ import annotations
 
@@ -7,18 +7,16 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
-
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from typing import Any, get_args
 
 from cocoamix.config import shipped as configurations
 from cocoamix.config.partition import KEY as PARTITION
-from cocoamix.errors import UserError, brief, known_names, nearest, shorten, some_of
+from cocoamix.errors import UserError, brief, nearest, shorten, some_of
 from cocoamix.io.paths import expand_home
-from cocoamix.io.texts import read_yaml
 
-PLANS = Path(__file__).resolve().parent / "plans"
-SUBSETS = ("base", "new", "all")
+from .plan_file import MethodEntry, PlanFile, Subset, find_plan, inside, place_of, read_file, shipped
+
+__all__ = ["Dataset", "Method", "Plan", "describe", "load_plan", "models_in", "override", "shipped"]
 
 Settings = Mapping[str, Any]  # values by dotted key of the configuration
 
@@ -73,153 +71,6 @@ class Plan:
         return next(method for method in self.methods if method.name == name)
 
 
-# ---------------------------------------------------------------------- the file
-
-
-def _as_list(value: Any) -> Any:
-    return value if isinstance(value, list) else [value]
-
-
-def _check_repeats(values: list[Any]) -> list[Any]:
-    if len(set(values)) < len(values):
-        raise ValueError("names a value twice")
-    return values
-
-
-def _check_folder_name(value: str) -> str:
-    if "/" in value or "\\" in value or value in (".", ".."):
-        raise ValueError("is a path; the name of a folder is expected")
-    return value
-
-
-_FolderName = Annotated[str, AfterValidator(_check_folder_name)]
-_Numbers = Annotated[
-    list[Annotated[int, Field(ge=0)]], BeforeValidator(_as_list), Field(min_length=1), AfterValidator(_check_repeats)
-]
-_Positive = Annotated[
-    list[Annotated[int, Field(ge=1)]], BeforeValidator(_as_list), Field(min_length=1), AfterValidator(_check_repeats)
-]
-_Names = Annotated[list[str], BeforeValidator(_as_list), Field(min_length=1), AfterValidator(_check_repeats)]
-_Values = Annotated[list[Any], BeforeValidator(_as_list), Field(min_length=1)]
-_Subsets = Annotated[list[Literal["base", "new", "all"]], BeforeValidator(_as_list), Field(min_length=1)]
-
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-class MethodEntry(_Strict):
-    """An entry of `methods` in a plan's file."""
-
-    trainer: _FolderName
-    config: str
-    name: str = ""
-    tag: _FolderName = ""
-    set: dict[str, Any] | None = None
-    sweep: Annotated[dict[str, _Values], Field(min_length=1)] | None = None
-    train: bool = True
-    model_of: str = ""
-    epochs: _Positive | None = None
-
-
-class PlanFile(_Strict):
-    """The content of a plan's file."""
-
-    task: Literal["base2new", "xd", "fscil", "few-shot"]
-    methods: Annotated[list[MethodEntry], BeforeValidator(_as_list), Field(min_length=1)]
-    datasets: _Names
-    seeds: _Numbers
-    about: str = ""
-    source: str | None = None
-    shots: _Positive | None = None
-    subsets: _Subsets | None = None
-    partitions: _Numbers | None = None
-    root: str = ""
-    output: str = "output"
-    store: str = ""
-    set: dict[str, Any] | None = None
-    disposable: bool = False
-
-
-def shipped() -> dict[str, Path]:
-    """Return the files of the plans in this package by name."""
-    return {path.stem: path for path in sorted(PLANS.glob("*.yaml"))}
-
-
-def find_plan(name: str) -> Path:
-    """Return the file of a shipped plan, or `name` itself if it is a file."""
-    path, known = expand_home(name), shipped()
-    if name in known:
-        return known[name]
-    if path.suffix in (".yaml", ".yml") or os.path.isfile(path):
-        if not os.path.isfile(path):
-            raise UserError(f"There is no plan file {name}.")
-        return path
-    raise UserError(
-        f"There is no plan {brief(name)}.{nearest(name, known)} Shipped: {', '.join(known)}. "
-        "Name a plan of your own by its .yaml file."
-    )
-
-
-def read_file(path: Path) -> PlanFile:
-    """Read and check the file of a plan."""
-    where = _place(path)
-    content = read_yaml(path)
-    if not isinstance(content, dict):
-        raise UserError(f"{where} should be keys with values, but is {brief(content)}.")
-    try:
-        entries = PlanFile.model_validate(content)
-    except ValidationError as error:
-        raise UserError(_sentence(error.errors()[0], where)) from None
-    _check_task(entries, where)
-    return entries
-
-
-def _place(path: Path) -> str:
-    return f"The plan {path.stem if path.parent == PLANS else path}"
-
-
-def _sentence(mistake: Mapping[str, Any], where: str) -> str:
-    """Return what is wrong with a plan, from pydantic's description of the first mistake."""
-    *above, key = mistake["loc"]
-    place = where
-    if above[:1] == ["methods"] and len(above) > 1:
-        place = f"Method {above[1] + 1} of {_inside(where)}"
-        above = above[2:]
-    if mistake["type"] == "extra_forbidden":
-        known = MethodEntry.model_fields if place != where else PlanFile.model_fields
-        return f"{place} has the key {brief(key)}, which is unknown.{known_names(key, known)}"
-    if mistake["type"] == "missing":
-        return f"{place} has no key {key}."
-    name = ".".join(str(part) for part in (*above, key) if not isinstance(part, int)) or "it"
-    text = str(mistake["msg"]).removeprefix("Value error, ")
-    names = known_names(mistake["input"], PlanFile.model_fields["task"].annotation.__args__) if key == "task" else ""  # type: ignore[union-attr]
-    return f"{name} of {_inside(place)} is {brief(mistake['input'])}: {text[:1].lower()}{text[1:]}.{names}"
-
-
-def _inside(where: str) -> str:
-    """Return the name of a place with a lower-case first letter, for the middle of a sentence."""
-    return where[0].lower() + where[1:]
-
-
-def _check_task(entries: PlanFile, where: str) -> None:
-    """Refuse keys that do not fit the task."""
-    task = entries.task
-    for key, tasks in (("source", ("xd",)), ("subsets", ("base2new",)), ("partitions", ("base2new",))):
-        if getattr(entries, key) is not None and task not in tasks:
-            raise UserError(f"{where} has {key}, which only the task {tasks[0]} takes; its task is {task}.")
-    if task == "xd" and entries.source is None:
-        raise UserError(f"{where} has no key source, the training dataset of the task xd.")
-    if task == "fscil" and entries.shots is not None:
-        raise UserError(f"{where} has shots, but the sessions of fscil set them: use FSCIL.* in set.")
-    if task != "fscil" and entries.shots is None:
-        raise UserError(f"{where} has no key shots.")
-    if task not in ("few-shot", "fscil") and len(entries.shots or ()) > 1:
-        raise UserError(f"shots of {_inside(where)} is {entries.shots}; the task {task} takes one number.")
-    if entries.subsets is not None and "base" not in entries.subsets:
-        raise UserError(f"subsets of {_inside(where)} leaves out base, which every training run evaluates.")
-
-
 # ---------------------------------------------------------------------- the plan
 
 
@@ -243,9 +94,9 @@ def load_plan(
         partitions: The numbers of partitions to keep.
     """
     path = find_plan(name)
-    entries, here, where = read_file(path), path.parent, _place(path)
+    entries, here, where = read_file(path), path.parent, place_of(path)
     if partitions and entries.partitions is None:
-        raise UserError(f"--partitions is for plans that have partitions, but {_inside(where)} has none.")
+        raise UserError(f"--partitions is for plans that have partitions, but {inside(where)} has none.")
     plan = Plan(
         name=path.stem,
         about=entries.about,
@@ -254,14 +105,14 @@ def load_plan(
         datasets=tuple(_dataset(name, here, where) for name in _datasets(entries.datasets, datasets)),
         seeds=_selected("--seeds", seeds, entries.seeds),
         shots=tuple(entries.shots or (0,)),
-        subsets=tuple(one for one in SUBSETS if one in (entries.subsets or ("base", "new"))),
+        subsets=tuple(subset for subset in get_args(Subset) if subset in (entries.subsets or ("base", "new"))),
         partitions=_selected("--partitions", partitions, entries.partitions or ()),
         source=_dataset(entries.source, here, where) if entries.source is not None else None,
         output=expand_home(entries.output),
         root=entries.root,
         store=entries.store,
         settings=entries.set or {},
-        where=_inside(where),
+        where=inside(where),
         disposable=entries.disposable,
     )
     _check_settings(plan, plan.settings, where)
@@ -330,7 +181,7 @@ def _check_folders(plan: Plan, where: str) -> None:
         other = owners.setdefault((method.trainer, method.label), method.name)
         if other != method.name:
             raise UserError(
-                f"The methods {other} and {method.name} of {_inside(where)} would write to the same folder, "
+                f"The methods {other} and {method.name} of {inside(where)} would write to the same folder, "
                 f"{method.trainer}/{method.label}. Give one of them a tag."
             )
 
@@ -402,9 +253,9 @@ def _at_epochs(variant: _Variant, entries: PlanFile, where: str) -> list[_Varian
     if epochs is None:
         return [variant]
     if entries.task == "fscil":
-        raise UserError(f"{variant.name} of {_inside(where)} has epochs, but sessions are evaluated after their last.")
+        raise UserError(f"{variant.name} of {inside(where)} has epochs, but sessions are evaluated after their last.")
     if not variant.entry.train:
-        raise UserError(f"{variant.name} of {_inside(where)} has epochs, but it is not trained. Leave one out.")
+        raise UserError(f"{variant.name} of {inside(where)} has epochs, but it is not trained. Leave one out.")
     evaluations = [
         replace(
             variant,
@@ -420,7 +271,7 @@ def _at_epochs(variant: _Variant, entries: PlanFile, where: str) -> list[_Varian
 
 def _check_uses(variant: _Variant, earlier: Sequence[_Variant], names: Sequence[str], where: str) -> None:
     """Refuse a method that uses the model of a later or an untrained one, so that no two wait for each other."""
-    who = f"The method {variant.name} of {_inside(where)}"
+    who = f"The method {variant.name} of {inside(where)}"
     if variant.model_of and not variant.entry.train:
         raise UserError(f"{who} has both model_of and train: false. Leave out one.")
     owners = {other.name: other for other in earlier}

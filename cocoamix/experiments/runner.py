@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
 import glob
-import os
-import shutil
-import signal
-import subprocess
 import sys
+import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from multiprocessing import connection
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from yacs.config import CfgNode
 
 from cocoamix.errors import CombinedUserError, UserError
 from cocoamix.run.lock import FolderLock
-from cocoamix.run.results import RESULTS, ResultsError
-from cocoamix.run.state import BLOCKED, DUE, FINISHED, Folders, Request, State, hash_code, read_results, read_stamp
+from cocoamix.run.results import RESULTS
+from cocoamix.run.state import BLOCKED, DUE, FINISHED, Folders, Request, State, hash_code, read_stamp
 
+from .local import DONE, FAILED, End, LocalEngine, Slots, find_slots, interrupted_by_signals
 from .plan import Plan
-from .progress import Pace, Progress, Running, duration
+from .progress import Pace, Progress, duration
 from .runs import SYNTHETIC, Run, expand, select
-from .worker import CONSOLE, Task, Worker, can_fork, warm_up
+from .worker import CONSOLE, Task, can_fork, warm_up
 
-ENGINES = ("local", "slurm")
-DONE, FAILED, LEFT_OUT = "done", "failed", "left out"  # an end can also be BLOCKED
-_MOST_BY_DEFAULT = 8  # processes without GPUs; each holds a model in memory
-_POLL = 0.1  # seconds
 _NAMES_SHOWN = 3  # of the runs that are missing for the same reason
 _ADVICE = "Choose another --output, move that folder elsewhere, or repeat the run with --fresh, which deletes it."
 
@@ -45,17 +38,6 @@ class RunOptions:
     slurm: tuple[str, ...] = ()  # KEY=VALUE options of the Slurm jobs
     only: tuple[str, ...] = ()  # patterns of run names
     fresh: bool = False  # delete and repeat finished runs
-
-
-@dataclass(frozen=True)
-class End:
-    """How a run ended."""
-
-    run: Run
-    status: str  # done, failed, left out, or blocked by the contents of its folder
-    reason: str = ""
-    seconds: float = 0.0
-    accuracy: float = 0.0
 
 
 @dataclass
@@ -105,11 +87,15 @@ class PlanRunner:
 
     def __init__(self, plan: Plan, options: RunOptions, dry: bool = False) -> None:
         self.plan, self.options = plan, options
-        self.runs = select(expand(plan), options.only)
+        self._all = expand(plan)
+        self.runs = select(self._all, options.only)
         self.slots = Slots() if dry else find_slots(options.jobs, options.gpus)
+        self._cluster = _cluster_options(options)
         if not dry and options.engine == "local" and can_fork(self.slots.gpus) and _are_missing(self.runs):
             warm_up()  # early, because the configurations need torch here too
-        self._folders = Folders()
+        from cocoamix.train import read_dataset  # imports torch
+
+        self._folders = Folders(read_dataset)
         self._code = hash_code() if plan.disposable else ""
         self._cfgs = {run.folder: _configuration(run) for run in self.runs}
         _check_epochs(self.runs, self._cfgs)
@@ -206,7 +192,7 @@ class PlanRunner:
     def _tasks(self, due: Sequence[Run]) -> list[Task]:
         start = uuid.uuid4().hex[:12]
         dependents: dict[Path, list[Path]] = {}
-        for run in self.runs:
+        for run in self._all:
             for folder in run.needs:
                 dependents.setdefault(folder, []).append(run.folder)
         threads = self.slots.threads
@@ -222,10 +208,20 @@ class PlanRunner:
                 return LocalEngine(tasks, self.slots, progress, finished).execute()
             from .slurm import run_on_cluster
 
-            return run_on_cluster(tasks, self.options, self.plan, progress)
+            folder = self.plan.output / "slurm" / f"{self.plan.name}-{time.strftime('%Y-%m-%d-%H-%M-%S')}"
+            return run_on_cluster(tasks, self._cluster, folder, progress)
 
     def _outcome(self, ends: Sequence[End]) -> Outcome:
         return Outcome(self.plan, self.of_kind(FINISHED), [*self.blocked(), *ends])
+
+
+def _cluster_options(options: RunOptions) -> dict[str, Any]:
+    """Return the options of the jobs on a cluster; empty for this machine."""
+    if options.engine == "local":
+        return {}
+    from .slurm import read_options
+
+    return read_options([*options.slurm, *([] if options.jobs is None else [f"array_parallelism={options.jobs}"])])
 
 
 def _are_missing(runs: Sequence[Run]) -> bool:
@@ -260,165 +256,6 @@ def _check_epochs(runs: Sequence[Run], cfgs: Mapping[Path, CfgNode]) -> None:
                 f"checkpoint: its OPTIM.MAX_EPOCH is {last} and its TRAIN.CHECKPOINT_FREQ {every}. Choose other "
                 "epochs, or change these keys in its `set` or with --set."
             )
-
-
-# ---------------------------------------------------------------------- this machine
-
-
-@dataclass(frozen=True)
-class Slots:
-    """How many processes run at a time, and what each may use."""
-
-    jobs: int = 1
-    threads: int = 1  # of each process
-    gpus: tuple[str, ...] = ()
-    hidden: bool = False  # hide the GPUs of the machine from the processes
-
-    def gpu(self, slot: int) -> str | None:
-        """Return the CUDA_VISIBLE_DEVICES of a slot; None to leave it as it is."""
-        return self.gpus[slot % len(self.gpus)] if self.gpus else "" if self.hidden else None
-
-    def describe(self) -> str:
-        """Describe the slots in a few words."""
-        return f"{self.jobs} at a time" + (f" on GPU {', '.join(self.gpus)}" if self.gpus else "")
-
-
-def find_slots(jobs: int | None = None, gpus: Sequence[str] | None = None) -> Slots:
-    """Return the slots of this machine.
-
-    Args:
-        jobs: The number of runs at a time; by default one per GPU, or per core if there is none.
-        gpus: The GPUs to use: all if None, only the CPU if empty.
-    """
-    if jobs is not None and jobs < 1:
-        raise UserError(f"-j is {jobs}; it must be at least 1.")
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    chosen = tuple(_find_gpus() if gpus is None else gpus)
-    at_once = jobs or len(chosen) or min(cores, _MOST_BY_DEFAULT)
-    return Slots(at_once, max(1, cores // at_once), chosen, hidden=gpus is not None and not chosen)
-
-
-def _find_gpus() -> list[str]:
-    """Return the GPUs that may be used: those in CUDA_VISIBLE_DEVICES if it is set, else all that the driver lists."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is not None:
-        return [name.strip() for name in visible.split(",") if name.strip() not in ("", "-1")]
-    if shutil.which("nvidia-smi") is None:
-        return []
-    listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True)
-    lines = [line for line in listed.stdout.splitlines() if line.startswith("GPU ")] if not listed.returncode else []
-    return [str(number) for number in range(len(lines))]
-
-
-class LocalEngine:
-    """Executes tasks on this machine, each after those that it needs.
-
-    Args:
-        tasks: The tasks, each after those that it needs.
-        slots: How many processes run at a time.
-        progress: Shows the progress.
-        finished: Runs of the plan that are already finished.
-    """
-
-    def __init__(self, tasks: Sequence[Task], slots: Slots, progress: Progress, finished: Sequence[Run] = ()) -> None:
-        self._waiting = list(tasks)
-        self._workers: dict[int, Worker] = {}
-        self._ends: list[End] = []
-        self._slots, self._progress = slots, progress
-        self._filled = {part for run in finished for part in run.stored}  # parts of the feature store
-        self._lost: dict[Path, str] = {}  # runs without results: folders and names
-
-    def execute(self) -> list[End]:
-        """Execute the tasks, and return how they ended. Whatever ends this function ends the processes."""
-        try:
-            while self._waiting or self._workers:
-                for slot, worker in list(self._workers.items()):
-                    self._collect(slot, worker)
-                self._leave_out()
-                for slot in range(self._slots.jobs):
-                    if slot not in self._workers:
-                        self._start(slot)
-                self._progress.tick(self._running())
-                connection.wait([worker.sentinel for worker in self._workers.values()], _POLL)
-        finally:
-            for worker in self._workers.values():
-                worker.stop()
-            for worker in self._workers.values():
-                worker.end()
-        return self._ends
-
-    def _running(self) -> Running:
-        return [(worker.run, worker.seconds, worker.step) for worker in self._workers.values()]
-
-    def _collect(self, slot: int, worker: Worker) -> None:
-        status = worker.poll()
-        if status is None:
-            return
-        del self._workers[slot]
-        if status:
-            self._end(End(worker.run, FAILED, worker.why(status), worker.seconds))
-        else:
-            self._end(end_of(worker.run, worker.seconds))
-
-    def _leave_out(self) -> None:
-        """Leave out the tasks whose models are missing."""
-        for task in list(self._waiting):
-            needed = [self._lost[folder] for folder in task.run.needs if folder in self._lost]
-            if needed:
-                self._waiting.remove(task)
-                self._end(End(task.run, LEFT_OUT, f"it needs {needed[0]}"))
-
-    def _start(self, slot: int) -> None:
-        blocked = {task.run.folder for task in self._waiting} | {worker.run.folder for worker in self._workers.values()}
-        ready = [task for task in self._waiting if not blocked.intersection(task.run.needs)]
-        if not ready:
-            return
-        # Two runs that fill the same part of the feature store would encode its images twice.
-        filling = {part for worker in self._workers.values() for part in worker.run.stored} - self._filled
-        task = min(ready, key=lambda task: len(task.run.stored & filling))  # of equal ones, the first
-        self._waiting.remove(task)
-        try:
-            fork = can_fork(self._slots.gpus)
-            self._workers[slot] = Worker(replace(task, gpu=self._slots.gpu(slot)), fork)
-            self._progress.started(task.run)
-        except (UserError, OSError) as error:
-            self._end(End(task.run, FAILED, f"it cannot be started: {error}"))
-
-    def _end(self, end: End) -> None:
-        self._ends.append(end)
-        if end.status == DONE:
-            self._filled |= end.run.stored
-            self._progress.done(end.run, end.seconds, end.accuracy, self._running())
-        else:
-            self._lost[end.run.folder] = end.run.name
-            self._progress.failed(end.run, end.status, end.reason, self._running())
-
-
-def end_of(run: Run, seconds: float) -> End:
-    """Return the end of a run whose process exited without an error, according to its results."""
-    try:
-        return End(run, DONE, "", seconds, read_results(run.folder).metrics["accuracy"])
-    except ResultsError as error:
-        problem = str(error) if (run.folder / RESULTS).exists() else f"wrote no {RESULTS}"
-        return End(run, FAILED, f"it exited without an error, but {problem}", seconds)
-
-
-@contextlib.contextmanager
-def interrupted_by_signals() -> Iterator[None]:
-    """Treat SIGTERM and SIGHUP like Ctrl-C, unless they are ignored, as SIGHUP is under nohup."""
-
-    def interrupt(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
-    for number, handler in before.items():
-        if handler is not signal.SIG_IGN:
-            signal.signal(number, interrupt)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 # ---------------------------------------------------------------------- the end

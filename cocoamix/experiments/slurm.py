@@ -20,9 +20,8 @@ from typing import Any
 from cocoamix.errors import UserError
 from cocoamix.run.state import read_stamp
 
-from .plan import Plan
+from .local import DONE, FAILED, End, LocalEngine, Slots, end_of
 from .progress import Pace, Progress
-from .runner import DONE, FAILED, End, LocalEngine, RunOptions, Slots, end_of
 from .worker import CONSOLE, Task, last_error
 
 # Options that submitit knows on every kind of cluster, and those that it adds to sbatch's.
@@ -87,12 +86,15 @@ def read_options(words: Sequence[str]) -> dict[str, Any]:
     return options
 
 
-def run_on_cluster(tasks: Sequence[Task], options: RunOptions, plan: Plan, progress: Progress) -> list[End]:
-    """Submit the tasks, wait for the jobs, and return how the runs ended. If interrupted, cancel the jobs."""
-    settings = read_options(options.slurm)
-    if options.jobs is not None:
-        settings["array_parallelism"] = options.jobs
-    folder = plan.output / "slurm" / f"{plan.name}-{time.strftime('%Y-%m-%d-%H-%M-%S')}-{tasks[0].start}"
+def run_on_cluster(tasks: Sequence[Task], settings: dict[str, Any], folder: Path, progress: Progress) -> list[End]:
+    """Submit the tasks, wait for the jobs, and return how the runs ended. If interrupted, cancel the jobs.
+
+    Args:
+        tasks: The tasks, each after those that it needs.
+        settings: What `read_options` returned.
+        folder: The folder for the scripts and logs of the jobs.
+        progress: Shows the progress.
+    """
     executor = make_executor(settings, folder)
     groups = [[replace(task, threads=int(settings["cpus_per_task"])) for task in group] for group in chains(tasks)]
     _extend_python_path()

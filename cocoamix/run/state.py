@@ -6,11 +6,9 @@ of the same data; the mere presence of a folder says nothing.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +22,7 @@ from cocoamix.config.settings import flatten
 from cocoamix.errors import UserError
 from cocoamix.io.texts import UnreadableError, read_json
 
+from .data_record import Scan, run_difference
 from .results import RESULTS, NewerResultsError, Results, ResultsError
 
 FINISHED, DUE, BLOCKED = "finished", "due", "blocked"
@@ -71,10 +70,15 @@ class Request:
 
 
 class Folders:
-    """Finds the states of runs. Each dataset is read once, and its files are looked at once, for all runs."""
+    """Finds the states of runs. Each dataset is read once, and its files are looked at once, for all runs.
 
-    def __init__(self) -> None:
-        self._datasets = Datasets()
+    Args:
+        read_dataset: Returns the dataset of a configuration, and writes nothing; `cocoamix.train.read_dataset`.
+    """
+
+    def __init__(self, read_dataset: Callable[[CfgNode], Any]) -> None:
+        self._read_dataset, self._scan = read_dataset, Scan()
+        self._datasets: dict[str, Any] = {}  # datasets, or the UserErrors that say why they cannot be read
 
     def state(self, folder: Path, request: Request) -> State:
         """Return the state of the run in a folder, regardless of the states of the runs that it needs."""
@@ -97,7 +101,17 @@ class Folders:
 
     def problem(self, cfg: CfgNode) -> str:
         """Return why the dataset of a configuration cannot be read; empty if it can."""
-        return self._datasets.problem(cfg)
+        dataset = self._dataset(cfg)
+        return " ".join(str(dataset).split()) if isinstance(dataset, UserError) else ""
+
+    def _dataset(self, cfg: CfgNode) -> Any:
+        key = json.dumps([cfg.DATASET, cfg.SEED], default=str, sort_keys=True)
+        if key not in self._datasets:
+            try:
+                self._datasets[key] = self._read_dataset(cfg)
+            except UserError as error:
+                self._datasets[key] = error
+        return self._datasets[key]
 
     def _difference(self, results: Results, request: Request) -> str:
         """Return what distinguishes results from those of a run, to follow "results of"; empty if nothing does."""
@@ -107,11 +121,18 @@ class Folders:
         other = differing(settings_of(request.cfg), results, request)
         if other:
             return f"other settings ({other})"
-        other = self._datasets.difference(request.cfg, results)
+        other = self._data_difference(results, request.cfg)
         if other:
             return f"other data ({other})"
         other = differing_model(results, request.model) if request.model is not None else ""
         return f"another model than the one in {request.model} ({other})" if other else ""
+
+    def _data_difference(self, results: Results, cfg: CfgNode) -> str:
+        """Return how the data of results differ from those that are there now; empty if they are the same."""
+        if results.data is None:
+            return ""
+        problem = self.problem(cfg)
+        return f"now unreadable: {problem}" if problem else run_difference(results.data, cfg, self._dataset(cfg), self._scan)
 
 
 def read_results(folder: Path) -> Results:
@@ -238,43 +259,3 @@ def _retrained(request: Request, stamp: Mapping[str, Any]) -> str:
         return ""
     changed = [folder for folder, before in zip(request.needs, then, strict=True) if before != hash_model(folder)]
     return f"the model in {changed[0]} was trained again" if changed else ""
-
-
-# ---------------------------------------------------------------------- data
-
-
-class Datasets:
-    """The datasets of configurations, each read once, and the scan of their files."""
-
-    def __init__(self) -> None:
-        self._read: dict[str, Any] = {}  # datasets, or UserErrors that say why they cannot be read
-
-    def problem(self, cfg: CfgNode) -> str:
-        """Return why a dataset cannot be read; empty if it can. Images are not opened."""
-        dataset = self._dataset(cfg)
-        return " ".join(str(dataset).split()) if isinstance(dataset, UserError) else ""
-
-    def difference(self, cfg: CfgNode, results: Results) -> str:
-        """Return how the data of results differs from what is there now; empty if it does not, or is not recorded."""
-        return ""
-
-    def _dataset(self, cfg: CfgNode) -> Any:
-        key = json.dumps([cfg.DATASET, cfg.SEED], default=str, sort_keys=True)
-        if key not in self._read:
-            self._read[key] = _read_dataset(cfg)
-        return self._read[key]
-
-
-def _read_dataset(cfg: CfgNode) -> Any:
-    """Return the dataset of a configuration, or the UserError that says why it cannot be read. Nothing is written."""
-    from dassl.data.datasets import DATASET_REGISTRY
-
-    from cocoamix.datasets.common.writing import write_nothing
-
-    try:
-        with write_nothing(), contextlib.redirect_stdout(io.StringIO()):
-            return DATASET_REGISTRY.get(cfg.DATASET.NAME)(cfg)
-    except UserError as error:
-        return error
-    except OSError as error:
-        return UserError(f"{error.strerror or error}: {error.filename}." if error.filename else f"{error}.")
