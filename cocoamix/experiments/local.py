@@ -114,8 +114,6 @@ class LocalEngine:
         finally:
             for worker in self._workers.values():
                 worker.stop()
-            for worker in self._workers.values():
-                worker.end()
         return self._ends
 
     def _running(self) -> Running:

@@ -29,7 +29,6 @@ _GENERAL = ("timeout_min", "mem_gb", "gpus_per_node", "cpus_per_task", "nodes", 
 _ADDED = ("array_parallelism", "signal_delay_s", "setup", "teardown", "srun_args", "use_srun", "stderr_to_stdout")
 _DEFAULTS = {"timeout_min": 240, "cpus_per_task": 4, "name": "cocoamix"}
 _POLL = {"slurm": 5.0, "local": 0.2}  # seconds between two looks at the jobs
-_PATIENCE = 10.0  # seconds that a run has to end before its job is requeued
 _LATE = 15.0  # seconds until a shared file system shows the results of an ended job
 
 
@@ -51,8 +50,8 @@ class Chain:
         from submitit.helpers import DelayedSubmission
 
         for process in multiprocessing.active_children():
-            process.terminate()
-            process.join(_PATIENCE)
+            process.kill()
+            process.join()
         return DelayedSubmission(self)
 
 

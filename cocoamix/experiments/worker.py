@@ -30,7 +30,7 @@ from .runs import Run
 
 CONSOLE = "console.txt"  # the output of a run, of all its starts
 _LOG = "log.txt"
-_PATIENCE = 10.0  # seconds that a process has to end before it is killed
+_PATIENCE = 10.0  # seconds until a killed process is gone; longer if the disk hangs
 _LONGEST_REASON = 400
 
 
@@ -108,20 +108,11 @@ class Worker:
         return last_error(self.run.folder) or f"it exited with status {status} and printed nothing"
 
     def stop(self) -> None:
-        """Ask the run to end. Its saved state is consistent at any moment, so the next start can resume it."""
-        self._signal(signal.SIGTERM)
-
-    def end(self) -> None:
-        """Wait until a run that was asked to stop has ended; kill it if that takes too long."""
-        self._process.join(_PATIENCE)
-        if self._process.exitcode is None:
-            self._signal(signal.SIGKILL)
-            self._process.join(_PATIENCE)
-
-    def _signal(self, number: signal.Signals) -> None:
-        for send in (os.killpg, os.kill):  # a process that has just been forked has no group yet
+        """Kill the run and its children. Its files are consistent at any moment, so the next start can resume it."""
+        for kill in (os.killpg, os.kill):  # a process that has just been forked has no group yet
             with suppress(ProcessLookupError):
-                send(self._process.pid, number)
+                kill(self._process.pid, signal.SIGKILL)
+        self._process.join(_PATIENCE)
 
 
 def _open_console(folder: Path) -> Any:
@@ -148,6 +139,10 @@ def _work(task: Task, console: Any, writer: Any, environment: Mapping[str, str],
     """Execute a run and exit with its status."""
     os.setsid()  # its own group, so that its children can be ended with it
     _end_with_parent()
+    if (
+        "SLURM_JOB_ID" in environment
+    ):  # Slurm sends it before it preempts a job; submitit asks for the end in its own way
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     for stream in (1, 2):
         os.dup2(console.fileno(), stream)
     sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
@@ -169,14 +164,14 @@ def _end_with_parent() -> None:
 
     def watch() -> None:
         connection.wait([parent.sentinel])
-        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGKILL)
 
     threading.Thread(target=watch, daemon=True).start()
 
 
 def _run(task: Task) -> None:
     began = time.monotonic()
-    _prepare(task)
+    prepare(task)
     print(f"$ {task.run.command()}", flush=True)
     import torch
 
@@ -189,13 +184,12 @@ def _run(task: Task) -> None:
     write_json(task.run.folder / STAMP, {**read_stamp(task.run.folder), "seconds": round(time.monotonic() - began, 1)})
 
 
-def _prepare(task: Task) -> None:
+def prepare(task: Task) -> None:
     """Delete what must be repeated, and record the start. Nothing is deleted in the folder of another active run."""
     run, before = task.run, read_stamp(task.run.folder)
     with FolderLock(run.folder):
         if task.repeat and before.get("start") != task.start:
             empty(run.folder)
-            os.ftruncate(1, 0)
         for folder in task.dependents:
             set_aside(folder)
         models = [hash_model(folder) for folder in run.needs]
@@ -204,13 +198,13 @@ def _prepare(task: Task) -> None:
 
 
 def empty(folder: Path) -> None:
-    """Delete the contents of the folder of a run, but for the files that its process holds open."""
+    """Delete the contents of the folder of a run. The files that its process holds open stay, the console empty."""
     for path in folder.iterdir():
-        if path.name in (CONSOLE, LOCK):
-            continue
-        if path.is_dir() and not path.is_symlink():
+        if path.name == CONSOLE:
+            os.truncate(path, 0)
+        elif path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
-        else:
+        elif path.name != LOCK:
             path.unlink()
 
 

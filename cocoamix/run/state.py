@@ -22,7 +22,6 @@ from cocoamix.config.settings import flatten
 from cocoamix.errors import UserError
 from cocoamix.io.texts import UnreadableError, read_json
 
-from .data_record import Scan, run_difference
 from .results import RESULTS, NewerResultsError, Results, ResultsError
 
 FINISHED, DUE, BLOCKED = "finished", "due", "blocked"
@@ -77,7 +76,7 @@ class Folders:
     """
 
     def __init__(self, read_dataset: Callable[[CfgNode], Any]) -> None:
-        self._read_dataset, self._scan = read_dataset, Scan()
+        self._read_dataset, self._scan = read_dataset, None
         self._datasets: dict[str, Any] = {}  # datasets, or the UserErrors that say why they cannot be read
 
     def state(self, folder: Path, request: Request) -> State:
@@ -92,9 +91,9 @@ class Folders:
             return State(BLOCKED, str(error))
         except ResultsError as error:
             return repeat or State(DUE, str(error) if (folder / RESULTS).exists() else "")
-        other = self._difference(results, request) if request.cfg is not None else ""
-        if other:
-            return State(BLOCKED, f"{folder} holds results of {other}")
+        blocked = self._why_blocked(folder, results, request) if request.cfg is not None else ""
+        if blocked:
+            return State(BLOCKED, blocked)
         if not results.complete:
             return repeat or State(DUE, "its last session is missing")
         return repeat or State(FINISHED, note=_version_note(results))
@@ -113,26 +112,26 @@ class Folders:
                 self._datasets[key] = error
         return self._datasets[key]
 
-    def _difference(self, results: Results, request: Request) -> str:
-        """Return what distinguishes results from those of a run, to follow "results of"; empty if nothing does."""
+    def _why_blocked(self, folder: Path, results: Results, request: Request) -> str:
+        """Return why the results in a folder are not those of a run; empty if they are."""
         from .protocol import settings_of  # imports torch, which the configuration needs anyway
 
         assert request.cfg is not None
+        holds = f"{folder} holds results of other"
         other = differing(settings_of(request.cfg), results, request)
         if other:
-            return f"other settings ({other})"
-        other = self._data_difference(results, request.cfg)
-        if other:
-            return f"other data ({other})"
-        other = differing_model(results, request.model) if request.model is not None else ""
-        return f"another model than the one in {request.model} ({other})" if other else ""
+            return f"{holds} settings ({other})"
+        problem = self.problem(request.cfg) if getattr(results, "data", None) is not None else ""
+        if problem:
+            return f"its results cannot be compared with its data. {problem.rstrip('.')}"
+        if getattr(results, "data", None) is not None:
+            from .data_record import run_difference
 
-    def _data_difference(self, results: Results, cfg: CfgNode) -> str:
-        """Return how the data of results differ from those that are there now; empty if they are the same."""
-        if results.data is None:
-            return ""
-        problem = self.problem(cfg)
-        return f"now unreadable: {problem}" if problem else run_difference(results.data, cfg, self._dataset(cfg), self._scan)
+            other = run_difference(results.data, request.cfg, self._dataset(request.cfg), self._scan)
+        if other:
+            return f"{holds} data ({other})"
+        other = differing_model(results, request.model) if request.model is not None else ""
+        return f"{holds} settings than the model in {request.model} ({other})" if other else ""
 
 
 def read_results(folder: Path) -> Results:

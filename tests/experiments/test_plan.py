@@ -1,0 +1,145 @@
+"""Reading plans: what a file means, which part of it is selected, and what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cocoamix.errors import UserError
+from cocoamix.experiments.plan import load_plan, override, shipped
+from cocoamix.experiments.runs import expand
+
+from .plans import CLIP, COOP, MIX, plan_of, write_plan
+
+SWEEP = {**COOP, "sweep": {"OPTIM.LR": [0.1, 0.2], "OPTIM.MAX_EPOCH": [3]}}
+EPOCHS = {**COOP, "epochs": [1, 2]}
+
+
+def test_values_may_stand_without_a_list(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, seeds=3, datasets="shapes", about="x", set={"OPTIM.LR": 0.1})
+    assert (plan.seeds, plan.shots, [dataset.name for dataset in plan.datasets]) == ((3,), (4,), ["shapes"])
+    assert plan.settings == {"OPTIM.LR": 0.1}
+    assert [(method.name, method.label, method.trained) for method in plan.methods] == [
+        ("CLIP", "tiny", False),
+        ("CoOp", "tiny", True),
+    ]
+
+
+def test_a_sweep_makes_a_method_of_each_combination(tmp_path: Path) -> None:
+    methods = plan_of(tmp_path, methods=[{**SWEEP, "tag": "x"}]).methods
+    assert [method.name for method in methods] == ["CoOp, LR 0.1, MAX_EPOCH 3", "CoOp, LR 0.2, MAX_EPOCH 3"]
+    assert [method.label for method in methods] == ["tiny_x_lr0.1_max_epoch3", "tiny_x_lr0.2_max_epoch3"]
+    assert methods[1].settings == {"OPTIM.LR": 0.2, "OPTIM.MAX_EPOCH": 3}
+
+
+def test_epochs_are_methods_that_use_the_model(tmp_path: Path) -> None:
+    methods = plan_of(tmp_path, methods=[EPOCHS, {**MIX, "model_of": "CoOp", "epochs": [2]}]).methods
+    shown = [(method.name, method.label, method.model_of, method.epoch) for method in methods]
+    assert shown == [
+        ("CoOp", "tiny", "", None),
+        ("CoOp, epoch 1", "tiny_epoch1", "CoOp", 1),
+        ("CoOp, epoch 2", "tiny_epoch2", "CoOp", 2),
+        ("Mix, epoch 2", "tiny_epoch2", "CoOp", 2),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"sedes": [1]}, ["my.yaml", "sedes", "seeds"]),
+        ({"seeds": None}, ["seeds"]),
+        ({"seeds": [1, 1]}, ["seeds", "1, 1"]),
+        ({"seeds": [True]}, ["my.yaml", "seeds", "True"]),
+        ({"seeds": []}, ["seeds"]),
+        ({"seeds": [-1]}, ["seeds", "-1"]),
+        ({"task": "base3new"}, ["task", "base2new"]),
+        ({"shots": None}, ["shots"]),
+        ({"shots": [1, 2]}, ["shots", "[1, 2]"]),
+        ({"source": "shapes"}, ["source", "xd"]),
+        ({"task": "xd"}, ["source"]),
+        ({"task": "fscil"}, ["shots"]),
+        ({"subsets": ["new"]}, ["subsets", "base"]),
+        ({"subsets": ["base", "old"]}, ["subsets", "old"]),
+        ({"task": "few-shot", "partitions": [1]}, ["partitions"]),
+        ({"partitions": [1], "set": {"DATASET.PARTITION": "random:2"}}, ["DATASET.PARTITION"]),
+        ({"disposable": "yes"}, ["disposable", "yes"]),
+        ({"datasets": ["shape"]}, ["shape", "shapes"]),
+        ({"datasets": ["shapes", "shapes"]}, ["datasets"]),
+        ({"set": {"OPTIM.LR": "{run:CoOp}"}}, ["{run:"]),
+        ({"methods": [{**COOP, "trian": False}]}, ["my.yaml", "Method 1", "trian", "train"]),
+        ({"methods": [CLIP, {"name": "x", "config": "tiny"}]}, ["Method 2", "trainer"]),
+        ({"methods": [{**COOP, "tag": "a/b"}]}, ["tag", "a/b"]),
+        ({"methods": [{**COOP, "config": "tyni"}]}, ["CoOp/tyni", "tiny"]),
+        ({"methods": [{**COOP, "config": "none.yaml"}]}, ["CoOp", "none.yaml"]),
+        ({"methods": [COOP, {**MIX, "name": "CoOp"}]}, ["CoOp"]),
+        ({"methods": [COOP, {**COOP, "name": "other"}]}, ["CoOp", "other", "tag"]),
+        ({"methods": [{**COOP, "sweep": {}}]}, ["sweep"]),
+        ({"methods": [{**MIX, "model_of": "CoOp"}, COOP]}, ["Mix", "CoOp"]),
+        ({"methods": [CLIP, {**MIX, "model_of": "CLIP"}]}, ["Mix", "CLIP"]),
+        ({"methods": [COOP, {**MIX, "model_of": "CoOp", "train": False}]}, ["Mix", "model_of", "train"]),
+        ({"methods": [{**CLIP, "epochs": [1]}]}, ["CLIP", "epochs"]),
+        ({"task": "fscil", "shots": None, "methods": [EPOCHS]}, ["CoOp", "epochs"]),
+        ({"methods": [COOP, {**MIX, "set": {"X": ["{run:CoOpp}"]}}]}, ["Mix", "CoOpp", "CoOp"]),
+    ],
+)
+def test_a_mistake_names_its_key(tmp_path: Path, changes: dict[str, Any], words: list[str]) -> None:
+    path = write_plan(tmp_path, **changes)
+    with pytest.raises(UserError) as refused:
+        load_plan(str(path))
+    assert [word for word in words if word not in str(refused.value)] == []
+
+
+@pytest.mark.parametrize("content", ["", "[1]", "task: [", "1: 2", "&a [*a]"])
+def test_files_that_are_no_plans(tmp_path: Path, content: str) -> None:
+    (tmp_path / "my.yaml").write_text(content)
+    with pytest.raises(UserError, match=r"my\.yaml"):
+        load_plan(str(tmp_path / "my.yaml"))
+
+
+def test_unknown_plans(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="quick"):
+        load_plan("quikc")
+    with pytest.raises(UserError, match=r"none\.yaml"):
+        load_plan(str(tmp_path / "none.yaml"))
+
+
+def test_filters(tmp_path: Path) -> None:
+    path = str(write_plan(tmp_path, methods=[CLIP, COOP, {**MIX, "model_of": "CoOp"}], partitions=[1, 2]))
+    plan = load_plan(path, methods=["Mix"], seeds=[2], partitions=[2])
+    assert [method.name for method in plan.methods] == ["CoOp", "Mix"]  # it evaluates CoOp's model
+    assert (plan.seeds, plan.partitions) == ((2,), (2,))
+    wrong: list[tuple[str, Any, str]] = [
+        ("methods", "CoOpp", "CoOp"),
+        ("datasets", "shape", "shapes"),
+        ("seeds", 3, "3"),
+        ("partitions", 3, "3"),
+    ]
+    for name, value, word in wrong:
+        with pytest.raises(UserError, match=f"--{name} names .*{word}"):
+            load_plan(path, **{name: [value]})
+    with pytest.raises(UserError, match="--partitions"):
+        load_plan(str(write_plan(tmp_path)), partitions=[1])
+
+
+def test_overrides_keep_sweeps_and_partitions(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, methods=[SWEEP], partitions=[1])
+    for key in ("OPTIM.LR", "DATASET.PARTITION"):
+        with pytest.raises(UserError, match=key):
+            override(plan, {key: 1})
+    assert override(plan, {"OPTIM.NAME": "adam"}).overrides == {"OPTIM.NAME": "adam"}
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_shipped_plans_are_complete(name: str) -> None:
+    plan = replace(load_plan(name), root="/data")
+    assert plan.about
+    assert yaml.safe_load(shipped()[name].read_text())["about"] == plan.about
+    runs = expand(plan)
+    assert len({run.folder for run in runs}) == len({run.name for run in runs}) == len(runs)
+    places = {run.folder: number for number, run in enumerate(runs)}
+    assert all(places[folder] < places[run.folder] for run in runs for folder in run.needs)
+    assert all(Path(run.flags[key]).is_file() for run in runs for key in ("config_file", "dataset_config_file"))

@@ -1,0 +1,300 @@
+"""Running plans: what is due, in which order, what is listed as missing, and what a kill leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cocoamix.errors import UserError
+from cocoamix.experiments import bench, local
+from cocoamix.experiments.local import Slots, find_slots
+from cocoamix.experiments.plan import Plan
+from cocoamix.experiments.progress import Pace, Progress, describe_step, duration
+from cocoamix.experiments.runner import PlanRunner, RunOptions, run_plan
+from cocoamix.experiments.runs import Run, expand
+from cocoamix.experiments.worker import CONSOLE, Task, empty, prepare, set_aside
+from cocoamix.run.lock import FolderLock
+from cocoamix.run.state import BLOCKED, DUE, STAMP
+from tests.conftest import ROOT
+
+from .plans import CLIP, COOP, MIX, FakeWorker, fake_workers, plan_of, runs_of, write_plan
+
+CPU = RunOptions(jobs=2, gpus=())
+Faker = Callable[..., type[FakeWorker]]
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> Faker:
+    """Replace the processes of runs by ones that only pretend."""
+
+    def faker(fails: Callable[[Run], str] = lambda run: "") -> type[FakeWorker]:
+        workers = fake_workers(fails)
+        monkeypatch.setattr(local, "Worker", workers)
+        monkeypatch.setattr("cocoamix.experiments.runner.warm_up", lambda: None)
+        return workers
+
+    return faker
+
+
+def kinds(plan: Plan, **options: Any) -> dict[str, str]:
+    """Return the state of each run by its name."""
+    runner = PlanRunner(plan, replace(CPU, **options))
+    return {run.name: runner.states[run.folder].kind for run in runner.runs}
+
+
+def test_every_run_is_done_once_after_those_it_needs(tmp_path: Path, fake: Faker) -> None:
+    plan, workers = (
+        plan_of(tmp_path, methods=[CLIP, COOP, {**MIX, "set": {"MODEL.INIT_WEIGHTS": "{run:CoOp}"}}]),
+        fake(),
+    )
+    outcome = run_plan(plan, CPU)
+    assert sorted(task.run.name for task in workers.started) == sorted(run.name for run in expand(plan))
+    assert (workers.most, len(outcome.runs), outcome.missing) == (2, 10, [])
+    assert outcome.names[1] == ("CoOp/tiny", "CoOp")
+    again = fake()
+    assert len(run_plan(plan, CPU).finished) == 10
+    assert again.started == []
+
+
+def test_failures_are_listed_and_stop_no_other_run(
+    tmp_path: Path, fake: Faker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, name = write_plan(tmp_path), "CoOp shapes seed 1 base"
+    fake(lambda run: "the disk is on fire" if run.name == name else "")
+    assert bench.main(["run", str(path), "--no-report", "--gpus", "none"]) == 1
+    printed = capsys.readouterr()
+    assert f"{name} (failed): the disk is on fire" in printed.err
+    assert f"CoOp shapes seed 1 new (left out): it needs {name}" in printed.err
+    assert "4 runs done" in printed.out
+    with pytest.raises(UserError, match=f"(?s)2 runs .*{name}.*on fire"):
+        run_plan(plan_of(tmp_path), CPU)
+    fake()
+    assert len(run_plan(plan_of(tmp_path), CPU).ends) == 2
+
+
+def test_slots(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(6))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3, 5")
+    assert find_slots() == Slots(2, 3, ("3", "5"))
+    assert [find_slots(jobs=4).gpu(slot) for slot in range(4)] == ["3", "5", "3", "5"]
+    assert (find_slots(4, ()).threads, find_slots(4, ()).gpu(0)) == (1, "")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert (find_slots().jobs, find_slots().gpu(0)) == (6, None)
+    (tmp_path / "nvidia-smi").write_text("#!/bin/sh\necho 'GPU 0: A'\necho 'GPU 1: B'\n")
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
+    assert find_slots().gpus == ("0", "1")
+    with pytest.raises(UserError, match="-j"):
+        find_slots(0)
+
+
+def test_each_gpu_has_one_process(tmp_path: Path, fake: Faker) -> None:
+    workers = fake()
+    run_plan(plan_of(tmp_path), RunOptions(gpus=("0", "7")))
+    assert {task.gpu for task in workers.started} == {"0", "7"}
+
+
+def test_images_are_not_encoded_twice_at_a_time(tmp_path: Path, fake: Faker) -> None:
+    workers = fake()
+    methods = [{**CLIP, "name": str(number), "tag": str(number)} for number in range(3)]
+    run_plan(plan_of(tmp_path, methods=methods), CPU)
+    assert [task.run.subset for task in workers.started[:2]] == ["base", "new"]
+    assert {task.run.method for task in workers.started[:2]} == {"0"}
+
+
+def test_only_runs_what_is_selected(tmp_path: Path, fake: Faker) -> None:
+    workers = fake()
+    run_plan(plan_of(tmp_path), replace(CPU, only=("CoOp * seed 2 new",)))
+    assert [task.run.name for task in workers.started] == ["CoOp shapes seed 2 base", "CoOp shapes seed 2 new"]
+
+
+# ---------------------------------------------------------------------- due and blocked
+
+
+def test_other_settings_block_and_fresh_repeats(tmp_path: Path, fake: Faker) -> None:
+    plan, workers = plan_of(tmp_path), fake()
+    run_plan(plan, CPU)
+    training = runs_of(tmp_path)["CoOp shapes seed 1 base"]
+    content = {"metrics": {"accuracy": 1.0}, "config": {"OPTIM": {"MAX_EPOCH": 1234}}}
+    (training.folder / "results.json").write_text(json.dumps(content))
+    states = kinds(plan)
+    assert {name for name, kind in states.items() if kind == BLOCKED} == {training.name, f"{training.name[:-4]}new"}
+    with pytest.raises(UserError, match="1234"):
+        run_plan(plan, CPU)
+    workers = fake()
+    for run in expand(plan):
+        (run.folder / "results.json").unlink()  # the pretended runs do not empty their folders
+        run.folder.rename(f"{run.folder}-before")
+    run_plan(plan, replace(CPU, fresh=True))
+    assert [task.repeat for task in workers.started] == [True] * 6
+    assert set(kinds(plan, fresh=True).values()) == {DUE}
+
+
+def test_a_due_model_makes_its_evaluations_due(tmp_path: Path, fake: Faker) -> None:
+    fake()
+    run_plan(plan_of(tmp_path), CPU)
+    training = runs_of(tmp_path)["CoOp shapes seed 1 base"]
+    (training.folder / "results.json").unlink()
+    assert {name for name, kind in kinds(plan_of(tmp_path)).items() if kind == DUE} == {
+        training.name,
+        "CoOp shapes seed 1 new",
+    }
+
+
+def test_a_mistake_starts_and_writes_nothing(tmp_path: Path, fake: Faker, data_root: Path) -> None:
+    workers = fake()
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"set": {"OPTIM.MAX_EPOC": 3}}, "the plan .*my.yaml sets OPTIM.MAX_EPOC.*MAX_EPOCH"),
+        ({"methods": [{**COOP, "set": {"OPTIM.LR": "x"}}]}, "the method CoOp .*OPTIM.LR"),
+        ({"methods": [{**COOP, "epochs": [3]}], "set": {"OPTIM.MAX_EPOCH": 5}}, "epoch 3.*CHECKPOINT_FREQ"),
+        ({"datasets": ["shapes", "eurosat", "dtd"], "root": str(data_root)}, "(?s)1 of the 2 .*dtd: "),
+        ({"datasets": ["eurosat"], "root": str(tmp_path / "none")}, "eurosat: .*none"),
+    ]
+    for changes, words in wrong:
+        with pytest.raises(UserError, match=words):
+            run_plan(plan_of(tmp_path, **changes), CPU)
+    assert (workers.started, (tmp_path / "out").exists()) == ([], False)
+
+
+def test_a_second_runner_is_refused_naming_the_first(tmp_path: Path, fake: Faker) -> None:
+    workers = fake()
+    (tmp_path / "out").mkdir()
+    with FolderLock(tmp_path / "out"), pytest.raises(UserError, match=f"{os.getpid()}.*--output"):
+        run_plan(plan_of(tmp_path), CPU)
+    assert workers.started == []
+
+
+def test_a_repeated_run_empties_its_folder_once(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    (folder / "prompt_learner").mkdir(parents=True)
+    for name in ("results.json", CONSOLE, "resume.pth"):
+        (folder / name).write_text("x")
+    dependent = tmp_path / "evaluation"
+    dependent.mkdir()
+    for name in ("results.json", "log.txt"):
+        (dependent / name).write_text("x")
+    run = replace(next(iter(runs_of(tmp_path).values())), folder=folder)
+    task = Task(run, "this start", repeat=True, dependents=(dependent, tmp_path / "none"))
+    prepare(task)
+    assert sorted(path.name for path in folder.iterdir()) == [STAMP, CONSOLE]
+    assert (folder / CONSOLE).read_text() == ""
+    assert all(path.name.endswith("-before") for path in dependent.iterdir())
+    (folder / "resume.pth").write_text("x")
+    prepare(task)  # a job that a cluster starts again
+    assert (folder / "resume.pth").exists()
+    prepare(replace(task, start="the next"))
+    assert not (folder / "resume.pth").exists()
+
+
+def test_emptying_does_not_follow_links(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "run" / "link").symlink_to(tmp_path / "kept")
+    empty(tmp_path / "run")
+    set_aside(tmp_path / "run")
+    assert ((tmp_path / "kept").is_dir(), list((tmp_path / "run").iterdir())) == (True, [])
+
+
+# ---------------------------------------------------------------------- progress and commands
+
+
+def test_progress_in_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs, pace = list(runs_of(tmp_path).values()), Pace()
+    progress = Progress(runs[:4], pace, 2)
+    progress.done(runs[0], 10.0, 50.0, [])
+    progress.failed(runs[1], "failed", "why", [(runs[2], 4.0, {})])
+    assert pace.estimate(runs[3]) == 10.0
+    pace.record(runs[3], 2.0)
+    assert (pace.estimate(runs[3]), pace.remaining(runs[3:4], [(runs[2], 3.0, {})], 2)) == (2.0, 3.0)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("[1/4] CLIP shapes base: 50.00 % (10 s), about ")
+    assert lines[1].startswith("[2/4] CLIP shapes new: FAILED: why, about 10 s left")
+    steps = [{}, {"epoch": 2, "epochs": 5}, {"epoch": 2, "epochs": 5, "session": 0}, {"evaluates": "test"}]
+    assert [describe_step(step) for step in steps] == [
+        "starting",
+        "epoch 2/5",
+        "session 0, epoch 2/5",
+        "evaluating (test)",
+    ]
+    assert [duration(seconds) for seconds in (99.4, 100, 7500)] == ["99 s", "2 min", "2 h 05 min"]
+
+
+def test_changed_settings_of_a_shipped_plan_have_their_own_folder() -> None:
+    folders = [
+        bench.folder_for(Path("out"), settings).name
+        for settings in ({}, {"DATALOADER.NUM_WORKERS": 2}, {"OPTIM.MAX_EPOCH": 3}, {"A.X": "a b"}, {"A.X": "a-b"})
+    ]
+    assert folders[:3] == ["out", "out", "out-max_epoch3"]
+    assert len(set(folders[2:])) == 3
+
+
+def test_dry_run_prints_the_runs_that_are_due(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench.main(["run", str(write_plan(tmp_path)), "--dry-run", "--only", "CLIP*", "--set", "OPTIM.LR", "1"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("--trainer ZeroshotCLIP") == printed.count("OPTIM.LR 1") == 2
+    assert not (tmp_path / "out").exists()
+    assert bench.main(["list"]) == 0
+    assert "base2new" in capsys.readouterr().out
+
+
+# ---------------------------------------------------------------------- real processes
+
+SMALL = {"datasets": ["warm_cool"], "shots": 1, "store": "f", "methods": [CLIP, COOP]}
+
+
+def metrics(folder: Path) -> dict[str, Any]:
+    """Return the metrics of all runs below a folder."""
+    paths = sorted(folder.rglob("results.json"))
+    return {str(path.relative_to(folder)): json.loads(path.read_text())["metrics"] for path in paths}
+
+
+@pytest.mark.slow
+def test_forked_and_new_processes_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    plan = plan_of(tmp_path, seeds=[1], set={"OPTIM.MAX_EPOCH": 2}, **SMALL)
+    forked = run_plan(plan, CPU)
+    assert "epoch [2/2]" in (forked.runs[2].folder / CONSOLE).read_text()
+    monkeypatch.setattr(local, "can_fork", lambda gpus: False)
+    run_plan(replace(plan, output=tmp_path / "new", root=""), replace(CPU, jobs=1))
+    assert metrics(tmp_path / "new") == metrics(tmp_path / "out")
+    assert len(metrics(tmp_path / "out")) == 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_a_stopped_plan_resumes(tmp_path: Path, number: signal.Signals) -> None:
+    path = write_plan(tmp_path, seeds=[1], set={"OPTIM.MAX_EPOCH": 30}, **SMALL)
+    words = ["run", str(path), "--no-report", "--gpus", "none", "-j", "2", "--output"]
+    code = "import sys; from cocoamix.experiments.bench import main; sys.exit(main(sys.argv[1:]))"
+
+    def start(output: str) -> subprocess.Popen[str]:
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        command = [sys.executable, "-c", code, *words, output]
+        return subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True)
+
+    whole = start("whole")
+    stopped = start("stopped")
+    resume = tmp_path / "stopped" / "base2new/train_base/warm_cool/shots_1/CoOp/tiny/seed1/resume.pth"
+    while not resume.is_file():
+        assert stopped.poll() is None
+        time.sleep(0.05)
+    os.kill(stopped.pid, number)
+    assert stopped.wait(60) == (130 if number == signal.SIGINT else -number)
+    time.sleep(2)  # what a killed runner leaves ends itself
+    before = resume.stat().st_mtime_ns
+    time.sleep(1)
+    assert resume.stat().st_mtime_ns == before
+    for runner in (start("stopped"), whole):
+        assert runner.wait(300) == 0
+    assert metrics(tmp_path / "stopped") == metrics(tmp_path / "whole")
