@@ -242,7 +242,7 @@ def latex(report: Report) -> str:
     """Return one table environment for each table. The preamble needs booktabs and graphicx."""
     texts = [_comment(f"Needs \\usepackage{{booktabs,graphicx}}. {LEGEND}.")]
     for section in report.sections:
-        texts += [_latex_table(table, section.title) for table in section.tables]
+        texts += [latex_table(table, section.title) for table in section.tables]
         texts += map(_comment, section.notes)
     texts += map(_comment, [*report.notes, *left_out(report)])
     return "\n\n".join(texts) + "\n"
@@ -252,7 +252,8 @@ def _comment(text: str) -> str:
     return f"% {printable(' '.join(text.split()))}"
 
 
-def _latex_table(table: Table, section: str) -> str:
+def latex_table(table: Table, section: str) -> str:
+    """Return a table environment, in several parts if it is wide."""
     style = Style(
         escape_latex, r"\textbf{{{}}}".format, r" {{\small$\pm$ {}}}", r"\textsuperscript{{{}}}", missing="--"
     )

@@ -19,6 +19,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+
 from cocoamix.errors import UserError, printable, run_command, shorten
 from cocoamix.io.files import write_json, write_text
 from cocoamix.parser import Parser
@@ -123,8 +125,9 @@ def summary(report: Report, what: str, setting: str) -> str:
 
 
 def _pair(table: Table, row: str) -> str:
-    values = [table.mean[key].get(row, float("nan")) for key in ("base", "new")]
-    return " / ".join(render.MISSING if value != value else f"{value:.1f}" for value in values)
+    values = [table.mean.at[row, key] if row in table.rows else np.nan for key in ("base", "new")]
+    texts = [render.MISSING if np.isnan(value) else f"{value:.1f}" for value in values]
+    return " / ".join(texts) if row in table.rows else render.MISSING
 
 
 # ---------------------------------------------------------------------------------------- command

@@ -1,0 +1,171 @@
+"""Each format shows the cells of a table, its marks and captions, and escapes every name."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from cocoamix.experiments import render
+from cocoamix.experiments.report import build, main
+from cocoamix.experiments.sections import Options
+from cocoamix.experiments.tables import Column, Table
+from tests.experiments.trees import write_pair, write_results
+
+SPECIAL = r"[a] 50% & _b_ #1 $2 {x} ~^ <y> |z| \input{w} π -3 `c` **d** αβ"
+HOSTILE = "=cmd|' /C calc'!A0"
+DOCUMENT = r"""\documentclass{article}
+\usepackage{booktabs,graphicx}
+\begin{document}
+\input{tables}
+\end{document}
+"""
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Return the report on runs with hostile names in each format."""
+    root = tmp_path_factory.mktemp("render")
+    for dataset in ("EuroSAT", "DTD"):
+        for seed in (1, 2, 3):
+            write_pair(root / "tree", 80.0 + seed, 60.0, dataset=dataset, seed=seed)
+            if seed < 3:
+                write_pair(root / "tree", 70.0 + seed, 59.0, dataset=dataset, seed=seed, trainer="KgCoOp")
+            write_pair(root / "tree", 60.0 + seed, 55.0, dataset=dataset, seed=seed, trainer="ProGrad")
+        write_pair(root / "tree", 60.0, 55.0, dataset=dataset, trainer="CoCoAMix", config={"OPTIM": {"MAX_EPOCH": 7}})
+    broken = root / "tree" / "broken_50%_\x1b[31m"
+    broken.mkdir()
+    (broken / "results.json").write_text("{")
+    kinds = ("markdown", "latex", "csv", "json", "html")
+    flags = [word for kind in kinds for word in (f"--{kind}", str(root / kind))]
+    names = ["--name", f"KgCoOp/*={SPECIAL}", "--name", f"ProGrad/*={HOSTILE}"]
+    assert main([str(root / "tree"), "--quiet", "--baseline", "CoOp", "--paper", *names, *flags]) == 1
+    texts = {kind: (root / kind).read_text(encoding="utf-8") for kind in kinds}
+    return texts | {"text": render.text(build([root / "tree"]), 60)}
+
+
+def made(mean: float, **column: object) -> Table:
+    table = Table.empty("key", "title", [Column("x", "x", **column)], ["row"])  # type: ignore[arg-type]
+    table.mean.loc["row", "x"] = mean
+    return table
+
+
+@pytest.mark.parametrize(
+    ("mean", "column", "text"),
+    [
+        (12.345, {}, "12.35"),
+        (12.3456, {"decimals": 3}, "12.346"),
+        (1.0, {"signed": True}, "+1.00"),
+        (-0.001, {"signed": True}, "+0.00"),
+        (float("nan"), {}, ""),
+    ],
+)
+def test_numbers_have_the_decimals_and_the_sign_of_their_column(
+    mean: float, column: dict[str, object], text: str
+) -> None:
+    table = made(mean, **column)
+    assert render.parts(table, "row", table.columns[0]) == (text, "")
+
+
+def test_a_tiny_p_is_not_shown_as_zero() -> None:
+    assert render.number(0.0004, Column("p_x", "p", decimals=3)) == "<0.001"
+
+
+def test_no_control_character_reaches_a_file(files: dict[str, str]) -> None:
+    for text in files.values():
+        assert "\x1b" not in text
+        assert "broken_50" in text or text is files["text"] or text is files["csv"]
+
+
+def test_latex_shows_names_as_text(files: dict[str, str]) -> None:
+    assert render.escape_latex(r"a_b 5% & \c {d}") == r"a\_b 5\% \& \textbackslash{}c \{d\}"
+    rows = [line for line in files["latex"].splitlines() if line.endswith(r"\\") and "50" in line and "&" in line]
+    assert rows
+    for line in rows:
+        assert line.startswith(r"{[}a{]} 50\% \& \_b\_ \#1 \$2 \{x\} \textasciitilde{}\textasciicircum{} \textless{}y")
+        assert r"\input" not in line
+    comments = [line for line in files["latex"].splitlines() if "broken" in line]
+    assert comments
+    assert all(line.startswith("%") for line in comments)
+
+
+def test_wide_latex_tables_are_divided_and_each_part_names_its_rows() -> None:
+    names = [f"dataset{number:02}" for number in range(20)]
+    table = Table.empty("key", "title", [Column(name, name) for name in names], ["row"])
+    parts = render.latex_table(table, "Section").split(r"\toprule")[1:]
+    heads = [part.strip().splitlines()[0].removesuffix(r" \\").split(" & ") for part in parts]
+    assert len(parts) > 1
+    assert {head[0] for head in heads} == {"method"}
+    assert [title for head in heads for title in head[1:]] == names
+    assert all("\nrow & " in part for part in parts)
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs pdflatex")
+def test_the_latex_document_compiles(files: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "tables.tex").write_text(files["latex"], encoding="utf-8")
+    (tmp_path / "main.tex").write_text(DOCUMENT, encoding="utf-8")
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "main.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, errors="replace")
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert "Overfull" not in done.stdout
+
+
+def test_markdown_rows_have_as_many_cells_as_the_header(files: dict[str, str]) -> None:
+    for block in re.findall(r"(?:^\|.*\n)+", files["markdown"], re.MULTILINE):
+        counts = {len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}
+        assert len(counts) == 1
+    assert "<y>" not in files["markdown"]
+    assert r"\`c\` \*\*d\*\*" in files["markdown"]
+
+
+def test_no_cell_of_the_csv_is_a_formula(files: dict[str, str]) -> None:
+    rows = list(csv.reader(io.StringIO(files["csv"])))
+    assert any(HOSTILE in cell for row in rows for cell in row)
+    for row in rows:
+        for cell in row:
+            assert not re.match(r"\s*[=@]", cell)
+            assert not re.match(r"\s*[+-]", cell) or re.fullmatch(r"[+-][\d.]+", cell)
+
+
+def test_csv_has_every_mean(files: dict[str, str]) -> None:
+    cells = pd.read_csv(io.StringIO(files["csv"]))
+    chosen = cells[(cells["table"] == "EuroSAT") & (cells["line"] == "CoOp") & (cells["column"] == "base")]
+    assert chosen[["mean", "n"]].to_numpy().tolist() == [[82, 3]]
+
+
+def test_text_is_divided_at_the_width_of_the_terminal(files: dict[str, str]) -> None:
+    rules = [line for line in files["text"].splitlines() if re.fullmatch(r"[- ]+", line)]
+    assert rules
+    assert max(map(len, rules)) <= 64
+
+
+@pytest.mark.parametrize("kind", ["markdown", "latex", "csv", "json", "html"])
+def test_remarks_and_sources_are_in_every_format(files: dict[str, str], kind: str) -> None:
+    for text in ("fewer seeds", "not the paper's settings", "ICML"):
+        assert text in files[kind].replace("&#39;", "'")
+
+
+def test_caveats_of_all_rows_are_in_every_format(tmp_path: Path) -> None:
+    for seed in (1, 2):
+        write_pair(tmp_path, 80.0 + seed, 60.0, seed=seed)
+    report = build([tmp_path], Options())
+    for table in report.sections[0].tables:
+        table.caveats = ["random weights"]
+    for text in (render.text(report), render.markdown(report), render.latex(report), render.csv(report)):
+        assert "random weights" in text
+    assert "random weights" in render.json(report)["sections"][0]["tables"][0]["lines"][0]["remarks"]
+
+
+def test_missing_values_are_shown_as_missing(tmp_path: Path) -> None:
+    write_results(tmp_path / "base2new/train_base/eurosat/shots_4/CoOp/vit_b16/seed1", 80.0)
+    report = build([tmp_path])
+    assert "80.00" in render.text(report)
+    assert render.MISSING in render.text(report).splitlines()[6]
+    line = render.json(report)["sections"][0]["tables"][0]["lines"][0]
+    assert (line["base"]["mean"], line["new"]) == (80, None)

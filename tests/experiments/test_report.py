@@ -1,0 +1,295 @@
+"""The report on trees of runs: its sections and tables, what it leaves out and notes, its files and exit status."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from cocoamix.errors import UserError
+from cocoamix.experiments.report import Report, build, main, summary
+from cocoamix.experiments.sections import Options
+from cocoamix.experiments.tables import Table
+from tests.conftest import ROOT
+from tests.experiments.trees import write_pair, write_results
+
+
+def tables(root: Path, **options: Any) -> dict[str, Table]:
+    return {table.key: table for section in build([root], Options(**options)).sections for table in section.tables}
+
+
+def notes(report: Report) -> str:
+    return "\n".join([*report.notes, *(note for section in report.sections for note in section.notes)])
+
+
+def write_sessions(root: Path, dataset: str, values: list[float], trainer: str = "CoOpFSCIL", **changes: Any) -> None:
+    folder = root / f"fscil/{dataset}/{trainer}/tiny/seed{changes.get('seed', 1)}"
+    names = {"trainer": trainer, "dataset": dataset, "subset": "all", "sessions": values}
+    write_results(folder, values[-1], **names, **changes)
+
+
+def write_transfer(root: Path, trainer: str, source: float, targets: dict[str, float], seed: int) -> None:
+    common: dict[str, Any] = {"trainer": trainer, "subset": "all", "seed": seed}
+    write_results(root / f"imagenet/{trainer}/vit_b16_4shots/seed{seed}", source, dataset="ImageNet", **common)
+    for name, value in targets.items():
+        folder = root / f"evaluation/{trainer}/vit_b16_4shots/{name.lower()}/seed{seed}"
+        write_results(folder, value, dataset=name, **common)
+
+
+# ---------------------------------------------------------------------------------------- base to new
+
+
+def test_h_is_averaged_over_seeds_and_datasets_and_h_of_means_is_not(tmp_path: Path) -> None:
+    write_pair(tmp_path, 90.0, 10.0, dataset="DTD")
+    write_pair(tmp_path, 50.0, 50.0, dataset="EuroSAT")
+    average = tables(tmp_path)["base2new-4-average"]
+    assert average.mean.loc["CoOp", ["base", "new", "H", "H_of_means"]].tolist() == [70, 30, 34, 42]
+    assert average.words.loc["CoOp", "datasets"] == "2 of 2"
+
+
+def test_missing_datasets_are_noted_and_common_averages_over_the_others(tmp_path: Path) -> None:
+    for dataset in ("DTD", "EuroSAT", "Food101"):
+        write_pair(tmp_path, 80.0, 60.0, dataset=dataset)
+        if dataset != "Food101":
+            write_pair(tmp_path, 70.0, 60.0, dataset=dataset, trainer="KgCoOp")
+    report = build([tmp_path])
+    assert "KgCoOp" in notes(report)
+    assert "Food101" in notes(report)
+    common = tables(tmp_path, common=True)["base2new-4-average"]
+    assert common.mean["base"].to_dict() == {"CoOp": 80, "KgCoOp": 70}
+
+
+def test_each_number_of_shots_and_random_halves_have_sections(tmp_path: Path) -> None:
+    write_pair(tmp_path, 80.0, 60.0)
+    for draw in (1, 2):
+        partition = {"protocol": {"partition": f"random:{draw}"}}
+        write_pair(tmp_path / f"random{draw}", 50.0 + draw, 60.0, **partition)
+    write_pair(tmp_path / "more", 81.0, 60.0, shots=16)
+    sections = {section.key: section for section in build([tmp_path]).sections}
+    assert set(sections) == {"base2new-4", "base2new-16", "base2new-4-random"}
+    assert sections["base2new-4"].tables[0].mean["base"].tolist() == [80]
+    assert sections["base2new-4-random"].tables[0].mean["base"].tolist() == [51, 52]  # halves are not averaged
+
+
+def test_all_classes_have_a_table_that_names_datasets(tmp_path: Path) -> None:
+    for dataset in ("DTD", "EuroSAT"):
+        write_pair(tmp_path, 80.0, 60.0, dataset=dataset)
+    metrics = {"accuracy": 64.25, "base_accuracy": 70.0, "new_accuracy": 50.0, "harmonic_mean": 58.0}
+    folder = tmp_path / "base2new/test_all/dtd/shots_4/CoOp/vit_b16/seed1"
+    write_results(folder, 64.25, subset="all", dataset="DTD", metrics=metrics)
+    whole = tables(tmp_path)["base2new-4-all"]
+    assert whole.mean.loc["DTD: CoOp", ["accuracy", "base_accuracy", "new_accuracy"]].tolist() == [64.25, 70, 50]
+
+
+@pytest.mark.parametrize(("metric", "key", "decimals"), [("ece", "base_ece", 2), ("nll", "base_nll", 3)])
+def test_confidence_is_averaged_and_listed_by_dataset_on_request(
+    tmp_path: Path, metric: str, key: str, decimals: int
+) -> None:
+    for dataset, value in (("DTD", 4.0), ("EuroSAT", 6.0)):
+        folder = tmp_path / f"base2new/train_base/{dataset.lower()}/shots_4/CoOp/vit_b16/seed1"
+        write_results(folder, 80.0, dataset=dataset, metrics={"accuracy": 80.0, metric: value})
+    found = tables(tmp_path)
+    assert [name for name in found if "confidence" in name] == ["base2new-4-confidence"]
+    assert found["base2new-4-confidence"].mean.loc["CoOp", key] == 5
+    assert [c.decimals for c in found["base2new-4-confidence"].columns if c.key == key] == [decimals]
+    assert tables(tmp_path, confidence=True)["base2new-4-confidence-dtd"].mean.loc["CoOp", key] == 4
+
+
+# ---------------------------------------------------------------------------------------- other tasks
+
+
+def test_transfers_have_the_mean_of_h_and_differences(tmp_path: Path) -> None:
+    for seed in (1, 2):
+        write_transfer(tmp_path, "CoOp", 60.0, {"DTD": 40.0, "EuroSAT": 50.0, "ImageNetV2": 55.0}, seed)
+        write_transfer(tmp_path, "KgCoOp", 60.0 + seed, {"DTD": 41.0, "EuroSAT": 52.0, "ImageNetV2": 56.0}, seed)
+    found = tables(tmp_path, baseline="coop")
+    row = found["transfer-imagenet-4-datasets"].mean.loc["CoOp"]
+    assert row[["source", "DTD", "EuroSAT", "target"]].tolist() == [60, 40, 50, 45]
+    assert row["H"] == pytest.approx((48 + 2 * 60 * 50 / 110) / 2)
+    compared = found["transfer-imagenet-4-datasets-difference"]
+    assert compared.mean.loc["KgCoOp", ["d_source", "d_target"]].tolist() == [1.5, 1.5]
+    assert compared.words.loc["KgCoOp", "pairs"] == "2 seeds (source); 2 datasets (target, H)"
+    assert found["transfer-imagenet-4-domains"].mean.loc["KgCoOp", "ImageNetV2"] == 56
+
+
+def test_sessions_have_mean_and_pd_and_an_average_over_datasets(tmp_path: Path) -> None:
+    for dataset, shift in (("DTD", 0.0), ("EuroSAT", 10.0)):
+        for seed in (1, 2):
+            write_sessions(tmp_path, dataset, [80.0 + shift, 70.0 + shift + 2 * seed], seed=seed)
+    found = tables(tmp_path)
+    assert list(found) == ["fscil-average", "fscil-dtd", "fscil-eurosat"]
+    row = found["fscil-average"].mean.loc["CoOp-FSCIL"]
+    assert row[["session_0", "session_1", "mean", "PD"]].tolist() == [85, 78, 81.5, 7]
+
+
+@pytest.mark.parametrize(
+    "other", [{"values": [80.0, 70.0, 60.0]}, {"values": [80.0, 70.0], "protocol": {"backbone": "RN50"}}]
+)
+def test_unlike_sessions_are_not_averaged(tmp_path: Path, other: dict[str, Any]) -> None:
+    write_sessions(tmp_path, "DTD", [80.0, 70.0])
+    write_sessions(tmp_path, "EuroSAT", [80.0, 70.0])
+    write_sessions(tmp_path, "EuroSAT", other.pop("values"), trainer="CoCoAMixFSCIL", **other)
+    assert "fscil-average" not in tables(tmp_path)
+
+
+def test_models_on_one_dataset_have_separate_session_tables(tmp_path: Path) -> None:
+    write_sessions(tmp_path, "DTD", [80.0, 70.0])
+    write_sessions(tmp_path, "DTD", [60.0, 50.0], trainer="L2PFSCIL", protocol={"backbone": "RN50"})
+    assert [table.mean["session_0"].tolist() for table in tables(tmp_path).values()] == [[80], [60]]
+
+
+def test_zero_shot_is_compared_with_every_number_of_shots(tmp_path: Path) -> None:
+    for dataset, base in (("DTD", 50.0), ("Food101", 60.0)):
+        folder = tmp_path / f"ZeroshotCLIP/rn50/{dataset.lower()}"
+        write_results(folder, base, dataset=dataset, subset="all", trainer="ZeroshotCLIP", shots=-1)
+        for shots, gain in ((1, 2.0), (16, 8.0)):
+            folder = tmp_path / f"{dataset.lower()}/CoOp/rn50_{shots}shots/seed1"
+            write_results(folder, base + gain, dataset=dataset, subset="all", shots=shots)
+    found = tables(tmp_path, baseline="ZeroshotCLIP")
+    average = found["few-shot-average"]
+    assert [column.key for column in average.columns] == ["zero-shot", "1 shot", "16 shots", "seeds"]
+    assert average.mean.loc["CoOp", ["1 shot", "16 shots"]].tolist() == [57, 63]
+    assert found["few-shot-difference"].mean.loc["CoOp", ["d_1 shot", "d_16 shots"]].tolist() == [2, 8]
+
+
+# ---------------------------------------------------------------------------------------- notes
+
+
+def test_different_test_images_are_not_compared(tmp_path: Path) -> None:
+    write_pair(tmp_path, 80.0, 60.0)
+    write_pair(tmp_path, 85.0, 60.0, trainer="KgCoOp", protocol={"splits": {"train": "t", "test": "other"}})
+    report = build([tmp_path], Options(baseline="CoOp"))
+    assert report.sections[0].tables[1].words.loc["KgCoOp", "d_base"] == "not comparable"
+    assert "splits.test" in notes(report)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"versions": {"torch": "9.9"}}, ["torch", "9.9"]),
+        ({"versions": {"cocoamix": "0.0.1"}}, ["cocoamix", "0.0.1"]),
+        ({"evaluated_images": 17}, ["17", "EuroSAT"]),
+        ({"metrics": {"accuracy": 80.0, "error_rate": 30.0}}, ["error_rate", "30.00"]),
+    ],
+)
+def test_results_that_are_not_alike_are_noted(tmp_path: Path, changes: dict[str, Any], words: list[str]) -> None:
+    same = {"versions": {"torch": "2.5", "cocoamix": "0.1.0"}, "evaluated_images": 100}
+    folder = tmp_path / "base2new/train_base/eurosat/shots_4/CoOp/vit_b16"
+    write_results(folder / "seed1", 80.0, **same, metrics={"accuracy": 80.0, "error_rate": 20.0})
+    assert build([tmp_path]).notes == []
+    write_results(folder / "seed2", 80.0, **{**same, "seed": 2, **changes})
+    (note,) = build([tmp_path]).notes
+    assert all(word in note for word in [*words, "seed2"])
+
+
+def test_an_unknown_baseline_is_refused_with_the_nearest(tmp_path: Path) -> None:
+    write_pair(tmp_path, 70.0, 60.0)
+    with pytest.raises(UserError, match=r"--baseline KgCoOpp.*CoOp"):
+        build([tmp_path], Options(baseline="KgCoOpp"))
+
+
+def test_a_baseline_in_one_section_is_enough(tmp_path: Path) -> None:
+    write_pair(tmp_path, 70.0, 60.0)
+    write_pair(tmp_path, 75.0, 60.0, trainer="KgCoOp")
+    write_results(tmp_path / "dtd/CoOp/rn50_1shots/seed1", 50.0, dataset="DTD", subset="all", shots=1)
+    assert sum("difference" in key for key in tables(tmp_path, baseline="KgCoOp")) == 1
+
+
+def test_published_rows_follow_ours_and_other_settings_are_a_caveat(tmp_path: Path) -> None:
+    for dataset in ("DTD", "EuroSAT"):
+        write_pair(tmp_path, 70.0, 60.0, dataset=dataset)
+        write_pair(tmp_path, 90.0, 90.0, dataset=dataset, trainer="CoCoAMix", config={"OPTIM": {"MAX_EPOCH": 7}})
+    average = tables(tmp_path, paper=True)["base2new-4-average"]
+    assert average.rows[:2] == ["CoOp", "CoCoA-Mix"]
+    assert {"CLIP (published)", "CoCoA-Mix (published)"} <= average.published
+    assert average.remarks["CoCoA-Mix"] == ["not the paper's settings"]
+    assert not average.bold.loc["CoCoA-Mix"].any()
+    assert not any("(published)" in row for row in tables(tmp_path)["base2new-4-average"].rows)
+
+
+# ---------------------------------------------------------------------------------------- summary and command
+
+
+def test_the_summary_has_averages_and_pairs_of_each_dataset(tmp_path: Path) -> None:
+    for dataset, shift in (("ColourShape", 0.0), ("WarmCool", 10.0)):
+        for seed in (1, 2):
+            write_pair(tmp_path, 80.0 + shift + seed, 70.0, dataset=dataset, seed=seed)
+    write_pair(tmp_path, 70.0, 80.0, dataset="WarmCool", trainer="ZeroshotCLIP")
+    lines = summary(build([tmp_path]), "Accuracy (%)", "4 shots").splitlines()
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
+    assert lines[0] == "Accuracy (%), average over 2 datasets, 4 shots"
+    assert ["CoOp", "86.50 ± 0.50", "70.00 ± 0.00"] in [row[:3] for row in cells]
+    assert ["CoOp", "81.5 / 70.0", "91.5 / 70.0"] in cells
+    assert ["CLIP", "\N{EN DASH}", "70.0 / 80.0"] in cells
+
+
+def test_one_dataset_has_no_summary(tmp_path: Path) -> None:
+    write_pair(tmp_path, 80.0, 70.0)
+    assert summary(build([tmp_path]), "Accuracy (%)", "4 shots") == ""
+
+
+def test_all_files_are_written_and_reproducible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
+    for dataset in ("DTD", "EuroSAT"):
+        write_pair(tmp_path / "tree", 80.0, 60.0, dataset=dataset)
+        write_pair(tmp_path / "tree", 70.0, 65.0, dataset=dataset, trainer="KgCoOp")
+    kinds = ("markdown", "latex", "csv", "json", "html")
+    contents = []
+    for _ in range(2):
+        flags = [word for kind in kinds for word in (f"--{kind}", str(tmp_path / f"report.{kind}"))]
+        assert main([str(tmp_path / "tree"), "--quiet", *flags, "--plots", str(tmp_path / "plots")]) == 0
+        contents.append([(tmp_path / f"report.{kind}").read_bytes() for kind in kinds])
+    assert contents[0] == contents[1]
+    assert {path.suffix for path in (tmp_path / "plots").iterdir()} == {".svg", ".png", ".pdf", ".csv", ".txt"}
+    data = json.loads((tmp_path / "report.json").read_text())
+    (line,) = (line for line in data["sections"][0]["tables"][0]["lines"] if line["label"] == "KgCoOp")
+    assert (line["base"]["mean"], line["base"]["n"], data["runs"][0]["seed"]) == (70, 1, 1)
+    assert pd.read_csv(tmp_path / "report.csv").query("line == 'KgCoOp' and column == 'new'")["mean"].tolist() == 3 * [
+        65
+    ]
+
+
+def test_exit_status_and_reasons(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(tmp_path / "outptu")]) == 2
+    write_pair(tmp_path, 80.0, 60.0)
+    assert main([str(tmp_path)]) == 0
+    assert main([str(tmp_path), "--name", "CoOp"]) == 2
+    broken = tmp_path / "base2new/train_base/eurosat/shots_4/CoOp/vit_b16/seed2"
+    broken.mkdir()
+    (broken / "results.json").write_text("{")
+    capsys.readouterr()
+    assert main([str(tmp_path)]) == 1
+    printed = capsys.readouterr()
+    assert "80.00" in printed.out
+    assert str(broken) in printed.err
+
+
+def test_a_tree_without_results_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "results.json").write_text("{")
+    assert main([str(tmp_path)]) == 2
+    assert str(tmp_path) in capsys.readouterr().err
+
+
+def test_stopped_sessions_are_left_out_and_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_sessions(tmp_path, "DTD", [80.0, 70.0])
+    write_sessions(tmp_path, "DTD", [99.0], seed=2, finished=False)
+    assert main([str(tmp_path)]) == 1
+    printed = capsys.readouterr()
+    assert "99.00" not in printed.out
+    assert "seed2" in printed.err
+
+
+def test_the_report_needs_no_torch_and_tables_no_matplotlib(tmp_path: Path) -> None:
+    write_pair(tmp_path, 80.0, 60.0)
+    code = (
+        "import sys; from cocoamix.experiments.report import main; status = main(sys.argv[1:]); "
+        "print([name for name in ('torch', 'matplotlib') if name in sys.modules]); sys.exit(status)"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path), "--quiet"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
