@@ -246,7 +246,7 @@ def match(frame: Frame) -> Matches:
             continue
         rows.append(shown)
         compared += [ours.compare(table, shown, *pair) for pair in equal]
-        matches.notes += [*ours.notes_on(table), *table.entry.get("notes", ())]
+        matches.notes += ours.notes_on(table)
         for (method, published), words in differing.items():
             if method not in nearest or len(words) < len(nearest[method][1]):
                 nearest[method] = (f"{published} in {table.where}", words)
@@ -258,6 +258,8 @@ def match(frame: Frame) -> Matches:
     if not rows and not matches.notes:
         matches.notes.append(f"No published table has results for {', '.join(ours.datasets)} in this task.")
     matches.rows = pd.concat(rows, ignore_index=True) if rows else matches.rows
+    for source, places in matches.rows.groupby("source_name")["place"].unique().items() if rows else ():
+        matches.notes.insert(0, f"Published rows are numbers printed in {source} ({'; '.join(places)}).")
     matches.comparisons = pd.concat(compared, ignore_index=True) if compared else matches.comparisons
     return matches
 
@@ -290,19 +292,19 @@ class _Runs:
             least = own["datasets"].fillna(0).min()
             if own.empty or least <= len(self.datasets):
                 return "" if own.empty else None
-            words = f"only averages over {least} datasets; yours are over {len(self.datasets)}"
-            return f"{table.where} prints {words}, so they are not compared."
+            words = f"there are only averages over {least} datasets; yours are over {len(self.datasets)}"
+            return f"In {table.where}, {words}, so they are not compared."
         runs = [run for facts in self.facts.values() for run in facts]
         trained = [run for run in runs if "shots" in run]  # zero-shot runs are beside runs of any number of shots
         nearest = min((differing_settings(run, table.protocol, table.paper) for run in trained or runs), key=len)
         return f"Rows of {table.where} are not shown: {'; '.join(nearest)}." if nearest else None
 
     def notes_on(self, table: PublishedTable) -> list[str]:
-        """Return notes on the source of a table that is shown, and on its averages."""
-        notes = [f"Rows of {table.where} are numbers printed in {table.values['source_name'].iloc[0]}."]
+        """Return notes on a table that is shown: those of its file, and on its datasets."""
+        notes = list(table.entry.get("notes", ()))
         missing = [name for name in self.datasets if name not in table.datasets]
         if missing:
-            notes.append(f"Of {table.where}, there are no numbers for {', '.join(missing)}.")
+            notes.append(f"In {table.where}, there are no numbers for {', '.join(missing)}.")
         elif table.protocol and not {*table.datasets} <= {*self.datasets, table.entry.get("source")}:
             count = len(set(self.datasets) - {table.entry.get("source")})
             notes.append(f"The averages of {table.where} are computed from its numbers for these {count} datasets.")
