@@ -160,12 +160,8 @@ def _describe_gains(data: pd.DataFrame, gap: float) -> str:
         parts = [f"{mean:+.1f} on {dataset} ({count} images)" for (dataset, count), mean in means.items()]
         parts += [f"{means.mean():+.1f} on average"] if len(means) > 1 else []
         text += f"Accuracy of {loss} minus that of {own['baseline'].iloc[0]}, in points: {', '.join(parts)}. "
-    models = {
-        dataset: "models selected on validation images" if epoch is pd.NA else f"models of epoch {epoch}"
-        for dataset, epoch in zip(data["dataset"], data["epoch"], strict=True)
-    }
-    which = ", ".join(f"on {dataset} {words}" for dataset, words in models.items())
-    which = next(iter(models.values())) if len(set(models.values())) == 1 else which
+    epoch = data["epoch"].iloc[0]
+    which = "models selected on validation images" if epoch is pd.NA else f"models of epoch {epoch}"
     seeds = seeds_in_words(data["seed"].unique())
     return f"{text}Over confusing base test images, wrong by less than {gap:g}; {which} ({seeds})."
 

@@ -68,6 +68,12 @@ class Difficulty:
         present = self.counts[self.counts > 0]
         return 100 * _count(self.parts[right[self.parts.index]]).reindex(present.index) / present
 
+    def by_seed(self, runs: pd.DataFrame, seeds: Sequence[Any]) -> dict[str, list[float]]:
+        """Return the accuracies of runs on each part, in the order of the seeds."""
+        folders = dict(zip(runs["seed"], runs["folder"], strict=True))
+        found = pd.DataFrame([self.accuracies(folders[seed]) for seed in seeds])
+        return {part: list(found[part]) for part in found}
+
 
 def choose_prompts(frame: Frame, losses: Sequence[str]) -> pd.DataFrame:
     """Return the runs of learned prompts without an ensemble of some losses; refuse a loss with several settings."""
@@ -92,7 +98,7 @@ def find_zero_shot(frame: Frame, prompts: pd.DataFrame, dataset: str, subset: st
     """Return the run of zero-shot CLIP whose protocol is that of the prompts; None if there is no run of either."""
     own = prompts[(prompts["dataset"] == dataset) & (prompts["subset"] == subset)]
     runs = frame.runs[(frame.runs["dataset"] == dataset) & (frame.runs["subset"] == subset)]
-    runs = runs[[simplify(plain_name(trainer)) == "zeroshotclip" for trainer in runs["trainer"]]]
+    runs = runs.loc[[simplify(plain_name(trainer)) == "zeroshotclip" for trainer in runs["trainer"]]]
     if runs.empty or own.empty:
         return None
     comparable = [run for run in runs.itertuples() if not any(not_comparable(run, one) for one in own.itertuples())]
@@ -119,8 +125,6 @@ def split_images(frame: Frame, prompts: pd.DataFrame, dataset: str, gap: float) 
     records = _read(run.folder)
     if not records:
         raise UserError(f"{run.folder} has no prediction for any image of {dataset}.")
-    if len({name for record in records for name in (record.label, record.predicted)}) == 1:
-        raise UserError(f"{dataset} has only one class in {run.folder}: no image of it can be confusing.")
     parts = pd.Series({record.image: _part(record, gap, run.folder) for record in records})
     return Difficulty(run.folder, parts, _count(parts))
 
@@ -128,16 +132,6 @@ def split_images(frame: Frame, prompts: pd.DataFrame, dataset: str, gap: float) 
 def _count(parts: pd.Series) -> pd.Series:
     """Return the number of images of each part, and of all."""
     return parts.value_counts().reindex(PARTS, fill_value=0) + [0, 0, 0, len(parts)]
-
-
-def check_confusing(images: Difficulty, dataset: str, gap: float) -> None:
-    """Refuse a dataset without confusing images."""
-    if not images.counts[CONFUSING]:
-        raise UserError(
-            f"None of the {images.counts[ALL]} images of {dataset} in {images.folder} is confusing: "
-            f"{images.counts[EASY]} are predicted correctly, {images.counts[HARD]} wrong by {gap:g} or more. Choose "
-            "another dataset or gap."
-        )
 
 
 def _read(folder: str) -> list[Record]:
@@ -190,7 +184,12 @@ def find_curves(frame: Frame, prompts: pd.DataFrame, dataset: str, gap: float) -
             "Evaluate with --load-epoch."
         )
     images = split_images(frame, prompts, dataset, gap)
-    check_confusing(images, dataset, gap)
+    if not images.counts[CONFUSING]:
+        raise UserError(
+            f"None of the {images.counts[ALL]} images of {dataset} in {images.folder} is confusing: "
+            f"{images.counts[EASY]} are predicted correctly, {images.counts[HARD]} wrong by {gap:g} or more. Choose "
+            "another dataset or gap."
+        )
     groups = list(base.groupby(["loss", "epoch"]))
     names = {f"{LOSSES[loss]} at epoch {epoch}": runs for (loss, epoch), runs in groups}
     seeds = shared("seed", names, f"on base classes of {dataset}")
@@ -201,67 +200,45 @@ def find_curves(frame: Frame, prompts: pd.DataFrame, dataset: str, gap: float) -
         exact[NEW] = zero_shot.metrics["accuracy"]
     rows = [(ZERO_SHOT, 0, pd.NA, part, value) for part, value in exact.items() if part == NEW or counts[part]]
     for (loss, epoch), runs in sorted(groups, key=lambda group: (list(LOSSES).index(group[0][0]), group[0][1])):
-        accuracy = {run.seed: images.accuracies(run.folder) for run in runs.itertuples() if run.seed in seeds}
-        values = {part: [accuracy[seed][part] for seed in seeds] for part in accuracy[seeds[0]].index}
+        values = images.by_seed(runs, seeds)
         point = new[(new["loss"] == loss) & (new["epoch"] == epoch)]
         whole = dict(zip(point["seed"], point["metrics"], strict=True))
         if all(seed in whole for seed in seeds):
             values[NEW] = [whole[seed]["accuracy"] for seed in seeds]
-        for part, by_seed in values.items():
-            rows += [(LOSSES[loss], epoch, *pair[:1], part, *pair[1:]) for pair in zip(seeds, by_seed, strict=True)]
+        for part, accuracies in values.items():
+            rows += [(LOSSES[loss], epoch, seed, part, own) for seed, own in zip(seeds, accuracies, strict=True)]
     data = pd.DataFrame(rows, columns=["loss", "epoch", "seed", "images", "accuracy"]).astype({"seed": "Int64"})
     data = data.assign(dataset=dataset, count=data["images"].map(counts).astype("Int64"))
     return data[_CURVES]
 
 
 def find_gains(frame: Frame, prompts: pd.DataFrame, losses: Sequence[str], gap: float) -> pd.DataFrame:
-    """Return the gain of each loss over the first one on the confusing images of each dataset, by seed."""
-    points = _last_epochs(prompts[prompts["subset"] == "base"], losses)
-    groups = {
-        (dataset, loss): points[(points["dataset"] == dataset) & (points["loss"] == loss)]
-        for dataset in sort_datasets(points["dataset"])
-        for loss in losses
-    }
-    names = {f"{LOSSES[loss]} on {dataset}": runs for (dataset, loss), runs in groups.items()}
-    seeds = shared("seed", names, "on base classes")
-    rows, base = [], losses[0]
-    for dataset in sort_datasets(points["dataset"]):
+    """Return the gain of each loss over the first one on the confusing images of each dataset, by seed.
+
+    All models are of the last epoch that every loss has on every dataset. Models that were selected on validation
+    images have no epoch; they are the final ones of their training.
+    """
+    base = prompts[prompts["subset"] == "base"]
+    by_loss = {LOSSES[loss]: base[base["loss"] == loss] for loss in losses}
+    datasets = sort_datasets(shared("dataset", by_loss, "on base classes"))
+    groups = {(d, loss): runs[runs["dataset"] == d] for d in datasets for loss, runs in by_loss.items()}
+    named = {f"{loss} on {dataset}": runs for (dataset, loss), runs in groups.items()}
+    epoch = shared("epoch", named, "on base classes")[-1]
+    named = {name: runs[runs["epoch"].fillna(-1) == (-1 if epoch is pd.NA else epoch)] for name, runs in named.items()}
+    seeds = shared("seed", named, "on base classes")
+    first, *others = by_loss
+    rows = []
+    for dataset in datasets:
         images = split_images(frame, prompts, dataset, gap)
         if not images.counts[CONFUSING]:
             print(f"Left out: {dataset}, which has no confusing images in {images.folder}.", file=sys.stderr)
             continue
-        accuracy = {
-            loss: {run.seed: images.accuracies(run.folder)[CONFUSING] for run in own.itertuples() if run.seed in seeds}
-            for (where, loss), own in groups.items()
-            if where == dataset
-        }
-        about = images.counts[CONFUSING], images.counts[ALL], LOSSES[base]
-        for loss in losses[1:]:
-            epoch = groups[dataset, loss]["epoch"].iloc[0]
-            for seed in seeds:
-                before, after = accuracy[base][seed], accuracy[loss][seed]
-                rows.append((dataset, LOSSES[loss], epoch, seed, *about, before, after, after - before))
+        about = images.counts[CONFUSING], images.counts[ALL], first
+        before = images.by_seed(named[f"{first} on {dataset}"], seeds)
+        for loss in others:
+            after = images.by_seed(named[f"{loss} on {dataset}"], seeds)
+            for seed, old, new in zip(seeds, before[CONFUSING], after[CONFUSING], strict=True):
+                rows.append((dataset, loss, epoch, seed, *about, old, new, new - old))
     if not rows:
-        check_confusing(images, dataset, gap)
+        raise UserError(f"None of {', '.join(datasets)} has confusing images. Choose a larger --datasets-gap.")
     return pd.DataFrame(rows, columns=_GAINS).astype({"epoch": "Int64", "seed": "Int64"})
-
-
-def _last_epochs(base: pd.DataFrame, losses: Sequence[str]) -> pd.DataFrame:
-    """Return the runs of each dataset at the last epoch that all losses have there."""
-    by_loss = {LOSSES[loss]: base[base["loss"] == loss] for loss in losses}
-    chosen, errors = [], []
-    for dataset in sort_datasets(shared("dataset", by_loss, "on base classes")):
-        own = {name: runs[runs["dataset"] == dataset] for name, runs in by_loss.items()}
-        try:
-            # A model that was selected on validation images has no epoch, and is the final one of its training.
-            last = shared("epoch", own, f"on base classes of {dataset}")[-1]
-        except UserError as error:
-            errors.append(error)
-            continue
-        runs = pd.concat(own.values())
-        chosen.append(runs[runs["epoch"].isna() if last is pd.NA else runs["epoch"] == last])
-    if not chosen:
-        raise errors[0]
-    for error in errors:
-        print(f"Left out: {error}", file=sys.stderr)
-    return pd.concat(chosen)

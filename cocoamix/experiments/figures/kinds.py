@@ -47,7 +47,7 @@ def name_losses(runs: pd.DataFrame) -> pd.DataFrame:
     for loss, settings in zip(losses, runs["settings"], strict=True):
         key, symbol, default = SETTINGS.get(loss, ("", "", 0.0))
         texts.append(f"{symbol} {settings.get(SECTION + key, default):g}" if key else "")
-    return runs.assign(loss=losses, setting=texts)[[loss in LOSSES for loss in losses]]
+    return runs.assign(loss=losses, setting=texts).loc[[loss in LOSSES for loss in losses]]
 
 
 def one_kind(runs: pd.DataFrame, varied: Collection[str], points: Sequence[str], need: str) -> pd.DataFrame:
