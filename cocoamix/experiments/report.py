@@ -26,13 +26,14 @@ from cocoamix.io.files import write_json, write_text
 from cocoamix.parser import Parser
 
 from . import frame as frames
-from . import render, sections
+from . import render, tasks
 from .checks import check
 from .differences import Baseline
 from .frame import Frame
 from .names import natural
-from .sections import BASE_TO_NEW, Options, Section
+from .sections import Options, Section
 from .tables import Table
+from .tasks import BASE_TO_NEW
 
 _KINDS = {"markdown": "Markdown", "latex": "LaTeX", "csv": "CSV", "json": "JSON", "html": "HTML"}
 _PLAIN = render.Style(render.escape_markdown, str)  # without bold
@@ -72,8 +73,8 @@ def build(folders: Sequence[str | os.PathLike[str]], options: Options | None = N
             f"The first: {first.folder}: {first.reason}."
         )
     baseline = Baseline(options.baseline)
-    tasks = (sections.base_to_new, sections.transfer, sections.sessions, sections.few_shot)
-    made = [section for task in tasks for section in task(frame, options, baseline)]
+    makers = (tasks.base_to_new, tasks.transfer, tasks.sessions, tasks.few_shot)
+    made = [section for make in makers for section in make(frame, options, baseline)]
     baseline.check()
     _make_keys_unique(made)
     return Report([str(folder) for folder in folders], frame, made, [*frame.notes, *check(frame)], options, command)

@@ -85,7 +85,7 @@ def test_no_control_character_reaches_a_file(files: dict[str, str]) -> None:
 
 def test_latex_shows_names_as_text(files: dict[str, str]) -> None:
     assert render.escape_latex(r"a_b 5% & \c {d}") == r"a\_b 5\% \& \textbackslash{}c \{d\}"
-    rows = [line for line in files["latex"].splitlines() if line.endswith(r"\\") and "50" in line and "&" in line]
+    rows = [line for line in files["latex"].splitlines() if "textasciitilde" in line and line.endswith(r"\\")]
     assert rows
     for line in rows:
         assert line.startswith(r"{[}a{]} 50\% \& \_b\_ \#1 \$2 \{x\} \textasciitilde{}\textasciicircum{} \textless{}y")
