@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -16,11 +16,11 @@ from matplotlib.patches import Patch
 from cocoamix.config.partition import LABEL, number_of
 from cocoamix.errors import UserError, nearest, some_of
 from cocoamix.experiments.frame import Frame
-from cocoamix.experiments.labels import not_comparable, show
 from cocoamix.experiments.names import is_clip, is_zero_shot, simplify, sort_datasets
 from cocoamix.experiments.stats import one_sided_t_test
 
 from . import source
+from .kinds import check_images
 from .source import Choice, Plans, Source
 from .style import INK, MUTED, Drawing, Style, add_legend, look
 
@@ -88,43 +88,32 @@ def read_pairs(runs: Source, learned: str = "", hand_crafted: str = "") -> tuple
     """
     frame = runs.frame()
     halves = frame.runs[frame.runs["task"].eq("base2new") & frame.runs["subset"].isin(list(_HALVES))]
-    if halves.empty:
-        raise UserError(
-            f"There is no run on base or new classes below {some_of(map(str, runs.folders))}. The figure needs CLIP and "
-            f"a trained method on both halves, DATASET.SUBSAMPLE_CLASSES base and new.{_first_problem(frame)}"
-        )
+    halves = halves.assign(seed=halves["seed"].fillna(-1), accuracy=[run["accuracy"] for run in halves["metrics"]])
     zero_shot = halves["trainer"].map(is_zero_shot).astype(bool)
     ours = _choose(halves[~zero_shot], learned, "--learned", "trained")
-    fixed = halves[zero_shot]
-    if not hand_crafted and fixed["trainer"].map(is_clip).any():  # CLIP with one template, which others extend
-        fixed = fixed[fixed["trainer"].map(is_clip).astype(bool)]
+    clip = halves["trainer"].map(is_clip).astype(bool)  # with one template, which others extend
+    fixed = halves[clip] if clip.any() and not hand_crafted else halves[zero_shot]
     theirs = _choose(fixed, hand_crafted, "--hand-crafted", "zero-shot")
     names = Names(ours["method"].iloc[0], theirs["method"].iloc[0])
     if ours["shots"].nunique() > 1:
-        raise UserError(
-            f"The runs of {names.learned} are of {' and '.join(map(str, sorted(ours['shots'].unique())))} shots, which "
-            "are not tested together. Name folders with one number of shots."
-        )
-    places = pd.concat([ours, theirs])[["dataset", "draw"]].drop_duplicates().itertuples(index=False)
-    try:
-        return names, pd.DataFrame([pair for place in places for pair in _pairs(ours, theirs, *place)])
-    except _Missing as missing:
-        raise UserError(f"{missing}{_first_problem(frame)}") from None
-
-
-class _Missing(Exception):
-    """A run that a pair needs is missing."""
+        listed = " and ".join(map(str, sorted(ours["shots"].unique())))
+        raise UserError(f"The runs of {names.learned} are of {listed} shots. Name folders with one number of shots.")
+    for _, own in pd.concat([ours, theirs]).groupby("draw"):
+        check_images(own)
+    return names, _join(ours, theirs, names, frame)
 
 
 def _choose(runs: pd.DataFrame, name: str, flag: str, what: str) -> pd.DataFrame:
     """Return the runs of the method with a name, or of the only one without a name."""
     if runs.empty:
-        raise UserError(f"There is no {what} run. The figure compares a trained method with zero-shot CLIP.")
+        raise UserError(
+            f"There is no {what} run on base or new classes. The figure compares a trained method with zero-shot CLIP "
+            "on both halves, DATASET.SUBSAMPLE_CLASSES base and new."
+        )
+    alike = [simplify(name) in (simplify(run.method), simplify(run.trainer)) for run in runs.itertuples()]
+    exact = runs["method"].eq(name)
+    chosen = runs[exact if exact.any() else alike] if name else runs
     labels = list(runs["method"].unique())
-    chosen = runs[runs["method"] == name] if name else runs
-    if chosen.empty:
-        alike = [simplify(name) in (simplify(run.method), simplify(run.trainer)) for run in runs.itertuples()]
-        chosen = runs[alike]
     if chosen.empty:
         meant = nearest(name, labels)
         raise UserError(f"{flag} {name}: no {what} method has that name.{meant} There are: {some_of(labels)}.")
@@ -134,44 +123,35 @@ def _choose(runs: pd.DataFrame, name: str, flag: str, what: str) -> pd.DataFrame
     return chosen
 
 
-def _pairs(ours: pd.DataFrame, theirs: pd.DataFrame, dataset: str, draw: str) -> Iterator[dict[str, Any]]:
-    """Yield the pairs of a dataset and partition; refuse runs without a counterpart."""
-    where = dataset if draw == LABEL else f"{dataset} under {draw}"
-    cells = {}
-    for runs, half in ((runs, half) for runs in (ours, theirs) for half in _HALVES):
-        own = runs[runs["dataset"].eq(dataset) & runs["draw"].eq(draw) & runs["subset"].eq(half)]
-        if own.empty:
-            name = runs["method"].iloc[0]
-            raise _Missing(
-                f"{name} has no result on the {half} classes of {where}. Run it, or name folders without these halves."
-            )
-        cells[runs is ours, half] = {run.seed: run for run in own.itertuples()}
-    for seed in cells[True, "base"] | cells[True, "new"]:
-        pair = {"dataset": dataset, "partition": draw, "seed": seed}
-        for half, side in _HALVES.items():
-            if seed not in cells[True, half]:
-                raise _Missing(
-                    f"{ours['method'].iloc[0]} has no result on the {half} classes of {where} with seed {seed}, only on "
-                    "the other half. Run it, or leave out that seed."
-                )
-            run, fixed = cells[True, half][seed], cells[False, half]
-            reference = fixed.get(seed, next(iter(fixed.values())))  # it does not depend on the seed
-            _check_comparable(run, reference)
-            pair |= {f"{side}_learned": run.metrics["accuracy"], f"{side}_hand_crafted": reference.metrics["accuracy"]}
-        yield pair
-
-
-def _check_comparable(run: Any, other: Any) -> None:
-    for key, value, second in not_comparable(run, other)[:1]:
+def _join(ours: pd.DataFrame, theirs: pd.DataFrame, names: Names, frame: Frame) -> pd.DataFrame:
+    """Return the pairs of both methods; refuse runs without a counterpart."""
+    place, seed = ["dataset", "draw"], ["dataset", "draw", "seed"]
+    wanted = pd.concat([ours, theirs])[place].drop_duplicates().merge(ours[seed].drop_duplicates(), how="left")
+    wanted = wanted.merge(pd.DataFrame({"subset": list(_HALVES)}), how="cross")
+    fixed = theirs.drop_duplicates([*place, "subset"])  # results without training do not depend on the seed
+    learned = ours[[*seed, "subset", "accuracy"]].rename(columns={"accuracy": "learned"})
+    both = wanted.merge(learned, how="left").merge(
+        fixed[[*place, "subset", "accuracy"]].rename(columns={"accuracy": "hand_crafted"}), how="left"
+    )
+    for row in both[both[["learned", "hand_crafted"]].isna().any(axis=1)].itertuples():
+        name = names.learned if pd.isna(row.learned) else names.hand_crafted
+        of_seed = f" with seed {row.seed}" if pd.isna(row.learned) and not pd.isna(row.seed) else ""
+        problem = "".join(f" {run.folder}: {run.reason}." for run in frame.left_out[:1])
         raise UserError(
-            f"{run.folder} and {other.folder} cannot be compared: {key} is {show(value)} in the first and "
-            f"{show(second)} in the second. Give the folders of one protocol."
+            f"{name} has no result on the {row.subset} classes of {_where(row.dataset, row.draw)}{of_seed}. Run it, or "
+            f"name folders without these halves.{problem}"
         )
+    wide = both.pivot(index=seed, columns="subset", values=["learned", "hand_crafted"])
+    wide.columns = pd.Index([f"{_HALVES[half]}_{prompt}" for prompt, half in wide.columns])
+    return (
+        wide.reset_index()
+        .rename(columns={"draw": "partition"})
+        .assign(seed=lambda pairs: pairs["seed"].replace(-1, pd.NA))
+    )
 
 
-def _first_problem(frame: Frame) -> str:
-    """Return the first problem of the runs, for the end of a message."""
-    return "".join(f" {run.folder}: {run.reason}." for run in frame.left_out[:1])
+def _where(dataset: str, partition: str) -> str:
+    return dataset if partition == LABEL else f"{dataset} under {partition}"
 
 
 # ---------------------------------------------------------------------------------------- groups and tests
@@ -196,24 +176,17 @@ def group_pairs(pairs: pd.DataFrame) -> pd.DataFrame:
     grouped["out_difference"] = grouped["out_hand_crafted"] - grouped["out_learned"]
     if grouped["group"].duplicated().any():
         return grouped
-    first = grouped.iloc[0]
-    where = first["dataset"] if first["partition"] == LABEL else f"{first['dataset']} under {first['partition']}"
     raise UserError(
-        f"There is only one pair for {' and for '.join(grouped['group'])} ({where}, seed {first['seed']}), and a paired "
-        "test needs two. Add runs of other partitions, DATASET.PARTITION random:K, or of other seeds."
+        f"There is only one pair for {' and for '.join(grouped['group'])}, and a paired test needs two. Add runs of "
+        "other partitions, DATASET.PARTITION random:K, or of other seeds."
     )
 
 
 def _describe(group: str, own: pd.DataFrame, names: Names) -> str:
     """Describe the tests of a group."""
     inside, outside = (one_sided_t_test(own[f"{side}_difference"])[1] for side in ("in", "out"))
-    first, second = inside < _LEVEL, outside < _LEVEL
-    if first == second:
-        words = "Both inequalities of the assumption hold" if first else "Neither inequality of the assumption holds"
-        verdict = f"{words} at {_LEVEL}."
-    else:
-        held, failed = ("in", "out") if first else ("out", "in")
-        verdict = f"The inequality on {held}-classes holds at {_LEVEL}; the one on {failed}-classes does not."
+    holds = ["holds" if p < _LEVEL else "does not hold" for p in (inside, outside)]
+    verdict = f"At {_LEVEL} the inequality on in-classes {holds[0]}, and the one on out-classes {holds[1]}."
     # Seeds of one half share classes and test images, so they are not independent.
     means = own.groupby(["dataset", "partition"], sort=False)[["in_difference", "out_difference"]].mean()
     if 1 < len(means) < len(own):

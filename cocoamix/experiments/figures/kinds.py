@@ -70,7 +70,7 @@ def one_kind(runs: pd.DataFrame, varied: Collection[str], points: Sequence[str],
         if len(other[points].drop_duplicates()) == len(chosen[points].drop_duplicates()):
             raise UserError(f"The runs are of several kinds: {why}. Give the folders of one kind.")
         print(f"Left out: {some_of(other['folder'], _LONGEST)}: {why}.", file=sys.stderr)
-    _check_images(chosen)
+    check_images(chosen)
     # Of runs that agree in everything, the newest counts, whatever the order in which folders are read.
     newest = chosen.sort_values(["written", "folder"])
     return newest.drop_duplicates([*points, "dataset", "subset", "seed"], keep="last")
@@ -88,7 +88,7 @@ def _difference(run: Any, other: Any, varied: Collection[str]) -> str:
     return f"{key} is {show(facts.get(key))} in {run.folder} and {show(others.get(key))} in {other.folder}"
 
 
-def _check_images(runs: pd.DataFrame) -> None:
+def check_images(runs: pd.DataFrame) -> None:
     """Refuse a comparison of accuracies on different images or of different models."""
     for _, cell in runs.groupby(["dataset", "subset"]):
         first, *others = cell.itertuples()
