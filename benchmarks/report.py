@@ -18,8 +18,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from cocoamix.report.command import main as report
-from cocoamix.report.readers.runs import find_runs
+from cocoamix.experiments.frame import read
+from cocoamix.experiments.report import main as report
 from tests.experiments.trees import UPSTREAM, head, result, write_log, write_pair
 
 DATASETS = (
@@ -71,9 +71,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "output"
         size = write_tree(root, args.runs)
-        found = len(find_runs([root]).runs)
+        found = len(read([root]).runs)
         print(f"{found} run folders, {size / 2**20:.0f} MiB of logs")
-        print(f"read:          {best(lambda: find_runs([root])):.2f} s")
+        print(f"read:          {best(lambda: read([root])):.2f} s")
         print(f"tables:        {best(lambda: report([str(root)])):.2f} s")
         page = str(Path(folder) / "page.html")
         print(f"page, figures: {best(lambda: report([str(root), '--quiet', '--html', page])):.2f} s")

@@ -28,11 +28,12 @@ from typing import NamedTuple
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.tiny_zeroshot import DEFAULT, accuracies
-from cocoamix.bench.benchmark import Summary, list_missing, run_plan
-from cocoamix.bench.plan import Plan, load_plan, override
 from cocoamix.clip import load_clip
 from cocoamix.errors import UserError, run_command
-from cocoamix.report.model.t_test import paired_t_test
+from cocoamix.experiments.plan import Plan, load_plan, override
+from cocoamix.experiments.runner import Outcome, run_plan
+from cocoamix.experiments.stats import one_sided_t_test
+from cocoamix.run.results import RESULTS, Results
 from cocoamix.shapes import DATASETS, FAMILY
 
 LOW, HIGH, HIGH_ON_BASE, TEMPLATE_GAIN = 60.0, 92.0, 90.0, 2.0
@@ -87,7 +88,7 @@ def check_assumption(clip: Mapping[str, Pair], coop: Mapping[str, Sequence[Pair]
     pairs = [(one, clip[name]) for name in coop for one in coop[name]]
     found = []
     for half, sign, words in (("base", 1, "below"), ("new", -1, "above")):
-        p = paired_t_test([sign * (getattr(one, half) - getattr(other, half)) for one, other in pairs]).p
+        _, p = one_sided_t_test([sign * (getattr(one, half) - getattr(other, half)) for one, other in pairs])
         found.append(Finding(f"error of CoOp {words} CLIP's on {half}, {len(pairs)} pairs: p = {p:.2g}", p < LEVEL))
     return found
 
@@ -97,12 +98,13 @@ def _mean_pair(pairs: Iterable[Pair]) -> Pair:
     return Pair(fmean(base), fmean(new))
 
 
-def collect(summary: Summary) -> tuple[dict[str, Pair], dict[str, list[Pair]]]:
+def collect(outcome: Outcome) -> tuple[dict[str, Pair], dict[str, list[Pair]]]:
     """Return CLIP's accuracies by dataset, and CoOp's by dataset and seed. Datasets are keyed by their class names."""
     names = {one.folder: name for name, one in DATASETS.items()}
     found: dict[tuple[str, str, int], dict[str, float]] = {}
-    for run in summary.runs:
-        found.setdefault((run.method, names[run.dataset], run.seed), {})[run.subset] = summary.accuracy(run)
+    for run in outcome.runs:
+        accuracy = Results.read(run.folder / RESULTS).metrics["accuracy"]
+        found.setdefault((run.method, names[run.dataset], run.seed), {})[run.subset] = accuracy
     clip: dict[str, Pair] = {}
     coop: dict[str, list[Pair]] = {}
     for (method, dataset, _), halves in found.items():
@@ -117,7 +119,7 @@ def prepare(weights: str, output: str) -> Plan:
     """Return the plan of the runs. Runs with other weights have a separate folder."""
     plan = load_plan(str(Path(__file__).with_name("rules.yaml")))
     if weights:
-        plan = override(plan, (("MODEL.BACKBONE.WEIGHTS", weights),))
+        plan = override(plan, {"MODEL.BACKBONE.WEIGHTS": weights})
         # Named after the content, so that other weights at the same path do not reuse these runs.
         if not Path(weights).is_file():
             raise UserError(f"--weights {weights} is not a file.")
@@ -136,13 +138,10 @@ def show(title: str, findings: Sequence[Finding]) -> bool:
 
 def judge(weights: str, output: str) -> int:
     """Execute the unfinished runs, print every rule, and return the exit status."""
-    summary = run_plan(prepare(weights, output))
-    if summary.failures:
-        list_missing(summary)
-        return 2
+    outcome = run_plan(prepare(weights, output))
     tiny = load_clip("tiny", weights)
     zero_shot = {one.name: accuracies(tiny, one) for one in FAMILY}
-    clip, coop = collect(summary)
+    clip, coop = collect(outcome)
     family = {one.name: coop[one.name] for one in FAMILY}
     held = [
         show("Rule 1, zero-shot accuracy (base / new) and templates", check_zero_shot(zero_shot)),

@@ -137,24 +137,30 @@ def _median(call: Callable[[], object], repetitions: int) -> float:
 
 def draw_plots(results: dict[str, Any], folder: Path, stem: str) -> list[str]:
     """Plot ratios of time, and memory, over the number of classes; return the names of the files."""
-    from cocoamix.drawing.files import draw_files, write_files
+    import pandas as pd
 
-    return write_files(folder, draw_files(stem, partial(_draw, results), "Speed and memory by number of classes"))
+    from cocoamix.experiments.figures.style import PAGE, Drawing, Style, save
+
+    title = "Speed and memory by number of classes"
+    lines = {key: values for key, values in results.items() if isinstance(values, dict)}
+    drawing = Drawing(stem, title, f"{title}.", partial(_draw, results), pd.DataFrame(lines).reset_index())
+    return save(drawing, folder, Style(PAGE, titles=False))
 
 
-def _draw(results: dict[str, Any], palette: Any) -> Any:
-    from matplotlib.figure import Figure
+def _draw(results: dict[str, Any], style: Any) -> Any:
     from matplotlib.ticker import LogLocator
 
-    figure = Figure(figsize=(8.6, 3.6), layout="constrained")
+    from cocoamix.experiments.figures.style import look
+
     times = {"text_forward": "text forward", "text_forward_backward": "forward + backward", "iteration": "iteration"}
     memory = {"text_memory_plain_mb": "plain path", "text_memory_mb": "ours"}
     panels = (("times faster than the plain path", times), ("peak memory of a pass, MB", memory))
-    for axes, (title, lines) in zip(figure.subplots(1, 2), panels, strict=True):
+    figure, both = style.panels(2, 3.0)
+    for axes, (title, lines) in zip(both, panels, strict=True):
         for place, (name, label) in enumerate(lines.items()):
-            colour, marker = palette.look(place + (3 if lines is memory else 0))
+            shape = look(place + (3 if lines is memory else 0))
             numbers = [int(key) for key in results[name]]
-            axes.plot(numbers, list(results[name].values()), marker=marker, color=colour, label=label)
+            axes.plot(numbers, list(results[name].values()), marker=shape.marker, color=shape.colour, label=label)
         axes.set(xscale="log", yscale="log", title=title, xlabel="classes")
         axes.set_xticks([int(key) for key in results["text_memory_mb"]])
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))

@@ -24,11 +24,11 @@ from statistics import fmean, stdev
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from cocoamix.bench.benchmark import Summary, list_missing, run_plan
-from cocoamix.bench.ledger import load_results, read_stamp
-from cocoamix.bench.plan import load_plan
 from cocoamix.errors import run_command
-from cocoamix.run.results import Results
+from cocoamix.experiments.plan import load_plan
+from cocoamix.experiments.runner import Outcome, run_plan
+from cocoamix.run.results import RESULTS, Results
+from cocoamix.run.state import read_stamp
 
 JUDGED = ("one stage", "two stages")
 SHOWN = ("one stage", "two stages", "held-out")  # in the table by dataset
@@ -47,12 +47,12 @@ class FinishedRun:
 Runs = dict[tuple[str, str, str, int], FinishedRun]  # by method, dataset, subset, seed
 
 
-def collect(summary: Summary) -> Runs:
+def collect(outcome: Outcome) -> Runs:
     """Return the results of all runs, with the seconds that a run took."""
     found: Runs = {}
-    for run in summary.runs:
+    for run in outcome.runs:
         seconds = read_stamp(run.folder).get("seconds") if run.trains else None
-        found[run.method, run.dataset, run.subset, run.seed] = FinishedRun(load_results(run.folder), seconds)
+        found[run.method, run.dataset, run.subset, run.seed] = FinishedRun(Results.read(run.folder / RESULTS), seconds)
     return found
 
 
@@ -164,12 +164,8 @@ def judge(runs: Runs, sessions: Runs) -> bool:
 def compare(output: str) -> int:
     """Execute the unfinished runs, print the tables and the decision, and return the exit status."""
     plans = [load_plan("quick_weights"), load_plan("quick_fscil", methods=[SESSIONS, f"{SESSIONS}, centred"])]
-    summaries = [run_plan(replace(plan, output=Path(output)) if output else plan) for plan in plans]
-    for summary in summaries:
-        if summary.failures:
-            list_missing(summary)
-            return 2
-    runs, sessions = map(collect, summaries)
+    outcomes = [run_plan(replace(plan, output=Path(output)) if output else plan) for plan in plans]
+    runs, sessions = map(collect, outcomes)
     print("\n" + "\n".join(weights_table(runs, [method.name for method in plans[0].methods])))
     print("\n" + "\n".join(datasets_table(runs, SHOWN)))
     print("\n| sessions | mean accuracy | after the last |\n|---|---|---|")

@@ -240,25 +240,6 @@ def undrawn_weights(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def coarse_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Render only the light SVG of each figure: rendering is slow, and nobody looks at these figures."""
-    from cocoamix.drawing import files
-    from cocoamix.drawing.style import LIGHT, apply
-
-    render = files._to_bytes
-
-    def render_one(draw: files.Draw, palette: Any, kind: str, **options: Any) -> bytes:
-        if kind == "svg" and palette is LIGHT:
-            return render(draw, palette, kind, **options)
-        if kind == "svg":
-            with apply(palette):
-                draw(palette)
-        return b"not rendered"
-
-    monkeypatch.setattr(files, "_to_bytes", render_one)
-
-
-@pytest.fixture
 def data_root(tmp_path: Path) -> Path:
     return write_dataset(tmp_path / "data")
 

@@ -15,7 +15,7 @@ import pytest
 
 from cocoamix import cli
 from cocoamix.errors import UserError, run_command
-from cocoamix.figures.catalogue import MODULES
+from cocoamix.experiments.figures import MODULES
 from tests.conftest import ROOT
 from tests.experiments.trees import write_pair
 

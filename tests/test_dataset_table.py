@@ -10,15 +10,15 @@ import pytest
 import yaml
 
 from cocoamix import shapes
-from cocoamix.bench.runs import SYNTHETIC as NO_ROOT
 from cocoamix.clip.templates import PER_DATASET, VARIANTS
 from cocoamix.data import download
 from cocoamix.data.building import source_of
 from cocoamix.data.command import main
 from cocoamix.data.sources import SOURCES
 from cocoamix.dataset_table import DATASETS, OWN, PUBLISHED, SYNTHETIC, of_kind
+from cocoamix.experiments.names import dataset_name, sort_datasets
+from cocoamix.experiments.runs import SYNTHETIC as NO_ROOT
 from cocoamix.registry import plain_name
-from cocoamix.report.names import dataset_name, is_dataset, sort_datasets
 from tests.conftest import ROOT
 from tests.datasets.own import classes
 
@@ -63,7 +63,6 @@ def test_the_report_shows_one_name_for_all_spellings(path: Path) -> None:
     if known.kind != OWN:
         spellings = {known.name, known.config, known.table_name}
         assert {dataset_name(spelling) for spelling in spellings} == {known.table_name}
-        assert {is_dataset(spelling) for spelling in spellings} == {known.kind == PUBLISHED}
 
 
 def test_the_report_keeps_the_papers_order() -> None:
@@ -74,7 +73,7 @@ def test_the_report_keeps_the_papers_order() -> None:
 
 
 def test_the_table_needs_no_torch() -> None:
-    code = "import sys, cocoamix.report.names, cocoamix.data.sources; print('torch' in sys.modules)"
+    code = "import sys, cocoamix.experiments.names, cocoamix.data.sources; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.stdout == "False\n", done.stderr
 

@@ -10,8 +10,8 @@ import yaml
 
 from benchmarks import rules, tiny_zeroshot
 from benchmarks.rules import DEFAULT, Pair
-from cocoamix.bench.plan import load_plan
 from cocoamix.errors import UserError
+from cocoamix.experiments.plan import load_plan
 from cocoamix.shapes import FAMILY, captions
 from tests.conftest import ROOT
 

@@ -153,7 +153,7 @@ def test_results_are_compared_with_what_train_py_would_get(tmp_path: Path, statu
     )
     asked, *trained = [line.split("\x1f")[:-1] for line in done.stdout.splitlines() if "\x1f" in line]
     output = str(folder.relative_to(tmp_path))
-    assert asked[:3] == ["-m", "cocoamix.bench.finished", output]
+    assert asked[:3] == ["-m", "cocoamix.finished", output]
     assert parse_arguments(asked[3:]).output_dir == output
     assert asked[-2:] == ["OPTIM.LR", "a b"]
     assert trained == ([["train.py", *asked[3:]]] if trains else [])

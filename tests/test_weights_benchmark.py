@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import weights
 from benchmarks.weights import FinishedRun
-from cocoamix.bench.plan import load_plan
+from cocoamix.experiments.plan import load_plan
 from cocoamix.run.results import Results
 from tests.experiments.trees import session_entries
 

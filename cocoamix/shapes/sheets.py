@@ -23,7 +23,7 @@ class Look:
 
 
 LIGHT = Look("RGB", "black", "white")
-# As the dark figures (`cocoamix.drawing.style`, which needs matplotlib): transparent, for dark pages of any colour.
+# Transparent, for dark pages of any colour.
 DARK = Look("RGBA", "#e6eaef", "#e6eaef00")
 
 

@@ -28,7 +28,7 @@ run() {
         "$@"
     if [ -f "$dir/results.json" ]; then
         status=0
-        "$PYTHON" -m cocoamix.bench.finished "$dir" "$@" || status=$?
+        "$PYTHON" -m cocoamix.finished "$dir" "$@" || status=$?
     fi
     case $status in
         0)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from cocoamix.bench.plan import load_plan
 from cocoamix.config import shipped
 from cocoamix.errors import UserError
+from cocoamix.experiments.plan import load_plan
 from cocoamix.run.arguments import parse_arguments
 
 NAME = "configs/trainers/CoOp/vit_b16.yaml"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cocoamix.config.settings import flatten, literal
-from cocoamix.report.readers.logs import parse_value
+from cocoamix.experiments.logs import parse_value
 
 NOT_VALUES = ["{{}}", "{[]: 1}", "(" * 5000, "-" * 100_000 + "1", "__import__('os').getcwd()", "a photo of a {}."]
 

@@ -222,7 +222,6 @@ def test_run_over_all_nine_sessions(
     """With the paper's configuration, a text tower of ViT-L/14's width with random weights, and stored features."""
     from cocoamix.clip import backbones
     from cocoamix.features.extract import FrozenFeatures
-    from cocoamix.report.build import Options, build
 
     # Fewer layers, and a minimal image tower: stored features do not need one.
     sizes = backbones.Sizes(768, 224, 1, 64, 56, 768, 1)
@@ -262,9 +261,6 @@ def test_run_over_all_nine_sessions(
     assert [one["images"] for one in results["sessions"]] == [6000, 6500, 7000, 7500, 8000, 8500, 9000, 9500, 10_000]
     assert results["protocol"]["fscil"]["split"] == "cec"
     assert results["finished"]
-    # The sessions are the paper's, so the report shows the paper's lines next to them.
-    (section,) = build([tmp_path / "run"], Options(paper=True)).sections
-    assert "Lines marked (paper) are printed numbers of CoCoA-Mix" in " ".join(section.notes)
     sizes_kept = [path.stat().st_size for path in (tmp_path / "run" / "sessions").iterdir()]
     assert len(sizes_kept) == 9
     assert 6_000 < min(sizes_kept) <= max(sizes_kept) < 20_000

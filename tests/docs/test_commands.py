@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from cocoamix import cli
-from cocoamix.bench import command as bench
 from cocoamix.config.shipped import locate
 from cocoamix.errors import UserError
+from cocoamix.experiments import bench
 from cocoamix.parser import Parser
 from cocoamix.plugin import name_files
 from cocoamix.run.arguments import parse_arguments

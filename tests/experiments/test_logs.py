@@ -82,7 +82,10 @@ def test_transfer_layout_is_read(tmp_path: Path) -> None:
     row = transfer(read([tmp_path]).values, "ImageNet", ["DTD", "EuroSAT"]).loc[("CoCoOp", 1)]
     # H(70, 45) = 54.7826, H(70, 50) = 58.3333
     assert row.to_dict() == {
-        **{"ImageNet": 70, "DTD": 45, "EuroSAT": 50, "target": 47.5},
+        "ImageNet": 70,
+        "DTD": 45,
+        "EuroSAT": 50,
+        "target": 47.5,
         "H": pytest.approx((54.78261 + 58.33333) / 2),
     }
 

@@ -21,8 +21,6 @@ import cocoamix.trainers  # noqa: F401  (before dassl is used)
 
 # isort: split
 from cocoamix import cli
-from cocoamix.bench import stamp
-from cocoamix.bench.plan import load_plan, override
 from cocoamix.data import manifest
 from cocoamix.data.building import name_in
 from cocoamix.data.unpack import unpack
@@ -32,16 +30,17 @@ from cocoamix.datasets.common.splits import read_split
 from cocoamix.datasets.own.class_names import read_names
 from cocoamix.datasets.own.csv_file import _classes, read_table
 from cocoamix.errors import UserError
+from cocoamix.experiments import page, plots, render
+from cocoamix.experiments.figures import source
+from cocoamix.experiments.plan import load_plan, override
+from cocoamix.experiments.report import build
 from cocoamix.features.store import FeatureStore
 from cocoamix.features.stored import info
-from cocoamix.figures import sources
-from cocoamix.report.build import build
-from cocoamix.report.render import html, latex, markdown, text
-from cocoamix.report.render.data import render_csv, render_json
 from cocoamix.run.arguments import parse_arguments
 from cocoamix.run.checkpointer import newest
 from cocoamix.run.predictions import read_predictions
 from cocoamix.run.results import Results
+from cocoamix.run.state import STAMP, read_stamp
 from cocoamix.train import setup_cfg
 from parse_test_res import main as parse_test_res
 from tests.conftest import ROOT
@@ -89,12 +88,12 @@ class PlanFile(TrainerConfig):
 
     def samples(self) -> Sequence[Any]:
         if not hasattr(self, "_samples"):
-            plans = sorted((ROOT / "cocoamix" / "bench" / "plans").glob("*.yaml"))
+            plans = sorted((ROOT / "cocoamix" / "experiments" / "plans").glob("*.yaml"))
             self._samples = [yaml.safe_load(path.read_text()) for path in plans]
         return self._samples
 
     def read(self, path: Path) -> object:
-        return override(load_plan(str(path)), (("OPTIM.MAX_EPOCH", 3),))
+        return override(load_plan(str(path)), {"OPTIM.MAX_EPOCH": 3})
 
 
 class PlanText(PlanFile):
@@ -266,13 +265,13 @@ class PredictionsTable(Target):
 
 
 class Stamp(Target):
-    name, file, form = "runner's stamp", stamp.STAMP, Json()
+    name, file, form = "runner's stamp", STAMP, Json()
 
     def samples(self) -> Sequence[Any]:
         return [{"inputs": "0" * 64, "arguments": ["--seed", "1"], "seconds": 3.5}]
 
     def read(self, path: Path) -> object:
-        return stamp.read_stamp(path.parent)
+        return read_stamp(path.parent)
 
 
 class Report(Target):
@@ -302,19 +301,20 @@ class Report(Target):
 
     def read(self, path: Path) -> object:
         report = build([self.folder / "good", path.parent])
-        good = [run for run in report.runs if "good" in Path(run.folder).parts]
+        runs = report.frame.runs["folder"]
+        good = [run for run in runs if "good" in Path(run).parts]
         if len(good) != 5:
             raise AssertionError(f"{len(good)} of 5 good runs are in the report")
         there = any(not one.is_dir() for one in path.parent.rglob(f"{self.file}*"))
-        if there and len(good) == len(report.runs) and not report.problems:
+        if there and len(good) == len(runs) and not report.frame.left_out:
             raise AssertionError("a run is left out without a reason")
-        for rendered in (text.render(report), markdown.render(report), latex.render(report), render_csv(report)):
-            rendered.encode()
-        if re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", text.render(report) + text.problems(report)):
+        for form in (render.markdown, render.latex, render.csv):
+            form(report).encode()
+        if re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", render.text(report) + render.problems(report)):
             raise AssertionError("control characters are printed")
-        json.dumps(render_json(report), ensure_ascii=False).encode()
+        json.dumps(render.json(report), ensure_ascii=False).encode()
         if self.page:
-            html.render(report).encode()
+            page.write(report, plots.to_svg(plots.draw(report))).encode()
         return report
 
 
@@ -439,7 +439,7 @@ class Commands(Options):
 
 def _no_runs() -> contextlib.AbstractContextManager[object]:
     """Refuse to train the runs of a figure whose command line has lost its folder of runs."""
-    return mock.patch.object(sources, "_run_plan", side_effect=UserError("The runs of the figure are missing."))
+    return mock.patch.object(source, "_run_plan", side_effect=UserError("The runs of the figure are missing."))
 
 
 class Lines(Target):

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cocoamix.bench import finished
+from cocoamix import finished
 from cocoamix.errors import UserError
 from cocoamix.run import results_page
 from cocoamix.run.results import NewerResultsError, Results, ResultsError

@@ -10,6 +10,7 @@ import pytest
 
 from cocoamix.config.settings import flatten
 from cocoamix.errors import UserError
+from cocoamix.finished import is_finished
 from cocoamix.io import checkpoints
 from tests.conftest import CLASSES, Run, Runner, command
 
@@ -129,11 +130,8 @@ def test_older_runs_resume_and_evaluate(run: Runner) -> None:
     assert f"of {KEY} label, but this run has random:2" in refused.output
 
 
-def test_older_results_compare_as_by_label(run: Runner, data_root: Path, tiny_config: Path) -> None:
-    from cocoamix.bench.finished import is_finished
-
+def test_results_of_another_partition_are_not_those_of_a_run(run: Runner, data_root: Path, tiny_config: Path) -> None:
     done = run(*BASE, name="run")
-    without_key(done.folder)
     assert is_finished(done.folder, command(data_root, done.folder, tiny_config, *BASE))
     with pytest.raises(UserError, match=r"DATASET\.PARTITION was 'label' and is 'random:2'"):
         is_finished(done.folder, command(data_root, done.folder, tiny_config, *BASE, *RANDOM))

@@ -1,1 +1,0 @@
-"""The content of a report before it is rendered: rows, tables, statistics."""

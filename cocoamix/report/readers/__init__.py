@@ -1,1 +1,0 @@
-"""Read runs from results.json, or from the logs and folders of CoOp and of code derived from it."""

@@ -1,1 +1,0 @@
-"""Render a report as text, Markdown, LaTeX, HTML, CSV, JSON and figures."""
