@@ -46,7 +46,7 @@ def write_run(root: Path, config: str, dataset: str, subset: str, predictions: l
     protocol = {"backbone": "tiny", **facts.pop("protocol", {})}
     folder = root / "base2new" / f"test_{subset}" / dataset / "shots_4" / trainer / config / f"seed{seed}"
     folder.mkdir(parents=True)
-    results = dict(trainer=trainer, dataset=dataset, subset=subset, seed=seed, shots=4, epoch=epoch) | {
+    results = {"trainer": trainer, "dataset": dataset, "subset": subset, "seed": seed, "shots": 4, "epoch": epoch} | {
         "metrics": {"accuracy": accuracy},
         "evaluated_images": 7,
         "protocol": protocol,
