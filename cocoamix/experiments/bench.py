@@ -117,6 +117,8 @@ def run(args: argparse.Namespace) -> int:
     if args.command == "list":
         list_plans()
         return 0
+    from cocoamix.run.state import DUE
+
     from .runner import PlanRunner, print_summary
 
     plan, start = read_plan(args), time.monotonic()
@@ -129,11 +131,13 @@ def run(args: argparse.Namespace) -> int:
     if args.dry_run:
         runner.print_commands()
         return 0
+    from . import plan_report
+
+    if runner.of_kind(DUE):
+        plan_report.clear(plan)  # it will not match the new results, if these are interrupted
     outcome = runner.execute()
     print_summary(outcome, time.monotonic() - start)
-    if not args.no_report and outcome.runs:
-        from . import plan_report
-
+    if not args.no_report:
         plan_report.write(plan, outcome)
     return 1 if outcome.missing else 0
 

@@ -125,6 +125,7 @@ class LocalEngine:
             return
         del self._workers[slot]
         if status:
+            worker.stop()  # its children, if it has left any
             self._end(End(worker.run, FAILED, worker.why(status), worker.seconds))
         else:
             self._end(end_of(worker.run, worker.seconds))

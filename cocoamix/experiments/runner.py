@@ -168,8 +168,7 @@ class PlanRunner:
         self.plan.output.mkdir(parents=True, exist_ok=True)
         with FolderLock(self.plan.output, "another --output"):
             self.find_states()  # again, because another runner may have worked here until now
-            due = self.of_kind(DUE)
-            pace = Pace()
+            due, pace = self.of_kind(DUE), Pace()
             for run in self.of_kind(FINISHED):
                 seconds = read_stamp(run.folder).get("seconds")
                 if isinstance(seconds, (int, float)):

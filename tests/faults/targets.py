@@ -32,7 +32,7 @@ from cocoamix.datasets.own.csv_file import _classes, read_table
 from cocoamix.errors import UserError
 from cocoamix.experiments import page, plots, render
 from cocoamix.experiments.figures import source
-from cocoamix.experiments.plan import load_plan, override
+from cocoamix.experiments.plan import load_plan, override, shipped
 from cocoamix.experiments.report import build
 from cocoamix.features.store import FeatureStore
 from cocoamix.features.stored import info
@@ -40,7 +40,7 @@ from cocoamix.run.arguments import parse_arguments
 from cocoamix.run.checkpointer import newest
 from cocoamix.run.predictions import read_predictions
 from cocoamix.run.results import Results
-from cocoamix.run.state import STAMP, read_stamp
+from cocoamix.run.state import STAMP, Folders, Request
 from cocoamix.train import setup_cfg
 from parse_test_res import main as parse_test_res
 from tests.conftest import ROOT
@@ -88,8 +88,7 @@ class PlanFile(TrainerConfig):
 
     def samples(self) -> Sequence[Any]:
         if not hasattr(self, "_samples"):
-            plans = sorted((ROOT / "cocoamix" / "experiments" / "plans").glob("*.yaml"))
-            self._samples = [yaml.safe_load(path.read_text()) for path in plans]
+            self._samples = [yaml.safe_load(path.read_text()) for path in shipped().values()]
         return self._samples
 
     def read(self, path: Path) -> object:
@@ -268,10 +267,11 @@ class Stamp(Target):
     name, file, form = "runner's stamp", STAMP, Json()
 
     def samples(self) -> Sequence[Any]:
-        return [{"inputs": "0" * 64, "arguments": ["--seed", "1"], "seconds": 3.5}]
+        return [{"command": "train.py", "start": "a", "code": "0" * 64, "models": ["0" * 64, ""], "seconds": 3.5}]
 
     def read(self, path: Path) -> object:
-        return read_stamp(path.parent)
+        request = Request(None, trains=False, needs=(path.parent, path.parent / "model"), code="1")
+        return Folders(setup_cfg).state(path.parent, request)
 
 
 class Report(Target):
