@@ -11,12 +11,9 @@ from cocoamix.errors import UserError
 from cocoamix.errors import report as report_error
 from cocoamix.io.files import write_json, write_text
 
-from . import page, plots, render
-from .report import Report, build, print_problems, print_tables, summary
-from .sections import Options
-
 if TYPE_CHECKING:
     from .plan import Plan
+    from .report import Report
     from .runner import Outcome
 
 _FIGURES = (".svg", ".png", ".pdf", ".csv", ".txt")
@@ -46,6 +43,10 @@ def clear(plan: Plan) -> None:
 
 def write(plan: Plan, outcome: Outcome) -> None:
     """Print and write the tables and figures of the runs that have results, and a page with all of them."""
+    from . import page, plots, render  # pandas and matplotlib take seconds to import
+    from .report import build, print_problems, print_tables
+    from .sections import Options
+
     clear(plan)
     if not outcome.runs:
         return
@@ -75,6 +76,8 @@ def write(plan: Plan, outcome: Outcome) -> None:
 
 def summarise(plan: Plan, report: Report) -> str:
     """Return the short base-to-new table, averages first; empty without an average over datasets."""
+    from .report import summary
+
     if plan.task != "base2new":
         return ""
     names = ["the tiny CLIP" if name == "tiny" else name for name in report.backbones]

@@ -12,7 +12,11 @@ import pandas as pd
 import pytest
 
 from cocoamix.errors import UserError
+from cocoamix.experiments import plan_report
+from cocoamix.experiments.plan import load_plan
 from cocoamix.experiments.report import Report, build, main, summary
+from cocoamix.experiments.runner import Outcome
+from cocoamix.experiments.runs import expand
 from cocoamix.experiments.sections import Options
 from cocoamix.experiments.tables import Table
 from tests.conftest import ROOT
@@ -293,3 +297,35 @@ def test_the_report_needs_no_torch_and_tables_no_matplotlib(tmp_path: Path) -> N
     command = [sys.executable, "-c", code, str(tmp_path), "--quiet"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+# ---------------------------------------------------------------------------------------- the report of a plan
+
+
+def test_a_plan_prints_and_writes_its_report(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    plan = load_plan("quick", datasets=["colour_shape", "warm_cool"], methods=["CLIP", "CoOp"])
+    names = {"colour_shape": "ColourShape", "warm_cool": "WarmCool"}
+    runs = expand(plan)
+    for run in runs:
+        facts = {"subset": run.subset, "dataset": names[run.dataset], "seed": run.seed, "trainer": run.trainer}
+        write_results(run.folder, 70.0 + run.seed, protocol={"backbone": "tiny"}, **facts)
+    files = plan_report.files_of(plan)
+    stale = [files.table, files.figures / "old.svg"]
+    kept = [files.figures / "notes.md", files.table.with_name("other.md")]
+    for path in (*stale, *kept):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    plan_report.write(plan, Outcome(plan, []))  # without results, nothing of an earlier start may stay
+    assert [path.exists() for path in (*stale, *kept)] == [False, False, True, True]
+    plan_report.write(plan, Outcome(plan, runs))
+    printed, table = capsys.readouterr().out, files.table.read_text()
+    assert table in printed
+    assert table.startswith("Accuracy (%) with the tiny CLIP, average over 2 datasets, 4 shots;")
+    assert json.loads(files.data.read_text())["sections"][0]["tables"][0]["title"] == "Average over 2 datasets"
+    page = files.page.read_text()
+    assert page.count("<figure") == len(list(files.figures.glob("*.pdf"))) > 0
+    assert "--name" in page
+    assert f"{len(runs)} runs from {plan.output}" in page
