@@ -277,6 +277,9 @@ def test_transfers_are_compared_with_source_targets_and_averages(tmp_path: Path)
     assert cell(matches, "transfer", "CoCoA-Mix", "accuracy", "ImageNet") == pytest.approx((80, 70.85, 9.15))
     assert cell(matches, "transfer", "CoCoA-Mix", "H") == pytest.approx((80, 66.07, 13.93))
     assert matches.rows.query("method == 'CoOp' and dataset == 'ImageNet'")["spread"].item() == 0.43
+    elsewhere = read([tmp_path])
+    elsewhere.runs["source"] = "DTD"
+    assert match(elsewhere).rows.empty
     for path in tmp_path.glob("evaluation/*/*/*"):
         if path.name not in ("imagenet", "dtd", "eurosat"):
             shutil.rmtree(path)
