@@ -222,10 +222,11 @@ def _draw_gains(data: pd.DataFrame, gap: float, style: Style) -> Figure:
     figure = style.figure(style.width or COLUMN, 0.55 + len(names) * (0.18 + 0.22 * len(losses)), title)
     axes = figure.subplots()
     thick = 0.76 / len(losses)
+    colours = looks(loss for loss in LOSSES.values() if loss in (base, *losses))  # as over epochs
     for (loss, dataset), own in data.groupby(["loss", "dataset"], sort=False):
         place, row = list(losses).index(loss), list(data["dataset"].unique()).index(dataset)
         at, mean = row + (place - (len(losses) - 1) / 2) * thick, own["gain"].mean()
-        colour = look(place + 1).colour  # the reference loss has the first colour
+        colour = colours[loss].colour
         axes.barh(at, mean, height=thick * 0.84, color=colour, alpha=0.85, label=loss)
         axes.plot(own["gain"], [at] * len(own), ".", color=INK, markersize=4)
         # In a column of their own, because next to a dot the number would look like the value of that dot.

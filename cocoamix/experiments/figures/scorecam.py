@@ -185,6 +185,7 @@ class _Method:
 
         classifier = Classifier(run, () if list(classes) == list(run.classnames) else classes, store=False)
         self.classes, self.trainer, self.kept = classifier.classes, classifier.trainer, kept
+        self.transform: Any = classifier.trainer.test_loader.dataset.transform  # type: ignore[attr-defined]
         self.prompts = [prompt.detach() for prompt in self.trainer.vision_prompts()]
         self.clip, *others = self.trainer.clip.each()
         if others:
@@ -202,7 +203,7 @@ class _Method:
         if UNREADABLE in loaded:
             raise UserError(f"{image.name} cannot be read: {loaded[UNREADABLE][1]}.")
         seen = tensor = loaded["img"]
-        for step in self.trainer.test_loader.dataset.transform.transforms:
+        for step in self.transform.transforms:
             tensor = step(tensor)
             seen = seen if hasattr(step, "mean") else tensor  # before it is normalised
         return seen.permute(1, 2, 0).numpy(), tensor[None]
@@ -251,7 +252,8 @@ def _compute(runs: Mapping[str, RecordedRun], images: Sequence[Shown], of_label:
 
     from cocoamix.io.progress import progress
 
-    kept, pixels, maps = dict[Any, "Tensor"](), {}, {}
+    kept, maps = dict[Any, "Tensor"](), {}
+    pixels: dict[str, Any] = {}
     for name, run in runs.items():
         for classes in dict.fromkeys(image.classes for image in images):
             method = _Method(run, classes, kept)

@@ -138,11 +138,10 @@ def _compute(trainer: Any, folder: str) -> pd.DataFrame:
     with torch.no_grad():
         encoded = [(trainer.encode(inputs), labels) for inputs, labels in trainer.test_batches(split)]
         evaluated = [torch.cat(side) for side in zip(*encoded, strict=True)]
-        images = {_TRAINING: trainer.training_features(_VIEWS), split: evaluated}
-        prompts = [side.t() for side in (trainer.hand_crafted_features(), trainer.text_features())]
+        hand_crafted, learned = (side.t() for side in (trainer.hand_crafted_features(), trainer.text_features()))
         curves = [
-            _curve(name, *((features @ prompt).double().cpu() for prompt in prompts), labels.cpu(), trainer)
-            for name, (features, labels) in images.items()
+            _curve(name, features @ hand_crafted, features @ learned, labels, trainer.clip.logit_scale)
+            for name, (features, labels) in ((_TRAINING, trainer.training_features(_VIEWS)), (split, evaluated))
         ]
     fitted, pi_in = trainer.fitted(), trainer.learned_pi()[0]
     if heldout := fitted.get("curve"):
@@ -154,7 +153,7 @@ def _compute(trainer: Any, folder: str) -> pd.DataFrame:
     return pd.concat(curves, ignore_index=True).assign(**dict(zip(_RUN, run, strict=True)))[COLUMNS]
 
 
-def _curve(images: str, hand_crafted: Tensor, learned: Tensor, labels: Tensor, trainer: Any) -> pd.DataFrame:
+def _curve(images: str, hand_crafted: Tensor, learned: Tensor, labels: Tensor, logit_scale: float) -> pd.DataFrame:
     """Return the mixture over GRID at CLIP's temperature, and at the scale of the one-stage form, which ends before 1.
 
     Args:
@@ -162,14 +161,14 @@ def _curve(images: str, hand_crafted: Tensor, learned: Tensor, labels: Tensor, t
         hand_crafted: (N, C) similarities of the hand-crafted prompt.
         learned: (N, C) similarities of the learned prompt.
         labels: (N,) labels.
-        trainer: The trainer, which has CLIP's temperature.
+        logit_scale: CLIP's 1/tau.
     """
     from cocoamix.coa.calibration import curve_over_pi
     from cocoamix.coa.heldout import fit_weight
 
     if not hand_crafted.isfinite().all() or not learned.isfinite().all():
         raise UserError(f"The similarities of the {images} images are not finite: the model has diverged.")
-    sides = hand_crafted, learned, labels, trainer.clip.logit_scale
+    sides = hand_crafted.double().cpu(), learned.double().cpu(), labels.cpu(), logit_scale
     points = pd.DataFrame(curve_over_pi(*sides, GRID))
     one_stage = pd.DataFrame(curve_over_pi(*sides, GRID[:-1], one_stage=True))[["nll", "ece"]]
     lowest, scaled = fit_weight(*sides), fit_weight(*sides, one_stage=True)
