@@ -76,7 +76,7 @@ def _drawing(module: Any, stem: str, data: pd.DataFrame, title: str) -> Drawing:
 def _curves(stem: str, panels: Mapping[str, pd.DataFrame], title: str, x: str) -> Drawing:
     data = pd.concat(panels, names=["panel"]).reset_index("panel").rename(columns={"x": x})
     return Drawing(
-        stem, title, curves.describe(title, panels), partial(curves.draw, panels, title=title, x_label=x), data
+        stem, title, curves.describe(title, panels, x), partial(curves.draw, panels, title=title, x_label=x), data
     )
 
 

@@ -100,6 +100,9 @@ def curves(wide: pd.DataFrame, datasets: Sequence[str]) -> pd.DataFrame:
     Returns:
         `method`, `published` (""), `x` (the column), `mean`, `std`, and `by_seed`: the seeds' averages, if several.
     """
+    columns = ["method", "published", "x", "mean", "std", "by_seed"]
+    if wide.empty:  # such as the novel classes of a single session
+        return pd.DataFrame(columns=columns)
     average = pivots.over_datasets(wide, datasets)
     of_seed = wide[wide.index.isin(list(datasets), level="dataset")].groupby(level=["method", "seed"], sort=False)
     seeds = of_seed.mean().where(of_seed.count() == len(datasets))
@@ -109,19 +112,19 @@ def curves(wide: pd.DataFrame, datasets: Sequence[str]) -> pd.DataFrame:
             std = average.loc[method, ("std", x)]
             by_seed = () if pd.isna(std) else tuple(seeds.xs(method, level="method")[x].dropna())
             rows.append((method, "", x, mean, std, by_seed))
-    return pd.DataFrame(rows, columns=["method", "published", "x", "mean", "std", "by_seed"])
+    return pd.DataFrame(rows, columns=columns)
 
 
-def describe(title: str, panels: Panels) -> str:
-    """Describe the accuracy of each method after the first and the last session."""
+def describe(title: str, panels: Panels, x_label: str = "session") -> str:
+    """Describe the accuracy of each method at both ends of its curve in the first panel."""
     whole = next(iter(panels.values()))
     ends = [
         f"{method} from {first:.1f} to {last:.1f} ({last - first:+.1f})"
         for method, own in whole.groupby("method", sort=False)
         for first, last in [(own["mean"].iloc[0], own["mean"].iloc[-1])]
     ]
-    sessions = f"from session 0 to session {whole['x'].max()}"
-    return f"{title}: accuracy in percent on all classes so far, {sessions}: {'; '.join(ends)}."
+    name, last = next(iter(panels)), whole["x"].max()
+    return f"{title}: accuracy in percent on {name}, to {x_label} {last}: {'; '.join(ends)}."
 
 
 # ---------------------------------------------------------------------------------------- drawing

@@ -133,7 +133,7 @@ class Style:
 
     def figure(self, width: float, height: float, title: str) -> Figure:
         """Return an empty figure of a size in inches, to which its title is added."""
-        lines = textwrap.wrap(printable(title), int(width * 13)) if self.titles else []
+        lines = textwrap.wrap(printable(title), int(width * 11.5)) if self.titles else []
         figure = Figure(figsize=(width, height + 0.16 * len(lines)), layout="constrained")
         if lines:
             figure.suptitle("\n".join(lines), x=0.01, ha="left")

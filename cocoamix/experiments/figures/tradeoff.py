@@ -255,7 +255,7 @@ def _write_names(
         force_text=force,
         force_static=force,
         expand=(1.15, 1.4),
-        iter_lim=500,  # not a time, which would give another figure on a busy machine
+        iter_lim=80,  # not a time, which would give another figure on a busy machine
         min_arrow_len=6,
         arrowprops=leader,
     )

@@ -1,0 +1,108 @@
+"""`sessions`, and curves over shots: their data recomputed from results."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from cocoamix.experiments import frame, pivots
+from cocoamix.experiments.figures import curves, main
+from cocoamix.experiments.figures.style import Style
+from tests.experiments.trees import write_results
+
+SEEN = {1: [90.0, 80.0, 75.0], 2: [88.0, 82.0, 73.0]}
+BASE = {1: [90.0, 85.0, 80.0], 2: [88.0, 87.0, 76.0]}
+NOVEL = {1: [None, 50.0, 40.0], 2: [None, 54.0, 48.0]}
+
+
+def write_sessions(root: Path, dataset: str, shift: float = 0.0, trainer: str = "CoOpFSCIL") -> None:
+    for seed in (1, 2):
+        path = write_results(
+            root / f"fscil/{dataset}/{trainer}/tiny/seed{seed}",
+            SEEN[seed][-1] + shift,
+            trainer=trainer,
+            dataset=dataset,
+            subset="all",
+            seed=seed,
+            sessions=[accuracy + shift for accuracy in SEEN[seed]],
+        )
+        content = json.loads(path.read_text())
+        for number, entry in enumerate(content["sessions"]):
+            entry["base"], entry["novel"] = BASE[seed][number], NOVEL[seed][number]
+        path.write_text(json.dumps(content))
+
+
+def rows_of(out: Path, stem: str = "sessions") -> list[dict[str, str]]:
+    with (out / f"{stem}.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_sessions_match_the_results(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    write_sessions(tmp_path / "tree", "WarmCool")
+    assert main(["sessions", "--runs", str(tmp_path / "tree"), "--output", str(tmp_path / "out")]) == 0
+    rows = rows_of(tmp_path / "out")
+    for panel, values in (("all classes so far", SEEN), ("base classes", BASE), ("novel classes", NOVEL)):
+        shown = {int(row["session"]): row for row in rows if row["panel"] == panel}
+        pairs = {k: pair for k, pair in enumerate(zip(values[1], values[2], strict=True)) if None not in pair}
+        assert shown.keys() == pairs.keys()
+        for session, (first, second) in pairs.items():
+            row = shown[session]
+            assert float(row["mean"]) == (first + second) / 2
+            assert float(row["std"]) == abs(first - second) / 2
+            assert row["by_seed"] == f"{first} {second}"
+    assert "from 89.0 to 74.0 (-15.0)" in capfd.readouterr().out
+
+
+def test_datasets_are_averaged_if_their_sessions_are_alike(tmp_path: Path) -> None:
+    for dataset, shift in (("WarmCool", 0.0), ("ColourShape", 4.0)):
+        write_sessions(tmp_path / "tree", dataset, shift)
+    command = ["sessions", "--runs", str(tmp_path / "tree"), "--output", str(tmp_path / "out")]
+    assert main(command) == 0
+    rows = rows_of(tmp_path / "out")
+    assert [float(row["mean"]) for row in rows[:3]] == [91.0, 83.0, 76.0]
+    write_results(
+        tmp_path / "tree/fscil/x/CoOpFSCIL/tiny/seed1",
+        9.0,
+        trainer="CoOpFSCIL",
+        dataset="X",
+        subset="all",
+        sessions=[9.0],
+    )
+    assert main(command) == 0
+    assert [len(rows_of(tmp_path / "out", stem)) for stem in ("sessions", "sessions-2", "sessions-3")] == [8, 8, 2]
+
+
+def test_curves_over_shots_have_a_place_for_each_number(tmp_path: Path) -> None:
+    for shots, accuracy in ((1, 60.0), (16, 80.0)):
+        for seed in (1, 2):
+            folder = tmp_path / f"eurosat/CoOp/vit_b16_{shots}shots/seed{seed}"
+            write_results(folder, accuracy + seed, subset="all", shots=shots, seed=seed)
+    write_results(tmp_path / "eurosat/ZeroshotCLIP/vit_b16/seed1", 50.0, subset="all", trainer="ZeroshotCLIP")
+    lines = curves.curves(pivots.few_shot(frame.read([tmp_path]).values), ["EuroSAT"])
+    assert {(row.method, row.x): row.mean for row in lines.itertuples()} == {
+        ("CLIP", 0): 50.0,
+        ("CoOp", 1): 61.5,
+        ("CoOp", 16): 81.5,
+    }
+    (axes,) = curves.draw({"all": lines}, Style(), x_label="shots").axes
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["zero-shot", "1", "16"]
+
+
+def panel(*values: float) -> pd.DataFrame:
+    return pd.DataFrame(
+        [("a", "", x, value, float("nan"), ()) for x, value in enumerate(values)],
+        columns=["method", "published", "x", "mean", "std", "by_seed"],
+    )
+
+
+def test_panels_at_similar_levels_share_their_axis_and_others_its_length() -> None:
+    one, two = (axes.get_ylim() for axes in curves.draw({"a": panel(80, 70), "b": panel(82, 75)}, Style()).axes)
+    assert one == two
+    assert one[0] < 70 < 82 < one[1]
+    one, two = (axes.get_ylim() for axes in curves.draw({"a": panel(95, 90), "b": panel(60, 50)}, Style()).axes)
+    assert one[0] < 90 < 95 < one[1] <= 100
+    assert one[1] - one[0] == pytest.approx(two[1] - two[0])

@@ -1,0 +1,174 @@
+"""`losses` and `gradient`: their numbers recomputed, and what they refuse."""
+
+from __future__ import annotations
+
+import csv
+import math
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cocoamix.experiments.figures import main
+from tests.experiments.trees import write_results
+
+DATASETS, SEEDS = ("Alpha", "Beta"), (1, 2, 3)
+# Folder of each configuration: the loss in figures, its setting, and the settings of the run.
+LOSSES: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "focal": ("focal", "\u03b3 2", {"LOSS": "focal", "GAMMA": 2.0}),
+    "focal_5": ("focal", "\u03b3 5", {"LOSS": "focal", "GAMMA": 5.0}),
+    "gce": ("GCE", "q 0.7", {"LOSS": "gce", "Q": 0.7}),
+    "ce": ("CE", "", {"LOSS": "ce"}),
+    "coa": ("CoA", "", {"LOSS": "coa", "W": 9.0}),  # a w without effect
+    "ce_coa_1": ("CE + CoA", "w 1", {"LOSS": "ce+coa", "W": 1.0}),
+    "ce_coa": ("CE + CoA", "w 5", {"LOSS": "ce+coa"}),  # 5 is the default
+}
+W = {"w0": 0.0, "w1": 1.0, "mix": 5.0, "w9": 9.0}
+D = {"d0": 0.0, "mix": 0.2, "d5": 0.5}
+Accuracies = dict[tuple[str, str, str, int], float]  # by configuration, subset, dataset and seed
+
+
+def write(root: Path, config: str, dataset: str, subset: str, seed: int, accuracy: float, **settings: Any) -> None:
+    epoch = settings.pop("epoch", 50)
+    folder = root / f"base2new/test_{subset}/{dataset}/shots_4/CoCoAMix/{config}/seed{seed}"
+    names = {"trainer": "CoCoAMix", "dataset": dataset, "subset": subset, "seed": seed, "epoch": epoch}
+    config_node = {"OPTIM": {"MAX_EPOCH": 50}, "TRAINER": {"NAME": "CoCoAMix", "COCOAMIX": settings}}
+    splits = {"splits": {"train": "t", "test": f"{dataset} {subset}"}, "dataset": dataset}
+    write_results(folder, accuracy, **names, config=config_node, protocol=splits)
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> tuple[Path, Accuracies]:
+    """Losses without an ensemble, and CoCoA-Mix over w and d; accuracies are random."""
+    generator, root, accuracies = np.random.default_rng(1), tmp_path / "runs", {}
+    plans = {config: {"ENSEMBLE": "none", **settings} for config, (_, _, settings) in LOSSES.items()}
+    plans |= {config: {"ENSEMBLE": "coa", "W": w, "MARGIN": 0.2} for config, w in W.items()}
+    plans |= {config: {"ENSEMBLE": "coa", "W": 5.0, "MARGIN": d} for config, d in D.items()}
+    plans["no_out"] = {"ENSEMBLE": "coa", "OUT_CLASSES": "none"}
+    for config, settings in plans.items():
+        for subset, dataset, seed in ((s, d, n) for s in ("base", "new") for d in DATASETS for n in SEEDS):
+            accuracy = accuracies[config, subset, dataset, seed] = round(float(generator.uniform(20, 90)), 3)
+            write(root, config, dataset, subset, seed, accuracy, **settings)
+    return root, accuracies
+
+
+def draw(root: Path, *more: str) -> dict[str, list[dict[str, str]]]:
+    """Return the data of the figures by their stems."""
+    out = root.parent / "out"
+    shutil.rmtree(out, ignore_errors=True)
+    assert main(["losses", "--runs", str(root), "--output", str(out), *more]) == 0
+    return {path.stem: list(csv.DictReader(path.open(newline=""))) for path in out.glob("*.csv")}
+
+
+def means(rows: list[dict[str, str]], column: str, *keys: str) -> dict[tuple[str, ...], float]:
+    """Return the means of a column by the values of others."""
+    values: dict[tuple[str, ...], list[float]] = {}
+    for row in rows:
+        values.setdefault(tuple(row[key] for key in keys), []).append(float(row[column]))
+    return {key: float(np.mean(own)) for key, own in values.items()}
+
+
+def mean(accuracies: Accuracies, config: str, subset: str = "base") -> float:
+    return float(np.mean([value for key, value in accuracies.items() if key[:2] == (config, subset)]))
+
+
+def test_losses_and_settings_match_the_results(tree: tuple[Path, Accuracies]) -> None:
+    root, accuracies = tree
+    drawn = draw(root)
+    every = {LOSSES[config][:2]: mean(accuracies, config) for config in LOSSES}
+    assert means(drawn["losses-settings"], "base_accuracy", "loss", "setting") == pytest.approx(every)
+    usual = {key: value for key, value in every.items() if key[1] not in ("\u03b3 5", "w 1")}
+    assert means(drawn["losses"], "base_accuracy", "loss", "setting") == pytest.approx(usual)
+    assert list(dict.fromkeys(row["loss"] for row in drawn["losses"])) == ["focal", "GCE", "CE", "CoA", "CE + CoA"]
+    best = max(usual, key=lambda key: usual[key])
+    sentence = (root.parent / "out/losses.txt").read_text()
+    assert f"Highest: {best[0]}" in sentence
+    assert all(f"{value:.2f}" in sentence for value in usual.values())
+
+
+def test_sensitivity_matches_the_results(tree: tuple[Path, Accuracies]) -> None:
+    root, accuracies = tree
+    rows = draw(root, "--parts", "sensitivity")["losses-sensitivity"]
+    expected = {("w", str(w), "0.2", "word", str(int(not w))): mean(accuracies, c) for c, w in W.items()}
+    expected |= {("d", "5.0", str(d), "word", "0"): mean(accuracies, c, "new") for c, d in D.items()}
+    expected["d", "5.0", "0.2", "none", "1"] = mean(accuracies, "no_out", "new")
+    assert means(rows, "accuracy", "panel", "w", "d", "out_classes", "baseline") == pytest.approx(expected)
+
+
+def test_means_cover_only_datasets_and_seeds_that_all_losses_have(tree: tuple[Path, Accuracies]) -> None:
+    root, _ = tree
+    (root / "base2new/test_base/Beta/shots_4/CoCoAMix/gce/seed2/results.json").unlink()
+    assert {row["seed"] for row in draw(root, "--parts", "losses")["losses"]} == {"1", "3"}
+    for seed in (1, 3):
+        (root / f"base2new/test_base/Beta/shots_4/CoCoAMix/gce/seed{seed}/results.json").unlink()
+    assert {row["dataset"] for row in draw(root, "--parts", "losses")["losses"]} == {"Alpha"}
+
+
+def test_earlier_epochs_and_ensembles_are_not_plotted(tree: tuple[Path, Accuracies]) -> None:
+    root, _ = tree
+    before = draw(root)
+    write(root, "ce_epoch5", "Alpha", "base", 1, 1.0, epoch=5, LOSS="ce", ENSEMBLE="none")
+    write(root, "mix_epoch5", "Alpha", "base", 1, 1.0, epoch=5, W=2.0, ENSEMBLE="coa")
+    write(root, "uniform", "Alpha", "base", 1, 1.0, ENSEMBLE="uniform")
+    assert draw(root) == before
+
+
+def test_a_part_that_cannot_be_drawn_is_named_and_does_not_stop_the_others(
+    tree: tuple[Path, Accuracies], capfd: pytest.CaptureFixture[str]
+) -> None:
+    root, _ = tree
+    for dataset, config in zip(DATASETS, ("d0", "d5"), strict=True):  # they share no dataset any more
+        shutil.rmtree(root / f"base2new/test_new/{dataset}/shots_4/CoCoAMix/{config}")
+    assert {row["panel"] for row in draw(root)["losses-sensitivity"]} == {"w"}
+    assert "Sensitivity to d is not drawn: No dataset is shared" in capfd.readouterr().err
+    for config in ("focal_5", "ce_coa_1", *W, *D, "no_out"):
+        for folder in root.glob(f"**/CoCoAMix/{config}"):
+            shutil.rmtree(folder)
+    assert set(draw(root)) == {"losses"}
+    assert "Base accuracy by loss and setting is not drawn" in capfd.readouterr().err
+    assert main(["losses", "--runs", str(root), "--parts", "sensitivity", "--output", str(root / "none")]) == 2
+    assert not (root / "none").exists()
+
+
+# ---------------------------------------------------------------------- gradient
+
+
+def loss(label: float, wrong: float, w: float) -> float:
+    """Return -log p(y) + w (1 - p(y)) for two similarities in units of tau, in double precision."""
+    p = 1 / (1 + math.exp(wrong - label))
+    return -math.log(p) + w * (1 - p)
+
+
+def test_gradients_match_finite_differences(tmp_path: Path) -> None:
+    assert main(["gradient", "--w", "0", "2.5", "7", "2.5", "--output", str(tmp_path)]) == 0
+    with (tmp_path / "gradient.csv").open() as file:
+        rows = [{key: float(value) for key, value in row.items()} for row in csv.DictReader(file)]
+    assert len(rows) == 3 * len({row["p_label"] for row in rows})  # a weight given twice is drawn once
+    for row in rows:
+        label, wrong, w, step = math.log(row["p_label"]), math.log(1 - row["p_label"]), row["w"], 1e-5
+        slopes = {
+            "label": (loss(label + step, wrong, w) - loss(label - step, wrong, w)) / (2 * step),
+            "wrong": (loss(label, wrong + step, w) - loss(label, wrong - step, w)) / (2 * step),
+        }
+        for side, slope in slopes.items():
+            assert row[f"{side}_closed"] == pytest.approx(slope, abs=1e-8)
+            assert row[f"{side}_autograd"] == pytest.approx(slope, abs=1e-5)  # the loss computes in fp32
+    # The maximum of (1 - p)(1 + w p) is at (w - 1) / 2w.
+    assert (
+        f"With w = 7 the gradient of the label is largest at p(y) = {6 / 14:.1f}"
+        in (tmp_path / "gradient.txt").read_text()
+    )
+
+
+@pytest.mark.parametrize("w", ["-1", "nan", "inf"])
+def test_invalid_weights_are_refused(w: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["gradient", "--output", str(tmp_path / "out"), "--w", "1", w]) == 2
+    assert "--w" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_cross_entropy_alone_has_no_misprint_to_show(tmp_path: Path) -> None:
+    assert main(["gradient", "--w", "0", "--output", str(tmp_path)]) == 0
+    assert "as printed" not in (tmp_path / "gradient.svg").read_text()
