@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -294,6 +295,20 @@ def test_other_kinds_of_runs_are_left_out(tree: Path, capsys: pytest.CaptureFixt
     folder = write_run(tree, "other", "Alpha", "base", [], LOSS="ce", N_CTX=4)
     pd.testing.assert_frame_equal(make("--runs", tree)[0].data, before)
     assert f"Left out: {folder}: TRAINER.COCOAMIX.N_CTX is 4" in capsys.readouterr().err
+
+
+def test_the_newest_of_several_runs_of_a_loss_counts(tree: Path) -> None:
+    wrong = [
+        (f"img/{n}.png", label, "none", 0.9, 0.1)
+        for n, label in enumerate(table(tree, "Alpha", "ZeroshotCLIP/tiny")["label"])
+    ]
+    for config, written in (("a", 2e9), ("z", 1e9)):
+        predictions = wrong if written == 2e9 else [(image, label, label, 0.9, 0.9) for image, label, *_ in wrong]
+        folder = write_run(tree, config, "Alpha", "base", predictions, LOSS="ce", epoch=30, accuracy=written / 1e8)
+        os.utime(folder / "results.json", (written, written))
+    curves = make("--runs", tree)[0].data
+    (own,) = curves[curves[["loss", "epoch", "seed", "images"]].eq(["CE", 30, 1, "all"]).all(axis=1)]["accuracy"]
+    assert own == 0
 
 
 @pytest.mark.parametrize("protocol", [{"backbone": "other"}, {"partition": "random:1"}])
