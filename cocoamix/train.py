@@ -119,7 +119,8 @@ def _run(args: argparse.Namespace, cfg: CfgNode) -> None:
     # CoOp's configurations ask for 8 workers, also on machines with fewer cores.
     warnings.filterwarnings("ignore", message="This DataLoader will create")
     trainer = TRAINER_REGISTRY.get(cfg.TRAINER.NAME)
-    with brief(not args.verbose), threads_for(cfg, getattr(trainer, "section", "")):
+    resumes = not args.eval_only
+    with brief(not args.verbose), threads_for(cfg, getattr(trainer, "section", ""), resumes):
         if getattr(trainer, "reads_section", False):
             note_unread_options(args.opts, cfg.TRAINER.NAME, trainer.section)
         try:

@@ -68,6 +68,11 @@ class StoredDatum(Datum):
         self._images, self._number = images, number
 
     @property
+    def archive(self) -> str:
+        """The file that holds the image."""
+        return self._images.path
+
+    @property
     def identity(self) -> str:
         """A string that changes with the image: the identity of the file and the position."""
         return f"{file_identity(self._images.path)}|{self._number}"

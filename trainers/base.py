@@ -37,11 +37,12 @@ from cocoamix.features.source import ImageSource, StoreSettings
 from cocoamix.features.unreadable import Unreadable
 from cocoamix.io import checkpoints
 from cocoamix.io.files import check_still_there
+from cocoamix.io.plain import to_plain
 from cocoamix.io.screen import detail
 from cocoamix.io.steps import send_step
 from cocoamix.prompts.hand_crafted import HandCraftedPrompt
 from cocoamix.registry import plain_name
-from cocoamix.run import origin, overview, protocol
+from cocoamix.run import data_record, origin, overview, protocol, threads
 from cocoamix.run.backbone import load_one
 from cocoamix.run.card import write_card
 from cocoamix.run.checkpointer import (
@@ -53,6 +54,7 @@ from cocoamix.run.checkpointer import (
     read_state,
     seed_of_run,
 )
+from cocoamix.run.data_record import RunData
 from cocoamix.run.evaluation import Evaluation, NotFiniteError, joint_metrics
 from cocoamix.run.loaders import build_manager, loader_over
 from cocoamix.run.metrics import EpochMetrics
@@ -61,7 +63,7 @@ from cocoamix.run.movement import ProgressCheck
 from cocoamix.run.optimisation import diverged, make_optimizer, step
 from cocoamix.run.parameter_groups import refuse_left_out
 from cocoamix.run.predictions import PredictionsFile, paths_at
-from cocoamix.run.results import RESULTS, Results
+from cocoamix.run.results import RESULTS, Results, ResultsError
 from cocoamix.seeding import derive_seed
 
 
@@ -86,6 +88,8 @@ class CLIPTrainer(TrainerX):
     protocol: dict[str, Any]
     seed: int
     resumed_from: Path | str = ""  # the folder that the run resumed from
+    data: RunData | None = None  # the images of the run, once it trains or is evaluated
+    threads_used: tuple[int, ...] = ()  # numbers of threads, from the start of the run on; empty on a GPU
     tested: Mapping[str, float] = MappingProxyType({})  # the metrics of the last evaluation that wrote results
     trained_epochs = 0  # epochs that the current weights were trained for
     trained_classes: list[str]  # classes that they were trained on
@@ -186,6 +190,7 @@ class CLIPTrainer(TrainerX):
         self.trained_classes = self.classnames
         self.hand_crafted = self.make_hand_crafted()
         self.protocol = self.describe_protocol()
+        self.threads_used = threads.used_on(self.device)
         self.images = ImageSource(self.clip, self._store_settings(), self.unreadable, self.raw_images)
         self.build_prompts()
         if self._models and self.cfg.OPTIM.STAGED_LR:
@@ -284,6 +289,7 @@ class CLIPTrainer(TrainerX):
 
     def train(self) -> None:
         """Run the epochs with Dassl's hooks. Unlike in Dassl's loop, a hook may change `max_epoch`."""
+        self.record_data(trains=True)
         self.begin_training()
         self.before_train()
         epoch = self.start_epoch
@@ -494,6 +500,8 @@ class CLIPTrainer(TrainerX):
     @torch.no_grad()
     def test(self, split: str | None = None) -> float:
         """Evaluate and return the accuracy. Without `split`, evaluate on TEST.SPLIT and write results.json."""
+        if split is None:
+            self.record_data(trains=False)
         self.set_model_mode("eval")
         self.evaluator.reset()
         name = split or self.cfg.TEST.SPLIT
@@ -581,6 +589,54 @@ class CLIPTrainer(TrainerX):
         """Return the (B, C) logits of the uniform ensemble of the learned and the hand-crafted prompt."""
         return mix_equally(logits, self.logits(image_features, self.hand_crafted_features()))
 
+    # ------------------------------------------------------------------ data
+
+    def record_data(self, trains: bool) -> None:
+        """Record the images of the run once; refuse an output folder with results of this run on other images.
+
+        Args:
+            trains: Whether the run trains, rather than only evaluates.
+        """
+        if self.data is None:
+            self.data = data_record.record_run(self.cfg, self.dm.dataset, trains)
+            loaded = data_record.parse(self.loaded_origin().get("data"), "The checkpoint")
+            if not trains and loaded is not None:
+                self.data = replace(self.data, training=loaded.training)
+            data_record.check_same(self._data_of_results(), self.data, self.output_dir)
+
+    def loaded_origin(self) -> Mapping[str, Any]:
+        """Return the origin of the model that is evaluated; empty if none was loaded."""
+        return self.loaded_from
+
+    def _data_of_results(self) -> RunData | None:
+        """Return the images of the results in the output folder, if all but the images is as in this run."""
+        try:
+            results = Results.read(Path(self.output_dir, RESULTS))
+        except ResultsError:
+            return None
+        then, now = dict(results.protocol), self.evaluated_protocol()
+        shared = (then.keys() & now.keys()) - {"splits"}  # an evaluation adds facts of its own
+        own = (self.cfg.TRAINER.NAME, self.seed, self.cfg.TEST.SPLIT, [now[key] for key in sorted(shared)])
+        theirs = (results.trainer, results.seed, results.split, [then[key] for key in sorted(shared)])
+        return results.data if protocol.digest(own) == protocol.digest(theirs) else None
+
+    def check_origin(self, content: Mapping[str, Any], path: Path) -> None:
+        """Refuse to resume a run on other images, and continue its record of threads.
+
+        Args:
+            content: A resume file, or the origin of a checkpoint.
+            path: The file.
+        """
+        then = data_record.parse(content.get("data"), path)
+        # With `skip`, images may be repaired or lost while a run is stopped, and the results count those left out.
+        if self.data is not None and self.unreadable.policy == "stop":
+            data_record.check_same(then, self.data, str(path.parent))
+        self.threads_used = threads.continued(threads.recorded(content, path), self.threads_used)
+
+    def _facts_to_resume(self) -> dict[str, Any]:
+        data = {"data": to_plain(self.data)} if self.data is not None else {}
+        return {**data, threads.KEY: list(self.threads_used)}
+
     # ------------------------------------------------------------------ results
 
     def evaluated_protocol(self) -> dict[str, Any]:
@@ -622,6 +678,9 @@ class CLIPTrainer(TrainerX):
             protocol=self.evaluated_protocol(),
             config=protocol.plain(cfg),
             versions=protocol.versions(self.clip.source),
+            caveats=overview.caveats(self.cfg, self.clip, self.evaluated_classes(), self.threads_used),
+            threads=self.threads_used[0] if self.threads_used else None,
+            data=self.data,
             overridden=dict(self.overridden) or None,
         )
         return results.with_more(self.more_results())
@@ -666,6 +725,7 @@ class CLIPTrainer(TrainerX):
             "finished": self.trained_epochs >= self.max_epoch,
             "weights_file": self.cfg.MODEL.BACKBONE.WEIGHTS,
             "train_images": self.count_training_images(),
+            **self._facts_to_resume(),
             **({"categories": self.categories()} if self.categories() else {}),
         }
 
@@ -702,6 +762,7 @@ class CLIPTrainer(TrainerX):
             "settings": self.training_settings(),
             "protocol": self.protocol,
             "unreadable": dict(self.unreadable),
+            **self._facts_to_resume(),
         }
 
     def prepare_resume(self, state: Mapping[str, Any]) -> None:
@@ -754,6 +815,7 @@ class CLIPTrainer(TrainerX):
         """Resume from a resume file; return the number of epochs already done."""
         state = read_state(path)
         self.check_settings(path, state["settings"], state["protocol"])
+        self.check_origin(state, path)
         self.protocol.update(continuation(state["protocol"], path))
         try:
             self.prepare_resume(state)
@@ -780,6 +842,7 @@ class CLIPTrainer(TrainerX):
             checkpoint_origin = self._load_weights(name, content, path)
             if checkpoint_origin:
                 self.check_settings(path, checkpoint_origin.get("settings", {}), checkpoint_origin.get("protocol", {}))
+                self.check_origin(checkpoint_origin, path)
                 self.protocol.update(continuation(checkpoint_origin.get("protocol", {}), path))
                 self.set_seed(int(checkpoint_origin.get("seed", self.seed)))
             self.checkpointer.step_schedule(name, self.epochs_of(name, done))

@@ -45,6 +45,7 @@ class FrozenCLIP(nn.Module):
         self.text = TextEncoder(model)
         self.logit_scale = float(model.logit_scale.detach().exp())
         self.weights_hash = ""
+        self.is_random = False  # whether the weights are random
 
     def train(self, mode: bool = True) -> FrozenCLIP:
         """Stay in evaluation mode: nothing is trained, and batch statistics must not change."""
@@ -203,7 +204,7 @@ def load_clip(
         nn.init.constant_(model.logit_scale, math.log(100))  # its value after CLIP's training
     digest = hash_weights(model.state_dict())
     frozen = FrozenCLIP(model, sizes, name, used, resolved, activation).to(device)
-    frozen.weights_hash = digest
+    frozen.weights_hash, frozen.is_random = digest, state is None
     return frozen
 
 

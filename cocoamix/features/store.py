@@ -26,7 +26,7 @@ from torch import Tensor
 
 from cocoamix.io.files import write_atomically, write_json
 from cocoamix.io.parts import sweep_once
-from cocoamix.io.paths import expand_home
+from cocoamix.io.paths import cache_folder, expand_home
 
 ABOUT = "about.json"
 KEY_BYTES = 16
@@ -35,11 +35,7 @@ _CHECKSUM = "checksum"
 
 def default_folder() -> Path:
     """Return the folder of the store if CACHE.DIR is not set."""
-    given = os.environ.get("COCOAMIX_CACHE")
-    if given:
-        return expand_home(given) / "features"
-    caches = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return expand_home(caches, "Set HOME, COCOAMIX_CACHE or CACHE.DIR.") / "cocoamix" / "features"
+    return cache_folder("Set HOME, COCOAMIX_CACHE or CACHE.DIR.") / "features"
 
 
 def make_key(*parts: object) -> bytes:

@@ -16,3 +16,11 @@ def expand_home(path: str | os.PathLike[str], advice: str = "Give the path in fu
         user = Path(path).parts[0][1:]
         reason = f"there is no user {user!r}" if user else "the home folder is unknown: HOME is not set"
         raise UserError(f"{path} cannot be found, because {reason}. {advice}") from None
+
+
+def cache_folder(advice: str = "Set HOME or COCOAMIX_CACHE.") -> Path:
+    """Return the user's own cache of this package: features, and hashes of files."""
+    own = os.environ.get("COCOAMIX_CACHE")
+    if own:
+        return expand_home(own)
+    return expand_home(os.environ.get("XDG_CACHE_HOME") or "~/.cache", advice) / "cocoamix"

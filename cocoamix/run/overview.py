@@ -14,6 +14,8 @@ from cocoamix.features.source import ImageSource
 from cocoamix.registry import plain_name
 from cocoamix.shapes.world import compositions
 
+from .results import RANDOM_WEIGHTS, THREADS_DIFFER, TINY_IS_LOST
+
 
 def render(lines: Mapping[str, str]) -> str:
     """Return the lines, with their texts aligned."""
@@ -43,18 +45,40 @@ def describe_backbone(clip: AnyCLIP, device: torch.device, weights: str) -> str:
     return f"{clip.name}, {clip.precision}, on {describe_device(device)}{random}"
 
 
-def note_on_tiny(cfg: CfgNode, clip: AnyCLIP, classnames: Sequence[str]) -> str:
-    """Return a note if the tiny CLIP, with its own weights, gets images that it cannot know; else nothing.
+def is_lost(cfg: CfgNode, clip: AnyCLIP, classnames: Sequence[str]) -> bool:
+    """Return whether the tiny CLIP, with its own weights, gets images that it cannot know.
 
     Synthetic images are recognised by their classes, in any folder that `cocoamix shapes write` has written.
     """
     if all(one.name != "tiny" for one in clip.each()) or cfg.MODEL.BACKBONE.WEIGHTS:
-        return ""
-    if {plain_class(name) for name in classnames} <= {one.name for one in compositions()}:
+        return False
+    return not {plain_class(name) for name in classnames} <= {one.name for one in compositions()}
+
+
+def note_on_tiny(cfg: CfgNode, clip: AnyCLIP, classnames: Sequence[str]) -> str:
+    """Return a note if the tiny CLIP gets images that it cannot know; else nothing."""
+    if not is_lost(cfg, clip, classnames):
         return ""
     return (
         "Note: the tiny CLIP knows only the synthetic images of this project; results on photographs are meaningless."
     )
+
+
+def caveats(cfg: CfgNode, clip: AnyCLIP, classnames: Sequence[str], threads: Sequence[int]) -> tuple[str, ...]:
+    """Return why the metrics of a run say less than they seem to.
+
+    Args:
+        cfg: Its configuration.
+        clip: Its frozen model.
+        classnames: The evaluated classes.
+        threads: The numbers of threads that it has used.
+    """
+    reasons = {
+        RANDOM_WEIGHTS: any(one.is_random for one in clip.each()),
+        TINY_IS_LOST: is_lost(cfg, clip, classnames),
+        THREADS_DIFFER: len(threads) > 1,
+    }
+    return tuple(reason for reason, holds in reasons.items() if holds)
 
 
 def describe_device(device: torch.device) -> str:

@@ -17,8 +17,14 @@ from cocoamix.io import plain
 from cocoamix.io.files import write_json
 from cocoamix.io.texts import UnreadableError, read_json
 
+from .data_record import RunData
+
 RESULTS = "results.json"
 VERSION = 2
+# Values of `caveats`.
+RANDOM_WEIGHTS = "random weights"
+TINY_IS_LOST = "tiny CLIP on images it does not know"
+THREADS_DIFFER = "threads differ"
 
 
 class ResultsError(UserError):
@@ -169,6 +175,23 @@ class Results:
     )
     versions: Mapping[str, str] = field(
         default_factory=dict, metadata=_about("versions of the packages that may affect results")
+    )
+    caveats: tuple[str, ...] | None = field(
+        default=None,
+        metadata=_about(
+            f"why the metrics say less than they seem to: `{RANDOM_WEIGHTS}`, `{TINY_IS_LOST}`, or `{THREADS_DIFFER}` "
+            "(a resume used another number of threads than the start)"
+        ),
+    )
+    threads: int | None = field(
+        default=None,
+        metadata=_about(
+            "on a CPU: number of threads at the start of the run, which affects the last bits. A resume uses the same "
+            "number, unless `OMP_NUM_THREADS` sets another"
+        ),
+    )
+    data: RunData | None = field(
+        default=None, metadata=_about("hashes of the images of the run, to see whether they have changed since")
     )
     overridden: Mapping[str, Any] | None = field(
         default=None,

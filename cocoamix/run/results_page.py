@@ -12,6 +12,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from cocoamix.io.plain import NAMES, split_optional
 
+from .data_record import DataRecord, RunData
 from .results import VERSION, HeldOut, Results, SecondStage, Session, Weights
 
 HEAD = f"""# results.json
@@ -36,10 +37,12 @@ print(results.version, results.metrics["accuracy"], results.config["OPTIM"]["LR"
 This page is generated: `python -m cocoamix.run.results_page > docs/RESULTS.md`.
 """
 
+_KINDS = (Results, RunData, DataRecord, Weights, SecondStage, HeldOut, Session)
+
 
 def render() -> str:
     """Return the page."""
-    return "\n".join([HEAD, *(_section(kind) for kind in (Results, Weights, SecondStage, HeldOut, Session))])
+    return "\n".join([HEAD, *(_section(kind) for kind in _KINDS)])
 
 
 def _section(kind: type[Any]) -> str:

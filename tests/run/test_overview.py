@@ -15,6 +15,7 @@ from dassl.optim import build_optimizer
 
 import parse_test_res
 from cocoamix.experiments.logs import read_log
+from cocoamix.run.results import RANDOM_WEIGHTS, TINY_IS_LOST
 from tests.conftest import ROOT, Runner, command, train_here
 from tests.datasets.own import classes
 from tests.io.test_progress import Terminal
@@ -79,7 +80,8 @@ def test_the_tiny_clip_on_other_images_is_noted(run: Runner, tmp_path: Path, ima
     done = run(*arguments, *weights, trainer="ZeroshotCLIP", **where)
     assert done.status == 0, done.output[-800:]
     assert done.output.count(NOTE) == done.log.count(NOTE) == (images == "photographs")
-    assert NOTE not in (done.folder / "results.json").read_text()
+    expected = {"photographs": [TINY_IS_LOST], "random": [RANDOM_WEIGHTS]}.get(images, [])
+    assert done.results["caveats"] == expected
 
 
 def test_verbose_prints_the_whole_log(run: Runner) -> None:

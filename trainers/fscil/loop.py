@@ -245,6 +245,7 @@ class SessionTrainer(CLIPTrainer):
     def train(self) -> None:
         """Train the sessions that are not finished."""
         self._began = time.time()
+        self.record_data(trains=True)
         self.session_models = self._read_finished()
         if not self._models or len(self.session_models) > self.last_session:
             self.session = self.last_session
@@ -317,6 +318,8 @@ class SessionTrainer(CLIPTrainer):
                     self.check_settings(one.path, one.origin["settings"], one.origin["protocol"])
                     if folder != self.output_dir:
                         copy_session(one, self.output_dir)
+                if found:
+                    self.check_origin(found[-1].origin, found[-1].path)
                 return self._use_sessions(found[: self.last_session + 1])
         if self.cfg.RESUME:
             raise UserError(f"--resume names {self.cfg.RESUME}, which holds neither {RESUME} nor finished sessions.")
@@ -338,6 +341,9 @@ class SessionTrainer(CLIPTrainer):
             self.trained_epochs = one.epoch
         self.origins = [one.origin for one in found]
         return [one.models for one in found]
+
+    def loaded_origin(self) -> Mapping[str, Any]:
+        return self.origins[0] if self.origins else {}
 
     def load_model(self, directory: str, epoch: int | None = None) -> None:
         """Load the finished sessions of a run, up to FSCIL.LAST_SESSION if it is set."""
@@ -386,6 +392,8 @@ class SessionTrainer(CLIPTrainer):
     @torch.no_grad()
     def test(self, split: str | None = None) -> float:
         """Evaluate after each session that is not evaluated yet, on all classes seen so far, in a single pass."""
+        if split is None:
+            self.record_data(trains=False)
         name = split or self.cfg.TEST.SPLIT
         due = range(len(self.rows), self.session + 1)
         print(f"Evaluate on the *{name}* set after session{'s' if len(due) > 1 else ''} {_format_range(due)}")
