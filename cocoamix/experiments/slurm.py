@@ -20,7 +20,7 @@ from typing import Any
 from cocoamix.errors import UserError
 from cocoamix.run.state import read_stamp
 
-from .local import DONE, FAILED, End, LocalEngine, Slots, end_of
+from .local import DONE, FAILED, LEFT_OUT, End, LocalEngine, Slots, end_of
 from .progress import Pace, Progress
 from .worker import CONSOLE, Task, last_error
 
@@ -188,15 +188,23 @@ def _queue() -> set[str] | None:
 
 def _ends(job: Any, tasks: Sequence[Task], progress: Progress) -> list[End]:
     """Return how the runs of an ended job ended, and show it."""
-    ends = []
+    ends: list[End] = []
+    lost: dict[Path, str] = {}
     for task in tasks:
-        seconds = read_stamp(task.run.folder).get("seconds")
-        end = end_of(task.run, seconds if isinstance(seconds, (int, float)) else 0.0)
+        run, stamp = task.run, read_stamp(task.run.folder)
+        needed = [lost[folder] for folder in run.needs if folder in lost]
         if is_done(task):
-            progress.done(end.run, end.seconds, end.accuracy, [])
+            seconds = stamp.get("seconds")
+            end = end_of(run, seconds if isinstance(seconds, (int, float)) else 0.0)
+        elif needed:
+            end = End(run, LEFT_OUT, f"it needs {needed[0]}")
         else:
-            end = End(task.run, FAILED, f"job {job.job_id} ended: {_reason(job, task)} (log: {job.paths.stderr})")
-            progress.failed(end.run, end.status, end.reason, [])
+            end = End(run, FAILED, f"job {job.job_id} ended: {_reason(job, task)} (log: {job.paths.stderr})")
+        if end.status == DONE:
+            progress.done(run, end.seconds, end.accuracy, [])
+        else:
+            lost[run.folder] = run.name
+            progress.failed(run, end.status, end.reason, [])
         ends.append(end)
     return ends
 
