@@ -210,7 +210,8 @@ def _ends(job: Any, tasks: Sequence[Task], progress: Progress) -> list[End]:
 
 
 def _reason(job: Any, task: Task) -> str:
-    """Return why a run of a job has no result: its last error, else the last line of the job's log."""
+    """Return why a run of a job has no result: what ended the job, else the run's last error."""
+    lines = [line.strip() for line in (job.stderr() or "").splitlines() if line.strip("- ")]
+    last = lines[-1] if lines else "it wrote no results"
     started = read_stamp(task.run.folder).get("start") == task.start and (task.run.folder / CONSOLE).is_file()
-    lines = [line for line in (job.stderr() or "").splitlines() if line.strip("- ")]
-    return (last_error(task.run.folder) if started else "") or (lines[-1].strip() if lines else "it wrote no results")
+    return (last_error(task.run.folder) if started and not last.startswith("slurmstepd") else "") or last

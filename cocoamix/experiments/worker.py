@@ -126,7 +126,8 @@ def _open_console(folder: Path) -> Any:
 def last_error(folder: Path) -> str:
     """Return the last error, or else the last line, that the last start of a run has printed."""
     text = (folder / CONSOLE).read_bytes().decode("utf-8", "replace")
-    lines = [line.strip() for line in f"\n{text}".rpartition("\n$ ")[2].splitlines() if line.strip()]
+    _, _, printed = f"\n{text}".rpartition("\n$ ")[2].partition("\n")  # without the command
+    lines = [line.strip() for line in printed.splitlines() if line.strip()]
     errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
     reason = (errors or lines or [""])[-1]
     return reason if len(reason) <= _LONGEST_REASON else f"{reason[:_LONGEST_REASON]}..."
