@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -34,6 +34,11 @@ class Method:
     trained: bool = True  # an untrained method depends neither on the seed nor on the shots
     model_of: str = ""  # the method whose trained model this one evaluates with its own settings
     epoch: int | None = None  # of that model's checkpoint; None is the last one
+
+    @property
+    def uses(self) -> list[str]:
+        """The methods whose models it uses."""
+        return [*models_in(self.settings), *([self.model_of] if self.model_of else [])]
 
 
 @dataclass(frozen=True)
@@ -189,157 +194,120 @@ def _check_folders(plan: Plan, where: str) -> None:
 # ---------------------------------------------------------------------- methods
 
 
-@dataclass(frozen=True)
-class _Variant:
-    """A method whose configuration file has not been looked up yet."""
-
-    entry: MethodEntry
-    name: str
-    tag: str
-    model_of: str
-    settings: Settings
-    swept: tuple[str, ...] = ()
-    epoch: int | None = None
-
-    @property
-    def uses(self) -> list[str]:
-        """The methods whose models it uses."""
-        return [*models_in(self.settings), *([self.model_of] if self.model_of else [])]
-
-
 def _methods(entries: PlanFile, here: Path, where: str, wanted: Sequence[str]) -> Iterator[Method]:
     """Yield the wanted methods and those whose models they use."""
-    variants = [
-        variant for entry in entries.methods for swept in _swept(entry) for variant in _at_epochs(swept, entries, where)
+    methods = [
+        method
+        for entry in entries.methods
+        for swept in _swept(entry)
+        for method in _at_epochs(swept, entry.epochs, entries.task, where)
     ]
-    names = [variant.name for variant in variants]
+    names = [method.name for method in methods]
     repeated = [name for name in names if names.count(name) > 1]
     if repeated:
         raise UserError(f"{where} has two methods named {repeated[0]}. Give them different names.")
-    for place, variant in enumerate(variants):
-        _check_uses(variant, variants[:place], names, where)
+    for place, method in enumerate(methods):
+        _check_uses(method, methods[:place], names, where)
     kept = set(_selected("--methods", wanted, names))
-    for variant in reversed(variants):  # a method uses only earlier ones
-        if variant.name in kept:
-            kept.update(variant.uses)
-    for variant in variants:
-        if variant.name in kept:
-            yield _located(variant, here)
+    for method in reversed(methods):  # a method uses only earlier ones
+        if method.name in kept:
+            kept.update(method.uses)
+    for method in methods:
+        if method.name in kept:
+            config = str(method.config)
+            name = config if "/" in config or _is_file(config) else f"{method.trainer}/{config}"
+            file = _find_file("trainers", name, here, f"The method {method.name} of {inside(where)}")
+            yield replace(method, config=file, label="_".join(filter(None, [file.stem, method.label])))
 
 
-def _swept(entry: MethodEntry) -> Iterator[_Variant]:
-    """Yield a variant for each combination of values in a method's sweep; without one, a single variant."""
+def _swept(entry: MethodEntry) -> Iterator[Method]:
+    """Yield a method for each combination of values in a sweep; without one, a single method.
+
+    Its configuration is not a file yet, and its label is only the tag.
+    """
     name, sweep = entry.name or entry.trainer, entry.sweep or {}
     for values in itertools.product(*sweep.values()):
-        chosen = dict(zip(sweep, values, strict=True))
-        shown = [
-            (key.split(".")[-1], f"{value:g}" if isinstance(value, float) else str(value))
-            for key, value in chosen.items()
-        ]
-        words = [f"{key.lower()}{value}".replace("/", "-") for key, value in shown]  # part of a folder name
-        yield _Variant(
-            entry,
-            ", ".join([name, *(f"{key} {value}" for key, value in shown)]),
-            "_".join(filter(None, [entry.tag, *words])),
-            entry.model_of,
-            {**(entry.set or {}), **chosen},
-            tuple(sweep),
+        texts = [f"{value:g}" if isinstance(value, float) else str(value) for value in values]
+        shown = [(key.split(".")[-1], text) for key, text in zip(sweep, texts, strict=True)]
+        words = [f"{key.lower()}{text}".replace("/", "-") for key, text in shown]  # part of a folder name
+        yield Method(
+            name=", ".join([name, *(f"{key} {text}" for key, text in shown)]),
+            trainer=entry.trainer,
+            config=Path(entry.config),
+            label="_".join(filter(None, [entry.tag, *words])),
+            settings={**(entry.set or {}), **dict(zip(sweep, values, strict=True))},
+            swept=tuple(sweep),
+            trained=entry.train,
+            model_of=entry.model_of,
         )
 
 
-def _at_epochs(variant: _Variant, entries: PlanFile, where: str) -> list[_Variant]:
+def _at_epochs(method: Method, epochs: Sequence[int] | None, task: str, where: str) -> list[Method]:
     """Add evaluations at the epochs that a method names. If it evaluates another method's model, they replace it."""
-    epochs = variant.entry.epochs
     if epochs is None:
-        return [variant]
-    if entries.task == "fscil":
-        raise UserError(f"{variant.name} of {inside(where)} has epochs, but sessions are evaluated after their last.")
-    if not variant.entry.train:
-        raise UserError(f"{variant.name} of {inside(where)} has epochs, but it is not trained. Leave one out.")
+        return [method]
+    if task == "fscil":
+        raise UserError(f"{method.name} of {inside(where)} has epochs, but sessions are evaluated after their last.")
+    if not method.trained:
+        raise UserError(f"{method.name} of {inside(where)} has epochs, but it is not trained. Leave one out.")
     evaluations = [
         replace(
-            variant,
-            name=f"{variant.name}, epoch {epoch}",
-            tag="_".join(filter(None, [variant.tag, f"epoch{epoch}"])),
-            model_of=variant.model_of or variant.name,
+            method,
+            name=f"{method.name}, epoch {epoch}",
+            label="_".join(filter(None, [method.label, f"epoch{epoch}"])),
+            model_of=method.model_of or method.name,
             epoch=epoch,
         )
         for epoch in epochs
     ]
-    return evaluations if variant.model_of else [variant, *evaluations]
+    return evaluations if method.model_of else [method, *evaluations]
 
 
-def _check_uses(variant: _Variant, earlier: Sequence[_Variant], names: Sequence[str], where: str) -> None:
+def _check_uses(method: Method, earlier: Sequence[Method], names: Sequence[str], where: str) -> None:
     """Refuse a method that uses the model of a later or an untrained one, so that no two wait for each other."""
-    who = f"The method {variant.name} of {inside(where)}"
-    if variant.model_of and not variant.entry.train:
+    who = f"The method {method.name} of {inside(where)}"
+    if method.model_of and not method.trained:
         raise UserError(f"{who} has both model_of and train: false. Leave out one.")
     owners = {other.name: other for other in earlier}
-    for name in variant.uses:
+    for name in method.uses:
         if name not in owners:
+            close = nearest(name, names)
             raise UserError(
-                f"{who} uses the model of {brief(name)}, which is not an earlier method of the plan."
-                f"{nearest(name, names)}"
+                f"{who} uses the model of {brief(name)}, which is not an earlier method of the plan.{close}"
             )
-        if owners[name].model_of or not owners[name].entry.train:
+        if owners[name].model_of or not owners[name].trained:
             raise UserError(f"{who} uses the model of {name}, which is not trained.")
-
-
-def _located(variant: _Variant, here: Path) -> Method:
-    """Return a method with its configuration file and the label of its folder."""
-    entry = variant.entry
-    file = _trainer_file(entry.config, entry.trainer, here, variant.name)
-    return Method(
-        name=variant.name,
-        trainer=entry.trainer,
-        config=file,
-        label=f"{file.stem}_{variant.tag}" if variant.tag else file.stem,
-        settings=variant.settings,
-        swept=variant.swept,
-        trained=entry.train,
-        model_of=variant.model_of,
-        epoch=variant.epoch,
-    )
 
 
 # ---------------------------------------------------------------------- configuration files
 
 
-def _trainer_file(config: str, trainer: str, here: Path, method: str) -> Path:
-    """Return the file that `vit_b16`, `CoOp/vit_b16` or a path ending in .yaml names."""
-    if config.endswith((".yaml", ".yml")):
-        path = configurations.locate(str(expand_home(config)), here)
-        if not os.path.isfile(path):
-            raise UserError(f"The configuration of the method {shorten(method)}, {path}, does not exist.")
-        return path
-    name = config if "/" in config else f"{trainer}/{config}"
-    path = configurations.folder() / "trainers" / f"{name}.yaml"
-    if not os.path.isfile(path):
-        known = _known("trainers/")
-        raise UserError(
-            f"There is no configuration {shorten(name)} for the method {shorten(method)}.{nearest(name, known)} "
-            "Choose other methods with --methods, or name a .yaml file."
-        )
-    return path
-
-
 def _datasets(listed: Sequence[str], wanted: Sequence[str]) -> list[str]:
     """Return the wanted datasets, named as --datasets names them: a file by its stem."""
-    stems = [Path(name).stem if name.endswith((".yaml", ".yml")) else name for name in listed]
+    stems = [Path(name).stem if _is_file(name) else name for name in listed]
     kept = _selected("--datasets", wanted, stems)
     return [name for name, stem in zip(listed, stems, strict=True) if stem in kept]
 
 
 def _dataset(name: str, here: Path, where: str) -> Dataset:
-    if name.endswith((".yaml", ".yml")):
-        path = configurations.locate(str(expand_home(name)), here)
-    else:
-        path = configurations.folder() / "datasets" / f"{name}.yaml"
-    if not os.path.isfile(path):
-        close = nearest(name, _known("datasets/"))
-        raise UserError(f"{where} names the dataset {shorten(name)}, which has no configuration.{close}")
+    path = _find_file("datasets", name, here, where)
     return Dataset(path.stem, path)
 
 
-def _known(below: str) -> Iterable[str]:
-    return [name.removeprefix(below).removesuffix(".yaml") for name in configurations.names() if name.startswith(below)]
+def _is_file(name: str) -> bool:
+    return name.endswith((".yaml", ".yml"))
+
+
+def _find_file(kind: str, name: str, here: Path, who: str) -> Path:
+    """Return the configuration file that a shipped name, such as CoOp/vit_b16, or a path stands for."""
+    if _is_file(name):
+        path = configurations.locate(str(expand_home(name)), here)
+    else:
+        path = configurations.folder() / kind / f"{name}.yaml"
+    if os.path.isfile(path):
+        return path
+    shipped_names = [known.removeprefix(f"{kind}/").removesuffix(".yaml") for known in configurations.names()]
+    raise UserError(
+        f"{who} names {shorten(name)}, which is no configuration in {kind}/.{nearest(name, shipped_names)} "
+        "Name another, or a .yaml file."
+    )

@@ -76,7 +76,7 @@ class Folders:
     """
 
     def __init__(self, read_dataset: Callable[[CfgNode], Any]) -> None:
-        self._read_dataset, self._scan = read_dataset, None
+        self._read_dataset, self._scan = read_dataset, None  # the scan of their files
         self._datasets: dict[str, Any] = {}  # datasets, or the UserErrors that say why they cannot be read
 
     def state(self, folder: Path, request: Request) -> State:
@@ -125,8 +125,9 @@ class Folders:
         if problem:
             return f"its results cannot be compared with its data. {problem.rstrip('.')}"
         if getattr(results, "data", None) is not None:
-            from .data_record import run_difference
+            from .data_record import Scan, run_difference
 
+            self._scan = self._scan or Scan()
             other = run_difference(results.data, request.cfg, self._dataset(request.cfg), self._scan)
         if other:
             return f"{holds} data ({other})"
