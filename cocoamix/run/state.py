@@ -91,7 +91,8 @@ class Folders:
             return State(BLOCKED, str(error))
         except ResultsError as error:
             return repeat or State(DUE, str(error) if (folder / RESULTS).exists() else "")
-        blocked = self._why_blocked(folder, results, request) if request.cfg is not None else ""
+        # Other code may draw other images; a plan whose results are disposable repeats its runs then.
+        blocked = self._why_blocked(folder, results, request, not other_code) if request.cfg is not None else ""
         if blocked:
             return State(BLOCKED, blocked)
         if not results.complete:
@@ -112,7 +113,7 @@ class Folders:
                 self._datasets[key] = error
         return self._datasets[key]
 
-    def _why_blocked(self, folder: Path, results: Results, request: Request) -> str:
+    def _why_blocked(self, folder: Path, results: Results, request: Request, with_data: bool) -> str:
         """Return why the results in a folder are not those of a run; empty if they are."""
         from .protocol import settings_of  # imports torch, which the configuration needs anyway
 
@@ -121,10 +122,10 @@ class Folders:
         other = differing(settings_of(request.cfg), results, request)
         if other:
             return f"{holds} settings ({other})"
-        problem = self.problem(request.cfg) if getattr(results, "data", None) is not None else ""
-        if problem:
-            return f"its results cannot be compared with its data. {problem.rstrip('.')}"
-        if getattr(results, "data", None) is not None:
+        if with_data and getattr(results, "data", None) is not None:
+            problem = self.problem(request.cfg)
+            if problem:
+                return f"its results cannot be compared with its data. {problem.rstrip('.')}"
             from .data_record import Scan, run_difference
 
             self._scan = self._scan or Scan()
