@@ -22,6 +22,7 @@ from cocoamix.config.settings import flatten
 from cocoamix.errors import UserError
 from cocoamix.io.texts import UnreadableError, read_json
 
+from .data_record import Scan, run_difference
 from .results import RESULTS, NewerResultsError, Results, ResultsError
 
 FINISHED, DUE, BLOCKED = "finished", "due", "blocked"
@@ -76,7 +77,7 @@ class Folders:
     """
 
     def __init__(self, read_dataset: Callable[[CfgNode], Any]) -> None:
-        self._read_dataset, self._scan = read_dataset, None  # the scan of their files
+        self._read_dataset, self._scan = read_dataset, Scan()
         self._datasets: dict[str, Any] = {}  # datasets, or the UserErrors that say why they cannot be read
 
     def state(self, folder: Path, request: Request) -> State:
@@ -122,14 +123,12 @@ class Folders:
         other = differing(settings_of(request.cfg), results, request)
         if other:
             return f"{holds} settings ({other})"
-        if with_data and getattr(results, "data", None) is not None:
+        if with_data and results.data is not None:
             problem = self.problem(request.cfg)
             if problem:
                 return f"its results cannot be compared with its data. {problem.rstrip('.')}"
-            from .data_record import Scan, run_difference
-
-            self._scan = self._scan or Scan()
-            other = run_difference(results.data, request.cfg, self._dataset(request.cfg), self._scan)
+            dataset = self._dataset(request.cfg)
+            other = run_difference(results.data, request.cfg, dataset, trains=request.trains, scan=self._scan)
         if other:
             return f"{holds} data ({other})"
         other = differing_model(results, request.model) if request.model is not None else ""
