@@ -131,6 +131,14 @@ def test_sessions_have_mean_and_pd_and_an_average_over_datasets(tmp_path: Path) 
     assert row[["session_0", "session_1", "mean", "PD"]].tolist() == [85, 78, 81.5, 7]
 
 
+def test_what_follows_the_last_session_needs_all_sessions(tmp_path: Path) -> None:
+    for seed, values in ((1, [80.0, 70.0]), (2, [90.0])):
+        metrics = {"accuracy": values[-1], "mean_forgetting": 10.0 * seed}
+        write_sessions(tmp_path, "DTD", values, seed=seed, metrics=metrics)
+    row = tables(tmp_path)["fscil-dtd"].mean.loc["CoOp-FSCIL"]
+    assert row[["session_0", "session_1", "mean", "mean_forgetting"]].tolist() == [85, 70, 75, 10]
+
+
 @pytest.mark.parametrize(
     "other", [{"values": [80.0, 70.0, 60.0]}, {"values": [80.0, 70.0], "protocol": {"backbone": "RN50"}}]
 )

@@ -58,10 +58,10 @@ def test_the_deviation_of_an_average_is_over_the_averages_of_seeds() -> None:
 
 
 def test_datasets_with_different_seeds_have_a_mean_without_deviation() -> None:
-    made = table({"X": {"A": [60, 70], "B": [80, math.nan]}})
-    assert made.mean.loc["X", "accuracy"] == 72.5
+    made = table({"X": {"A": [60, 70, 80], "B": [80, 90, math.nan]}})
+    assert made.mean.loc["X", "accuracy"] == 77.5
     assert math.isnan(made.std.loc["X", "accuracy"])
-    assert (made.n.loc["X", "accuracy"], made.words.loc["X", "seeds"]) == (0, "1 to 2")
+    assert (made.n.loc["X", "accuracy"], made.words.loc["X", "seeds"]) == (0, "2 to 3")
 
 
 def test_a_method_that_lacks_a_dataset_has_no_average_and_is_not_bold() -> None:
