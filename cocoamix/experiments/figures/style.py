@@ -5,7 +5,7 @@ from __future__ import annotations
 import colorsys
 import io
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -35,7 +35,7 @@ _NARROWEST_PANEL = 2.0  # inches; narrower panels are put below each other
 _NARROWEST_RANGE = 4.0  # points of accuracy; a shorter axis would exaggerate noise
 _LONGEST_NAME = 48  # characters of a name in a legend
 
-RC: Mapping[str, Any] = {
+RC: Any = {
     "font.family": "sans-serif",
     # An SVG file names them all. Verdana, which Windows and macOS have, is as wide as DejaVu Sans.
     "font.sans-serif": ["DejaVu Sans", "Verdana", "Arial"],
@@ -231,7 +231,7 @@ def render(draw: Callable[[Style], Figure], style: Style, title: str, kinds: Seq
     """Draw a figure once and return its files by their kind. The same figure always gives the same bytes."""
     undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}
     contents = {}
-    with matplotlib.rc_context(dict(RC)):
+    with matplotlib.rc_context(RC):
         figure = draw(style)
         for kind in kinds:
             target = io.BytesIO()

@@ -110,18 +110,15 @@ def _parameters(frame: Frame) -> pd.Series:
 
 def _start(runs: pd.DataFrame, method: str, clips: Sequence[str]) -> str:
     """Return the only one of the zero-shot methods that a method can be compared with; "" if there is not one."""
-    first = {
-        name: own.groupby(["dataset", "subset"]).nth(0).set_index(["dataset", "subset"])
-        for name, own in runs[runs["method"].isin([method, *clips])].groupby("method")
-    }
-    starts = [
+    first = runs.drop_duplicates(["method", "dataset", "subset"])
+    cells = {(run.method, run.dataset, run.subset): run for run in first.itertuples()}
+    differing = {
         clip
         for clip in clips
-        if not any(
-            not_comparable(first[method].loc[cell], first[clip].loc[cell])
-            for cell in first[method].index.intersection(first[clip].index)
-        )
-    ]
+        for (name, *cell), run in cells.items()
+        if name == method and (clip, *cell) in cells and not_comparable(run, cells[clip, *cell])
+    }
+    starts = [clip for clip in clips if clip not in differing]
     return starts[0] if len(starts) == 1 else ""
 
 
@@ -151,7 +148,7 @@ def draw(points: pd.DataFrame, style: Style, title: str = "") -> Figure:
         style: Width and title.
         title: The title.
     """
-    figure, (axes,) = style.panels(1, 2.75, title)
+    figure, (axes,) = style.panels(1, max(2.75, 0.5 * (style.width or 0)), title)
     axes.set(xlabel="accuracy on base classes (%)", ylabel="accuracy on new classes (%)")
     for side, set_limits in (("base", axes.set_xlim), ("new", axes.set_ylim)):
         spread = points[f"{side}_std"].fillna(0)

@@ -10,4 +10,4 @@ from cocoamix.experiments.figures import style
 @pytest.fixture(autouse=True)
 def _coarse(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.path.name != "test_style.py":
-        monkeypatch.setitem(style.RC, "savefig.dpi", 30)  # type: ignore[arg-type]
+        monkeypatch.setitem(style.RC, "savefig.dpi", 30)

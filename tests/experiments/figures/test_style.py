@@ -81,7 +81,7 @@ def test_print_has_the_width_resolution_and_fonts_of_a_paper(inches: float, tmp_
 
 @pytest.mark.parametrize("inches", [2.0, 3.25, 6.75])
 def test_legend_and_title_fit_into_the_figure(inches: float) -> None:
-    with matplotlib.rc_context(dict(RC)):
+    with matplotlib.rc_context(RC):
         figure = draw(Style(inches))
         figure.draw_without_rendering()
     (legend,) = figure.legends

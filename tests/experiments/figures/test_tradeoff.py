@@ -173,7 +173,7 @@ MANY = {"CLIP": (65, 69)} | {f"method {n}": (70 + n, 66 + (7 * n) % 11) for n in
 
 
 def drawn(shown: pd.DataFrame, inches: float = 3.25) -> Figure:
-    with matplotlib.rc_context(dict(RC)):
+    with matplotlib.rc_context(RC):
         figure = tradeoff.draw(shown, Style(inches), "Title")
         figure.draw_without_rendering()
     return figure
