@@ -49,9 +49,8 @@ def _base_to_new(section: Section) -> Iterator[Drawing]:
     counted = parameters.with_parameters(points[points["published"] == ""])
     if len(counted):
         yield _drawing(parameters, "parameters", counted, f"{title}: H and trained parameters")
-    values = datasets.values_of(part)
-    if len(values):
-        yield _drawing(datasets, "datasets", values, "H of each seed")
+    if pivots.base_to_new(part.values)["H"].notna().any():
+        yield _drawing(datasets, "datasets", datasets.values_of(part), "H of each seed")
 
 
 def _sessions(section: Section, paper: bool) -> Iterator[Drawing]:

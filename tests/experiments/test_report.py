@@ -266,6 +266,12 @@ def test_all_files_are_written_and_reproducible(tmp_path: Path, monkeypatch: pyt
     ]
 
 
+def test_a_page_of_base_classes_alone_has_no_figure_of_h(tmp_path: Path) -> None:
+    write_results(tmp_path / "base2new/train_base/eurosat/shots_4/CoOp/vit_b16/seed1", 80.0)
+    assert main([str(tmp_path), "--quiet", "--html", str(tmp_path / "page.html")]) == 0
+    assert "<figure" not in (tmp_path / "page.html").read_text()
+
+
 def test_exit_status_and_reasons(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(tmp_path / "outptu")]) == 2
     write_pair(tmp_path, 80.0, 60.0)
