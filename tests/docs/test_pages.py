@@ -50,15 +50,11 @@ def test_links_resolve(page: Path) -> None:
 
 @EACH
 def test_images_exist_and_name_the_command_that_draws_them(page: Path) -> None:
-    """The command is in the section of the image; each light figure also has a dark one."""
+    """The command is in the section of the image."""
     for section in re.split(r"^#+ ", page.read_text(encoding="utf-8"), flags=re.M):
         for image in IMAGE.findall(BLOCK.sub("", section)):
             assert (page.parent / image).is_file(), image
             assert DRAWS.search(section), f"no command near {image}"
-        for light in re.findall(r"<img src=\"([^\"]+)\"", BLOCK.sub("", section)):
-            path = Path(light)
-            dark = path.with_name(f"{path.stem}-dark{path.suffix}").as_posix()
-            assert f'srcset="{dark}"' in section, f"no dark image next to {light}"
 
 
 @EACH
