@@ -212,8 +212,16 @@ def record_run(cfg: Any, dataset: Any, trains: bool) -> RunData:
     return RunData(record(_evaluated_items(cfg, dataset), root, scan), training)
 
 
-def run_difference(then: RunData, cfg: Any, dataset: Any, trains: bool, scan: Scan | None = None) -> str:
-    """Describe how the data of a run differ from `then`; empty if they are the same. See `record_run`."""
+def run_difference(then: RunData, cfg: Any, dataset: Any, scan: Scan | None = None, trains: bool = True) -> str:
+    """Describe how the data of a run differ from those of results; empty if they are the same.
+
+    Args:
+        then: The data of the results.
+        cfg: The configuration of the run.
+        dataset: Its dataset.
+        scan: What has been looked up for other runs.
+        trains: Whether it trains. The training images of an evaluation are those of its checkpoint.
+    """
     scan, root = scan or Scan(), cfg.DATASET.ROOT
     evaluated = difference(then.evaluated, _evaluated_items(cfg, dataset), root, scan)
     if evaluated or not trains or then.training is None:

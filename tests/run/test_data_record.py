@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 from cocoamix.errors import UserError
 from cocoamix.io import digest_cache
 from cocoamix.run import data_record
-from cocoamix.run.data_record import DataRecord, Scan, difference, record
+from cocoamix.run.data_record import DataRecord, Scan, difference, record, run_difference
 from cocoamix.run.results import Results
-from tests.conftest import Run, Runner
+from cocoamix.train import parse_arguments, read_dataset, setup_cfg
+from tests.conftest import Run, Runner, command
 
 
 @dataclass
@@ -210,18 +211,32 @@ def replace_images(root: Path, named: str) -> Path:
     return root
 
 
-def test_results_record_the_images_beside_the_fingerprint(run: Runner, data_root: Path) -> None:
+def test_results_record_the_images_beside_the_fingerprint(
+    run: Runner, data_root: Path, tmp_path: Path, tiny_config: Path
+) -> None:
     done = run(*FEW, "DATASET.SUBSAMPLE_CLASSES", "base")
     data = Results.read(done.folder / "results.json").data
     assert data is not None
     assert data.training is not None
     assert (data.evaluated.images, data.training.images) == (20, 10)
     assert "data" not in done.results["protocol"]
+    base, new = (
+        setup_cfg(
+            parse_arguments(command(data_root, tmp_path / "run", tiny_config, *FEW, "DATASET.SUBSAMPLE_CLASSES", half))
+        )
+        for half in ("base", "new")
+    )
+    assert run_difference(data, base, read_dataset(base)) == ""
+    assert "evaluation: images of other names" in run_difference(data, new, read_dataset(new))
     evaluate = ["--eval-only", "--model-dir", str(done.folder), "DATASET.SUBSAMPLE_CLASSES", "new", *FEW]
     evaluation = Results.read(run(*evaluate, name="new").folder / "results.json").data
     assert evaluation is not None
     assert evaluation.training == data.training  # those of the checkpoint
-    assert evaluation.evaluated != data.evaluated
+    assert run_difference(evaluation, new, read_dataset(new), trains=False) == ""
+    replace_images(data_root, "*_0.png")
+    replace_images(data_root, "*_1.png")
+    assert "training: images of other contents" in run_difference(data, base, read_dataset(base))
+    assert run_difference(evaluation, new, read_dataset(new), trains=False) == ""
 
 
 @pytest.mark.parametrize("kind", ["training", "evaluation", "sessions"])
