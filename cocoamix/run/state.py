@@ -97,7 +97,7 @@ class Folders:
         if blocked:
             return State(BLOCKED, blocked)
         if not results.complete:
-            return repeat or State(DUE, "its last session is missing")
+            return repeat or State(DUE)
         return repeat or State(FINISHED, note=_version_note(results))
 
     def problem(self, cfg: CfgNode) -> str:
