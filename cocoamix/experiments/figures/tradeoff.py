@@ -92,6 +92,8 @@ def _published(rows: pd.DataFrame, dataset: str) -> pd.DataFrame:
     """Return the published points of tables that have numbers for each dataset."""
     by_dataset = rows.groupby("place")["dataset"].transform(lambda names: not names.eq(AVERAGE).all()).astype(bool)
     chosen = rows[by_dataset & rows["dataset"].eq(dataset) & rows["column"].isin(["base", "new", "H"])]
+    if chosen.empty:  # tables of averages alone, or of other datasets
+        return pd.DataFrame()
     chosen = chosen.assign(method=chosen["method"] + " (published)").drop_duplicates(["method", "column"])
     wide = chosen.pivot(index="method", columns="column", values=["value", "spread"])
     points = wide["value"].join(wide["spread"].add_suffix("_std")).reindex(chosen["method"].unique())
