@@ -48,7 +48,9 @@ def label(records: Sequence[Record], names: Names, note: Callable[[str], None]) 
         keys = _differing(members, facts, is_users)
         for key in keys:
             _note_difference(name, key, members, facts, note)
-        kinds = _by(members, lambda record, facts=facts, keys=keys: tuple(facts[id(record)].get(key) for key in keys))
+        kinds: dict[tuple[Any, ...], list[Record]] = {}
+        for record in members:
+            kinds.setdefault(tuple(facts[id(record)].get(key) for key in keys), []).append(record)
         for suffix, kind in zip(_describe(keys, list(kinds)), kinds.values(), strict=True):
             for folder, part in _split_by_folder(kind):
                 words = ", ".join(filter(None, (suffix, folder)))
