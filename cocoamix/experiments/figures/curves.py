@@ -151,7 +151,7 @@ def draw(panels: Panels, style: Style, title: str = "", x_label: str = "session"
         labelled = range(0, len(places), 1 + (len(places) - 1) // _MOST_TICKS)
         names = ["zero-shot" if x_label == "shots" and not places[at] else f"{places[at]:g}" for at in labelled]
         panel.set_xticks(labelled, names)
-        panel.set(ylim=limits, xlabel=x_label, ylabel="accuracy (%)")
+        panel.set(xlim=(-0.3, len(places) - 0.7), ylim=limits, xlabel=x_label, ylabel="accuracy (%)")
         if len(panels) > 1:
             panel.set_title(name)
     name_series(figure, axes)
