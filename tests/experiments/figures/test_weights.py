@@ -16,28 +16,24 @@ from torch import Tensor
 from cocoamix.clip import FrozenCLIP, load_clip
 from cocoamix.clip.backbones import BACKBONES
 from cocoamix.errors import UserError
+from cocoamix.experiments import figures
 from cocoamix.experiments.figures import weights
 from cocoamix.experiments.figures.style import Drawing, Style
-from cocoamix.experiments.figures.weights import GRID
-from cocoamix.io import checkpoints
 from cocoamix.parser import Parser
 from tests.clip.test_model import original
 from tests.conftest import CLASSES, Run, Runner
 from tests.trainers import by_hand
 
-MIX = {"trainer": "CoCoAMix"}
+Array = np.ndarray[Any, Any]
 # Whole epochs in one batch, so that the steps of a training show all its images.
 BASE = [*("DATASET.NUM_SHOTS", "4", "DATASET.SUBSAMPLE_CLASSES", "base", "DATALOADER.TRAIN_X.BATCH_SIZE", "20")]
 BASE += [*("OPTIM.NAME", "adam", "OPTIM.LR", "0.02", "OPTIM.WARMUP_EPOCH", "0", "OPTIM.MAX_EPOCH", "2")]
+MIX = {"N_CTX": 2, "WEIGHT_LR": 2.0}
 KINDS: dict[str, dict[str, object]] = {
     "one stage": {"STAGE": "one"},
     "two stages": {"STAGE": "two", "WEIGHT_EPOCHS": 2},
     "held-out": {"STAGE": "two", "WEIGHT_FIT": "heldout", "WEIGHT_EPOCHS": 2},
 }
-
-
-def keys(**values: object) -> list[str]:
-    return [part for key, value in values.items() for part in (f"TRAINER.COCOAMIX.{key}", str(value))]
 
 
 @pytest.fixture(scope="module")
@@ -50,22 +46,18 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> tuple[FrozenCLIP, str]:
     return clip, file
 
 
-def train(run: Runner, model: tuple[FrozenCLIP, str], kind: str = "one stage", *extra: str, name: str = "run") -> Run:
-    settings = [*BASE, "MODEL.BACKBONE.WEIGHTS", model[1], *keys(N_CTX=2, WEIGHT_LR=2.0, **KINDS[kind])]
-    done = run(*settings, *extra, name=name, **MIX)
+def train(run: Runner, model: tuple[FrozenCLIP, str], name: str = "run", **mix: object) -> Run:
+    keys = [part for key, value in (MIX | mix).items() for part in (f"TRAINER.COCOAMIX.{key}", str(value))]
+    done = run(*BASE, "MODEL.BACKBONE.WEIGHTS", model[1], *keys, name=name, trainer="CoCoAMix")
     assert done.status == 0, done.output[-800:]
     return done
 
 
-def make(*folders: Path, root: str = "") -> list[Drawing]:
-    """Return what the figure yields."""
+def make(*arguments: object) -> list[Drawing]:
+    """Return what the command yields for --runs."""
     parser = Parser()
-    weights.add_arguments(parser)
-    arguments = ["--runs", *map(str, folders), *(["--root", root] if root else [])]
-    return list(weights.make(parser.parse_args(arguments)))
-
-
-Array = np.ndarray[Any, Any]
+    figures.add_arguments(parser)
+    return list(weights.make(parser.parse_args(["weights", "--runs", *map(str, arguments)])))
 
 
 def log_softmax(logits: Array) -> Array:
@@ -92,7 +84,7 @@ def assert_curves(rows: pd.DataFrame, sides: tuple[Tensor, Tensor], labels: Tens
     """Compare a set of images with s_0/tau and s_1/tau mixed by hand, and the best pi with a search."""
     hand_crafted, learned = (side.detach().double().numpy() for side in sides)
     answers = labels.numpy()
-    assert tuple(rows["pi"]) == GRID
+    assert tuple(rows["pi"]) == weights.GRID
     for row in rows.itertuples():
         wanted = measure(scale * ((1 - row.pi) * hand_crafted + row.pi * learned), answers)
         assert [row.accuracy, row.nll, row.ece] == pytest.approx(wanted, rel=1e-3, abs=1e-3)
@@ -117,123 +109,51 @@ def test_numbers_match_manual_calculation(
 ) -> None:
     """Test images from their pixels; training images as in the steps that trained the weights."""
     steps = by_hand.watch_steps(monkeypatch, lambda trainer: None)
-    done, (clip, _) = train(run, model, kind), model
+    done, (clip, _) = train(run, model, **KINDS[kind]), model
     before = {path: path.read_bytes() for path in done.folder.rglob("*") if path.is_file()}
     (drawing,) = make(done.folder)
     assert {path: path.read_bytes() for path in done.folder.rglob("*") if path.is_file()} == before
-    found = dict(list(drawing.data.groupby("images")))
+    curves = dict(list(drawing.data.groupby("images")))
     names, (context,) = CLASSES[:5], [value for name, value in steps[-1].after.items() if name.endswith(".ctx")][:1]
 
     def sides(batch: Tensor) -> tuple[Tensor, Tensor]:
         return by_hand.hand_crafted([clip], [batch], names), by_hand.learned([clip], [batch], names, [context])
 
     pixels, labels = by_hand.read_test_images(data_root, range(5))
-    assert_curves(found["test"], sides(clip.encode_image(pixels)), labels, clip.logit_scale)
+    assert_curves(curves["test"], sides(clip.encode_image(pixels)), labels, clip.logit_scale)
     # Folds hold out images; their steps show no others.
     seen = [step for step in steps if step.phase != "fold"]
     views = {step.features.sum().item(): step for step in seen}.values()  # a second stage may show a view again
     features, labels = torch.cat([step.features for step in views]), torch.cat([step.labels for step in views])
-    assert len(features) in (40, 80)  # two epochs of 20 images, or two more of a second stage
-    assert_curves(found["training"], sides(features), labels, clip.logit_scale)
+    assert_curves(curves["training"], sides(features), labels, clip.logit_scale)
 
     inside = float(steps[-1].after["coa_weights.inside"])
     pi_in = 1 / (1 + clip.logit_scale / math.exp(inside)) if kind == "one stage" else 1 / (1 + math.exp(-inside))
-    assert abs(pi_in - 0.5) > 0.01
-    ((dataset, stage, shots, seed, weight),) = drawing.data[weights._RUN[1:]].drop_duplicates().to_numpy()
-    assert (dataset, stage, shots, seed, weight) == ("EuroSAT", kind, 4, 1, pytest.approx(pi_in, abs=1e-6))
+    about = drawing.data[["dataset", "kind", "shots", "seed"]].drop_duplicates().to_numpy().tolist()
+    assert about == [["EuroSAT", kind, 4, 1]]
+    assert drawing.data["pi_in"].to_numpy() == pytest.approx(pi_in, abs=1e-6)
     if kind == "held-out":
-        heldout = done.results["heldout"]
-        assert found["held-out"][["pi", "nll"]].to_numpy().tolist() == heldout["curve"]
-        assert heldout["pi_in"] == pytest.approx(pi_in, abs=1e-6)
-    else:
-        assert set(found) == {"training", "test"}
-    name = "held-out" if kind == "held-out" else "learned"
-    assert f"the {name} pi^in is {pi_in:.2f}; " in drawing.sentence
-    for key in ("lowest_pi", "one_stage_lowest_pi", "most_accurate_pi"):
-        assert all(f"{found[images][key].iloc[0]:.2f}" in drawing.sentence for images in ("training", "test"))
-
-    accuracy, entropy, error = drawing.draw(Style()).axes
-    for axes, metric in ((accuracy, "accuracy"), (entropy, "nll"), (error, "ece")):
-        lines = [list(line.get_ydata()) for line in axes.lines]
-        assert all(list(found[images][metric]) in lines for images in ("training", "test"))
-        assert [pi_in, pi_in] in [pytest.approx(list(line.get_xdata()), abs=1e-6) for line in axes.lines]
+        assert curves["held-out"][["pi", "nll"]].to_numpy().tolist() == done.results["heldout"]["curve"]
+    lines = [list(line.get_ydata()) for axes in drawing.draw(Style()).axes for line in axes.lines]
+    drawn = [list(curves[images][metric]) for images in ("training", "test") for metric in ("accuracy", "nll", "ece")]
+    assert all(line in lines for line in drawn)
 
 
-def test_only_the_last_views_of_a_long_training_are_used(
-    run: Runner, model: tuple[FrozenCLIP, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    steps = by_hand.watch_steps(monkeypatch, lambda trainer: None)
-    monkeypatch.setattr(weights, "_VIEWS", 1)
-    done, clip = train(run, model), model[0]
-    (drawing,) = make(done.folder)
-    first, last = (
-        cross_entropy(
-            clip.logit_scale * by_hand.hand_crafted([clip], [step.features], CLASSES[:5]).numpy(), step.labels.numpy()
-        )
-        for step in steps
-    )
-    assert drawing.data["nll"].iloc[0] == pytest.approx(last, rel=1e-4)
-    assert first != pytest.approx(last, rel=1e-3)
-
-
-def test_curve_contains_the_evaluation_of_the_run(run: Runner, model: tuple[FrozenCLIP, str]) -> None:
-    """If pi^in is on the grid, the evaluation of the run, in a folder of its own, is a point of its curve."""
-    for kind in ("one stage", "two stages"):
-        trained = train(run, model, kind, name=kind)
-        (file,) = (trained.folder / "coa_weights").glob("model.pth.tar-*")
-        content, odds = checkpoints.load(file), math.log(0.3 / 0.7)
-        start = math.log(model[0].logit_scale) if kind == "one stage" else 0.0
-        content["state_dict"]["inside"] = torch.tensor([start + odds])
-        checkpoints.save(file, content)
-        settings = [*BASE, "MODEL.BACKBONE.WEIGHTS", model[1], *keys(N_CTX=2, **KINDS[kind])]
-        done = run("--eval-only", "--model-dir", str(trained.folder), *settings, name=f"{kind} again", **MIX)
-        (drawing,) = make(done.folder)
-        test = drawing.data[drawing.data["images"] == "test"].set_index("pi")
-        metrics, prefix = done.results["metrics"], "one_stage_" if kind == "one stage" else ""
-        assert test["pi_in"].iloc[0] == pytest.approx(0.3, abs=1e-6)
-        assert test["accuracy"][0.3] == pytest.approx(metrics["accuracy"])
-        assert test[f"{prefix}nll"][0.3] == pytest.approx(metrics["nll"], rel=1e-4)
-        assert test[f"{prefix}ece"][0.3] == pytest.approx(metrics["ece"], rel=1e-3)
-
-
-def test_runs_without_a_store_give_the_same_curves(
-    run: Runner, model: tuple[FrozenCLIP, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also: runs that do not fit side by side are in a second figure."""
-    monkeypatch.setattr(weights, "_NARROWEST", 4.0)
-    stored, fresh = train(run, model, name="stored"), train(run, model, "one stage", "CACHE.MODE", "off", name="fresh")
-    first, second = make(stored.folder, fresh.folder, stored.folder)
-    assert (first.stem, second.stem) == ("weights-over-pi", "weights-over-pi-2")
-    np.testing.assert_allclose(first.data["nll"], second.data["nll"], rtol=1e-4)
-
-
-def test_unsuitable_runs_are_refused(tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    folder.mkdir()
-
-    def reason(trainer: str, **settings: str) -> str:
-        config = {"TRAINER": {"COCOAMIX": settings}}
-        results = {"trainer": trainer, "config": config, "metrics": {"accuracy": 50.0}}
-        (folder / "results.json").write_text(json.dumps(results))
-        with pytest.raises(UserError) as raised:
-            make(folder)
-        assert str(folder) in str(raised.value)
-        return str(raised.value)
-
-    assert "CoOp" in reason("CoOp")
-    assert "CoCoAMixFSCIL" in reason("CoCoAMixFSCIL")
-    assert "uniform" in reason("cocoamix.CoCoAMix", ENSEMBLE="uniform")
-    assert "checkpoint" in reason("CoCoAMix", ENSEMBLE="coa")
-
-
-def test_data_that_changed_are_refused(run: Runner, model: tuple[FrozenCLIP, str], data_root: Path) -> None:
-    folder, moved = train(run, model).folder, data_root.with_name("moved")
-    data_root.rename(moved)
+def test_runs_without_learned_weights_are_refused(run: Runner, model: tuple[FrozenCLIP, str]) -> None:
+    folder = train(run, model, ENSEMBLE="uniform").folder
     with pytest.raises(UserError, match=str(folder)):
         make(folder)
-    assert make(folder, root=str(moved))
+
+
+def test_data_may_move_but_not_change(run: Runner, model: tuple[FrozenCLIP, str], data_root: Path) -> None:
+    """Also: runs that do not fit side by side are in a second figure."""
+    first, second = (train(run, model, name=name).folder for name in "ab")
+    moved = data_root.with_name("moved")
+    data_root.rename(moved)
+    drawings = make(first, second, "--root", moved, "--width", "2")
+    assert [drawing.stem for drawing in drawings] == ["weights-over-pi", "weights-over-pi-2"]
     split = moved / "eurosat" / "split_zhou_EuroSAT.json"
     content = json.loads(split.read_text())
     split.write_text(json.dumps(content | {"test": content["test"][1:]}))
-    with pytest.raises(UserError, match="test images of EuroSAT"):
-        make(folder, root=str(moved))
+    with pytest.raises(UserError, match="EuroSAT"):
+        make(first, "--root", moved)
