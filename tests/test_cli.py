@@ -15,7 +15,7 @@ import pytest
 
 from cocoamix import cli
 from cocoamix.errors import UserError, run_command
-from cocoamix.experiments.figures import MODULES
+from cocoamix.experiments.figures.catalogue import FIGURES
 from tests.conftest import ROOT
 from tests.experiments.trees import write_pair
 
@@ -45,9 +45,9 @@ def start(*arguments: str, **options: object) -> subprocess.CompletedProcess[str
 
 def test_help_and_usage_errors_do_not_import_torch() -> None:
     right = [[], ["--help"], ["--version"], ["bench", "list"], *([name, "--help"] for name in cli.COMMANDS)]
-    right += [["figures", "list"], *(["figures", name, "--help"] for name in MODULES)]
+    right += [["figures", "list"], *(["figures", name, "--help"] for name in FIGURES)]
     wrong = [["rport"], ["bench", "rn"], ["data", "chek"], *([name, "--nonsense"] for name in cli.COMMANDS)]
-    wrong += [["figures", "gradeint"], *(["figures", name, "--nonsense"] for name in MODULES)]
+    wrong += [["figures", "gradeint"], *(["figures", name, "--nonsense"] for name in FIGURES)]
     lines = [*right, *wrong]
     done = subprocess.run(
         [sys.executable, "-c", EACH, json.dumps(lines)], cwd=ROOT, capture_output=True, text=True, check=True

@@ -18,7 +18,15 @@ from tests.experiments.trees import write_pair
 EACH = """
 import contextlib, io, json, sys
 sys.path.insert(0, sys.argv[2])
-sys.modules["torch"] = sys.modules["torchvision"] = None
+
+
+class Missing:
+    def find_spec(self, name, *_):
+        if name.partition(".")[0] in ("torch", "torchvision"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+sys.meta_path.insert(0, Missing())
 from cocoamix.cli import main
 ends = []
 for arguments in json.loads(sys.argv[1]):

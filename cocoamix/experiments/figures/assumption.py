@@ -24,11 +24,6 @@ from .kinds import check_images
 from .source import Choice, Plans, Source
 from .style import INK, MUTED, Drawing, Style, add_legend, look
 
-ABOUT = (
-    "Accuracy of a learned prompt against the hand-crafted prompt, on trained classes and on all others, over several "
-    "halves of the classes, with one-sided paired t-tests."
-)
-TIME = "about two minutes on two cores, or one minute after the quick start"
 _TITLE = "The learned and the hand-crafted prompt on in-classes and on out-classes"
 # Random halves as in the paper; without real data, those of the first synthetic dataset.
 _PLANS = Plans(Choice("quick_assumption", (), ("colour_shape",), (1,)), Choice("assumption"))
@@ -45,16 +40,6 @@ class Names(NamedTuple):
 
     learned: str
     hand_crafted: str
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that choose the runs and the two methods."""
-    source.add_arguments(parser, _PLANS)
-    parser.add_argument(
-        "--partitions", nargs="+", default=[], type=int, metavar="K", help="only these random halves of the classes"
-    )
-    parser.add_argument("--learned", default="", metavar="NAME", help="the trained method, if --runs has more than one")
-    parser.add_argument("--hand-crafted", default="", metavar="NAME", help="the zero-shot method (default: CLIP)")
 
 
 def make(args: argparse.Namespace) -> Iterable[Drawing]:

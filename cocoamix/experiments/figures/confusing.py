@@ -32,11 +32,6 @@ from .kinds import LOSSES, seeds_in_words
 from .source import Choice, Plans
 from .style import COLUMN, GRID, INK, MUTED, PAGE, Drawing, Style, look, looks, name_series
 
-ABOUT = (
-    "Easy, confusing and hard test images under zero-shot CLIP: their proportions, the accuracy on each over epochs "
-    "for several losses, and what CE + CoA adds to CE on confusing images of every dataset."
-)
-TIME = "about two minutes on two cores"
 STEM = "confusing"
 _TITLE = "Easy, confusing and hard test images under zero-shot CLIP"
 _GAINS_TITLE = "Gain on confusing images"
@@ -50,30 +45,6 @@ _PANELS = {
     ALL: "all base images",
     NEW: "new classes",
 }
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that choose the runs, the losses and the gaps."""
-    source.add_arguments(parser, _PLANS)
-    parser.add_argument(
-        "--losses",
-        nargs="+",
-        choices=LOSSES,
-        default=["ce", "ce+coa"],
-        help="losses to compare, the reference first (default: ce ce+coa)",
-    )
-    parser.add_argument(
-        "--curves",
-        metavar="NAME",
-        help=f"dataset of the curves over epochs (default: {_REAL}; {_SYNTHETIC} for synthetic datasets)",
-    )
-    for flag, figure, default in (("--gap", "the curves", 0.2), ("--datasets-gap", "the gains on all datasets", 0.5)):
-        parser.add_argument(
-            flag,
-            type=float,
-            default=default,
-            help=f"for {figure}: confusing images are wrong by less than the gap (default: {default})",
-        )
 
 
 def make(args: argparse.Namespace) -> Iterator[Drawing]:

@@ -21,8 +21,6 @@ from . import source
 from .source import Choice, Plans
 from .style import Drawing, Look, Style, looks, name_series, percent_range
 
-ABOUT = "Accuracy after each session of class-incremental learning: on all classes so far, on base, on novel classes."
-TIME = "about two minutes on two cores"
 _PLANS = Plans(Choice("quick_fscil", datasets=("warm_cool",), seeds=(1,)), Choice("fscil"))
 _LACKING = (
     "The runs have no sessions. Give runs of class-incremental learning, such as those of `cocoamix bench run fscil`."
@@ -32,12 +30,6 @@ _MOST_TICKS = 12
 _SHARED = 1.5  # panels share the ends of their axes if that makes the longest at most this much longer
 
 Panels = Mapping[str, pd.DataFrame]  # curves by the title of their panel
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that choose the runs."""
-    source.add_arguments(parser, _PLANS)
-    parser.add_argument("--paper", action="store_true", help="also show published numbers")
 
 
 def make(args: argparse.Namespace) -> Iterator[Drawing]:

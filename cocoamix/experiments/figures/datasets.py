@@ -18,16 +18,9 @@ from . import source
 from .source import Choice, Plans
 from .style import GRID, INK, Drawing, Style, looks, name_series, wrap
 
-ABOUT = "H of each method on each dataset, with a dot for each seed."
-TIME = "about three minutes on two cores"
 _PLANS = Plans(Choice("quick"), Choice("base2new"))
 _LACKING = "The runs have no base and new accuracy, so there is no H. Evaluate DATASET.SUBSAMPLE_CLASSES base and new."
 _TITLE = "H of each seed"
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that choose the runs."""
-    source.add_arguments(parser, _PLANS)
 
 
 def make(args: argparse.Namespace) -> Iterator[Drawing]:

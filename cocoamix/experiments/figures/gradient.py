@@ -15,18 +15,9 @@ from cocoamix.errors import UserError
 
 from .style import INK, MUTED, Drawing, Style, add_legend, look
 
-ABOUT = "Gradient of CE + w CoA-loss with respect to the similarities, over the probability, for several w."
-TIME = "seconds"
 _TITLE = "Gradient of the prompt's loss"
 _LABEL = tuple(number / 50 for number in range(1, 50))  # probabilities of the label
 _MARKED = 6  # autograd is drawn as a dot at every sixth point
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the weights of the CoA-loss."""
-    parser.add_argument(
-        "--w", nargs="+", type=float, default=[0, 1, 3, 5, 7], help="weights of the CoA-loss (default: 0 1 3 5 7)"
-    )
 
 
 def make(args: argparse.Namespace) -> Iterable[Drawing]:

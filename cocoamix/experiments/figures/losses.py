@@ -19,11 +19,6 @@ from .kinds import LOSS_KEYS, LOSSES, SECTION, SETTINGS, name_losses, one_kind, 
 from .source import Choice, Plans
 from .style import INK, MUTED, Drawing, Style, look
 
-ABOUT = (
-    "Base accuracy for each loss of the learned prompt, for each setting of the losses, and over the weight w of the "
-    "CoA-loss; new accuracy over the margin d."
-)
-TIME = "about four minutes on two cores"
 _PARTS = {
     "losses": "Base accuracy by loss",
     "settings": "Base accuracy by loss and setting",
@@ -47,13 +42,6 @@ _NEED_SWEEPS = (
 )
 _PAPER = {"w": 5.0, "d": 0.2}  # the values of the paper
 _SWEPT = tuple(SECTION + key for key in ("LOSS", "W", "MARGIN", "OUT_CLASSES"))
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that choose the runs and the parts."""
-    source.add_arguments(parser, _PLANS["losses"][0])
-    plans = "only these figures; on real data, they run the plans losses, losses_sweep, and sweep_w and sweep_d"
-    parser.add_argument("--parts", nargs="+", choices=tuple(_PARTS), default=list(_PARTS), help=plans)
 
 
 def make(args: argparse.Namespace) -> Iterator[Drawing]:

@@ -19,8 +19,6 @@ from .source import Choice, Plans
 from .style import Drawing, Style, looks, name_series
 from .tradeoff import points_of
 
-ABOUT = "H against the number of trained parameters, and base against new with bubbles of that size."
-TIME = "about two minutes on two cores"
 _PLANS = Plans(Choice("methods", datasets=("warm_cool",), seeds=(1,)), Choice("base2new"))
 _LACKING = (
     "The runs have no base and new accuracy of two trained methods with a number of parameters, which results.json "
@@ -29,11 +27,6 @@ _LACKING = (
 _SMALLEST, _LARGEST, _UNTRAINED = 35.0, 220.0, 18.0  # areas in square points
 _DECADE = np.log(10)  # if the numbers span less than this, not the whole range of areas is used
 _LABEL = 0.28  # width of the label of a number, as a fraction of the axis
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that choose the runs."""
-    source.add_arguments(parser, _PLANS)
 
 
 def make(args: argparse.Namespace) -> Iterator[Drawing]:

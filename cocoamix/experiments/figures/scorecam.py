@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
     from cocoamix.run.recorded import RecordedRun
 
-ABOUT = "Class activation maps (ScoreCAM) of several methods, with the labels that they predict."
-TIME = "about a minute on two cores"
 _TITLE = "ScoreCAM"
 _PLANS = Plans(
     Choice("quick", ("CLIP", "CoOp", "CoA-loss (uniform)", "CoCoA-Mix"), ("warm_cool",), (1,)),
@@ -58,18 +56,6 @@ class Shown(NamedTuple):
     label: str  # empty if unknown
     classes: tuple[str, ...]
     part: str  # base, new or all; empty for images that the user names
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that choose the runs, the images and the class to explain."""
-    source.add_arguments(parser, _PLANS)
-    parser.add_argument("--names", nargs="+", default=[], metavar="NAME", help="names for --runs, in the same order")
-    parser.add_argument("--images", nargs="+", metavar="PATH", help="images, or folders and tables of images")
-    parser.add_argument("--labels", nargs="+", metavar="NAME", help="classes of --images, in the same order")
-    parser.add_argument("--count", type=int, default=3, metavar="N", help="number of images per half (default: 3)")
-    parser.add_argument(
-        "--target", choices=("predicted", "label"), default="predicted", help="class to explain (default: predicted)"
-    )
 
 
 def make(args: argparse.Namespace) -> Iterator[Drawing]:

@@ -69,18 +69,6 @@ class Source:
         return frame
 
 
-def add_arguments(parser: argparse.ArgumentParser, plans: Plans) -> None:
-    """Add the arguments that choose the runs."""
-    parser.add_argument("--runs", nargs="+", metavar="DIR", help="output folders of finished runs, or folders above")
-    parser.add_argument("--root", help=f"folder of real datasets; the plan {plans.real.plan} is run on them first")
-    parser.add_argument("--datasets", nargs="+", default=[], metavar="NAME", help="only these datasets of the plan")
-    parser.add_argument("--seeds", nargs="+", default=[], type=int, metavar="SEED", help="only these seeds of the plan")
-    parser.add_argument("--run-output", metavar="FOLDER", help="folder for the runs (default: the plan's)")
-    pair = ("KEY", "VALUE")
-    parser.add_argument("--set", nargs=2, action="append", default=[], metavar=pair, help="override a key in all runs")
-    parser.add_argument("-j", "--jobs", type=int, metavar="N", help="parallel runs (default: one per GPU, or core)")
-
-
 def find_source(args: argparse.Namespace, plans: Plans) -> Source:
     """Return the runs that the arguments choose; missing runs of a plan are run first."""
     if not args.runs:

@@ -27,8 +27,6 @@ from . import source
 from .source import Choice, Plans
 from .style import GRID, INK, MUTED, Drawing, Look, Style, looks, name_series, percent_range, wrap
 
-ABOUT = "Accuracy on new classes against accuracy on base classes, with lines of equal H."
-TIME = "about three minutes on two cores"
 _PLANS = Plans(Choice("quick"), Choice("base2new"))
 _LACKING = (
     "The runs have no base and new accuracy of two methods, so there is nothing to compare. Evaluate them with "
@@ -38,12 +36,6 @@ _MOST_NAMES = 16  # next to the points; more names are in a legend
 # Where names start from their points, and the forces (across, up) with which they push each other away.
 _STARTS = tuple(product(((0.3, 0.5), (0.1, 0.2)), ("left", "right"), ("bottom", "top")))
 _MARK = 3.2  # half of a marker, in points
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that choose the runs."""
-    source.add_arguments(parser, _PLANS)
-    parser.add_argument("--paper", action="store_true", help="also show published numbers")
 
 
 def make(args: argparse.Namespace) -> Iterator[Drawing]:

@@ -21,8 +21,6 @@ from . import source
 from .source import Choice, Plans
 from .style import INK, PAGE, Drawing, Style, look, name_series, wrap
 
-ABOUT = "Accuracy, cross-entropy and calibration error of the mixture over the weight pi of the learned prompt."
-TIME = "about a minute on two cores"
 _TITLE = "CoCoA-Mix over the weight of the learned prompt"
 _PLANS = Plans(
     Choice("quick_weights", ("one stage", "two stages", "held-out"), ("round_angular",), (1,)),
@@ -36,11 +34,6 @@ COLUMNS = [
     *("run", "dataset", "kind", "shots", "seed", "pi_in", "images", "lowest_pi", "one_stage_lowest_pi"),
     *("most_accurate_pi", "pi", "accuracy", "nll", "ece", "one_stage_nll", "one_stage_ece"),
 ]
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that choose the runs."""
-    source.add_arguments(parser, _PLANS)
 
 
 def make(args: argparse.Namespace) -> Iterator[Drawing]:

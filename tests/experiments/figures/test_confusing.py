@@ -17,6 +17,7 @@ import pytest
 
 from cocoamix.errors import UserError
 from cocoamix.experiments.figures import confusing
+from cocoamix.experiments.figures.catalogue import FIGURES, add_arguments
 from cocoamix.experiments.figures.source import Plans, Source
 from cocoamix.experiments.figures.style import Drawing, Style
 from cocoamix.parser import Parser
@@ -29,7 +30,7 @@ Prediction = tuple[str, str, str, float, float]  # image, label, predicted, conf
 def make(*arguments: object) -> list[Drawing]:
     """Return what the figure yields."""
     parser = Parser()
-    confusing.add_arguments(parser)
+    add_arguments(parser, FIGURES["confusing"])
     return list(confusing.make(parser.parse_args([str(argument) for argument in arguments])))
 
 

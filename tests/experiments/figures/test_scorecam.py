@@ -23,6 +23,7 @@ from cocoamix.clip.backbones import BACKBONES, Backbone, Sizes
 from cocoamix.clip.text_encoder import TextEncoder
 from cocoamix.errors import UserError
 from cocoamix.experiments.figures import scorecam
+from cocoamix.experiments.figures.catalogue import FIGURES, add_arguments
 from cocoamix.experiments.figures.style import Drawing, Style
 from cocoamix.parser import Parser
 from cocoamix.predict.linear import find_linear
@@ -60,7 +61,7 @@ def train(run: Runner, weights: str) -> Callable[..., Run]:
 def make(*arguments: object) -> list[Drawing]:
     """Return what the figure yields."""
     parser = Parser()
-    scorecam.add_arguments(parser)
+    add_arguments(parser, FIGURES["scorecam"])
     return list(scorecam.make(parser.parse_args([str(argument) for argument in arguments])))
 
 

@@ -16,8 +16,8 @@ from torch import Tensor
 from cocoamix.clip import FrozenCLIP, load_clip
 from cocoamix.clip.backbones import BACKBONES
 from cocoamix.errors import UserError
-from cocoamix.experiments import figures
 from cocoamix.experiments.figures import weights
+from cocoamix.experiments.figures.catalogue import FIGURES, add_arguments
 from cocoamix.experiments.figures.style import Drawing, Style
 from cocoamix.parser import Parser
 from tests.clip.test_model import original
@@ -56,8 +56,8 @@ def train(run: Runner, model: tuple[FrozenCLIP, str], name: str = "run", **mix: 
 def make(*arguments: object) -> list[Drawing]:
     """Return what the command yields for --runs."""
     parser = Parser()
-    figures.add_arguments(parser)
-    return list(weights.make(parser.parse_args(["weights", "--runs", *map(str, arguments)])))
+    add_arguments(parser, FIGURES["weights"])
+    return list(weights.make(parser.parse_args(["--runs", *map(str, arguments)])))
 
 
 def log_softmax(logits: Array) -> Array:
