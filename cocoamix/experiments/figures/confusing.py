@@ -1,212 +1,243 @@
-"""`confusing`: the effect of a loss on test images that zero-shot CLIP misclassifies by a narrow margin."""
+"""`confusing`: the effect of a loss on test images that zero-shot CLIP misclassifies by a narrow margin.
+
+An image is easy if zero-shot CLIP's prediction is right. Otherwise it is confusing if the prediction is more probable
+than the label by less than a gap, else hard.
+"""
 
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
 from cocoamix.errors import UserError, check_choice
+from cocoamix.run.predictions import FILE, read_predictions
 
 from ..frame import Frame
+from ..labels import not_comparable
+from ..names import dataset_name, is_clip, sort_datasets
 from ..plan import load_plan
 from . import source
-from .confusing_data import (
-    ALL,
-    CONFUSING,
-    EASY,
-    HARD,
-    NEW,
-    ZERO_SHOT,
-    choose_dataset,
-    choose_prompts,
-    find_curves,
-    find_gains,
-)
-from .kinds import LOSSES, seeds_in_words
+from .kinds import LOSS_KEYS, LOSSES, check_settings, name_losses, own_runs
 from .source import Choice, Plans
-from .style import COLUMN, GRID, INK, MUTED, PAGE, Drawing, Style, look, looks, name_series
+from .style import COLUMN, INK, MUTED, Drawing, Look, Style, looks, name_series
 
-STEM = "confusing"
 _TITLE = "Easy, confusing and hard test images under zero-shot CLIP"
-_GAINS_TITLE = "Gain on confusing images"
 _PLANS = Plans(Choice("quick_confusing"), Choice("confusing"))
 # The synthetic dataset with the most confusing images, and the paper's dataset.
 _SYNTHETIC, _REAL = "texture_colour", "eurosat"
-_PANELS = {
-    EASY: "easy images",
-    CONFUSING: "confusing images",
-    HARD: "hard images",
-    ALL: "all base images",
-    NEW: "new classes",
-}
+ZERO_SHOT = "zero-shot CLIP"
+EASY, CONFUSING, HARD, ALL, NEW = "easy", "confusing", "hard", "all", "new"
+_PARTS = [EASY, CONFUSING, HARD, ALL, NEW]
+_ORDER = {name: place for place, name in enumerate([ZERO_SHOT, *LOSSES.values(), *_PARTS])}
+_CURVES = ["dataset", "loss", "epoch", "seed", "images", "count", "accuracy"]
+_GAINS = [
+    *("dataset", "loss", "epoch", "seed", "confusing", "images"),
+    *("baseline", "baseline_accuracy", "accuracy", "gain"),
+]
+_DIGITS = 1_000_000  # predictions are saved with six decimals
 
 
 def make(args: argparse.Namespace) -> Iterator[Drawing]:
     """Yield the curves of one dataset over epochs, and the gains on all datasets."""
-    for flag, gap in (("--gap", args.gap), ("--datasets-gap", args.datasets_gap)):
-        if not 0 < gap <= 1:
-            raise UserError(f"{flag} is {gap:g}; a gap between two probabilities is above 0 and at most 1.")
-    losses = list(dict.fromkeys(args.losses))
-    if args.runs:
-        frame = _read(args, losses, args.datasets, with_epochs=True)
-        prompts = choose_prompts(frame, losses)
-        dataset = choose_dataset(prompts, args.curves)
-    else:
-        frame = _read(args, losses, [_dataset_of_curves(args)], with_epochs=True)
-        prompts = choose_prompts(frame, losses)
-        dataset = choose_dataset(prompts, None)
-    curves = find_curves(frame, prompts, dataset, args.gap)
-    yield Drawing(STEM, _TITLE, _describe_curves(curves, args.gap), partial(_draw_curves, curves), curves)
-    present = [loss for loss in losses if (prompts["loss"] == loss).any()]
-    if len(present) < 2:
-        print(f"No gains are drawn: of the losses {', '.join(losses)}, only {present[0]} has runs.", file=sys.stderr)
-        return
+    names = [LOSSES[loss] for loss in dict.fromkeys(args.losses)]
+    curves_of = [args.curves or (_REAL if args.root else _SYNTHETIC)]
+    runs = choose_runs(_read(args, names, curves_of, with_epochs=True), names)
+    points = runs[runs["subset"] == "base"].drop_duplicates(["dataset", "loss", "epoch"])["dataset"].value_counts()
+    datasets = sort_datasets(points.index)
+    dataset = dataset_name(args.curves) if args.curves else max(datasets, key=lambda name: points[name])
+    check_choice("--curves", dataset, datasets)
+    curves = find_curves(runs[runs["dataset"] == dataset], args.gap)
+    yield Drawing("confusing", _TITLE, _describe_curves(curves, args.gap), partial(_draw_curves, curves), curves)
     if not args.runs:  # the other datasets, without epochs
-        frame = _read(args, losses, args.datasets, with_epochs=False)
-        prompts = choose_prompts(frame, losses)
-    gains = find_gains(frame, prompts, present, args.datasets_gap)
-    sentence, draw = _describe_gains(gains, args.datasets_gap), partial(_draw_gains, gains, args.datasets_gap)
-    yield Drawing(f"{STEM}-datasets", _GAINS_TITLE, sentence, draw, gains)
+        runs = choose_runs(_read(args, names, args.datasets, with_epochs=False), names)
+    gains = find_gains(runs, names[0], args.datasets_gap)
+    title = f"Gain on confusing images (wrong by less than {args.datasets_gap:g} under zero-shot CLIP)"
+    yield Drawing("confusing-datasets", title, _describe_gains(gains), partial(_draw_gains, gains, title), gains)
 
 
-def _dataset_of_curves(args: argparse.Namespace) -> str:
-    """Return the dataset of the curves by its name in the plan."""
-    default = _REAL if args.root else _SYNTHETIC
-    if args.curves:
-        plan = load_plan((_PLANS.real if args.root else _PLANS.synthetic).plan)
-        check_choice("--curves", args.curves, [dataset.name for dataset in plan.datasets])
-        return str(args.curves)
-    return str(args.datasets[0]) if args.datasets and default not in args.datasets else default
-
-
-def _read(args: argparse.Namespace, losses: Sequence[str], datasets: Sequence[str], with_epochs: bool) -> Frame:
+def _read(args: argparse.Namespace, names: Sequence[str], datasets: Sequence[str], with_epochs: bool) -> Frame:
     """Return the frame of --runs, or of the part of the plan that one of the figures needs."""
-    names = [LOSSES[loss] for loss in losses]
-    choices = []
-    for choice in (_PLANS.synthetic, _PLANS.real):
-        methods = load_plan(choice.plan).methods
-        kept = [m.name for m in methods if not m.trained or m.name in names or (with_epochs and m.model_of in names)]
-        choices.append(Choice(choice.plan, tuple(kept)))
-    chosen = argparse.Namespace(**{**vars(args), "datasets": list(datasets)})
-    return source.find_source(chosen, Plans(*choices)).frame()
+    if args.runs:
+        return source.find_source(args, _PLANS).frame()
+    choice = _PLANS.real if args.root else _PLANS.synthetic
+    methods = load_plan(choice.plan).methods
+    kept = [m.name for m in methods if not m.trained or m.name in names or (with_epochs and m.model_of in names)]
+    choice = Choice(choice.plan, tuple(kept))
+    return source.find_source(
+        argparse.Namespace(**{**vars(args), "datasets": list(datasets)}), Plans(choice, choice)
+    ).frame()
 
 
-# ---------------------------------------------------------------------------------------- words
+# ---------------------------------------------------------------------------------------- the numbers
+
+
+def choose_runs(frame: Frame, names: Sequence[str]) -> pd.DataFrame:
+    """Return the runs of some losses without an ensemble, and comparable ones of zero-shot CLIP, by `loss`."""
+    prompts = name_losses(own_runs(frame.runs, "none").dropna(subset="epoch"))
+    prompts = prompts.assign(loss=prompts["loss"].map(LOSSES))
+    prompts = prompts[prompts["loss"].isin(names) & prompts["subset"].isin(["base", "new"])]
+    if set(prompts["loss"]) != set(names):
+        raise UserError(f"Runs of CoCoAMix with TRAINER.COCOAMIX.ENSEMBLE none are needed, with {' and '.join(names)}.")
+    check_settings(prompts, LOSS_KEYS)
+    for (loss, epoch), kinds in prompts.groupby(["loss", "epoch"])["method"]:
+        if kinds.nunique() > 1:  # of different settings of the loss, or in several folders
+            raise UserError(f"{loss} at epoch {epoch} has several kinds: {', '.join(kinds.unique())}. Choose one.")
+    zero = frame.runs[[is_clip(run.trainer) and _agrees(run, prompts) for run in frame.runs.itertuples()]]
+    newest = zero.sort_values("written").drop_duplicates(["dataset", "subset"], keep="last")
+    return pd.concat([newest.assign(loss=ZERO_SHOT, epoch=0, seed=pd.NA), prompts])
+
+
+def _agrees(zero: Any, prompts: pd.DataFrame) -> bool:
+    """Return whether a run of zero-shot CLIP has predictions, and the protocol of the prompts on the same images."""
+    same = prompts[(prompts["dataset"] == zero.dataset) & (prompts["subset"] == zero.subset)]
+    usable = zero.subset == "new" or Path(zero.folder, FILE).is_file()
+    return usable and len(same) > 0 and not any(not_comparable(zero, prompt) for prompt in same.itertuples())
+
+
+def measure(runs: pd.DataFrame, gap: float) -> pd.DataFrame:
+    """Return the accuracies of the runs on one dataset: on each part of the base test images, and on new classes."""
+    dataset, base, new = runs["dataset"].iloc[0], runs[runs["subset"] == "base"], runs[runs["subset"] == "new"]
+    if ZERO_SHOT not in set(base["loss"]):
+        raise UserError(
+            f"No run of ZeroshotCLIP on the base classes of {dataset} has predictions and the protocol of the prompts. "
+            "Run it with TEST.SAVE_PREDICTIONS True, and add its folder."
+        )
+    tables = pd.concat([_predictions(run) for run in base.itertuples()])
+    first = tables[tables["loss"] == ZERO_SHOT]
+    ahead = ((first["confidence"] - first["label_probability"]) * _DIGITS).round()  # differences of floats are inexact
+    part = np.select([first["right"], ahead < round(gap * _DIGITS)], [EASY, CONFUSING], HARD)
+    parts = pd.concat([first[["image"]].assign(images=part), first[["image"]].assign(images=ALL)])
+    keys = ["loss", "epoch", "images", "seed"]
+    data = tables.merge(parts, on="image").groupby(keys, dropna=False)["right"].agg(["sum", "count"]).reset_index()
+    whole = new.assign(images=NEW, count=new["images"], accuracy=[metrics["accuracy"] for metrics in new["metrics"]])
+    data = pd.concat([data.assign(accuracy=100 * data["sum"] / data["count"]), whole[[*keys, "count", "accuracy"]]])
+    data = data.sort_values(keys, key=lambda column: column.map(lambda value: _ORDER.get(value, value)))
+    return data.assign(dataset=dataset).astype({"epoch": "Int64", "seed": "Int64", "count": "Int64"})[_CURVES]
+
+
+def _predictions(run: Any) -> pd.DataFrame:
+    """Return the predictions of a run for the images that could be read."""
+    path = Path(run.folder, FILE)
+    if not path.is_file():
+        raise UserError(f"{run.folder} has no {FILE}. Evaluate it again with TEST.SAVE_PREDICTIONS True.")
+    records = [record for record in read_predictions(path) if record.predicted]
+    rows = [(r.image, r.predicted == r.label, r.confidence, r.label_probability) for r in records]
+    table = pd.DataFrame(rows, columns=["image", "right", "confidence", "label_probability"])
+    return table.assign(loss=run.loss, epoch=run.epoch, seed=run.seed)
+
+
+def _complete(data: pd.DataFrame, points: list[str], across: list[str]) -> pd.DataFrame:
+    """Return the rows of the points that have values across all of the others, and those of zero-shot CLIP."""
+    trained = data[data["loss"] != ZERO_SHOT]
+    shared = trained.pivot(index=points, columns=across, values="accuracy").dropna().index
+    if shared.empty:
+        raise UserError(f"No {' and '.join(points)} has results for every {' and '.join(across)}. Run what is missing.")
+    return data[data.set_index(points).index.isin(shared) | (data["loss"] == ZERO_SHOT)]
+
+
+def find_curves(runs: pd.DataFrame, gap: float) -> pd.DataFrame:
+    """Return the accuracies over epochs on one dataset, of the seeds that all losses have at all epochs."""
+    return _complete(measure(runs, gap), ["seed"], ["loss", "epoch", "images"])
+
+
+def find_gains(runs: pd.DataFrame, baseline: str, gap: float) -> pd.DataFrame:
+    """Return the gain of each loss over the first one on the confusing images of each dataset, by seed.
+
+    All models are of the last epoch that every loss has on every dataset.
+    """
+    base = runs[runs["subset"] == "base"]
+    data = pd.concat([measure(base[base["dataset"] == name], gap) for name in sort_datasets(base["dataset"])])
+    totals = data[data["images"] == ALL].drop_duplicates("dataset").set_index("dataset")["count"]
+    data = data[(data["images"] == CONFUSING) & (data["loss"] != ZERO_SHOT)]
+    if data.empty:
+        raise UserError(
+            f"No dataset of {', '.join(totals.index)} has confusing images. Choose a larger --datasets-gap."
+        )
+    # An average over datasets is of the same datasets for every loss.
+    data = data[data.groupby("dataset")["loss"].transform("nunique") == data["loss"].nunique()]
+    data = _complete(data, ["epoch", "seed"], ["dataset", "loss"])
+    data = data[data["epoch"] == data["epoch"].max()].rename(columns={"count": "confusing"})
+    first = data[data["loss"] == baseline].rename(columns={"accuracy": "baseline_accuracy"})
+    data = data[data["loss"] != baseline].merge(first[["dataset", "seed", "baseline_accuracy"]])
+    gain = data["accuracy"] - data["baseline_accuracy"]
+    return data.assign(images=data["dataset"].map(totals), baseline=baseline, gain=gain)[_GAINS]
+
+
+# ---------------------------------------------------------------------------------------- words and figures
 
 
 def _describe_curves(data: pd.DataFrame, gap: float) -> str:
     """Describe the parts, and the accuracies of each loss after its last epoch."""
-    counts = _counts(data)
-    shares = [f"{counts[part]} ({100 * counts[part] / counts[ALL]:.1f} %)" for part in (EASY, CONFUSING, HARD)]
-    text = (
-        f"Of the {counts[ALL]} test images of the base classes of {data['dataset'].iloc[0]}, {shares[0]} are easy, "
-        f"{shares[1]} confusing and {shares[2]} hard under zero-shot CLIP; confusing means wrong by less than {gap:g}."
+    last = data[data["epoch"] == data.groupby("loss")["epoch"].transform("max")]
+    means = last.groupby(["loss", "images"], sort=False)["accuracy"].mean()
+    values = ", ".join(f"{loss} {mean:.1f} on {part}" for (loss, part), mean in means.items())
+    counts = ", ".join(f"{count} {part}" for part, count in _counts(data).items())
+    return (
+        f"Test images of {data['dataset'].iloc[0]} under zero-shot CLIP: {counts}; confusing means wrong by less than "
+        f"{gap:g}. Accuracy in % after the last epoch, mean over seeds: {values}."
     )
-    words = {ALL: "all base images", NEW: "new classes"}
-    trained = data[data["loss"] != ZERO_SHOT]
-    for loss, points in trained.groupby("loss", sort=False):
-        last = points[points["epoch"] == points["epoch"].max()]
-        means = last.groupby("images", sort=False)["accuracy"].mean()
-        parts = [f"{mean:.1f} % on {words.get(part, f'{part} ones')}" for part, mean in means.items()]
-        text += f" After epoch {last['epoch'].iloc[0]}, {loss} has {', '.join(parts[:-1])} and {parts[-1]}."
-    return f"{text} ({seeds_in_words(trained['seed'].unique()).capitalize()}.)"
+
+
+def _describe_gains(data: pd.DataFrame) -> str:
+    """Describe the mean gain of each loss on each dataset, and their average."""
+    means = data.groupby(["loss", "dataset"], sort=False)["gain"].mean()
+    values = [f"{loss} {mean:+.1f} on {dataset}" for (loss, dataset), mean in means.items()]
+    values += [f"{loss} {mean:+.1f} on average" for loss, mean in means.groupby("loss", sort=False).mean().items()]
+    first = data.iloc[0]
+    return f"Gain over {first['baseline']} in points at epoch {first['epoch']}, mean over seeds: {', '.join(values)}."
 
 
 def _counts(data: pd.DataFrame) -> pd.Series:
-    counts = data.drop_duplicates("images").set_index("images")["count"]
-    return counts.reindex([EASY, CONFUSING, HARD, ALL], fill_value=0)
-
-
-def _describe_gains(data: pd.DataFrame, gap: float) -> str:
-    """Describe the mean gain of each loss on each dataset, and which models are compared."""
-    text = ""
-    for loss, own in data.groupby("loss", sort=False):
-        means = own.groupby(["dataset", "confusing"], sort=False)["gain"].mean()
-        parts = [f"{mean:+.1f} on {dataset} ({count} images)" for (dataset, count), mean in means.items()]
-        parts += [f"{means.mean():+.1f} on average"] if len(means) > 1 else []
-        text += f"Accuracy of {loss} minus that of {own['baseline'].iloc[0]}, in points: {', '.join(parts)}. "
-    epoch = data["epoch"].iloc[0]
-    which = "models selected on validation images" if epoch is pd.NA else f"models of epoch {epoch}"
-    seeds = seeds_in_words(data["seed"].unique())
-    return f"{text}Over confusing base test images, wrong by less than {gap:g}; {which} ({seeds})."
-
-
-# ---------------------------------------------------------------------------------------- figures
+    return data.drop_duplicates("images").set_index("images")["count"]
 
 
 def _draw_curves(data: pd.DataFrame, style: Style) -> Figure:
-    """Draw the share of each part, then accuracies over epochs in a panel for each part."""
-    width = style.width or PAGE
-    across = 3 if width > 5 else 2
-    figure = style.figure(width, 1.75 * 6 / across, f"{_TITLE}: {data['dataset'].iloc[0]}")
-    shares, *panels = figure.subplots(6 // across, across).flat
-    _draw_shares(shares, _counts(data))
-    for axes, (part, title) in zip(panels, _PANELS.items(), strict=True):
-        _draw_panel(axes, data[data["images"] == part], part in (ALL, NEW))
-        axes.set(title=title, xlabel="epoch", ylabel="accuracy in %")
-    panels[-1].plot([], [], ".", color=MUTED, markersize=4, label="one seed")
+    """Draw accuracies over epochs in a panel for each part, whose title has its share of the base test images."""
+    counts, colours = _counts(data), looks(loss for loss in data["loss"] if loss != ZERO_SHOT)
+    figure, panels = style.panels(len(counts), 1.75, f"{_TITLE}: {data['dataset'].iloc[0]}")
+    for axes, (part, own) in zip(panels, data.groupby("images", sort=False), strict=True):
+        for loss, runs in own.groupby("loss", sort=False):
+            _draw_loss(axes, str(loss), runs, colours)
+        share = f"{counts[part]} images" if part == NEW else f"{100 * counts[part] / counts[ALL]:.1f} %"
+        axes.set(title=f"{part}: {share}", xlabel="epoch", ylabel="accuracy in %")
     name_series(figure, panels)
     return figure
 
 
-def _draw_shares(axes: Any, counts: pd.Series) -> None:
-    """Draw the share of each part as a bar with its number of images."""
-    parts = [EASY, CONFUSING, HARD]
-    for place, part in enumerate(parts):
-        share = 100 * counts[part] / counts[ALL]
-        axes.barh(place, share, height=0.62, color=look(place + 2).colour)  # the losses have the first colours
-        axes.text(share + 3, place, f"{share:.1f} %\n{counts[part]}", va="center", fontsize=7)
-    axes.set(yticks=range(3), yticklabels=parts, xticks=[0, 50, 100], xlim=(0, 145), ylim=(2.6, -0.6))
-    axes.set(title="base test images", xlabel="share in %")
-    axes.grid(visible=False, axis="y")
+def _draw_loss(axes: Any, loss: str, runs: pd.DataFrame, colours: Mapping[str, Look]) -> None:
+    """Draw the mean over seeds with a dot for each seed; zero-shot CLIP as a line, since it has no epochs."""
+    if loss == ZERO_SHOT:
+        axes.axhline(runs["accuracy"].iloc[0], color=MUTED, linestyle="--", linewidth=1, label=loss)
+        return
+    axes.plot(runs["epoch"], runs["accuracy"], ".", color=colours[loss].colour, markersize=3, alpha=0.7)
+    means = runs.groupby("epoch")["accuracy"].mean()
+    axes.plot(means.index, means, marker=colours[loss].marker, color=colours[loss].colour, label=loss)
 
 
-def _draw_panel(axes: Any, data: pd.DataFrame, with_zero_shot: bool) -> None:
-    """Draw the line of each loss, the mean over seeds, with a dot for each seed."""
-    trained = data[data["loss"] != ZERO_SHOT]
-    for (loss, runs), style in zip(trained.groupby("loss", sort=False), looks(trained["loss"]).values(), strict=True):
-        axes.plot(runs["epoch"], runs["accuracy"], ".", color=style.colour, markersize=3, alpha=0.7)
-        means = runs.groupby("epoch")["accuracy"].mean()
-        axes.plot(means.index, means, marker=style.marker, color=style.colour, label=loss)
-    for value in data.loc[data["loss"] == ZERO_SHOT, "accuracy"] if with_zero_shot else ():
-        axes.axhline(value, color=MUTED, linestyle="--", linewidth=1, label=ZERO_SHOT)
-    if trained.empty:
-        axes.set(xticks=[], yticks=[])
-        axes.text(0.5, 0.5, "not evaluated", ha="center", transform=axes.transAxes)
-
-
-def _draw_gains(data: pd.DataFrame, gap: float, style: Style) -> Figure:
+def _draw_gains(data: pd.DataFrame, title: str, style: Style) -> Figure:
     """Draw a bar for each dataset and for their average, with a dot for each seed."""
+    average = data.groupby(["loss", "seed"], sort=False)["gain"].mean().reset_index().assign(dataset="average")
     names = [f"{row.dataset}\n{row.confusing} images" for row in data.drop_duplicates("dataset").itertuples()]
-    losses = data["loss"].unique()
-    if len(names) > 1:
-        means = data.groupby(["loss", "seed"], sort=False, dropna=False)["gain"].mean().reset_index()
-        data, names = pd.concat([data, means.assign(dataset="average")]), [*names, "average"]
-    base = data["baseline"].iloc[0]
-    title = f"{_GAINS_TITLE} (wrong by less than {gap:g} under zero-shot CLIP)"
-    figure = style.figure(style.width or COLUMN, 0.55 + len(names) * (0.18 + 0.22 * len(losses)), title)
-    axes = figure.subplots()
-    thick = 0.76 / len(losses)
+    base, losses = data["baseline"].iloc[0], list(data["loss"].unique())
+    data, rows = pd.concat([data, average]), [*data["dataset"].unique(), "average"]
+    figure = style.figure(style.width or COLUMN, 0.55 + len(rows) * (0.18 + 0.22 * len(losses)), title)
+    axes, thick = figure.subplots(), 0.76 / len(losses)
     colours = looks(loss for loss in LOSSES.values() if loss in (base, *losses))  # as over epochs
     for (loss, dataset), own in data.groupby(["loss", "dataset"], sort=False):
-        place, row = list(losses).index(loss), list(data["dataset"].unique()).index(dataset)
-        at, mean = row + (place - (len(losses) - 1) / 2) * thick, own["gain"].mean()
-        colour = colours[loss].colour
-        axes.barh(at, mean, height=thick * 0.84, color=colour, alpha=0.85, label=loss)
+        at, mean = rows.index(dataset) + (losses.index(loss) - (len(losses) - 1) / 2) * thick, own["gain"].mean()
+        axes.barh(at, mean, height=thick * 0.84, color=colours[loss].colour, alpha=0.85, label=loss)
         axes.plot(own["gain"], [at] * len(own), ".", color=INK, markersize=4)
         # In a column of their own, because next to a dot the number would look like the value of that dot.
-        text = f"{mean:+.1f}".replace("-", "\u2212")
-        axes.text(1.02, at, text, transform=axes.get_yaxis_transform(), va="center", fontsize=7.5)
-    axes.set(yticks=range(len(names)), yticklabels=names, ylim=(len(names) - 0.45, -0.55))
+        axes.text(1.02, at, f"{mean:+.1f}", transform=axes.get_yaxis_transform(), va="center", fontsize=7.5)
+    axes.set(yticks=range(len(rows)), yticklabels=[*names, "average"], ylim=(len(rows) - 0.45, -0.55))
     axes.axvline(0, color=MUTED, linewidth=1)
-    if len(names) > 1:
-        axes.axhline(len(names) - 1.5, color=GRID, linewidth=0.8)
     axes.grid(visible=False, axis="y")
     axes.set_xlabel(f"{losses[0] if len(losses) == 1 else 'loss'} minus {base} in points (dots: seeds)")
     name_series(figure, [axes])

@@ -76,6 +76,16 @@ def one_kind(runs: pd.DataFrame, varied: Collection[str], points: Sequence[str],
     return newest.drop_duplicates([*points, "dataset", "subset", "seed"], keep="last")
 
 
+def check_settings(runs: pd.DataFrame, varied: Collection[str]) -> None:
+    """Refuse runs that differ in shots, partition or settings other than those that a figure varies."""
+    rows = [{**run.settings, "shots": run.shots, "partition": run.draw} for run in runs.itertuples()]
+    facts = pd.DataFrame(rows).drop(columns=list(varied), errors="ignore").astype(str)
+    for key in facts.columns[facts.nunique() > 1]:
+        if not key.startswith("DATASET."):
+            values = " and ".join(facts[key].unique()[:3])
+            raise UserError(f"The runs differ in {key}: {values}. Give the folders of runs that agree in it.")
+
+
 def _facts(run: Any, varied: Collection[str]) -> dict[str, Any]:
     """Return the settings on which runs must agree. Images are compared by dataset."""
     facts = {k: v for k, v in run.settings.items() if k not in varied and not k.startswith("DATASET.")}
