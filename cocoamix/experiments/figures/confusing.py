@@ -30,26 +30,21 @@ from .style import COLUMN, INK, MUTED, Drawing, Look, Style, looks, name_series
 
 _TITLE = "Easy, confusing and hard test images under zero-shot CLIP"
 _PLANS = Plans(Choice("quick_confusing"), Choice("confusing"))
-# The synthetic dataset with the most confusing images, and the paper's dataset.
-_SYNTHETIC, _REAL = "texture_colour", "eurosat"
 ZERO_SHOT = "zero-shot CLIP"
 EASY, CONFUSING, HARD, ALL, NEW = "easy", "confusing", "hard", "all", "new"
 _PARTS = [EASY, CONFUSING, HARD, ALL, NEW]
 _ORDER = {name: place for place, name in enumerate([ZERO_SHOT, *LOSSES.values(), *_PARTS])}
 _CURVES = ["dataset", "loss", "epoch", "seed", "images", "count", "accuracy"]
-_GAINS = [
-    *("dataset", "loss", "epoch", "seed", "confusing", "images"),
-    *("baseline", "baseline_accuracy", "accuracy", "gain"),
-]
+_GAINS = [*_CURVES[:4], "confusing", "images", "baseline", "baseline_accuracy", "accuracy", "gain"]
 _DIGITS = 1_000_000  # predictions are saved with six decimals
 
 
 def make(args: argparse.Namespace) -> Iterator[Drawing]:
     """Yield the curves of one dataset over epochs, and the gains on all datasets."""
     names = [LOSSES[loss] for loss in dict.fromkeys(args.losses)]
-    curves_of = [args.curves or (_REAL if args.root else _SYNTHETIC)]
-    runs = choose_runs(_read(args, names, curves_of, with_epochs=True), names)
-    points = runs[runs["subset"] == "base"].drop_duplicates(["dataset", "loss", "epoch"])["dataset"].value_counts()
+    shown = args.curves or ("eurosat" if args.root else "texture_colour")  # the paper's; the most confusing one
+    runs = choose_runs(_read(args, names, [shown], with_epochs=True), names)
+    points = runs.drop_duplicates(["dataset", "loss", "epoch"])["dataset"].value_counts()
     datasets = sort_datasets(points.index)
     dataset = dataset_name(args.curves) if args.curves else max(datasets, key=lambda name: points[name])
     check_choice("--curves", dataset, datasets)
@@ -66,13 +61,11 @@ def _read(args: argparse.Namespace, names: Sequence[str], datasets: Sequence[str
     """Return the frame of --runs, or of the part of the plan that one of the figures needs."""
     if args.runs:
         return source.find_source(args, _PLANS).frame()
-    choice = _PLANS.real if args.root else _PLANS.synthetic
-    methods = load_plan(choice.plan).methods
+    plan = _PLANS.real.plan if args.root else _PLANS.synthetic.plan
+    methods = load_plan(plan).methods
     kept = [m.name for m in methods if not m.trained or m.name in names or (with_epochs and m.model_of in names)]
-    choice = Choice(choice.plan, tuple(kept))
-    return source.find_source(
-        argparse.Namespace(**{**vars(args), "datasets": list(datasets)}), Plans(choice, choice)
-    ).frame()
+    part = Choice(plan, tuple(kept), tuple(datasets))
+    return source.find_source(argparse.Namespace(**{**vars(args), "datasets": []}), Plans(part, part)).frame()
 
 
 # ---------------------------------------------------------------------------------------- the numbers
@@ -118,7 +111,9 @@ def measure(runs: pd.DataFrame, gap: float) -> pd.DataFrame:
     data = tables.merge(parts, on="image").groupby(keys, dropna=False)["right"].agg(["sum", "count"]).reset_index()
     whole = new.assign(images=NEW, count=new["images"], accuracy=[metrics["accuracy"] for metrics in new["metrics"]])
     data = pd.concat([data.assign(accuracy=100 * data["sum"] / data["count"]), whole[[*keys, "count", "accuracy"]]])
-    data = data.sort_values(keys, key=lambda column: column.map(lambda value: _ORDER.get(value, value)))
+    data = data.sort_values(
+        keys, key=lambda column: column.map(lambda value: _ORDER.get(value, value)), ignore_index=True
+    )
     return data.assign(dataset=dataset).astype({"epoch": "Int64", "seed": "Int64", "count": "Int64"})[_CURVES]
 
 
@@ -138,7 +133,8 @@ def _complete(data: pd.DataFrame, points: list[str], across: list[str]) -> pd.Da
     trained = data[data["loss"] != ZERO_SHOT]
     shared = trained.pivot(index=points, columns=across, values="accuracy").dropna().index
     if shared.empty:
-        raise UserError(f"No {' and '.join(points)} has results for every {' and '.join(across)}. Run what is missing.")
+        what = f"{' and '.join(points)} has results and confusing images for every {' and '.join(across)}"
+        raise UserError(f"No {what}. Run what is missing, or choose a larger gap.")
     return data[data.set_index(points).index.isin(shared) | (data["loss"] == ZERO_SHOT)]
 
 
@@ -156,10 +152,6 @@ def find_gains(runs: pd.DataFrame, baseline: str, gap: float) -> pd.DataFrame:
     data = pd.concat([measure(base[base["dataset"] == name], gap) for name in sort_datasets(base["dataset"])])
     totals = data[data["images"] == ALL].drop_duplicates("dataset").set_index("dataset")["count"]
     data = data[(data["images"] == CONFUSING) & (data["loss"] != ZERO_SHOT)]
-    if data.empty:
-        raise UserError(
-            f"No dataset of {', '.join(totals.index)} has confusing images. Choose a larger --datasets-gap."
-        )
     # An average over datasets is of the same datasets for every loss.
     data = data[data.groupby("dataset")["loss"].transform("nunique") == data["loss"].nunique()]
     data = _complete(data, ["epoch", "seed"], ["dataset", "loss"])

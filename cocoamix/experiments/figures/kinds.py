@@ -79,7 +79,9 @@ def one_kind(runs: pd.DataFrame, varied: Collection[str], points: Sequence[str],
 def check_settings(runs: pd.DataFrame, varied: Collection[str]) -> None:
     """Refuse runs that differ in shots, partition or settings other than those that a figure varies."""
     rows = [{**run.settings, "shots": run.shots, "partition": run.draw} for run in runs.itertuples()]
-    facts = pd.DataFrame(rows).drop(columns=list(varied), errors="ignore").astype(str)
+    facts = (
+        pd.DataFrame(rows).drop(columns=list(varied), errors="ignore").astype(object).fillna("not stated").astype(str)
+    )
     for key in facts.columns[facts.nunique() > 1]:
         if not key.startswith("DATASET."):
             values = " and ".join(facts[key].unique()[:3])
