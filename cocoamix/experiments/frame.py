@@ -21,7 +21,7 @@ from .labels import Names, label, same_result
 from .logs import list_logs, read_log
 from .names import is_zero_shot
 from .paths import Place, read_path
-from .records import Record, complete, drop_training, from_log, from_results
+from .records import Record, complete, drop_training, from_log, from_results, inherit_training
 
 COLUMNS = (
     *("method", "trainer", "task", "dataset", "subset", "shots", "seed", "draw", "source"),
@@ -84,6 +84,7 @@ def read(folders: Sequence[str | os.PathLike[str]], names: Names = ()) -> Frame:
             f"There is no run below {', '.join(map(str, folders))}: no folder in it holds a {RESULTS} or a log.txt. "
             "Give the folder that train.py wrote to (--output-dir) or one above it."
         )
+    inherit_training(reader.records)
     records = _drop_stopped(find_sources(reader.records), reader.left_out)
     for table in _tables(records).values():
         label(table, names, reader.notes.append)

@@ -16,7 +16,7 @@ from cocoamix.io.texts import read_bytes
 FINISHED = re.compile(rb"^[^\S\n]*Finish(?:ed)? training[^\S\n]*\r?$", re.MULTILINE)
 RESULT = re.compile(rb"^[^\S\n]*=> result", re.MULTILINE)
 
-_METRIC = re.compile(rb"^[^\S\n]*\* ?(\w+): ([-+.,\deE]+|[-+]?(?:nan|inf))%?[^\S\n]*\r?$", re.MULTILINE)
+_METRIC = re.compile(rb"^[^\S\n]*\* ?(\w+): ([-+.,\deE]+|[-+]?(?:nan|inf))(%?)[^\S\n]*\r?$", re.MULTILINE)
 _EPOCH = re.compile(rb"epoch:? \[(\d+)/(\d+)\]")
 # CoOp's print_args writes each heading between two lines of stars; the content begins below the second.
 _ARGUMENTS = re.compile(rb"^\*+ ?Arguments ?\*+[^\S\n]*\n(?:\*+[^\S\n]*\n)?", re.MULTILINE)
@@ -81,6 +81,8 @@ def _last_results(content: bytes, start: int) -> dict[str, float]:
     marks = [match.end() for match in RESULT.finditer(content, start)]
     metrics: dict[str, float] = {}
     for match in _METRIC.finditer(content, marks[-1] if marks else start):
+        if match.group(1) == b"accuracy" and not match.group(3):
+            continue  # the log was cut within the number
         try:
             metrics[match.group(1).decode()] = float(match.group(2).replace(b",", b""))
         except ValueError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -54,6 +54,7 @@ class Record:
     rest: tuple[str, ...] = ()  # folders above, of unknown meaning
     written: float = 0.0
     origin: str = RESULTS
+    only_evaluates: bool = False  # a log that does not repeat what only training reads
     method: str = ""  # its label in tables; see labels.py
 
     @property
@@ -178,6 +179,8 @@ def from_log(folder: Path, path: Path, log: Log, place: Place, above: int) -> Re
     dataset = str(config.get("DATASET.NAME") or _stem(arguments.get("dataset_config_file", "")) or place.dataset)
     if not trainer or not dataset:
         raise ValueError(f"neither the path nor {path.name} names the {'dataset' if trainer else 'trainer'}")
+    if config.get("TRAINER.MODAL") == "base2novel":
+        raise ValueError("it evaluates base and new classes in one log, as PromptKD does, which is not supported")
     shots, seed = config.get("DATASET.NUM_SHOTS"), arguments.get("seed", "")
     protocol = _protocol_of_log(config, trainer)
     loaded = arguments.get("load_epoch", "")
@@ -201,6 +204,7 @@ def from_log(folder: Path, path: Path, log: Log, place: Place, above: int) -> Re
         rest=place.rest,
         written=path.stat().st_mtime,
         origin=path.name,
+        only_evaluates=log.evaluates_only,
     )
     record.validate()
     return record
@@ -211,8 +215,11 @@ def _protocol_of_log(config: Mapping[str, Any], trainer: str) -> dict[str, Any]:
     protocol = {f"transforms.{key[6:]}": value for key, value in config.items() if key.startswith("INPUT.")}
     keys = {"backbone": "MODEL.BACKBONE.NAME", "evaluated_on": "TEST.SPLIT", "model_selection": "TEST.FINAL_MODEL"}
     protocol |= {name: config[key] for name, key in keys.items() if key in config}
-    precision = config.get(f"TRAINER.{trainer.upper()}.PREC")
-    return protocol if precision is None else {**protocol, "precision": precision}
+    for key, value in config.items():  # KgCoOp's is TRAINER.COOP.PREC
+        section = re.fullmatch(r"TRAINER\.(\w+)\.PREC", key)
+        if section and simplify(section[1]) in simplify(trainer):
+            protocol["precision"] = value
+    return protocol
 
 
 def complete(record: Record, arguments: Mapping[str, str]) -> None:
@@ -223,6 +230,24 @@ def complete(record: Record, arguments: Mapping[str, str]) -> None:
         trained = read_path(Path(loaded).parts)
         if trained.dataset and dataset_name(trained.dataset) != record.dataset and trained.task != "base2new":
             record.source, record.shots = dataset_name(trained.dataset), trained.shots or record.shots
+
+
+def inherit_training(records: Sequence[Record]) -> None:
+    """Give evaluations, whose logs need not repeat what only training reads, these settings of their training."""
+
+    def model(record: Record) -> tuple[Any, ...]:
+        return (record.trainer, record.config, record.variant, record.seed, record.rest)
+
+    trainings: dict[tuple[Any, ...], Record] = {}
+    for record in records:
+        if record.origin != RESULTS and not record.only_evaluates:
+            trainings[model(record)] = trainings[(*model(record), record.dataset)] = record
+    for record in records if trainings else ():
+        training = trainings.get((*model(record), record.dataset), trainings.get(model(record)))
+        if record.only_evaluates and training is not None:
+            record.settings |= {
+                key: value for key, value in training.settings.items() if not roles.compared_in_model(key)
+            }
 
 
 def _stem(path: str) -> str:

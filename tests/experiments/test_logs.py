@@ -46,6 +46,22 @@ def test_weights_of_kgcoop_are_read_from_the_folder_of_shots(tmp_path: Path) -> 
     assert means == {"KgCoOp DTD": 80, "KgCoOp [W=4] DTD": 70}
 
 
+def test_evaluations_of_kgcoop_belong_to_the_weight_of_their_training(tmp_path: Path) -> None:
+    """Its test script does not pass the weight, so that test logs print the default, 1.0."""
+    for weight, correct in (("8.0", 8000), ("2.0", 7000)):
+        tail = f"dtd/shots_16_{weight}/KgCoOp/vit_b16/seed1"
+        own = {"section": "COOP", "own": f"    W: {weight}\n"}
+        base = head("KgCoOp", "DescribableTextures", "base", **own)
+        write_log(tmp_path / BASE / tail, base, training(FORK), result(correct, 10_000, 2))
+        test = head("KgCoOp", "DescribableTextures", "new", section="COOP", own="    W: 1.0\n", model_dir="m")
+        write_log(tmp_path / NEW / tail, test, result(6000, 10_000, 2))
+    means = rows(read([tmp_path]))
+    assert {label: (row["base"], row["new"]) for label, row in means.items()} == {
+        "KgCoOp DTD": (80, 60),
+        "KgCoOp [W=2] DTD": (70, 60),
+    }
+
+
 def test_dept_layout_is_read_without_the_log_of_its_launcher(tmp_path: Path) -> None:
     trainer, tail = "ExtrasLinearProbeCoOp", "food101/shots16/vit_b16_ep10_bs4_lr35/seed1"
     for run, base in (("first", 905), ("second", 805)):
@@ -128,6 +144,7 @@ def test_newest_log_with_a_result_counts(tmp_path: Path) -> None:
         ((training(),), "training finished, but"),
         ((result(700),), "'Finish training' is missing"),
         ((), "before the first epoch"),
+        (("Finish training\n", "=> result\n* accuracy: 8"), "the evaluation did not"),
     ],
 )
 def test_unfinished_log_is_left_out_with_the_reason(tmp_path: Path, parts: tuple[str, ...], reason: str) -> None:
