@@ -197,7 +197,7 @@ def _draw_curves(data: pd.DataFrame, style: Style) -> Figure:
     for axes, (part, own) in zip(panels, data.groupby("images", sort=False), strict=True):
         for loss, runs in own.groupby("loss", sort=False):
             _draw_loss(axes, str(loss), runs, colours)
-        share = f"{counts[part]} images" if part == NEW else f"{100 * counts[part] / counts[ALL]:.1f} %"
+        share = f"{counts[part]} images" if part in (ALL, NEW) else f"{100 * counts[part] / counts[ALL]:.1f} %"
         axes.set(title=f"{part}: {share}", xlabel="epoch", ylabel="accuracy in %")
     name_series(figure, panels)
     return figure

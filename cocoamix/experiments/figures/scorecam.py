@@ -11,7 +11,6 @@ import contextlib
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,9 +20,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
 
 from cocoamix.compat import import_grad_cam
-from cocoamix.config.settings import flatten
-from cocoamix.errors import UserError, brief
-from cocoamix.registry import plain_name
+from cocoamix.errors import UserError, check_choice
 
 from ..names import method_name
 from . import source
@@ -41,11 +38,14 @@ _PLANS = Plans(
     Choice("base2new", ("CLIP", "CoOp", "CoA-loss", "CoCoA-Mix"), ("oxford_flowers",), (1,)),
 )
 _BATCH = 32  # masked images
-_PER_FIGURE, _MOST = 8, 64  # images; each needs a pass through the tower for every channel
+_PER_FIGURE = 8  # images
+_SIZE = 6.5  # of letters
 _HEAT = "inferno"  # brighter means higher, also in print without colours
 _LUMINANCE = np.asarray((0.299, 0.587, 0.114), np.float32)
-_METHOD = ["image", "part", "label", "method", "run", "predicted", "probability", "right", "explained"]
-COLUMNS = [*_METHOD, "row", "column", "value"]
+COLUMNS = [
+    *("image", "part", "label", "method", "run", "predicted", "probability", "right", "explained"),
+    *("row", "column", "value"),
+]
 
 
 class Shown(NamedTuple):
@@ -60,32 +60,19 @@ class Shown(NamedTuple):
 
 def make(args: argparse.Namespace) -> Iterator[Drawing]:
     """Yield figures of the maps, each with at most eight images."""
-    _check(args)  # before long runs start
+    try:
+        import_grad_cam()
+    except ImportError as error:  # before long runs start
+        raise UserError(
+            f"grad-cam cannot be imported ({error}). Install it with: pip install --no-deps -r requirements-cam.txt."
+        ) from error
     runs = _find_runs(args)
-    images = _named_images(args, list(runs.values())) if args.images else _dataset_images(args, list(runs.values()))
-    if len(images) > _MOST:
-        raise UserError(f"{len(images):,} images are too many for maps; choose at most {_MOST}.")
-    for image in images:
-        if args.target == "label" and not image.label:
-            raise UserError(f"--target label needs the class of {image.name}: give --labels, or leave --target out.")
+    first = next(iter(runs.values()))
+    images = _named_images(args, first) if args.images else _dataset_images(args, first)
     data, pixels = _compute(runs, images, args.target == "label")
     for start, stem in zip(range(0, len(images), _PER_FIGURE), source.stems("scorecam"), strict=False):
         part = data[data["image"].isin([image.name for image in images[start : start + _PER_FIGURE]])]
         yield Drawing(stem, _TITLE, _describe(part, args.target), partial(_draw, part, pixels), part)
-
-
-def _check(args: argparse.Namespace) -> None:
-    if args.count < 1:
-        raise UserError(f"--count is {args.count}; it must be at least 1.")
-    if args.labels and not args.images:
-        raise UserError("--labels is for the images that --images names.")
-    try:
-        import_grad_cam()
-    except ImportError as error:
-        raise UserError(
-            f"Class activation maps need the package grad-cam, which cannot be imported: {brief(str(error))}. Install "
-            "it with: pip install --no-deps -r requirements-cam.txt."
-        ) from error
 
 
 # ---------------------------------------------------------------------------------------- runs and images
@@ -100,38 +87,32 @@ def _find_runs(args: argparse.Namespace) -> dict[str, RecordedRun]:
     names = args.names or [run.method for run in chosen.runs] or [method_name(run.trainer) for run in runs]
     if len(names) != len(runs):
         raise UserError(f"--names gives {len(names)} names to {len(runs)} runs. Give one to each.")
-    found = {}
+    named = {}
     for name, run in zip(names, runs, strict=True):
         same = [set(other.folder.parts) for other, own in zip(runs, names, strict=True) if own == name]
         parts = "/".join(part for part in run.folder.parts if part not in set.intersection(*same))
-        found[f"{name} ({parts})" if len(same) > 1 else name] = run
-    return found
+        named[f"{name} ({parts})" if len(same) > 1 else name] = run
+    return named
 
 
-def _named_images(args: argparse.Namespace, runs: Sequence[RecordedRun]) -> list[Shown]:
-    from cocoamix.clip.class_names import plain_class
+def _named_images(args: argparse.Namespace, run: RecordedRun) -> list[Shown]:
+    """Return the images that the user names, to classify among the classes of the first run."""
     from cocoamix.predict.inputs import find_images, labels_of
     from cocoamix.run.given import Item
 
-    classes = {plain_class(name): name for name in runs[0].classnames}
-    if any(set(map(plain_class, run.classnames)) != set(classes) for run in runs):
-        raise UserError("The runs have different classes, so their maps of --images cannot be compared.")
-    images = find_images(args.images, labels_of(runs[0], runs[0].classnames))
-    labels = args.labels or [image.label for image in images]
+    images = find_images(args.images, labels_of(run, run.classnames))
+    for label in args.labels or ():
+        check_choice("--labels", label, run.classnames)
+    labels = args.labels or [image.label if image.label in run.classnames else "" for image in images]
     if len(labels) != len(images):
         raise UserError(f"--labels names {len(labels)} classes for {len(images)} images. Name one for each, in order.")
-    for label in labels:
-        if label and plain_class(label) not in classes:
-            raise UserError(f"The class {brief(label)} is not one of the {len(classes)} classes of the runs.")
-    named = [classes.get(plain_class(label), "") for label in labels]
-    upright = "images" in runs[0].protocol  # as in training
     return [
-        Shown(Item(image.path, upright=upright), image.path, label, tuple(runs[0].classnames), "")
-        for image, label in zip(images, named, strict=True)
+        Shown(Item(image.path, upright="images" in run.protocol), image.path, label, tuple(run.classnames), "")
+        for image, label in zip(images, labels, strict=True)
     ]
 
 
-def _dataset_images(args: argparse.Namespace, runs: Sequence[RecordedRun]) -> list[Shown]:
+def _dataset_images(args: argparse.Namespace, run: RecordedRun) -> list[Shown]:
     """Return test images of evenly spaced classes, so that the choice is objective; of both halves for a run on one."""
     import cocoamix.datasets
     import cocoamix.trainers  # noqa: F401  (before dassl is used)
@@ -143,17 +124,14 @@ def _dataset_images(args: argparse.Namespace, runs: Sequence[RecordedRun]) -> li
     from cocoamix.features.images import image_name
     from cocoamix.run.recorded import configuration
 
-    names = {plain_name(str(flatten(run.config).get("DATASET.NAME", ""))) for run in runs}
-    if len(names) > 1 or "" in names:
-        raise UserError(f"The runs are not of one dataset ({', '.join(sorted(names))}). Give --images, or fewer runs.")
-    cfg, images = configuration(runs[0], get_cfg_default()), []
+    cfg, images = configuration(run, get_cfg_default()), []
     cfg.DATASET.ROOT = args.root or cfg.DATASET.ROOT
     subset = cfg.DATASET.SUBSAMPLE_CLASSES
     for part in ("base", "new") if subset in ("base", "new") else (subset,):
         cfg.DATASET.SUBSAMPLE_CLASSES = part
         dataset, _ = build(cfg)
         first = {item.label: item for item in reversed(dataset.test)}
-        labels, count = sorted(first), min(args.count, len(first))
+        labels, count = sorted(first), min(max(args.count, 1), len(first))
         for place in range(count):
             item = first[labels[(2 * place + 1) * len(labels) // (2 * count)]]
             images.append(Shown(item, image_name(item.impath), item.classname, tuple(dataset.classnames), part))
@@ -175,9 +153,7 @@ class _Method:
         self.prompts = [prompt.detach() for prompt in self.trainer.vision_prompts()]
         self.clip, *others = self.trainer.clip.each()
         if others:
-            raise UserError(
-                f"The run in {run.folder} has {1 + len(others)} CLIP models; a map needs one. Leave it out."
-            )
+            raise UserError(f"The run in {run.folder} has several CLIP models; a map needs one. Leave it out.")
         frozen = self.clip.weights_hash, self.clip.precision, self.clip.source, self.clip.activation
         self.tower = str(run.folder) if self.prompts else frozen
 
@@ -203,20 +179,15 @@ class _Method:
 
     def _classify(self, features: Tensor) -> Tensor:
         features = features if self.trainer.raw_images else features / features.norm(dim=-1, keepdim=True)
-        found: Tensor = self.trainer.infer(features).double().softmax(dim=1)
-        if not found.isfinite().all():
-            raise UserError("The logits of some images are not finite. Evaluate the run to see why.")
-        return found
+        logits: Tensor = self.trainer.infer(features)
+        return logits.double().softmax(dim=1)
 
-    def explain(self, tensor: Tensor, label: str, of_label: bool) -> pd.DataFrame:
-        """Return the prediction and ScoreCAM's map, scaled to a maximum of 1; 0 if no channel supports the class."""
-        from cocoamix.clip.class_names import plain_class
-
+    def explain(self, tensor: Tensor, label: int | None, of_label: bool) -> dict[str, Any]:
+        """Return the prediction and, as `map`, ScoreCAM's map, scaled to 1; 0 if no channel supports the class."""
         features, activations = self.clip.encode_image_watched(tensor, self.prompts)
         chances = self._classify(features)[0]
         predicted = int(chances.argmax())
-        own = [plain_class(name) for name in self.classes].index(plain_class(label)) if label else None
-        explained = own if of_label and own is not None else predicted
+        explained = label if of_label and label is not None else predicted
         package = import_grad_cam()
         cam = package.ScoreCAM(self.clip, [])  # no layers to hook, because the activations are known
         cam.model, cam.batch_size = self.probabilities, _BATCH
@@ -224,55 +195,47 @@ class _Method:
         with contextlib.redirect_stderr(io.StringIO()):  # hides a progress bar for every image
             pixels = tensor.to(self.clip.device)
             weighted = cam.get_cam_image(pixels, None, targets, activations.cpu().numpy(), None)
-        values = package.utils.image.scale_cam_image(np.maximum(weighted, 0))[0]
-        rows, columns = np.indices(values.shape) + 1
-        right = pd.NA if own is None else int(predicted == own)
-        about = [self.classes[predicted], float(chances[predicted]), right, self.classes[explained]]
-        cells = pd.DataFrame({"row": rows.ravel(), "column": columns.ravel(), "value": values.ravel().astype(float)})
-        return cells.assign(**dict(zip(_METHOD[5:], about, strict=True)))
+        return {
+            "predicted": self.classes[predicted],
+            "probability": float(chances[predicted]),
+            "right": pd.NA if label is None else int(predicted == label),
+            "explained": self.classes[explained],
+            "map": package.utils.image.scale_cam_image(np.maximum(weighted, 0))[0],
+        }
 
 
 def _compute(runs: Mapping[str, RecordedRun], images: Sequence[Shown], of_label: bool) -> tuple[pd.DataFrame, Any]:
     """Return the maps, and the pixels of each image as the first model sees them. One model is in memory at a time."""
     import torch
 
-    from cocoamix.io.progress import progress
-
     kept, maps = dict[Any, "Tensor"](), {}
     pixels: dict[str, Any] = {}
     for name, run in runs.items():
         for classes in dict.fromkeys(image.classes for image in images):
             method = _Method(run, classes, kept)
-            own = [image for image in images if image.classes == classes]
-            for image in progress(own, len(own), name):
+            for image in (image for image in images if image.classes == classes):
                 seen, tensor = method.read(image)
                 pixels.setdefault(image.name, seen)
                 with torch.no_grad():
-                    cells = method.explain(tensor, image.label, of_label)
-                about = [image.name, image.part, image.label, name, str(run.folder)]
-                maps[image.name, name] = cells.assign(**dict(zip(_METHOD, about, strict=False)))
+                    label = classes.index(image.label) if image.label else None
+                    about = method.explain(tensor, label, of_label)
+                rows, columns = np.indices(about["map"].shape) + 1
+                values = about.pop("map").ravel().astype(float)
+                cells = pd.DataFrame({"row": rows.ravel(), "column": columns.ravel(), "value": values})
+                about |= {"image": image.name, "part": image.part, "label": image.label}
+                maps[image.name, name] = cells.assign(method=name, run=str(run.folder), **about)
     data = pd.concat([maps[image.name, name] for image in images for name in runs], ignore_index=True)
     return data.astype({"right": "Int64"})[COLUMNS], pixels
 
 
 def _describe(data: pd.DataFrame, target: str) -> str:
-    """Count the correct labels of each method, and say how much maps of one image differ."""
-    which = "the predicted class" if target == "predicted" else "the label"
-    count = data["image"].nunique()
-    text = f"ScoreCAM of {which} on {count} {'images' if count > 1 else 'image'}."
+    """Count the correct labels of each method."""
     known = data.dropna(subset="right").drop_duplicates(["image", "method"])
-    if len(known):
-        rights = [f"{name} {own.sum()}" for name, own in known.groupby("method", sort=False)["right"]]
-        text += f" Correct labels, of {known['image'].nunique()}: {', '.join(rights)}."
-    maps = [own["value"].to_numpy() for _, own in data.groupby("method", sort=False)]
-    gaps = [np.abs(one - other) for one, other in combinations(maps, 2) if len(one) == len(other)]
-    if gaps:
-        text += (
-            f" Maps of one image by two methods differ by {np.mean(gaps):.2f} of their scale on average over the "
-            f"cells, and by {np.max(gaps):.2f} at most: the weights of channels are a softmax of probabilities, so no "
-            "channel weighs more than e times as much as another."
-        )
-    return text
+    rights = [f"{name} {own.sum()}" for name, own in known.groupby("method", sort=False)["right"]]
+    return (
+        f"ScoreCAM of the {target} class on {data['image'].nunique()} images. Correct labels, of "
+        f"{known['image'].nunique()}: {', '.join(rights) or 'none is known'}."
+    )
 
 
 # ---------------------------------------------------------------------------------------- the figure
@@ -283,30 +246,28 @@ def _draw(data: pd.DataFrame, pixels: Mapping[str, Any], style: Style) -> Figure
     images, methods = data["image"].unique(), data["method"].unique()
     width = style.width or PAGE
     cell = width / (len(methods) + 1) - 0.12  # inches
-    size = 7 if cell > 0.9 else 6
-    letters = int(cell * 115 / size)
+    letters = int(cell * 17)
     figure = style.figure(width, len(images) * (cell + 0.6) + 0.85, _TITLE)
     grid = figure.subplots(len(images), len(methods) + 1, squeeze=False)
     for name, row in zip(images, grid, strict=True):
         own = data[data["image"] == name]
         label, part = own[["label", "part"]].iloc[0]
         row[0].imshow(pixels[name], interpolation="none")
-        row[0].set_xlabel(wrap(label or Path(name).name, letters), color=INK, fontsize=size)
+        row[0].set_xlabel(wrap(label or Path(name).name, letters), color=INK, fontsize=_SIZE)
         row[0].set_ylabel(part)
         for method, axes in zip(methods, row[1:], strict=True):
-            _draw_map(axes, own[own["method"] == method], pixels[name], letters, size)
+            _draw_map(axes, own[own["method"] == method], pixels[name], letters)
     for axes in grid.flat:
         axes.set(xticks=[], yticks=[])
         axes.grid(visible=False)
     for axes, title in zip(grid[0], ["image", *methods], strict=True):
-        axes.set_title(wrap(title, letters), loc="center", fontsize=size)
+        axes.set_title(wrap(title, letters), loc="center", fontsize=_SIZE)
     bar = figure.colorbar(ScalarMappable(cmap=_HEAT), ax=grid, location="bottom", shrink=0.4, aspect=30, ticks=[0, 1])
     bar.ax.set_xticklabels(["0", "highest of the map"])
-    bar.outline.set_visible(False)
     return figure
 
 
-def _draw_map(axes: Any, cells: pd.DataFrame, pixels: Any, letters: int, size: int) -> None:
+def _draw_map(axes: Any, cells: pd.DataFrame, pixels: Any, letters: int) -> None:
     """Draw the image in grey with a map over it; the frame and the mark say whether the prediction is right."""
     values = cells.pivot(index="row", columns="column", values="value")
     extent = (0, 1, 0, 1)
@@ -318,4 +279,4 @@ def _draw_map(axes: Any, cells: pd.DataFrame, pixels: Any, letters: int, size: i
         mark, colour = ("\u2713 ", look(2).colour) if first["right"] else ("\u2717 ", look(4).colour)  # green or red
         axes.spines[:].set(color=colour, linewidth=1.8, linestyle="-" if first["right"] else (0, (3, 1.5)))
     text = f"{wrap(mark + first['predicted'], letters)}\n{100 * first['probability']:.0f} %"
-    axes.set_xlabel(text, color=colour, fontsize=size)
+    axes.set_xlabel(text, color=colour, fontsize=_SIZE)
