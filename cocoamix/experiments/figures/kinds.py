@@ -1,8 +1,7 @@
-"""Choose runs of CoCoA-Mix that differ only in the settings which a figure varies."""
+"""Runs of CoCoA-Mix that differ only in the settings which a figure varies."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -25,12 +24,6 @@ SETTINGS = {
     "ce+coa": ("W", "w", 5.0),
 }
 LOSS_KEYS = tuple(SECTION + key for key in ("LOSS", "W", "GAMMA", "Q"))
-_LONGEST = 160  # characters of the list of folders that are left out
-_WAYS_OUT = {
-    "dataset": "Run what is missing, or give only output folders of runs on the same datasets.",
-    "epoch": "Evaluate the models of one epoch with --load-epoch, and add these folders.",
-    "seed": "Run what is missing, or give only output folders of runs with the same seeds.",
-}
 
 
 def own_runs(runs: pd.DataFrame, ensemble: str) -> pd.DataFrame:
@@ -51,53 +44,24 @@ def name_losses(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def one_kind(runs: pd.DataFrame, varied: Collection[str], points: Sequence[str], need: str) -> pd.DataFrame:
-    """Return the runs of the kind with the most points, each once; print the others to stderr.
-
-    Args:
-        runs: Runs of a frame.
-        varied: Settings in which the runs of a figure may differ.
-        points: Columns that tell the points of the figure apart.
-        need: What the figure needs, for the error message.
-    """
+    """Return the newest run of each point, dataset, subset and seed; refuse runs that differ in other settings."""
     if runs.empty:
         raise UserError(f"There is no run to draw: {need}.")
-    kinds = pd.Series([repr(sorted(_facts(run, varied).items())) for run in runs.itertuples()], runs.index)
-    groups = [group for _, group in runs.groupby(kinds, sort=False)]
-    groups.sort(key=lambda group: len(group[points].drop_duplicates()), reverse=True)
-    chosen, *others = groups
-    for other in others:
-        why = _difference(next(other.itertuples()), next(chosen.itertuples()), varied)
-        if len(other[points].drop_duplicates()) == len(chosen[points].drop_duplicates()):
-            raise UserError(f"The runs are of several kinds: {why}. Give the folders of one kind.")
-        print(f"Left out: {some_of(other['folder'], _LONGEST)}: {why}.", file=sys.stderr)
-    check_images(chosen)
-    # Of runs that agree in everything, the newest counts, whatever the order in which folders are read.
-    newest = chosen.sort_values(["written", "folder"])
+    check_settings(runs, varied)
+    check_images(runs)
+    newest = runs.sort_values(["written", "folder"])
     return newest.drop_duplicates([*points, "dataset", "subset", "seed"], keep="last")
 
 
 def check_settings(runs: pd.DataFrame, varied: Collection[str]) -> None:
     """Refuse runs that differ in shots, partition or settings other than those that a figure varies."""
     rows = [{**run.settings, "shots": run.shots, "partition": run.draw} for run in runs.itertuples()]
-    facts = (
-        pd.DataFrame(rows).drop(columns=list(varied), errors="ignore").astype(object).fillna("not stated").astype(str)
-    )
+    facts = pd.DataFrame(rows).drop(columns=list(varied), errors="ignore").astype(object).fillna("not stated")
+    facts = facts.astype(str)
     for key in facts.columns[facts.nunique() > 1]:
         if not key.startswith("DATASET."):
             values = " and ".join(facts[key].unique()[:3])
             raise UserError(f"The runs differ in {key}: {values}. Give the folders of runs that agree in it.")
-
-
-def _facts(run: Any, varied: Collection[str]) -> dict[str, Any]:
-    """Return the settings on which runs must agree. Images are compared by dataset."""
-    facts = {k: v for k, v in run.settings.items() if k not in varied and not k.startswith("DATASET.")}
-    return {**facts, "backbone": run.protocol.get("backbone"), "shots": str(run.shots)}
-
-
-def _difference(run: Any, other: Any, varied: Collection[str]) -> str:
-    facts, others = _facts(run, varied), _facts(other, varied)
-    key = next(key for key in [*facts, *others] if facts.get(key) != others.get(key))
-    return f"{key} is {show(facts.get(key))} in {run.folder} and {show(others.get(key))} in {other.folder}"
 
 
 def check_images(runs: pd.DataFrame) -> None:
@@ -113,32 +77,16 @@ def check_images(runs: pd.DataFrame) -> None:
 
 
 def shared(column: str, groups: Mapping[str, pd.DataFrame], where: str) -> list[Any]:
-    """Return the values of a column that all groups of runs have; refuse groups that share none.
-
-    Args:
-        column: dataset, epoch or seed.
-        groups: The runs of each point of a figure, by the name of the point.
-        where: The runs in question, such as "on base classes".
-    """
-    values = {name: set(group[column].astype(object)) for name, group in groups.items()}
+    """Return the values of a column that all groups of runs, `where` they are, have; refuse groups that share none."""
+    values = {name: set(group[column]) for name, group in groups.items()}
     common = set.intersection(*values.values())
     if common:
-        return _sorted(common)
-    listed = [f"{name} has {', '.join(map(_in_words, _sorted(own))) or 'none'}" for name, own in values.items()]
-    raise UserError(printable(f"No {column} is shared by all runs {where}: {some_of(listed)}. {_WAYS_OUT[column]}"))
-
-
-def _sorted(values: Iterable[Any]) -> list[Any]:
-    return sorted(values, key=lambda value: (value is pd.NA, 0 if value is pd.NA else value))
-
-
-def _in_words(value: Any) -> str:
-    return "an unknown epoch" if value is pd.NA else str(value)
+        return sorted(common)
+    listed = [f"{name} has {', '.join(map(str, sorted(own)))}" for name, own in values.items()]
+    raise UserError(printable(f"No {column} is shared by all runs {where}: {some_of(listed)}. Run what is missing."))
 
 
 def seeds_in_words(seeds: Iterable[Any]) -> str:
     """Describe the seeds of a mean."""
     shown = [str(seed) for seed in seeds if seed is not pd.NA]
-    if not shown:
-        return "one run each"
-    return f"seed {shown[0]}" if len(shown) == 1 else f"mean of seeds {', '.join(shown)}"
+    return f"seed {shown[0]}" if len(shown) == 1 else f"mean of seeds {', '.join(shown)}" if shown else "one run each"

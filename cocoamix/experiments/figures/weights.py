@@ -102,7 +102,7 @@ def _curve(similarities: list[Any], labels: Any, logit_scale: float) -> pd.DataF
     from cocoamix.coa.calibration import curve_over_pi
     from cocoamix.coa.heldout import fit_weight
 
-    sides = (*(side.double().cpu() for side in similarities), labels.cpu(), logit_scale)
+    sides: Any = (*(side.double().cpu() for side in similarities), labels.cpu(), logit_scale)
     points = pd.DataFrame(curve_over_pi(*sides, GRID))
     scaled = pd.DataFrame(curve_over_pi(*sides, GRID[:-1], one_stage=True))[["nll", "ece"]]  # infinite at pi = 1
     best = {"lowest_pi": fit_weight(*sides), "one_stage_lowest_pi": fit_weight(*sides, one_stage=True)}
@@ -125,7 +125,7 @@ def _draw(data: pd.DataFrame, style: Style) -> Figure:
     """Return a column for each run: accuracy, cross-entropy and calibration error over pi."""
     figure = style.figure(style.width or PAGE, 0.9 + len(_METRICS) * _HEIGHT, _TITLE)
     # Values of different datasets are not compared, and a shared axis would hide the shapes of the curves.
-    share = {"sharex": True, "sharey": "row" if data.dataset.nunique() == 1 else False}
+    share: Any = {"sharex": True, "sharey": "row" if data.dataset.nunique() == 1 else False}
     grid = figure.subplots(len(_METRICS), data.run.nunique(), squeeze=False, **share)
     for panels, (_, own) in zip(grid.T, data.groupby("run", sort=False), strict=True):
         for axes, metric in zip(panels, _METRICS, strict=True):
