@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
-
-from cocoamix.errors import UserError, nearest
+import pandas as pd
 
 from .frame import Frame
 from .labels import not_comparable, show
@@ -20,60 +19,16 @@ _CAPTION = (
 )
 
 
-class Baseline:
-    """The method with which others are compared. A section may or may not have it."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self._known = not name
-        self._labels: dict[str, None] = {}
-
-    def compare(
-        self, measures: Measures, part: Frame, columns: Sequence[Column], key: str, notes: list[str], what: str = ""
-    ) -> Table | None:
-        """Return the table of differences; None if the baseline is not among the methods.
-
-        Args:
-            measures: The measures of some runs.
-            part: The frame of these runs.
-            columns: The columns to compare.
-            key: The key of the table.
-            notes: Receives why rows are not compared.
-            what: Which results are compared, for the title.
-        """
-        self._labels.update(dict.fromkeys(measures.rows))
-        named = [label for label in measures.rows if label == self.name] or self._similar(part)
-        if not self.name or not named:
-            return None
-        self._known = True
-        if len(named) > 1:
-            listed = ", ".join(named[1:])
-            notes.append(f"--baseline {self.name} is {named[0]} here; it could also be {listed}. Give the full name.")
-        if len(measures.rows) == 1:
-            notes.append(f"There is no other method here to compare with {named[0]}.")
-            return None
-        title = f"Difference from {named[0]}" + (f", {what}" if what else "")
-        refused = _not_comparable(part, named[0])
-        notes += [f"{row} and {named[0]} are not compared on {name}: {why}." for (row, name), why in refused.items()]
-        return differences(measures, named[0], columns, refused, key, title)
-
-    def _similar(self, part: Frame) -> list[str]:
-        """Return the methods whose name or trainer is spelled like the baseline."""
-        trainers = dict(zip(part.runs["method"], part.runs["trainer"], strict=True))
-        name = simplify(self.name)
-        return [label for label, trainer in trainers.items() if name in (simplify(label), simplify(trainer))]
-
-    def check(self) -> None:
-        """Raise UserError if no section has the baseline."""
-        if not self._known:
-            labels = list(self._labels)
-            raise UserError(
-                f"--baseline {self.name}: no method has that name.{nearest(self.name, labels)} "
-                f"Methods: {', '.join(labels) or 'none'}."
-            )
+def find_baselines(name: str, runs: pd.DataFrame) -> list[str]:
+    """Return the method with that name, or else those whose name or trainer is spelled like it."""
+    trainers = dict(zip(runs["method"], runs["trainer"], strict=True))
+    if not name or name in trainers:
+        return [name] if name else []
+    spelled = simplify(name)
+    return [label for label, trainer in trainers.items() if spelled in (simplify(label), simplify(trainer))]
 
 
-def _not_comparable(part: Frame, baseline: str) -> dict[tuple[str, str], str]:
+def differing_runs(part: Frame, baseline: str) -> dict[tuple[str, str], str]:
     """Return why methods cannot be compared with the baseline, by method and dataset."""
     first = part.runs.drop_duplicates(["method", "dataset", "subset"])
     known = {(run.dataset, run.subset): run for run in first.itertuples() if run.method == baseline}
@@ -85,43 +40,28 @@ def _not_comparable(part: Frame, baseline: str) -> dict[tuple[str, str], str]:
     return reasons
 
 
-def differences(
-    measures: Measures,
-    baseline: str,
-    columns: Sequence[Column],
-    refused: Mapping[tuple[str, str], str],
-    key: str,
-    title: str,
-) -> Table:
+def differences(measures: Measures, baseline: str, columns: Sequence[Column], key: str, title: str) -> Table:
     """Return the differences of the other rows from a baseline.
 
     Args:
-        measures: The measures.
+        measures: The measures, without those that cannot be compared.
         baseline: The row to compare with.
         columns: The columns to compare.
-        refused: Why a row cannot be compared with the baseline, by row and dataset.
         key: The key of the table.
         title: Its title.
     """
     others = [row for row in measures.rows if row != baseline]
     shown = [part for column in columns for part in _parts(column)]
     table = Table.empty(key, title, [*shown, Column("pairs", "pairs", better=NEITHER)], others, caption=_CAPTION)
-    counted: dict[str, dict[str, list[str]]] = {row: {} for row in others}  # titles of columns by number of pairs
-    for column in columns:
-        cube = measures.cube(column)
-        for row in others:
-            excluded = [(row, dataset) in refused for dataset in column.datasets]
-            own = np.where(np.array(excluded)[:, None], np.nan, cube)
-            pairs, unit = measures.pairs(own, measures.rows.index(row), measures.rows.index(baseline))
+    for row in others:
+        counted: dict[str, list[str]] = {}  # titles of columns by number of pairs
+        for column in columns:
+            pairs, unit = measures.pairs(column, row, baseline)
             if pairs:
                 _fill(table, row, column, pairs)
-                text = f"{len(pairs)} {unit}{'s' * (len(pairs) != 1)}"
-                counted[row].setdefault(text, []).append(column.title)
-            elif any(excluded):
-                table.words.loc[row, f"d_{column.key}"] = "not comparable"
-    for row, titles in counted.items():
-        texts = [f"{text} ({', '.join(names)})" for text, names in titles.items()]
-        table.words.loc[row, "pairs"] = next(iter(titles), "") if len(titles) < 2 else "; ".join(texts)
+                counted.setdefault(f"{len(pairs)} {unit}{'s' * (len(pairs) != 1)}", []).append(column.title)
+        texts = [f"{text} ({', '.join(titles)})" for text, titles in counted.items()]
+        table.words.loc[row, "pairs"] = "; ".join(texts if len(texts) > 1 else counted)
     remark_caveats(table, measures)
     for row in others:  # a difference in caveats may be its cause
         if measures.caveats_of(row, columns) != measures.caveats_of(baseline, columns):

@@ -44,7 +44,7 @@ def clear(plan: Plan) -> None:
 def write(plan: Plan, outcome: Outcome) -> None:
     """Print and write the tables and figures of the runs that have results, and a page with all of them."""
     from . import page, plots, render  # pandas and matplotlib take seconds to import
-    from .report import build, print_problems, print_tables
+    from .report import build, print_problems
     from .sections import Options
 
     clear(plan)
@@ -59,13 +59,10 @@ def write(plan: Plan, outcome: Outcome) -> None:
     files = files_of(plan)
     # The runs are many folders; the reader knows the one above them.
     report = replace(report, folders=[str(plan.output)], command=_command(plan, outcome, files.page))
-    text = summarise(plan, report)
-    if text:
-        print(f"\n{text}", flush=True)
-    else:
-        print_tables(report)
+    text = summarise(plan, report) or render.markdown(report)
+    print(f"\n{text}", flush=True)
     drawings = plots.draw(report)
-    write_text(files.table, text or render.markdown(report))
+    write_text(files.table, text)
     write_json(files.data, render.json(report))
     write_text(files.page, page.write(report, plots.to_svg(drawings)))
     plots.write(drawings, files.figures)

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,6 @@ _OF_RUN = ("trainer", "draw", "epoch", "shots")  # columns of Frame.runs that se
 _IDENTITY = ("trainer", "prompts.trainer")  # methods that differ in these are not compared
 
 Facts = Mapping[str, Any]
-Pair = tuple[str, str]  # a method of ours and a published one
 
 
 @dataclass(frozen=True)
@@ -220,7 +219,7 @@ class Matches:
 
     rows: pd.DataFrame = field(default_factory=pd.DataFrame)
     comparisons: pd.DataFrame = field(default_factory=pd.DataFrame)
-    differing: dict[str, list[str]] = field(default_factory=dict)
+    differing: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
 
@@ -230,109 +229,97 @@ def match(frame: Frame) -> Matches:
     Args:
         frame: The runs of one part of a report: one task and source, and one number of shots with zero-shot runs.
     """
-    matches, rows, compared = Matches(), [], []
-    if frame.runs.empty:
-        return matches
-    ours = _Runs(frame)
-    nearest: dict[str, tuple[str, list[str]]] = {}
+    matches = Matches()
+    rows: list[pd.DataFrame] = []
+    compared: list[pd.DataFrame] = []
+    source = max(frame.runs["source"], default="")
+    task = "transfer" if source else next(iter(frame.runs["task"]), "")
+    datasets = [str(name) for name in frame.runs["dataset"].unique()]
+    ours = facts_by_method(frame.runs)
+    nearest: dict[str, tuple[int, str]] = {}
     for table in read_tables():
-        if (table.entry["task"], table.entry.get("source", "")) != (ours.task, ours.source):
+        if (task, source) != (table.entry["task"], table.entry.get("source", "")):
             continue
-        shown, differing = table.rows(ours.datasets), ours.differing(table)
-        equal = [pair for pair, words in differing.items() if not words]
-        reason = ours.reason_to_hide(table, shown, equal)
-        if reason is not None:
-            matches.notes += [reason] if reason else []
+        shown, differing = table.rows(datasets), _differing(ours, table)
+        means = _means(frame.values, table, datasets)
+        pairs = {pair: _compare(means, shown, *pair) for pair, words in differing.items() if not words}
+        repeated = table.entry.get("repeats", ())
+        if table.protocol and len(shown):
+            words = _nearest_protocol(ours, table)
+            if words:
+                matches.notes.append(f"Rows of {table.where} are not shown: {'; '.join(words)}.")
+                continue
+        elif all(rows.empty or published in repeated for (_, published), rows in pairs.items()):
             continue
         rows.append(shown)
-        compared += [ours.compare(table, shown, *pair) for pair in equal]
-        matches.notes += ours.notes_on(table)
+        compared += pairs.values()
+        matches.notes += [*table.entry.get("notes", ()), *_note_datasets(table, datasets)]
         for (method, published), words in differing.items():
-            if method not in nearest or len(words) < len(nearest[method][1]):
-                nearest[method] = (f"{published} in {table.where}", words)
-    matches.differing = {method: words for method, (_, words) in nearest.items() if words}
-    matches.notes += [
-        f"{method} is not compared with {nearest[method][0]}; settings differ: {words[0]}."
-        for method, words in matches.differing.items()
-    ]
-    if not rows and not matches.notes:
-        matches.notes.append(f"No published table has results for {', '.join(ours.datasets)} in this task.")
-    matches.rows = pd.concat(rows, ignore_index=True) if rows else matches.rows
-    for source, places in matches.rows.groupby("source_name")["place"].unique().items() if rows else ():
-        matches.notes.insert(0, f"Published rows are numbers printed in {source} ({'; '.join(places)}).")
-    matches.comparisons = pd.concat(compared, ignore_index=True) if compared else matches.comparisons
+            text = f"{published} in {table.where}; settings differ: {words[0]}" if words else ""
+            nearest[method] = min(nearest.get(method, (len(words), text)), (len(words), text), key=lambda pair: pair[0])
+    matches.differing = {method: text for method, (_, text) in nearest.items() if text}
+    matches.notes += [f"{method} is not compared with {text}." for method, text in matches.differing.items()]
+    if rows:
+        matches.rows, matches.comparisons = pd.concat(rows, ignore_index=True), pd.concat(compared or [pd.DataFrame()])
+        for name, places in matches.rows.groupby("source_name")["place"].unique().items():
+            matches.notes.insert(0, f"Published rows are numbers printed in {name} ({'; '.join(places)}).")
+    elif datasets and not matches.notes:
+        matches.notes.append(f"No published table has results for {', '.join(datasets)} in this task.")
     return matches
 
 
-class _Runs:
-    """The runs of one part of a report."""
+def _differing(ours: Mapping[str, Sequence[Facts]], table: PublishedTable) -> dict[tuple[str, str], list[str]]:
+    """Return how our methods differ from the published ones of the same trainer."""
+    found = {}
+    for (method, runs), (published, stated) in itertools.product(ours.items(), table.settings.items()):
+        identity = {key: stated[key] for key in _IDENTITY if key in stated}
+        if not any(differing_settings(run, identity) for run in runs):
+            words = [text for run in runs for text in differing_settings(run, stated, table.paper)]
+            found[method, published] = list(dict.fromkeys(words))
+    return found
 
-    def __init__(self, frame: Frame) -> None:
-        runs = frame.runs
-        self.source = max(runs["source"])
-        self.task = "transfer" if self.source else str(runs["task"].iloc[0])
-        self.datasets = [str(name) for name in runs["dataset"].unique()]
-        self.values = frame.values
-        self.facts = facts_by_method(runs)
 
-    def differing(self, table: PublishedTable) -> dict[Pair, list[str]]:
-        """Return how our methods differ from the published ones of the same trainer."""
-        found = {}
-        for (method, runs), (published, stated) in itertools.product(self.facts.items(), table.settings.items()):
-            identity = {key: stated[key] for key in _IDENTITY if key in stated}
-            if not any(differing_settings(run, identity) for run in runs):
-                words = [text for run in runs for text in differing_settings(run, stated, table.paper)]
-                found[method, published] = list(dict.fromkeys(words))
-        return found
+def _nearest_protocol(ours: Mapping[str, Sequence[Facts]], table: PublishedTable) -> list[str]:
+    """Return how the nearest of our runs differs from the protocol of a table."""
+    runs = [run for facts in ours.values() for run in facts]
+    trained = [run for run in runs if "shots" in run]  # zero-shot runs are beside runs of any number of shots
+    return min((differing_settings(run, table.protocol, table.paper) for run in trained or runs), key=len)
 
-    def reason_to_hide(self, table: PublishedTable, rows: pd.DataFrame, equal: Sequence[Pair]) -> str | None:
-        """Return why a table is not shown, empty if that needs no note; None if it is shown."""
-        if rows.empty or not table.protocol:
-            own = rows[rows["method"].isin({name for _, name in equal} - set(table.entry.get("repeats", ())))]
-            least = own["datasets"].fillna(0).min()
-            if own.empty or least <= len(self.datasets):
-                return "" if own.empty else None
-            words = f"there are only averages over {least} datasets; yours are over {len(self.datasets)}"
-            return f"In {table.where}, {words}, so they are not compared."
-        runs = [run for facts in self.facts.values() for run in facts]
-        trained = [run for run in runs if "shots" in run]  # zero-shot runs are beside runs of any number of shots
-        nearest = min((differing_settings(run, table.protocol, table.paper) for run in trained or runs), key=len)
-        return f"Rows of {table.where} are not shown: {'; '.join(nearest)}." if nearest else None
 
-    def notes_on(self, table: PublishedTable) -> list[str]:
-        """Return notes on a table that is shown: those of its file, and on its datasets."""
-        notes = list(table.entry.get("notes", ()))
-        missing = [name for name in self.datasets if name not in table.datasets]
-        if missing:
-            notes.append(f"In {table.where}, there are no numbers for {', '.join(missing)}.")
-        elif table.protocol and not {*table.datasets} <= {*self.datasets, table.entry.get("source")}:
-            count = len(set(self.datasets) - {table.entry.get("source")})
-            notes.append(f"The averages of {table.where} are computed from its numbers for these {count} datasets.")
-        return notes
+def _note_datasets(table: PublishedTable, datasets: Sequence[str]) -> Iterator[str]:
+    missing = [name for name in datasets if name not in table.datasets]
+    own = {*datasets} - {table.entry.get("source")}
+    if missing:
+        yield f"In {table.where}, there are no numbers for {', '.join(missing)}."
+    elif table.protocol and not {*table.datasets} <= {*datasets, table.entry.get("source")}:
+        yield f"The averages of {table.where} are computed from its numbers for these {len(own)} datasets."
 
-    def compare(self, table: PublishedTable, rows: pd.DataFrame, method: str, published: str) -> pd.DataFrame:
-        """Return a method of ours beside a published one. Averages over more datasets than ours are left out."""
-        theirs = rows[rows["method"].eq(published) & (rows["datasets"].fillna(0) <= len(self.datasets))]
-        theirs = theirs.rename(columns={"method": "published_method", "value": "published"})
-        both = self.means[self.means["method"].eq(method)].merge(theirs, on=["dataset", "column"])
-        counts = {len(self.datasets), len(table.datasets)}
-        same = both["datasets"].isna() | both["datasets"].map(lambda count: counts == {count})
-        return both.assign(difference=(both["ours"] - both["published"]).where(same))
 
-    @cached_property
-    def means(self) -> pd.DataFrame:
-        """Our means over seeds and over datasets: a row per method, dataset and column of published tables."""
-        if self.task == "transfer":
-            targets = [name for name in self.datasets if name != self.source]
-            wide = pivots.transfer(self.values, self.source, targets).groupby(level="method").mean()
-            places = {name: (name, "accuracy") for name in wide} | {
-                "target": (AVERAGE, "accuracy"),
-                "H": (AVERAGE, "H"),
-            }
-            wide.columns = pd.MultiIndex.from_tuples([places[name] for name in wide], names=["dataset", "column"])
-            return wide.stack(["dataset", "column"], future_stack=True).rename("ours").reset_index()
-        wide = pivots.over_sessions(self.values) if self.task == "fscil" else pivots.base_to_new(self.values)
-        averages = pivots.over_datasets(wide, self.datasets)["mean"].assign(dataset=AVERAGE)
-        both = pd.concat([pivots.by_dataset(wide)["mean"].reset_index(), averages.reset_index()])
-        both = both.rename(columns={number: f"session_{number}" for number in range(wide.shape[1])})
-        return both.melt(["method", "dataset"], var_name="column", value_name="ours").dropna(subset="ours")
+def _compare(means: pd.DataFrame, rows: pd.DataFrame, method: str, published: str) -> pd.DataFrame:
+    """Return a method of ours beside a published one. Averages over more datasets than ours are left out."""
+    count = means.attrs["datasets"]
+    theirs = rows[rows["method"].eq(published) & (rows["datasets"].fillna(0) <= count)]
+    theirs = theirs.rename(columns={"method": "published_method", "value": "published"})
+    both = means[means["method"].eq(method)].merge(theirs, on=["dataset", "column"])
+    same = both["datasets"].isna() | (both["datasets"].eq(count) & (count == means.attrs["published"]))
+    return both.assign(difference=(both["ours"] - both["published"]).where(same))
+
+
+def _means(values: pd.DataFrame, table: PublishedTable, datasets: Sequence[str]) -> pd.DataFrame:
+    """Return our means over seeds and over datasets: a row per method, dataset and column of published tables."""
+    source = table.entry.get("source")
+    if source:
+        targets = [name for name in datasets if name != source]
+        means = pivots.transfer(values, source, targets).groupby(level="method").mean().reset_index()
+        means = means.melt("method", var_name="dataset", value_name="ours")
+        means["column"] = means["dataset"].where(means["dataset"].eq("H"), "accuracy")
+        means["dataset"] = means["dataset"].replace({"target": AVERAGE, "H": AVERAGE})
+    else:
+        wide = pivots.over_sessions(values) if table.entry["task"] == "fscil" else pivots.base_to_new(values)
+        wide = wide.rename(columns=lambda name: name if isinstance(name, str) else f"session_{name}")
+        parts = {**{name: [name] for name in datasets}, AVERAGE: datasets}
+        places = {name: pivots.over_datasets(wide, names)["mean"] for name, names in parts.items()}
+        means = pd.concat(places, names=["dataset"]).reset_index()
+        means = means.melt(["method", "dataset"], var_name="column", value_name="ours").dropna(subset="ours")
+    means.attrs = {"datasets": len(datasets), "published": len(table.datasets)}
+    return means

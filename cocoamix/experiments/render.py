@@ -1,16 +1,15 @@
-"""Render a report as text, Markdown, LaTeX, CSV and JSON. Each format escapes names, which may come from any file."""
+"""Render a report as Markdown, LaTeX, CSV and JSON. Each format escapes names, which may come from any file."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from tabulate import tabulate
 
 from cocoamix.errors import printable
 from cocoamix.io.spreadsheets import text_cell
@@ -20,12 +19,11 @@ from .tables import Column, Table
 if TYPE_CHECKING:
     from .report import Report
 
-_WIDEST = 105  # characters of a LaTeX table, at which a 10-point font on a one-column page shrinks to about 6 points
 MISSING = "\u2013"  # an en dash
 LEGEND = (
     f"Accuracy in percent: mean ± standard deviation (of the population) over seeds; {MISSING} is missing. Bold: "
     "cannot be told from the best of the column; the 95 % t-interval of the paired difference, over datasets or over "
-    "the seeds of one dataset, contains 0"
+    "the seeds of one dataset, contains 0."
 )
 _MARKUP = re.compile(r"[\\`*|<]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|(?<=\])\(|^#")
 _GREEK = "αβγδεζηθικλμνξπρστυφχψωΓΔΘΛΞΠΣΥΦΨΩ"
@@ -36,40 +34,30 @@ def _greek(letter: str) -> str:
     return name.lower() if letter.islower() else name.capitalize()
 
 
-_SIGNS = {
-    "\\": "textbackslash",
-    "~": "textasciitilde",
-    "^": "textasciicircum",
-    "<": "textless",
-    ">": "textgreater",
-    "|": "textbar",
-}
-_MATHS = {
-    "±": r"\pm",
-    "\N{MULTIPLICATION SIGN}": r"\times",
-    "≤": r"\leq",
-    "≥": r"\geq",
-    "≈": r"\approx",
-    "→": r"\to",
-    "\N{MINUS SIGN}": "-",
-    **{letter: f"\\{_greek(letter)}" for letter in _GREEK},
-}
+_SIGNS = dict(zip("\\~^<>|", ("backslash", "asciitilde", "asciicircum", "less", "greater", "bar"), strict=True))
+_MATHS = {letter: f"\\{_greek(letter)}" for letter in _GREEK}
+_MATHS |= {"±": r"\pm", "\N{MULTIPLICATION SIGN}": r"\times", "\N{MINUS SIGN}": "-"}
+_MATHS |= {"≤": r"\leq", "≥": r"\geq", "≈": r"\approx", "→": r"\to"}
 _LATEX = {
     MISSING: "--",
     **{sign: f"\\{sign}" for sign in "&%$#_{}"},
     **{sign: f"{{{sign}}}" for sign in "[]*"},  # after the end of a row, they would be its option
-    **{sign: f"\\{name}{{}}" for sign, name in _SIGNS.items()},
+    **{sign: f"\\text{name}{{}}" for sign, name in _SIGNS.items()},
     **{sign: f"${maths}$" for sign, maths in _MATHS.items()},
 }
-_KINDS = {
-    "broken": "cannot be read",
-    "unfinished": "not finished",
-    "stopped": "stopped before the last session",
-    "duplicate": "duplicates",
-}
-
 
 # ---------------------------------------------------------------------------------------- cells
+
+
+@dataclass(frozen=True)
+class Style:
+    """How a format writes a cell: it escapes text, marks what is bold, writes a deviation, and sets remarks."""
+
+    escape: Callable[[str], str]
+    bold: str = "{}"
+    spread: str = " ± {}"
+    remark: str = " [{}]"
+    missing: str = MISSING
 
 
 def number(value: float, column: Column) -> str:
@@ -96,40 +84,26 @@ def remark_letters(table: Table) -> dict[str, str]:
     return {text: chr(ord("a") + place % 26) * (1 + place // 26) for place, text in enumerate(texts)}
 
 
-@dataclass(frozen=True)
-class Style:
-    """How a format writes a cell: it escapes text, marks what is bold, writes a deviation, and sets remarks."""
-
-    escape: Callable[[str], str]
-    bold: Callable[[str], str]
-    spread: str = " ± {}"
-    remark: str = " [{}]"
-    published: str = "{}"
-    missing: str = MISSING
-
-
-def layout(table: Table, style: Style) -> list[list[str]]:
-    """Return the lines of a table as text; the first is the header."""
+def layout(table: Table, style: Style) -> pd.DataFrame:
+    """Return a table as text, a column for the labels and one for each of its columns."""
     letters = remark_letters(table)
-    lines = [[style.escape(title) for title in (table.first, *(column.title for column in table.columns))]]
+    lines = []
     for row in table.rows:
-        label = style.published.format(style.escape(row)) if row in table.published else style.escape(row)
         marks = ", ".join(letters[text] for text in table.remarks.get(row, ()))
-        cells = []
+        cells = [style.escape(row) + (style.remark.format(marks) if marks else "")]
         for column in table.columns:
             text, spread = parts(table, row, column)
             shown = style.escape(text) + (style.spread.format(spread) if spread else "") if text else style.missing
-            cells.append(style.bold(shown) if table.bold.at[row, column.key] else shown)
-        lines.append([label + (style.remark.format(marks) if marks else ""), *cells])
-    return lines
+            cells.append(style.bold.format(shown) if table.bold.at[row, column.key] else shown)
+        lines.append(cells)
+    return pd.DataFrame(lines, columns=[style.escape(title) for title in (table.first, *table.titles)])
 
 
 def captions(table: Table) -> list[str]:
     """Return the sentences below a table: its caption, and what the letters of its rows mean."""
     listed = "; ".join(f"[{letter}] {text}" for text, letter in remark_letters(table).items())
-    shared = (
-        f"Caveat of all rows{' of ours' * bool(table.published)}: {', '.join(table.caveats)}." if table.caveats else ""
-    )
+    rows = "all rows of ours" if table.published else "all rows"
+    shared = f"Caveat of {rows}: {', '.join(table.caveats)}." if table.caveats else ""
     return [text for text in (table.caption, shared, f"{listed}." if listed else "") if text]
 
 
@@ -138,65 +112,10 @@ def left_out(report: Report) -> list[str]:
     return [f"Left out: {run.folder}: {run.reason}." for run in report.frame.left_out]
 
 
-def _blocks(table: Table, width: int) -> Iterator[list[int]]:
-    """Yield the columns of each part of a table that fits into a width. The labels are in each part."""
-    lines = layout(table, Style(printable, str))
-    sizes = [max(len(line[place]) for line in lines) + 2 for place in range(len(lines[0]))]
-    places = [0]
-    for place in range(1, len(sizes)):
-        if len(places) > 1 and sum(sizes[other] for other in places) + sizes[place] > width:
-            yield places
-            places = [0]
-        places.append(place)
-    yield places
-
-
-# ---------------------------------------------------------------------------------------- terminal
-
-
-def text(report: Report, width: int = 100, colour: bool = False) -> str:
-    """Return the tables as text. Without colour, a star marks what is bold."""
-    style = Style(printable, (lambda cell: f"\033[1m{cell}\033[0m") if colour else (lambda cell: f"{cell}*"))
-    texts = []
+def _tables(report: Report) -> Iterator[tuple[str, Table]]:
+    """Yield the tables with the titles of their sections."""
     for section in report.sections:
-        title = printable(section.title)
-        texts.append(f"{title}\n{'=' * len(title)}")
-        for table in section.tables:
-            lines = layout(table, style)
-            blocks = [
-                _text_table([[line[p] for p in places] for line in lines], colour) for places in _blocks(table, width)
-            ]
-            texts.append("\n\n".join([f"{printable(table.title)}\n{blocks[0]}", *blocks[1:]]))
-            texts += map(printable, captions(table))
-        texts += map(printable, section.notes)
-    texts.append(LEGEND + ("." if colour else "; a * stands for bold."))
-    if report.notes:
-        texts.append("\n".join(["Notes:", *(f"  {printable(note)}" for note in report.notes)]))
-    return "\n\n".join(texts) + "\n"
-
-
-def _text_table(lines: Sequence[Sequence[str]], colour: bool) -> str:
-    if not colour:  # numbers stay aligned beside those with a star
-        lines = [lines[0], *([line[0], *(c if c.endswith("*") else f"{c} " for c in line[1:])] for line in lines[1:])]
-    return _tabulate(lines, "simple")
-
-
-def _tabulate(lines: Sequence[Sequence[str]], form: str) -> str:
-    align = ["left", *["right"] * (len(lines[0]) - 1)]
-    options: dict[str, Any] = {"tablefmt": form, "disable_numparse": True, "colalign": align}
-    return tabulate(lines[1:], headers=lines[0], preserve_whitespace=True, **options)
-
-
-def problems(report: Report) -> str:
-    """Return the list of runs that were left out, for the error stream."""
-    lines = []
-    for kind, title in _KINDS.items():
-        runs = [run for run in report.frame.left_out if run.kind == kind]
-        if runs:
-            lines.append(f"Left out, {title} ({len(runs)}):")
-            lines += [f"  {printable(run.folder)}: {printable(run.reason)}" for run in runs[:20]]
-            lines += [f"  and {len(runs) - 20} more"] if len(runs) > 20 else []
-    return "\n".join(lines)
+        yield from ((section.title, table) for table in section.tables)
 
 
 # ---------------------------------------------------------------------------------------- Markdown
@@ -210,29 +129,29 @@ def markdown(report: Report) -> str:
         for table in section.tables:
             texts += [f"### {escape_markdown(table.title)}", markdown_table(table)]
         texts += map(escape_markdown, section.notes)
-    texts.append(f"{LEGEND}.")
+    texts.append(LEGEND)
     listed = [*report.notes, *left_out(report)]
     if listed:
         texts += ["## Notes", "\n".join(f"- {escape_markdown(note)}" for note in listed)]
     return "\n\n".join(texts) + "\n"
 
 
-def markdown_table(table: Table) -> str:
+def markdown_table(table: Table, bold: str = "**{}**") -> str:
     """Return a table and its captions as Markdown."""
-    lines = layout(table, Style(escape_markdown, lambda cell: f"**{cell}**", remark=r" \[{}]", published="*{}*"))
+    lines = layout(table, Style(escape_markdown, bold, remark=r" \[{}]"))
     return "\n\n".join([to_markdown(lines), *map(escape_markdown, captions(table))])
 
 
-def to_markdown(lines: Sequence[Sequence[str]]) -> str:
-    """Return lines of cells, the first of which is the header, as a Markdown table."""
-    return _tabulate(lines, "pipe")
+def to_markdown(lines: pd.DataFrame) -> str:
+    """Return cells as a Markdown table, the first column left-aligned."""
+    align = ["left", *["right"] * (lines.shape[1] - 1)]
+    return str(lines.to_markdown(index=False, disable_numparse=True, colalign=align))
 
 
 def escape_markdown(text: str) -> str:
     """Escape text for Markdown, on one line."""
-    return _MARKUP.sub(
-        lambda sign: "&lt;" if sign[0] == "<" else f"\\{sign[0]}", printable(" ".join(text.splitlines()))
-    )
+    line = printable(" ".join(text.splitlines()))
+    return _MARKUP.sub(lambda sign: "&lt;" if sign[0] == "<" else f"\\{sign[0]}", line)
 
 
 # ---------------------------------------------------------------------------------------- LaTeX
@@ -240,37 +159,24 @@ def escape_markdown(text: str) -> str:
 
 def latex(report: Report) -> str:
     """Return one table environment for each table. The preamble needs booktabs and graphicx."""
-    texts = [_comment(f"Needs \\usepackage{{booktabs,graphicx}}. {LEGEND}.")]
-    for section in report.sections:
-        texts += [latex_table(table, section.title) for table in section.tables]
-        texts += map(_comment, section.notes)
-    texts += map(_comment, [*report.notes, *left_out(report)])
-    return "\n\n".join(texts) + "\n"
-
-
-def _comment(text: str) -> str:
-    return f"% {printable(' '.join(text.split()))}"
+    notes = [note for section in report.sections for note in section.notes]
+    comments = [f"Needs \\usepackage{{booktabs,graphicx}}. {LEGEND}", *notes, *report.notes, *left_out(report)]
+    texts = [f"% {printable(' '.join(text.split()))}" for text in comments]
+    return "\n\n".join([*texts, *(latex_table(table, title) for title, table in _tables(report))]) + "\n"
 
 
 def latex_table(table: Table, section: str) -> str:
-    """Return a table environment, in several parts if it is wide."""
-    style = Style(
-        escape_latex, r"\textbf{{{}}}".format, r" {{\small$\pm$ {}}}", r"\textsuperscript{{{}}}", missing="--"
-    )
-    lines = layout(table, style)
+    """Return a table environment. A table that is wider than the text is made smaller."""
+    spread, remark = r" {{\small$\pm$ {}}}", r"\textsuperscript{{{}}}"
+    lines = layout(table, Style(escape_latex, r"\textbf{{{}}}", spread, remark, missing="--"))
     caption = escape_latex(" ".join([f"{section}: {table.title}.", *captions(table)]))
-    tabulars = []
-    for places in _blocks(table, _WIDEST):
-        head, *block = ([line[place] for place in places] for line in lines)
-        columns = "l" + "r" * (len(places) - 1)
-        tabulars.append(pd.DataFrame(block, columns=head).to_latex(index=False, escape=False, column_format=columns))
+    columns = "l" + "r" * len(table.columns)
     return "\n".join(
         [
             r"\begin{table}[tbp]",
             rf"\centering\setlength{{\tabcolsep}}{{4pt}}\caption{{{caption}}}\label{{tab:{table.key}}}\smallskip",
-            # Shrink a table that is wider than the text, all parts by the same factor.
-            r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{\begin{tabular}{@{}l@{}}",
-            "\\\\ \\noalign{\\medskip}\n".join(tabulars) + r"\end{tabular}}",
+            r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
+            lines.to_latex(index=False, escape=False, column_format=columns).rstrip() + "}",
             r"\end{table}",
         ]
     )
@@ -288,64 +194,52 @@ def escape_latex(text: str) -> str:
 def csv(report: Report) -> str:
     """Return one line for each cell of each table; a missing cell has an empty mean."""
     lines = []
-    for section in report.sections:
-        for table in section.tables:
-            for row in table.rows:
-                kind = "published" if row in table.published else "own"
-                remarks = text_cell("; ".join([*table.caveats * (kind == "own"), *table.remarks.get(row, ())]))
-                for column in table.columns:
-                    names = map(text_cell, (section.title, table.title, row, kind, column.title))
-                    mean, std, n, words, bold = cell(table, row, column.key)
-                    lines.append([*names, mean, std, n or None, text_cell(words), int(bold), remarks])
+    for section, table in _tables(report):
+        for row, kind, remarks in _rows(table):
+            for column in table.columns:
+                names = map(text_cell, (section, table.title, row, kind, column.title))
+                mean, std, n, words, bold = table.cell(row, column.key)
+                lines.append([*names, mean, std, n or None, text_cell(words), int(bold), text_cell("; ".join(remarks))])
     columns = ["section", "table", "line", "kind", "column", "mean", "std", "n", "text", "best", "remarks"]
     return pd.DataFrame(lines, columns=columns).astype({"n": "Int64"}).round(6).to_csv(index=False, lineterminator="\n")
 
 
-def cell(table: Table, row: str, key: str) -> tuple[float, float, int, str, bool]:
-    """Return mean, deviation, number of seeds and words of a cell, and whether it is bold."""
-    mean, std, words = table.mean.at[row, key], table.std.at[row, key], table.words.at[row, key]
-    return float(mean), float(std), int(table.n.at[row, key]), str(words), bool(table.bold.at[row, key])
+def _rows(table: Table) -> Iterator[tuple[str, str, list[str]]]:
+    """Yield the label, kind and remarks of each row."""
+    for row in table.rows:
+        kind = "published" if row in table.published else "own"
+        yield row, kind, [*table.caveats * (kind == "own"), *table.remarks.get(row, ())]
 
 
 def json(report: Report) -> dict[str, Any]:
     """Return the report as plain data."""
-    runs = report.frame.runs.reset_index()
-    kept = [name for name in runs if name not in ("facts", "written")]
-    return {
-        "folders": [printable(folder) for folder in report.folders],
-        "sections": [
-            {
-                "key": section.key,
-                "title": section.title,
-                "notes": section.notes,
-                "tables": list(map(_json_table, section.tables)),
-            }
-            for section in report.sections
-        ],
-        "notes": report.notes,
-        "left_out": [
-            {"folder": printable(run.folder), "kind": run.kind, "reason": printable(run.reason)}
-            for run in report.frame.left_out
-        ],
-        "runs": [{key: _plain(value) for key, value in run.items()} for run in runs[kept].to_dict("records")],
-    }
+    runs = report.frame.runs.drop(columns=["facts", "written"]).reset_index()
+    sections = [
+        {"key": section.key, "title": section.title, "notes": section.notes, "tables": section.tables}
+        for section in report.sections
+    ]
+    left = [{"folder": run.folder, "kind": run.kind, "reason": run.reason} for run in report.frame.left_out]
+    content = {"folders": report.folders, "sections": sections, "notes": report.notes, "left_out": left}
+    plain: dict[str, Any] = _plain({**content, "runs": runs.to_dict("records")})
+    return plain
 
 
 def _json_table(table: Table) -> dict[str, Any]:
     lines = []
-    for row in table.rows:
-        line: dict[str, Any] = {"label": row, "kind": "published" if row in table.published else "own"}
-        line["remarks"] = [*table.caveats * (row not in table.published), *table.remarks.get(row, [])]
+    for row, kind, remarks in _rows(table):
+        line: dict[str, Any] = {"label": row, "kind": kind, "remarks": remarks}
         for column in table.columns:
-            mean, std, n, words, bold = cell(table, row, column.key)
-            values = {"mean": _plain(mean), "std": _plain(std), "n": n, "seeds": table.seeds.get((row, column.key), [])}
-            line[column.key] = words or None if np.isnan(mean) else {**values, "best": bold}
+            mean, std, n, words, bold = table.cell(row, column.key)
+            values = {"mean": mean, "std": std, "n": n, "seeds": table.seeds.get((row, column.key), []), "best": bold}
+            line[column.key] = words or None if np.isnan(mean) else values
         lines.append(line)
     return {"key": table.key, "title": table.title, "caption": table.caption, "lines": lines}
 
 
 def _plain(value: Any) -> Any:
     """Return a value as JSON has it."""
+    if isinstance(value, Table):
+        return _plain(_json_table(value))
     if isinstance(value, (tuple, list)):
         return [_plain(item) for item in value]
     if isinstance(value, dict):

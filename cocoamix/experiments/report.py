@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
-import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -20,23 +19,23 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
-from cocoamix.errors import UserError, printable, run_command, shorten
+from cocoamix.errors import UserError, nearest, printable, run_command, shorten
 from cocoamix.io.files import write_json, write_text
 from cocoamix.parser import Parser
 
 from . import frame as frames
 from . import render, tasks
 from .checks import check
-from .differences import Baseline
+from .differences import find_baselines
 from .frame import Frame
-from .names import natural
+from .names import natural, simplify, sort_methods
 from .sections import Options, Section
 from .tables import Table
 from .tasks import BASE_TO_NEW
 
 _KINDS = {"markdown": "Markdown", "latex": "LaTeX", "csv": "CSV", "json": "JSON", "html": "HTML"}
-_PLAIN = render.Style(render.escape_markdown, str)  # without bold
 
 
 @dataclass
@@ -72,10 +71,12 @@ def build(folders: Sequence[str | os.PathLike[str]], options: Options | None = N
             f"None of the {len(frame.left_out)} run(s) below {', '.join(map(str, folders))} has a result. "
             f"The first: {first.folder}: {first.reason}."
         )
-    baseline = Baseline(options.baseline)
     makers = (tasks.base_to_new, tasks.transfer, tasks.sessions, tasks.few_shot)
-    made = [section for make in makers for section in make(frame, options, baseline)]
-    baseline.check()
+    made = [section for make in makers for section in make(frame, options) if section.tables or section.notes]
+    if options.baseline and not any(find_baselines(options.baseline, section.part.runs) for section in made):
+        labels = sort_methods(dict(zip(frame.runs["method"], frame.runs["trainer"], strict=True)))
+        near = nearest(options.baseline, labels)
+        raise UserError(f"--baseline {options.baseline}: no method has that name.{near} Methods: {', '.join(labels)}.")
     _make_keys_unique(made)
     return Report([str(folder) for folder in folders], frame, made, [*frame.notes, *check(frame)], options, command)
 
@@ -103,32 +104,25 @@ def summary(report: Report, what: str, setting: str) -> str:
         setting: The part of the title after it.
     """
     section = report.sections[0]
-    average = next((table for table in section.tables if table.key == f"{section.key}-average"), None)
+    tables = {table.key.removeprefix(f"{section.key}-"): table for table in section.tables}
+    average = tables.get("average")
     if len(report.sections) > 1 or average is None or not section.key.startswith("base2new"):
         return ""
-    each = [table for table in section.tables if table.title in section.datasets]
-    rest = [table for table in section.tables if table not in (average, *each) and "-confidence" not in table.key]
+    each = {name: tables[simplify(name)] for name in section.datasets}
     keys = [column.key for column in BASE_TO_NEW]
-    first = render.layout(
-        replace(average, columns=[column for column in average.columns if column.key in keys]), _PLAIN
-    )
-    second = [["base / new", *(table.title for table in each)]]
-    second += [[row, *(_pair(table, row) for table in each)] for row in average.rows]
-    texts = [
-        f"{what}, average over {len(each)} datasets, {setting}",
-        render.to_markdown(first),
-        *render.captions(average),
-    ]
-    texts += ["Each dataset:", render.to_markdown(second)]
-    for table in rest:
-        texts += [render.escape_markdown(table.title), render.markdown_table(table)]
+    short = replace(average, columns=[column for column in average.columns if column.key in keys])
+    pairs = {render.escape_markdown(name): [_pair(table, row) for row in average.rows] for name, table in each.items()}
+    second = pd.DataFrame({"base / new": list(map(render.escape_markdown, average.rows)), **pairs})
+    title = f"{what}, average over {len(each)} datasets, {setting}"
+    texts = [title, render.markdown_table(short, bold="{}"), "Each dataset:", render.to_markdown(second)]
     return "\n\n".join([*texts, *map(render.escape_markdown, section.notes)]) + "\n"
 
 
 def _pair(table: Table, row: str) -> str:
-    values = [table.mean.at[row, key] if row in table.rows else np.nan for key in ("base", "new")]
-    texts = [render.MISSING if np.isnan(value) else f"{value:.1f}" for value in values]
-    return " / ".join(texts) if row in table.rows else render.MISSING
+    if row not in table.rows:
+        return render.MISSING
+    means = [table.mean.at[row, key] if key in table.mean else np.nan for key in ("base", "new")]
+    return " / ".join(render.MISSING if np.isnan(mean) else f"{mean:.1f}" for mean in means)
 
 
 # ---------------------------------------------------------------------------------------- command
@@ -191,18 +185,11 @@ def write_files(report: Report, args: argparse.Namespace) -> None:
             print(f"Written: {printable(path)}")
 
 
-def print_tables(report: Report) -> None:
-    """Print the tables at the width of the terminal."""
-    colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-    width = shutil.get_terminal_size((100, 24)).columns if sys.stdout.isatty() else 160
-    print(render.text(report, width, colour), end="")
-
-
 def print_problems(report: Report) -> None:
     """List the runs that were left out on the error stream."""
-    if report.frame.left_out:
-        sys.stdout.flush()
-        print(render.problems(report), file=sys.stderr)
+    sys.stdout.flush()
+    for text in render.left_out(report):
+        print(printable(text), file=sys.stderr)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -210,7 +197,7 @@ def run(args: argparse.Namespace) -> int:
     options = Options(args.baseline, args.paper, args.common, read_names(args.name), args.confidence)
     report = build(args.directories, options, args.command)
     if not args.quiet:
-        print_tables(report)
+        print(render.markdown(report), end="")
     write_files(report, args)
     print_problems(report)
     return 0 if report.complete else 1

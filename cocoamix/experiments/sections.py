@@ -1,4 +1,4 @@
-"""A section of a report: the runs of one task in one setting, their measures, and their confidence."""
+"""A section of a report: the runs of one task in one setting, their tables, differences, and confidence."""
 
 from __future__ import annotations
 
@@ -9,21 +9,20 @@ from typing import NamedTuple
 import pandas as pd
 
 from . import pivots
-from .beside import DIFFERING
-from .differences import Baseline
+from .beside import DIFFERING, add_published, comparison_tables
+from .differences import differences, differing_runs, find_baselines
 from .frame import Frame
 from .labels import show
-from .names import is_zero_shot, list_some, simplify, sort_methods
+from .names import is_zero_shot, simplify, sort_datasets, sort_methods
 from .published import Matches, match
 from .tables import LOW, Column, Measures, Table, fill
 
 CONFIDENCE = (Column("ece", "ECE", better=LOW), Column("nll", "NLL", better=LOW, decimals=3), Column("auroc", "AUROC"))
-_WORDS = {
-    "ece": "ECE is the expected calibration error in percent (15 bins of equal width): lower is better.",
-    "nll": "NLL is the mean negative log-likelihood in nats: lower is better.",
-    "auroc": "AUROC, in percent, measures how well confidence, the highest probability, separates images of trained "
-    "classes from images of other classes.",
-}
+_CAPTION = (
+    "ECE is the expected calibration error in percent (15 bins of equal width), and NLL the mean negative "
+    "log-likelihood in nats: lower is better. AUROC, in percent, measures how well confidence, the highest "
+    "probability, separates images of trained classes from images of other classes."
+)
 # Facts on which the runs in one table of sessions must agree, because their accuracies are compared.
 _SESSION_FACTS = (
     *("backbone", "weights_sha256", "splits.test", "evaluated_on"),
@@ -42,6 +41,15 @@ class Options:
     confidence: bool = False  # tables of confidence for each dataset, not only their average
 
 
+class Place(NamedTuple):
+    """Where confidence is measured: the key and title of its columns, the subset, and the datasets to average over."""
+
+    key: str
+    title: str
+    subset: str
+    datasets: Sequence[str]
+
+
 @dataclass
 class Section:
     """The tables of one task in one setting.
@@ -52,10 +60,10 @@ class Section:
         part: The frame of its runs.
         measures: What its tables are made of.
         datasets: The datasets that it averages over.
+        options: The options of the report.
         published: Published numbers beside its own.
         tables: Its tables.
         notes: Sentences on them.
-        main: How many of the tables stand before the figures.
     """
 
     key: str
@@ -63,50 +71,116 @@ class Section:
     part: Frame
     measures: Measures
     datasets: list[str]
+    options: Options
     published: Matches = field(default_factory=Matches)
     tables: list[Table] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    main: int = 1
 
-    def add(self, *tables: Table | None) -> None:
-        """Append the tables that there are."""
-        self.tables += [table for table in tables if table]
+    def add(self, key: str, title: str, columns: Sequence[Column], caption: str = "") -> bool:
+        """Add the table of some columns with its published rows; return whether there is one."""
+        table = fill(self.measures, columns, f"{self.key}-{key}", title, caption)
+        self.tables += [add_published(table, self.published)] if table else []
+        return table is not None
 
-    def compare(self, baseline: Baseline, columns: Sequence[Column], key: str = "", what: str = "") -> Table | None:
-        """Return the table of differences from the baseline."""
-        key = f"{key or self.key}-difference"
-        return baseline.compare(self.measures, self.part, columns, key, self.notes, what)
+    def add_means(
+        self, columns: Sequence[Column], caption: str = "", compared: Sequence[Column] = (), every: Sequence[str] = ()
+    ) -> None:
+        """Add the average over datasets, differences from the baseline, and a table of each dataset.
+
+        Args:
+            columns: The columns, without datasets.
+            caption: The caption of each table.
+            compared: The columns of the differences; all, if empty.
+            every: The datasets that have tables of their own; those that are averaged, if empty.
+        """
+        if len(self.datasets) > 1:
+            self.add("average", average_title(self.datasets), over(columns, self.datasets), caption)
+        for name in every or self.datasets:
+            self.add(simplify(name), name, over(columns, [name]), caption)
+        self.add_differences(over(compared or columns, self.datasets), place=1)
+        self.tables += comparison_tables(self.published, f"{self.key}-published")
+
+    def add_differences(
+        self, columns: Sequence[Column], key: str = "difference", what: str = "", place: int = -1
+    ) -> None:
+        """Add the differences from the baseline, if it is here, and note why rows are not compared.
+
+        Args:
+            columns: The columns to compare.
+            key: The end of the table's key.
+            what: Which results are compared, for the title.
+            place: Its place among the tables; -1 for the last.
+        """
+        measures = self.measures
+        named = [row for row in find_baselines(self.options.baseline, self.part.runs) if row in measures.rows]
+        if not named or not any(column.datasets for column in columns):
+            return
+        first = named[0]
+        if len(named) > 1:
+            listed = ", ".join(named[1:])
+            self.notes.append(f"The baseline is {first} here; it could also be {listed}. Give the full name.")
+        if len(measures.rows) == 1:
+            self.notes.append(f"There is no other method here to compare with {first}.")
+            return
+        unlike = differing_runs(self.part, first)
+        self.notes += [f"{row} and {first} are not compared on {name}: {why}." for (row, name), why in unlike.items()]
+        alike = measures.wide[~measures.wide.index.droplevel("seed").isin(list(unlike))]
+        title = f"Difference from {first}" + (f", {what}" if what else "")
+        table = differences(replace(measures, wide=alike), first, columns, f"{self.key}-{key}", title)
+        self.tables.insert(place if place >= 0 else len(self.tables), table)
+
+    def add_confidence(self, places: Sequence[Place], title: str = "Confidence") -> None:
+        """Add the calibration of probabilities: averages, and each dataset by option or if there are no averages."""
+        names = sort_datasets(name for place in places for name in place.datasets)
+        average = f"{title}, average over {len(names)} datasets" if len(names) > 1 else title
+        averaged = self.add("confidence", average, _confidence(places), _CAPTION)
+        for name in names if len(names) > 1 and (self.options.confidence or not averaged) else ():
+            here = [place._replace(datasets=[name]) for place in places if name in place.datasets]
+            self.add(f"confidence-{simplify(name)}", f"{title} on {name}", _confidence(here), _CAPTION)
 
 
-# ---------------------------------------------------------------------------------------- measures
+def _confidence(places: Sequence[Place]) -> list[Column]:
+    return [
+        replace(
+            column,
+            key=f"{place.key}_{column.key}",
+            title=f"{place.title} {column.title}".strip(),
+            datasets=tuple(place.datasets),
+            measure=f"{place.subset}_{column.key}",
+        )
+        for place in places
+        for column in CONFIDENCE
+    ]
+
+
+# ---------------------------------------------------------------------------------------- runs
 
 
 def open_section(
     key: str, title: str, part: Frame, datasets: Sequence[str], options: Options, *wide: pd.DataFrame
 ) -> Section:
-    """Return a section without tables. Methods with other settings than published ones get a caveat."""
-    published = match(part) if options.paper else Matches()
-    measures = measures_of(part, *wide)
-    for method, dataset in measures.caveats if published.differing else ():
-        if method in published.differing:
-            measures.caveats[method, dataset].add(DIFFERING)
-    return Section(key, title, part, measures, list(datasets), published, notes=list(published.notes))
+    """Return a section without tables. Methods with other settings than published ones get a caveat.
 
-
-def measures_of(part: Frame, *wide: pd.DataFrame) -> Measures:
-    """Return the measures of some runs: all metrics of whole runs, such as `base_ece`, and pivots of their values."""
+    Args:
+        key: Its name for programs.
+        title: Its title.
+        part: Its runs.
+        datasets: The datasets to average over.
+        options: The options of the report.
+        wide: Pivots of its values, beside the metrics of whole runs.
+    """
     trainers = dict(zip(part.runs["method"], part.runs["trainer"], strict=True))
     caveats: dict[tuple[str, str], set[str]] = {}
-    for method, dataset, texts in zip(*(part.runs[name] for name in ("method", "dataset", "caveats")), strict=True):
-        caveats.setdefault((method, dataset), set()).update(texts)
+    for run in part.runs.itertuples():
+        caveats.setdefault((run.method, run.dataset), set()).update(run.caveats)
+    known = part.only(part.runs.index[part.runs["dataset"].isin(datasets)])
+    published = match(known) if options.paper else Matches()
+    for (method, _), texts in caveats.items():
+        texts |= {DIFFERING} if method in published.differing else set()
+    joined = pd.concat([pivots.measures(part.values), *wide], axis=1)
     zero_shot = {method for method, trainer in trainers.items() if is_zero_shot(trainer)}
-    return Measures(pd.concat([_metrics(part.values), *wide], axis=1), sort_methods(trainers), zero_shot, caveats)
-
-
-def _metrics(values: pd.DataFrame) -> pd.DataFrame:
-    chosen = values[values["session"].isna()]
-    chosen = chosen.assign(seed=chosen["seed"].fillna(-1), name=chosen["subset"] + "_" + chosen["metric"])
-    return chosen.pivot_table(index=pivots.INDEX, columns="name", values="value", sort=False).rename_axis(columns=None)
+    measures = Measures(joined, sort_methods(trainers), zero_shot, caveats)
+    return Section(key, title, part, measures, list(datasets), options, published, notes=list(published.notes))
 
 
 def over(columns: Sequence[Column], datasets: Sequence[str]) -> list[Column]:
@@ -140,54 +214,3 @@ def kinds_of_sessions(part: Frame) -> dict[str, Frame]:
     if not differing:
         return {name: part}
     return {f"{name} ({text})": part.only(words.index[words == text]) for text in words.unique()}
-
-
-# ---------------------------------------------------------------------------------------- confidence
-
-
-class Place(NamedTuple):
-    """Where confidence is measured: key and title, the datasets that are averaged, and the subset, if not the key."""
-
-    key: str
-    title: str
-    datasets: Sequence[str]
-    subset: str = ""
-    columns: Sequence[Column] = CONFIDENCE[:2]
-
-
-def add_confidences(section: Section, places: Sequence[Place], datasets: Sequence[str], each: bool) -> None:
-    """Add the average over datasets, and tables by dataset if `each` is true or if no method has an average."""
-    title = "Confidence" + (f", average over {len(datasets)} datasets" if len(datasets) > 1 else "")
-    averaged = add_confidence(section, places, f"{section.key}-confidence", title)
-    for name in datasets if len(datasets) > 1 and (each or not averaged) else ():
-        here = [place._replace(datasets=[name]) for place in places if name in place.datasets]
-        add_confidence(section, here, f"{section.key}-confidence-{simplify(name)}", f"Confidence on {name}")
-
-
-def add_confidence(section: Section, places: Sequence[Place], key: str, title: str) -> bool:
-    """Add the calibration of probabilities in some places, if runs state it; return whether they do."""
-    columns = [
-        replace(
-            column,
-            key=f"{place.key}_{column.key}",
-            title=f"{place.title} {column.title}".strip(),
-            datasets=tuple(place.datasets),
-            measure=f"{place.subset or place.key}_{column.key}",
-        )
-        for place in places
-        for column in place.columns
-    ]
-    columns = [column for column in columns if section.measures.has_mean(column)]
-    table = fill(section.measures, columns, key, title) if columns else None
-    if table is None:
-        return False
-    shown = {column.key.rpartition("_")[2] for column in columns}
-    words = [text for name, text in _WORDS.items() if name in shown]
-    without = [row for row in table.rows if table.mean.loc[row].isna().all()]
-    if without and any(len(place.datasets) > 1 for place in places):
-        verbs = ("has", "it lacks") if len(without) == 1 else ("have", "they lack")
-        reason = f"{verbs[0]} no average, because {verbs[1]} the confidence on some of the datasets."
-        words.append(f"{list_some(without)} {reason}")
-    table.caption = " ".join(filter(None, [*words, table.caption]))
-    section.add(table)
-    return True

@@ -7,16 +7,15 @@ more `Column`; the measures of its task have all metrics of the runs already.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
+from .pivots import by_seed, over_datasets
 from .stats import t_interval
-
-Numbers = NDArray[np.float64]
 
 HIGH, LOW, NEITHER = 1, -1, 0
 UNTESTED = "Nothing is bold: with one value for each method, no difference can be told from noise."
@@ -43,6 +42,11 @@ class Column:
     better: int = HIGH
     decimals: int = 2
     signed: bool = False
+
+    @property
+    def source(self) -> str:
+        """The column of the pivot."""
+        return self.measure or self.key
 
 
 SEEDS = Column("seeds", "seeds", better=NEITHER)
@@ -79,6 +83,16 @@ class Table:
     def rows(self) -> list[str]:
         """The labels of the rows."""
         return [str(label) for label in self.mean.index]
+
+    @property
+    def titles(self) -> list[str]:
+        """The titles of the columns."""
+        return [column.title for column in self.columns]
+
+    def cell(self, row: str, key: str) -> tuple[float, float, int, str, bool]:
+        """Return mean, deviation, number of seeds and words of a cell, and whether it is bold."""
+        mean, std, words = self.mean.at[row, key], self.std.at[row, key], self.words.at[row, key]
+        return float(mean), float(std), int(self.n.at[row, key]), str(words), bool(self.bold.at[row, key])
 
     def add(self, column: Column, mean: Any = np.nan, words: Any = "", n: Any = 0) -> None:
         """Add a column whose values are not measured but follow from others, before the number of seeds."""
@@ -117,169 +131,118 @@ class Measures:
     caveats: Mapping[tuple[str, str], set[str]]
 
     def __post_init__(self) -> None:
-        self._cells = self.wide.groupby(level=["method", "dataset"]).indices
-        self._seeds, seeds = pd.factorize(self.wide.index.get_level_values("seed"), use_na_sentinel=False)
-        self._count = max(1, len(seeds))
+        self._averages: dict[tuple[str, ...], pd.DataFrame] = {}
+        self._by_seed: dict[str, pd.DataFrame] = {}
 
-    def cube(self, column: Column) -> Numbers:
-        """Return the values of a column by row, dataset and seed; nan where there is none."""
-        cube = np.full((len(self.rows), len(column.datasets), self._count), np.nan)
-        measure = column.measure or column.key
-        if measure not in self.wide:
-            return cube
-        values = self.wide[measure].to_numpy(dtype=float, na_value=np.nan)
-        values = np.where(np.isfinite(values), values, np.nan)
-        for place, row in enumerate(self.rows):
-            for number, dataset in enumerate(column.datasets):
-                cell = self._cells.get((row, dataset), [])
-                cube[place, number, self._seeds[cell]] = values[cell]
-        return cube
+    def average(self, column: Column) -> pd.DataFrame:
+        """Return mean, std, n and the seeds' averages of a column by method."""
+        if column.datasets not in self._averages:
+            self._averages[column.datasets] = over_datasets(self.wide, column.datasets)
+        average = self._averages[column.datasets].xs(column.source, axis=1, level=1)
+        seeds = by_seed(self.wide[[column.source]], column.datasets)[column.source].dropna()
+        return average.assign(seeds=seeds.groupby(level="method").agg(list)).reindex(self.rows)
+
+    def counts(self, columns: Iterable[Column]) -> dict[str, list[int]]:
+        """Return the numbers of seeds of each row that has values: of each column on each dataset, once and sorted."""
+        present = {row: set[int]() for row in self.rows}
+        for column in columns:
+            counts = self._counts.get(column.source, pd.Series(dtype=int))
+            for (row, dataset), count in counts[counts > 0].items():
+                if dataset in column.datasets and row in present:
+                    present[row].add(int(count))
+        return {row: sorted(found) for row, found in present.items() if found}
+
+    @cached_property
+    def _counts(self) -> pd.DataFrame:
+        return self.wide.groupby(level=["method", "dataset"]).count()
 
     def caveats_of(self, row: str, columns: Iterable[Column]) -> set[str]:
         """Return the caveats of the runs of a row in some columns."""
         datasets = {dataset for column in columns for dataset in column.datasets}
         return {words for dataset in datasets for words in self.caveats.get((row, dataset), ())}
 
-    def has_mean(self, column: Column) -> bool:
-        """Return whether a row has values on all datasets of a column."""
-        return bool(column.datasets) and bool(np.isfinite(_mean(self.cube(column), 2).mean(axis=1)).any())
-
-    def pairs(self, cube: Numbers, row: int, other: int) -> tuple[list[float], str]:
+    def pairs(self, column: Column, row: str, other: str) -> tuple[list[float], str]:
         """Return paired differences of two rows, and whether they are by dataset or by seed.
 
         Several datasets are paired by dataset (means over shared seeds), because seeds of one dataset are not
         independent; a single dataset is paired by seed.
         """
-        gaps = self._every_seed(cube, row) - self._every_seed(cube, other)
-        shared = [gap[np.isfinite(gap)] for gap in gaps]
-        if {self.rows[row], self.rows[other]} <= self.zero_shot:
-            shared = [gap[:1] for gap in shared]  # both have one value, repeated for every seed
-        shared = [gap for gap in shared if len(gap)]
-        if len(shared) == 1:
-            return shared[0].tolist(), "seed"
-        return [float(gap.mean()) for gap in shared], "dataset"
+        first, second = (self._seeds_of(column, name) for name in (row, other))
+        gaps = (first - second).dropna(how="all")
+        if {row, other} <= self.zero_shot:
+            gaps = gaps.bfill(axis=1).iloc[:, :1]  # both have one value, repeated for every seed
+        if len(gaps) == 1:
+            return gaps.iloc[0].dropna().tolist(), "seed"
+        return gaps.mean(axis=1).tolist(), "dataset"
 
-    def _every_seed(self, cube: Numbers, row: int) -> Numbers:
-        """Return the values of a row, with the one value of a zero-shot method for every seed."""
-        values = cube[row]
-        if self.rows[row] not in self.zero_shot:
-            return values
-        return np.where((np.isfinite(values).sum(axis=1) == 1)[:, None], _mean(values, 1)[:, None], values)
-
-
-def _mean(values: Numbers, axis: int) -> Numbers:
-    """Return the mean of what is not missing; nan where everything is."""
-    present = np.isfinite(values)
-    count = present.sum(axis=axis)
-    total = np.where(present, values, 0.0).sum(axis=axis)
-    mean: Numbers = np.where(count > 0, total / np.maximum(count, 1), np.nan)
-    return mean
+    def _seeds_of(self, column: Column, row: str) -> pd.DataFrame:
+        """Return the values of a row by dataset and seed; the one value of a zero-shot method for every seed."""
+        if column.source not in self._by_seed:
+            cells = self.wide[column.source].unstack("seed")
+            single = cells.index.isin(self.zero_shot, level="method") & cells.count(axis=1).eq(1)
+            filled = cells[single].bfill(axis=1).ffill(axis=1)
+            self._by_seed[column.source] = pd.concat([cells[~single], filled])
+        cells = self._by_seed[column.source]
+        return cells.reindex([(row, dataset) for dataset in column.datasets]).droplevel("method")
 
 
 # ---------------------------------------------------------------------------------------- tables of means
 
 
 def fill(measures: Measures, columns: Sequence[Column], key: str, title: str, caption: str = "") -> Table | None:
-    """Return the table of some columns; None if there is no value at all.
+    """Return the table of the columns in which some row has a mean; None if there is none.
 
-    A cell is the mean over datasets of the means over seeds. Its deviation is that of the seeds' averages, and missing
-    where datasets have different seeds.
+    A cell is the mean over datasets of the means over seeds, as from `pivots.over_datasets`.
     """
-    columns = [column for column in columns if column.datasets]
-    cubes = [measures.cube(column) for column in columns]
-    present = np.array([np.isfinite(cube).any(axis=(1, 2)) for cube in cubes]).reshape(len(cubes), -1).any(axis=0)
-    kept = [int(place) for place in np.flatnonzero(present)]
-    rows = [measures.rows[place] for place in kept]
-    if not rows:
+    averages = {column: measures.average(column) for column in columns if column.source in measures.wide}
+    averages = {column: average for column, average in averages.items() if average["mean"].notna().any()}
+    if not averages:
         return None
-    table = Table.empty(key, title, columns, rows, caption=caption)
-    tested = False
+    counts = measures.counts(averages)
+    table = Table.empty(key, title, list(averages), counts, caption=caption)
     eligible = remark_caveats(table, measures)
-    for column, cube in zip(columns, cubes, strict=True):
-        _fill_column(table, column, cube[kept])
-        bold, told = _bold(measures, column, cube, [place for place in kept if measures.rows[place] in eligible])
-        table.bold[column.key] = [place in bold for place in kept]
-        tested |= told
+    tested = False
+    for column, average in averages.items():
+        average = average.loc[table.rows]
+        for frame, name in ((table.mean, "mean"), (table.std, "std"), (table.n, "n")):
+            frame[column.key] = average[name].fillna(0).astype(int) if name == "n" else average[name]
+        table.seeds |= {(row, column.key): seeds for row, seeds in average["seeds"][average["n"] > 0].items()}
+        bold = _bold(measures, column, average["mean"][eligible].dropna())
+        table.bold[column.key] = table.mean.index.isin(bold)
+        tested |= bool(bold)
     if len(eligible) > 1 and not tested:
         table.caption = f"{table.caption} {UNTESTED}".strip()
-    _count_seeds(table, measures, np.concatenate([np.isfinite(cube[kept]).sum(axis=2) for cube in cubes], axis=1))
+    _add_seeds(table, counts, measures.zero_shot)
     return table
 
 
-def _fill_column(table: Table, column: Column, cube: Numbers) -> None:
-    averages = cube.mean(axis=1)  # by row and seed; nan where a dataset is missing
-    counts, shared = np.isfinite(cube).sum(axis=2), np.isfinite(averages).sum(axis=1)
-    whole = (counts == shared[:, None]).all(axis=1)  # otherwise the mean of the shared seeds would differ
-    table.mean[column.key] = _mean(cube, 2).mean(axis=1)
-    table.n[column.key] = np.where(whole, shared, 0)
-    for place, row in enumerate(table.rows):
-        values = averages[place][np.isfinite(averages[place])]
-        if whole[place] and len(values):
-            table.seeds[row, column.key] = [float(value) for value in values]
-        if whole[place] and len(values) > 1:
-            table.std.loc[row, column.key] = values.std()
-
-
-def _bold(measures: Measures, column: Column, cube: Numbers, eligible: Sequence[int]) -> tuple[set[int], bool]:
-    """Return the rows that cannot be told from the best, and whether any could be compared with it."""
-    means = {place: float(_mean(cube[place], 1).mean()) for place in eligible} if column.better else {}
-    means = {place: mean for place, mean in means.items() if np.isfinite(mean)}
+def _bold(measures: Measures, column: Column, means: pd.Series) -> set[str]:
+    """Return the rows that cannot be told from the best; none if no other row can be compared with it."""
     if len(means) < 2:
-        return set(), not column.better
-    best = max(means, key=lambda place: column.better * means[place])
-    intervals = {place: t_interval(measures.pairs(cube, best, place)[0]) for place in means if place != best}
-    known = {place: ends for place, ends in intervals.items() if np.isfinite(ends).all()}
-    if not known:
-        return set(), False
+        return set()
+    best = str((column.better * means).idxmax())
+    intervals = {row: t_interval(measures.pairs(column, best, row)[0]) for row in means.index if row != best}
+    known = {row: ends for row, ends in intervals.items() if np.isfinite(ends).all()}
     level = 1e-9  # rounding errors of equal values are no difference
-    alike = {place for place, (low, high) in known.items() if low <= level and high >= -level}
-    return {best, *alike, *(place for place in means if means[place] == means[best])}, True
+    alike = {row for row, (low, high) in known.items() if low <= level and high >= -level}
+    return {best, *alike, *means.index[means == means[best]]} if known else set()
 
 
-def _count_seeds(table: Table, measures: Measures, counts: NDArray[np.int_]) -> None:
-    """Append the number of seeds, and mark trained methods that have fewer than others.
-
-    Args:
-        table: The table.
-        measures: Its measures.
-        counts: The number of seeds by row, of each measure on each dataset.
-    """
-    present = [sorted({int(count) for count in row if count}) for row in counts]
-    texts = [str(found[0]) if len(found) == 1 else f"{found[0]} to {found[-1]}" for found in present]
-    table.add(SEEDS, words=texts)
-    fewest = {row: found[0] for row, found in zip(table.rows, present, strict=True) if row not in measures.zero_shot}
+def _add_seeds(table: Table, counts: Mapping[str, Sequence[int]], zero_shot: set[str]) -> None:
+    """Append the numbers of seeds, and mark trained methods that have fewer than others."""
+    ends = [dict.fromkeys((found[0], found[-1])) for found in counts.values()]
+    table.add(SEEDS, words=[" to ".join(map(str, found)) for found in ends])
+    fewest = {row: found[0] for row, found in counts.items() if row not in zero_shot}
     for row, count in fewest.items():
         if count < max(fewest.values()):
             table.remarks.setdefault(row, []).append("fewer seeds than other rows")
 
 
-def remark_caveats(table: Table, measures: Measures) -> set[str]:
+def remark_caveats(table: Table, measures: Measures) -> list[str]:
     """Make the caveats of all rows those of the table, and others remarks. Return the rows that may be bold."""
     caveats = {row: measures.caveats_of(row, table.columns) for row in table.rows}
     shared = set.intersection(*caveats.values())
     table.caveats = sorted(shared)
     own = {row: sorted(words - shared) for row, words in caveats.items()}
     table.remarks.update({row: words for row, words in own.items() if words})
-    return {row for row, words in own.items() if not words}
-
-
-def stack(tables: Mapping[str, Table], title: str, named: bool) -> Table | None:
-    """Return one table of several with equal columns; None for no table.
-
-    Args:
-        tables: The tables by name.
-        title: The title of the whole.
-        named: Whether its rows are named after their tables.
-    """
-    if not tables:
-        return None
-    joined = replace(next(iter(tables.values())), title=title, seeds={}, remarks={})
-    labels = {name: {row: f"{name}: {row}" if named else row for row in table.rows} for name, table in tables.items()}
-    for part in ("mean", "std", "n", "words", "bold"):
-        parts = [getattr(table, part).rename(index=labels[name]) for name, table in tables.items()]
-        setattr(joined, part, pd.concat(parts))
-    for name, table in tables.items():
-        joined.seeds |= {(labels[name][row], key): values for (row, key), values in table.seeds.items()}
-        joined.remarks |= {labels[name][row]: texts for row, texts in table.remarks.items()}
-    joined.caption = " ".join(dict.fromkeys(table.caption for table in tables.values() if table.caption))
-    return joined
+    return [row for row, words in own.items() if not words]

@@ -11,7 +11,7 @@ import pytest
 
 from cocoamix.errors import UserError
 from cocoamix.experiments.frame import Frame, read
-from cocoamix.experiments.pivots import base_to_new, by_dataset, over_datasets, over_sessions
+from cocoamix.experiments.pivots import base_to_new, over_datasets, over_sessions
 from tests.experiments.trees import head, result, training, write_log, write_pair, write_results
 
 TAIL = "eurosat/shots_4/CoOp/vit_b16/seed1"
@@ -25,8 +25,8 @@ STATED = {
 
 def bases(frame: Frame) -> dict[str, float]:
     """Return the mean of base by method on the first dataset."""
-    means = by_dataset(base_to_new(frame.values))["mean"]["base"]
-    return {method: means[method].iloc[0] for method in means.index.unique("method")}
+    wide = base_to_new(frame.values)
+    return dict(over_datasets(wide, [wide.index[0][1]])["mean"]["base"])
 
 
 def test_seeds_with_the_same_protocol_are_averaged(tmp_path: Path) -> None:

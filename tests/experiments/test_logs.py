@@ -8,7 +8,7 @@ import pytest
 
 from cocoamix.experiments.frame import Frame, read
 from cocoamix.experiments.logs import read_log
-from cocoamix.experiments.pivots import base_to_new, by_dataset, few_shot, transfer
+from cocoamix.experiments.pivots import base_to_new, few_shot, over_datasets, transfer
 from tests.experiments.trees import FORK, UPSTREAM, head, result, training, write_log
 
 BASE, NEW = "base2new/train_base", "base2new/test_new"
@@ -16,7 +16,7 @@ BASE, NEW = "base2new/train_base", "base2new/test_new"
 
 def rows(frame: Frame) -> dict[str, dict[str, float]]:
     """Return the means over seeds of base, new and H by method and dataset."""
-    means = by_dataset(base_to_new(frame.values))["mean"]
+    means = base_to_new(frame.values).groupby(level=["method", "dataset"], sort=False).mean()
     return {f"{method} {dataset}": dict(row) for (method, dataset), row in means.iterrows()}
 
 
@@ -32,7 +32,7 @@ def test_upstream_layout_is_read(tmp_path: Path, trainer: str) -> None:
     frame = read([tmp_path])
     # H: 2*80*60/140 = 68.5714 and 2*90*60/150 = 72.
     assert rows(frame) == {f"{trainer} EuroSAT": {"base": 85, "new": 60, "H": pytest.approx((68.571429 + 72) / 2)}}
-    assert by_dataset(base_to_new(frame.values))["std"]["base"].tolist() == [5]  # of the population
+    assert over_datasets(base_to_new(frame.values), ["EuroSAT"])["std"]["base"].tolist() == [5]  # of the population
     assert (frame.notes, frame.left_out) == ([], [])
 
 

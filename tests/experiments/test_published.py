@@ -238,7 +238,8 @@ def test_the_ensembles_plan_is_compared_without_a_difference_over_unnamed_datase
     assert {name for table, name in pairs(matches) if table == "ensembles"} == set(TABLES["ensembles"].settings)
     assert cell(matches, "ensembles", "CoA-loss (w/o Ensemble)", "base") == pytest.approx((80, 78.6, 1.4))
     assert cell(matches, "ensembles", "T_En + CoA-loss", "base") == pytest.approx((80, 85.3, float("nan")), nan_ok=True)
-    assert [words[0].split()[0] for words in matches.differing.values()] == ["TRAINER.COCOAMIX.ENSEMBLE"]
+    (words,) = matches.differing.values()
+    assert "TRAINER.COCOAMIX.ENSEMBLE" in words
 
 
 def test_averages_over_ten_datasets_are_compared_with_those_over_ten_known_ones(tmp_path: Path) -> None:
@@ -363,7 +364,7 @@ def test_a_table_of_another_protocol_is_not_shown(tmp_path: Path, facts: dict[st
 def test_a_method_that_differs_is_not_compared_but_shown_beside_the_published_rows(tmp_path: Path) -> None:
     write_plan(tmp_path, "base2new", ["EuroSAT"], settings={"TRAINER.COCOAMIX.W": 7.0})
     matches = match(read([tmp_path]))
-    assert matches.differing["CoCoA-Mix"] == ["TRAINER.COCOAMIX.W is 7 here, 5 in the paper"]
+    assert "TRAINER.COCOAMIX.W is 7 here, 5 in the paper" in matches.differing["CoCoA-Mix"]
     assert ("base2new", "CoCoA-Mix") not in pairs(matches)
     assert "CoCoA-Mix" in set(matches.rows["method"])
     assert any("CoCoA-Mix is not compared" in note and "TRAINER.COCOAMIX.W is 7" in note for note in matches.notes)

@@ -53,7 +53,6 @@ def test_h_is_averaged_over_seeds_and_datasets_and_h_of_means_is_not(tmp_path: P
     write_pair(tmp_path, 50.0, 50.0, dataset="EuroSAT")
     average = tables(tmp_path)["base2new-4-average"]
     assert average.mean.loc["CoOp", ["base", "new", "H", "H_of_means"]].tolist() == [70, 30, 34, 42]
-    assert average.words.loc["CoOp", "datasets"] == "2 of 2"
 
 
 def test_missing_datasets_are_noted_and_common_averages_over_the_others(tmp_path: Path) -> None:
@@ -80,14 +79,14 @@ def test_each_number_of_shots_and_random_halves_have_sections(tmp_path: Path) ->
     assert sections["base2new-4-random"].tables[0].mean["base"].tolist() == [51, 52]  # halves are not averaged
 
 
-def test_all_classes_have_a_table_that_names_datasets(tmp_path: Path) -> None:
+def test_all_classes_have_a_table_for_each_dataset(tmp_path: Path) -> None:
     for dataset in ("DTD", "EuroSAT"):
         write_pair(tmp_path, 80.0, 60.0, dataset=dataset)
     metrics = {"accuracy": 64.25, "base_accuracy": 70.0, "new_accuracy": 50.0, "harmonic_mean": 58.0}
     folder = tmp_path / "base2new/test_all/dtd/shots_4/CoOp/vit_b16/seed1"
     write_results(folder, 64.25, subset="all", dataset="DTD", metrics=metrics)
-    whole = tables(tmp_path)["base2new-4-all"]
-    assert whole.mean.loc["DTD: CoOp", ["accuracy", "base_accuracy", "new_accuracy"]].tolist() == [64.25, 70, 50]
+    whole = tables(tmp_path)["base2new-4-all-dtd"]
+    assert whole.mean.loc["CoOp", ["accuracy", "base_accuracy", "new_accuracy"]].tolist() == [64.25, 70, 50]
 
 
 @pytest.mark.parametrize(("metric", "key", "decimals"), [("ece", "base_ece", 2), ("nll", "base_nll", 3)])
@@ -126,7 +125,7 @@ def test_sessions_have_mean_and_pd_and_an_average_over_datasets(tmp_path: Path) 
         for seed in (1, 2):
             write_sessions(tmp_path, dataset, [80.0 + shift, 70.0 + shift + 2 * seed], seed=seed)
     found = tables(tmp_path)
-    assert list(found) == ["fscil-average", "fscil-dtd", "fscil-eurosat"]
+    assert list(found) == ["fscil-average", "fscil-2-dtd", "fscil-3-eurosat"]
     row = found["fscil-average"].mean.loc["CoOp-FSCIL"]
     assert row[["session_0", "session_1", "mean", "PD"]].tolist() == [85, 78, 81.5, 7]
 
@@ -164,8 +163,8 @@ def test_zero_shot_is_compared_with_every_number_of_shots(tmp_path: Path) -> Non
             write_results(folder, base + gain, dataset=dataset, subset="all", shots=shots)
     found = tables(tmp_path, baseline="ZeroshotCLIP")
     average = found["few-shot-average"]
-    assert [column.key for column in average.columns] == ["zero-shot", "1 shot", "16 shots", "seeds"]
-    assert average.mean.loc["CoOp", ["1 shot", "16 shots"]].tolist() == [57, 63]
+    assert [column.key for column in average.columns] == ["1 shot", "16 shots", "seeds"]
+    assert average.mean[["1 shot", "16 shots"]].to_numpy().tolist() == [[55, 55], [57, 63]]
     assert found["few-shot-difference"].mean.loc["CoOp", ["d_1 shot", "d_16 shots"]].tolist() == [2, 8]
 
 
@@ -176,7 +175,7 @@ def test_different_test_images_are_not_compared(tmp_path: Path) -> None:
     write_pair(tmp_path, 80.0, 60.0)
     write_pair(tmp_path, 85.0, 60.0, trainer="KgCoOp", protocol={"splits": {"train": "t", "test": "other"}})
     report = build([tmp_path], Options(baseline="CoOp"))
-    assert report.sections[0].tables[1].words.loc["KgCoOp", "d_base"] == "not comparable"
+    assert pd.isna(report.sections[0].tables[1].mean.loc["KgCoOp", "d_base"])
     assert "splits.test" in notes(report)
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from cocoamix.experiments.differences import differences
-from cocoamix.experiments.tables import LOW, UNTESTED, Column, Measures, Table, fill, stack
+from cocoamix.experiments.tables import LOW, UNTESTED, Column, Measures, Table, fill
 
 Values = Mapping[str, Mapping[str, Sequence[float]]]  # seeds by method and dataset
 COLUMN = Column("accuracy", "accuracy", ("A", "B"))
@@ -168,51 +168,30 @@ def test_published_rows_are_never_bold_and_name_their_source() -> None:
     assert made.remarks["X (published)"] == ["Table 1 of a paper"]
 
 
-def test_stacked_tables_keep_their_cells() -> None:
-    parts = {name: table({"X": {name: [80, 82]}}, on(name)) for name in ("A", "B")}
-    made = stack(parts, "both", named=True)
-    assert made is not None
-    assert made.rows == ["A: X", "B: X"]
-    assert made.seeds["B: X", "accuracy"] == [80, 82]
-
-
 # ---------------------------------------------------------------------------------------- differences
 
 
-def difference(values: Values, *datasets: str, refused: Any = None, **more: Any) -> pd.Series:
-    made = differences(measures(values, **more), "X", [on(*datasets)], refused or {}, "key", "title")
-    numbers, words = made.mean.iloc[0].combine_first(made.words.iloc[0]), made.words.iloc[0]
-    return pd.concat(
-        [
-            numbers[["d_accuracy", "p_accuracy"]],
-            words[["ci_accuracy", "pairs"]],
-            made.bold.iloc[0][:1].add_prefix("bold_"),
-        ]
-    )
+def difference(values: Values, *datasets: str, **more: Any) -> dict[str, Any]:
+    made = differences(measures(values, **more), "X", [on(*datasets)], "key", "title")
+    words, bold = made.words.iloc[0], made.bold.iloc[0]["d_accuracy"]
+    return {**made.mean.iloc[0], "interval": words["ci_accuracy"], "pairs": words["pairs"], "bold": bold}
 
 
 def test_one_dataset_is_paired_by_shared_seeds() -> None:
     found = difference({"X": {"A": [70, 75, 60]}, "Y": {"A": [math.nan, 77, 63, 90]}}, "A")
     # Seeds 2 and 3 are in both: 77 - 75 and 63 - 60. Both signs alike in 2 of 4 assignments.
     assert (found["d_accuracy"], found["p_accuracy"], found["pairs"]) == (2.5, 0.5, "2 seeds")
-    assert found["ci_accuracy"] == "-3.85 to +8.85"  # 2.5 ± 12.706 * 0.5
+    assert found["interval"] == "-3.85 to +8.85"  # 2.5 ± 12.706 * 0.5
 
 
 def test_several_datasets_are_paired_by_dataset() -> None:
     values = {"X": {n: [50, 52] for n in "ABC"}, "Y": {"A": [51, 53], "B": [53, 53], "C": [55, 53]}}
     found = difference(values, *"ABC")
     assert (found["d_accuracy"], found["p_accuracy"], found["pairs"]) == (2, 0.25, "3 datasets")
-    assert not found["bold_d_accuracy"]
+    assert not found["bold"]
 
 
 def test_a_difference_is_bold_if_its_interval_does_not_contain_zero() -> None:
     values = {"X": {"A": [50, 52, 54]}, "Y": {"A": [60, 62, 64.5]}}
-    assert difference(values, "A")["bold_d_accuracy"]
-    assert not difference(values, "A", caveats={("Y", "A"): {"random weights"}})["bold_d_accuracy"]
-
-
-def test_refused_datasets_are_not_compared() -> None:
-    values = {"X": {"A": [50, 52], "B": [60, 61]}, "Y": {"A": [51, 54], "B": [90, 91]}}
-    found = difference(values, "A", "B", refused={("Y", "B"): "splits differ"})
-    assert (found["d_accuracy"], found["pairs"]) == (1.5, "2 seeds")
-    assert difference(values, "B", refused={("Y", "B"): ""})["d_accuracy"] == "not comparable"
+    assert difference(values, "A")["bold"]
+    assert not difference(values, "A", caveats={("Y", "A"): {"random weights"}})["bold"]

@@ -310,7 +310,7 @@ class Report(Target):
             raise AssertionError("a run is left out without a reason")
         for form in (render.markdown, render.latex, render.csv):
             form(report).encode()
-        if re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", render.text(report) + render.problems(report)):
+        if re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", render.markdown(report)):
             raise AssertionError("control characters are printed")
         json.dumps(render.json(report), ensure_ascii=False).encode()
         if self.page:
