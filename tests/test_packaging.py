@@ -31,6 +31,7 @@ def test_wheel_has_everything_in_one_package(wheel: zipfile.ZipFile) -> None:
         "cocoamix/configs/datasets/eurosat.yaml",
         "cocoamix/experiments/published/cocoa_mix.json",
         "cocoamix/experiments/page.html.j2",
+        "cocoamix/experiments/figures/figures.mplstyle",
         "cocoamix/fallback/dassl/engine/trainer.py",
         "cocoamix/clip/text_encoder.py",
         "cocoamix/plugin.py",

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,11 +12,10 @@ from matplotlib.figure import Figure
 
 from cocoamix.errors import UserError
 
-from .style import INK, MUTED, Drawing, Style, add_legend, look
+from .style import Drawing, Style, look, name_series
 
 _TITLE = "Gradient of the prompt's loss"
 _LABEL = tuple(number / 50 for number in range(1, 50))  # probabilities of the label
-_MARKED = 6  # autograd is drawn as a dot at every sixth point
 
 
 def make(args: argparse.Namespace) -> Iterable[Drawing]:
@@ -64,25 +62,16 @@ def describe(slopes: pd.DataFrame) -> str:
 
 def draw(slopes: pd.DataFrame, style: Style) -> Figure:
     """Draw a line for each w, the closed form, with dots of autograd on it."""
-    figure, (wrong, label) = style.panels(2, 2.3, _TITLE)
-    handles = []
-    for place, (w, own) in enumerate(slopes.groupby("w", sort=False)):
-        for axes, side, x in ((wrong, "wrong", own["p_wrong"]), (label, "label", own["p_label"])):
-            lines = _draw_line(axes, x, own[f"{side}_closed"], own[f"{side}_autograd"], look(place).colour)
-        handles.append((f"w = {w:g}", lines))
-    last = slopes["w"].iloc[-1]
-    if last:  # without the CoA-loss there is no misprint to show
-        p = np.array(_LABEL)
-        (printed,) = label.plot(p, -(1 - p) * (1 - last * p), "--", color=MUTED, linewidth=1)
-        handles.append((f"as printed, w = {last:g}", printed))
-    handles.append(("autograd", label.plot([], [], ".", color=INK)[0]))
-    wrong.set(title="a wrong class c", xlabel="p(c), with p(y) = 1 - p(c)", ylabel="gradient · τ")
-    label.set(title="the label y", xlabel="p(y)", ylabel="gradient · τ")
-    add_legend(figure, [handle for _, handle in handles], [name for name, _ in handles])
+    figure, panels = style.panels(2, 2.3, _TITLE)
+    for axes, side, x in zip(panels, ("wrong", "label"), ("p(c), with p(y) = 1 - p(c)", "p(y)"), strict=True):
+        for place, (w, own) in enumerate(slopes.groupby("w", sort=False)):
+            colour = look(place).colour
+            axes.plot(own[f"p_{side}"], own[f"{side}_closed"], color=colour, label=f"w = {w:g}")
+            axes.plot(own[f"p_{side}"], own[f"{side}_autograd"], ".", color=colour, markevery=6)
+        axes.set(
+            title="a wrong class c" if side == "wrong" else "the label y",
+            xlabel=x,
+            ylabel="gradient · τ (dots: autograd)",
+        )
+    name_series(figure, panels)
     return figure
-
-
-def _draw_line(axes: Any, x: Sequence[float], closed: Sequence[float], autograd: Sequence[float], colour: str) -> Any:
-    (line,) = axes.plot(x, closed, color=colour)
-    axes.plot(x[::_MARKED], autograd[::_MARKED], ".", color=colour, markersize=5)
-    return line

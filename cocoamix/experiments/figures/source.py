@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+import pandas as pd
+from matplotlib.figure import Figure
 
 from cocoamix.config.partition import LABEL
 from cocoamix.errors import UserError, printable
@@ -16,22 +19,16 @@ from cocoamix.experiments.frame import Frame, read
 from cocoamix.experiments.sections import by_shots
 from cocoamix.io.paths import expand_home
 
+from .style import Drawing
+
 if TYPE_CHECKING:
     from cocoamix.experiments.runs import Run
 
 _FOR_PLANS = ("root", "datasets", "seeds", "partitions", "set", "run_output", "jobs")  # arguments
 
 
-@dataclass(frozen=True)
-class Choice:
-    """A choice of the runs of a plan.
-
-    Attributes:
-        plan: The name of the plan.
-        methods: The methods; all if empty.
-        datasets: The datasets, unless the user chooses others; all if empty.
-        seeds: The seeds, unless the user chooses others; all if empty.
-    """
+class Choice(NamedTuple):
+    """A plan, and some of its methods, datasets and seeds, or all. The user may choose other datasets and seeds."""
 
     plan: str
     methods: tuple[str, ...] = ()
@@ -39,16 +36,14 @@ class Choice:
     seeds: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True)
-class Plans:
+class Plans(NamedTuple):
     """The runs of a figure on the synthetic datasets, which need no data, and on real datasets below `--root`."""
 
     synthetic: Choice
     real: Choice
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(NamedTuple):
     """Where the runs of a figure are.
 
     Attributes:
@@ -93,23 +88,11 @@ def _run_plan(args: argparse.Namespace, choice: Choice) -> Source:
     from cocoamix.experiments.bench import read_plan
     from cocoamix.experiments.runner import RunOptions, run_plan
 
-    plan = read_plan(
-        argparse.Namespace(
-            plan=choice.plan,
-            root=args.root,
-            output=args.run_output,
-            methods=list(choice.methods),
-            datasets=args.datasets or list(choice.datasets),
-            seeds=args.seeds or list(choice.seeds),
-            partitions=getattr(args, "partitions", []),  # not all figures have the argument
-            set=args.set,
-        )
-    )
+    chosen = {"datasets": args.datasets or list(choice.datasets), "seeds": args.seeds or list(choice.seeds)}
+    chosen |= {"plan": choice.plan, "methods": list(choice.methods), "output": args.run_output}
+    plan = read_plan(argparse.Namespace(**{"partitions": [], **vars(args), **chosen}))
     outcome = run_plan(plan, RunOptions(jobs=args.jobs))
     return Source(tuple(run.folder for run in outcome.runs), tuple(outcome.names), tuple(outcome.runs))
-
-
-# ---------------------------------------------------------------------------------------- base to new
 
 
 def base_to_new(frame: Frame) -> Iterator[Frame]:
@@ -119,14 +102,33 @@ def base_to_new(frame: Frame) -> Iterator[Frame]:
     `assumption`.
     """
     runs = frame.runs[frame.runs["task"].eq("base2new") & frame.runs["subset"].isin(["base", "new"])]
-    random = [draw for draw in runs["draw"].unique() if draw != LABEL]
-    for draw in [LABEL, *(random if len(random) == 1 else [])]:
-        own = runs.index[runs["draw"] == draw]
-        yield from (part for part, _, _ in by_shots(frame.only(own)) if len(own))
+    if runs["draw"].nunique() > 1:
+        runs = runs[runs["draw"] == LABEL]
+    if len(runs):
+        yield from (part for part, _, _ in by_shots(frame.only(runs.index)))
+
+
+def drawings(
+    stem: str,
+    title: str,
+    tables: Iterable[pd.DataFrame],
+    describe: Callable[[pd.DataFrame], str],
+    draw: Callable[..., Figure],
+) -> Iterator[Drawing]:
+    """Yield a figure for each table with rows, whose attribute `title`, if any, is the start of its title."""
+    filled = [table for table in tables if len(table)]
+    if not filled:
+        raise UserError(
+            "The runs do not have what the figure compares: base and new accuracy (DATASET.SUBSAMPLE_CLASSES base and "
+            "new), of two methods, and for `parameters`, the number of parameters, which results.json holds and logs "
+            "do not. Several random halves of the classes are for `cocoamix figures assumption`."
+        )
+    for name, table in zip(stems(stem), filled, strict=False):
+        whole = ": ".join([*table.attrs.values(), title])
+        yield Drawing(name, whole, describe(table), partial(draw, table, title=whole), table.reset_index())
 
 
 def stems(stem: str) -> Iterator[str]:
     """Yield names for the files of several figures: stem, stem-2, and so on."""
     yield stem
-    for number in count(2):
-        yield f"{stem}-{number}"
+    yield from (f"{stem}-{number}" for number in count(2))

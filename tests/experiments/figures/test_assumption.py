@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +46,8 @@ def draw(root: Path, *more: str) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def sentences(root: Path) -> list[str]:
-    return (root.parent / "out" / "assumption.txt").read_text().splitlines()
+def sentence(root: Path) -> str:
+    return (root.parent / "out" / "assumption.txt").read_text()
 
 
 def refused(capfd: pytest.CaptureFixture[str], root: Path, *more: str) -> str:
@@ -56,30 +57,22 @@ def refused(capfd: pytest.CaptureFixture[str], root: Path, *more: str) -> str:
     return capfd.readouterr().err
 
 
-def assert_tests(line: str, rows: list[dict[str, str]]) -> None:
-    """Compare the numbers of a sentence with scipy's tests on the accuracies in the table."""
-    for side, better, worse in (("in", "learned", "hand_crafted"), ("out", "hand_crafted", "learned")):
-        first, second = ([float(row[f"{side}_{prompt}"]) for row in rows] for prompt in (better, worse))
-        p = stats.ttest_rel(first, second, alternative="greater").pvalue
-        assert f"p = {p:.2g})" in line
-        assert f"{sum(first) / len(first) - sum(second) / len(second):+.2f}" in line
-        assert f"on {side}-classes {'holds' if p < 0.05 else 'does not hold'}" in line
-
-
 def test_numbers_of_random_halves_match_the_results(tree: Path) -> None:
     rows = draw(tree)
     assert [row["partition"] for row in rows] == ["random:1", "random:2", "random:3", "random:10"]
     for row, number in zip(rows, CLIP, strict=True):
         values = [float(row[f"{side}_{prompt}"]) for prompt in ("learned", "hand_crafted") for side in ("in", "out")]
         assert values == [*COOP[number], *CLIP[number]]
-        assert float(row["in_difference"]) == COOP[number][0] - CLIP[number][0]
-        assert float(row["out_difference"]) == CLIP[number][1] - COOP[number][1]
-    assert_tests(sentences(tree)[0], rows)
-    assert ", 4 pairs: " in sentences(tree)[0]
+    for column, sign in (("in_difference", 1), ("out_difference", -1)):
+        half = sign < 0
+        expected = [sign * (COOP[number][half] - CLIP[number][half]) for number in CLIP]
+        assert [float(row[column]) for row in rows] == expected
+        p = stats.ttest_1samp(expected, 0, alternative="greater").pvalue
+        assert f"is {sum(expected) / 4:+.2f} points on average (p = {p:.2g}" in sentence(tree)
 
 
-def test_label_and_random_halves_are_separate_groups(tree: Path) -> None:
-    """Those by label of all datasets and seeds are one group; CLIP counts for every seed."""
+def test_halves_by_label_of_all_datasets_are_one_group(tree: Path) -> None:
+    """CLIP counts for every seed; the means of seeds are tested, too."""
     for dataset, (base, new) in {"DTD": (60.0, 62.0), "UCF101": (70.0, 75.0)}.items():
         write(tree, None, (base, new), trainer="ZeroshotCLIP", dataset=dataset)
         for seed in (10, 9):
@@ -87,65 +80,28 @@ def test_label_and_random_halves_are_separate_groups(tree: Path) -> None:
     rows = draw(tree)
     assert [row["group"] for row in rows] == ["random halves of EuroSAT"] * 4 + ["halves by label"] * 4
     assert [row["seed"] for row in rows[4:]] == ["9", "10"] * 2
-    assert_tests(sentences(tree)[1], rows[4:])
-    means = [
-        sum(float(row["in_difference"]) for row in rows if row["dataset"] == name) / 2 for name in ("DTD", "UCF101")
-    ]
-    assert f"2 pairs: p = {stats.ttest_1samp(means, 0, alternative='greater').pvalue:.2g} " in sentences(tree)[1]
+    means = [float(rows[n]["in_difference"]) / 2 + float(rows[n + 1]["in_difference"]) / 2 for n in (4, 6)]
+    assert f"{stats.ttest_1samp(means, 0, alternative='greater').pvalue:.2g} over 2 means of seeds" in sentence(tree)
 
 
 def test_one_of_several_methods_can_be_chosen(tree: Path, capfd: pytest.CaptureFixture[str]) -> None:
     for number in COOP:
         write(tree, number, (70.0 + number, 70.0), trainer="KgCoOp")
-        write(tree, number, (60.0 + number, 60.0), trainer="ZeroshotCLIP2")
     assert "CoOp, KgCoOp" in refused(capfd, tree)
-    assert "Did you mean CoOp?" in refused(capfd, tree, "--learned", "CoOpp")
-    rows = draw(tree, "--learned", "kgcoop")
-    assert [float(row["in_learned"]) for row in rows] == [71.0, 72.0, 73.0, 80.0]
-    assert [float(row["in_hand_crafted"]) for row in rows] == [CLIP[number][0] for number in CLIP]
-    rows = draw(tree, "--learned", "CoOp", "--hand-crafted", "ZeroshotCLIP2")
-    assert [float(row["in_hand_crafted"]) for row in rows] == [61.0, 62.0, 63.0, 70.0]
+    assert "--learned" in refused(capfd, tree, "--learned", "CoOpp")
+    assert [float(row["in_learned"]) for row in draw(tree, "--learned", "kgcoop")] == [71.0, 72.0, 73.0, 80.0]
 
 
-def test_missing_halves_and_seeds_are_named(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    root = tmp_path / "runs"
-    for number in COOP:
-        write(root, number, COOP[number])
-    assert "zero-shot" in refused(capfd, root)
-    for number in (1, 2, 3):
-        write(root, number, CLIP[number], trainer="ZeroshotCLIP")
-    assert "CLIP has no result on the base classes of EuroSAT under random:10" in refused(capfd, root)
-    folders = write(root, 10, CLIP[10], trainer="ZeroshotCLIP")
-    (folders[1] / "results.json").write_text("{")
-    message = refused(capfd, root)
-    assert "CLIP has no result on the new classes of EuroSAT under random:10" in message
-    assert str(folders[1]) in message
-    write(root, 10, CLIP[10], trainer="ZeroshotCLIP")
-    (write(root, 2, (75.0, 75.0), seed=2)[1] / "results.json").unlink()
-    assert "CoOp has no result on the new classes of EuroSAT under random:2 with seed 2" in refused(capfd, root)
-
-
-@pytest.mark.parametrize("number", [None, 1])
-def test_a_single_pair_is_not_tested(tmp_path: Path, capfd: pytest.CaptureFixture[str], number: int | None) -> None:
-    root = tmp_path / "runs"
-    write(root, number, CLIP[1], trainer="ZeroshotCLIP")
-    write(root, number, COOP[1])
-    name = "halves by label" if number is None else "random halves of EuroSAT"
-    assert name in refused(capfd, root)
-    other = 2 if number is None else None  # among others, it is left out with a note
-    write(root, other, CLIP[1], trainer="ZeroshotCLIP")
-    for seed, shift in ((1, 0.0), (2, 0.5)):
-        write(root, other, (COOP[1][0] + shift, 70.0), seed=seed)
-    assert len(draw(root)) == 2
-    assert name in sentences(root)[-1]
+def test_incomplete_and_single_pairs_are_left_out(tree: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    shutil.rmtree(tree / "base2new/random_2/test_new")
+    write(tree, None, CLIP[1], trainer="ZeroshotCLIP")
+    write(tree, None, COOP[1])
+    assert [row["partition"] for row in draw(tree)] == ["random:1", "random:3", "random:10"]
+    assert "EuroSAT random:2" in capfd.readouterr().err
 
 
 def test_incompatible_runs_are_not_mixed(tree: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """Runs of other shots, of other settings, and of a CLIP on other images."""
     write(tree, 3, COOP[3], shots=16)
-    assert "4 and 16 shots" in refused(capfd, tree)
+    assert "16 shots" in refused(capfd, tree)
     write(tree, 3, COOP[3], protocol={"backbone": "RN50"})
     assert "RN50" in refused(capfd, tree)
-    write(tree, 3, COOP[3])
-    write(tree, 3, CLIP[3], trainer="ZeroshotCLIP", protocol={"splits": {"train": "t", "test": "others"}})
-    assert "splits.test" in refused(capfd, tree)

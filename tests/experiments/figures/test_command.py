@@ -28,12 +28,6 @@ def test_invalid_widths_are_refused(width: str, tmp_path: Path, capsys: pytest.C
     assert not (tmp_path / "out").exists()
 
 
-def test_unwritable_folders_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "file").touch()
-    assert main(["gradient", "--output", str(tmp_path / "file")]) == 2
-    assert "file" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("figure", ["tradeoff", "parameters", "datasets", "sessions", "losses", "assumption"])
 def test_missing_runs_are_reported(figure: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "empty").mkdir()
@@ -63,16 +57,3 @@ def parse(*arguments: str) -> argparse.Namespace:
 def test_finished_runs_accept_no_settings(flag: tuple[str, ...]) -> None:
     with pytest.raises(UserError, match=flag[0]):
         source.find_source(parse("--runs", "somewhere", *flag), PLANS)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [(("--datasets", "warm_col"), "warm_cool"), (("--seeds", "-1"), "-1"), (("--root", "nowhere"), "nowhere")],
-)
-def test_unsupported_plan_options_are_refused_before_it_starts(
-    arguments: tuple[str, ...], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError, match=words):
-        source.find_source(parse(*arguments), PLANS)
-    assert not list(tmp_path.rglob("results.json"))

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from cocoamix.experiments.figures.style import RC, Drawing, Style, look, name_series, percent_range, save
+from cocoamix.experiments.figures.style import RC, Drawing, Style, look, name_series, save
 
 METHODS = [f"A method with a long name {number}" for number in range(13)]
 
@@ -96,24 +96,5 @@ def test_legend_and_title_fit_into_the_figure(inches: float) -> None:
     assert figure.axes[0].get_window_extent().height > 1.3 * figure.dpi  # the legend has not eaten the panel
 
 
-def test_a_caption_can_replace_the_title() -> None:
-    texts = [figure.get_suptitle() for figure in (draw(Style()), draw(Style(titles=False)))]
-    assert texts == ["The title of a figure", ""]
-
-
-def test_panels_are_below_each_other_in_a_column() -> None:
-    for inches, rows in ((3.25, 3), (6.75, 1)):
-        _, axes = Style(inches).panels(3, 2.0)
-        assert len({axis.get_subplotspec().rowspan.start for axis in axes}) == rows
-
-
-def test_colours_and_markers_do_not_repeat() -> None:
-    assert len({look(place).colour for place in range(60)}) == 60
-    assert len({str(look(place).marker) for place in range(13)}) == 13
-
-
-@pytest.mark.parametrize("values", [[78.0, 88.0], [99.9, 100.0], [0.5, 1.0], [50.0, 50.0]])
-def test_axes_hold_their_values_and_do_not_magnify_noise(values: list[float]) -> None:
-    low, high = percent_range(values)
-    assert 0 <= low <= min(values) < max(values) + 1e-9 <= high + 1e-9 <= 100 + 1e-9
-    assert high - low >= 4 - 1e-9
+def test_colours_and_markers_of_13_methods_differ() -> None:
+    assert len({look(place).colour for place in range(13)}) == len({look(place).marker for place in range(13)}) == 13
