@@ -14,26 +14,20 @@ _ROUNDING = 0.11  # points by which accuracy and error may miss 100: each has on
 
 def check(frame: Frame) -> list[str]:
     """Return sentences on different versions, different test images, and metrics that contradict each other."""
-    return [*_versions(frame.runs), *_images(frame.runs), *_errors(frame)]
+    runs = frame.runs.assign(**{name: [of.get(name) for of in frame.runs["versions"]] for name in _PACKAGES})
+    notes = [note for name in _PACKAGES for note in _unlike(runs, name, ["method", "task", "source"])]
+    return [*notes, *_unlike(runs, "images", ["dataset", "subset", "draw", "task"]), *_errors(frame)]
 
 
-def _versions(runs: pd.DataFrame) -> Iterator[str]:
-    for package in _PACKAGES:
-        stated = runs.assign(version=[versions.get(package) for versions in runs["versions"]]).dropna(subset="version")
-        for (method, *_), members in stated.groupby(["method", "task", "source"], sort=False):
-            first = members.drop_duplicates("version")
-            if len(first) > 1:
-                listed = "; ".join(f"{run.version} in {run.folder}" for run in first[:3].itertuples())
-                yield f"{method}: its runs are of different versions of {package}: {listed}."
-
-
-def _images(runs: pd.DataFrame) -> Iterator[str]:
-    stated = runs.dropna(subset="images")
-    for (dataset, subset, *_), members in stated.groupby(["dataset", "subset", "draw", "task"], sort=False):
-        first = members.drop_duplicates("images")
+def _unlike(runs: pd.DataFrame, fact: str, alike: list[str]) -> Iterator[str]:
+    """Yield which runs that are alike state different facts."""
+    for names, members in runs.dropna(subset=fact).groupby(alike, sort=False):
+        first = members.drop_duplicates(fact)
         if len(first) > 1:
-            listed = "; ".join(f"{run.images:,} in {run.folder}" for run in first[:3].itertuples())
-            yield f"{dataset}, {subset} classes: different numbers of images were evaluated: {listed}."
+            listed = "; ".join(
+                f"{value} in {run}" for value, run in zip(first[fact][:3], first["folder"], strict=False)
+            )
+            yield f"{', '.join(filter(None, names))}: {fact} differs: {listed}."
 
 
 def _errors(frame: Frame) -> Iterator[str]:

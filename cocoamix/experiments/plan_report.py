@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from cocoamix.errors import UserError
 from cocoamix.errors import report as report_error
-from cocoamix.io.files import write_json, write_text
+from cocoamix.io.files import write_text
 
 if TYPE_CHECKING:
     from .plan import Plan
-    from .report import Report
     from .runner import Outcome
 
 _FIGURES = (".svg", ".png", ".pdf", ".csv", ".txt")
@@ -43,9 +42,7 @@ def clear(plan: Plan) -> None:
 
 def write(plan: Plan, outcome: Outcome) -> None:
     """Print and write the tables and figures of the runs that have results, and a page with all of them."""
-    from . import page, plots, render  # pandas and matplotlib take seconds to import
-    from .report import build, print_problems
-    from .sections import Options
+    from .report import Options, build, print_problems, summary, write_files  # pandas takes a second to import
 
     clear(plan)
     if not outcome.runs:
@@ -57,32 +54,14 @@ def write(plan: Plan, outcome: Outcome) -> None:
         report_error(error)
         return
     files = files_of(plan)
+    names = [word for pattern, name in outcome.names for word in ("--name", f"{pattern}={name}")]
+    command = shlex.join(["cocoamix", "report", str(plan.output), *names, "--html", str(files.page)])
     # The runs are many folders; the reader knows the one above them.
-    report = replace(report, folders=[str(plan.output)], command=_command(plan, outcome, files.page))
-    text = summarise(plan, report) or render.markdown(report)
+    report = replace(report, folders=[str(plan.output)], command=command)
+    text = summary(report, f"{plan.shots[0]} shots; mean ± deviation over {len(plan.seeds)} seeds")
     print(f"\n{text}", flush=True)
-    drawings = plots.draw(report)
     write_text(files.table, text)
-    write_json(files.data, render.json(report))
-    write_text(files.page, page.write(report, plots.to_svg(drawings)))
-    plots.write(drawings, files.figures)
+    write_files(report, {"json": files.data, "html": files.page, "plots": files.figures})
     print_problems(report)
     print(f"\nThe tables are in {files.table} and {files.data.name}, the figures in {files.figures}.")
     print(f"A page with all tables and figures: {files.page}")
-
-
-def summarise(plan: Plan, report: Report) -> str:
-    """Return the short base-to-new table, averages first; empty without an average over datasets."""
-    from .report import summary
-
-    if plan.task != "base2new":
-        return ""
-    names = ["the tiny CLIP" if name == "tiny" else name for name in report.backbones]
-    what = f"Accuracy (%) with {names[0]}" if len(names) == 1 else "Accuracy (%)"
-    return summary(report, what, f"{plan.shots[0]} shots; mean ± deviation over {len(plan.seeds)} seeds")
-
-
-def _command(plan: Plan, outcome: Outcome, path: Path) -> str:
-    """Return the command line that makes the page of a plan."""
-    names = [word for pattern, name in outcome.names for word in ("--name", f"{pattern}={name}")]
-    return shlex.join(["cocoamix", "report", str(plan.output), *names, "--html", str(path)])

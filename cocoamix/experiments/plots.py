@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,6 @@ import pandas as pd
 from . import pivots
 from .figures import curves, datasets, parameters, tradeoff
 from .figures.style import Drawing, Style, render, save
-from .published import match
 
 if TYPE_CHECKING:
     from .report import Report
@@ -25,8 +24,7 @@ Drawings = Mapping[str, list[Drawing]]  # by the key of the section
 
 def draw(report: Report) -> Drawings:
     """Return the figures of a report, ready to draw. Their files are named after their sections."""
-    makers: dict[str, Callable[[Section], Iterator[Drawing]]]
-    makers = {"base2new": _base_to_new, "fscil": partial(_sessions, paper=report.options.paper), "few": _few_shot}
+    makers = {"base2new": _base_to_new, "fscil": _sessions, "few": _few_shot}
     drawn = {}
     for section in report.sections:
         make = makers.get(section.key.partition("-")[0])
@@ -38,32 +36,27 @@ def draw(report: Report) -> Drawings:
 def _base_to_new(section: Section) -> Iterator[Drawing]:
     """Yield base against new, H against parameters, and H on each dataset, unless rows are several partitions."""
     runs = section.part.runs
-    chosen = runs["dataset"].isin(section.datasets) & (runs["subset"] != "all")
-    if not chosen.any() or runs["draw"].nunique() > 1:
+    part = section.part.only(runs.index[runs["dataset"].isin(section.datasets) & (runs["subset"] != "all")])
+    if part.runs.empty or runs["draw"].nunique() > 1:
         return
-    part = section.part.only(runs.index[chosen])
     points = tradeoff.points_of(part, section.published.rows)
-    title = points.attrs.get("title", section.title)
     if len(points) > 1:  # a single point shows no trade-off
-        yield _drawing(tradeoff, "tradeoff", points, f"{title}: base and new")
+        yield _drawing(tradeoff, "tradeoff", points, f"{points.attrs['title']}: base and new")
     counted = parameters.with_parameters(points[points["published"] == ""])
     if len(counted):
-        yield _drawing(parameters, "parameters", counted, f"{title}: H and trained parameters")
+        yield _drawing(parameters, "parameters", counted, f"{points.attrs['title']}: H and trained parameters")
     if pivots.base_to_new(part.values)["H"].notna().any():
         yield _drawing(datasets, "datasets", datasets.values_of(part), "H of each seed")
 
 
-def _sessions(section: Section, paper: bool) -> Iterator[Drawing]:
-    """Yield curves over sessions: of the average over datasets, or of each dataset."""
-    for number, (title, part) in enumerate(curves.session_groups(section.part), start=1):
-        panels = curves.session_panels(part, match(part).rows if paper else None)
-        yield _curves(f"sessions-{number}", panels, title, "session")
+def _sessions(section: Section) -> Iterator[Drawing]:
+    """Yield curves over sessions."""
+    yield _curves("sessions", curves.session_panels(section.part, section.published.rows), section.title, "session")
 
 
 def _few_shot(section: Section) -> Iterator[Drawing]:
     """Yield curves over shots of the average over datasets, or of the only dataset."""
-    wide = pivots.few_shot(section.part.values)
-    lines = curves.curves(wide, section.datasets)
+    lines = curves.curves(pivots.few_shot(section.part.values), section.datasets)
     if lines["x"].nunique() > 1:
         yield _curves("shots", {"all classes": lines}, section.tables[0].title, "shots")
 
@@ -74,9 +67,8 @@ def _drawing(module: Any, stem: str, data: pd.DataFrame, title: str) -> Drawing:
 
 def _curves(stem: str, panels: Mapping[str, pd.DataFrame], title: str, x: str) -> Drawing:
     data = pd.concat(panels, names=["panel"]).reset_index("panel").rename(columns={"x": x})
-    return Drawing(
-        stem, title, curves.describe(title, panels, x), partial(curves.draw, panels, title=title, x_label=x), data
-    )
+    make = partial(curves.draw, panels, title=title, x_label=x)
+    return Drawing(stem, title, curves.describe(title, panels, x), make, data)
 
 
 def write(drawings: Drawings, folder: Path) -> None:

@@ -23,12 +23,11 @@ from .frame import Frame
 from .labels import show
 from .logs import canonical
 from .names import simplify
-from .stats import harmonic
 
 AVERAGE = "Average"  # the dataset of averages
 FOLDER = Path(__file__).parent / "published"
 _CELL = re.compile(r"(\d+(?:\.(\d+))?)(?: ± (\d+(?:\.\d+)?))?")
-_METRICS = {"base": "accuracy", "new": "accuracy", "H": "harmonic_mean", "mean": "mean", "PD": "pd"}
+_MEASURES = ("base", "new", "H", "mean", "PD")
 _OF_RUN = ("trainer", "draw", "epoch", "shots")  # columns of Frame.runs that settings may name
 _IDENTITY = ("trainer", "prompts.trainer")  # methods that differ in these are not compared
 
@@ -40,9 +39,9 @@ class PublishedTable:
     """A published table.
 
     Attributes:
-        values: A row per number, with the columns of `Frame.values` and `table`, `column` (its heading), `spread` (the
-            printed deviation), `decimals`, `seeds`, `datasets` (how many are averaged), `place` and `source_name`.
-            `origin` is published, or computed for an average over fewer datasets.
+        values: A row per number: `method`, `dataset`, `task`, `source`, `session`, `value`, `table`, `column` (its
+            heading), `spread` (the printed deviation), `decimals`, `seeds`, `datasets` (how many are averaged), `place`
+            and `source_name`. `origin` is published, or computed for an average over fewer datasets.
         settings: The settings that the paper states for each method.
         protocol: The settings that a run needs for the table to be shown without an equal method; empty for none.
         entry: The table as in the file.
@@ -75,19 +74,10 @@ class PublishedTable:
         parts = self.values[self.values["dataset"].isin(datasets)]
         averages = self.values[self.values["dataset"].eq(AVERAGE) & known]
         if {*datasets, source} != {*self.datasets, source}:
-            averages = averages.assign(value=_averages(parts, averages, source), origin="computed")
+            means = parts[parts["dataset"].ne(source)].groupby(["method", "column"])["value"].mean()
+            values = means.reindex(zip(averages["method"], averages["column"], strict=True)).to_numpy()
+            averages = averages.assign(value=values, origin="computed").dropna(subset="value")
         return pd.concat([averages, parts])
-
-
-def _averages(parts: pd.DataFrame, averages: pd.DataFrame, source: str | None) -> list[float]:
-    """Compute averages from the numbers of datasets. For a transfer, H is the mean of H(source, target)."""
-    if source:
-        own = parts[parts["dataset"].eq(source)].set_index("method")["value"]
-        parts = parts[parts["dataset"].ne(source)]
-        both = parts.assign(column="H", value=harmonic(parts["method"].map(own), parts["value"]))
-        parts = pd.concat([parts, both])
-    means = parts.groupby(["method", "column"])["value"].mean()
-    return [means.get(key, float("nan")) for key in zip(averages["method"], averages["column"], strict=True)]
 
 
 # ---------------------------------------------------------------------------------------- files
@@ -113,14 +103,11 @@ def _read(path: Path) -> Iterator[PublishedTable]:
 def _table(entry: Facts, content: Facts) -> PublishedTable:
     groups = content["settings"]
     settings = {method: _resolve(groups[group], groups) for method, group in entry["settings"].items()}
-    shots = next((facts["shots"] for facts in settings.values() if isinstance(facts.get("shots"), int)), None)
-    shared = {"task": entry["task"], "source": entry.get("source", ""), "shots": shots, "seeds": entry.get("seeds")}
-    shared |= {"table": entry["name"], "place": entry["place"], "source_name": content["source"], "draw": "label"}
+    shared = {"task": entry["task"], "source": entry.get("source", ""), "seeds": entry.get("seeds")}
+    shared |= {"table": entry["name"], "place": entry["place"], "source_name": content["source"]}
     rows = [dict(zip(entry["columns"], row, strict=True)) for row in entry["rows"]]
     values = pd.DataFrame([{**shared, **cell} for row in rows for cell in _cells(row, entry)])
-    values = values.assign(seed=None, run=None, origin="published")
-    values["trainer"] = [str(settings[method]["trainer"]) for method in values["method"]]
-    values = values.astype(dict.fromkeys(("shots", "session", "seeds", "datasets", "seed", "run"), "Int64"))
+    values = values.assign(origin="published").astype(dict.fromkeys(("session", "seeds", "datasets"), "Int64"))
     protocol = _resolve(groups[entry["protocol"]], groups) if "protocol" in entry else {}
     return PublishedTable(values, settings, protocol, entry, content["name"])
 
@@ -148,11 +135,10 @@ def _cells(row: dict[str, Any], entry: Facts) -> Iterator[dict[str, Any]]:
         if number is None:
             continue
         session = int(column[8:]) if column.startswith("session_") else None
-        measure = column in _METRICS or session is not None
-        place = {"column": column} if measure else {"column": "accuracy", "dataset": column}
+        measured = column in _MEASURES or session is not None
+        place = {"column": column} if measured else {"column": "accuracy", "dataset": column}
         cell = {"value": float(number[1]), "spread": float(number[3] or "nan"), "decimals": len(number[2] or "")}
-        meaning = {"metric": _METRICS.get(column, "accuracy"), "subset": column if column in ("base", "new") else "all"}
-        yield {**shared, **cell, **meaning, "session": session, **place}
+        yield {**shared, **cell, "session": session, **place}
 
 
 # ---------------------------------------------------------------------------------------- settings
@@ -236,6 +222,7 @@ def match(frame: Frame) -> Matches:
     task = "transfer" if source else next(iter(frame.runs["task"]), "")
     datasets = [str(name) for name in frame.runs["dataset"].unique()]
     ours = facts_by_method(frame.runs)
+    runs = [run for facts in ours.values() for run in facts]
     nearest: dict[str, tuple[int, str]] = {}
     for table in read_tables():
         if (task, source) != (table.entry["task"], table.entry.get("source", "")):
@@ -245,7 +232,9 @@ def match(frame: Frame) -> Matches:
         pairs = {pair: _compare(means, shown, *pair) for pair, words in differing.items() if not words}
         repeated = table.entry.get("repeats", ())
         if table.protocol and len(shown):
-            words = _nearest_protocol(ours, table)
+            # Zero-shot runs, which have no shots, are beside runs of any number of shots.
+            trained = [run for run in runs if "shots" in run] or runs
+            words = min((differing_settings(run, table.protocol, table.paper) for run in trained), key=len)
             if words:
                 matches.notes.append(f"Rows of {table.where} are not shown: {'; '.join(words)}.")
                 continue
@@ -253,7 +242,9 @@ def match(frame: Frame) -> Matches:
             continue
         rows.append(shown)
         compared += pairs.values()
-        matches.notes += [*table.entry.get("notes", ()), *_note_datasets(table, datasets)]
+        matches.notes += table.entry.get("notes", ())
+        if shown["origin"].eq("computed").any():
+            matches.notes.append(f"Averages of {table.where} are computed from its numbers for these datasets.")
         for (method, published), words in differing.items():
             text = f"{published} in {table.where}; settings differ: {words[0]}" if words else ""
             nearest[method] = min(nearest.get(method, (len(words), text)), (len(words), text), key=lambda pair: pair[0])
@@ -277,22 +268,6 @@ def _differing(ours: Mapping[str, Sequence[Facts]], table: PublishedTable) -> di
             words = [text for run in runs for text in differing_settings(run, stated, table.paper)]
             found[method, published] = list(dict.fromkeys(words))
     return found
-
-
-def _nearest_protocol(ours: Mapping[str, Sequence[Facts]], table: PublishedTable) -> list[str]:
-    """Return how the nearest of our runs differs from the protocol of a table."""
-    runs = [run for facts in ours.values() for run in facts]
-    trained = [run for run in runs if "shots" in run]  # zero-shot runs are beside runs of any number of shots
-    return min((differing_settings(run, table.protocol, table.paper) for run in trained or runs), key=len)
-
-
-def _note_datasets(table: PublishedTable, datasets: Sequence[str]) -> Iterator[str]:
-    missing = [name for name in datasets if name not in table.datasets]
-    own = {*datasets} - {table.entry.get("source")}
-    if missing:
-        yield f"In {table.where}, there are no numbers for {', '.join(missing)}."
-    elif table.protocol and not {*table.datasets} <= {*datasets, table.entry.get("source")}:
-        yield f"The averages of {table.where} are computed from its numbers for these {len(own)} datasets."
 
 
 def _compare(means: pd.DataFrame, rows: pd.DataFrame, method: str, published: str) -> pd.DataFrame:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -26,18 +25,15 @@ LEGEND = (
     "the seeds of one dataset, contains 0."
 )
 _MARKUP = re.compile(r"[\\`*|<]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|(?<=\])\(|^#")
-_GREEK = "αβγδεζηθικλμνξπρστυφχψωΓΔΘΛΞΠΣΥΦΨΩ"
-
-
-def _greek(letter: str) -> str:
-    name = unicodedata.name(letter).split()[-1].replace("LAMDA", "LAMBDA")
-    return name.lower() if letter.islower() else name.capitalize()
-
-
 _SIGNS = dict(zip("\\~^<>|", ("backslash", "asciitilde", "asciicircum", "less", "greater", "bar"), strict=True))
-_MATHS = {letter: f"\\{_greek(letter)}" for letter in _GREEK}
-_MATHS |= {"±": r"\pm", "\N{MULTIPLICATION SIGN}": r"\times", "\N{MINUS SIGN}": "-"}
-_MATHS |= {"≤": r"\leq", "≥": r"\geq", "≈": r"\approx", "→": r"\to"}
+_MATHS = {
+    "±": r"\pm",
+    "\N{MULTIPLICATION SIGN}": r"\times",
+    "\N{MINUS SIGN}": "-",
+    "Δ": r"\Delta",
+    "≤": r"\leq",
+    "≥": r"\geq",
+}
 _LATEX = {
     MISSING: "--",
     **{sign: f"\\{sign}" for sign in "&%$#_{}"},

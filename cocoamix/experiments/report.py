@@ -13,7 +13,7 @@ import argparse
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -50,15 +50,11 @@ class Report:
     command: str = ""  # the command line that made it
 
     @property
-    def complete(self) -> bool:
-        """Whether every run that was found is in it."""
-        return not self.frame.left_out
-
-    @property
     def backbones(self) -> list[str]:
         """The backbones that its runs state, including each member of an ensemble."""
-        names = (str(facts["backbone"]) for facts in self.frame.runs["facts"] if facts.get("backbone"))
-        return sorted({printable(name) for joined in names for name in joined.split("+")}, key=natural)
+        names = {str(facts["backbone"]) for facts in self.frame.runs["facts"] if facts.get("backbone")}
+        single = sorted({printable(name) for joined in names for name in joined.split("+")}, key=natural)
+        return ["the tiny CLIP" if name == "tiny" else name for name in single]
 
 
 def build(folders: Sequence[str | os.PathLike[str]], options: Options | None = None, command: str = "") -> Report:
@@ -83,37 +79,35 @@ def build(folders: Sequence[str | os.PathLike[str]], options: Options | None = N
 
 def _make_keys_unique(made: Sequence[Section]) -> None:
     """Number equal keys, such as those of the user's datasets `my birds` and `my_birds`."""
-    seen: set[str] = {section.key for section in made}
+    seen = {section.key for section in made}
     for table in (table for section in made for table in section.tables):
-        key, number = table.key, 1
-        while table.key in seen:
-            number += 1
-            table.key = f"{key}-{number}"
+        keys = (table.key, *(f"{table.key}-{number}" for number in range(2, len(seen) + 3)))
+        table.key = next(key for key in keys if key not in seen)
         seen.add(table.key)
 
 
 # ---------------------------------------------------------------------------------------- summary
 
 
-def summary(report: Report, what: str, setting: str) -> str:
-    """Return a short Markdown summary of a report with base to new alone; "" without an average over datasets.
+def summary(report: Report, setting: str) -> str:
+    """Return a short Markdown summary of base to new; the whole report without an average over datasets.
 
     Args:
         report: The report.
-        what: The part of the title before the number of datasets.
-        setting: The part of the title after it.
+        setting: The end of the title.
     """
     section = report.sections[0]
     tables = {table.key.removeprefix(f"{section.key}-"): table for table in section.tables}
     average = tables.get("average")
     if len(report.sections) > 1 or average is None or not section.key.startswith("base2new"):
-        return ""
+        return render.markdown(report)
     each = {name: tables[simplify(name)] for name in section.datasets}
     keys = [column.key for column in BASE_TO_NEW]
     short = replace(average, columns=[column for column in average.columns if column.key in keys])
     pairs = {render.escape_markdown(name): [_pair(table, row) for row in average.rows] for name, table in each.items()}
     second = pd.DataFrame({"base / new": list(map(render.escape_markdown, average.rows)), **pairs})
-    title = f"{what}, average over {len(each)} datasets, {setting}"
+    model = f" with {report.backbones[0]}" if len(report.backbones) == 1 else ""
+    title = f"Accuracy (%){model}, average over {len(each)} datasets, {setting}"
     texts = [title, render.markdown_table(short, bold="{}"), "Each dataset:", render.to_markdown(second)]
     return "\n\n".join([*texts, *map(render.escape_markdown, section.notes)]) + "\n"
 
@@ -165,24 +159,21 @@ def read_names(texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
     return tuple(pairs)
 
 
-def write_files(report: Report, args: argparse.Namespace) -> None:
-    """Write the requested files and print their names."""
+def write_files(report: Report, files: Mapping[str, str | os.PathLike[str]]) -> None:
+    """Write files by format: markdown, latex, csv, json, html, and the folder of plots."""
     for kind, render_text in (("markdown", render.markdown), ("latex", render.latex), ("csv", render.csv)):
-        if getattr(args, kind):
-            write_text(getattr(args, kind), render_text(report))
-    if args.json:
-        write_json(args.json, render.json(report))
-    if args.html or args.plots:
+        if kind in files:
+            write_text(files[kind], render_text(report))
+    if "json" in files:
+        write_json(files["json"], render.json(report))
+    if files.keys() & {"html", "plots"}:
         from . import page, plots  # matplotlib takes a second to import
 
         drawings = plots.draw(report)
-        if args.plots:
-            plots.write(drawings, Path(args.plots))
-        if args.html:
-            write_text(args.html, page.write(report, plots.to_svg(drawings)))
-    for path in (*(getattr(args, kind) for kind in _KINDS), args.plots):
-        if path:
-            print(f"Written: {printable(path)}")
+        if "plots" in files:
+            plots.write(drawings, Path(files["plots"]))
+        if "html" in files:
+            write_text(files["html"], page.write(report, plots.to_svg(drawings)))
 
 
 def print_problems(report: Report) -> None:
@@ -198,9 +189,12 @@ def run(args: argparse.Namespace) -> int:
     report = build(args.directories, options, args.command)
     if not args.quiet:
         print(render.markdown(report), end="")
-    write_files(report, args)
+    files = {kind: getattr(args, kind) for kind in (*_KINDS, "plots") if getattr(args, kind)}
+    write_files(report, files)
+    for path in files.values():
+        print(f"Written: {printable(path)}")
     print_problems(report)
-    return 0 if report.complete else 1
+    return 1 if report.frame.left_out else 0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
