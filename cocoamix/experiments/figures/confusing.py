@@ -26,7 +26,7 @@ from ..plan import load_plan
 from . import source
 from .kinds import LOSS_KEYS, LOSSES, check_settings, name_losses, own_runs
 from .source import Choice, Plans
-from .style import COLUMN, INK, MUTED, Drawing, Look, Style, looks, name_series
+from .style import COLUMN, INK, MUTED, PAGE, Drawing, Look, Style, looks, name_series
 
 _TITLE = "Easy, confusing and hard test images under zero-shot CLIP"
 _PLANS = Plans(Choice("quick_confusing"), Choice("confusing"))
@@ -193,13 +193,18 @@ def _counts(data: pd.DataFrame) -> pd.Series:
 def _draw_curves(data: pd.DataFrame, style: Style) -> Figure:
     """Draw accuracies over epochs in a panel for each part, whose title has its share of the base test images."""
     counts, colours = _counts(data), looks(loss for loss in data["loss"] if loss != ZERO_SHOT)
-    figure, panels = style.panels(len(counts), 1.75, f"{_TITLE}: {data['dataset'].iloc[0]}")
-    for axes, (part, own) in zip(panels, data.groupby("images", sort=False), strict=True):
+    width = style.width or PAGE
+    across = 3 if width > COLUMN + 1 else 2
+    figure = style.figure(width, 1.75 * 6 / across, f"{_TITLE}: {data['dataset'].iloc[0]}")
+    panels = list(figure.subplots(6 // across, across).flat)
+    for unused in panels[len(counts) :]:
+        unused.remove()
+    for axes, (part, own) in zip(panels, data.groupby("images", sort=False), strict=False):
         for loss, runs in own.groupby("loss", sort=False):
             _draw_loss(axes, str(loss), runs, colours)
         share = f"{counts[part]} images" if part in (ALL, NEW) else f"{100 * counts[part] / counts[ALL]:.1f} %"
         axes.set(title=f"{part}: {share}", xlabel="epoch", ylabel="accuracy in %")
-    name_series(figure, panels)
+    name_series(figure, panels[: len(counts)])
     return figure
 
 
