@@ -54,22 +54,15 @@ def comparison_tables(matches: Matches, key: str) -> list[Table]:
 
 
 def _comparison(rows: pd.DataFrame, key: str, title: str, first: str) -> Table:
-    names = list(dict.fromkeys(rows["column"]))
-    parts = (
-        ("", "ours", "ours", False),
-        ("_published", "published", "published", False),
-        ("_gap", "Δ", "difference", True),
-    )
     columns = [
-        Column(f"{name}{suffix}", f"{name} {word}", better=NEITHER, signed=signed)
-        for name in names
-        for suffix, word, _, signed in parts
+        Column(f"{name}{suffix}", f"{name} {word}", better=NEITHER, signed=suffix == "_gap")
+        for name in rows["column"].unique()
+        for suffix, word in (("", "ours"), ("_published", "published"), ("_gap", "Δ"))
     ]
-    labels = list(dict.fromkeys(rows["row"]))
-    labels = sort_datasets(labels) if first == "dataset" else labels
+    labels = sort_datasets(rows["row"]) if first == "dataset" else list(rows["row"].unique())
     table = Table.empty(key, title, columns, labels, first=first, caption="Δ is ours minus the published number.")
     for row in rows.itertuples():
-        for suffix, _, attribute, _ in parts:
-            table.mean.loc[row.row, f"{row.column}{suffix}"] = getattr(row, attribute)
-        table.words.loc[row.row, f"{row.column}_published"] = f"{row.published:.{row.decimals}f}"
+        keys = [row.column, f"{row.column}_published", f"{row.column}_gap"]
+        table.mean.loc[row.row, keys] = [row.ours, row.published, row.difference]
+        table.words.loc[row.row, keys[1]] = f"{row.published:.{row.decimals}f}"
     return table

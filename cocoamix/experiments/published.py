@@ -86,18 +86,14 @@ class PublishedTable:
 @lru_cache(maxsize=4)
 def read_tables(folder: Path = FOLDER) -> tuple[PublishedTable, ...]:
     """Return the tables in the data files of a folder."""
-    return tuple(table for path in sorted(folder.glob("*.json")) for table in _read(path))
-
-
-def _read(path: Path) -> Iterator[PublishedTable]:
-    name = ""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        for entry in content["tables"]:
-            name = f"its table {entry.get('name', '')!r}"
-            yield _table(entry, content)
-    except (KeyError, ValueError, TypeError, AttributeError) as error:
-        raise UserError(f"{path}: {name or 'it'} cannot be read ({type(error).__name__}: {error}).") from error
+    tables = []
+    for path in sorted(folder.glob("*.json")):
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            tables += [_table(entry, content) for entry in content["tables"]]
+        except (KeyError, ValueError, TypeError, AttributeError) as error:
+            raise UserError(f"{path}: a table cannot be read ({type(error).__name__}: {error}).") from error
+    return tuple(tables)
 
 
 def _table(entry: Facts, content: Facts) -> PublishedTable:

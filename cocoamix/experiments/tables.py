@@ -220,7 +220,8 @@ def _bold(measures: Measures, column: Column, means: pd.Series) -> set[str]:
     """Return the rows that cannot be told from the best; none if no other row can be compared with it."""
     if len(means) < 2:
         return set()
-    best = str((column.better * means).idxmax())
+    # Among ties, a trained method has more pairs with the others than a zero-shot one.
+    best = max(means.index, key=lambda row: (round(column.better * means[row], 9), row not in measures.zero_shot))
     intervals = {row: t_interval(measures.pairs(column, best, row)[0]) for row in means.index if row != best}
     known = {row: ends for row, ends in intervals.items() if np.isfinite(ends).all()}
     level = 1e-9  # rounding errors of equal values are no difference

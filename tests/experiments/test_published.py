@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -97,21 +96,6 @@ def test_sums_of_columns_are_those_of_the_paper(name: str) -> None:
 def test_numbers_follow_from_each_other_with_two_exceptions() -> None:
     found = [(name, *what) for name, table in TABLES.items() for what in contradictions(table)]
     assert found == [("base2new", "ProGrad", "base"), ("base2new", "ProGrad", "SUN397")]
-
-
-@needs("paper/cocoa-mix.tex")
-@pytest.mark.parametrize("name", sorted(TABLES.keys() - {"prograd", "transfer"}))
-def test_rows_are_in_the_source_of_the_paper(name: str) -> None:
-    """The cells of each row follow each other there, in the order of our columns."""
-    source = (SHARED / "paper" / "cocoa-mix.tex").read_text(encoding="utf-8")
-    text = source if name == "fscil_first" else re.sub(r"(?<!\\)%.*", "", source)
-    found = re.findall(r"(?<![\d.])(\d+\.\d+)(?: \\pm (\d+\.\d+))?", text)
-    cells = "|" + "|".join(" ± ".join(filter(None, cell)) for cell in found) + "|"
-    rows = [[cell for cell in row if re.match(r"\d+\.", str(cell))] for row in TABLES[name].entry["rows"]]
-    if name == "outclasses":  # which is one row there
-        rows = [[cell for (cell,) in rows]]
-    for row in rows:
-        assert f"|{'|'.join(row)}|" in cells, row
 
 
 @needs("paper/tables.json")
@@ -239,14 +223,6 @@ def test_the_ensembles_plan_is_compared_without_a_difference_over_unnamed_datase
     assert cell(matches, "ensembles", "T_En + CoA-loss", "base") == pytest.approx((80, 85.3, float("nan")), nan_ok=True)
     (words,) = matches.differing.values()
     assert "TRAINER.COCOAMIX.ENSEMBLE" in words
-
-
-def test_averages_over_ten_datasets_are_compared_with_those_over_ten_known_ones(tmp_path: Path) -> None:
-    write_plan(tmp_path, "ensembles", ELEVEN[1:])
-    found = {name for table, name in pairs(match(read([tmp_path]))) if table == "ensembles"}
-    assert found == {"T_En + CoCoOp", "T_En + CoA-loss", "CoCoA-Mix (four backbones)"}
-    write_plan(tmp_path, "ensembles", ["Shapes"])
-    assert "ensembles" not in set(match(read([tmp_path])).rows["table"])
 
 
 @pytest.mark.parametrize(

@@ -148,12 +148,6 @@ def test_unlike_sessions_are_not_averaged(tmp_path: Path, other: dict[str, Any])
     assert "fscil-average" not in tables(tmp_path)
 
 
-def test_models_on_one_dataset_have_separate_session_tables(tmp_path: Path) -> None:
-    write_sessions(tmp_path, "DTD", [80.0, 70.0])
-    write_sessions(tmp_path, "DTD", [60.0, 50.0], trainer="L2PFSCIL", protocol={"backbone": "RN50"})
-    assert [table.mean["session_0"].tolist() for table in tables(tmp_path).values()] == [[80], [60]]
-
-
 def test_zero_shot_is_compared_with_every_number_of_shots(tmp_path: Path) -> None:
     for dataset, base in (("DTD", 50.0), ("Food101", 60.0)):
         folder = tmp_path / f"ZeroshotCLIP/rn50/{dataset.lower()}"
@@ -239,11 +233,6 @@ def test_the_summary_has_averages_and_pairs_of_each_dataset(tmp_path: Path) -> N
     assert ["CLIP", "\N{EN DASH}", "70.0 / 80.0"] in cells
 
 
-def test_one_dataset_has_no_summary(tmp_path: Path) -> None:
-    write_pair(tmp_path, 80.0, 70.0)
-    assert summary(build([tmp_path]), "4 shots").startswith("# Results")
-
-
 def test_all_files_are_written_and_reproducible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
     for dataset in ("DTD", "EuroSAT"):
@@ -284,12 +273,6 @@ def test_exit_status_and_reasons(tmp_path: Path, capsys: pytest.CaptureFixture[s
     printed = capsys.readouterr()
     assert "80.00" in printed.out
     assert str(broken) in printed.err
-
-
-def test_a_tree_without_results_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "results.json").write_text("{")
-    assert main([str(tmp_path)]) == 2
-    assert str(tmp_path) in capsys.readouterr().err
 
 
 def test_stopped_sessions_are_left_out_and_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

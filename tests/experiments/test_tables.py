@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -77,6 +77,7 @@ def test_without_any_value_there_is_no_table() -> None:
 accuracies = st.floats(0, 100)
 
 
+@settings(deadline=None)
 @given(st.lists(st.lists(accuracies, min_size=3, max_size=3), min_size=2, max_size=4))
 def test_means_and_deviations_are_those_of_numpy(of_datasets: list[list[float]]) -> None:
     names = [f"D{place}" for place in range(len(of_datasets))]
@@ -122,6 +123,7 @@ def test_the_value_of_a_zero_shot_method_holds_for_every_seed() -> None:
     assert bold(table(far, on("A"), zero_shot=["CLIP"])) == {"CLIP", "X"}
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(accuracies, accuracies), min_size=3, max_size=6))
 def test_bold_agrees_with_the_paired_t_test(pairs: list[tuple[float, float]]) -> None:
     first, second = ([pair[place] for pair in pairs] for place in (0, 1))
