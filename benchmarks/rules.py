@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks.tiny_zeroshot import DEFAULT, accuracies
 from cocoamix.clip import load_clip
 from cocoamix.errors import UserError, run_command
-from cocoamix.experiments.plan import Plan, load_plan, override
+from cocoamix.experiments.plan import Plan, load_plan
 from cocoamix.experiments.runner import Outcome, run_plan
 from cocoamix.experiments.stats import one_sided_t_test
 from cocoamix.run.results import RESULTS, Results
@@ -119,7 +119,7 @@ def prepare(weights: str, output: str) -> Plan:
     """Return the plan of the runs. Runs with other weights have a separate folder."""
     plan = load_plan(str(Path(__file__).with_name("rules.yaml")))
     if weights:
-        plan = override(plan, {"MODEL.BACKBONE.WEIGHTS": weights})
+        plan = replace(plan, overrides={"MODEL.BACKBONE.WEIGHTS": weights})
         # Named after the content, so that other weights at the same path do not reuse these runs.
         if not Path(weights).is_file():
             raise UserError(f"--weights {weights} is not a file.")

@@ -34,8 +34,7 @@ def is_finished(folder: Path, arguments: Sequence[str] = ()) -> bool:
     request = _request(arguments)
     state = Folders(_read_dataset).state(folder, request)
     if state.kind == BLOCKED:
-        advice = " Move that folder elsewhere, then run again." if state.reason.startswith(str(folder)) else ""
-        raise UserError(f"{state.reason.rstrip('.')}.{advice}")
+        raise UserError(f"{folder} is not the output of this run: {state.reason}. Move it elsewhere, then run again.")
     if state.reason:
         print(state.reason, file=sys.stderr)
     return state.kind == FINISHED

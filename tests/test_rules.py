@@ -90,7 +90,7 @@ PLANS = (
 @pytest.mark.parametrize("name", PLANS)
 def test_plans_run_on_the_family(name: str) -> None:
     plan = load_plan(str(Path(name).with_suffix(".yaml")) if name.endswith(".py") else name)
-    found = [one.name for one in plan.datasets if one.name != "shapes"]
+    found = [one.stem for one in plan.datasets if one.stem != "shapes"]
     assert found == [one.folder for one in FAMILY]
 
 
@@ -116,6 +116,6 @@ def test_runs_match_the_quick_start() -> None:
     """So the table and the rules use the same runs, and neither repeats the other's."""
     quick, own = load_plan("quick"), rules.prepare("", "")
     assert (own.output, own.store, own.seeds, own.shots) == (quick.output, quick.store, quick.seeds, quick.shots)
-    assert [one.name for one in quick.datasets] == [one.folder for one in FAMILY]
+    assert [one.stem for one in quick.datasets] == [one.folder for one in FAMILY]
     assert all(dataset in own.datasets for dataset in quick.datasets)
     assert all(method in quick.methods for method in own.methods)

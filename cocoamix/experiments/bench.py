@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
 import os
 import re
 import time
@@ -14,18 +13,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cocoamix.config import roles
-from cocoamix.config.table import KEYS
 from cocoamix.errors import run_command
 from cocoamix.io.paths import expand_home
 from cocoamix.parser import Parser
 
-from .plan import Plan, describe, load_plan, override, shipped
+from .plan import Plan, load_plan, shipped
 from .runs import from_word
 
 if TYPE_CHECKING:
     from .runner import RunOptions
 
-_LONGEST = 60  # characters added to the name of an output folder
+_LONGEST = 100  # characters added to the name of an output folder
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -68,7 +66,7 @@ def read_plan(args: argparse.Namespace) -> Plan:
     """Return the plan that the arguments name, with their changes."""
     plan = load_plan(args.plan, args.methods, args.datasets, args.seeds, args.partitions)
     root = args.root or plan.root or os.environ.get("DATA", "")
-    plan = override(plan, {key: from_word(word) for key, word in args.set})
+    plan = replace(plan, overrides={key: from_word(word) for key, word in args.set})
     output = expand_home(args.output) if args.output else plan.output
     if not args.output and args.plan in shipped():  # the default folder is for the unchanged plan
         output = folder_for(plan.output, plan.overrides)
@@ -79,43 +77,23 @@ def read_run_options(args: argparse.Namespace) -> RunOptions:
     """Return the options in the arguments that say where to run a plan."""
     from .runner import RunOptions
 
-    gpus = None
-    if args.gpus is not None:
-        names = [name.strip() for name in args.gpus.split(",")]
-        gpus = () if args.gpus == "none" else tuple(name for name in names if name)
+    names = [name.strip() for name in (args.gpus or "").split(",") if name.strip() not in ("", "none")]
+    gpus = None if args.gpus is None else tuple(names)
     return RunOptions(args.jobs, gpus, args.engine, tuple(args.slurm), tuple(args.only), args.fresh)
 
 
 def folder_for(output: Path, settings: Mapping[str, Any]) -> Path:
-    """Return `output` with the changed settings appended to its name, such as quickstart-max_epoch3.
-
-    A hash follows if other settings could give the same name. Settings that do not affect results are ignored.
-    """
-    values = {key: str(value) for key, value in sorted(settings.items()) if roles.matters(key)}
-    words = [f"{key.split('.')[-1].lower()}{value}" for key, value in values.items()]
-    name = re.sub(r"[^\w.+-]+", "-", "_".join(words))
-    if len(name) > _LONGEST or any(_is_ambiguous(key, value) for key, value in values.items()):
-        name = f"{name[:_LONGEST]}-{hashlib.sha256(repr(list(values.items())).encode()).hexdigest()[:6]}"
+    """Return `output` with the changed settings that affect results in its name, such as quickstart-max_epoch3."""
+    words = [f"{key.split('.')[-1].lower()}{settings[key]}" for key in sorted(settings) if roles.matters(key)]
+    name = re.sub(r"[^\w.+-]+", "-", "_".join(words))[:_LONGEST]
     return output.with_name(f"{output.name}-{name}") if name else output
-
-
-def _is_ambiguous(key: str, value: str) -> bool:
-    """Return whether another setting could give the same name: characters are replaced, or keys share a last part."""
-    same_last = [known.name for known in KEYS if known.path[-1] == key.split(".")[-1]]
-    return same_last != [key] or re.search(r"[^A-Za-z0-9.+-]", value) is not None
-
-
-def list_plans() -> None:
-    """Print the shipped plans."""
-    width = max(map(len, shipped()))
-    for name in shipped():
-        print(f"{name:{width}} {describe(name)}")
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the command that the arguments name."""
     if args.command == "list":
-        list_plans()
+        for name in shipped():
+            print(f"{name:{max(map(len, shipped()))}} {load_plan(name).about}")
         return 0
     from cocoamix.run.state import DUE
 

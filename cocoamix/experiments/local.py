@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import shutil
-import signal
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from multiprocessing import connection
-from pathlib import Path
 
 from cocoamix.errors import UserError
-from cocoamix.run.results import RESULTS, ResultsError
+from cocoamix.run.results import ResultsError
 from cocoamix.run.state import read_results
 
 from .progress import Progress, Running
@@ -32,8 +29,7 @@ class End:
     run: Run
     status: str  # done, failed, left out, or blocked by the contents of its folder
     reason: str = ""
-    seconds: float = 0.0
-    accuracy: float = 0.0
+    seconds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -42,16 +38,7 @@ class Slots:
 
     jobs: int = 1
     threads: int = 1  # of each process
-    gpus: tuple[str, ...] = ()
-    hidden: bool = False  # hide the GPUs of the machine from the processes
-
-    def gpu(self, slot: int) -> str | None:
-        """Return the CUDA_VISIBLE_DEVICES of a slot; None to leave it as it is."""
-        return self.gpus[slot % len(self.gpus)] if self.gpus else "" if self.hidden else None
-
-    def describe(self) -> str:
-        """Describe the slots in a few words."""
-        return f"{self.jobs} at a time" + (f" on GPU {', '.join(self.gpus)}" if self.gpus else "")
+    gpus: tuple[str, ...] = ()  # values of CUDA_VISIBLE_DEVICES; empty leaves it as it is
 
 
 def find_slots(jobs: int | None = None, gpus: Sequence[str] | None = None) -> Slots:
@@ -66,7 +53,7 @@ def find_slots(jobs: int | None = None, gpus: Sequence[str] | None = None) -> Sl
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     chosen = tuple(_find_gpus() if gpus is None else gpus)
     at_once = jobs or len(chosen) or min(cores, _MOST_BY_DEFAULT)
-    return Slots(at_once, max(1, cores // at_once), chosen, hidden=gpus is not None and not chosen)
+    return Slots(at_once, max(1, cores // at_once), ("",) if gpus == () else chosen)
 
 
 def _find_gpus() -> list[str]:
@@ -74,11 +61,10 @@ def _find_gpus() -> list[str]:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         return [name.strip() for name in visible.split(",") if name.strip() not in ("", "-1")]
-    if shutil.which("nvidia-smi") is None:
-        return []
-    listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True)
-    lines = [line for line in listed.stdout.splitlines() if line.startswith("GPU ")] if not listed.returncode else []
-    return [str(number) for number in range(len(lines))]
+    with suppress(OSError):
+        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True).stdout
+        return [str(number) for number in range(listed.count("GPU "))]
+    return []
 
 
 class LocalEngine:
@@ -88,25 +74,21 @@ class LocalEngine:
         tasks: The tasks, each after those that it needs.
         slots: How many processes run at a time.
         progress: Shows the progress.
-        finished: Runs of the plan that are already finished.
     """
 
-    def __init__(self, tasks: Sequence[Task], slots: Slots, progress: Progress, finished: Sequence[Run] = ()) -> None:
+    def __init__(self, tasks: Sequence[Task], slots: Slots, progress: Progress) -> None:
         self._waiting = list(tasks)
         self._workers: dict[int, Worker] = {}
-        self._ends: list[End] = []
         self._slots, self._progress = slots, progress
-        self._filled = {part for run in finished for part in run.stored}  # parts of the feature store
-        self._lost: dict[Path, str] = {}  # runs without results: folders and names
+        self._ends: list[End] = []
 
     def execute(self) -> list[End]:
         """Execute the tasks, and return how they ended. Whatever ends this function ends the processes."""
         try:
             while self._waiting or self._workers:
-                for slot, worker in list(self._workers.items()):
-                    self._collect(slot, worker)
-                self._leave_out()
                 for slot in range(self._slots.jobs):
+                    if slot in self._workers:
+                        self._collect(slot)
                     if slot not in self._workers:
                         self._start(slot)
                 self._progress.tick(self._running())
@@ -119,73 +101,44 @@ class LocalEngine:
     def _running(self) -> Running:
         return [(worker.run, worker.seconds, worker.step) for worker in self._workers.values()]
 
-    def _collect(self, slot: int, worker: Worker) -> None:
+    def _collect(self, slot: int) -> None:
+        worker = self._workers[slot]
         status = worker.poll()
-        if status is None:
-            return
-        del self._workers[slot]
-        if status:
+        if status is not None:
+            del self._workers[slot]
             worker.stop()  # its children, if it has left any
-            self._end(End(worker.run, FAILED, worker.why(status), worker.seconds))
-        else:
-            self._end(end_of(worker.run, worker.seconds))
-
-    def _leave_out(self) -> None:
-        """Leave out the tasks whose models are missing."""
-        for task in list(self._waiting):
-            needed = [self._lost[folder] for folder in task.run.needs if folder in self._lost]
-            if needed:
-                self._waiting.remove(task)
-                self._end(End(task.run, LEFT_OUT, f"it needs {needed[0]}"))
+            reason = worker.why(status) if status else ""
+            self._end(End(worker.run, FAILED, reason) if status else end_of(worker.run, worker.seconds))
 
     def _start(self, slot: int) -> None:
-        blocked = {task.run.folder for task in self._waiting} | {worker.run.folder for worker in self._workers.values()}
-        ready = [task for task in self._waiting if not blocked.intersection(task.run.needs)]
+        """Start the next task that needs no other one, if there is any."""
+        missing = {task.run.folder for task in self._waiting} | {worker.run.folder for worker in self._workers.values()}
+        ready = [task for task in self._waiting if not missing.intersection(task.run.needs)]
         if not ready:
             return
         # Two runs that fill the same part of the feature store would encode its images twice.
-        filling = {part for worker in self._workers.values() for part in worker.run.stored} - self._filled
+        filling = {part for worker in self._workers.values() for part in worker.run.stored}
         task = min(ready, key=lambda task: len(task.run.stored & filling))  # of equal ones, the first
         self._waiting.remove(task)
+        lost = [end.run for end in self._ends if end.status != DONE and end.run.folder in task.run.needs]
+        if lost:
+            self._end(End(task.run, LEFT_OUT, f"it needs {lost[0].name}"))
+            return
         try:
-            fork = can_fork(self._slots.gpus)
-            self._workers[slot] = Worker(replace(task, gpu=self._slots.gpu(slot)), fork)
+            gpu = self._slots.gpus[slot % len(self._slots.gpus)] if self._slots.gpus else None
+            self._workers[slot] = Worker(replace(task, gpu=gpu), can_fork(self._slots.gpus))
             self._progress.started(task.run)
         except (UserError, OSError) as error:
             self._end(End(task.run, FAILED, f"it cannot be started: {error}"))
 
     def _end(self, end: End) -> None:
         self._ends.append(end)
-        if end.status == DONE:
-            self._filled |= end.run.stored
-            self._progress.done(end.run, end.seconds, end.accuracy, self._running())
-        else:
-            self._lost[end.run.folder] = end.run.name
-            self._progress.failed(end.run, end.status, end.reason, self._running())
+        self._progress.ended(end, self._running())
 
 
-def end_of(run: Run, seconds: float) -> End:
+def end_of(run: Run, seconds: float | None = None) -> End:
     """Return the end of a run whose process exited without an error, according to its results."""
     try:
-        return End(run, DONE, "", seconds, read_results(run.folder).metrics["accuracy"])
+        return End(run, DONE, f"{read_results(run.folder).metrics['accuracy']:.2f} %", seconds)
     except ResultsError as error:
-        problem = str(error) if (run.folder / RESULTS).exists() else f"wrote no {RESULTS}"
-        return End(run, FAILED, f"it exited without an error, but {problem}", seconds)
-
-
-@contextlib.contextmanager
-def interrupted_by_signals() -> Iterator[None]:
-    """Treat SIGTERM and SIGHUP like Ctrl-C, unless they are ignored, as SIGHUP is under nohup."""
-
-    def interrupt(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
-    for number, handler in before.items():
-        if handler is not signal.SIG_IGN:
-            signal.signal(number, interrupt)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        return End(run, FAILED, f"it exited without an error, but {error}", seconds)

@@ -6,7 +6,6 @@ import argparse
 import fnmatch
 import itertools
 import os
-import re
 import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,11 +21,11 @@ from cocoamix.errors import UserError
 from cocoamix.io.paths import expand_home
 from cocoamix.run.arguments import parse_arguments
 
-from .plan import Dataset, Method, Plan, Settings, models_in
+from .plan import Method, Plan, models_in
 
 # Datasets that the package draws; they need no data root.
 SYNTHETIC = frozenset(known.config for known in dataset_table.of_kind(dataset_table.SYNTHETIC))
-_MODEL = re.compile(r"\{run:([^}]+)\}")
+_SUBSETS = ("base", "new", "all")  # in the order of their runs
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,7 @@ class Run:
     name: str  # shown to the user and matched by --only
     folder: Path
     flags: Mapping[str, Any]  # of train.py, by the names of their attributes; those left out have their defaults
-    settings: Settings  # typed values that override the configuration files
+    settings: Mapping[str, Any]  # typed values that override the configuration files
     method: str
     trainer: str
     dataset: str
@@ -62,13 +61,12 @@ class Run:
         return arguments
 
     def command(self) -> str:
-        """Return the command line that is equivalent to this run."""
-        words = []
+        """Return the equivalent command line of this tree's train.py, or else of the installed command."""
+        script = Path(__file__).resolve().parents[2] / "train.py"
+        words = [sys.executable, *([shorten(script)] if script.is_file() else ["-m", "cocoamix", "train"])]
         for name, value in self.flags.items():
             words += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
-        for key, value in self.settings.items():
-            words += [key, as_word(value)]
-        return shlex.join([*train_command(), *words])
+        return shlex.join([*words, *(word for key, value in self.settings.items() for word in (key, as_word(value)))])
 
 
 def as_word(value: Any) -> str:
@@ -85,12 +83,6 @@ def from_word(word: str) -> Any:
     return word if isinstance(value, (dict, set)) else value  # no key takes these, but "{}" is a template
 
 
-def train_command() -> list[str]:
-    """Return the command of a run: this tree's train.py, or else the installed command."""
-    script = Path(__file__).resolve().parents[2] / "train.py"
-    return [sys.executable, shorten(script)] if script.is_file() else [sys.executable, "-m", "cocoamix", "train"]
-
-
 def shorten(path: Path) -> str:
     """Return a path relative to the current folder if it is inside it."""
     absolute = Path(os.path.abspath(path))
@@ -99,178 +91,148 @@ def shorten(path: Path) -> str:
 
 def expand(plan: Plan) -> list[Run]:
     """Return the runs of a plan, each after those that it needs."""
-    datasets = [*plan.datasets, *([plan.source] if plan.source else [])]
-    if not plan.root and any(dataset.name not in SYNTHETIC for dataset in datasets):
-        raise UserError(
-            f"The plan {plan.name} reads its datasets from a data root. Give it with --root DIR, with the "
-            "environment variable DATA, or with root: DIR in the plan."
-        )
-    return [_make(plan, place) for place in _places(plan)]
+    places = list(_places(plan))
+    if not plan.root and any(place.dataset.stem not in SYNTHETIC for place in places):
+        raise UserError(f"{plan.where} needs a data root: use --root DIR, the variable DATA, or root: DIR in the plan.")
+    return [place.run() for place in places]
 
 
 def select(runs: Sequence[Run], patterns: Sequence[str]) -> list[Run]:
     """Return the runs whose names match one of the patterns, and those that they need."""
-    if not patterns:
-        return list(runs)
-    wanted = {run.folder for run in runs if any(fnmatch.fnmatch(run.name, pattern) for pattern in patterns)}
+    wanted = {run.folder for run in runs if any(fnmatch.fnmatch(run.name, pattern) for pattern in patterns or "*")}
     if not wanted:
-        raise UserError(
-            f"No run of the plan matches {' or '.join(patterns)}. A name looks like {runs[0].name!r}; "
-            "--dry-run shows all."
-        )
+        raise UserError(f"--only matches no run. A name looks like {runs[0].name!r}; --dry-run shows all.")
     for run in reversed(runs):
         if run.folder in wanted:
             wanted.update(run.needs)
     return [run for run in runs if run.folder in wanted]
 
 
-# ---------------------------------------------------------------------- places
+def _places(plan: Plan) -> Iterator[_Place]:
+    """Yield the places of a plan, each training before the evaluations of its model."""
+    groups: list[tuple[Path, ...]] = [(dataset,) for dataset in plan.datasets]
+    if plan.source is not None:
+        groups = [tuple(dict.fromkeys([plan.source, *plan.datasets]))]
+    subsets = plan.subsets or (("base", "new") if plan.task == "base2new" else ("all",))
+    draws = [random_partition(number) for number in plan.partitions] or [LABEL]
+    drawn = list(itertools.product(plan.shots or (0,), plan.seeds))
+    for group, draw, (shots, seed), method in itertools.product(groups, draws, drawn, plan.methods):
+        if method.train or (shots, seed) == drawn[0]:  # an untrained method depends on neither
+            for dataset, subset in itertools.product(group, sorted(subsets, key=_SUBSETS.index)):
+                yield _Place(plan, method, dataset, seed, shots, subset, draw)
 
 
 @dataclass(frozen=True)
 class _Place:
     """What a run evaluates: a method on a dataset or a subset of its classes, with a seed and a number of shots."""
 
+    plan: Plan
     method: Method
-    dataset: Dataset
+    dataset: Path
     seed: int
     shots: int
-    subset: str = "all"
-    partition: int | None = None
+    subset: str
+    draw: str
 
+    def run(self) -> Run:
+        """Return the run."""
+        method, model = self.method, [] if self.model == self else [self.model.folder]
+        used = {name: self.of(name).model.folder for name in models_in(method.set)}
+        return Run(
+            name=self.name,
+            folder=self.folder,
+            flags=self.flags(),
+            settings={key: _filled(value, used) for key, value in self.settings().items()},
+            method=method.name,
+            trainer=method.trainer,
+            dataset=self.dataset.stem,
+            subset=self.subset,
+            seed=self.seed,
+            shots=self.shots,
+            trains=method.train and not model,
+            needs=tuple(dict.fromkeys([*model, *used.values()])),
+            draw=self.draw,
+            epoch=method.epoch,
+            origins=self.origins(),
+        )
 
-def _places(plan: Plan) -> Iterator[_Place]:
-    """Yield the places of a plan, each training before the evaluations of its model."""
-    if plan.source is not None:
-        targets = [plan.source, *(dataset for dataset in plan.datasets if dataset != plan.source)]
-        for seed in plan.seeds:
-            for method in _methods_to_run(plan, seed, plan.shots[0]):
-                yield from (_Place(method, dataset, seed, plan.shots[0]) for dataset in targets)
-        return
-    subsets = plan.subsets if plan.task == "base2new" else ("all",)
-    for dataset, partition in itertools.product(plan.datasets, plan.partitions or (None,)):
-        for shots, seed in itertools.product(plan.shots, plan.seeds):
-            for method in _methods_to_run(plan, seed, shots):
-                yield from (_Place(method, dataset, seed, shots, subset, partition) for subset in subsets)
+    def of(self, name: str) -> _Place:
+        """Return the place with another method."""
+        return replace(self, method=next(method for method in self.plan.methods if method.name == name))
 
+    @property
+    def model(self) -> _Place:
+        """The place of the training run whose model it evaluates; itself if it loads none."""
+        if not self.method.train:
+            return self
+        subset = "base" if self.plan.task == "base2new" else "all"
+        owner = self.of(self.method.model_of) if self.method.model_of else self
+        return replace(owner, subset=subset, dataset=self.plan.source or self.dataset)
 
-def _methods_to_run(plan: Plan, seed: int, shots: int) -> list[Method]:
-    """Return the methods to run. Untrained ones depend neither on the seed nor on the shots, so they run once."""
-    first = (seed, shots) == (plan.seeds[0], plan.shots[0])
-    return [method for method in plan.methods if method.trained or first]
+    @property
+    def name(self) -> str:
+        """The name of the run."""
+        draw = "" if self.draw == LABEL else self.draw
+        seed, shots = (f"seed {self.seed}", f"{self.shots} shots") if self.method.train else ("", "")
+        part = {"base2new": self.subset, "few-shot": shots}.get(self.plan.task, "")
+        return " ".join(filter(None, [self.method.name, self.dataset.stem, draw, seed, part]))
 
+    @property
+    def folder(self) -> Path:
+        """The folder in which CoOp's scripts put the run."""
+        method, task, dataset, seed = self.method, self.plan.task, self.dataset.stem, f"seed{self.seed}"
+        shots, loads = f"{method.label}_{self.shots}shots", self.model != self
+        if task == "base2new":
+            part = "train_base" if self.subset == "base" and not loads else f"test_{self.subset}"
+            draw = [] if self.draw == LABEL else [self.draw.replace(":", "_")]
+            folders = ["base2new", *draw, part, dataset, f"shots_{self.shots}", method.trainer, method.label, seed]
+        elif task == "fscil":
+            folders = ["fscil", dataset, method.trainer, method.label, seed]
+        elif task == "xd" and (loads or not method.train):
+            folders = ["evaluation", method.trainer, shots, dataset, seed]
+        elif not method.train:
+            folders = [method.trainer, method.label, dataset]
+        else:
+            folders = [dataset, method.trainer, shots, seed]
+        return self.plan.output.joinpath(*folders)
 
-def _training_place(plan: Plan, place: _Place) -> _Place | None:
-    """Return the place of the training run whose model a run evaluates, or None if it loads no model."""
-    method = place.method
-    owner = plan.method(method.model_of) if method.model_of else method
-    home = replace(place, method=owner, subset="base" if plan.task == "base2new" else "all")
-    if plan.source is not None:
-        home = replace(home, dataset=plan.source)
-    return home if method.trained and home != place else None
+    def flags(self) -> dict[str, Any]:
+        """Return the flags of train.py."""
+        method, plan = self.method, self.plan
+        flags: dict[str, Any] = {"root": plan.root} if plan.root else {}
+        flags.update(seed=self.seed, trainer=method.trainer)
+        flags.update(dataset_config_file=shorten(self.dataset), config_file=shorten(method.config))
+        flags["output_dir"] = str(self.folder)
+        if self.model != self:
+            flags.update(eval_only=True, model_dir=str(self.model.folder))
+        elif not method.train and plan.task != "fscil":  # an fscil trainer knows that there is nothing to train
+            flags["eval_only"] = True
+        return flags if method.epoch is None else {**flags, "load_epoch": method.epoch}
 
+    def settings(self) -> dict[str, Any]:
+        """Return its own settings, then the plan's, the method's and the command line's, which override them."""
+        settings: dict[str, Any] = {"DATASET.NUM_SHOTS": self.shots} if self.shots else {}
+        if self.plan.task == "base2new":
+            settings["DATASET.SUBSAMPLE_CLASSES"] = self.subset
+        if self.draw != LABEL:
+            settings[PARTITION] = self.draw
+        settings.update({**self.plan.set, **self.method.set, **self.plan.overrides})
+        if self.plan.store:
+            settings["CACHE.DIR"] = str(self.plan.output / expand_home(self.plan.store))
+        return settings
 
-def _folder(plan: Plan, place: _Place) -> Path:
-    """Return the folder in which CoOp's scripts put a run."""
-    method, seed = place.method, f"seed{place.seed}"
-    evaluates = _training_place(plan, place) is not None or not method.trained
-    shots = f"{method.label}_{place.shots}shots"
-    if plan.task == "base2new":
-        trains = place.subset == "base" and (not evaluates or not method.trained)
-        part = "train_base" if trains else f"test_{place.subset}"
-        above = ["base2new"] if place.partition is None else ["base2new", f"random_{place.partition}"]
-        folders = [*above, part, place.dataset.name, f"shots_{place.shots}", method.trainer, method.label, seed]
-    elif plan.task == "fscil":
-        folders = ["fscil", place.dataset.name, method.trainer, method.label, seed]
-    elif plan.task == "xd" and evaluates:
-        folders = ["evaluation", method.trainer, shots, place.dataset.name, seed]
-    elif not method.trained:
-        folders = [method.trainer, method.label, place.dataset.name]
-    else:
-        folders = [place.dataset.name, method.trainer, shots, seed]
-    return plan.output.joinpath(*folders)
-
-
-# ---------------------------------------------------------------------- one run
-
-
-def _make(plan: Plan, place: _Place) -> Run:
-    """Return the run of a place."""
-    method, model, folder = place.method, _training_place(plan, place), _folder(plan, place)
-    used = {name: _folder_of_model(plan, place, name) for name in models_in(method.settings)}
-    home = [] if model is None else [_folder(plan, model)]
-    draw = LABEL if place.partition is None else random_partition(place.partition)
-    return Run(
-        name=_name(plan, place),
-        folder=folder,
-        flags=_flags(plan, place, folder, home[0] if home else None),
-        settings={key: _filled(value, used) for key, value in _settings(plan, place).items()},
-        method=method.name,
-        trainer=method.trainer,
-        dataset=place.dataset.name,
-        subset=place.subset,
-        seed=place.seed,
-        shots=place.shots,
-        trains=method.trained and model is None,
-        needs=tuple(dict.fromkeys([*home, *used.values()])),
-        draw=draw,
-        epoch=method.epoch,
-        origins=_origins(plan, method),
-    )
-
-
-def _name(plan: Plan, place: _Place) -> str:
-    method = place.method
-    halves = "" if place.partition is None else random_partition(place.partition)
-    shots = f"{place.shots} shots" if method.trained else ""
-    part = {"base2new": place.subset, "few-shot": shots}.get(plan.task, "")
-    seed = f"seed {place.seed}" if method.trained else ""
-    return " ".join(filter(None, [method.name, place.dataset.name, halves, seed, part]))
-
-
-def _flags(plan: Plan, place: _Place, folder: Path, model: Path | None) -> dict[str, Any]:
-    """Return the flags of train.py for a run, which loads a model if `model` is its folder."""
-    method = place.method
-    flags: dict[str, Any] = {"root": plan.root} if plan.root else {}
-    flags.update(seed=place.seed, trainer=method.trainer)
-    flags.update(dataset_config_file=shorten(place.dataset.config), config_file=shorten(method.config))
-    flags["output_dir"] = str(folder)
-    if model is not None:
-        flags.update(eval_only=True, model_dir=str(model))
-        if method.epoch is not None:
-            flags["load_epoch"] = method.epoch
-    elif not method.trained and plan.task != "fscil":  # an fscil trainer knows that there is nothing to train
-        flags["eval_only"] = True
-    return flags
-
-
-def _settings(plan: Plan, place: _Place) -> dict[str, Any]:
-    """Return the settings of a run: those of its place, then the plan's, the method's and the command line's."""
-    settings: dict[str, Any] = {"DATASET.NUM_SHOTS": place.shots} if place.shots else {}
-    if plan.task == "base2new":
-        settings["DATASET.SUBSAMPLE_CLASSES"] = place.subset
-    if place.partition is not None:
-        settings[PARTITION] = random_partition(place.partition)
-    settings.update({**plan.settings, **place.method.settings, **plan.overrides})
-    if plan.store:
-        settings["CACHE.DIR"] = str(plan.output / expand_home(plan.store))
-    return settings
-
-
-def _folder_of_model(plan: Plan, place: _Place, name: str) -> Path:
-    """Return the folder of the training run of another method at a place."""
-    other = replace(place, method=plan.method(name))
-    return _folder(plan, _training_place(plan, other) or other)
+    def origins(self) -> tuple[tuple[str, str], ...]:
+        """Return where the keys are set, except for those of the command line."""
+        where = self.plan.where
+        origins = dict.fromkeys(self.plan.set, where)
+        origins.update(dict.fromkeys(self.method.set, f"the method {self.method.name} of {where}"))
+        return tuple((key, origin) for key, origin in origins.items() if key not in self.plan.overrides)
 
 
 def _filled(value: Any, folders: Mapping[str, Path]) -> Any:
     """Return a value with each {run:METHOD} replaced by the folder of that method's model."""
     if isinstance(value, list):
         return [_filled(inner, folders) for inner in value]
-    return _MODEL.sub(lambda match: str(folders[match[1]]), value) if isinstance(value, str) else value
-
-
-def _origins(plan: Plan, method: Method) -> tuple[tuple[str, str], ...]:
-    origins = dict.fromkeys(plan.settings, plan.where)
-    origins.update(dict.fromkeys(method.settings, f"the method {method.name} of {plan.where}"))
-    return tuple((key, origin) for key, origin in origins.items() if key not in plan.overrides)
+    for name, folder in folders.items() if isinstance(value, str) else ():
+        value = value.replace(f"{{run:{name}}}", str(folder))
+    return value

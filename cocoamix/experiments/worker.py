@@ -10,7 +10,6 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +17,7 @@ from multiprocessing import connection
 from pathlib import Path
 from typing import Any
 
-from cocoamix.errors import UserError, run_command
+from cocoamix.errors import run_command
 from cocoamix.io import steps
 from cocoamix.io.files import write_json
 from cocoamix.run.arguments import STOPPED
@@ -29,9 +28,6 @@ from cocoamix.run.state import STAMP, hash_model, read_stamp
 from .runs import Run
 
 CONSOLE = "console.txt"  # the output of a run, of all its starts
-_LOG = "log.txt"
-_PATIENCE = 10.0  # seconds until a killed process is gone; longer if the disk hangs
-_LONGEST_REASON = 400
 
 
 @dataclass(frozen=True)
@@ -49,7 +45,7 @@ class Task:
 
 def can_fork(gpus: tuple[str, ...]) -> bool:
     """Return whether runs may be forked from a warm process: a process that has used a GPU must not fork."""
-    return not gpus and sys.platform == "linux"
+    return not any(gpus) and sys.platform == "linux"
 
 
 def warm_up() -> None:
@@ -60,24 +56,38 @@ def warm_up() -> None:
     forkserver.ensure_running()
 
 
+def prepare(task: Task) -> None:
+    """Empty the folder of a run that is repeated, and record the start, unless another process works there."""
+    folder, before = task.run.folder, read_stamp(task.run.folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    with FolderLock(folder):
+        for path in folder.iterdir() if task.repeat and before.get("start") != task.start else ():
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            elif path.name != LOCK:
+                path.unlink()
+        for other in task.dependents:  # a report must not show them: their model is trained again
+            for path in [*other.glob(RESULTS), *other.glob("log.txt*")]:
+                path.rename(f"{path}-before")
+        models = [hash_model(other) for other in task.run.needs]
+        content = {"command": task.run.command(), "start": task.start, "code": task.code, "models": models}
+        write_json(folder / STAMP, {**content, "seconds": None})
+
+
 class Worker:
     """The process of a run, as the runner sees it."""
 
     def __init__(self, task: Task, fork: bool) -> None:
         self.run, self.began = task.run, time.monotonic()
         self.step: dict[str, Any] = {}  # what the run is doing
+        prepare(task)
         context: Any = multiprocessing.get_context("forkserver" if fork else "spawn")
         if fork:
             warm_up()
         reader, writer = context.Pipe(duplex=False)
-        with _open_console(task.run.folder) as console, writer:
-            # multiprocessing hands a Connection to a process that is not our child, and the file with it.
-            handed = connection.Connection(os.dup(console.fileno()), readable=False)
-            with handed:
-                self._process = context.Process(
-                    target=_work, args=(task, handed, writer, dict(os.environ), os.getcwd())
-                )
-                self._process.start()
+        with writer:
+            self._process = context.Process(target=_work, args=(task, writer, dict(os.environ)))
+            self._process.start()
         os.set_blocking(reader.fileno(), False)
         self._steps, self._rest = reader, b""
 
@@ -101,55 +111,41 @@ class Worker:
         return status
 
     def why(self, status: int) -> str:
-        """Return why the run failed: the signal that ended it, or the last error in its console."""
-        if status < 0:
-            hint = " (the kernel sends it when memory runs out)" if status == -signal.SIGKILL else ""
-            return f"it was killed by {signal.Signals(-status).name}{hint}"
-        return last_error(self.run.folder) or f"it exited with status {status} and printed nothing"
+        """Return why the run failed: the signal (SIGKILL if memory runs out), or the last error in its console."""
+        return f"killed by {signal.Signals(-status).name}" if status < 0 else last_error(self.run.folder)
 
     def stop(self) -> None:
         """Kill the run and its children. Its files are consistent at any moment, so the next start can resume it."""
         for kill in (os.killpg, os.kill):  # a process that has just been forked has no group yet
             with suppress(ProcessLookupError):
                 kill(self._process.pid, signal.SIGKILL)
-        self._process.join(_PATIENCE)
-
-
-def _open_console(folder: Path) -> Any:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        return (folder / CONSOLE).open("ab")
-    except OSError as error:
-        raise UserError(f"{folder} cannot be written: {error.strerror}.") from error
+        self._process.join()
 
 
 def last_error(folder: Path) -> str:
     """Return the last error, or else the last line, that the last start of a run has printed."""
-    text = (folder / CONSOLE).read_bytes().decode("utf-8", "replace")
-    _, _, printed = f"\n{text}".rpartition("\n$ ")[2].partition("\n")  # without the command
-    lines = [line.strip() for line in printed.splitlines() if line.strip()]
-    errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
-    reason = (errors or lines or [""])[-1]
-    return reason if len(reason) <= _LONGEST_REASON else f"{reason[:_LONGEST_REASON]}..."
+    with suppress(OSError):
+        text = (folder / CONSOLE).read_text(encoding="utf-8", errors="replace").rpartition("\n$ ")[2]
+        lines = [line.strip() for line in text.splitlines()[1:] if line.strip()]
+        for line in [*[line for line in lines if line.startswith("error: ")][-1:], *lines[-1:]]:
+            return f"{line.removeprefix('error: ')} ({folder / CONSOLE})"
+    return "it printed nothing"
 
 
 # ---------------------------------------------------------------------- in the process of the run
 
 
-def _work(task: Task, console: Any, writer: Any, environment: Mapping[str, str], folder: str) -> None:
+def _work(task: Task, writer: Any, environment: dict[str, str]) -> None:
     """Execute a run and exit with its status."""
     os.setsid()  # its own group, so that its children can be ended with it
-    _end_with_parent()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     if (
         "SLURM_JOB_ID" in environment
     ):  # Slurm sends it before it preempts a job; submitit asks for the end in its own way
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    console = os.open(task.run.folder / CONSOLE, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for stream in (1, 2):
-        os.dup2(console.fileno(), stream)
-    sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
-    sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)  # noqa: SIM115
-    os.chdir(folder)
-    os.environ.clear()
+        os.dup2(console, stream)
     os.environ.update(environment)
     if task.gpu is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = task.gpu
@@ -162,18 +158,13 @@ def _end_with_parent() -> None:
     """End the run if the runner is killed."""
     parent = multiprocessing.parent_process()
     assert parent is not None
-
-    def watch() -> None:
-        connection.wait([parent.sentinel])
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    threading.Thread(target=watch, daemon=True).start()
+    connection.wait([parent.sentinel])
+    os.killpg(0, signal.SIGKILL)
 
 
 def _run(task: Task) -> None:
     began = time.monotonic()
-    prepare(task)
-    print(f"$ {task.run.command()}", flush=True)
+    print(f"\n$ {task.run.command()}", flush=True)
     import torch
 
     from cocoamix import train
@@ -183,34 +174,3 @@ def _run(task: Task) -> None:
     torch.set_num_threads(int(chosen) if chosen.isdigit() and int(chosen) else task.threads)
     train.run(task.run.arguments(), task.run.settings)
     write_json(task.run.folder / STAMP, {**read_stamp(task.run.folder), "seconds": round(time.monotonic() - began, 1)})
-
-
-def prepare(task: Task) -> None:
-    """Delete what must be repeated, and record the start. Nothing is deleted in the folder of another active run."""
-    run, before = task.run, read_stamp(task.run.folder)
-    with FolderLock(run.folder):
-        if task.repeat and before.get("start") != task.start:
-            empty(run.folder)
-        for folder in task.dependents:
-            set_aside(folder)
-        models = [hash_model(folder) for folder in run.needs]
-        content = {"command": run.command(), "start": task.start, "code": task.code, "models": models}
-        write_json(run.folder / STAMP, {**content, "seconds": None})
-
-
-def empty(folder: Path) -> None:
-    """Delete the contents of the folder of a run. The files that its process holds open stay, the console empty."""
-    for path in folder.iterdir():
-        if path.name == CONSOLE:
-            os.truncate(path, 0)
-        elif path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        elif path.name != LOCK:
-            path.unlink()
-
-
-def set_aside(folder: Path) -> None:
-    """Rename the results and logs of a run whose model is trained again, so that no report shows them."""
-    stamp = time.strftime("%Y-%m-%d-%H-%M-%S")
-    for path in [folder / RESULTS, *folder.glob(f"{_LOG}*")] if (folder / RESULTS).is_file() else ():
-        path.rename(path.with_name(f"{path.name}-{stamp}-before"))

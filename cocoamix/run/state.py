@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from cocoamix import __version__
 from cocoamix.config import roles
 from cocoamix.config.key import FromCheckpoint
 from cocoamix.config.settings import flatten
-from cocoamix.errors import UserError
+from cocoamix.errors import UserError, brief, some_of
 from cocoamix.io.texts import UnreadableError, read_json
 
 from .data_record import Scan, run_difference
@@ -27,46 +27,31 @@ from .results import RESULTS, NewerResultsError, Results, ResultsError
 
 FINISHED, DUE, BLOCKED = "finished", "due", "blocked"
 STAMP = "bench.json"  # the runner's record of a start: its code, the models that it used, how long it took
-_SHOWN = 3  # number of differing keys in a message
-_LONGEST = 60  # characters of a value in a message
-
-Settings = Mapping[str, Any]  # dotted keys of a configuration
+# Keys that only training reads. Those of prompts and sessions also affect evaluations.
+_OF_TRAINING = ("OPTIM.", "TRAIN.", "LOSS.", "DATALOADER.TRAIN_X.")
+# Parts of the package that do not affect results.
+_NOT_HASHED = ("experiments", "cli.py", "__main__.py", "finished.py", "parser.py", "plugin.py", "train_command.py")
 
 
 @dataclass(frozen=True)
 class State:
-    """The state of a run.
+    """The state of a run."""
 
-    Attributes:
-        kind: FINISHED, DUE or BLOCKED.
-        reason: Why it is blocked, or why a run with results is due.
-        repeat: Whether a due run starts anew: what its folder holds is of other code or of another model.
-        note: What differs without effect on the state, such as the version of this package.
-    """
-
-    kind: str
-    reason: str = ""
-    repeat: bool = False
-    note: str = ""
+    kind: str  # FINISHED, DUE or BLOCKED
+    reason: str = ""  # why it is blocked, or why a run with results is due
+    repeat: bool = False  # a due run starts anew: what its folder holds is of other code or of another model
+    note: str = ""  # what differs without effect on the state, such as the version of this package
 
 
 @dataclass(frozen=True)
 class Request:
-    """A run to look for: its configuration, and the runs whose models it uses.
+    """A run to look for: its configuration, and the runs whose models it uses."""
 
-    Attributes:
-        cfg: The configuration; None if settings and data are not compared.
-        trains: Whether it trains.
-        model: The folder of the model that it evaluates, as --model-dir.
-        needs: The folders of all runs whose models it uses.
-        code: The digest of the code that results must be of; empty if any will do.
-    """
-
-    cfg: CfgNode | None
+    cfg: CfgNode | None  # None if settings and data are not compared
     trains: bool
-    model: Path | None = None
-    needs: tuple[Path, ...] = ()
-    code: str = ""
+    model: Path | None = None  # the folder of the model that it evaluates, as --model-dir
+    needs: tuple[Path, ...] = ()  # the folders of all runs whose models it uses
+    code: str = ""  # the digest of the code that results must be of; empty if any will do
 
 
 class Folders:
@@ -83,22 +68,23 @@ class Folders:
     def state(self, folder: Path, request: Request) -> State:
         """Return the state of the run in a folder, regardless of the states of the runs that it needs."""
         stamp = read_stamp(folder)
-        retrained = _retrained(request, stamp)
         other_code = bool(request.code and stamp and stamp.get("code") != request.code)
-        repeat = State(DUE, retrained or "made by other code", repeat=True) if retrained or other_code else None
+        again = _retrained(request, stamp) or ("made by other code" if other_code else "")
         try:
             results = read_results(folder)
-        except NewerResultsError as error:  # unreadable here, but results that must not be overwritten
-            return State(BLOCKED, str(error))
         except ResultsError as error:
-            return repeat or State(DUE, str(error) if (folder / RESULTS).exists() else "")
+            problem = f"its results cannot be used: {error.reason}" if (folder / RESULTS).exists() else ""
+            if isinstance(error, NewerResultsError):  # they must not be overwritten
+                return State(BLOCKED, problem)
+            return State(DUE, again or problem, bool(again))
         # Other code may draw other images; a plan whose results are disposable repeats its runs then.
-        blocked = self._why_blocked(folder, results, request, not other_code) if request.cfg is not None else ""
+        blocked = self._why_blocked(results, request, not other_code) if request.cfg is not None else ""
         if blocked:
             return State(BLOCKED, blocked)
-        if not results.complete:
-            return repeat or State(DUE)
-        return repeat or State(FINISHED, note=_version_note(results))
+        if again or not results.complete:
+            return State(DUE, again, bool(again))
+        then = results.versions.get("cocoamix", __version__)
+        return State(FINISHED, note="" if then == __version__ else f"made by cocoamix {then}; this is {__version__}")
 
     def problem(self, cfg: CfgNode) -> str:
         """Return why the dataset of a configuration cannot be read; empty if it can."""
@@ -114,15 +100,14 @@ class Folders:
                 self._datasets[key] = error
         return self._datasets[key]
 
-    def _why_blocked(self, folder: Path, results: Results, request: Request, with_data: bool) -> str:
-        """Return why the results in a folder are not those of a run; empty if they are."""
+    def _why_blocked(self, results: Results, request: Request, with_data: bool) -> str:
+        """Return why results are not those of a run; empty if they are."""
         from .protocol import settings_of  # imports torch, which the configuration needs anyway
 
         assert request.cfg is not None
-        holds = f"{folder} holds results of other"
         other = differing(settings_of(request.cfg), results, request)
         if other:
-            return f"{holds} settings ({other})"
+            return f"its folder holds results of other settings ({other})"
         if with_data and results.data is not None:
             problem = self.problem(request.cfg)
             if problem:
@@ -130,9 +115,11 @@ class Folders:
             dataset = self._dataset(request.cfg)
             other = run_difference(results.data, request.cfg, dataset, trains=request.trains, scan=self._scan)
         if other:
-            return f"{holds} data ({other})"
+            return f"its folder holds results of other data ({other})"
         other = differing_model(results, request.model) if request.model is not None else ""
-        return f"{holds} settings than the model in {request.model} ({other})" if other else ""
+        return (
+            f"its folder holds results of other settings than the model in {request.model} ({other})" if other else ""
+        )
 
 
 def read_results(folder: Path) -> Results:
@@ -147,26 +134,23 @@ def read_results(folder: Path) -> Results:
     return results
 
 
-def _version_note(results: Results) -> str:
-    then = results.versions.get("cocoamix", __version__)
-    return "" if then == __version__ else f"made by cocoamix {then}; this is {__version__}"
-
-
 # ---------------------------------------------------------------------- settings
 
 
-def differing(now: Settings, results: Results, request: Request) -> str:
+def differing(now: Mapping[str, Any], results: Results, request: Request) -> str:
     """Describe which settings of results differ from those of a run; empty if all agree.
 
     An evaluation takes its training settings from the checkpoint, so they are not compared. What only training reads
     is not compared for a method without training.
     """
-    then = flatten(results.config)
-    if request.model is not None:
-        keys = [key for key in now if not _is_from_model(key)]
-    else:
-        keys = [key for key in now if request.trains or not _is_training_only(key)]
-    return _describe(keys, then, now)
+
+    def is_compared(key: str) -> bool:
+        declared = roles.find(key)
+        if request.model is not None:
+            return not declared.role.of_training and declared.from_checkpoint is FromCheckpoint.NEVER
+        return request.trains or not (key.startswith(_OF_TRAINING) and declared.role.of_training)
+
+    return _describe(filter(is_compared, now), flatten(results.config), now)
 
 
 def differing_model(evaluation: Results, folder: Path) -> str:
@@ -175,36 +159,15 @@ def differing_model(evaluation: Results, folder: Path) -> str:
         now = flatten(Results.read(folder / RESULTS).config)
     except ResultsError:
         return ""  # the training settings are unknown
-    keys = [key for key in now if roles.of_training(key) and not _may_differ(key)]
+    own = ("TEST.FINAL_MODEL", "TRAINER.ENLEARN.PROMPTS")  # an evaluation may have its own, also of the template
+    keys = (key for key in now if roles.of_training(key) and key not in own and not key.endswith(".TEMPLATE"))
     return _describe(keys, flatten(evaluation.config), now)
 
 
-def _describe(keys: Sequence[str], then: Settings, now: Settings) -> str:
+def _describe(keys: Iterable[str], then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """Describe which keys differ. A key that only one side has was added later, so it is not compared."""
-    changed = [key for key in keys if key in then and then[key] != now[key]]
-    shown = [f"{key} was {_short(then[key])} and is {_short(now[key])}" for key in changed[:_SHOWN]]
-    return "; ".join(shown + ["..."] * (len(changed) > _SHOWN))
-
-
-def _is_from_model(key: str) -> bool:
-    """Return whether an evaluation takes a key from the training run or its checkpoint."""
-    declared = roles.find(key)
-    return declared.role.of_training or declared.from_checkpoint is not FromCheckpoint.NEVER
-
-
-def _is_training_only(key: str) -> bool:
-    """Return whether only training reads a key. Keys of prompts and sessions also affect evaluations."""
-    return key.startswith(("OPTIM.", "TRAIN.", "LOSS.", "DATALOADER.TRAIN_X.")) and roles.of_training(key)
-
-
-def _may_differ(key: str) -> bool:
-    """Return whether an evaluation may have its own value of a training key."""
-    return key in ("TEST.FINAL_MODEL", "TRAINER.ENLEARN.PROMPTS") or key.endswith(".TEMPLATE")
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+    changed = (key for key in keys if key in then and then[key] != now[key])
+    return some_of(f"{key} was {brief(then[key])} and is {brief(now[key])}" for key in changed)
 
 
 # ---------------------------------------------------------------------- models and code
@@ -235,13 +198,6 @@ def hash_code() -> str:
     files |= {path for path in package.rglob("*.py") if path.relative_to(package).parts[0] not in _NOT_HASHED}
     files |= {package / "assets" / "tiny.safetensors"}
     return _hash_files(sorted(path for path in files if path.is_file()), tree)
-
-
-# Parts of the package that do not affect results.
-_NOT_HASHED = (
-    *("experiments", "cli.py", "__main__.py", "finished.py"),
-    *("parser.py", "plugin.py", "train_command.py"),
-)
 
 
 def _hash_files(files: Sequence[Path], below: Path) -> str:

@@ -52,9 +52,9 @@ def test_plans_accept_the_same_names(tmp_path: Path) -> None:
         "- {name: other, trainer: CoOp, config: 'cocoamix:CoOp/vit_b16.yaml'}\n"
     )
     plan = load_plan(str(tmp_path / "mine.yaml"))
-    files = [*(one.config for one in plan.datasets), *(one.config for one in plan.methods)]
+    files = [*plan.datasets, *(one.config for one in plan.methods)]
     assert all(file.is_file() and shipped.folder() in file.parents for file in files)
-    assert [one.name for one in plan.datasets] == ["warm_cool", "shapes"]
+    assert [one.stem for one in plan.datasets] == ["warm_cool", "shapes"]
 
 
 def test_run_reads_located_configurations() -> None:

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from cocoamix.errors import UserError
-from cocoamix.experiments.plan import load_plan, override, shipped
+from cocoamix.experiments.plan import load_plan, shipped
 from cocoamix.experiments.runs import expand
 
 from .plans import CLIP, COOP, MIX, plan_of, write_plan
@@ -19,11 +19,11 @@ SWEEP = {**COOP, "sweep": {"OPTIM.LR": [0.1, 0.2], "OPTIM.MAX_EPOCH": [3]}}
 EPOCHS = {**COOP, "epochs": [1, 2]}
 
 
-def test_values_may_stand_without_a_list(tmp_path: Path) -> None:
-    plan = plan_of(tmp_path, seeds=3, datasets="shapes", about="x", set={"OPTIM.LR": 0.1})
-    assert (plan.seeds, plan.shots, [dataset.name for dataset in plan.datasets]) == ((3,), (4,), ["shapes"])
-    assert plan.settings == {"OPTIM.LR": 0.1}
-    assert [(method.name, method.label, method.trained) for method in plan.methods] == [
+def test_values_may_stand_without_a_list_and_twice(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, seeds=3, shots=[4, 4], datasets="shapes", about="x", set={"OPTIM.LR": 0.1})
+    assert (plan.seeds, plan.shots, [dataset.stem for dataset in plan.datasets]) == ((3,), (4,), ["shapes"])
+    assert plan.set == {"OPTIM.LR": 0.1}
+    assert [(method.name, method.label, method.train) for method in plan.methods] == [
         ("CLIP", "tiny", False),
         ("CoOp", "tiny", True),
     ]
@@ -33,7 +33,7 @@ def test_a_sweep_makes_a_method_of_each_combination(tmp_path: Path) -> None:
     methods = plan_of(tmp_path, methods=[{**SWEEP, "tag": "x"}]).methods
     assert [method.name for method in methods] == ["CoOp, LR 0.1, MAX_EPOCH 3", "CoOp, LR 0.2, MAX_EPOCH 3"]
     assert [method.label for method in methods] == ["tiny_x_lr0.1_max_epoch3", "tiny_x_lr0.2_max_epoch3"]
-    assert methods[1].settings == {"OPTIM.LR": 0.2, "OPTIM.MAX_EPOCH": 3}
+    assert methods[1].set == {"OPTIM.LR": 0.2, "OPTIM.MAX_EPOCH": 3}
 
 
 def test_epochs_are_methods_that_use_the_model(tmp_path: Path) -> None:
@@ -52,37 +52,32 @@ def test_epochs_are_methods_that_use_the_model(tmp_path: Path) -> None:
     [
         ({"sedes": [1]}, ["my.yaml", "sedes", "seeds"]),
         ({"seeds": None}, ["seeds"]),
-        ({"seeds": [1, 1]}, ["seeds", "1, 1"]),
         ({"seeds": [True]}, ["my.yaml", "seeds", "True"]),
         ({"seeds": []}, ["seeds"]),
-        ({"seeds": [-1]}, ["seeds", "-1"]),
         ({"task": "base3new"}, ["task", "base2new"]),
         ({"shots": None}, ["shots"]),
         ({"shots": [1, 2]}, ["shots", "[1, 2]"]),
-        ({"source": "shapes"}, ["source", "xd"]),
+        ({"source": "shapes"}, ["source", "base2new"]),
         ({"task": "xd"}, ["source"]),
         ({"task": "fscil"}, ["shots"]),
         ({"subsets": ["new"]}, ["subsets", "base"]),
-        ({"subsets": ["base", "old"]}, ["subsets", "old"]),
         ({"task": "few-shot", "partitions": [1]}, ["partitions"]),
         ({"partitions": [1], "set": {"DATASET.PARTITION": "random:2"}}, ["DATASET.PARTITION"]),
-        ({"disposable": "yes"}, ["disposable", "yes"]),
         ({"datasets": ["shape"]}, ["shape", "shapes"]),
-        ({"datasets": ["shapes", "shapes"]}, ["datasets"]),
         ({"set": {"OPTIM.LR": "{run:CoOp}"}}, ["{run:"]),
-        ({"methods": [{**COOP, "trian": False}]}, ["my.yaml", "Method 1", "trian", "train"]),
-        ({"methods": [CLIP, {"name": "x", "config": "tiny"}]}, ["Method 2", "trainer"]),
+        ({"methods": [{**COOP, "trian": False}]}, ["my.yaml", "methods.0", "trian", "train"]),
+        ({"methods": [CLIP, {"name": "x", "config": "tiny"}]}, ["methods.1", "trainer"]),
         ({"methods": [{**COOP, "tag": "a/b"}]}, ["tag", "a/b"]),
-        ({"methods": [{**COOP, "config": "tyni"}]}, ["CoOp/tyni", "tiny"]),
+        ({"methods": [{**COOP, "config": "tyni"}]}, ["tyni", "CoOp/tiny"]),
         ({"methods": [{**COOP, "config": "none.yaml"}]}, ["CoOp", "none.yaml"]),
         ({"methods": [COOP, {**MIX, "name": "CoOp"}]}, ["CoOp"]),
+        ({"file": "x"}, ["file"]),
         ({"methods": [COOP, {**COOP, "name": "other"}]}, ["CoOp", "other", "tag"]),
-        ({"methods": [{**COOP, "sweep": {}}]}, ["sweep"]),
         ({"methods": [{**MIX, "model_of": "CoOp"}, COOP]}, ["Mix", "CoOp"]),
         ({"methods": [CLIP, {**MIX, "model_of": "CLIP"}]}, ["Mix", "CLIP"]),
-        ({"methods": [COOP, {**MIX, "model_of": "CoOp", "train": False}]}, ["Mix", "model_of", "train"]),
-        ({"methods": [{**CLIP, "epochs": [1]}]}, ["CLIP", "epochs"]),
-        ({"task": "fscil", "shots": None, "methods": [EPOCHS]}, ["CoOp", "epochs"]),
+        ({"methods": [COOP, {**MIX, "model_of": "CoOp", "train": False}]}, ["methods.1", "model_of", "train"]),
+        ({"methods": [{**CLIP, "epochs": [1]}]}, ["methods.0", "epochs"]),
+        ({"task": "fscil", "shots": None, "methods": [EPOCHS]}, ["epochs"]),
         ({"methods": [COOP, {**MIX, "set": {"X": ["{run:CoOpp}"]}}]}, ["Mix", "CoOpp", "CoOp"]),
     ],
 )
@@ -112,25 +107,16 @@ def test_filters(tmp_path: Path) -> None:
     plan = load_plan(path, methods=["Mix"], seeds=[2], partitions=[2])
     assert [method.name for method in plan.methods] == ["CoOp", "Mix"]  # it evaluates CoOp's model
     assert (plan.seeds, plan.partitions) == ((2,), (2,))
-    wrong: list[tuple[str, Any, str]] = [
-        ("methods", "CoOpp", "CoOp"),
-        ("datasets", "shape", "shapes"),
-        ("seeds", 3, "3"),
-        ("partitions", 3, "3"),
-    ]
-    for name, value, word in wrong:
-        with pytest.raises(UserError, match=f"--{name} names .*{word}"):
-            load_plan(path, **{name: [value]})
-    with pytest.raises(UserError, match="--partitions"):
-        load_plan(str(write_plan(tmp_path)), partitions=[1])
+    for name, value in {"methods": "CoOpp", "datasets": "shape", "seeds": 3, "partitions": 3}.items():
+        with pytest.raises(UserError, match=f"--{name} names {value}, .*Known"):
+            load_plan(path, **{name: [value]})  # type: ignore[arg-type]
 
 
 def test_overrides_keep_sweeps_and_partitions(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, methods=[SWEEP], partitions=[1])
     for key in ("OPTIM.LR", "DATASET.PARTITION"):
         with pytest.raises(UserError, match=key):
-            override(plan, {key: 1})
-    assert override(plan, {"OPTIM.NAME": "adam"}).overrides == {"OPTIM.NAME": "adam"}
+            replace(plan, overrides={key: 1})
 
 
 @pytest.mark.parametrize("name", shipped())

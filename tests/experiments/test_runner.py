@@ -17,12 +17,12 @@ import pytest
 
 from cocoamix.errors import UserError
 from cocoamix.experiments import bench, local
-from cocoamix.experiments.local import Slots, find_slots
+from cocoamix.experiments.local import DONE, End, Slots, find_slots
 from cocoamix.experiments.plan import Plan
-from cocoamix.experiments.progress import Pace
+from cocoamix.experiments.progress import Progress
 from cocoamix.experiments.runner import PlanRunner, RunOptions, run_plan
 from cocoamix.experiments.runs import Run, expand
-from cocoamix.experiments.worker import CONSOLE, Task, empty, prepare, set_aside
+from cocoamix.experiments.worker import CONSOLE, Task, prepare
 from cocoamix.run.lock import FolderLock
 from cocoamix.run.state import BLOCKED, DUE, STAMP
 from tests.conftest import ROOT
@@ -75,7 +75,7 @@ def test_failures_are_listed_and_stop_no_other_run(
     printed = capsys.readouterr()
     assert f"{name} (failed): the disk is on fire" in printed.err
     assert f"CoOp shapes seed 1 new (left out): it needs {name}" in printed.err
-    assert "4 runs done" in printed.out
+    assert "runs 4 done" in printed.out
     with pytest.raises(UserError, match=f"(?s)2 runs .*{name}.*on fire"):
         run_plan(plan_of(tmp_path), CPU)
     fake()
@@ -86,11 +86,10 @@ def test_slots(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(6))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3, 5")
     assert find_slots() == Slots(2, 3, ("3", "5"))
-    assert [find_slots(jobs=4).gpu(slot) for slot in range(4)] == ["3", "5", "3", "5"]
-    assert (find_slots(4, ()).threads, find_slots(4, ()).gpu(0)) == (1, "")
+    assert find_slots(4, ()) == Slots(4, 1, ("",))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert (find_slots().jobs, find_slots().gpu(0)) == (6, None)
+    assert find_slots() == Slots(6, 1, ())
     (tmp_path / "nvidia-smi").write_text("#!/bin/sh\necho 'GPU 0: A'\necho 'GPU 1: B'\n")
     (tmp_path / "nvidia-smi").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
@@ -178,6 +177,8 @@ def test_a_second_runner_is_refused_naming_the_first(tmp_path: Path, fake: Faker
 def test_a_repeated_run_empties_its_folder_once(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     (folder / "prompt_learner").mkdir(parents=True)
+    (tmp_path / "kept").mkdir()
+    (folder / "link").symlink_to(tmp_path / "kept")
     for name in ("results.json", CONSOLE, "resume.pth"):
         (folder / name).write_text("x")
     dependent = tmp_path / "evaluation"
@@ -187,9 +188,9 @@ def test_a_repeated_run_empties_its_folder_once(tmp_path: Path) -> None:
     run = replace(next(iter(runs_of(tmp_path).values())), folder=folder)
     task = Task(run, "this start", repeat=True, dependents=(dependent, tmp_path / "none"))
     prepare(task)
-    assert sorted(path.name for path in folder.iterdir()) == [STAMP, CONSOLE]
-    assert (folder / CONSOLE).read_text() == ""
+    assert [path.name for path in folder.iterdir()] == [STAMP]
     assert all(path.name.endswith("-before") for path in dependent.iterdir())
+    assert (tmp_path / "kept").is_dir()
     (folder / "resume.pth").write_text("x")
     prepare(task)  # a job that a cluster starts again
     assert (folder / "resume.pth").exists()
@@ -197,34 +198,24 @@ def test_a_repeated_run_empties_its_folder_once(tmp_path: Path) -> None:
     assert not (folder / "resume.pth").exists()
 
 
-def test_emptying_does_not_follow_links(tmp_path: Path) -> None:
-    (tmp_path / "run").mkdir()
-    (tmp_path / "kept").mkdir()
-    (tmp_path / "run" / "link").symlink_to(tmp_path / "kept")
-    empty(tmp_path / "run")
-    set_aside(tmp_path / "run")
-    assert ((tmp_path / "kept").is_dir(), list((tmp_path / "run").iterdir())) == (True, [])
-
-
 # ---------------------------------------------------------------------- progress and commands
 
 
-def test_the_time_left_is_that_of_similar_runs(tmp_path: Path) -> None:
-    runs, pace = list(runs_of(tmp_path).values()), Pace()
-    assert pace.remaining(runs[:1], [], 2) is None
-    pace.record(runs[0], 10.0)
-    assert pace.remaining(runs[2:4], [(runs[1], 4.0, {})], 2) == (10 + 10 + 6) / 2
-    pace.record(runs[3], 2.0)
-    assert pace.estimate(runs[3]) == 2.0
+def test_the_time_left_is_that_of_similar_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = list(runs_of(tmp_path).values())
+    progress = Progress(runs[:5], 2)
+    assert progress.remaining([]) is None
+    progress.ended(End(runs[0], DONE, "50.00 %", 10.0), [])
+    assert progress.remaining([(runs[1], 4.0, {})]) == (6 + 3 * 10) / 2
+    assert "[1/5] CLIP shapes base done: 50.00 % (10 s), about 20 s left" in capsys.readouterr().out
+    progress.ended(End(runs[2], DONE, "50.00 %", 40.0), [])
+    assert progress.remaining([]) == 40.0 + 0 * 10
 
 
 def test_changed_settings_of_a_shipped_plan_have_their_own_folder() -> None:
-    folders = [
-        bench.folder_for(Path("out"), settings).name
-        for settings in ({}, {"DATALOADER.NUM_WORKERS": 2}, {"OPTIM.MAX_EPOCH": 3}, {"A.X": "a b"}, {"A.X": "a-b"})
-    ]
-    assert folders[:3] == ["out", "out", "out-max_epoch3"]
-    assert len(set(folders[2:])) == 3
+    names = {"": {}, "-max_epoch3": {"OPTIM.MAX_EPOCH": 3, "DATALOADER.NUM_WORKERS": 2}, "-x-a-b-": {"A.X": "'a b'"}}
+    for name, settings in names.items():
+        assert bench.folder_for(Path("out"), settings).name == f"out{name}".replace("-x-a-b-", "-x-a-b-")
 
 
 def test_dry_run_prints_the_runs_that_are_due(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cocoamix.errors import UserError
-from cocoamix.experiments.plan import load_plan, override
+from cocoamix.experiments.plan import load_plan
 from cocoamix.experiments.runs import as_word, expand, from_word, select, shorten
 from cocoamix.run.arguments import parse_arguments
 
@@ -83,7 +83,7 @@ def test_folders_are_those_of_coops_scripts(tmp_path: Path, name: str) -> None:
 def test_settings_of_a_run(tmp_path: Path) -> None:
     methods = [COOP, {**MIX, "set": {"OPTIM.LR": 0.5, "A": ["{run:CoOp}", 1], "B": "in {run:CoOp}"}}]
     plan = plan_of(tmp_path, methods=methods, set={"OPTIM.LR": 0.1, "OPTIM.NAME": "sgd"}, store="f", partitions=[1])
-    runs = {run.name: run for run in expand(override(plan, {"OPTIM.NAME": "adam"}))}
+    runs = {run.name: run for run in expand(replace(plan, overrides={"OPTIM.NAME": "adam"}))}
     mix, coop = runs["Mix shapes random:1 seed 2 new"], runs["CoOp shapes random:1 seed 2 base"]
     assert mix.settings == {
         "DATASET.NUM_SHOTS": 4,
@@ -122,7 +122,7 @@ def test_words_of_awkward_texts(value: str) -> None:
 def test_the_printed_command_is_equivalent(tmp_path: Path) -> None:
     from cocoamix.train import setup_cfg
 
-    plan = override(load_plan("quick_weights"), {"TRAINER.COCOAMIX.TEMPLATE": "5", "OPTIM.LR": 1})
+    plan = replace(load_plan("quick_weights"), overrides={"TRAINER.COCOAMIX.TEMPLATE": "5", "OPTIM.LR": 1})
     kinds = {(run.method, run.subset): run for run in expand(replace(plan, output=tmp_path / "a b"))}
     assert len(kinds) == 24
     for run in kinds.values():

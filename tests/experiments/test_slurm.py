@@ -10,13 +10,14 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from cocoamix.errors import UserError
 from cocoamix.experiments import slurm
 from cocoamix.experiments.runner import PlanRunner, RunOptions, run_plan
-from cocoamix.experiments.slurm import Chain, chains, parameters, read_options
+from cocoamix.experiments.slurm import Chain, chains, read_options
 from cocoamix.experiments.worker import CONSOLE, Task
 from cocoamix.run.state import read_stamp
 
@@ -44,18 +45,18 @@ def test_a_job_has_all_runs_that_need_each_other(tmp_path: Path) -> None:
 
 
 def test_options_of_submitit_and_sbatch() -> None:
-    options = parameters(read_options(["reservation=mine", "mail-type=END", "setup=module load cuda", "mem_gb=8"]))
+    options = read_options(["reservation=mine", "mail-type=END", "setup=module load cuda", "mem_gb=8"])
     assert (options["mem_gb"], options["slurm_setup"]) == (8, ["module load cuda"])
     assert options["slurm_srun_args"] == ["--cpus-per-task=4"]
     assert options["slurm_additional_parameters"] == {"requeue": True, "reservation": "mine", "mail_type": "END"}
-    for wrong in ("partition", "=x", "cluster=cloud"):
+    for wrong in ("partition", "=x"):
         with pytest.raises(UserError, match=wrong):
             read_options([wrong])
 
 
 def test_wrong_options_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="mem_gb"):
-        slurm.make_executor(read_options(["mem_gb=much", "cluster=local"]), tmp_path / "jobs")
+        run_plan(plan_of(tmp_path), replace(LOCAL, slurm=(*LOCAL.slurm, "mem_gb=much")))
 
 
 def test_the_queue_is_asked_without_accounting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,9 +64,10 @@ def test_the_queue_is_asked_without_accounting(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
     squeue.write_text("#!/bin/sh\necho 12_0; echo 13\n")
     squeue.chmod(0o755)
-    assert slurm._queue() == {"12_0", "13"}
+    job = SimpleNamespace(job_id="5")
+    assert slurm.waiting_jobs("slurm", [job]) == {"12_0", "13"}
     squeue.write_text("#!/bin/sh\nexit 1\n")
-    assert slurm._queue() is None  # it is busy; nobody has left the queue
+    assert slurm.waiting_jobs("slurm", [job]) == {"5"}  # it is busy; nobody has left the queue
 
 
 @pytest.mark.slow
@@ -79,7 +81,7 @@ def test_jobs_report_results_and_failures(tmp_path: Path) -> None:
         "CoOp warm_cool seed 1 base",
         "CoOp warm_cool seed 1 new",
     ]
-    assert ["nowhere.pth" in end.reason for end in outcome.missing] == [True, False]
+    assert ["nowhere.pth" in end.reason for end in outcome.missing] == [True, True]
     assert len(run_plan(replace(plan, methods=plan.methods[:2]), LOCAL).finished) == 4
 
 
@@ -91,7 +93,6 @@ def test_a_requeued_job_resumes(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, **changes)
     whole = run_plan(replace(plan, output=tmp_path / "whole"), RunOptions(jobs=1, gpus=()))
     runs = list(runs_of(tmp_path, **changes).values())
-    slurm._extend_python_path()
     executor = slurm.make_executor(read_options(["cluster=local"]), tmp_path / "jobs")
     job = executor.submit(Chain([Task(run, "start", repeat=True) for run in runs]))
     wait_until((runs[0].folder / "resume.pth").is_file)

@@ -56,7 +56,7 @@ def test_settings_decide(tmp_path: Path, request_for: Asker) -> None:
     write(folder, request_for())
     assert ask(folder, request_for("DATALOADER.NUM_WORKERS", "3")) == (FINISHED, "")
     kind, reason = ask(folder, request_for("OPTIM.LR", "0.5"))
-    assert (kind, "OPTIM.LR" in reason, str(folder) in reason) == (BLOCKED, True, True)
+    assert (kind, "OPTIM.LR" in reason) == (BLOCKED, True)
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"metrics": {}}', '{"metrics": 3}'])

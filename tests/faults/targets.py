@@ -10,6 +10,7 @@ import re
 import tarfile
 import zipfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -32,7 +33,7 @@ from cocoamix.datasets.own.csv_file import _classes, read_table
 from cocoamix.errors import UserError
 from cocoamix.experiments import page, plots, render
 from cocoamix.experiments.figures import source
-from cocoamix.experiments.plan import load_plan, override, shipped
+from cocoamix.experiments.plan import load_plan, shipped
 from cocoamix.experiments.report import build
 from cocoamix.features.store import FeatureStore
 from cocoamix.features.stored import info
@@ -92,7 +93,7 @@ class PlanFile(TrainerConfig):
         return self._samples
 
     def read(self, path: Path) -> object:
-        return override(load_plan(str(path)), {"OPTIM.MAX_EPOCH": 3})
+        return replace(load_plan(str(path)), overrides={"OPTIM.MAX_EPOCH": 3})
 
 
 class PlanText(PlanFile):

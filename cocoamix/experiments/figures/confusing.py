@@ -63,7 +63,7 @@ def _read(args: argparse.Namespace, names: Sequence[str], datasets: Sequence[str
         return source.find_source(args, _PLANS).frame()
     plan = _PLANS.real.plan if args.root else _PLANS.synthetic.plan
     methods = load_plan(plan).methods
-    kept = [m.name for m in methods if not m.trained or m.name in names or (with_epochs and m.model_of in names)]
+    kept = [m.name for m in methods if not m.train or m.name in names or (with_epochs and m.model_of in names)]
     part = Choice(plan, tuple(kept), tuple(datasets))
     return source.find_source(argparse.Namespace(**{**vars(args), "datasets": []}), Plans(part, part)).frame()
 
