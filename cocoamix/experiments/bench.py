@@ -39,13 +39,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run.add_argument("plan", help="name of a shipped plan, or a .yaml file")
     run.add_argument("--root", help="folder that contains the datasets' folders (default: the plan's, else $DATA)")
     run.add_argument("--output", help="folder for all runs, in CoOp's layout (default: the plan's, else output)")
-    run.add_argument("--methods", nargs="+", default=[], metavar="NAME", help="only these methods of the plan")
-    run.add_argument("--datasets", nargs="+", default=[], metavar="NAME", help="only these datasets")
-    run.add_argument("--seeds", nargs="+", default=[], type=int, metavar="SEED", help="only these seeds")
-    partitions = "only these partitions of the classes"
-    run.add_argument("--partitions", nargs="+", default=[], type=int, metavar="K", help=partitions)
-    only = "only runs that match, such as 'CoOp * seed 1 *', and the runs they need"
-    run.add_argument("--only", nargs="+", default=[], metavar="PATTERN", help=only)
+    for flag, kind, metavar, words in (
+        ("--methods", str, "NAME", "only these methods of the plan"),
+        ("--datasets", str, "NAME", "only these datasets"),
+        ("--seeds", int, "SEED", "only these seeds"),
+        ("--partitions", int, "K", "only these partitions of the classes"),
+        ("--only", str, "PATTERN", "only runs that match, such as 'CoOp * seed 1 *', and the runs they need"),
+        ("--slurm", str, "KEY=VALUE", "with --engine slurm: options of the jobs, such as partition=gpu"),
+    ):
+        run.add_argument(flag, nargs="+", default=[], type=kind, metavar=metavar, help=words)
     changed = "override a key of the configuration in all runs; a shipped plan then writes to another folder"
     run.add_argument("--set", nargs=2, action="append", default=[], metavar=("KEY", "VALUE"), help=changed)
     jobs = "number of parallel runs (default: one per GPU, or per core)"
@@ -53,13 +55,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run.add_argument("--gpus", metavar="LIST", help="GPUs to use, such as 0,1, or none for the CPU (default: all)")
     engine = "where to run (default: this machine)"
     run.add_argument("--engine", default="local", choices=("local", "slurm"), help=engine)
-    slurm = "with --engine slurm: options of the jobs, such as partition=gpu"
-    run.add_argument("--slurm", nargs="+", default=[], metavar="KEY=VALUE", help=slurm)
-    run.add_argument("--dry-run", action="store_true", help="only print the commands of the runs that are due")
-    fresh = "repeat finished runs; each empties its folder when it starts"
-    run.add_argument("--fresh", action="store_true", help=fresh)
-    report = "neither print nor write tables, figures and the page at the end"
-    run.add_argument("--no-report", action="store_true", help=report)
+    for flag, words in (
+        ("--dry-run", "only print the commands of the runs that are due"),
+        ("--fresh", "repeat finished runs; each empties its folder when it starts"),
+        ("--no-report", "neither print nor write tables, figures and the page at the end"),
+    ):
+        run.add_argument(flag, action="store_true", help=words)
 
 
 def read_plan(args: argparse.Namespace) -> Plan:

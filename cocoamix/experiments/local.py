@@ -32,17 +32,13 @@ class End:
     seconds: float | None = None
 
 
-@dataclass(frozen=True)
-class Slots:
-    """How many processes run at a time, and what each may use."""
-
-    jobs: int = 1
-    threads: int = 1  # of each process
-    gpus: tuple[str, ...] = ()  # values of CUDA_VISIBLE_DEVICES; empty leaves it as it is
+def count_cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def find_slots(jobs: int | None = None, gpus: Sequence[str] | None = None) -> Slots:
-    """Return the slots of this machine.
+def find_slots(jobs: int | None = None, gpus: Sequence[str] | None = None) -> list[str | None]:
+    """Return the CUDA_VISIBLE_DEVICES of each process that runs at a time; None leaves it as it is.
 
     Args:
         jobs: The number of runs at a time; by default one per GPU, or per core if there is none.
@@ -50,10 +46,10 @@ def find_slots(jobs: int | None = None, gpus: Sequence[str] | None = None) -> Sl
     """
     if jobs is not None and jobs < 1:
         raise UserError(f"-j is {jobs}; it must be at least 1.")
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    chosen = tuple(_find_gpus() if gpus is None else gpus)
-    at_once = jobs or len(chosen) or min(cores, _MOST_BY_DEFAULT)
-    return Slots(at_once, max(1, cores // at_once), ("",) if gpus == () else chosen)
+    chosen = [*(_find_gpus() if gpus is None else gpus)]
+    at_once = jobs or len(chosen) or min(count_cores(), _MOST_BY_DEFAULT)
+    devices: list[str | None] = [*chosen] or [None if gpus is None else ""]
+    return [devices[slot % len(devices)] for slot in range(at_once)]
 
 
 def _find_gpus() -> list[str]:
@@ -72,11 +68,11 @@ class LocalEngine:
 
     Args:
         tasks: The tasks, each after those that it needs.
-        slots: How many processes run at a time.
+        slots: The CUDA_VISIBLE_DEVICES of each process that runs at a time.
         progress: Shows the progress.
     """
 
-    def __init__(self, tasks: Sequence[Task], slots: Slots, progress: Progress) -> None:
+    def __init__(self, tasks: Sequence[Task], slots: Sequence[str | None], progress: Progress) -> None:
         self._waiting = list(tasks)
         self._workers: dict[int, Worker] = {}
         self._slots, self._progress = slots, progress
@@ -86,7 +82,7 @@ class LocalEngine:
         """Execute the tasks, and return how they ended. Whatever ends this function ends the processes."""
         try:
             while self._waiting or self._workers:
-                for slot in range(self._slots.jobs):
+                for slot in range(len(self._slots)):
                     if slot in self._workers:
                         self._collect(slot)
                     if slot not in self._workers:
@@ -125,8 +121,7 @@ class LocalEngine:
             self._end(End(task.run, LEFT_OUT, f"it needs {lost[0].name}"))
             return
         try:
-            gpu = self._slots.gpus[slot % len(self._slots.gpus)] if self._slots.gpus else None
-            self._workers[slot] = Worker(replace(task, gpu=gpu), can_fork(self._slots.gpus))
+            self._workers[slot] = Worker(replace(task, gpu=self._slots[slot]), can_fork(self._slots))
             self._progress.started(task.run)
         except (UserError, OSError) as error:
             self._end(End(task.run, FAILED, f"it cannot be started: {error}"))

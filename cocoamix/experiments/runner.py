@@ -9,7 +9,6 @@ import time
 import uuid
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from yacs.config import CfgNode
 
@@ -18,7 +17,7 @@ from cocoamix.run.lock import FolderLock
 from cocoamix.run.results import RESULTS
 from cocoamix.run.state import BLOCKED, DUE, FINISHED, Folders, Request, State, hash_code
 
-from .local import DONE, End, LocalEngine, Slots, find_slots
+from .local import DONE, End, LocalEngine, count_cores, find_slots
 from .plan import Plan
 from .progress import Progress, duration
 from .runs import SYNTHETIC, Run, expand, select
@@ -86,10 +85,9 @@ class PlanRunner:
         self.plan, self.options = plan, options
         self._all = expand(plan)
         self.runs = select(self._all, options.only)
-        self.slots = Slots() if dry else find_slots(options.jobs, options.gpus)
-        self._cluster = _cluster_options(options)
+        self.slots = [None] if dry else find_slots(options.jobs, options.gpus)
         is_missing = any(not (run.folder / RESULTS).exists() for run in self.runs)
-        if is_missing and not dry and options.engine == "local" and can_fork(self.slots.gpus):
+        if is_missing and not dry and options.engine == "local" and can_fork(self.slots):
             warm_up()  # early, because the configurations need torch here too
         from cocoamix.train import read_dataset  # imports torch
 
@@ -178,8 +176,8 @@ class PlanRunner:
 
     def _run_engine(self, due: list[Run]) -> list[End]:
         is_local, tasks = self.options.engine == "local", self._tasks(due)
-        gpus = f" on GPU {', '.join(self.slots.gpus)}" if any(self.slots.gpus) else ""
-        where = f", {self.slots.jobs} at a time{gpus}" if is_local else ""
+        gpus = f" on GPU {', '.join(filter(None, self.slots))}" if any(self.slots) else ""
+        where = f", {len(self.slots)} at a time{gpus}" if is_local else ""
         print(f"{self.plan.name}: {len(due)} of {len(self.runs)} runs are due{where}", flush=True)
         again = [self.states[task.run.folder].reason for task in tasks if task.repeat and task.run.folder.is_dir()]
         if again:
@@ -187,14 +185,15 @@ class PlanRunner:
         for number in (signal.SIGTERM, signal.SIGHUP):  # like Ctrl-C, but SIGHUP is ignored under nohup
             if signal.getsignal(number) == signal.SIG_DFL:
                 signal.signal(number, signal.default_int_handler)
-        progress = Progress(due, self.slots.jobs if is_local else 0)
+        progress = Progress(due, len(self.slots) if is_local else 0)
         try:
             if is_local:
                 return LocalEngine(tasks, self.slots, progress).execute()
             from .slurm import run_on_cluster
 
             folder = self.plan.output / "slurm" / f"{self.plan.name}-{time.strftime('%Y-%m-%d-%H-%M-%S')}"
-            return run_on_cluster(tasks, self._cluster, folder, progress)
+            jobs = [f"array_parallelism={self.options.jobs}"] if self.options.jobs else []
+            return run_on_cluster(tasks, [*self.options.slurm, *jobs], folder, progress)
         finally:
             progress.close()
 
@@ -204,25 +203,13 @@ class PlanRunner:
         for run in self._all:
             for folder in run.needs:
                 dependents.setdefault(folder, []).append(run.folder)
-        common = Task(due[0], start, code=self._code, threads=self.slots.threads)
+        common = Task(due[0], start, code=self._code, threads=max(1, count_cores() // len(self.slots)))
         return [
             replace(
-                common,
-                run=run,
-                repeat=self.states[run.folder].repeat,
-                dependents=tuple(dependents.get(run.folder, ())),
+                common, run=run, repeat=self.states[run.folder].repeat, dependents=tuple(dependents.get(run.folder, []))
             )
             for run in due
         ]
-
-
-def _cluster_options(options: RunOptions) -> dict[str, Any]:
-    """Return the options of the jobs on a cluster; empty for this machine."""
-    if options.engine == "local":
-        return {}
-    from .slurm import read_options
-
-    return read_options([*options.slurm, *([f"array_parallelism={options.jobs}"] if options.jobs else [])])
 
 
 def _configuration(run: Run) -> CfgNode:

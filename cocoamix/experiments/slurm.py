@@ -19,7 +19,7 @@ from typing import Any
 from cocoamix.errors import UserError
 from cocoamix.run.state import read_stamp
 
-from .local import DONE, FAILED, End, LocalEngine, Slots, end_of
+from .local import DONE, FAILED, End, LocalEngine, end_of
 from .progress import Progress
 from .worker import Task, last_error
 
@@ -38,8 +38,8 @@ class Chain:
     def __call__(self) -> None:
         """Execute the tasks that are not done. Their results are the outcome."""
         tasks = [task for task in self.tasks if not is_done(task)]
-        gpus = tuple(filter(None, os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")))
-        LocalEngine(tasks, Slots(1, gpus=gpus), Progress([task.run for task in tasks], 1)).execute()
+        gpu = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0] or None
+        LocalEngine(tasks, [gpu], Progress([task.run for task in tasks], 1)).execute()
 
     def checkpoint(self) -> Any:
         """Stop the current run; the requeued job resumes it from the last complete epoch."""
@@ -86,15 +86,16 @@ def read_options(words: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def run_on_cluster(tasks: Sequence[Task], options: dict[str, Any], folder: Path, progress: Progress) -> list[End]:
+def run_on_cluster(tasks: Sequence[Task], words: Sequence[str], folder: Path, progress: Progress) -> list[End]:
     """Submit the tasks, wait for the jobs, and return how the runs ended. If interrupted, cancel the jobs.
 
     Args:
         tasks: The tasks, each after those that it needs.
-        options: What `read_options` returned.
+        words: The KEY=VALUE options of the jobs.
         folder: The folder for the scripts and logs of the jobs.
         progress: Shows the progress.
     """
+    options = read_options(words)
     groups = [[replace(task, threads=int(options["cpus_per_task"])) for task in group] for group in chains(tasks)]
     try:
         executor = make_executor(options, folder)

@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -43,7 +44,7 @@ class Task:
     gpu: str | None = None  # CUDA_VISIBLE_DEVICES; None leaves it as it is
 
 
-def can_fork(gpus: tuple[str, ...]) -> bool:
+def can_fork(gpus: Sequence[str | None]) -> bool:
     """Return whether runs may be forked from a warm process: a process that has used a GPU must not fork."""
     return not any(gpus) and sys.platform == "linux"
 

@@ -17,7 +17,7 @@ import pytest
 
 from cocoamix.errors import UserError
 from cocoamix.experiments import bench, local
-from cocoamix.experiments.local import DONE, End, Slots, find_slots
+from cocoamix.experiments.local import DONE, End, find_slots
 from cocoamix.experiments.plan import Plan
 from cocoamix.experiments.progress import Progress
 from cocoamix.experiments.runner import PlanRunner, RunOptions, run_plan
@@ -85,15 +85,14 @@ def test_failures_are_listed_and_stop_no_other_run(
 def test_slots(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(6))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3, 5")
-    assert find_slots() == Slots(2, 3, ("3", "5"))
-    assert find_slots(4, ()) == Slots(4, 1, ("",))
+    assert (find_slots(), find_slots(jobs=4), find_slots(2, ())) == (["3", "5"], ["3", "5", "3", "5"], ["", ""])
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert find_slots() == Slots(6, 1, ())
+    assert find_slots() == [None] * 6
     (tmp_path / "nvidia-smi").write_text("#!/bin/sh\necho 'GPU 0: A'\necho 'GPU 1: B'\n")
     (tmp_path / "nvidia-smi").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
-    assert find_slots().gpus == ("0", "1")
+    assert find_slots() == ["0", "1"]
     with pytest.raises(UserError, match="-j"):
         find_slots(0)
 
