@@ -119,10 +119,7 @@ FIGURES = {
         "about three minutes on two cores",
         (_PAPER,),
     ),
-    "parameters": Figure(
-        "H against the number of trained parameters, and base against new with bubbles of that size.",
-        "about two minutes on two cores",
-    ),
+    "parameters": Figure("H against the number of trained parameters.", "about two minutes on two cores"),
     "datasets": Figure(
         "H of each method on each dataset, with a dot for each seed.", "about three minutes on two cores"
     ),

@@ -22,17 +22,12 @@ from .style import INK, MUTED, Drawing, Style, look
 # Two of the synthetic datasets, and two seeds if there are many settings. --datasets and --seeds can choose more.
 _TWO = (("colour_shape", "warm_cool"), (1, 2))
 _USUAL = Choice("quick_losses", tuple(LOSSES.values()), _TWO[0])
+_ALL, _SWEEPS = Choice("quick_losses", (), *_TWO), Choice("quick_sensitivity", (), *_TWO)
 # By part of the figure: its title, and its plans. Both sweeps of the synthetic datasets are in one plan.
 _PARTS = {
     "losses": ("Base accuracy by loss", [Plans(_USUAL, Choice("losses"))]),
-    "settings": (
-        "Base accuracy by loss and setting",
-        [Plans(Choice("quick_losses", (), *_TWO), Choice("losses_sweep"))],
-    ),
-    "sensitivity": (
-        "Sensitivity to w and d",
-        [Plans(Choice("quick_sensitivity", (), *_TWO), Choice(name)) for name in ("sweep_w", "sweep_d")],
-    ),
+    "settings": ("Base accuracy by loss and setting", [Plans(_ALL, Choice("losses_sweep"))]),
+    "sensitivity": ("Sensitivity to w and d", [Plans(_SWEEPS, Choice(f"sweep_{name}")) for name in "wd"]),
 }
 _NEED = "base-to-new runs of CoCoAMix with TRAINER.COCOAMIX.ENSEMBLE {} are needed, with several values of {}"
 _PAPER = {"w": 5.0, "d": 0.2}  # the values of the paper
@@ -65,14 +60,13 @@ def _last_epochs(runs: pd.DataFrame) -> pd.DataFrame:
 def _comparison(runs: pd.DataFrame, part: str, title: str) -> Drawing:
     """Return the figure of losses, each under one setting or under all of its settings."""
     own = _last_epochs(own_runs(runs, "none"))
-    need = _NEED.format("none", "LOSS")
-    own = one_kind(name_losses(own[own["subset"] == "base"]), LOSS_KEYS, ["loss", "setting"], need)
+    own = name_losses(own[own["subset"] == "base"])
+    own = one_kind(own, LOSS_KEYS, ["loss", "setting"], _NEED.format("none", "LOSS"))
     own["value"] = [float(setting.split()[1]) if setting else 0.0 for setting in own["setting"]]
     own["order"] = own["loss"].map(list(LOSSES).index)
-    own["gap"] = (own["value"] - own["loss"].map({loss: default for loss, (*_, default) in SETTINGS.items()})).abs()
     own = own.sort_values(["order", "value"])
-    if part == "losses":  # the default setting, or the available one nearest to it
-        own = own[own["gap"].fillna(0) == own.groupby("loss")["gap"].transform("min").fillna(0)]
+    if part == "losses":  # under its default setting
+        own = own[own["value"] == own["loss"].map({loss: SETTINGS.get(loss, (0.0,))[-1] for loss in LOSSES})]
     own["loss"] = own["loss"].map(LOSSES)
     own["point"] = [f"{loss} ({setting})" if setting else loss for loss, setting in own[["loss", "setting"]].to_numpy()]
     if own["point"].nunique() == (own["loss"].nunique() if part == "settings" else 1):
@@ -171,12 +165,10 @@ def _sweep(runs: pd.DataFrame, symbol: str) -> pd.DataFrame:
 def _describe_sweep(runs: pd.DataFrame) -> str:
     """Describe the accuracies of a panel."""
     symbol, subset = runs["panel"].iloc[0], runs["subset"].iloc[0]
-    line, dashed = runs[runs["baseline"] == 0], runs[runs["baseline"] == 1]
-    means = line.groupby(symbol)["accuracy"].mean()
-    listed = ", ".join(f"{mean:.2f} at {symbol} {value:g}" for value, mean in means.items())
-    what = "with CE alone" if symbol == "w" else "without pi^out"
-    last = f"; {dashed['accuracy'].mean():.2f} {what}" if len(dashed) else ""
-    return f"{subset.capitalize()} accuracy in %: {listed}{last} ({scope(runs)})."
+    means = runs.groupby(["baseline", symbol])["accuracy"].mean()
+    names = {0: f"at {symbol} {{:g}}", 1: "with CE alone" if symbol == "w" else "without pi^out"}
+    listed = [f"{mean:.2f} {names[baseline].format(value)}" for (baseline, value), mean in means.items()]
+    return f"{subset.capitalize()} accuracy in %: {', '.join(listed)} ({scope(runs)})."
 
 
 def draw_sweeps(runs: pd.DataFrame, style: Style, title: str = "") -> Figure:

@@ -1,11 +1,10 @@
-"""`parameters`: H against the number of trained parameters, and base against new with bubbles of that size."""
+"""`parameters`: H against the number of trained parameters."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
 
-import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, LogLocator
@@ -42,36 +41,25 @@ def describe(points: pd.DataFrame) -> str:
 
 
 def draw(points: pd.DataFrame, style: Style, title: str = "") -> Figure:
-    """Draw both panels. A method without trained parameters is a line in the first and a small point in the second.
+    """Draw a point for each method, and a dashed line for a method without trained parameters.
 
     Args:
-        points: A row for each method, with `parameters`, `base`, `new`, `H` and their deviations (`H_std`, ...).
+        points: A row for each method, with `parameters`, `H` and `H_std`.
         style: Width and title.
         title: The title.
     """
-    figure, (over_parameters, halves) = style.panels(2, 2.4, title)
+    figure, (axes,) = style.panels(1, 2.4, title)
     for (name, look), point in zip(looks(points.index).items(), points.itertuples(), strict=True):
-        area = 20 + 30 * np.log10(max(point.parameters, 1))  # square points
-        bubble = {"s": area, "marker": look.marker, "color": look.colour, "alpha": 0.75, "linewidths": 0}
-        bars = {"fmt": "none", "ecolor": look.colour, "elinewidth": 0.8}
         if point.parameters > 0:
-            over_parameters.scatter(point.parameters, point.H, **bubble)
-            over_parameters.errorbar(point.parameters, point.H, point.H_std, **bars)
+            axes.errorbar(
+                point.parameters, point.H, point.H_std, fmt=look.marker, color=look.colour, elinewidth=0.8, label=name
+            )
         else:
-            over_parameters.axhline(point.H, color=look.colour, linestyle="--", linewidth=1)
-        halves.scatter(point.base, point.new, **bubble)
-        halves.errorbar(point.base, point.new, point.new_std, point.base_std, **bars)
-        halves.plot([], [], linestyle="", marker=look.marker, color=look.colour, label=name)
+            axes.axhline(point.H, color=look.colour, linestyle="--", linewidth=1, label=name)
     counts = points.loc[points["parameters"] > 0, "parameters"]
-    over_parameters.set(
-        xscale="log", xlim=(counts.min() / 3, counts.max() * 3), xlabel="trained parameters", ylabel="H (%)"
-    )
-    over_parameters.xaxis.set_major_locator(LogLocator(subs=(1, 3)))
-    over_parameters.xaxis.set_major_formatter(EngFormatter(sep=""))
-    over_parameters.minorticks_off()
-    halves.set(xlabel="accuracy on base classes (%)", ylabel="accuracy on new classes (%)")
-    for axes in (over_parameters, halves):
-        axes.margins(y=0.14)
-    halves.margins(x=0.14)
-    name_series(figure, [halves])
+    axes.set(xscale="log", xlabel="trained parameters", ylabel="H (%)", xlim=(counts.min() / 3, counts.max() * 3))
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 3)))
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axes.minorticks_off()
+    name_series(figure, [axes])
     return figure

@@ -16,11 +16,6 @@ from cocoamix.parser import Parser
 PLANS = Plans(Choice("quick", ("CLIP",), ("warm_cool",), (1,)), Choice("base2new", ("CLIP",), ("eurosat",), (1,)))
 
 
-def test_list_names_every_figure(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["list"]) == 0
-    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(FIGURES)
-
-
 @pytest.mark.parametrize("width", ["wide", "nan", "-1", "1", "1e9"])
 def test_invalid_widths_are_refused(width: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["gradient", f"--width={width}", "--output", str(tmp_path / "out")]) == 2

@@ -66,15 +66,6 @@ def test_h_of_each_seed_matches_the_results(tree: Path) -> None:
         assert float(row["H"]) == pytest.approx(2 / (1 / base + 1 / new))
 
 
-def test_a_method_without_a_half_or_a_dataset_is_omitted(tree: Path) -> None:
-    write_pair(tree, 99.0, 99.0, trainer="ProGrad")
-    for dataset in ("EuroSAT", "DTD"):
-        write_results(
-            tree / f"base2new/train_base/{dataset}/shots_4/KgCoOp/x/seed1", 99.0, trainer="KgCoOp", dataset=dataset
-        )
-    assert {row["method"] for row in run("tradeoff", tree)} == set(NAMES.values())
-
-
 @pytest.mark.parametrize("figure", ["tradeoff", "parameters", "datasets", "sessions"])
 def test_runs_of_one_half_are_refused(figure: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     write_results(tmp_path / "tree/base2new/train_base/dtd/shots_4/CoOp/x/seed1", 80.0, subset="base")
