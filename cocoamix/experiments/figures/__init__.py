@@ -24,7 +24,16 @@ from cocoamix.io.files import check_writable
 from cocoamix.io.paths import expand_home
 from cocoamix.parser import Parser
 
-from .catalogue import FIGURES, add_arguments
+from .catalogue import FIGURES, declare
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add a subcommand for each figure."""
+    figures = parser.add_subparsers(dest="figure", title="figures", metavar="NAME", required=True)
+    figures.add_parser("list", help="list the figures, and how long each takes on the synthetic datasets")
+    for name, figure in FIGURES.items():
+        takes = f"{figure.about} Takes {figure.time}."
+        declare(figures.add_parser(name, help=figure.about, description=takes), figure)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -62,9 +71,5 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parse_and_run(argv: Sequence[str] | None) -> None:
     parser = Parser(prog="cocoamix figures", description=__doc__)
-    figures = parser.add_subparsers(dest="figure", title="figures", metavar="NAME", required=True)
-    figures.add_parser("list", help="list the figures, and how long each takes on the synthetic datasets")
-    for name, figure in FIGURES.items():
-        takes = f"{figure.about} Takes {figure.time}."
-        add_arguments(figures.add_parser(name, help=figure.about, description=takes), figure)
+    add_arguments(parser)
     run(parser.parse_args(argv))

@@ -137,7 +137,7 @@ FIGURES = {
 }
 
 
-def add_arguments(parser: argparse.ArgumentParser, figure: Figure) -> None:
+def declare(parser: argparse.ArgumentParser, figure: Figure) -> None:
     """Add the arguments of a figure."""
     for argument in (*(_OF_RUNS if figure.runs else ()), *figure.arguments, *_OF_ALL):
         parser.add_argument(*argument.flags, **argument.options)

@@ -9,7 +9,7 @@ import pytest
 
 from cocoamix.errors import UserError
 from cocoamix.experiments.figures import main, source
-from cocoamix.experiments.figures.catalogue import FIGURES, add_arguments
+from cocoamix.experiments.figures.catalogue import FIGURES, declare
 from cocoamix.experiments.figures.source import Choice, Plans
 from cocoamix.parser import Parser
 
@@ -34,7 +34,7 @@ def test_missing_runs_are_reported(figure: str, tmp_path: Path, capfd: pytest.Ca
 
 def parse(*arguments: str) -> argparse.Namespace:
     parser = Parser()
-    add_arguments(parser, FIGURES["tradeoff"])
+    declare(parser, FIGURES["tradeoff"])
     return parser.parse_args(arguments)
 
 

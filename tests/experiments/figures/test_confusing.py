@@ -15,7 +15,7 @@ import pytest
 
 from cocoamix.errors import UserError
 from cocoamix.experiments.figures import confusing
-from cocoamix.experiments.figures.catalogue import FIGURES, add_arguments
+from cocoamix.experiments.figures.catalogue import FIGURES, declare
 from cocoamix.experiments.figures.source import Plans, Source
 from cocoamix.experiments.figures.style import Drawing, Style
 from cocoamix.parser import Parser
@@ -28,7 +28,7 @@ Prediction = tuple[str, str, str, float, float]  # image, label, predicted, conf
 def make(*arguments: object) -> list[Drawing]:
     """Return what the figure yields."""
     parser = Parser()
-    add_arguments(parser, FIGURES["confusing"])
+    declare(parser, FIGURES["confusing"])
     return list(confusing.make(parser.parse_args(["--curves", "Alpha", *map(str, arguments)])))
 
 

@@ -22,7 +22,7 @@ from cocoamix.clip import FrozenCLIP
 from cocoamix.clip.backbones import BACKBONES
 from cocoamix.errors import UserError
 from cocoamix.experiments.figures import scorecam
-from cocoamix.experiments.figures.catalogue import FIGURES, add_arguments
+from cocoamix.experiments.figures.catalogue import FIGURES, declare
 from cocoamix.experiments.figures.style import Drawing, Style
 from cocoamix.parser import Parser
 from tests.clip.test_model import original
@@ -58,7 +58,7 @@ def train(run: Runner, weights: str) -> Callable[..., Run]:
 def make(*arguments: object) -> list[Drawing]:
     """Return what the figure yields."""
     parser = Parser()
-    add_arguments(parser, FIGURES["scorecam"])
+    declare(parser, FIGURES["scorecam"])
     return list(scorecam.make(parser.parse_args([str(argument) for argument in arguments])))
 
 

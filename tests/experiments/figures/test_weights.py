@@ -17,7 +17,7 @@ from cocoamix.clip import FrozenCLIP, load_clip
 from cocoamix.clip.backbones import BACKBONES
 from cocoamix.errors import UserError
 from cocoamix.experiments.figures import weights
-from cocoamix.experiments.figures.catalogue import FIGURES, add_arguments
+from cocoamix.experiments.figures.catalogue import FIGURES, declare
 from cocoamix.experiments.figures.style import Drawing, Style
 from cocoamix.parser import Parser
 from tests.clip.test_model import original
@@ -56,7 +56,7 @@ def train(run: Runner, model: tuple[FrozenCLIP, str], name: str = "run", **mix: 
 def make(*arguments: object) -> list[Drawing]:
     """Return what the command yields for --runs."""
     parser = Parser()
-    add_arguments(parser, FIGURES["weights"])
+    declare(parser, FIGURES["weights"])
     return list(weights.make(parser.parse_args(["--runs", *map(str, arguments)])))
 
 
