@@ -94,6 +94,8 @@ class PlanRunner:
         self._folders = Folders(read_dataset)
         self._code = hash_code() if plan.disposable else ""
         self._cfgs = {run.folder: _configuration(run) for run in self.runs}
+        for run in self.runs:
+            self._check_epoch(run)
         self.find_states()
         if not dry:
             self._check_data()
@@ -102,7 +104,6 @@ class PlanRunner:
         """Find out which runs are finished, due or blocked."""
         self.states: dict[Path, State] = {}
         for run in self.runs:
-            self._check_epoch(run)
             state = State(DUE, "--fresh", repeat=True) if self.options.fresh else self._state(run)
             needed = [self.states[folder].kind for folder in run.needs]
             if BLOCKED in needed:

@@ -53,30 +53,22 @@ def test_epochs_are_methods_that_use_the_model(tmp_path: Path) -> None:
         ({"sedes": [1]}, ["my.yaml", "sedes", "seeds"]),
         ({"seeds": None}, ["seeds"]),
         ({"seeds": [True]}, ["my.yaml", "seeds", "True"]),
-        ({"seeds": []}, ["seeds"]),
         ({"task": "base3new"}, ["task", "base2new"]),
-        ({"shots": None}, ["shots"]),
         ({"shots": [1, 2]}, ["shots", "[1, 2]"]),
         ({"source": "shapes"}, ["source", "base2new"]),
         ({"task": "xd"}, ["source"]),
         ({"task": "fscil"}, ["shots"]),
         ({"subsets": ["new"]}, ["subsets", "base"]),
-        ({"task": "few-shot", "partitions": [1]}, ["partitions"]),
         ({"partitions": [1], "set": {"DATASET.PARTITION": "random:2"}}, ["DATASET.PARTITION"]),
-        ({"datasets": ["shape"]}, ["shape", "shapes"]),
         ({"set": {"OPTIM.LR": "{run:CoOp}"}}, ["{run:"]),
         ({"methods": [{**COOP, "trian": False}]}, ["my.yaml", "methods.0", "trian", "train"]),
-        ({"methods": [CLIP, {"name": "x", "config": "tiny"}]}, ["methods.1", "trainer"]),
         ({"methods": [{**COOP, "tag": "a/b"}]}, ["tag", "a/b"]),
         ({"methods": [{**COOP, "config": "tyni"}]}, ["tyni", "CoOp/tiny"]),
-        ({"methods": [{**COOP, "config": "none.yaml"}]}, ["CoOp", "none.yaml"]),
         ({"methods": [COOP, {**MIX, "name": "CoOp"}]}, ["CoOp"]),
         ({"file": "x"}, ["file"]),
         ({"methods": [COOP, {**COOP, "name": "other"}]}, ["CoOp", "other", "tag"]),
         ({"methods": [{**MIX, "model_of": "CoOp"}, COOP]}, ["Mix", "CoOp"]),
-        ({"methods": [CLIP, {**MIX, "model_of": "CLIP"}]}, ["Mix", "CLIP"]),
         ({"methods": [COOP, {**MIX, "model_of": "CoOp", "train": False}]}, ["methods.1", "model_of", "train"]),
-        ({"methods": [{**CLIP, "epochs": [1]}]}, ["methods.0", "epochs"]),
         ({"task": "fscil", "shots": None, "methods": [EPOCHS]}, ["epochs"]),
         ({"methods": [COOP, {**MIX, "set": {"X": ["{run:CoOpp}"]}}]}, ["Mix", "CoOpp", "CoOp"]),
     ],
@@ -88,18 +80,13 @@ def test_a_mistake_names_its_key(tmp_path: Path, changes: dict[str, Any], words:
     assert [word for word in words if word not in str(refused.value)] == []
 
 
-@pytest.mark.parametrize("content", ["", "[1]", "task: [", "1: 2", "&a [*a]"])
-def test_files_that_are_no_plans(tmp_path: Path, content: str) -> None:
-    (tmp_path / "my.yaml").write_text(content)
-    with pytest.raises(UserError, match=r"my\.yaml"):
-        load_plan(str(tmp_path / "my.yaml"))
-
-
-def test_unknown_plans(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="quick"):
+def test_files_that_are_no_plans(tmp_path: Path) -> None:
+    for content in ("", "[1]", "task: [", "1: 2"):
+        (tmp_path / "my.yaml").write_text(content)
+        with pytest.raises(UserError, match=r"my\.yaml"):
+            load_plan(str(tmp_path / "my.yaml"))
+    with pytest.raises(UserError, match="quikc.*quick"):
         load_plan("quikc")
-    with pytest.raises(UserError, match=r"none\.yaml"):
-        load_plan(str(tmp_path / "none.yaml"))
 
 
 def test_filters(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from cocoamix.errors import UserError
 from cocoamix.experiments.plan import load_plan
-from cocoamix.experiments.runs import as_word, expand, from_word, select, shorten
+from cocoamix.experiments.runs import as_word, expand, from_word, select
 from cocoamix.run.arguments import parse_arguments
 
 from .plans import CLIP, COOP, MIX, plan_of, runs_of
@@ -114,9 +114,9 @@ def test_a_word_is_read_as_the_value_it_was_made_of(value: Any) -> None:
     assert not word.startswith("--")
 
 
-@pytest.mark.parametrize("value", ["{}", "a photo of a {}.", "5", "True", "--root", "'x'", "[1]", "", "{'a': 1}"])
-def test_words_of_awkward_texts(value: str) -> None:
-    assert from_word(as_word(value)) == value
+def test_words_of_awkward_texts() -> None:
+    for value in ("{}", "a photo of a {}.", "5", "True", "--root", "'x'", "[1]", "", "{'a': 1}"):
+        assert from_word(as_word(value)) == value
 
 
 def test_the_printed_command_is_equivalent(tmp_path: Path) -> None:
@@ -148,9 +148,3 @@ def test_real_datasets_need_a_root(tmp_path: Path) -> None:
         runs_of(tmp_path, datasets=["eurosat"])
     plan = replace(plan_of(tmp_path, datasets=["eurosat"]), root="/data")
     assert {run.flags["root"] for run in expand(plan)} == {"/data"}
-
-
-def test_paths_are_shown_relative_to_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert shorten(tmp_path / "a" / "b") == "a/b"
-    assert shorten(tmp_path.parent / "c") == str(tmp_path.parent / "c")

@@ -59,19 +59,13 @@ def test_settings_decide(tmp_path: Path, request_for: Asker) -> None:
     assert (kind, "OPTIM.LR" in reason) == (BLOCKED, True)
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"metrics": {}}', '{"metrics": 3}'])
-def test_unusable_results_are_due(tmp_path: Path, request_for: Asker, content: str) -> None:
-    (tmp_path / "results.json").write_text(content)
-    assert ask(tmp_path, request_for())[0] == DUE
-
-
-def test_unfinished_sessions_are_due(tmp_path: Path, request_for: Asker) -> None:
-    assert ask(write(tmp_path / "run", request_for(), finished=False), request_for())[0] == DUE
-
-
-def test_results_of_a_newer_version_are_kept(tmp_path: Path, request_for: Asker) -> None:
+def test_results_that_cannot_be_used(tmp_path: Path, request_for: Asker) -> None:
+    for content in ("", "[]", '{"metrics": {}}', '{"metrics": 3}'):
+        (tmp_path / "results.json").write_text(content)
+        assert ask(tmp_path, request_for())[0] == DUE
+    assert ask(write(tmp_path / "run", request_for(), finished=False), request_for())[0] == DUE  # of sessions
     kind, reason = ask(write(tmp_path / "run", request_for(), version=99), request_for(code="x"))
-    assert (kind, "99" in reason) == (BLOCKED, True)
+    assert (kind, "99" in reason) == (BLOCKED, True)  # of a newer version
 
 
 def test_untrained_methods_ignore_training_settings(tmp_path: Path, request_for: Asker) -> None:
@@ -88,6 +82,10 @@ def test_evaluations_take_training_settings_from_the_model(tmp_path: Path, reque
     write(model, request_for("OPTIM.LR", "0.25"))
     kind, reason = ask(folder, evaluation)
     assert (kind, "OPTIM.LR was 0.5 and is 0.25" in reason) == (BLOCKED, True)
+    write(model, request_for("OPTIM.LR", "0.5", "TEST.FINAL_MODEL", "best_val"))  # an evaluation chooses this itself
+    assert ask(folder, evaluation) == (FINISHED, "")
+    (model / "results.json").unlink()  # nothing to compare with
+    assert ask(folder, evaluation) == (FINISHED, "")
 
 
 # ---------------------------------------------------------------------- data
