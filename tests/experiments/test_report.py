@@ -248,7 +248,7 @@ def test_all_files_are_written_and_reproducible(tmp_path: Path, monkeypatch: pyt
     assert {path.suffix for path in (tmp_path / "plots").iterdir()} == {".svg", ".png", ".pdf", ".csv", ".txt"}
     data = json.loads((tmp_path / "report.json").read_text())
     (line,) = (line for line in data["sections"][0]["tables"][0]["lines"] if line["label"] == "KgCoOp")
-    assert (line["base"]["mean"], line["base"]["n"], data["runs"][0]["seed"]) == (70, 1, 1)
+    assert (line["base"]["mean"], line["base"]["n"], line["seeds"], data["runs"][0]["seed"]) == (70, 1, "1", 1)
     assert pd.read_csv(tmp_path / "report.csv").query("line == 'KgCoOp' and column == 'new'")["mean"].tolist() == 3 * [
         65
     ]
