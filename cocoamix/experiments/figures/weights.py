@@ -102,7 +102,8 @@ def _curve(similarities: list[Any], labels: Any, logit_scale: float) -> pd.DataF
     from cocoamix.coa.calibration import curve_over_pi
     from cocoamix.coa.heldout import fit_weight
 
-    sides: Any = (*(side.double().cpu() for side in similarities), labels.cpu(), logit_scale)
+    hand_crafted, learned = (side.double().cpu() for side in similarities)
+    sides = hand_crafted, learned, labels.cpu(), logit_scale
     points = pd.DataFrame(curve_over_pi(*sides, GRID))
     scaled = pd.DataFrame(curve_over_pi(*sides, GRID[:-1], one_stage=True))[["nll", "ece"]]  # infinite at pi = 1
     best = {"lowest_pi": fit_weight(*sides), "one_stage_lowest_pi": fit_weight(*sides, one_stage=True)}
@@ -125,8 +126,8 @@ def _draw(data: pd.DataFrame, style: Style) -> Figure:
     """Return a column for each run: accuracy, cross-entropy and calibration error over pi."""
     figure = style.figure(style.width or PAGE, 0.9 + len(_METRICS) * _HEIGHT, _TITLE)
     # Values of different datasets are not compared, and a shared axis would hide the shapes of the curves.
-    share: Any = {"sharex": True, "sharey": "row" if data.dataset.nunique() == 1 else False}
-    grid = figure.subplots(len(_METRICS), data.run.nunique(), squeeze=False, **share)
+    share: Any = "row" if data.dataset.nunique() == 1 else False
+    grid = figure.subplots(len(_METRICS), data.run.nunique(), squeeze=False, sharex=True, sharey=share)
     for panels, (_, own) in zip(grid.T, data.groupby("run", sort=False), strict=True):
         for axes, metric in zip(panels, _METRICS, strict=True):
             _draw_panel(axes, own, metric)
@@ -137,7 +138,7 @@ def _draw(data: pd.DataFrame, style: Style) -> Figure:
     for axes, label in zip(grid[:, 0], _METRICS.values(), strict=True):
         axes.set_ylabel(label)
     figure.align_ylabels(list(grid[:, 0]))
-    name_series(figure, grid.flat)
+    name_series(figure, list(grid.flat))
     return figure
 
 
