@@ -101,9 +101,8 @@ def test_each_gpu_has_one_process(tmp_path: Path, fake: Faker) -> None:
 def test_images_are_not_encoded_twice_at_a_time(tmp_path: Path, fake: Faker) -> None:
     workers = fake()
     methods = [{**CLIP, "name": str(number), "tag": str(number)} for number in range(3)]
-    run_plan(plan_of(tmp_path, methods=methods), CPU)
-    assert [task.run.subset for task in workers.started[:2]] == ["base", "new"]
-    assert {task.run.method for task in workers.started[:2]} == {"0"}
+    run_plan(plan_of(tmp_path, methods=methods, subsets="base", datasets=["shapes", "warm_cool"]), CPU)
+    assert [task.run.name for task in workers.started[:2]] == ["0 shapes base", "0 warm_cool base"]
 
 
 # ---------------------------------------------------------------------- due and blocked
