@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from .names import is_zero_shot
 from .stats import harmonic
 
 INDEX = ["method", "dataset", "seed"]
@@ -32,17 +33,17 @@ def transfer(values: pd.DataFrame, source: str, targets: Sequence[str]) -> pd.Da
         targets: The datasets to which the models are transferred.
     """
     accuracy = values[values["metric"].eq("accuracy") & values["session"].isna()]
-    wide = accuracy.pivot_table(index=["method", "seed"], columns="dataset", values="value", sort=False)
-    wide = wide.reindex(columns=[source, *targets]).rename_axis(columns=None)
+    wide = _pivot(accuracy, "dataset", ["method", "seed"]).reindex(columns=[source, *targets])
     both = wide[list(targets)].apply(lambda column: harmonic(wide[source], column))
     target, mean = wide[list(targets)].mean(axis=1, skipna=False), both.mean(axis=1, skipna=False)
     return wide.assign(target=target, H=mean)
 
 
 def few_shot(values: pd.DataFrame) -> pd.DataFrame:
-    """Return the accuracy on all classes, a column per number of shots; those of zero-shot methods are in column 0."""
+    """Return the accuracy on all classes, a column per number of shots: 0 for zero-shot methods, -1 for all images."""
     chosen = _accuracy(values, "few-shot")
-    return _pivot(chosen.assign(shots=chosen["shots"].fillna(0)), "shots").sort_index(axis=1)
+    unknown = chosen["trainer"].map(is_zero_shot).map({True: 0, False: -1})
+    return _pivot(chosen.assign(shots=chosen["shots"].fillna(unknown)), "shots").sort_index(axis=1)
 
 
 def sessions(values: pd.DataFrame, metric: str = "accuracy") -> pd.DataFrame:
@@ -84,7 +85,7 @@ def _accuracy(values: pd.DataFrame, task: str) -> pd.DataFrame:
     return values[values["task"].eq(task) & values["metric"].eq("accuracy") & values["session"].isna()]
 
 
-def _pivot(values: pd.DataFrame, columns: str) -> pd.DataFrame:
+def _pivot(values: pd.DataFrame, columns: str, index: Sequence[str] = INDEX) -> pd.DataFrame:
     # A run without a seed still counts as one: pivots drop missing index values.
     chosen = values.assign(seed=values["seed"].fillna(-1))
-    return chosen.pivot_table(index=INDEX, columns=columns, values="value", sort=False).rename_axis(columns=None)
+    return chosen.pivot_table(index=list(index), columns=columns, values="value", sort=False).rename_axis(columns=None)
