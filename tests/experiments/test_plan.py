@@ -85,7 +85,7 @@ def test_files_that_are_no_plans(tmp_path: Path) -> None:
         (tmp_path / "my.yaml").write_text(content)
         with pytest.raises(UserError, match=r"my\.yaml"):
             load_plan(str(tmp_path / "my.yaml"))
-    with pytest.raises(UserError, match="quikc.*quick"):
+    with pytest.raises(UserError, match=r"quikc.*quick"):
         load_plan("quikc")
 
 
