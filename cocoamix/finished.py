@@ -36,7 +36,7 @@ def is_finished(folder: Path, arguments: Sequence[str] = ()) -> bool:
     if state.kind == BLOCKED:
         raise UserError(f"{folder} is not the output of this run: {state.reason}. Move it elsewhere, then run again.")
     if state.reason:
-        print(state.reason, file=sys.stderr)
+        print(f"{folder}: {state.reason}", file=sys.stderr)
     return state.kind == FINISHED
 
 

@@ -165,10 +165,7 @@ def test_exit_status_says_whether_a_run_is_finished(tmp_path: Path, capsys: pyte
     assert capsys.readouterr().err == ""
     path.write_text("[]")
     assert finished.main([str(tmp_path)]) == 1
-    assert (
-        "results.json cannot be used: it is not an object. Move it elsewhere, then run again."
-        in capsys.readouterr().err
-    )
+    assert f"{tmp_path}: its results cannot be used: it is not an object" in capsys.readouterr().err
     path.write_text('{"version": 3}')
     assert finished.main([str(tmp_path)]) == 2
     assert "its version is 3" in capsys.readouterr().err

@@ -134,7 +134,7 @@ def test_parsers_still_find_the_accuracy(run: Runner) -> None:
     done = run(*evaluate, "TEST.PER_CLASS_RESULT", "True", name="all")
     _check_log(trained, "Finish training", test_log=False)
     _check_log(done, "=> result", test_log=True)
-    metrics, (found,) = done.results["metrics"], read_log(done.folder / "log.txt").metrics.values()
+    metrics, found = done.results["metrics"], read_log(done.folder / "log.txt").metrics
     for key in ("accuracy", "ece", "nll", "auroc"):
         assert found[key] == pytest.approx(metrics[key], abs=0.006)
     (printed,) = re.findall(r"^\* nll: (\d+\.\d{4})$", done.output, re.MULTILINE)
