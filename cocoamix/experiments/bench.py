@@ -96,8 +96,6 @@ def run(args: argparse.Namespace) -> int:
         for name in shipped():
             print(f"{name:{max(map(len, shipped()))}} {load_plan(name).about}")
         return 0
-    from cocoamix.run.state import DUE
-
     from .runner import PlanRunner, print_summary
 
     plan, start = read_plan(args), time.monotonic()
@@ -112,9 +110,8 @@ def run(args: argparse.Namespace) -> int:
         return 0
     from . import plan_report
 
-    if runner.of_kind(DUE):
-        plan_report.clear(plan)  # it will not match the new results, if these are interrupted
-    outcome = runner.execute()
+    # An earlier report will not match the new results, if these are interrupted.
+    outcome = runner.execute(partial(plan_report.clear, plan))
     print_summary(outcome, time.monotonic() - start)
     if not args.no_report:
         plan_report.write(plan, outcome)
@@ -126,5 +123,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = Parser(prog="cocoamix bench", description=__doc__)
     add_arguments(parser)
     args = parser.parse_args(argv)
-    stopped = "\nStopped. Finished work is kept; the same command resumes."
+    same = "the same command without --fresh" if getattr(args, "fresh", False) else "the same command"
+    stopped = f"\nStopped. Finished work is kept; {same} resumes."
     return run_command(partial(run, args), stopped, work=args.command == "run")

@@ -19,6 +19,13 @@ def check(frame: Frame) -> list[str]:
     return [*notes, *_unlike(runs, "images", ["dataset", "subset", "draw", "task"]), *_errors(frame)]
 
 
+def describe_caveats(frame: Frame) -> str:
+    """Return which runs must not be read without a remark; "" if there are none."""
+    counts = frame.runs["caveats"].explode().dropna().value_counts()
+    texts = [f"{caveat} ({count} of {len(frame.runs)} runs)" for caveat, count in counts.items()]
+    return f"Caveats: {'; '.join(texts)}." if texts else ""
+
+
 def _unlike(runs: pd.DataFrame, fact: str, alike: list[str]) -> Iterator[str]:
     """Yield which runs that are alike state different facts."""
     for names, members in runs.dropna(subset=fact).groupby(alike, sort=False):

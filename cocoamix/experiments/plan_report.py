@@ -58,7 +58,8 @@ def write(plan: Plan, outcome: Outcome) -> None:
     command = shlex.join(["cocoamix", "report", str(plan.output), *names, "--html", str(files.page)])
     # The runs are many folders; the reader knows the one above them.
     report = replace(report, folders=[str(plan.output)], command=command)
-    text = summary(report, f"{plan.shots[0]} shots; mean ± deviation over {len(plan.seeds)} seeds")
+    shots = f"{plan.shots[0]} shots; " if plan.shots else ""  # sessions have their own
+    text = summary(report, f"{shots}mean ± deviation over seeds")
     print(f"\n{text}", flush=True)
     write_text(files.table, text)
     write_files(report, {"json": files.data, "html": files.page, "plots": files.figures})

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from . import pivots
+from .checks import describe_caveats
 from .figures import curves, datasets, parameters, tradeoff
 from .figures.style import Drawing, Style, render, save
 
@@ -29,7 +30,9 @@ def draw(report: Report) -> Drawings:
     for section in report.sections:
         make = makers.get(section.key.partition("-")[0])
         drawings = list(make(section)) if make else []
-        drawn[section.key] = [replace(drawing, stem=f"{section.key}-{drawing.stem}") for drawing in drawings]
+        named = [replace(drawing, stem=f"{section.key}-{drawing.stem}") for drawing in drawings]
+        caveats = describe_caveats(section.part)
+        drawn[section.key] = [replace(drawing, sentence=f"{drawing.sentence} {caveats}".strip()) for drawing in named]
     return drawn
 
 

@@ -30,9 +30,9 @@ from . import render, tasks
 from .checks import check
 from .differences import find_baselines
 from .frame import Frame
-from .names import natural, simplify, sort_methods
+from .names import natural, sort_methods
 from .sections import Options, Section
-from .tables import Table
+from .tables import SEEDS, Table
 from .tasks import BASE_TO_NEW
 
 _KINDS = {"markdown": "Markdown", "latex": "LaTeX", "csv": "CSV", "json": "JSON", "html": "HTML"}
@@ -97,19 +97,19 @@ def summary(report: Report, setting: str) -> str:
         setting: The end of the title.
     """
     section = report.sections[0]
-    tables = {table.key.removeprefix(f"{section.key}-"): table for table in section.tables}
-    average = tables.get("average")
+    average = next((table for table in section.tables if table.key == f"{section.key}-average"), None)
     if len(report.sections) > 1 or average is None or not section.key.startswith("base2new"):
         return render.markdown(report)
-    each = {name: tables[simplify(name)] for name in section.datasets}
-    keys = [column.key for column in BASE_TO_NEW]
+    each = {table.title: table for table in section.tables if table.title in section.datasets}
+    keys = [*(column.key for column in BASE_TO_NEW), SEEDS.key]
     short = replace(average, columns=[column for column in average.columns if column.key in keys])
     pairs = {render.escape_markdown(name): [_pair(table, row) for row in average.rows] for name, table in each.items()}
     second = pd.DataFrame({"base / new": list(map(render.escape_markdown, average.rows)), **pairs})
     model = f" with {report.backbones[0]}" if len(report.backbones) == 1 else ""
     title = f"Accuracy (%){model}, average over {len(each)} datasets, {setting}"
-    texts = [title, render.markdown_table(short, bold="{}"), "Each dataset:", render.to_markdown(second)]
-    return "\n\n".join([*texts, *map(render.escape_markdown, section.notes)]) + "\n"
+    texts = [render.escape_markdown(title), render.markdown_table(short, bold="{}")]
+    texts += ["Each dataset:", render.to_markdown(second)]
+    return "\n\n".join([*texts, *map(render.escape_markdown, [*section.notes, *report.notes])]) + "\n"
 
 
 def _pair(table: Table, row: str) -> str:

@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -160,8 +161,11 @@ class PlanRunner:
 
     # ------------------------------------------------------------------ execution
 
-    def execute(self) -> Outcome:
+    def execute(self, begin: Callable[[], None] | None = None) -> Outcome:
         """Execute the runs that are due, and return the outcome. No other runner may work in the output folder.
+
+        Args:
+            begin: Called once nothing else works there, before the first run.
 
         Raises:
             KeyboardInterrupt: The user stopped the plan. It is raised after all processes have ended.
@@ -171,6 +175,8 @@ class PlanRunner:
             self.plan.output.mkdir(parents=True, exist_ok=True)
             with FolderLock(self.plan.output, "another --output"):
                 self.find_states()  # again, because another runner may have worked here until now
+                if begin is not None:
+                    begin()
                 ends = self._run_engine(self.of_kind(DUE))
         blocked = [End(run, BLOCKED, self.states[run.folder].reason) for run in self.of_kind(BLOCKED)]
         return Outcome(self.plan, self.of_kind(FINISHED), [*blocked, *ends])
@@ -201,8 +207,9 @@ class PlanRunner:
     def _tasks(self, due: list[Run]) -> list[Task]:
         start = uuid.uuid4().hex[:12]
         dependents: dict[Path, list[Path]] = {}
+        blocked = {run.folder for run in self.of_kind(BLOCKED)}  # their results are not of these models
         for run in self._all:
-            for folder in run.needs:
+            for folder in run.needs if run.folder not in blocked else ():
                 dependents.setdefault(folder, []).append(run.folder)
         common = Task(due[0], start, code=self._code, threads=max(1, count_cores() // len(self.slots)))
         return [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import NamedTuple
 
 import pandas as pd
@@ -179,7 +180,7 @@ def open_section(
         texts |= {DIFFERING} if method in published.differing else set()
     joined = pd.concat([pivots.measures(part.values), *wide], axis=1)
     zero_shot = {method for method, trainer in trainers.items() if is_zero_shot(trainer)}
-    measures = Measures(joined, sort_methods(trainers), zero_shot, caveats)
+    measures = Measures(joined, sort_methods(trainers), zero_shot, caveats, partial(differing_runs, part))
     return Section(key, title, part, measures, list(datasets), options, published, notes=list(published.notes))
 
 

@@ -74,6 +74,8 @@ def read_options(words: Sequence[str]) -> dict[str, Any]:
         if not (key and equals):
             raise UserError(f"--slurm {word}: write KEY=VALUE, such as partition=gpu or gpus_per_node=1.")
         options[key.replace("-", "_")] = int(value) if value.isdigit() else value
+    if options["cluster"] not in _POLL or not isinstance(options["cpus_per_task"], int):
+        raise UserError("--slurm takes cluster=slurm or cluster=local, and a whole number as cpus_per_task.")
     cpus, parallel, setup = options["cpus_per_task"], options.pop("array_parallelism", None), options.pop("setup", None)
     return {
         **{key: options.pop(key) for key in ("cluster", *_KNOWN) if key in options},

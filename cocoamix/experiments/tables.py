@@ -6,7 +6,7 @@ more `Column`; the measures of its task have all metrics of the runs already.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -123,12 +123,14 @@ class Measures:
         rows: The methods in the order of the tables.
         zero_shot: The methods whose one value holds for every seed.
         caveats: The caveats of the runs of a method on a dataset.
+        differing: Returns why other methods cannot be compared with one on a dataset, such as other images.
     """
 
     wide: pd.DataFrame
     rows: list[str]
     zero_shot: set[str]
     caveats: Mapping[tuple[str, str], set[str]]
+    differing: Callable[[str], Mapping[tuple[str, str], str]] = lambda row: {}
 
     def __post_init__(self) -> None:
         self._averages: dict[tuple[str, ...], pd.DataFrame] = {}
@@ -171,8 +173,8 @@ class Measures:
         gaps = (first - second).dropna(how="all")
         if {row, other} <= self.zero_shot:
             gaps = gaps.bfill(axis=1).iloc[:, :1]  # both have one value, repeated for every seed
-        if len(gaps) == 1:
-            return gaps.iloc[0].dropna().tolist(), "seed"
+        if len(column.datasets) == 1:
+            return gaps.stack().dropna().tolist(), "seed"
         return gaps.mean(axis=1).tolist(), "dataset"
 
     def _seeds_of(self, column: Column, row: str) -> pd.DataFrame:
@@ -207,7 +209,9 @@ def fill(measures: Measures, columns: Sequence[Column], key: str, title: str, ca
         for frame, name in ((table.mean, "mean"), (table.std, "std"), (table.n, "n")):
             frame[column.key] = average[name].fillna(0).astype(int) if name == "n" else average[name]
         table.seeds |= {(row, column.key): seeds for row, seeds in average["seeds"][average["n"] > 0].items()}
-        bold = _bold(measures, column, average["mean"][eligible].dropna())
+        bold, untested = _bold(measures, column, average["mean"][eligible].dropna())
+        for row in untested if bold else ():
+            table.remarks.setdefault(row, []).append(f"{column.title}: too few seeds to test")
         table.bold[column.key] = table.mean.index.isin(bold)
         tested |= bool(bold)
     if len(eligible) > 1 and not tested:
@@ -216,17 +220,28 @@ def fill(measures: Measures, columns: Sequence[Column], key: str, title: str, ca
     return table
 
 
-def _bold(measures: Measures, column: Column, means: pd.Series) -> set[str]:
-    """Return the rows that cannot be told from the best; none if no other row can be compared with it."""
-    if len(means) < 2:
-        return set()
+def _bold(measures: Measures, column: Column, means: pd.Series) -> tuple[set[str], list[str]]:
+    """Return the rows that cannot be told from the best, and those that could not be tested.
+
+    Nothing is bold if no other row can be tested, or if one cannot be compared with the best at all.
+    """
+    if len(means) < 2 or not column.better:
+        return set(), []
     # Among ties, a trained method has more pairs with the others than a zero-shot one.
     best = max(means.index, key=lambda row: (round(column.better * means[row], 9), row not in measures.zero_shot))
-    intervals = {row: t_interval(measures.pairs(column, best, row)[0]) for row in means.index if row != best}
-    known = {row: ends for row, ends in intervals.items() if np.isfinite(ends).all()}
+    reasons = measures.differing(best)
+    if any((row, dataset) in reasons for row in means.index for dataset in column.datasets):
+        return set(), []
+    pairs = {row: measures.pairs(column, best, row)[0] for row in means.index if row != best}
+    # Without shared seeds on a dataset, the differences on the others say nothing of the average.
+    enough = {row: gaps for row, gaps in pairs.items() if len(gaps) >= max(2, len(column.datasets))}
+    known = {row: t_interval(gaps) for row, gaps in enough.items()}
     level = 1e-9  # rounding errors of equal values are no difference
     alike = {row for row, (low, high) in known.items() if low <= level and high >= -level}
-    return {best, *alike, *means.index[means == means[best]]} if known else set()
+    if not known:
+        return set(), []
+    bold = {best, *alike, *means.index[means == means[best]]}
+    return bold, [row for row in pairs if row not in known and row not in bold]
 
 
 def _add_seeds(table: Table, counts: Mapping[str, Sequence[int]], zero_shot: set[str]) -> None:

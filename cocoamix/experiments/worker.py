@@ -67,9 +67,11 @@ def prepare(task: Task) -> None:
                 shutil.rmtree(path)
             elif path.name != LOCK:
                 path.unlink()
+        stamp = time.strftime("%Y-%m-%d-%H-%M-%S")
         for other in task.dependents:  # a report must not show them: their model is trained again
             for path in [*other.glob(RESULTS), *other.glob("log.txt*")]:
-                path.rename(f"{path}-before")
+                if not path.name.endswith("-before"):
+                    path.rename(f"{path}-{stamp}-before")
         models = [hash_model(other) for other in task.run.needs]
         content = {"command": task.run.command(), "start": task.start, "code": task.code, "models": models}
         write_json(folder / STAMP, {**content, "seconds": None})
@@ -117,9 +119,10 @@ class Worker:
 
     def stop(self) -> None:
         """Kill the run and its children. Its files are consistent at any moment, so the next start can resume it."""
-        for kill in (os.killpg, os.kill):  # a process that has just been forked has no group yet
-            with suppress(ProcessLookupError):
-                kill(self._process.pid, signal.SIGKILL)
+        if self._process.exitcode is None:
+            for kill in (os.killpg, os.kill):  # a process that has just been forked has no group yet
+                with suppress(ProcessLookupError):
+                    kill(self._process.pid, signal.SIGKILL)
         self._process.join()
 
 

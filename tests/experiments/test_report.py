@@ -233,6 +233,14 @@ def test_the_summary_has_averages_and_pairs_of_each_dataset(tmp_path: Path) -> N
     assert ["CLIP", "\N{EN DASH}", "70.0 / 80.0"] in cells
 
 
+def test_the_summary_keeps_datasets_apart_whose_names_are_spelled_alike(tmp_path: Path) -> None:
+    for dataset, base in (("鸟类", 90.0), ("花卉", 50.0)):
+        write_pair(tmp_path, base, base, dataset=dataset)
+    text = summary(build([tmp_path]), "4 shots")
+    assert "90.0 / 90.0" in text
+    assert "50.0 / 50.0" in text
+
+
 def test_all_files_are_written_and_reproducible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
     for dataset in ("DTD", "EuroSAT"):
@@ -325,3 +333,16 @@ def test_a_plan_prints_and_writes_its_report(
     assert page.count("<figure") == len(list(files.figures.glob("*.pdf"))) > 0
     assert "--name" in page
     assert f"{len(runs)} runs from {plan.output}" in page
+
+
+@pytest.mark.parametrize("name", ["quick_fscil", "quick_transfer"])
+def test_plans_of_other_tasks_write_their_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    plan = load_plan(name, datasets=["warm_cool"], seeds=[1])
+    runs = expand(plan)
+    for run in runs:
+        sessions = {"sessions": [80.0, 70.0]} if name == "quick_fscil" else {}
+        facts = {"subset": "all", "dataset": run.dataset, "trainer": run.trainer, **sessions}
+        write_results(run.folder, 70.0, **facts)
+    plan_report.write(plan, Outcome(plan, runs))
+    assert "70.00" in plan_report.files_of(plan).table.read_text()

@@ -138,6 +138,20 @@ def test_a_due_model_makes_its_evaluations_due(tmp_path: Path, fake: Faker) -> N
     }
 
 
+def test_results_of_blocked_runs_are_left_alone(tmp_path: Path, fake: Faker) -> None:
+    fake()
+    run_plan(plan_of(tmp_path), CPU)
+    runs = runs_of(tmp_path)
+    training, blocked = runs["CoOp shapes seed 1 base"], runs["CoOp shapes seed 1 new"]
+    (training.folder / "results.json").unlink()
+    path = blocked.folder / "results.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "version": 99}))  # a newer version of this project
+    runner = PlanRunner(plan_of(tmp_path), CPU)
+    assert runner.states[blocked.folder].kind == BLOCKED
+    (task,) = runner._tasks(runner.of_kind(DUE))
+    assert task.dependents == ()  # whose results would be set aside
+
+
 def test_a_mistake_starts_and_writes_nothing(tmp_path: Path, fake: Faker, data_root: Path) -> None:
     workers = fake()
     wrong: list[tuple[dict[str, Any], str]] = [

@@ -49,8 +49,13 @@ def test_options_of_submitit_and_sbatch() -> None:
     assert (options["mem_gb"], options["slurm_setup"]) == (8, ["module load cuda"])
     assert options["slurm_srun_args"] == ["--cpus-per-task=4"]
     assert options["slurm_additional_parameters"] == {"requeue": True, "reservation": "mine", "mail_type": "END"}
-    for wrong in ("partition", "=x"):
-        with pytest.raises(UserError, match=wrong):
+    for wrong, named in (
+        ("partition", "partition"),
+        ("=x", "=x"),
+        ("cpus_per_task=4c", "cpus"),
+        ("cluster=x", "cluster"),
+    ):
+        with pytest.raises(UserError, match=named):
             read_options([wrong])
 
 

@@ -158,6 +158,26 @@ def test_a_caveat_of_all_rows_is_that_of_the_table() -> None:
     assert bold(made) == set()
 
 
+def test_nothing_is_bold_if_a_row_is_of_other_images() -> None:
+    compared = measures({"X": {"A": [80, 81]}, "Y": {"A": [70, 71.5]}})
+    compared.differing = lambda row: {("Y" if row == "X" else "X", "A"): "splits.test is a and b"}
+    made = fill(compared, [on("A")], "key", "title")
+    assert made is not None
+    assert bold(made) == set()
+
+
+def test_an_average_is_not_judged_by_the_seeds_of_one_dataset() -> None:
+    nan = math.nan
+    values = {"X": {"A": [50, 51, 52], "B": [60, 60, 60]}, "Y": {"A": [49, 50, 51], "B": [nan, nan, nan, 80, 80, 80]}}
+    assert bold(table(values)) == set()
+
+
+def test_a_row_that_cannot_be_tested_is_marked() -> None:
+    made = table({"X": {"A": [80, 81]}, "Y": {"A": [70, 71.5]}, "Z": {"A": [80.4]}}, on("A"))
+    assert bold(made) == {"X"}
+    assert any("too few seeds" in remark for remark in made.remarks["Z"])
+
+
 def test_caveats_of_other_datasets_do_not_count() -> None:
     made = table({"X": {"A": [80, 81]}, "Y": {"A": [70, 71]}}, on("A"), caveats={("X", "B"): {"random weights"}})
     assert made.remarks == {}

@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 
 from cocoamix.config.partition import LABEL
 from cocoamix.errors import UserError, printable
+from cocoamix.experiments.checks import describe_caveats
 from cocoamix.experiments.frame import Frame, read
 from cocoamix.experiments.sections import by_shots
 from cocoamix.io.paths import expand_home
@@ -59,8 +60,9 @@ class Source(NamedTuple):
     def frame(self) -> Frame:
         """Read the runs; print those that cannot be used to stderr."""
         frame = read(self.folders, self.names)
-        for run in frame.left_out:
-            print(printable(f"Left out: {run.folder}: {run.reason}."), file=sys.stderr)
+        left_out = [f"Left out: {run.folder}: {run.reason}." for run in frame.left_out]
+        for line in filter(None, [*left_out, *frame.notes, describe_caveats(frame)]):
+            print(printable(line), file=sys.stderr)
         return frame
 
 
