@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -26,13 +27,23 @@ LEGEND = (
 )
 _MARKUP = re.compile(r"[\\`*|<~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|(?<=\])\(|^#")
 _SIGNS = dict(zip("\\~^<>|", ("backslash", "asciitilde", "asciicircum", "less", "greater", "bar"), strict=True))
+
+
+def _greek(letter: str) -> str:
+    """Return LaTeX's name of a Greek letter."""
+    name = unicodedata.name(letter).split()[-1].replace("LAMDA", "LAMBDA")
+    return name.capitalize() if letter.isupper() else name.lower()
+
+
 _MATHS = {
     "±": r"\pm",
     "\N{MULTIPLICATION SIGN}": r"\times",
     "\N{MINUS SIGN}": "-",
-    "Δ": r"\Delta",
     "≤": r"\leq",
     "≥": r"\geq",
+    "≈": r"\approx",
+    "→": r"\to",
+    **{letter: f"\\{_greek(letter)}" for letter in "αβγδεζηθικλμνξπρστυφχψωΓΔΘΛΞΠΣΦΨΩ"},
 }
 _LATEX = {
     MISSING: "--",
