@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 MISSING = "\u2013"  # an en dash
 LEGEND = (
     f"Accuracy in percent: mean ± standard deviation (of the population) over seeds; {MISSING} is missing. Bold: "
-    "cannot be told from the best of our rows; the 95 % t-interval of the paired difference, over datasets or over "
-    "the seeds of one dataset, contains 0."
+    "cannot be distinguished from the best of our rows; the 95 % t-interval of the paired difference, over datasets "
+    "or over the seeds of one dataset, contains 0."
 )
 _MARKUP = re.compile(r"[\\`*|<~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|(?<=\])\(|^#")
 _SIGNS = dict(zip("\\~^<>|", ("backslash", "asciitilde", "asciicircum", "less", "greater", "bar"), strict=True))

@@ -1,7 +1,7 @@
 """Runs on a Slurm cluster, through submitit: an array of jobs, requeued when they are preempted or time out.
 
 A job executes a training run and then the evaluations of its model, so no job waits for another, and a requeued job
-goes on with the first unfinished run. The runner reads results.json, and never unpickles what a job has returned.
+continues with the first unfinished run. The runner reads results.json, and never unpickles what a job has returned.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from .pivots import by_seed, over_datasets
 from .stats import t_interval
 
 HIGH, LOW, NEITHER = 1, -1, 0
-UNTESTED = "Nothing is bold: with one value for each method, no difference can be told from noise."
+UNTESTED = "Nothing is bold: with one value for each method, no difference can be distinguished from noise."
 
 
 @dataclass(frozen=True)
@@ -221,7 +221,7 @@ def fill(measures: Measures, columns: Sequence[Column], key: str, title: str, ca
 
 
 def _bold(measures: Measures, column: Column, means: pd.Series) -> tuple[set[str], list[str]]:
-    """Return the rows that cannot be told from the best, and those that could not be tested.
+    """Return the rows that cannot be distinguished from the best, and those that could not be tested.
 
     Nothing is bold if no other row can be tested, or if one cannot be compared with the best at all.
     """

@@ -50,7 +50,7 @@ def can_fork(gpus: Sequence[str | None]) -> bool:
 
 
 def warm_up() -> None:
-    """Start the process that runs are forked from. Its imports take seconds, meanwhile this process goes on."""
+    """Start the process that runs are forked from. Its imports take seconds, while this process continues."""
     from multiprocessing import forkserver
 
     multiprocessing.get_context("forkserver").set_forkserver_preload(["cocoamix.experiments.preload"])

@@ -92,7 +92,7 @@ def continued(then: Sequence[int], now: Sequence[int]) -> tuple[int, ...]:
     used = tuple(dict.fromkeys([*then, *now]))
     if len(used) > 1 and used != tuple(now):
         print(
-            f"Note: this run started with {used[0]} thread{'s' * (used[0] > 1)} and goes on with {now[-1]}, which may "
-            f"change the last bits of its result. OMP_NUM_THREADS={used[0]} avoids that."
+            f"Note: this run started with {used[0]} thread{'s' * (used[0] > 1)} and continues with {now[-1]}, which "
+            f"may change the last bits of its result. OMP_NUM_THREADS={used[0]} avoids that."
         )
     return used
