@@ -24,7 +24,11 @@ def add_published(table: Table, matches: Matches) -> Table:
             if cells:
                 values = {key: row.value for key, row in cells.items()}
                 words = {key: _printed(row.value, row.spread, row.decimals) for key, row in cells.items()}
-                table.add_row(f"{method} (published)", values, words, f"{place} of {source}")
+                # Several tables may have a method of one name.
+                ends = ("published", f"published, {place}", f"{place} of {source}")
+                labels = [f"{method} ({end})" for end in ends]
+                label = next((label for label in labels if label not in table.rows), labels[-1])
+                table.add_row(label, values, words, f"{place} of {source}")
     return table
 
 
@@ -41,15 +45,16 @@ def _printed(value: float, spread: float, decimals: int) -> str:
 def comparison_tables(matches: Matches, key: str) -> list[Table]:
     """Return our methods beside the published rows of equal settings: a row per dataset, or per method for averages."""
     tables, averages = [], []
-    groups = matches.comparisons.groupby(["method", "place"], sort=False) if len(matches.comparisons) else ()
-    for (method, place), rows in groups:
+    keys = ["method", "place", "source_name"]
+    groups = matches.comparisons.groupby(keys, sort=False) if len(matches.comparisons) else ()
+    for (method, place, source), rows in groups:
         if rows["dataset"].nunique() == 1:
             averages.append(rows.assign(row=f"{method} and {rows['published_method'].iloc[0]}"))
             continue
-        title = f"{method} beside {rows['published_method'].iloc[0]} in {place}"
+        title = f"{method} beside {rows['published_method'].iloc[0]} in {place} of {source}"
         tables.append(_comparison(rows.assign(row=rows["dataset"]), f"{key}-{simplify(method)}", title, "dataset"))
-    for place, rows in pd.concat(averages).groupby("place", sort=False) if averages else ():
-        tables.append(_comparison(rows, f"{key}-{simplify(place)}", f"Beside {place}", "method"))
+    for (place, source), rows in pd.concat(averages).groupby(keys[1:], sort=False) if averages else ():
+        tables.append(_comparison(rows, f"{key}-{simplify(place)}", f"Beside {place} of {source}", "method"))
     return tables
 
 

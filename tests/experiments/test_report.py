@@ -13,7 +13,9 @@ import pytest
 
 from cocoamix.errors import UserError
 from cocoamix.experiments import plan_report
+from cocoamix.experiments.beside import add_published
 from cocoamix.experiments.plan import load_plan
+from cocoamix.experiments.published import Matches
 from cocoamix.experiments.report import Report, build, main, summary
 from cocoamix.experiments.runner import Outcome
 from cocoamix.experiments.runs import expand
@@ -215,6 +217,16 @@ def test_published_rows_follow_ours_and_other_settings_are_a_caveat(tmp_path: Pa
     assert average.remarks["CoCoA-Mix"] == ["not the paper's settings"]
     assert not average.bold.loc["CoCoA-Mix"].any()
     assert not any("(published)" in row for row in tables(tmp_path)["base2new-4-average"].rows)
+
+
+def test_methods_of_one_name_in_two_published_tables_are_two_rows(tmp_path: Path) -> None:
+    write_pair(tmp_path, 70.0, 60.0)
+    made = tables(tmp_path)["base2new-4-eurosat"]
+    cell = {"method": "CoOp", "dataset": "EuroSAT", "column": "base", "spread": float("nan"), "decimals": 1}
+    rows = [{**cell, "value": 80.0 + n, "place": "Table 1", "source_name": f"Paper {n}"} for n in (1, 2, 3)]
+    add_published(made, Matches(rows=pd.DataFrame(rows)))
+    shown = made.mean["base"][list(made.mean.index.isin(made.published))]
+    assert sorted(shown) == [81, 82, 83]
 
 
 # ---------------------------------------------------------------------------------------- summary and command
