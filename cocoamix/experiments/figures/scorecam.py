@@ -79,7 +79,7 @@ def make(args: argparse.Namespace) -> Iterator[Drawing]:
 
 
 def _find_runs(args: argparse.Namespace) -> dict[str, RecordedRun]:
-    """Return the runs by name. Runs of one trainer are told apart by the parts of their folders."""
+    """Return the runs by name. Runs of one trainer are named after what differs in their folders."""
     from cocoamix.run.recorded import find_run
 
     chosen = source.find_trained(args, _PLANS)
