@@ -15,7 +15,7 @@ __version__ = "0.1.0"
 # `python train.py` must work in a clone without installation: make `cocoamix.trainers` and `cocoamix.datasets` resolve
 # to the folders next to this one. In an installed package they are sub-packages.
 _root = Path(__file__).resolve().parent.parent
-if not (Path(__file__).parent / "trainers").is_dir() and (_root / "trainers" / "base.py").is_file():
+if not (Path(__file__).parent / "trainers").is_dir() and (_root / "trainers" / "coop.py").is_file():
     __path__.append(str(_root))
 
 compat.ensure_dassl()

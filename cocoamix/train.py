@@ -37,10 +37,9 @@ from cocoamix.io.screen import brief, detail, log_only
 from cocoamix.refusals import explain
 from cocoamix.run.arguments import STOPPED, parse_arguments
 from cocoamix.run.lock import FolderLock
-from cocoamix.run.more_epochs import continue_run
 from cocoamix.run.overview import note_on_tiny, render
 from cocoamix.run.threads import threads_for
-from cocoamix.trainers.base import CLIPTrainer
+from cocoamix.trainer import CLIPTrainer
 
 __all__ = ["main", "parse_arguments", "run", "setup_cfg"]
 
@@ -82,8 +81,8 @@ def setup_cfg(
     trainers = TRAINER_REGISTRY.registered_names()
     check_choice("The trainer (--trainer)", cfg.TRAINER.NAME, trainers)
     trainer = TRAINER_REGISTRY.get(cfg.TRAINER.NAME)
-    if args.config_file and getattr(trainer, "reads_section", False):
-        refuse_other_trainers(args.config_file, cfg.TRAINER.NAME, trainer.section, trainers)
+    if args.config_file and issubclass(trainer, CLIPTrainer) and trainer.reads_section:
+        refuse_other_trainers(args.config_file, cfg.TRAINER.NAME, trainer.Model.section, trainers)
     check_choice(
         "The dataset (DATASET.NAME, from --dataset-config-file)", cfg.DATASET.NAME, DATASET_REGISTRY.registered_names()
     )
@@ -119,10 +118,10 @@ def _run(args: argparse.Namespace, cfg: CfgNode) -> None:
     # CoOp's configurations ask for 8 workers, also on machines with fewer cores.
     warnings.filterwarnings("ignore", message="This DataLoader will create")
     trainer = TRAINER_REGISTRY.get(cfg.TRAINER.NAME)
-    resumes = not args.eval_only
-    with brief(not args.verbose), threads_for(cfg, getattr(trainer, "section", ""), resumes):
-        if getattr(trainer, "reads_section", False):
-            note_unread_options(args.opts, cfg.TRAINER.NAME, trainer.section)
+    ours = issubclass(trainer, CLIPTrainer)
+    with brief(not args.verbose), threads_for(cfg, trainer.Model.section if ours else "", resumes=not args.eval_only):
+        if ours and trainer.reads_section:
+            note_unread_options(args.opts, cfg.TRAINER.NAME, trainer.Model.section)
         try:
             _run_logged(args, cfg)
         except Exception as error:
@@ -144,11 +143,7 @@ def _run_logged(args: argparse.Namespace, cfg: CfgNode) -> None:
         print("** Config **")
         print(cfg)
         print(f"** System info **\n{collect_env_info()}\n")
-    if args.more_epochs and (args.eval_only or args.no_train):
-        raise UserError("--more-epochs trains, so it cannot be combined with --eval-only or --no-train. Leave one out.")
     trainer = build_trainer(cfg)
-    if not args.eval_only and hasattr(trainer, "protocol"):
-        continue_run(trainer, args.more_epochs)
     if args.eval_only:
         trainer.load_model(args.model_dir, epoch=args.load_epoch)
     if isinstance(trainer, CLIPTrainer):

@@ -2,60 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from dassl.engine import TRAINER_REGISTRY
 from torch import Tensor, nn
 from yacs.config import CfgNode
 
 from cocoamix.clip import FrozenCLIP
+from cocoamix.coa.mixture import mix_equally
 from cocoamix.config.keys import context_words
-from cocoamix.io.checkpoints import load_into
-from cocoamix.io.screen import detail
-from cocoamix.prompts.context import PromptLearner
+from cocoamix.errors import UserError
+from cocoamix.model import RAW_FEATURES, Classifier, Losses, Matrices, PromptModel, Task
+from cocoamix.prompts.context import PromptLearner, share
+from cocoamix.prompts.hand_crafted import HandCraftedPrompt
 from cocoamix.registry import register
-from cocoamix.run.checkpointer import parameters_of
 from cocoamix.seeding import derive_seed
+from cocoamix.trainer import CLIPTrainer
 
-from .base import CLIPTrainer
 
-
-@register(TRAINER_REGISTRY)
-class CoOp(CLIPTrainer):
+class CoOpModel(PromptModel):
     """A context shared by all classes, or one for each (CSC)."""
 
+    ensembles = ("none", "uniform")
+    folder = "prompt_learner"  # name of the trained part, and so of its checkpoint folder
     clip: FrozenCLIP
-    ensembles: tuple[str, ...] = ("none", "uniform")
-    folder = "prompt_learner"  # registered name of the model, and so its checkpoint folder
 
-    def build_prompts(self) -> None:
-        self.prompt_learner = self.make_learner()
-        detail(f'Initial context: "{self.prompt_learner.initial_context}"')
-        detail(f"Number of context words (tokens): {self.prompt_learner.n_ctx}")
-        self.register(self.folder, self.trained_module(), self.optim_settings())
-        if self.cfg.MODEL.INIT_WEIGHTS:
-            self.load_initial_weights(self.folder, self.cfg.MODEL.INIT_WEIGHTS)
+    def __init__(self, clip: FrozenCLIP, task: Task, settings: CfgNode, seed: int) -> None:
+        super().__init__(clip, task, settings, seed)
+        self.hand_crafted: HandCraftedPrompt | None = None
+        if self.trains_with_template or settings.ENSEMBLE != "none":
+            self.hand_crafted = HandCraftedPrompt(clip, settings.TEMPLATE, task.dataset, self.templates_of)
+        self.learner = self.make_learner(self.classnames)
+        self.parts[self.folder] = self.trained_module()
+        self.notes += [
+            f'Initial context: "{self.learner.initial_context}"',
+            f"Number of context words (tokens): {self.learner.n_ctx}",
+        ]
 
     def context(self) -> tuple[str, int]:
         """Return the initial words of the context, and the length to pad it to; 0 for no padding."""
         return context_words(self.settings.CTX_INIT), 0
 
-    def optim_settings(self) -> CfgNode:
-        """Return the optimizer settings of the context, a node like OPTIM."""
-        return self.cfg.OPTIM
-
-    def trained_module(self) -> nn.Module:
-        """Return the module to train, with the parameter names of its checkpoint."""
-        return self.prompt_learner
-
-    def make_learner(self) -> PromptLearner:
-        """Return the prompt learner of the current classes."""
+    def make_learner(self, classnames: Sequence[str]) -> Any:
+        """Return an untrained prompt learner of some classes."""
         words, length = self.context()
         return PromptLearner(
             self.clip,
-            self.classnames,
+            classnames,
             n_ctx=self.settings.N_CTX,
             ctx_init=words,
             class_specific=self.settings.CSC,
@@ -64,19 +60,74 @@ class CoOp(CLIPTrainer):
             pad_to=length,
         )
 
-    def adopt_settings(self, settings: Mapping[str, Any]) -> None:
-        """Adopt the settings and rebuild the prompt learner with them if they changed."""
-        before = self.settings
-        super().adopt_settings(settings)
-        if self.settings != before:
-            learner = self.make_learner()
-            load_into(learner, parameters_of(self.prompt_learner), "the checkpoint")
-            self.prompt_learner = learner
-            self._models[self.folder] = self.trained_module()
+    def trained_module(self) -> nn.Module:
+        """Return the module to train, with the parameter names of its checkpoint."""
+        module: nn.Module = self.learner
+        return module
 
-    def text_features(self) -> Tensor:
-        return self.clip.encode_prompts(self.prompt_learner())
+    @property
+    def templates(self) -> Sequence[str]:
+        return self.hand_crafted.templates if self.hand_crafted else []
 
-    def compute_loss(self, image_features: Tensor, labels: Tensor) -> tuple[dict[str, Tensor], Tensor]:
-        logits = self.logits(image_features, self.text_features())
-        return {"loss": F.cross_entropy(logits, labels)}, logits
+    def hand_crafted_features(self, classnames: Sequence[str]) -> Tensor:
+        """Return the (C, embedding) text features of the hand-crafted prompt."""
+        assert self.hand_crafted is not None, f"{type(self).__name__} has no hand-crafted prompt here"
+        return self.hand_crafted.of(classnames)
+
+    # ------------------------------------------------------------------ training
+
+    def text(self) -> Tensor:
+        """Return the (C, embedding) unit text features of the classes of the task, with gradients."""
+        return self.clip.encode_prompts(self.learner())
+
+    def loss(self, inputs: Tensor, labels: Tensor, training: Collection[str] = ()) -> Losses:
+        return self.text_loss(inputs, self.text(), labels)
+
+    def text_loss(self, features: Tensor, text: Tensor, labels: Tensor) -> Losses:
+        """Return the loss of unit image features and unit text features."""
+        logits = self.logits(features, text)
+        return Losses(F.cross_entropy(logits, labels), logits)
+
+    # ------------------------------------------------------------------ evaluation
+
+    def learner_of(self, classnames: Sequence[str]) -> Any:
+        """Return the trained prompt learner for some classes."""
+        if list(classnames) == self.classnames:
+            return self.learner
+        learner = self.make_learner(classnames)
+        if learner.ctx.shape != self.learner.ctx.shape or learner.ctx.dim() == 3:
+            raise UserError(
+                f"TRAINER.{self.section}.CSC is True: class-specific contexts belong to the classes that they were "
+                "trained on and cannot be used for others. Train with CSC False."
+            )
+        share(learner, self.learner)
+        return learner
+
+    @torch.no_grad()
+    def classifier(self, classnames: Sequence[str] | None = None, synsets: Sequence[str] = ()) -> Classifier:
+        names = self.classnames if classnames is None else list(classnames)
+        text = self.clip.encode_prompts(self.learner_of(names)())
+        return self.mixed(names, lambda features: self.logits(features, text), Matrices(self.clip.logit_scale * text))
+
+    def mixed(
+        self, names: list[str], logits: Callable[[Tensor], Tensor], matrices: Matrices | str, **more: Any
+    ) -> Classifier:
+        """Return a classifier; with ENSEMBLE uniform, its logits are averaged with those of the hand-crafted prompt."""
+        if self.settings.ENSEMBLE != "uniform":
+            return Classifier(names, logits, self.encode, matrices, **more)
+        text = self.hand_crafted_features(names)
+
+        def averaged(features: Tensor) -> Tensor:
+            unit = F.normalize(features, dim=-1) if self.reads == RAW_FEATURES else features
+            return mix_equally(logits(features), self.logits(unit, text))
+
+        if isinstance(matrices, Matrices):
+            matrices = matrices.averaged(Matrices(self.clip.logit_scale * text))
+        return Classifier(names, averaged, self.encode, matrices, **more)
+
+
+@register(TRAINER_REGISTRY)
+class CoOp(CLIPTrainer):
+    """Trains `CoOpModel`."""
+
+    Model = CoOpModel

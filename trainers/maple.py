@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import cast
 
+import torch
 from dassl.engine import TRAINER_REGISTRY
 from torch import Tensor, nn
 
 from cocoamix.config import keys
 from cocoamix.errors import UserError
+from cocoamix.model import IMAGES, Classifier, Losses
 from cocoamix.prompts.multimodal import MultiModalPromptLearner, need_vit
 from cocoamix.registry import register
 from cocoamix.seeding import derive_seed
+from cocoamix.trainer import CLIPTrainer
 
-from .coop import CoOp
+from .coop import CoOpModel
 
 
-@register(TRAINER_REGISTRY)
-class MaPLe(CoOp):
-    """CoOp's loss with prompts in both encoders. Image features change in training, so they are not stored."""
+class MaPLeModel(CoOpModel):
+    """CoOp's loss with prompts in both encoders. Image features change in training, so it reads images."""
 
     section = "MAPLE"
     folder = "MultiModalPromptLearner"
-    frozen_images = False
-    prompt_learner: MultiModalPromptLearner
+    reads = IMAGES
 
-    def make_learner(self) -> MultiModalPromptLearner:
+    def make_learner(self, classnames: Sequence[str]) -> MultiModalPromptLearner:
         settings, sizes = self.settings, self.clip.sizes
         need_vit(self.clip, "MaPLe")
         layers = min(cast(int, sizes.vision_layers), sizes.text_layers)
@@ -36,7 +37,7 @@ class MaPLe(CoOp):
             )
         return MultiModalPromptLearner(
             self.clip,
-            self.classnames,
+            classnames,
             settings.N_CTX,
             keys.context_words(settings.CTX_INIT),
             settings.PROMPT_DEPTH,
@@ -45,16 +46,28 @@ class MaPLe(CoOp):
 
     def trained_module(self) -> nn.Module:
         # Checkpoints of the original code hold the whole model, with the learner under this name.
-        return nn.ModuleDict({"prompt_learner": self.prompt_learner})
+        return nn.ModuleDict({"prompt_learner": self.learner})
 
     def unused_keys(self, state: Mapping[str, Tensor]) -> tuple[str, ...]:
         """Return the prefixes of the frozen encoders, which checkpoints of the original code include."""
         return "image_encoder.", "text_encoder.", "logit_scale"
 
-    def vision_prompts(self) -> Sequence[Tensor]:
-        """Return the learned tokens of the image encoder, one tensor for each of the first layers."""
-        return self.prompt_learner.vision_prompts()
-
-    def encode(self, inputs: Tensor) -> Tensor:
+    def encode(self, images: Tensor) -> Tensor:
         """Return the (B, embedding) unit features of images with the current vision prompts."""
-        return self.clip.encode_image_with(inputs, self.vision_prompts())
+        return self.clip.encode_image_with(images, self.learner.vision_prompts())
+
+    def loss(self, inputs: Tensor, labels: Tensor, training: Collection[str] = ()) -> Losses:
+        return super().loss(self.encode(inputs), labels)
+
+    @torch.no_grad()
+    def classifier(self, classnames: Sequence[str] | None = None, synsets: Sequence[str] = ()) -> Classifier:
+        classifier = super().classifier(classnames)
+        classifier.vision_prompts = [tokens.detach() for tokens in self.learner.vision_prompts()]
+        return classifier
+
+
+@register(TRAINER_REGISTRY)
+class MaPLe(CLIPTrainer):
+    """Trains `MaPLeModel`."""
+
+    Model = MaPLeModel

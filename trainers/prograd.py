@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
 import torch
 import torch.nn.functional as F
 from dassl.engine import TRAINER_REGISTRY
-from torch import Tensor
+from torch import Tensor, nn
 from yacs.config import CfgNode
 
 from cocoamix.config import keys
 from cocoamix.errors import UserError
+from cocoamix.model import Losses
 from cocoamix.registry import register
+from cocoamix.trainer import CLIPTrainer
 
-from .coop import CoOp
+from .coop import CoOpModel
 
 
 def project(task: Tensor, general: Tensor, strength: float) -> Tensor:
@@ -28,22 +33,42 @@ def project(task: Tensor, general: Tensor, strength: float) -> Tensor:
     return torch.where(along >= 0, task, task - strength * along * direction)
 
 
-@register(TRAINER_REGISTRY)
-class ProGrad(CoOp):
+@dataclass
+class ProjectedLosses(Losses):
+    """Cross-entropy, whose gradient is projected by that of the term `kl`."""
+
+    strength: float = 1.0
+    parameters: list[nn.Parameter] = field(default_factory=list)
+
+    def backward(self, scaled: Callable[[Tensor], Tensor] = lambda loss: loss) -> None:
+        task = torch.autograd.grad(scaled(self.total), self.parameters, retain_graph=True)
+        general = torch.autograd.grad(scaled(self.terms["kl"]), self.parameters)
+        for parameter, task_grad, general_grad in zip(self.parameters, task, general, strict=True):
+            parameter.grad = project(task_grad, general_grad, self.strength)
+
+
+class ProGradModel(CoOpModel):
     """CoOp whose gradient is projected if it conflicts with the gradient of the KL divergence to zero-shot CLIP."""
 
     templates_of = "ProGrad"
     trains_with_template = True
 
-    def check_cfg(self, cfg: CfgNode) -> None:
-        super().check_cfg(cfg)
-        keys.check_prograd(cfg.LOSS)
+    @classmethod
+    def settings_of(cls, cfg: CfgNode) -> CfgNode:
+        settings = super().settings_of(cfg).clone()
+        settings.defrost()
+        settings.T, settings.LAMBDA = cfg.LOSS.T, cfg.LOSS.LAMBDA
+        return settings
+
+    @classmethod
+    def check(cls, cfg: CfgNode) -> None:
+        keys.check_below("LOSS", cfg.LOSS)
 
     def context(self) -> tuple[str, int]:
         """Return the initial words and N_CTX. CTX_INIT True or `template` takes the words of the template."""
         if self.settings.CTX_INIT not in (True, "template"):
             return str(self.settings.CTX_INIT or ""), self.settings.N_CTX
-        template = self.templates()[0]
+        template = self.templates[0]
         words = template.split("{}")[0].strip()
         if not words:
             raise UserError(
@@ -52,17 +77,19 @@ class ProGrad(CoOp):
             )
         return words, self.settings.N_CTX
 
-    def compute_loss(self, image_features: Tensor, labels: Tensor) -> tuple[dict[str, Tensor], Tensor]:
-        logits = self.logits(image_features, self.text_features())
-        temperature = self.cfg.LOSS.T
-        teacher = (self.logits(image_features, self.hand_crafted_features()) / temperature).softmax(dim=1)
+    def text_loss(self, features: Tensor, text: Tensor, labels: Tensor) -> Losses:
+        logits = self.logits(features, text)
+        temperature = self.settings.T
+        teacher = (self.logits(features, self.hand_crafted_features(self.classnames)) / temperature).softmax(dim=1)
         # Cross-entropy with the teacher has the same gradient as the KL divergence.
         divergence = temperature**2 * F.cross_entropy(logits / temperature, teacher)
-        return {"loss": F.cross_entropy(logits, labels), "kl": divergence}, logits
+        trained = [parameter for parameter in self.parts.parameters() if parameter.requires_grad]
+        fit = F.cross_entropy(logits, labels)
+        return ProjectedLosses(fit, logits, {"kl": divergence}, self.settings.LAMBDA, trained)
 
-    def backward(self, terms: dict[str, Tensor]) -> None:
-        parameters = [parameter for parameter in self.prompt_learner.parameters() if parameter.requires_grad]
-        task = torch.autograd.grad(self.scaled(terms["loss"]), parameters, retain_graph=True)
-        general = torch.autograd.grad(self.scaled(terms["kl"]), parameters)
-        for parameter, task_grad, general_grad in zip(parameters, task, general, strict=True):
-            parameter.grad = project(task_grad, general_grad, self.cfg.LOSS.LAMBDA)
+
+@register(TRAINER_REGISTRY)
+class ProGrad(CLIPTrainer):
+    """Trains `ProGradModel`."""
+
+    Model = ProGradModel

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,17 +13,16 @@ from torch import Tensor
 from yacs.config import CfgNode
 
 from cocoamix.clip import FrozenCLIP, templates
-from cocoamix.clip.interface import AnyCLIP
+from cocoamix.clip.ensemble import SeveralCLIPs
 from cocoamix.config import keys
+from cocoamix.model import RAW_FEATURES, Classifier, Losses, PromptModel, Task
 from cocoamix.prompts.conditional import ConditionalPromptLearner
 from cocoamix.prompts.sample_weighting import make_generator, mix_probabilities, mixture_loss
 from cocoamix.registry import plain_name, register
-from cocoamix.run.backbone import load_several
 from cocoamix.run.protocol import digest
-from cocoamix.run.trained_prompt import read_prompt
+from cocoamix.run.trained_prompt import TrainedPrompt, read_prompt
 from cocoamix.seeding import derive_seed
-
-from .base import CLIPTrainer
+from cocoamix.trainer import CLIPTrainer
 
 IMAGENETS = ("ImageNet", "ImageNetV2", "ImageNetSketch", "ImageNetA", "ImageNetR")
 Prompt = Tensor | ConditionalPromptLearner  # (C, embedding) text features, or a learner that computes them per image
@@ -30,101 +30,89 @@ Prompt = Tensor | ConditionalPromptLearner  # (C, embedding) text features, or a
 _CONTENT = "content of TRAINER.ENLEARN.PROMPTS"
 
 
-@register(TRAINER_REGISTRY)
-class TuneEn(CLIPTrainer):
-    """Trains the weight generator only. The prompts are hand-crafted or come from other runs."""
+class TuneEnModel(PromptModel):
+    """The weight generator, which is trained, over prompts that are hand-crafted or come from other runs."""
 
     section = "ENLEARN"
-    raw_images = True
-    prompts_hash = ""  # of the prompts from the runs that PROMPTS names
+    several = True
+    reads = RAW_FEATURES
+    clip: SeveralCLIPs
 
-    def check_cfg(self, cfg: CfgNode) -> None:
-        keys.check_common(cfg)
+    def __init__(self, clip: SeveralCLIPs, task: Task, settings: CfgNode, seed: int) -> None:
+        super().__init__(clip, task, settings, seed)
+        self.sizes = [member.sizes.embedding for member in clip.each()]
+        channels, models = sum(self.sizes), len(self.sizes)
+        generator = make_generator(channels, models, settings.DOWNSCALE, derive_seed(seed, "generator"))
+        self.generator = self.parts["learn_module"] = generator.to(clip.each()[0].device)
+        self.prompts = self._prompts_of(self.classnames)
+
+    @classmethod
+    def check(cls, cfg: CfgNode) -> None:
         keys.check_enlearn(cfg.TRAINER.ENLEARN)
 
-    def load_backbone(self) -> AnyCLIP:
-        return load_several(self.cfg, self.settings, self.device)
-
+    @property
     def templates(self) -> Sequence[str]:
-        if self.settings.PROMPTS:
+        if self.task.prompts:
             return []
-        name = plain_name(self.cfg.DATASET.NAME)
+        name = plain_name(self.task.dataset)
         # The variants of ImageNet are evaluated with the templates of ImageNet.
         return templates.IMAGENET_7 if name in IMAGENETS else [templates.dataset_template(name)]
 
-    def build_prompts(self) -> None:
-        self.sizes = [clip.sizes.embedding for clip in self.clip.each()]
-        seed = derive_seed(self.seed, "generator")
-        generator = make_generator(sum(self.sizes), len(self.sizes), self.settings.DOWNSCALE, seed)
-        self.generator = generator.to(self.device)
-        self.register("learn_module", self.generator, self.cfg.OPTIM)
-        self.load_prompts(self.settings.PROMPTS)
+    def _learners(self, classnames: Sequence[str]) -> list[Any]:
+        pairs = zip(self.clip.each(), self.task.prompts, strict=True)
+        return [prompt.learner(member, classnames) for member, prompt in pairs]
 
     @torch.no_grad()
-    def load_prompts(self, folders: Sequence[str]) -> None:
-        """Load the prompt of each model from the runs in `folders`; without folders, use the hand-crafted prompt."""
-        if not folders:
-            self.prompts: list[Prompt] = [
-                clip.encode_classes(self.classnames, self.templates()) for clip in self.clip.each()
-            ]
-            return
-        self.prompts, kinds, values, data = [], [], [], self.cfg.DATASET
-        for number, clip in enumerate(self.clip.each()):
-            if len(folders) == 1:  # one run has a prompt for each of its models
-                learner = read_prompt(clip, self.classnames, folders[0], self.clip.weights_hash, number, data)
-            else:
-                learner = read_prompt(clip, self.classnames, folders[number], clip.weights_hash, dataset=data)
-            values += [parameter.tolist() for parameter in learner.parameters()]
-            kinds.append(f"{learner.n_ctx} learned vectors")
-            if isinstance(learner, ConditionalPromptLearner):
-                kinds[-1] += ", shifted for each picture"  # part of the protocol's fingerprint
-                self.prompts.append(learner)
-            else:
-                self.prompts.append(clip.encode_prompts(learner()))
-        self.prompts_hash = digest(values)
-        self.protocol.update(templates=[], prompts=kinds)
+    def _prompts_of(self, classnames: Sequence[str]) -> list[Prompt]:
+        """Return the prompt of each model for some classes."""
+        members = self.clip.each()
+        if not self.task.prompts:
+            return [member.encode_classes(classnames, self.templates) for member in members]
+        return [
+            learner if isinstance(learner, ConditionalPromptLearner) else member.encode_prompts(learner())
+            for member, learner in zip(members, self._learners(classnames), strict=True)
+        ]
 
-    def training_settings(self) -> dict[str, Any]:
-        """Add a hash of the prompts, because the runs that PROMPTS names may change before a resume."""
-        content = {_CONTENT: self.prompts_hash} if self.prompts_hash else {}
-        return {**super().training_settings(), **content}
+    def protocol(self) -> dict[str, Any]:
+        if not self.task.prompts:
+            return {}
+        kinds = []
+        for learner in self._learners(self.classnames[:1]):
+            shifted = ", shifted for each picture" if isinstance(learner, ConditionalPromptLearner) else ""
+            kinds.append(f"{learner.n_ctx} learned vectors{shifted}")  # part of the fingerprint
+        return {"prompts": kinds}
 
-    def adopt_settings(self, settings: Mapping[str, Any]) -> None:
-        """Use the prompts of the training run, unless the configuration names others."""
-        folders = settings.get("TRAINER.ENLEARN.PROMPTS") or []
-        if folders and not self.settings.PROMPTS:
-            print(f"PROMPTS is {folders!r} as in training")
-            self.load_prompts(folders)
-        if settings and settings.get(_CONTENT, self.prompts_hash if folders else "") != self.prompts_hash:
-            print(f"Note: these are not the prompts of training, which came from {folders or 'the template'}")
-
-    def chosen_in_evaluation(self) -> set[str]:
-        return {"TRAINER.ENLEARN.PROMPTS"} if self.settings.PROMPTS else set()
+    def identity(self) -> dict[str, Any]:
+        """Return a hash of the prompts, because the runs that PROMPTS names may change before a resume."""
+        learners = self._learners(self.classnames[:1]) if self.task.prompts else []
+        values = [parameter.tolist() for learner in learners for parameter in learner.parameters()]
+        return {_CONTENT: digest(values)} if values else {}
 
     # ------------------------------------------------------------------ the mixture
 
-    def mixture(self, features: Tensor) -> Tensor:
+    def mixture(self, features: Tensor, prompts: Sequence[Prompt]) -> Tensor:
         """Return the (B, C) log-probabilities of the mixture.
 
-        `features` are (B, sum of embeddings), those of all models side by side and not normalised.
+        Args:
+            features: (B, sum of embeddings) features of all models side by side, not normalised.
+            prompts: The prompt of each model.
         """
-        parts = features.split(self.sizes, dim=-1)
         logits = [
-            _logits(clip, F.normalize(part, dim=-1), prompt)
-            for clip, part, prompt in zip(self.clip.each(), parts, self.prompts, strict=True)
+            _logits(member, F.normalize(part, dim=-1), prompt)
+            for member, part, prompt in zip(self.clip.each(), features.split(self.sizes, dim=-1), prompts, strict=True)
         ]
         return mix_probabilities(self.generator(features), torch.stack(logits))
 
-    def compute_loss(self, image_features: Tensor, labels: Tensor) -> tuple[dict[str, Tensor], Tensor]:
-        mixture = self.mixture(image_features)
-        return {"loss": mixture_loss(self.settings.LOSS, mixture, labels, len(self.sizes))}, mixture
+    def loss(self, inputs: Tensor, labels: Tensor, training: Collection[str] = ()) -> Losses:
+        mixture = self.mixture(inputs, self.prompts)
+        return Losses(mixture_loss(self.settings.LOSS, mixture, labels, len(self.sizes)), mixture)
 
-    def before_test(self) -> None:
-        """Prepare nothing: the prompts do not change."""
-
-    def class_logits(self, image_features: Tensor) -> Tensor:
-        """Return the log-probabilities of the mixture."""
-        return self.mixture(image_features)
+    def classifier(self, classnames: Sequence[str] | None = None, synsets: Sequence[str] = ()) -> Classifier:
+        """Return the classifier, whose logits are the log-probabilities of the mixture."""
+        names = self.classnames if classnames is None else list(classnames)
+        prompts = self.prompts if names == self.classnames else self._prompts_of(names)
+        reason = f"it uses {len(self.sizes)} CLIP models with other weights for every image"
+        return Classifier(names, lambda features: self.mixture(features, prompts), self.encode, reason)
 
 
 @torch.no_grad()
@@ -133,3 +121,22 @@ def _logits(clip: FrozenCLIP, features: Tensor, prompt: Prompt) -> Tensor:
     if isinstance(prompt, Tensor):
         return clip.logit_scale * features @ prompt.t()
     return clip.logit_scale * torch.einsum("bd,bcd->bc", features, clip.encode_prompts(prompt(features)))
+
+
+@register(TRAINER_REGISTRY)
+class TuneEn(CLIPTrainer):
+    """Trains `TuneEnModel`."""
+
+    Model = TuneEnModel
+
+    def make_model(self, task: Task, settings: CfgNode) -> PromptModel:
+        """Return an untrained model on the prompts of the runs that PROMPTS names."""
+        return super().make_model(replace(task, prompts=self._read_prompts(settings.PROMPTS)), settings)
+
+    def _read_prompts(self, folders: Sequence[str]) -> tuple[TrainedPrompt, ...]:
+        data, members = self.cfg.DATASET, self.clip.each()
+        if len(folders) == 1:  # one run has a prompt for each of its models
+            numbered = enumerate(members)
+            return tuple(read_prompt(clip, folders[0], self.clip.weights_hash, n, data) for n, clip in numbered)
+        pairs = zip(members, folders, strict=True) if folders else ()
+        return tuple(read_prompt(clip, folder, clip.weights_hash, dataset=data) for clip, folder in pairs)

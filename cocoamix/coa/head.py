@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .mixture import all_columns_equal
+from .mixture import all_columns_equal, mix_text
 from .weights import CoAWeights
 
 
@@ -30,3 +30,12 @@ class MixtureHead:
         """Return the (B, C) logits for (B, C) similarities of each prompt, the hand-crafted one first."""
         logits = self.weights.logits(torch.stack(similarities), self.owner, self.mixed, self.centred)
         return logits if self._factor == 1 else logits * self._factor
+
+    def matrix(self, text: Tensor) -> Tensor:
+        """Return the (C, D) class vectors whose products with unit image features are the logits.
+
+        Args:
+            text: (K + 1, C, D) text features of each prompt.
+        """
+        scale = self.weights.scale(self.pi, self.mixed) * self._factor
+        return mix_text(text, self.pi, self.centred) * scale

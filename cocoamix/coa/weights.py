@@ -62,10 +62,12 @@ class CoAWeights(nn.Module):
             centred: Centre each prompt's similarities over the classes first (see `mixture.centre`).
         """
         pi = self.pi(owner)
-        scale: Tensor | float = self.logit_scale
-        if self.stage == "one" and not mixed:
-            scale = self.logit_scale / pi[0, 0]  # sum_i 1/tau_i = (1/tau_0) / pi_0
-        return mix(centre(similarities) if centred else similarities, pi) * scale
+        return mix(centre(similarities) if centred else similarities, pi) * self.scale(pi, mixed)
+
+    def scale(self, pi: Tensor, mixed: bool) -> Tensor | float:
+        """Return the total scale of the logits, for the weights `pi` of the classes; `mixed` is as in `logits`."""
+        # sum_i 1/tau_i = (1/tau_0) / pi_0
+        return self.logit_scale / pi[0, 0] if self.stage == "one" and not mixed else self.logit_scale
 
     def in_logits(self, similarities: Tensor) -> Tensor:
         """Return the mixture's logits for classes of the last prompt, for the cross-entropy of pi^in, Eq. (13).

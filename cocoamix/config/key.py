@@ -76,6 +76,7 @@ class FromCheckpoint(Enum):
     NEVER = "no"
     ALWAYS = "yes"
     IF_TRAINED_WITH_TEMPLATE = "where the hand-crafted prompt takes part in training"
+    IF_EMPTY = "where it is empty"
 
 
 class _Dassls(Enum):

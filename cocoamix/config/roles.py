@@ -6,7 +6,9 @@ Names may come from any configuration, or from a log of another code base. A key
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
+from typing import Any
 
 from .key import FromCheckpoint, Key
 from .table import KEYS
@@ -49,7 +51,7 @@ def symbol(name: str) -> str:
     return find(name).symbol or name.rsplit(".", 1)[-1]
 
 
-def taken_from_checkpoint(section: str, with_template: bool = False) -> tuple[str, ...]:
+def taken_from_checkpoint(section: str, with_template: bool, settings: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the keys below TRAINER.<section> that an evaluation takes from training.
 
     They affect the trained prompt but are not in its weights.
@@ -57,9 +59,20 @@ def taken_from_checkpoint(section: str, with_template: bool = False) -> tuple[st
     Args:
         section: The trainer's node.
         with_template: Whether the trainer's loss uses the hand-crafted prompt, so that its template is one of them.
+        settings: The node in the configuration of the evaluation.
     """
     taken = {FromCheckpoint.ALWAYS, *([FromCheckpoint.IF_TRAINED_WITH_TEMPLATE] if with_template else [])}
     prefix = f"TRAINER.{section}."
+    always = (key for key in KEYS if key.name.startswith(prefix) and key.from_checkpoint in taken)
+    names = [key.name.removeprefix(prefix) for key in always]
+    return (*names, *(name for name in if_empty(section) if not settings[name]))
+
+
+def if_empty(section: str) -> tuple[str, ...]:
+    """Return the keys below TRAINER.<section> that an evaluation takes from training if it sets none itself."""
+    prefix = f"TRAINER.{section}."
     return tuple(
-        key.name.removeprefix(prefix) for key in KEYS if key.name.startswith(prefix) and key.from_checkpoint in taken
+        key.name.removeprefix(prefix)
+        for key in KEYS
+        if key.name.startswith(prefix) and key.from_checkpoint is FromCheckpoint.IF_EMPTY
     )

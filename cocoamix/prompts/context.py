@@ -126,3 +126,10 @@ class PromptLearner(nn.Module):
 def as_one(learners: Sequence[PromptLearner]) -> nn.Module:
     """Return the prompt learners of all backbones as one module. A single one keeps CoOp's checkpoint keys."""
     return nn.ModuleList(learners) if len(learners) > 1 else learners[0]
+
+
+def share(learner: nn.Module, trained: nn.Module) -> None:
+    """Give a prompt learner of other classes the parameters of a trained one."""
+    for name, parameter in trained.named_parameters():
+        *path, leaf = name.split(".")
+        setattr(learner.get_submodule(".".join(path)), leaf, parameter)

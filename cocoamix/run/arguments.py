@@ -28,9 +28,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--eval-only", action="store_true", help="evaluate without training")
     parser.add_argument("--model-dir", default="", help="with --eval-only: output folder of the training run")
     parser.add_argument("--load-epoch", type=int, help="with --eval-only: epoch to load (default: best, else newest)")
-    parser.add_argument(
-        "--more-epochs", action="store_true", help="continue a finished run to a larger OPTIM.MAX_EPOCH"
-    )
     parser.add_argument("--no-train", action="store_true", help="build everything for training, then stop")
     parser.add_argument("--verbose", action="store_true", help="print everything that is logged to log.txt")
     parser.add_argument(

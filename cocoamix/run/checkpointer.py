@@ -24,7 +24,7 @@ from cocoamix.io.texts import read_bytes
 RESUME = "resume.pth"
 _KEYS = (
     *("epoch", "models", "optimizers", "schedules", "scaler"),
-    *("seed", "best_result", "settings", "protocol", "unreadable"),
+    *("seed", "best_result", "settings", "protocol", "unreadable", "course"),
 )
 _KINDS: dict[str, tuple[type, ...]] = {
     "epoch": (int,),

@@ -149,11 +149,10 @@ def check_settings(
     if not differing:
         changed = [key for key in protocol_now if differ(protocol_now[key], protocol_then.get(key))]
         shown = ", ".join(f"{key} has changed" for key in changed)
-    more = "--more-epochs trains it for more epochs. " if differing == ["OPTIM.MAX_EPOCH"] else ""
     if shown:
         raise UserError(
             f"{path} belongs to a run with other settings ({shown}). "
-            f"{more}Choose another --output-dir, or delete that folder to start again."
+            f"Choose another --output-dir, or delete that folder to start again."
         )
 
 
@@ -200,11 +199,11 @@ def training_facts(then: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str,
         now: Protocol of the evaluation, whose training images are irrelevant.
     """
     splits = then.get("splits")
-    train = splits.get("train") if isinstance(splits, Mapping) else None
+    trained_on = {key: splits.get(key) for key in ("train", "folds")} if isinstance(splits, Mapping) else {}
     return {
         **{key: then.get(key, now[key]) for key in ("shots", "views")},
-        **{key: then[key] for key in ("continued_after",) if key in then},
-        "splits": {**now["splits"], "train": train},
+        **{key: then[key] for key in ("folds",) if key in then},
+        "splits": {**now["splits"], "train": None, **{key: value for key, value in trained_on.items() if value}},
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -11,16 +12,47 @@ from yacs.config import CfgNode
 from cocoamix.clip.class_names import plain_class
 from cocoamix.clip.interface import AnyCLIP
 from cocoamix.features.source import ImageSource
+from cocoamix.model import IMAGES
 from cocoamix.registry import plain_name
 from cocoamix.shapes.world import compositions
 
+from . import protocol
+from .course import describe_epochs
 from .results import RANDOM_WEIGHTS, THREADS_DIFFER, TINY_IS_LOST
+
+if TYPE_CHECKING:
+    from cocoamix.trainer import CLIPTrainer
 
 
 def render(lines: Mapping[str, str]) -> str:
     """Return the lines, with their texts aligned."""
     width = max(map(len, lines))
     return "\n".join(f"{name:{width}}  {text}" for name, text in lines.items())
+
+
+def describe(trainer: CLIPTrainer, trains: bool) -> dict[str, str]:
+    """Return the lines of the overview of a run by name.
+
+    Args:
+        trainer: The trainer.
+        trains: Whether the run trains rather than only evaluates.
+    """
+    cfg, parts = trainer.cfg, dict(trainer.model.parts.items())
+    images = trainer.count_training_images() if parts else None
+    batches = f"batches of {trainer.train_loader_x.batch_size}"
+    training = f"{describe_epochs(trainer.course.phases)}, {batches}" if trains and parts else "none (evaluation only)"
+    return {
+        "trainer": cfg.TRAINER.NAME,
+        "dataset": trainer.describe_dataset(),
+        "images": describe_images(cfg, images, len(trainer.evaluated_items(cfg.TEST.SPLIT) or ())),
+        "backbone": describe_backbone(trainer.clip, trainer.device, cfg.MODEL.BACKBONE.WEIGHTS),
+        "training": training,
+        "trained": describe_models(parts),
+        "features": describe_features(trainer.images.source, trainer.model.reads != IMAGES),
+        "seed": str(trainer.seed),
+        "protocol": protocol.fingerprint(trainer.evaluated_protocol()),
+        "output": f"{trainer.output_dir} (the full configuration is in its log.txt)",
+    }
 
 
 def describe_dataset(cfg: CfgNode, classes: int) -> str:

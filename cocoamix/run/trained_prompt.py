@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
 from yacs.config import CfgNode
 
 from cocoamix.clip import FrozenCLIP
@@ -23,19 +25,41 @@ _ADVICE = (
 )
 
 
+@dataclass(frozen=True)
+class TrainedPrompt:
+    """The trained prompt of another run.
+
+    Attributes:
+        state: Its parameters.
+        position: Position of the class name.
+        is_conditional: Whether each image shifts it, as in CoCoOp.
+        path: Its checkpoint.
+    """
+
+    state: Mapping[str, Tensor]
+    position: str
+    is_conditional: bool
+    path: Path
+
+    def learner(self, clip: FrozenCLIP, classnames: Sequence[str]) -> PromptLearner:
+        """Return the prompt for some classes, frozen."""
+        length = len(self.state["ctx"])
+        learner: PromptLearner
+        if self.is_conditional:
+            learner = ConditionalPromptLearner(clip, classnames, n_ctx=length)
+        else:
+            learner = PromptLearner(clip, classnames, n_ctx=length, position=self.position)
+        checkpoints.load_into(learner, self.state, str(self.path), checkpoints.dead_in_kgcoop(self.state))
+        return learner.requires_grad_(False)
+
+
 def read_prompt(
-    clip: FrozenCLIP,
-    classnames: Sequence[str],
-    folder: str,
-    weights_hash: str,
-    number: int | None = None,
-    dataset: CfgNode | None = None,
-) -> PromptLearner:
-    """Return the prompt learner of a run of CoOp, CoCoOp or a similar method, for other class names.
+    clip: FrozenCLIP, folder: str, weights_hash: str, number: int | None = None, dataset: CfgNode | None = None
+) -> TrainedPrompt:
+    """Return the prompt of a run of CoOp, CoCoOp or a similar method.
 
     Args:
         clip: The model to use the prompt with.
-        classnames: The class names.
         folder: Output folder of the run that trained the prompt.
         weights_hash: Hash of the CLIP weights that the prompt must have been trained on.
         number: Index of the prompt, for a run on several models.
@@ -61,17 +85,11 @@ def read_prompt(
         )
     if dataset is not None:
         check_partition(origin, dataset, path)
-    learner: PromptLearner
-    dead = checkpoints.dead_in_kgcoop(state)
-    if "meta_net.linear1.weight" in state and not dead:
-        learner = ConditionalPromptLearner(clip, classnames, n_ctx=len(context))
-    else:
-        position = _setting(origin, "CLASS_TOKEN_POSITION", "end")
-        learner = PromptLearner(clip, classnames, n_ctx=len(context), position=position)
-    for note in checkpoints.load_into(learner, state, str(path), dead):
-        print(f"Note: {note}")
+    is_conditional = "meta_net.linear1.weight" in state and not checkpoints.dead_in_kgcoop(state)
+    prompt = TrainedPrompt(state, _setting(origin, "CLASS_TOKEN_POSITION", "end"), is_conditional, path)
+    prompt.learner(clip, ["class"])  # refuses parameters that do not fit
     print(f'Prompt of {clip.name} from "{path}"')
-    return learner.requires_grad_(False)
+    return prompt
 
 
 def _setting(origin: Mapping[str, Any], key: str, default: str) -> str:

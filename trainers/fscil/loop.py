@@ -44,8 +44,7 @@ from cocoamix.run.given import GivenData
 from cocoamix.run.loaders import loader_over
 from cocoamix.run.predictions import paths_at
 from cocoamix.run.results import RESULTS, Results, ResultsError
-
-from ..base import CLIPTrainer
+from cocoamix.trainer import CLIPTrainer
 
 Scorer = Callable[[Tensor], Tensor]  # output of `encode` for B images -> (B, C) logits
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cocoamix import choices
 from cocoamix.config.allowed import OneOf, Only, Range, Strings
-from cocoamix.config.key import MODEL, TRAINING, TRAINING_PROTOCOL, Key
+from cocoamix.config.key import MODEL, TRAINING, TRAINING_PROTOCOL, FromCheckpoint, Key
 
 from .contexts import precision
 from .section import Section
@@ -62,6 +62,7 @@ ENLEARN = (
         default=[],
         allowed=Strings(),
         role=TRAINING_PROTOCOL,  # a path, which differs between machines; the protocol records its contents
+        from_checkpoint=FromCheckpoint.IF_EMPTY,
     ),
     _searched("WEIGHTS_SEARCH", False),
     _searched("SEARCH_EVAL", False),

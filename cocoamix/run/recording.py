@@ -1,0 +1,101 @@
+"""What a run records: its images, and results.json."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cocoamix.errors import encodable
+from cocoamix.registry import plain_name
+
+from . import data_record, overview, protocol
+from .data_record import RunData
+from .results import RESULTS, Results, ResultsError
+
+if TYPE_CHECKING:
+    from cocoamix.trainer import CLIPTrainer
+
+
+def record_data(trainer: CLIPTrainer, trains: bool) -> None:
+    """Record the images of a run once; refuse an output folder with results of this run on other images.
+
+    Args:
+        trainer: The trainer.
+        trains: Whether the run trains, rather than only evaluates.
+    """
+    if trainer.data is not None:
+        return
+    data = data_record.record_run(trainer.cfg, trainer.dm.dataset, trains)
+    loaded = data_record.parse(trainer.loaded_origin().get("data"), "The checkpoint")
+    if not trains and loaded is not None:
+        data = replace(data, training=loaded.training)
+    trainer.data = data
+    data_record.check_same(_data_of_results(trainer), data, trainer.output_dir)
+
+
+def _data_of_results(trainer: CLIPTrainer) -> RunData | None:
+    """Return the images of the results in the output folder, if all but the images is as in this run."""
+    try:
+        results = Results.read(Path(trainer.output_dir, RESULTS))
+    except ResultsError:
+        return None
+    then, now = dict(results.protocol), trainer.evaluated_protocol()
+    shared = (then.keys() & now.keys()) - {"splits"}  # an evaluation adds facts of its own
+    names = sorted(shared)
+    own = (trainer.cfg.TRAINER.NAME, trainer.seed, trainer.cfg.TEST.SPLIT, [now[key] for key in names])
+    theirs = (results.trainer, results.seed, results.split, [then[key] for key in names])
+    return results.data if protocol.digest(own) == protocol.digest(theirs) else None
+
+
+def categories(trainer: CLIPTrainer) -> dict[str, str]:
+    """Return the class name of each folder or class of own images; empty for other datasets."""
+    names: Mapping[str, str] = getattr(trainer.dm.dataset, "categories", {})
+    return {encodable(category): name for category, name in names.items()}
+
+
+def write_results(trainer: CLIPTrainer, split: str, metrics: Mapping[str, float], seconds: float) -> None:
+    """Write results.json."""
+    items = trainer.evaluated_items(split)
+    unreadable = trainer.images.unreadable.keys() & {item.impath for item in items}
+    results = replace(
+        describe_run(trainer),
+        split=split,
+        metrics={key: float(value) for key, value in metrics.items()},
+        evaluated_images=len(items) - len(unreadable),
+        evaluation_seconds=round(seconds, 3),
+    )
+    trainer.tested = results.metrics
+    print(f"Results written to {results.write(trainer.output_dir)}")
+
+
+def describe_run(trainer: CLIPTrainer) -> Results:
+    """Return the results without the measured values."""
+    cfg: Any = trainer.recorded or trainer.cfg
+    facts = trainer.evaluated_protocol()
+    threads = trainer.threads_used
+    results = Results(
+        trainer=trainer.cfg.TRAINER.NAME,
+        dataset=plain_name(trainer.cfg.DATASET.NAME),
+        subset=trainer.cfg.DATASET.SUBSAMPLE_CLASSES,
+        seed=trainer.seed,
+        shots=cfg.DATASET.NUM_SHOTS,
+        metrics={},
+        classes=trainer.num_classes,
+        classnames=tuple(trainer.evaluated_classes()),
+        categories=categories(trainer) or None,
+        train_images=trainer.count_training_images(),
+        unreadable_images=len(trainer.images.unreadable),
+        trained_parameters=trainer.model.trained_parameters(),
+        epoch=trainer.trained_epochs,
+        fingerprint=protocol.fingerprint(facts),
+        protocol=facts,
+        config=protocol.plain(cfg),
+        versions=protocol.versions(trainer.clip.source),
+        caveats=overview.caveats(trainer.cfg, trainer.clip, trainer.evaluated_classes(), threads),
+        threads=threads[0] if threads else None,
+        data=trainer.data,
+        overridden=dict(trainer.overridden) or None,
+    )
+    return results.with_more(trainer.more_results())

@@ -1,0 +1,479 @@
+"""The registered trainers' common base: Dassl's loop over the phases of a `PromptModel`.
+
+A trainer names its `Model` and knows nothing else of the method. Only Dassl's public interface is used, so trainers run
+on real Dassl, on its forks and on the fallback.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+import torch
+from dassl.engine import TrainerX
+from dassl.utils import set_random_seed
+from torch import Tensor
+from yacs.config import CfgNode
+
+from cocoamix import checkpoint
+from cocoamix.clip.class_names import synsets_of
+from cocoamix.clip.interface import AnyCLIP
+from cocoamix.clip.precision import make_scaler
+from cocoamix.coa.mixture import find_owners
+from cocoamix.config import keys
+from cocoamix.errors import UserError
+from cocoamix.features.images import image_name
+from cocoamix.io.files import check_still_there
+from cocoamix.io.screen import detail
+from cocoamix.io.steps import send_step
+from cocoamix.model import IMAGES, Classifier, PromptModel, Task
+from cocoamix.run import overview, protocol, recording, threads
+from cocoamix.run.backbone import load_one, load_several
+from cocoamix.run.checkpointer import Checkpointer, seed_of_run
+from cocoamix.run.course import Course
+from cocoamix.run.data_record import RunData
+from cocoamix.run.evaluation import Evaluation, NotFiniteError, joint_metrics
+from cocoamix.run.images import RunImages
+from cocoamix.run.loaders import build_manager
+from cocoamix.run.metrics import EpochMetrics
+from cocoamix.run.movement import ProgressCheck
+from cocoamix.run.optimisation import diverged, make_optimizer, step
+from cocoamix.run.parameter_groups import refuse_left_out
+from cocoamix.run.predictions import PredictionsFile, paths_at
+from cocoamix.seeding import derive_seed
+
+
+class CLIPTrainer(TrainerX):
+    """Trains and evaluates a `PromptModel`."""
+
+    Model: ClassVar[type[PromptModel]]
+    reads_section: ClassVar[bool] = True  # False for zero-shot methods, which CoOp runs with any method's configuration
+
+    cfg: CfgNode
+    clip: AnyCLIP
+    model: PromptModel
+    saved_parts: tuple[str, ...]  # the parts of the model, without those that only some phases have
+    course: Course  # the phases of the training
+    images: RunImages
+    checkpointer: Checkpointer
+    scaler: Any | None = None
+    seed: int
+    protocol: dict[str, Any]
+    resumed_from: Path | str = ""  # the folder that the run resumed from
+    data: RunData | None = None  # the images of the run, once it trains or is evaluated
+    threads_used: tuple[int, ...] = ()  # numbers of threads, from the start of the run on; empty on a GPU
+    tested: Mapping[str, float] = MappingProxyType({})  # the metrics of the last evaluation that wrote results
+    trained_epochs = 0  # epochs that the current weights were trained for
+    loaded_from: Mapping[str, Any] = MappingProxyType({})  # origin of a loaded checkpoint
+    recorded: CfgNode | None = None  # the configuration to record in the results, if not `cfg`
+    overridden: Mapping[str, Any] = MappingProxyType({})  # values of `cfg` that a checkpoint's settings replace
+    training_facts: Mapping[str, Any] = MappingProxyType({})  # entries of the protocol, from a loaded checkpoint
+    session: int | None = None  # number of the session; None without sessions
+
+    def __init__(self, cfg: CfgNode) -> None:
+        self.is_training = False  # whether optimizers exist
+        self.metrics = EpochMetrics()
+        self._classifier: Classifier | None = None
+        super().__init__(keys.complete(cfg))
+
+    # ------------------------------------------------------------------ building
+
+    def check_cfg(self, cfg: CfgNode) -> None:
+        keys.check_common(cfg)
+        section = self.Model.section
+        keys.check_prompt(section, cfg.TRAINER[section])
+        if self.Model.ensembles:
+            keys.check_ensemble(section, cfg.TRAINER[section], self.Model.ensembles)
+        self.Model.check(cfg)
+
+    def build_data_loader(self) -> None:
+        """Build the data manager and its loaders, and choose the seed."""
+        seed = self.choose_seed()
+        self.dm = manager = build_manager(self.cfg)
+        self.train_loader_x = manager.train_loader_x
+        self.train_loader_u = manager.train_loader_u
+        self.val_loader = manager.val_loader
+        self.test_loader = manager.test_loader
+        self.num_classes = manager.num_classes
+        self.num_source_domains = manager.num_source_domains
+        self.lab2cname = manager.lab2cname
+        self.images = RunImages(self.cfg, self.device, (self.train_loader_x, self.val_loader, self.test_loader))
+        self.set_seed(seed)
+
+    def choose_seed(self) -> int:
+        """Return the configured seed. Without one, reuse the seed of the run to resume, or draw a new seed."""
+        if self.cfg.SEED >= 0:
+            return int(self.cfg.SEED)
+        folders = (self.output_dir, *filter(None, [self.cfg.RESUME]))
+        known = (seed_of_run(folder) for folder in folders)
+        seed = next((seed for seed in known if seed is not None), None)
+        if seed is None:
+            seed = random.SystemRandom().randrange(2**31)
+        print(f"No seed was given; this run uses {seed}")
+        set_random_seed(seed)  # before the few-shot draw
+        return seed
+
+    def set_seed(self, seed: int) -> None:
+        """Set the seed of the run and of its augmentations."""
+        self.seed = self.images.seed = seed
+
+    def build_model(self) -> None:
+        cfg, settings = self.cfg, self.Model.settings_of(self.cfg)
+        several = self.Model.several
+        self.clip = load_several(cfg, settings, self.device) if several else load_one(cfg, settings.PREC, self.device)
+        self.threads_used = threads.used_on(self.device)
+        self.checkpointer = Checkpointer(self._models, self._optims, self._scheds)
+        self.use_model(self.make_model(self.make_task(), settings))
+        while self.model.notes:
+            detail(self.model.notes.pop(0))
+        if self.model.parts and cfg.MODEL.INIT_WEIGHTS:
+            checkpoint.load_initial_weights(self, cfg.MODEL.INIT_WEIGHTS)
+        self.images.attach(self.clip, self.model.reads)
+        detail(f"Trained parameters: {self.model.trained_parameters():,}")
+        detail(f"Protocol fingerprint: {protocol.fingerprint(self.protocol)}")
+
+    def make_task(self) -> Task:
+        """Return what the model is trained for."""
+        items = self.images.train_items
+        return Task(
+            tuple(self.classnames),
+            self.cfg.DATASET.NAME,
+            tuple(image_name(item.impath) for item in items),
+            tuple(int(item.label) for item in items),
+            tuple(self.synsets()),
+        )
+
+    def make_model(self, task: Task, settings: CfgNode) -> PromptModel:
+        """Return an untrained model."""
+        return self.Model(self.clip, task, settings, self.seed)
+
+    def use_model(self, model: PromptModel) -> None:
+        """Train or evaluate this model from now on."""
+        for name in tuple(self._models):
+            self._unregister(name)
+        self.model, self.saved_parts, self._classifier = model, tuple(model.parts), None
+        for name, part in model.parts.items():
+            self.register_model(name, part, None, None)
+        self.course = Course(model.phases(self.cfg.OPTIM, len(self.train_loader_x)))
+        self.max_epoch = self.course.total or self.cfg.OPTIM.MAX_EPOCH
+        self.protocol = self.describe_protocol()
+
+    def describe_protocol(self) -> dict[str, Any]:
+        """Return the protocol: the facts that must match for two results to be comparable."""
+        facts = protocol.describe_protocol(self.cfg, self.clip, self.dm.dataset, self.model.templates)
+        own = dict(self.model.protocol())
+        facts["splits"].update(own.pop("splits", {}))
+        facts.update(own)
+        if self.model.parts and self.cfg.OPTIM.STAGED_LR:
+            facts["staged_lr"] = protocol.staged_rates(self.cfg.OPTIM)
+        return facts
+
+    @property
+    def classnames(self) -> list[str]:
+        """The classes of the run."""
+        return list(self.dm.dataset.classnames)
+
+    def synsets(self) -> list[str]:
+        """Return ImageNet's identifiers of the classes of the run; empty for other datasets."""
+        return synsets_of(self.dm.dataset.train_x, self.num_classes)
+
+    def overview(self, trains: bool = True) -> dict[str, str]:
+        """Return the lines of the run's overview by name. `trains` is whether it trains rather than only evaluates."""
+        return overview.describe(self, trains)
+
+    def describe_dataset(self) -> str:
+        """Return the dataset and its number of classes, for the overview."""
+        return overview.describe_dataset(self.cfg, len(self.classnames))
+
+    def _unregister(self, name: str) -> None:
+        for registered in (self._models, self._optims, self._scheds):
+            registered.pop(name, None)
+
+    # ------------------------------------------------------------------ training
+
+    def train(self) -> None:
+        """Run the epochs with Dassl's hooks. Unlike in Dassl's loop, a phase may end early."""
+        recording.record_data(self, trains=True)
+        self.begin_training()
+        self.before_train()
+        epoch = self.start_epoch
+        while epoch < self.max_epoch:
+            self.epoch = epoch
+            self.before_epoch()
+            self.run_epoch()
+            self.after_epoch()
+            epoch += 1
+        self.after_train()
+
+    def begin_training(self) -> None:
+        """Build what only training needs: the optimizers, the loss scaler, and what the first phase needs."""
+        self.is_training = True
+        self.scaler = make_scaler(self.clip.precision, self.device)
+        self._progress_check = ProgressCheck()
+        if not self.course.phases:
+            self.model.loss(torch.empty(0), torch.empty(0))  # raises an error that says so
+        for phase in self.course.phases:
+            self._build_optimizers({name: optim for name, optim in phase.optim.items() if name in self._models})
+        self.begin_phase()
+
+    def _build_optimizers(self, optims: Mapping[str, CfgNode]) -> None:
+        for name, optim in optims.items():
+            self._optims[name], self._scheds[name] = make_optimizer(name, self._models[name], optim)
+            refuse_left_out(name, self._models[name], self._optims[name])
+
+    def begin_phase(self) -> None:
+        """Begin the phase of the current epoch, also within it: build what only this phase has."""
+        phase = self.course.phase
+        self.model.begin(phase)
+        for name in phase.parts:
+            if name not in self._models:
+                self.register_model(name, self.model.parts[name], None, None)
+                self._build_optimizers({name: phase.optim[name]})
+        self.train_loader_x = self.images.loader_of(phase.images)
+        self._print_notes()
+
+    def end_phase(self) -> None:
+        """End the current phase after its last epoch."""
+        self.model.end(self.course.phase, self.images.plain_features)
+        for name in [name for name in self._models if name not in self.model.parts]:
+            self._unregister(name)
+        self.course.advance(self.epoch + 1)
+        self.max_epoch = self.course.total
+        self._print_notes()
+
+    def _print_notes(self) -> None:
+        while self.model.notes:
+            print(self.model.notes.pop(0))
+
+    def before_train(self) -> None:
+        super().before_train()
+        self.metrics.begin(
+            self.cfg,
+            [folder for folder in (self.resumed_from, self.cfg.RESUME) if folder],
+            self.start_epoch,
+            self.max_epoch,
+            self.session,
+        )
+        # Before the first epoch, because checkpoints without a resume file hold only half of the state.
+        if self._models:
+            checkpoint.save_resume(self, self.trained_epochs)
+
+    def before_epoch(self) -> None:
+        """Seed the epoch, so that it does not depend on what ran before it, such as an evaluation or another run."""
+        super().before_epoch()
+        if self.epoch == self.course.start and self.epoch:
+            self.begin_phase()
+        self.metrics.begin_epoch(self.epoch, self.max_epoch, len(self.train_loader_x), self.course.phase.name)
+        set_random_seed(derive_seed(self.seed, "epoch", self.epoch))
+        self.images.set_view(self.course.phase.view(self.epoch - self.course.start), self.course)
+        redraw = getattr(self.train_loader_x.sampler, "redraw", None)
+        if redraw is not None:  # a sampler that draws ahead did so before the seed was set
+            redraw()
+
+    def after_epoch(self) -> None:
+        self.trained_epochs = self.epoch + 1
+        self.checkpointer.refuse_non_finite(self.trained_epochs, self.cfg.OPTIM.LR)  # before anything is reported
+        if self.start_epoch == 0:  # late in a resumed run, steps may be too small to move a parameter
+            self._progress_check.refuse_stuck(self.trained_epochs)
+        check_still_there(self.output_dir)
+        if self.model.ends(self.course.phase, self.epoch - self.course.start, self.num_batches):
+            self.end_phase()
+        self.metrics.end_epoch(self.max_epoch)  # before a checkpoint, so that a resumed run finds the row
+        super().after_epoch()
+        checkpoint.save_resume(self, self.trained_epochs)
+
+    def after_train(self) -> None:
+        super().after_train()
+        self.metrics.end(self.tested)
+
+    def forward_backward(self, batch: dict[str, Any]) -> dict[str, float] | None:
+        """Take one step and return its values for the log; None if no image of the batch can be read."""
+        inputs, labels = self.parse_batch_train(batch)
+        summary = self.take_step(inputs, labels) if len(labels) else None
+        if self.batch_idx + 1 == self.num_batches:
+            self.update_lr()
+        return summary
+
+    def take_step(self, inputs: Tensor, labels: Tensor) -> dict[str, float]:
+        """Take one step on images, or on their features, and return its values for the log."""
+        losses = self.model.loss(self.read(inputs), labels, self.course.phase.parts)
+        self.model_zero_grad()
+        losses.backward(self.scaled)
+        self._progress_check.before_step(self._models, self._optims)
+        step([optimizer for optimizer in self._optims.values() if optimizer is not None], self.scaler)
+        self._progress_check.after_step(self._models, self._optims)
+        accuracy = (losses.logits.detach().argmax(dim=1) == labels).float().mean() * 100
+        named = {"loss": losses.total, **losses.terms, "acc": accuracy}
+        values = torch.stack([value.detach().float() for value in named.values()]).tolist()
+        summary = dict(zip(named, values, strict=True))
+        if not all(map(math.isfinite, summary.values())):
+            raise self.images.fault(inputs, self.classnames) or self._diverged(summary)
+        self.metrics.add(summary, self.get_current_lr)
+        return summary
+
+    def read(self, inputs: Tensor) -> Tensor:
+        """Return what the model reads, for images or stored features."""
+        return inputs if self.model.reads == IMAGES else self.images.encode(inputs)
+
+    def scaled(self, loss: Tensor) -> Tensor:
+        """Return a loss scaled for the backward pass, if there is a loss scaler."""
+        return loss if self.scaler is None else self.scaler.scale(loss)
+
+    def _diverged(self, summary: dict[str, float]) -> UserError:
+        return diverged(
+            summary,
+            f"epoch {self.epoch + 1}, batch {self.batch_idx + 1} of {self.num_batches} "
+            f"(learning rate {self.get_current_lr():.2e})",
+            f"a smaller OPTIM.LR, or TRAINER.{self.Model.section}.PREC fp32 (now {self.clip.precision})",
+        )
+
+    def update_lr(self, names: Any = None) -> None:
+        super().update_lr(names or list(self.course.phase.parts))
+
+    def get_current_lr(self, names: Any = None) -> float:
+        return float(super().get_current_lr(names or list(self.course.phase.parts)))
+
+    def parse_batch_train(self, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
+        return self.images.read(batch)
+
+    def parse_batch_test(self, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
+        return self.images.read(batch)
+
+    # ------------------------------------------------------------------ evaluation
+
+    @torch.no_grad()
+    def test(self, split: str | None = None) -> float:
+        """Evaluate and return the accuracy. Without `split`, evaluate on TEST.SPLIT and write results.json."""
+        if split is None:
+            recording.record_data(self, trains=False)
+        self.set_model_mode("eval")
+        self.evaluator.reset()
+        name = split or self.cfg.TEST.SPLIT
+        print(f"Evaluate on the *{name}* set")
+        send_step(evaluates=name)
+        self._classifier = self.model.classifier(self.classnames, self.synsets())
+        for note in self._classifier.notes:
+            print(note)
+        start = time.monotonic()
+        evaluation = Evaluation(self.evaluator, f"of the {name} set")
+        loader = self.images.loader(name)
+        with self.predictions_file(split) as predictions:
+            for inputs, labels, indices in self.images.batches(loader, name):
+                logits = self.model_inference(inputs)
+                self.add_to(evaluation, logits, labels, inputs)
+                if predictions is not None:
+                    predictions.add(logits, labels, paths_at(loader, indices))
+            if predictions is not None:
+                predictions.add_unreadable(loader, self.images.unreadable)
+        self.images.print_skipped()
+        results = {**evaluation.accuracies(), **evaluation.confidence()}
+        owned = find_owners(self.classnames, [self.model.classnames]) > 0
+        results.update(joint_metrics(evaluation.predictions, owned))
+        for key, value in results.items():
+            self.write_scalar(f"{name}/{key}", value, self.epoch)
+        if split is None:
+            recording.write_results(self, name, results, time.monotonic() - start)
+        return next(iter(results.values()))
+
+    def add_to(self, evaluation: Evaluation, logits: Tensor, labels: Tensor, inputs: Tensor) -> int:
+        """Add a batch to an evaluation; return the number of correct predictions."""
+        try:
+            return evaluation.add(logits, labels)
+        except NotFiniteError as error:
+            raise self.images.fault(inputs, self.classnames) or error from None
+
+    def predictions_file(self, split: str | None) -> AbstractContextManager[PredictionsFile | None]:
+        """Return the file for the predictions of an evaluation, or None without TEST.SAVE_PREDICTIONS.
+
+        Only an evaluation that writes results, one without `split`, saves its predictions.
+        """
+        if split is not None or not self.cfg.TEST.SAVE_PREDICTIONS:
+            return nullcontext()
+        return PredictionsFile(self.output_dir, self.evaluated_classes())
+
+    @torch.no_grad()
+    def model_inference(self, inputs: Tensor) -> Tensor:
+        """Return the (B, C) logits of images, or of their features, for the classes of the run."""
+        if self._classifier is None:
+            self._classifier = self.model.classifier(self.classnames, self.synsets())
+        return self._classifier.logits(self.features_for(self._classifier, inputs))
+
+    def features_for(self, classifier: Classifier, inputs: Tensor) -> Tensor:
+        """Return the features of images, or of stored features, for a classifier."""
+        return classifier.encode(inputs) if self.model.reads == IMAGES else self.images.encode(inputs)
+
+    # ------------------------------------------------------------------ what an evaluation covers
+
+    def evaluated_protocol(self) -> dict[str, Any]:
+        """Return the protocol of the current evaluation."""
+        facts = self._classifier.facts if self._classifier is not None else {}
+        return {**self.protocol, **self.training_facts, **facts}
+
+    def evaluated_classes(self) -> list[str]:
+        """Return the label space of an evaluation."""
+        return self.classnames
+
+    def evaluated_items(self, split: str) -> Sequence[Any]:
+        """Return the items of an evaluation."""
+        return self.dm.dataset.val if split == "val" else self.dm.dataset.test
+
+    def count_training_images(self) -> int | None:
+        """Return the number of training images; None if a loaded checkpoint does not record it."""
+        if self.loaded_from:
+            count = self.loaded_from.get("train_images")
+            return count if isinstance(count, int) else None
+        return len(self.dm.dataset.train_x)
+
+    def loaded_origin(self) -> Mapping[str, Any]:
+        """Return the origin of the model that is evaluated; empty if none was loaded."""
+        return self.loaded_from
+
+    def more_results(self) -> dict[str, Any]:
+        """Return what results.json states of the method."""
+        return self.model.results()
+
+    # ------------------------------------------------------------------ saving, resuming, loading
+
+    def training_settings(self) -> dict[str, Any]:
+        """Return the settings that must match to resume a run."""
+        return {**protocol.training_settings(self.cfg, self.Model.section), **self.model.identity()}
+
+    def save_model(
+        self,
+        epoch: int,
+        directory: str,
+        is_best: bool = False,
+        val_result: float | None = None,
+        model_name: str = "",
+    ) -> None:
+        """Write every part of the model in CoOp's layout."""
+        origin = checkpoint.describe_origin(self)
+        self.checkpointer.save(directory, self.saved_parts, epoch + 1, origin, val_result, is_best, model_name)
+
+    def resume_state(self, epochs: int) -> dict[str, Any]:
+        """Return everything that a resume needs."""
+        return checkpoint.resume_state(self, epochs)
+
+    def resume_model_if_exist(self, directory: str) -> int:
+        """Resume the run in the output folder, or the one that --resume names; return the number of epochs done."""
+        return checkpoint.resume(self, directory)
+
+    def _best_so_far(self) -> float:
+        """Return the best validation result, which the resume has restored. The fallback of Dassl calls this."""
+        return float(self.best_result)
+
+    def load_model(self, directory: str, epoch: int | None = None) -> None:
+        """Load a trained model for evaluation.
+
+        Args:
+            directory: Output folder of the training run.
+            epoch: The checkpoint to load: its epoch, -1 for the newest, or None for the best on validation (the newest
+                if none was selected).
+        """
+        checkpoint.load(self, directory, epoch)
