@@ -183,6 +183,11 @@ class PromptModel(nn.Module):
     def check(cls, cfg: CfgNode) -> None:
         """Raise a UserError for a configuration that the method does not support."""
 
+    @classmethod
+    def most_epochs(cls, cfg: CfgNode) -> int:
+        """Return the most epochs that the method may train one model for; 0 for OPTIM.MAX_EPOCH."""
+        return 0
+
     def phases(self, optim: CfgNode, steps: int) -> list[Phase]:
         """Return the phases of training.
 

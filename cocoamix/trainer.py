@@ -103,7 +103,8 @@ class CLIPTrainer(TrainerX):
         self.num_classes = manager.num_classes
         self.num_source_domains = manager.num_source_domains
         self.lab2cname = manager.lab2cname
-        self.images = RunImages(self.cfg, self.device, (self.train_loader_x, self.val_loader, self.test_loader))
+        loaders = self.train_loader_x, self.val_loader, self.test_loader
+        self.images = RunImages(self.cfg, self.device, loaders, self.Model.most_epochs(self.cfg))
         self.set_seed(seed)
 
     def choose_seed(self) -> int:
@@ -217,7 +218,7 @@ class CLIPTrainer(TrainerX):
         self.scaler = make_scaler(self.clip.precision, self.device)
         self._progress_check = ProgressCheck()
         if not self.course.phases:
-            self.model.loss(torch.empty(0), torch.empty(0))  # raises an error that says so
+            raise UserError(f"The trainer {type(self).__name__} has nothing to train. Add --eval-only.")
         for phase in self.course.phases:
             self._build_optimizers({name: optim for name, optim in phase.optim.items() if name in self._models})
         self.begin_phase()
@@ -271,10 +272,16 @@ class CLIPTrainer(TrainerX):
             self.begin_phase()
         self.metrics.begin_epoch(self.epoch, self.max_epoch, len(self.train_loader_x), self.course.phase.name)
         set_random_seed(derive_seed(self.seed, "epoch", self.epoch))
-        self.images.set_view(self.course.phase.view(self.epoch - self.course.start), self.course)
+        if self.course.phase.parts:
+            self.images.set_view(self.course.phase.view(self.epoch - self.course.start), self.course)
         redraw = getattr(self.train_loader_x.sampler, "redraw", None)
         if redraw is not None:  # a sampler that draws ahead did so before the seed was set
             redraw()
+
+    def run_epoch(self) -> None:
+        """Take the steps of an epoch, if its phase trains anything."""
+        if self.course.phase.parts:
+            super().run_epoch()
 
     def after_epoch(self) -> None:
         self.trained_epochs = self.epoch + 1
@@ -282,7 +289,7 @@ class CLIPTrainer(TrainerX):
         if self.start_epoch == 0:  # late in a resumed run, steps may be too small to move a parameter
             self._progress_check.refuse_stuck(self.trained_epochs)
         check_still_there(self.output_dir)
-        if self.model.ends(self.course.phase, self.epoch - self.course.start, self.num_batches):
+        if self.model.ends(self.course.phase, self.epoch - self.course.start, len(self.train_loader_x)):
             self.end_phase()
         self.metrics.end_epoch(self.max_epoch)  # before a checkpoint, so that a resumed run finds the row
         super().after_epoch()
@@ -340,7 +347,7 @@ class CLIPTrainer(TrainerX):
         return float(super().get_current_lr(names or list(self.course.phase.parts)))
 
     def parse_batch_train(self, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
-        return self.images.read(batch)
+        return self.images.read(batch, train=True)
 
     def parse_batch_test(self, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
         return self.images.read(batch)

@@ -16,8 +16,7 @@ from cocoamix.config.cleaning import keep_our_sections
 from cocoamix.config.keys import extend_cfg
 
 from . import cocoamix, cocoop, coop, dept, kgcoop, maple, prograd, tune_en, zsclip
-
-# FSCIL
+from .fscil import fact, fspt, l2p, methods  # noqa: F401
 
 # In place, because a train.py may already have imported `get_cfg_default`.
 extend_cfg(cfg_default)

@@ -33,7 +33,7 @@ class CoOpModel(PromptModel):
     def __init__(self, clip: FrozenCLIP, task: Task, settings: CfgNode, seed: int) -> None:
         super().__init__(clip, task, settings, seed)
         self.hand_crafted: HandCraftedPrompt | None = None
-        if self.trains_with_template or settings.ENSEMBLE != "none":
+        if self.trains_with_template or (self.ensembles and settings.ENSEMBLE != "none"):
             self.hand_crafted = HandCraftedPrompt(clip, settings.TEMPLATE, task.dataset, self.templates_of)
         self.learner = self.make_learner(self.classnames)
         self.parts[self.folder] = self.trained_module()

@@ -41,8 +41,9 @@ class HeldOutWeights:
         self.fitted: dict[str, Any] | None = self.folds.fitted  # the fit, or why there is none
         self.learners: list[PromptLearner] | None = None  # of the current fold
         if self.fitted:
+            why = self.fitted["why"]
             model.notes.append(
-                f"WEIGHT_FIT is heldout, but {self.fitted['why']}: the weights are fitted to the training images (train)"
+                f"WEIGHT_FIT is heldout, but {why}: the weights are fitted to the training images (train)"
             )
 
     def __bool__(self) -> bool:

@@ -31,20 +31,29 @@ class RunImages:
     Attributes:
         train_loader: The loader of all training images; in sessions, of those of the session.
         part: The end of the name of their part in the store.
-        epochs: The most epochs of a phase, if not OPTIM.MAX_EPOCH.
-        encoded_at_once: The number of training images encoded at once.
+        first_label: The label of the first class of the loss, which is 0 there.
         unreadable: The images that could not be read.
     """
 
     source: ImageSource
 
-    def __init__(self, cfg: CfgNode, device: torch.device, loaders: Sequence[DataLoader[Any] | None]) -> None:
+    def __init__(
+        self, cfg: CfgNode, device: torch.device, loaders: Sequence[DataLoader[Any] | None], epochs: int = 0
+    ) -> None:
+        """Use the loaders of a data manager.
+
+        Args:
+            cfg: The configuration.
+            device: Where the model is.
+            loaders: Of all training, validation and test images.
+            epochs: The most epochs of a model, if not OPTIM.MAX_EPOCH.
+        """
         self.cfg, self.device = cfg, device
         self.train_loader, self.val_loader, self.test_loader = loaders
+        self.whole_train, self.whole_test = self.train_loader, self.test_loader
         self.unreadable = Unreadable(cfg.DATASET.BAD_IMAGES)
-        self.part, self.epochs = "", 0
-        self._seed = 0
-        views = self._views
+        self.part, self.first_label, self._seed = "", 0, 0
+        self._views = views = protocol.views(cfg, epochs)
         if views:
             what = "training images are one fixed centre crop, not augmented"
             cycle = f"the epochs cycle through {views} augmentations"
@@ -83,24 +92,38 @@ class RunImages:
     # ------------------------------------------------------------------ training images
 
     @property
-    def _views(self) -> int:
-        return protocol.views(self.cfg, self.epochs)
-
-    @property
     def encoded_at_once(self) -> int:
-        """Number of training images encoded at once; a fold may be smaller than a batch."""
-        loader = cast(DataLoader[Any], self.train_loader)
-        return min(int(loader.batch_size or 1), len(cast(ImageItems, loader.dataset)))
+        """Number of training images encoded at once; batches of folds, episodes and base sessions have other sizes."""
+        return min(int(self.cfg.DATALOADER.TRAIN_X.BATCH_SIZE), len(self.train_items))
 
     def loader_of(self, indices: Sequence[int] | None) -> DataLoader[Any]:
         """Return the training loader of some images; None for all."""
         whole = cast(DataLoader[Any], self.train_loader)
-        if indices is None:
-            self._used = whole
-        else:
+        if indices is not None:
             items = [self.train_items[index] for index in indices]
-            self._used = loader_over(self.cfg, whole, items, train=True, seed=self.seed)
-        return self._used
+            whole = loader_over(self.cfg, whole, items, train=True, seed=self.seed)
+        self.use(whole)
+        return whole
+
+    def use(self, loader: DataLoader[Any]) -> None:
+        """Train with this loader."""
+        self._used = loader
+
+    def use_session(self, items: Sequence[Any], number: int, batch_size: int = 0) -> None:
+        """Use the images of a session for training; those of the previous one are released.
+
+        Args:
+            items: Its training items.
+            number: Its number.
+            batch_size: Replaces the batch size of the configuration.
+        """
+        whole = cast(DataLoader[Any], self.whole_train)
+        self.train_loader = loader_over(self.cfg, whole, items, True, self.seed, batch_size)
+        self.part = f"/session{number}"
+
+    def test_loader_of(self, items: Sequence[Any]) -> DataLoader[Any]:
+        """Return a loader for the evaluation on some items."""
+        return loader_over(self.cfg, cast(DataLoader[Any], self.whole_test), items, False, self.seed)
 
     def set_view(self, view: int, course: Course) -> None:
         """Give the training loader the images or features of an augmentation."""
@@ -121,10 +144,12 @@ class RunImages:
         Only images that can be read now are included; which these are may have changed since an epoch.
         """
         # The batch size affects the last bits. A resume may change the test batch size, but not the training one.
-        size = int(cast(DataLoader[Any], self.train_loader).batch_size or 1)
-        template = cast(DataLoader[Any], self.test_loader)
+        size = int(self.cfg.DATALOADER.TRAIN_X.BATCH_SIZE)
+        template = cast(DataLoader[Any], self.whole_test)
         loader = loader_over(self.cfg, template, self.train_items, train=False, seed=self.seed, batch_size=size)
-        return self._joined(self.source.batches(loader, "train" + self.part, self.device, self.encoded_at_once))
+        batches = self.source.batches(loader, "train" + self.part, self.device, self.encoded_at_once)
+        features, labels, indices = self._joined(batches)
+        return features, labels - self.first_label, indices
 
     @torch.no_grad()
     def view_features(self, most: int, course: Course) -> tuple[Tensor, Tensor]:
@@ -144,6 +169,8 @@ class RunImages:
 
     def _joined(self, batches: Iterator[tuple[Tensor, Tensor, Tensor]]) -> tuple[Tensor, Tensor, Tensor]:
         encoded = [(self.encode(inputs), labels, indices) for inputs, labels, indices in batches]
+        if not encoded:  # none can be read
+            return torch.empty(0), torch.empty(0, dtype=torch.long), torch.empty(0, dtype=torch.long)
         features, labels, indices = (torch.cat(side) for side in zip(*encoded, strict=True))
         return features, labels, indices
 
@@ -153,9 +180,10 @@ class RunImages:
         """Return the (B, embedding) features of a batch of images; a batch of features is returned unchanged."""
         return self.source.encode(inputs)
 
-    def read(self, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
-        """Return the inputs and labels of a batch, and record its unreadable images."""
-        return self.source.read(batch, self.device)
+    def read(self, batch: Mapping[str, Any], train: bool = False) -> tuple[Tensor, Tensor]:
+        """Return the inputs and labels of a batch, in training those of the loss; record its unreadable images."""
+        inputs, labels = self.source.read(batch, self.device)
+        return inputs, labels - self.first_label if train else labels
 
     def loader(self, split: str) -> DataLoader[Any]:
         """Return the loader of `val` or `test`."""

@@ -6,119 +6,93 @@ features (`cocoamix.fscil.prototypes`); everything after it is as in FACT.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import torch
 from dassl.engine import TRAINER_REGISTRY
 from torch import Tensor
+from yacs.config import CfgNode
 
+from cocoamix.clip import FrozenCLIP
 from cocoamix.clip.class_names import plain_class
 from cocoamix.errors import UserError
 from cocoamix.fscil import prototypes
+from cocoamix.fscil.model import SessionModel, SessionTask
 from cocoamix.fscil.prototypes import ForwardCompatible, Prototypes, ResidualNetwork
 from cocoamix.io import checkpoints
+from cocoamix.model import Classifier, Losses, Phase
 from cocoamix.registry import register
-from cocoamix.run.loaders import loader_over
 from cocoamix.seeding import derive_seed
 
-from .loop import Scorer, SessionTrainer
+from .loop import SessionTrainer
 
 
-@register(TRAINER_REGISTRY)
-class FACTFSCIL(SessionTrainer):
+class FACTModel(SessionModel):
     """Session 0 trains a network and prototypes. Later sessions train nothing and add class means as prototypes."""
 
     section = "FACT"
-    main_model = "prototypes"
+    main_part = "prototypes"
+    title = "FACT w/ CLIP, our interpretation"
 
-    def title(self) -> str:
-        return "FACT w/ CLIP, our interpretation"
-
-    # ------------------------------------------------------------------ training
-
-    def build_prompts(self) -> None:
-        own, width = self.sessions[self.session].classnames, self.clip.sizes.embedding
-        self.learned: ForwardCompatible | Prototypes
-        if self.session:
-            # One epoch without training, so that the session is saved and resumed like any other.
-            self.max_epoch = 1
-            self.learned = Prototypes(len(own), width).to(self.device)
-            self.register_model(self.main_model, self.learned, None, None)
-            return
-        self.learned = ForwardCompatible(
-            width,
-            self._hidden(),
-            len(own),
-            self.settings.VIRTUAL or sum(len(one.classnames) for one in self.sessions[1:]),
-            self.settings.OPEN_TO,
-            derive_seed(self.seed, "fact"),
-        ).to(self.device)
-        self.register(self.main_model, self.learned, self.cfg.OPTIM)
-        self._trained = super().trained_parameters()
-
-    def trained_parameters(self) -> int:
-        """Return the trained parameters of session 0, the only session that trains."""
-        return self._trained
+    def __init__(self, clip: FrozenCLIP, task: SessionTask, settings: CfgNode, seed: int) -> None:
+        super().__init__(clip, task, settings, seed)
+        own, width = len(task.classnames), clip.sizes.embedding
+        self.learned: ForwardCompatible | Prototypes = Prototypes(own, width)
+        if not task.session:
+            virtual = settings.VIRTUAL or sum(map(len, task.sessions[1:]))
+            hidden, seed = self._hidden(), derive_seed(seed, "fact")
+            self.learned = ForwardCompatible(width, hidden, own, virtual, settings.OPEN_TO, seed)
+        self.parts[self.main_part] = self.learned.to(clip.device)
 
     def _hidden(self) -> int:
         return max(1, int(self.clip.sizes.embedding) // int(self.settings.REDUCTION))
 
-    def compute_loss(self, image_features: Tensor, labels: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+    def trained_parameters(self) -> int:
+        """Return the trained parameters of session 0, the only session that trains."""
+        if not self.task.session:
+            return super().trained_parameters()
+        return sum(tensor.numel() for tensor in self._saved_state(0).values())
+
+    # ------------------------------------------------------------------ training
+
+    def phases(self, optim: CfgNode, steps: int) -> list[Phase]:
+        # One epoch without training, so that a later session is saved and resumed like any other.
+        return [Phase("train", 1, {})] if self.task.session else super().phases(optim, steps)
+
+    def loss(self, inputs: Tensor, labels: Tensor, training: Collection[str] = ()) -> Losses:
         assert isinstance(self.learned, ForwardCompatible)
         settings = self.settings
-        mixed = prototypes.mix_pairs(image_features, labels, settings.ALPHA)
-        found, logits = self.learned.losses(image_features, labels, settings.TEMPERATURE, mixed)
-        terms = {"base": found[0], "room": torch.stack(found[1:]).sum() if found[1:] else found[0].new_zeros(())}
-        return {"loss": terms["base"] + settings.BALANCE * terms["room"], **terms}, logits
-
-    def _set_epoch_view(self) -> None:
-        """Set the view in session 0 only. Later sessions do not augment their images: see `class_means`."""
-        if not self.session:
-            super()._set_epoch_view()
-
-    def run_epoch(self) -> None:
-        if not self.session:
-            super().run_epoch()
-
-    def after_epoch(self) -> None:
-        if self.epoch + 1 == self.max_epoch:
-            with torch.no_grad():
-                self.learned.prototypes.copy_(self.class_means())
-        super().after_epoch()
+        mixed = prototypes.mix_pairs(inputs, labels, settings.ALPHA)
+        losses, logits = self.learned.losses(inputs, labels, settings.TEMPERATURE, mixed)
+        terms = {"base": losses[0], "room": torch.stack(losses[1:]).sum() if losses[1:] else losses[0].new_zeros(())}
+        return Losses(terms["base"] + settings.BALANCE * terms["room"], logits, terms)
 
     @torch.no_grad()
-    def class_means(self) -> Tensor:
-        """Return the (C, width) mean embeddings of the session's images, without augmentation."""
-        session = self.sessions[self.session]
+    def end(self, phase: Phase, images: Callable[[], tuple[Tensor, Tensor, Tensor]]) -> None:
+        """Use the mean embeddings of the session's images, without augmentation, as prototypes."""
         network = self.learned.network if isinstance(self.learned, ForwardCompatible) else self._network()
-        # The batch size affects the last bits. A resume may change the test batch size, but not the training one.
-        size = int(self.cfg.DATALOADER.TRAIN_X.BATCH_SIZE)
-        loader = loader_over(self.cfg, self._all_test, session.train, train=False, seed=self.seed, batch_size=size)
-        parts = [
-            (network(self.encode(inputs)), labels - session.labels.start)
-            for inputs, labels, _ in self.images.batches(loader, f"train/session{self.session}", self.device)
-        ]
-        embedded, labels = (torch.cat(side) for side in zip(*parts, strict=True)) if parts else (None, None)
-        missing = set(range(len(session.classnames))) - set([] if labels is None else labels.tolist())
-        if embedded is None or labels is None or missing:
+        features, labels, _ = images()
+        missing = set(range(len(self.classnames))) - set(labels.tolist())
+        if missing:
             raise UserError(
-                f"No image of the class {session.classnames[min(missing)]!r} in session {self.session} can be read, so "
-                "the class has no prototype. Restore its images."
+                f"No image of the class {self.classnames[min(missing)]!r} in session {self.task.session} can be read, "
+                "so the class has no prototype. Restore its images."
             )
-        return prototypes.class_means(embedded, labels, len(session.classnames))
+        means = prototypes.class_means(network(features), labels, len(self.classnames))
+        self.learned.prototypes.copy_(means)
 
     # ------------------------------------------------------------------ evaluation
 
     def _network(self) -> ResidualNetwork:
         """Return the network of session 0."""
-        network = ResidualNetwork(self.clip.sizes.embedding, self._hidden(), 0).to(self.device)
+        network = ResidualNetwork(self.clip.sizes.embedding, self._hidden(), 0).to(self.clip.each()[0].device)
         saved = self._saved_state(0)
         state = {key.removeprefix("network."): value for key, value in saved.items() if key[:8] == "network."}
         checkpoints.load_into(network, state, "session 0")
         return network
 
     def _saved_state(self, session: int) -> dict[str, Tensor]:
-        return self.session_models[session][self.main_model]
+        return self.task.learned[session][self.main_part]
 
     def _saved_rows(self, session: int, name: str, count: int | None = None) -> Tensor:
         """Return the prototypes that a session saved as `name`, after checking their width and number."""
@@ -128,21 +102,26 @@ class FACTFSCIL(SessionTrainer):
                 f"Session {session} has no {name} of {self.clip.name}'s width, or not one for each class: its file was "
                 "altered. Restore it."
             )
-        return rows.to(self.device)
+        return rows.to(self.clip.each()[0].device)
 
-    def scorer(self, session: int, names: Sequence[str] = ()) -> Scorer:
-        """Return the function from features to logits. From session 1 on, the logits are mixed log-probabilities."""
-        network, settings = self._network(), self.settings
-        seen = self.sessions[: session + 1]
-        saved = [self._saved_rows(one.number, "prototypes", len(one.classnames)) for one in seen]
-        rows, virtual = torch.cat(saved), self._saved_rows(0, "virtual")
+    def after(self, session: int, names: Sequence[str] = ()) -> Classifier:
+        """Return the classifier after a session. From session 1 on, its logits are mixed log-probabilities."""
+        network, settings, seen = self._network(), self.settings, self.seen(session)
+        counts = [len(own) for own in self.task.sessions[: session + 1]]
+        rows = torch.cat([self._saved_rows(n, "prototypes", count) for n, count in enumerate(counts)])
+        virtual = self._saved_rows(0, "virtual")
         if names:
-            rows = rows[self._rows_of(names, self.seen_classes(session))]
-        if not session:
-            return lambda features: settings.TEMPERATURE * prototypes.cosine(network(features), rows)
-        return lambda features: prototypes.mixed_log_probabilities(
-            network(features), rows, virtual, settings.TEMPERATURE, settings.ETA
-        )
+            rows = rows[self._rows_of(names, seen)]
+
+        def logits(features: Tensor) -> Tensor:
+            if not session:
+                return settings.TEMPERATURE * prototypes.cosine(network(features), rows)
+            return prototypes.mixed_log_probabilities(
+                network(features), rows, virtual, settings.TEMPERATURE, settings.ETA
+            )
+
+        reason = "its logits come from a network on image features, so no fixed matrix gives them"
+        return Classifier(list(names) or seen, logits, self.encode, reason)
 
     def _rows_of(self, names: Sequence[str], seen: Sequence[str]) -> list[int]:
         row_of = {plain_class(name): row for row, name in enumerate(seen)}
@@ -155,5 +134,9 @@ class FACTFSCIL(SessionTrainer):
             )
         return [row_of[plain_class(name)] for name in names]
 
-    def why_not_exported(self) -> str:
-        return "its logits come from a network on image features, so no fixed matrix gives them"
+
+@register(TRAINER_REGISTRY)
+class FACTFSCIL(SessionTrainer):
+    """Trains `FACTModel`."""
+
+    Model = FACTModel

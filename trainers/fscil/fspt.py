@@ -12,20 +12,22 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 from yacs.config import CfgNode
 
+from cocoamix.clip import FrozenCLIP
 from cocoamix.errors import UserError
 from cocoamix.features.images import UNREADABLE, ImageItems
 from cocoamix.fscil.episodes import EpisodeSampler, EpisodeSize
+from cocoamix.fscil.model import SessionModel, SessionTask
 from cocoamix.io import checkpoints
+from cocoamix.model import Phase
 from cocoamix.prompts.fast_slow import FastSlowPromptLearner
 from cocoamix.registry import register
 from cocoamix.seeding import derive_seed
 
-from ..coop import CoOp
+from ..coop import CoOpModel
 from .loop import SessionTrainer
 
 
-@register(TRAINER_REGISTRY)
-class FSPTFSCIL(SessionTrainer, CoOp):
+class FSPTModel(SessionModel, CoOpModel):
     """Meta-learns two contexts.
 
     An outer step first takes one gradient step of the fast context per support image (the inner loop), then one step of
@@ -35,88 +37,100 @@ class FSPTFSCIL(SessionTrainer, CoOp):
     section = "FSPT"
     ensembles = ()
     chooses_classes = True
-    prompt_learner: FastSlowPromptLearner
-    episodes: EpisodeSampler
+    title = "FSPT-FSCIL"
 
-    def title(self) -> str:
-        return "FSPT-FSCIL"
+    def __init__(self, clip: FrozenCLIP, task: SessionTask, settings: CfgNode, seed: int) -> None:
+        super().__init__(clip, task, settings, seed)
+        shots, steps = settings.K_SHOTS, settings.OUTER_STEPS
+        if task.session:
+            shots, steps = settings.LATER_SHOTS, settings.LATER_STEPS
+        size = EpisodeSize(settings.N_WAYS, shots, settings.QUERY_SHOTS, settings.OUTER_BATCH)
+        self.episodes = EpisodeSampler(task.labels, size, task.session, steps, settings.BLOCK_STEPS)
+        self.start_from_previous_session()
 
-    def check_cfg(self, cfg: CfgNode) -> None:
-        super().check_cfg(cfg)
+    @classmethod
+    def check(cls, cfg: CfgNode) -> None:
         if cfg.FSCIL.BASE_BATCH_SIZE:
             raise UserError(
                 f"FSCIL.BASE_BATCH_SIZE is {cfg.FSCIL.BASE_BATCH_SIZE}, but FSPT-FSCIL trains on episodes, not on "
                 "batches: leave it at 0 and set TRAINER.FSPT.OUTER_BATCH."
             )
 
-    # ------------------------------------------------------------------ the episodes of a session
+    @classmethod
+    def most_epochs(cls, cfg: CfgNode) -> int:
+        settings = cfg.TRAINER.FSPT
+        return int(-(-max(settings.OUTER_STEPS, settings.LATER_STEPS) // settings.BLOCK_STEPS))
 
-    def training_loader(self) -> DataLoader[Any]:
-        """Return a loader whose batches are episodes."""
-        loader, settings = super().training_loader(), self.settings
-        items = cast(ImageItems, loader.dataset)
-        shots, steps = settings.K_SHOTS, settings.OUTER_STEPS
-        if self.session:
-            shots, steps = settings.LATER_SHOTS, settings.LATER_STEPS
-        size = EpisodeSize(settings.N_WAYS, shots, settings.QUERY_SHOTS, settings.OUTER_BATCH)
-        labels = [item.label for item in items.items]
-        self.episodes = EpisodeSampler(labels, size, self.session, steps, settings.BLOCK_STEPS)
-        return DataLoader(
-            items, batch_sampler=self.episodes, num_workers=loader.num_workers, collate_fn=loader.collate_fn
-        )
-
-    def encoding_batch_size(self) -> int:
-        """Return the batch size of other methods, so that they can share stored features."""
-        return self.default_batch_size()
-
-    def epoch_limit(self) -> int:
-        settings = self.settings
-        return -(-max(settings.OUTER_STEPS, settings.LATER_STEPS) // settings.BLOCK_STEPS)
-
-    # ------------------------------------------------------------------ both contexts
-
-    def build_prompts(self) -> None:
-        self.max_epoch = self.episodes.blocks
-        super().build_prompts()
-        self.start_from_previous_session()
-
-    def optim_settings(self) -> CfgNode:
-        """Return OPTIM with a schedule as long as the session."""
-        optim = self.cfg.OPTIM.clone()
-        optim.defrost()
-        optim.MAX_EPOCH = self.max_epoch
-        return optim
-
-    def make_learner(self, names: Sequence[str] = ()) -> FastSlowPromptLearner:
+    def make_learner(self, classnames: Sequence[str]) -> FastSlowPromptLearner:
         settings = self.settings
         return FastSlowPromptLearner(
             self.clip,
-            list(names) or self.classnames,
+            classnames,
             settings.N_CTX,
             settings.F_N_CTX,
             settings.CLASS_TOKEN_POSITION,
             derive_seed(self.seed, "context"),
         )
 
-    def classifier(self, session: int, names: Sequence[str] = ()) -> Tensor:
-        learner = self.make_learner(list(names) or self.seen_classes(session))
-        checkpoints.load_into(learner, self.session_models[session][self.main_model], f"session {session}")
+    def phases(self, optim: CfgNode, steps: int) -> list[Phase]:
+        own = optim.clone()  # with a schedule as long as the session
+        own.defrost()
+        own.MAX_EPOCH = self.episodes.blocks
+        return [Phase("train", own.MAX_EPOCH, {self.folder: own})]
+
+    def adapt(self, features: Tensor, labels: Tensor, scaler: Any | None = None) -> None:
+        """Take one gradient step of the fast context per image. The steps are not undone after the query.
+
+        Args:
+            features: Features of the support images.
+            labels: Their labels.
+            scaler: The loss scaler of mixed precision.
+        """
+        fast, rate = self.learner.fast_ctx, self.settings.INNER_LR
+        scale = 1.0 if scaler is None else float(scaler.get_scale())
+        for feature, label in zip(features.split(1), labels.split(1), strict=True):
+            loss = F.cross_entropy(self.logits(feature, self.text()), label)
+            (gradient,) = torch.autograd.grad(scale * loss, fast)
+            if scaler is None or bool(torch.isfinite(gradient).all()):
+                with torch.no_grad():
+                    fast.sub_(rate / scale * gradient)
+
+    def vectors(self, session: int, names: Sequence[str]) -> Tensor:
+        learner = self.make_learner(list(names) or self.seen(session))
+        checkpoints.load_into(learner, self.task.learned[session][self.main_part], f"session {session}")
         return self.clip.encode_prompts(learner())
 
-    # ------------------------------------------------------------------ an outer step
+
+@register(TRAINER_REGISTRY)
+class FSPTFSCIL(SessionTrainer):
+    """Trains `FSPTModel`: each batch is an episode, the support first, then the query."""
+
+    Model = FSPTModel
+    model: FSPTModel
+
+    def begin_phase(self) -> None:
+        super().begin_phase()
+        loader, self.model.episodes.seed = self.train_loader_x, self.seed
+        self.train_loader_x = DataLoader(
+            loader.dataset,
+            batch_sampler=self.model.episodes,
+            num_workers=loader.num_workers,
+            collate_fn=loader.collate_fn,
+        )
+        self.images.use(self.train_loader_x)
 
     def before_epoch(self) -> None:
+        self.model.episodes.block = self.epoch
         super().before_epoch()
-        self.episodes.seed, self.episodes.block = self.seed, self.epoch
 
     def forward_backward(self, batch: dict[str, Any]) -> dict[str, float] | None:
         inputs, labels = self.parse_batch_train(batch)
         summary = None
         if len(labels):
-            features, support = self.encode(inputs), self._count_support(batch)
-            self.adapt(features[:support], labels[:support])
-            if not torch.isfinite(self.prompt_learner.fast_ctx).all():
-                raise self.cause_in_clip(inputs) or self._inner_diverged()
+            features, support = self.read(inputs), self._count_support(batch)
+            self.model.adapt(features[:support], labels[:support], self.scaler)
+            if not torch.isfinite(self.model.learner.fast_ctx).all():
+                raise self.images.fault(inputs, self.classnames) or self._inner_diverged()
             if support < len(labels):
                 summary = self.take_step(features[support:], labels[support:])
         if self.batch_idx + 1 == self.num_batches:
@@ -127,23 +141,12 @@ class FSPTFSCIL(SessionTrainer, CoOp):
         """Return the number of readable support images, which come first in a batch."""
         items = cast(ImageItems, self.train_loader_x.dataset).items
         unreadable = {path for path, _ in batch[UNREADABLE]}
-        support = self.episodes.draw(self.episodes.numbers[self.batch_idx]).support
+        support = self.model.episodes.draw(self.model.episodes.numbers[self.batch_idx]).support
         return sum(items[index].impath not in unreadable for index in support)
-
-    def adapt(self, features: Tensor, labels: Tensor) -> None:
-        """Take one gradient step of the fast context per image. The steps are not undone after the query."""
-        fast, rate = self.prompt_learner.fast_ctx, self.settings.INNER_LR
-        scale = 1.0 if self.scaler is None else float(self.scaler.get_scale())
-        for feature, label in zip(features.split(1), labels.split(1), strict=True):
-            loss = F.cross_entropy(self.logits(feature, self.text_features()), label)
-            (gradient,) = torch.autograd.grad(scale * loss, fast)
-            if self.scaler is None or bool(torch.isfinite(gradient).all()):
-                with torch.no_grad():
-                    fast.sub_(rate / scale * gradient)
 
     def _inner_diverged(self) -> UserError:
         return UserError(
             f"The fast context is not finite after the inner loop of outer step "
-            f"{self.episodes.numbers[self.batch_idx] + 1} in session {self.session}. Nothing was saved after the last "
-            f"complete block of steps. Try a smaller TRAINER.FSPT.INNER_LR (now {self.settings.INNER_LR})."
+            f"{self.model.episodes.numbers[self.batch_idx] + 1} in session {self.session}. Nothing was saved after the "
+            f"last complete block of steps. Try a smaller TRAINER.FSPT.INNER_LR (now {self.model.settings.INNER_LR})."
         )

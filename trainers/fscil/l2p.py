@@ -6,49 +6,69 @@ context of the class names (`text`) or extra tokens of the image encoder (`visua
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from dassl.engine import TRAINER_REGISTRY
-from torch import Tensor
+from torch import Tensor, nn
 from yacs.config import CfgNode
 
 from cocoamix.clip import FrozenCLIP
 from cocoamix.clip.backbones import find_backbone
 from cocoamix.errors import UserError
+from cocoamix.fscil.model import SessionModel, SessionTask
 from cocoamix.io import checkpoints
+from cocoamix.model import IMAGES, Classifier, Losses
 from cocoamix.prompts.hand_crafted import HandCraftedPrompt
 from cocoamix.prompts.multimodal import need_vit
 from cocoamix.prompts.pool import PromptPool, TextPool, visual_pool
 from cocoamix.registry import register
 from cocoamix.seeding import derive_seed
 
-from .loop import Scorer, SessionTrainer
+from .loop import SessionTrainer
 
 _POOL = "TRAINER.L2P.POOL"
 _AROUND = 4  # tokens of the shortest prompt in addition to its context: start, a name of one token, full stop, end
 
 
-@register(TRAINER_REGISTRY)
-class L2PFSCIL(SessionTrainer):
+@dataclass
+class ClippedLosses(Losses):
+    """Losses whose gradients are clipped to a norm; 0 for none."""
+
+    norm: float = 0.0
+    parameters: list[nn.Parameter] = field(default_factory=list)
+
+    def backward(self, scaled: Callable[[Tensor], Tensor] = lambda loss: loss) -> None:
+        super().backward(scaled)
+        if self.norm:
+            scale = float(scaled(self.total.new_ones(())))
+            torch.nn.utils.clip_grad_norm_(self.parameters, self.norm * scale)
+
+
+class L2PModel(SessionModel):
     """One pool for all sessions, trained by cross-entropy and by the similarity of images to the selected keys."""
 
     section = "L2P"
     chooses_classes = True
     clip: FrozenCLIP
-    pool: PromptPool
 
-    def title(self) -> str:
-        return f"L2P, {self.settings.POOL} pool"
+    def __init__(self, clip: FrozenCLIP, task: SessionTask, settings: CfgNode, seed: int) -> None:
+        super().__init__(clip, task, settings, seed)
+        # The prompts of a visual pool are tokens of the image encoder, so image features cannot be stored.
+        self.is_visual = settings.POOL == "visual"
+        self.hand_crafted: HandCraftedPrompt | None = None
+        if self.is_visual:
+            self.reads = IMAGES
+            self.hand_crafted = HandCraftedPrompt(clip, settings.TEMPLATE, task.dataset)
+        self.pool = self.parts[self.main_part] = self.make_pool(self.classnames)
+        self.start_from_previous_session()
 
-    @property
-    def is_visual(self) -> bool:
-        """Whether the prompts are tokens of the image encoder, so that image features cannot be stored."""
-        return bool(self.settings.POOL == "visual")
-
-    def check_cfg(self, cfg: CfgNode) -> None:
-        super().check_cfg(cfg)
+    @classmethod
+    def check(cls, cfg: CfgNode) -> None:
         settings = cfg.TRAINER.L2P
         if settings.TOP_K > settings.POOL_SIZE:
             raise UserError(
@@ -63,21 +83,13 @@ class L2PFSCIL(SessionTrainer):
                 f"at least {_AROUND} of them. Choose a smaller TOP_K or LENGTH."
             )
 
-    # ------------------------------------------------------------------ training
+    @property
+    def title(self) -> str:
+        return f"L2P, {self.settings.POOL} pool"
 
-    def build_model(self) -> None:
-        self.frozen_images = not self.is_visual
-        super().build_model()
-
-    def make_hand_crafted(self) -> HandCraftedPrompt | None:
-        if not self.is_visual:
-            return None
-        return HandCraftedPrompt(self.clip, self.settings.TEMPLATE, self.cfg.DATASET.NAME)
-
-    def build_prompts(self) -> None:
-        self.pool = self.make_pool(self.classnames)
-        self.register(self.main_model, self.pool, self.cfg.OPTIM)
-        self.start_from_previous_session()
+    @property
+    def templates(self) -> Sequence[str]:
+        return self.hand_crafted.templates if self.hand_crafted else []
 
     def make_pool(self, names: Sequence[str]) -> PromptPool:
         """Return an untrained pool. `names` are the classes of a text pool."""
@@ -88,17 +100,17 @@ class L2PFSCIL(SessionTrainer):
             return visual_pool(self.clip, *sizes, seed)
         return TextPool(self.clip, names, *sizes, seed)
 
-    def encode(self, inputs: Tensor) -> Tensor:
-        """Return image features, or for a visual pool the images, whose features depend on the selected prompts."""
-        return inputs if self.is_visual else super().encode(inputs)
+    # ------------------------------------------------------------------ training
 
-    def compute_loss(self, image_features: Tensor, labels: Tensor) -> tuple[dict[str, Tensor], Tensor]:
-        if self.is_visual:
-            logits, similar = self._visual_logits(self.pool, image_features, self.hand_crafted_features())
+    def loss(self, inputs: Tensor, labels: Tensor, training: Collection[str] = ()) -> Losses:
+        if self.hand_crafted is not None:
+            features, similar = self._visual_features(self.pool, inputs)
+            logits = self.logits(features, self.hand_crafted.of(self.classnames))
         else:
-            logits, similar = self._text_logits(image_features)
+            logits, similar = self._text_logits(inputs)
         terms = {"ce": F.cross_entropy(logits, labels), "key": similar.sum(dim=1).mean()}
-        return {"loss": terms["ce"] - self.settings.KEY_WEIGHT * terms["key"], **terms}, logits
+        total = terms["ce"] - self.settings.KEY_WEIGHT * terms["key"]
+        return ClippedLosses(total, logits, terms, self.settings.CLIP_NORM, list(self.pool.parameters()))
 
     def _text_logits(self, features: Tensor) -> tuple[Tensor, Tensor]:
         assert isinstance(self.pool, TextPool)
@@ -113,39 +125,36 @@ class L2PFSCIL(SessionTrainer):
             return self.logits(features, text[0])
         return self.clip.logit_scale * torch.einsum("bd,bcd->bc", features, text[choice_of])
 
-    def _visual_logits(self, pool: PromptPool, images: Tensor, text: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the logits of images with their selected prompts, and the cosines to the selected keys."""
+    def _visual_features(self, pool: PromptPool, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the features of images with their selected prompts, and the cosines to the selected keys."""
         numbers, similar = pool.choose(self.clip.encode_image(images))
         start: Tensor = self.clip.visual.positional_embedding[0]  # type: ignore[index]
         tokens = pool.prompts_of(numbers) + start.float()  # L2P's prompts have the position of [CLS]
-        return self.logits(self.clip.encode_image_with(images, [tokens]), text), similar
-
-    def backward(self, terms: dict[str, Tensor]) -> None:
-        super().backward(terms)
-        if self.settings.CLIP_NORM:
-            if self.scaler is not None:
-                self.scaler.unscale_(self._optims[self.main_model])
-            torch.nn.utils.clip_grad_norm_(self.pool.parameters(), self.settings.CLIP_NORM)
+        return self.clip.encode_image_with(images, [tokens]), similar
 
     # ------------------------------------------------------------------ evaluation
 
-    def load_model(self, directory: str, epoch: int | None = None) -> None:
-        super().load_model(directory, epoch)
-        then = self.origins[0]["settings"].get(_POOL) if self.origins else None
+    def adopt(self, facts: Mapping[str, Any]) -> None:
+        then = (facts.get("settings") or {}).get(_POOL)
         if then != self.settings.POOL:
-            raise UserError(f"{directory} was trained with {_POOL} {then}. Use that instead of {self.settings.POOL}.")
+            raise UserError(f"The run was trained with {_POOL} {then}. Use that instead of {self.settings.POOL}.")
 
-    def scorer(self, session: int, names: Sequence[str] = ()) -> Scorer:
-        classes = list(names) or self.seen_classes(session)
+    def after(self, session: int, names: Sequence[str] = ()) -> Classifier:
+        classes = list(names) or self.seen(session)
         pool = self.make_pool(classes)
-        checkpoints.load_into(pool, self.session_models[session][self.main_model], f"session {session}")
+        checkpoints.load_into(pool, self.task.learned[session][self.main_part], f"session {session}")
+        role = "tokens of the image encoder" if self.is_visual else "context of the class names"
+        reason = f"each image selects its own prompts as {role}, so no fixed matrix gives the logits"
         if isinstance(pool, TextPool):
-            return self._text_scorer(pool)
-        text = self.clip.encode_classes(classes, self.templates())
-        return lambda images: self._visual_logits(pool, images, text)[0]
+            return Classifier(classes, self._text_scorer(pool), self.encode, reason)
+        text = self.clip.encode_classes(classes, self.templates)
+        encode = partial(self._visual_features, pool)
+        return Classifier(
+            classes, lambda features: self.logits(features, text), lambda images: encode(images)[0], reason
+        )
 
-    def _text_scorer(self, pool: TextPool) -> Scorer:
-        """Return a scorer that encodes the class names for each selection when it first occurs."""
+    def _text_scorer(self, pool: TextPool) -> Callable[[Tensor], Tensor]:
+        """Return a function that encodes the class names for each selection when it first occurs."""
         known: dict[tuple[int, ...], Tensor] = {}
 
         def score(features: Tensor) -> Tensor:
@@ -159,6 +168,9 @@ class L2PFSCIL(SessionTrainer):
 
         return score
 
-    def why_not_exported(self) -> str:
-        role = "tokens of the image encoder" if self.is_visual else "context of the class names"
-        return f"each image selects its own prompts as {role}, so no fixed matrix gives the logits"
+
+@register(TRAINER_REGISTRY)
+class L2PFSCIL(SessionTrainer):
+    """Trains `L2PModel`."""
+
+    Model = L2PModel

@@ -1,27 +1,27 @@
 """The loop of class-incremental learning over sessions, each trained on its own images only.
 
-A method overrides `build_prompts`, which builds the modules of one session (`classnames` are those of the session), and
-`classifier`, or `scorer` if its logits are more than products with class vectors. The learned modules of a session are
-saved in `sessions/session-<n>.pth`. Images of earlier sessions are never read again.
+Each session has a model of its own (`SessionModel`). Its learned parts are saved in `sessions/session-<n>.pth`. Images
+of earlier sessions are never read again.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from dassl.evaluation import build_evaluator
 from dassl.utils import set_random_seed
 from torch import Tensor
-from torch.utils.data import DataLoader
 from yacs.config import CfgNode
 
+from cocoamix import checkpoint
 from cocoamix.config import keys
 from cocoamix.errors import UserError
+from cocoamix.features.images import image_name
 from cocoamix.fscil import metrics
 from cocoamix.fscil.files import (
     FOLDER,
@@ -34,50 +34,28 @@ from cocoamix.fscil.files import (
     save_session,
     session_file,
 )
-from cocoamix.fscil.split import Session, SessionSplit, choose_split, sessions_of, split_into_sessions
+from cocoamix.fscil.model import SessionModel, SessionTask
+from cocoamix.fscil.split import Session, SessionSplit, choose_split, split_into_sessions
 from cocoamix.io import checkpoints
+from cocoamix.model import IMAGES, Task
 from cocoamix.registry import plain_name
-from cocoamix.run import origin, protocol
+from cocoamix.run import origin, protocol, recording
 from cocoamix.run.checkpointer import RESUME, epochs_in, parameters_of
-from cocoamix.run.evaluation import Evaluation, NotFiniteError
-from cocoamix.run.given import GivenData
-from cocoamix.run.loaders import loader_over
+from cocoamix.run.evaluation import Evaluation
 from cocoamix.run.predictions import paths_at
 from cocoamix.run.results import RESULTS, Results, ResultsError
 from cocoamix.trainer import CLIPTrainer
-
-Scorer = Callable[[Tensor], Tensor]  # output of `encode` for B images -> (B, C) logits
 
 
 class SessionTrainer(CLIPTrainer):
     """A trainer that learns session by session. Its training images and classes are those of the current session."""
 
-    main_model = "prompt_learner"  # the model that every session saves
-    chooses_classes = False  # whether FSCIL.TUNED_CLASSES sets the classes of a session's loss
-    session = 0  # the current session
+    Model: ClassVar[type[SessionModel]]
+    model: SessionModel
+    session: int = 0  # the current session
     last_session: int  # the last session of this run
-    session_models: list[Models]  # learned modules of each finished session
+    learned: list[Models]  # parts of each finished session
     origins: list[dict[str, Any]]  # origin of each finished session
-
-    def title(self) -> str:
-        """Return the method's name in tables and plots."""
-        return type(self).__name__
-
-    def classifier(self, session: int, names: Sequence[str] = ()) -> Tensor:
-        """Return the (C, embedding) class vectors after `session`.
-
-        Their products with image features, times CLIP's scale, are the logits.
-
-        Args:
-            session: The last session to use.
-            names: The classes; by default all classes seen up to the session.
-        """
-        raise NotImplementedError(f"{type(self).__name__} defines no classifier")
-
-    def scorer(self, session: int, names: Sequence[str] = ()) -> Scorer:
-        """Return the function from features to logits after `session`. By default it uses `classifier`."""
-        classes = self.classifier(session, names)
-        return lambda features: self.logits(features, classes)
 
     def check_cfg(self, cfg: CfgNode) -> None:
         super().check_cfg(cfg)
@@ -90,7 +68,7 @@ class SessionTrainer(CLIPTrainer):
         for folder in (self.output_dir, self.cfg.RESUME):
             path = session_file(folder, 0)
             if self.cfg.SEED < 0 and folder and path.is_file():
-                seed = int(read_session(path, 0, self.main_model).origin["seed"])
+                seed = int(read_session(path, 0, self.Model.main_part).origin["seed"])
                 print(f"No seed was given; this run uses {seed}, as its first session did")
                 set_random_seed(seed)
                 return seed
@@ -99,21 +77,16 @@ class SessionTrainer(CLIPTrainer):
     def build_data_loader(self) -> None:
         """Split the dataset into sessions and load the first."""
         super().build_data_loader()
-        # Loaders over all items, as templates for those of the sessions. No images are read from them.
-        self._all_train, self._all_test = self.train_loader_x, self.test_loader
         self._split_sessions()
 
     def _split_sessions(self) -> None:
         """Split the dataset according to FSCIL.*, and load the current session."""
         data, fscil = self.dm.dataset, self.cfg.FSCIL
-        if isinstance(data, GivenData):
-            self._use_given_sessions(data)
-            return
         items = data.val if self.cfg.TEST.SPLIT == "val" else data.test
         if not items:
             raise UserError(f"The dataset {self.cfg.DATASET.NAME} has no {self.cfg.TEST.SPLIT} images.")
-        how = SessionSplit(fscil.BASE, fscil.WAY, fscil.SHOTS, fscil.SPLIT, self.seed, self.cfg.DATASET.FEWER_SHOTS)
-        self.sessions = split_into_sessions(data, items, how)
+        split = SessionSplit(fscil.BASE, fscil.WAY, fscil.SHOTS, fscil.SPLIT, self.seed, self.cfg.DATASET.FEWER_SHOTS)
+        self.sessions = split_into_sessions(data, items, split)
         self.split = choose_split(data, fscil.SPLIT)
         if len(self.sessions) <= fscil.LAST_SESSION:
             raise UserError(
@@ -127,28 +100,15 @@ class SessionTrainer(CLIPTrainer):
             f"{len(self.sessions) - 1} x {fscil.WAY} classes with {fscil.SHOTS} images each "
             f"({'the published ones' if self.split == 'cec' else f'drawn with seed {self.seed}'})"
         )
-        self._tests = [self._loader_over(session.test, train=False) for session in self.sessions]
-        self._set_session_loader()
+        self._tests = [self.images.test_loader_of(session.test) for session in self.sessions]
+        self._use_images()
 
-    def _use_given_sessions(self, data: GivenData) -> None:
-        """Use the sessions of a saved run, without its images."""
-        self.sessions, self.split = sessions_of(data.classnames, data.sessions, data.train_x), "given"
-        self.last_session = len(self.sessions) - 1
-        self._tests = [self._loader_over(session.test, train=False) for session in self.sessions]
-        self._set_session_loader()
-
-    def _loader_over(self, items: Sequence[Any], train: bool) -> DataLoader[Any]:
-        """Return a loader over some of the items."""
-        batch = self._base_batch() if train else 0
-        return loader_over(self.cfg, self._all_train if train else self._all_test, items, train, self.seed, batch)
-
-    def _set_session_loader(self) -> None:
-        """Use the training loader of the current session. The images and features of the previous one are released."""
-        self.train_loader_x = self.training_loader()
-
-    def training_loader(self) -> DataLoader[Any]:
-        """Return a loader over the training images of the current session."""
-        return self._loader_over(self.sessions[self.session].train, train=True)
+    def _use_images(self) -> None:
+        """Use the training images of the current session."""
+        batch_size = 0 if self.session else int(self.cfg.FSCIL.BASE_BATCH_SIZE)
+        self.images.use_session(self.sessions[self.session].train, self.session, batch_size)
+        self.images.first_label = self.sessions[self.session].labels.start if self.tuned_classes == "session" else 0
+        self.train_loader_x = self.images.loader_of(None)
 
     @property
     def classnames(self) -> list[str]:
@@ -163,71 +123,57 @@ class SessionTrainer(CLIPTrainer):
     @property
     def tuned_classes(self) -> str:
         """Classes of a session's loss: `session` (its own), `seen` (up to it) or `all` (of all sessions)."""
-        return str(self.cfg.FSCIL.TUNED_CLASSES) if self.chooses_classes else "session"
+        return str(self.cfg.FSCIL.TUNED_CLASSES) if self.Model.chooses_classes else "session"
 
-    @property
-    def first_label(self) -> int:
-        """Label of the first of `classnames` among all classes."""
-        return self.sessions[self.session].labels.start if self.tuned_classes == "session" else 0
+    def seen_classes(self, session: int) -> list[str]:
+        """Return all classes up to and including a session."""
+        return [name for each in self.sessions[: session + 1] for name in each.classnames]
 
-    def parse_batch_train(self, batch: Any) -> tuple[Tensor, Tensor]:
-        inputs, labels = super().parse_batch_train(batch)
-        return inputs, labels - self.first_label
-
-    def store_part(self, split: str) -> str:
-        """Return the part of the store. The training images of each session have their own."""
-        return super().store_part(split) + (f"/session{self.session}" if split == "train" else "")
-
-    def encoding_batch_size(self) -> int:
-        """Return the batch size without FSCIL.BASE_BATCH_SIZE, so that stored features do not depend on that key."""
-        return super().encoding_batch_size() or (self.default_batch_size() if self._base_batch() else 0)
-
-    def default_batch_size(self) -> int:
-        """Return the batch size of the current session without the keys of a method or of session 0."""
-        return min(int(self.cfg.DATALOADER.TRAIN_X.BATCH_SIZE), len(self.sessions[self.session].train))
-
-    def _base_batch(self) -> int:
-        """Return the batch size that is set for session 0; 0 if none is set, or in a later session."""
-        return 0 if self.session else int(self.cfg.FSCIL.BASE_BATCH_SIZE)
+    def synsets(self) -> list[str]:
+        return []
 
     def describe_protocol(self) -> dict[str, Any]:
         fscil, facts = self.cfg.FSCIL, super().describe_protocol()
         training_items = [item for session in self.sessions for item in session.train]
         facts["splits"]["train"] = protocol.items_hash(training_items)
-        facts["views"] = protocol.views(self.cfg, self.epoch_limit())
+        facts["views"] = protocol.views(self.cfg, self.Model.most_epochs(self.cfg))
         facts["fscil"] = {"base": fscil.BASE, "way": fscil.WAY, "shots": fscil.SHOTS, "split": self.split}
         if fscil.BASE_BATCH_SIZE:  # only then, so that fingerprints of runs without it do not change
             facts["fscil"]["base_batch_size"] = fscil.BASE_BATCH_SIZE
         return facts
 
-    # ------------------------------------------------------------------ training
-
-    def build_model(self) -> None:
-        self.session_models, self.origins = [], []
-        self.rows: list[metrics.Row] = []  # one evaluation per session
-        super().build_model()
-
-    def build_session(self) -> None:
-        """Build the modules of the current session."""
-        self.unregister()
-        self.start_epoch = self.epoch = self.trained_epochs = 0
-        self.max_epoch = self.cfg.OPTIM.MAX_EPOCH
-        self.trained_classes = self.classnames
-        self.is_training = False  # each session builds its own optimizers and scaler, which a resume restores
-        self.build_prompts()
-
-    def start_from_previous_session(self) -> None:
-        """Initialise the main model with that of the previous session, if there is one."""
-        if self.session:
-            previous = self.session_models[-1][self.main_model]
-            checkpoints.load_into(self._models[self.main_model], previous, "the previous session")
-
     def describe_dataset(self) -> str:
         classes = sum(len(session.classnames) for session in self.sessions)
         return f"{plain_name(self.cfg.DATASET.NAME)}, {classes:,} classes in {len(self.sessions)} sessions"
 
-    def session_number(self) -> int:
-        return self.session
+    # ------------------------------------------------------------------ the model of a session
+
+    def build_model(self) -> None:
+        self.learned, self.origins = [], []
+        self._shared: dict[Any, Tensor] = {}
+        self._facts: dict[str, Any] = {}  # of the evaluations
+        self.rows: list[metrics.Row] = []  # one evaluation per session
+        super().build_model()
+
+    def make_task(self) -> Task:
+        items = self.images.train_items
+        return SessionTask(
+            tuple(self.classnames),
+            self.cfg.DATASET.NAME,
+            tuple(image_name(item.impath) for item in items),
+            tuple(int(item.label) for item in items),
+            session=self.session,
+            sessions=tuple(tuple(session.classnames) for session in self.sessions),
+            learned=self.learned,
+            shared=self._shared,
+        )
+
+    def build_session(self) -> None:
+        """Build the model of the current session."""
+        self.start_epoch = self.epoch = self.trained_epochs = 0
+        self.is_training = False  # each session builds its own optimizers and scaler, which a resume restores
+        self.use_model(self.make_model(self.make_task(), self.Model.settings_of(self.cfg)))
+        self.model.notes.clear()
 
     def begin(self, number: int) -> None:
         """Make session `number` the current one. The first is built with the trainer."""
@@ -238,31 +184,34 @@ class SessionTrainer(CLIPTrainer):
         )
         if number != self.session:
             self.session = number
-            self._set_session_loader()
+            self._use_images()
             self.build_session()
 
     def train(self) -> None:
         """Train the sessions that are not finished."""
         self._began = time.time()
-        self.record_data(trains=True)
-        self.session_models = self._read_finished()
-        if not self._models or len(self.session_models) > self.last_session:
+        recording.record_data(self, trains=True)
+        self._read_finished()
+        if not self.saved_parts or len(self.learned) > self.last_session:
             self.session = self.last_session
-            if self._models:
+            if self.saved_parts:
                 print(f"All sessions up to {self.last_session} are finished")
-                self.begin_metrics(0, 0, len(self.sessions))  # keeps the rows of all sessions
+                folders = [folder for folder in (self.resumed_from, self.cfg.RESUME) if folder]
+                self.metrics.begin(self.cfg, folders, 0, 0, len(self.sessions))  # keeps the rows of all sessions
             self._finish()
             return
-        for number in range(len(self.session_models), self.last_session + 1):
+        for number in range(len(self.learned), self.last_session + 1):
             self.begin(number)
             super().train()
 
     def after_train(self) -> None:
-        states = {name: parameters_of(model) for name, model in self._models.items()}
-        self.session_models.append(
-            {name: {key: value.clone() for key, value in state.items()} for name, state in states.items()}
+        self.learned.append(
+            {
+                name: {key: value.clone() for key, value in parameters_of(part).items()}
+                for name, part in self.model.parts.items()
+            }
         )
-        self.origins.append(self.describe_origin())
+        self.origins.append(checkpoint.describe_origin(self))
         if self.session == self.last_session:
             self._finish()
         elif not self.cfg.TEST.NO_TEST:
@@ -278,11 +227,12 @@ class SessionTrainer(CLIPTrainer):
     # ------------------------------------------------------------------ saving and resuming, session by session
 
     def save_model(self, epoch: int, directory: str, *_: Any, **__: Any) -> None:
-        """Save the modules of a finished session. There is one file per session and no best checkpoint."""
+        """Save the parts of a finished session. There is one file per session and no best checkpoint."""
         if epoch + 1 < self.max_epoch:
             return  # before that, the resume file is enough
-        models = {name: parameters_of(model) for name, model in self._models.items()}
-        save_session(directory, self.session, epoch + 1, models, self.describe_origin(), self.unreadable)
+        models = {name: parameters_of(part) for name, part in self.model.parts.items()}
+        facts = checkpoint.describe_origin(self)
+        save_session(directory, self.session, epoch + 1, models, facts, self.images.unreadable)
 
     def resume_state(self, epochs: int) -> dict[str, Any]:
         return {**super().resume_state(epochs), "session": self.session}
@@ -292,7 +242,7 @@ class SessionTrainer(CLIPTrainer):
         for folder in dict.fromkeys((Path(self.output_dir), Path(directory))):
             path = folder / RESUME
             if epochs_in(path) and checkpoints.load(path).get("session") == self.session:
-                self.trained_epochs, self.resumed_from = self.resume_file(path), folder
+                self.trained_epochs, self.resumed_from = checkpoint.resume_file(self, path), folder
                 print(
                     f"Resuming from {folder}: in session {self.session}, "
                     f"{self.trained_epochs} of {self.max_epoch} epochs are done"
@@ -302,44 +252,38 @@ class SessionTrainer(CLIPTrainer):
                 return self.trained_epochs
         return 0
 
-    def _read_finished(self) -> list[Models]:
-        """Return the modules of the finished sessions of this run, or of the run that --resume names."""
-        if not self._models:
-            return []
-        folders = [self.output_dir, *([self.cfg.RESUME] if self.cfg.RESUME else [])]
+    def _read_finished(self) -> None:
+        """Read the finished sessions of this run, or of the run that --resume names."""
+        folders = [self.output_dir, *filter(None, [self.cfg.RESUME])] if self.saved_parts else []
         for folder in folders:
-            found = self._read_sessions(folder)
-            if found or epochs_in(Path(folder, RESUME)):
-                self.resumed_from = folder
-                if found:
-                    print(f"Resuming from {folder}: {len(found)} of {len(self.sessions)} sessions are finished")
-                for one in found:
-                    self.check_settings(one.path, one.origin["settings"], one.origin["protocol"])
-                    if folder != self.output_dir:
-                        copy_session(one, self.output_dir)
-                if found:
-                    self.check_origin(found[-1].origin, found[-1].path)
-                return self._use_sessions(found[: self.last_session + 1])
-        if self.cfg.RESUME:
+            saved = self._read_sessions(folder)
+            if not saved and not epochs_in(Path(folder, RESUME)):
+                continue
+            self.resumed_from = folder
+            if saved:
+                print(f"Resuming from {folder}: {len(saved)} of {len(self.sessions)} sessions are finished")
+                checkpoint.check_origin(self, saved[-1].origin, saved[-1].path)
+            for each in saved:
+                checkpoint.check_settings(self, each.path, each.origin["settings"], each.origin["protocol"])
+                if folder != self.output_dir:
+                    copy_session(each, self.output_dir)
+            self._use_sessions(saved[: self.last_session + 1])
+            return
+        if self.cfg.RESUME and folders:
             raise UserError(f"--resume names {self.cfg.RESUME}, which holds neither {RESUME} nor finished sessions.")
-        return []
 
     def _read_sessions(self, folder: str) -> list[SavedSession]:
-        now = self.describe_origin()
+        now = checkpoint.describe_origin(self)
         expected = [{**now, "classnames": self.classnames_of(number)} for number in range(len(self.sessions))]
-        if self.tuned_classes == "all" and isinstance(self.dm.dataset, GivenData):
-            # A run that ended early is saved without the class names of the sessions it did not reach.
-            for one in expected:
-                del one["classnames"]
-        return read_sessions(folder, expected, self.main_model)
+        return read_sessions(folder, expected, self.Model.main_part)
 
-    def _use_sessions(self, found: list[SavedSession]) -> list[Models]:
-        """Use saved sessions for a resume or an evaluation; return their modules."""
-        for one in found:
-            self.unreadable.update(one.unreadable)
-            self.trained_epochs = one.epoch
-        self.origins = [one.origin for one in found]
-        return [one.models for one in found]
+    def _use_sessions(self, saved: Sequence[SavedSession]) -> None:
+        """Use saved sessions for a resume or an evaluation."""
+        for each in saved:
+            self.images.unreadable.update(each.unreadable)
+            self.trained_epochs = each.epoch
+        self.origins = [each.origin for each in saved]
+        self.learned[:] = [each.models for each in saved]  # the model has the same list
 
     def loaded_origin(self) -> Mapping[str, Any]:
         return self.origins[0] if self.origins else {}
@@ -351,36 +295,35 @@ class SessionTrainer(CLIPTrainer):
                 "Sessions are evaluated after their last epoch: use FSCIL.LAST_SESSION N, not --load-epoch."
             )
         self.session = self.last_session
-        if not self._models:
+        if not self.saved_parts:
             return
         if not directory:
             raise UserError("--eval-only needs --model-dir, the output folder of a run with sessions.")
         if count_sessions(directory):
-            self._adopt_training_settings(read_session(session_file(directory, 0), 0, self.main_model))
-        found = self._read_sessions(directory)
-        if not found or len(found) <= self.cfg.FSCIL.LAST_SESSION:
+            self._adopt_training_settings(read_session(session_file(directory, 0), 0, self.Model.main_part))
+        saved = self._read_sessions(directory)
+        if not saved or len(saved) <= self.cfg.FSCIL.LAST_SESSION:
             raise UserError(
-                f"{Path(directory, FOLDER)} holds {len(found)} finished sessions"
-                + (f", but FSCIL.LAST_SESSION is {self.cfg.FSCIL.LAST_SESSION}." if found else ": nothing to evaluate.")
+                f"{Path(directory, FOLDER)} holds {len(saved)} finished sessions"
+                + (f", but FSCIL.LAST_SESSION is {self.cfg.FSCIL.LAST_SESSION}." if saved else ": nothing to evaluate.")
             )
-        self.session = self.last_session = min(self.last_session, len(found) - 1)
-        self.session_models = self._use_sessions(found[: self.session + 1])
+        self.session = self.last_session = min(self.last_session, len(saved) - 1)
+        self._use_sessions(saved[: self.session + 1])
+        self.model.adopt(self.origins[0])
         print(f"Loaded sessions 0 to {self.session} from {directory}")
 
     def _adopt_training_settings(self, first: SavedSession) -> None:
         """Adopt the training settings of the evaluated run, because the results describe that run."""
-        cfg, self.overridden = origin.follow_training(self.cfg, first.origin["settings"], self.section)
+        cfg, self.overridden = origin.follow_training(self.cfg, first.origin["settings"], self.Model.section)
         then = protocol.settings_of(cfg)
         for key, now in self.overridden.items():
             print(f"{key} is {then[key]!r} as in training; the configuration's {now!r} is not used")
         if cfg != self.cfg or first.origin["seed"] != self.seed:
-            self.cfg = cfg
+            self.cfg = self.images.cfg = cfg
             self.set_seed(first.origin["seed"])
             last, self.session = self.session, 0
             self._split_sessions()
-            self.hand_crafted = self.make_hand_crafted()
             self.build_session()
-            self.protocol = self.describe_protocol()
             self.session = last
         splits = first.origin["protocol"].get("splits")
         if isinstance(splits, dict):  # the images may have changed since
@@ -392,13 +335,36 @@ class SessionTrainer(CLIPTrainer):
     def test(self, split: str | None = None) -> float:
         """Evaluate after each session that is not evaluated yet, on all classes seen so far, in a single pass."""
         if split is None:
-            self.record_data(trains=False)
+            recording.record_data(self, trains=False)
         name = split or self.cfg.TEST.SPLIT
         due = range(len(self.rows), self.session + 1)
         print(f"Evaluate on the *{name}* set after session{'s' if len(due) > 1 else ''} {_format_range(due)}")
         self.set_model_mode("eval")
         start = time.monotonic()
-        scorers = {number: self.scorer(number) for number in due}
+        hits, evaluations = self._evaluate(due, name, split)
+        results: dict[str, float] = {}
+        images_of = [self._readable(session) for session in self.sessions]
+        for number in due:
+            print(f"After session {number}, {self.sessions[number].seen} classes:")
+            results = evaluations[number].accuracies()
+            confidence = evaluations[number].confidence()
+            results.update(confidence)
+            images = tuple(images_of[: number + 1])
+            self.rows.append(metrics.Row(self.sessions[number].seen, tuple(hits[number]), images, confidence))
+            for key, value in {"accuracy": self.rows[-1].accuracy, **confidence}.items():
+                super().write_scalar(f"{name}/{key}", value, number)
+        dataset = plain_name(self.cfg.DATASET.NAME)
+        print(f"\n{self.model.title} on {dataset}, accuracy (%)\n\n{metrics.text_table(self.rows)}")
+        if self.session == self.last_session and not self._keeps_longer_results():
+            self.num_classes = self.sessions[self.session].seen
+            recording.write_results(self, name, {**results, **self._last_metrics()}, time.monotonic() - start)
+        return self.rows[-1].accuracy
+
+    def _evaluate(self, due: range, name: str, split: str | None) -> tuple[dict[int, list[int]], dict[int, Evaluation]]:
+        """Return the correct predictions on each session's classes, and the evaluation, after each due session."""
+        classifiers = {number: self.model.after(number) for number in due}
+        for classifier in classifiers.values():
+            self._facts |= classifier.facts
         evaluations = {
             number: Evaluation(build_evaluator(self.cfg, lab2cname=self.lab2cname), f"after session {number}")
             for number in due
@@ -407,57 +373,24 @@ class SessionTrainer(CLIPTrainer):
         last = self.session == self.last_session and self.session in due
         with self.predictions_file(split) if last else nullcontext() as predictions:
             for block, loader in enumerate(self._tests[: self.session + 1]):
-                for inputs, labels, indices in self.images.batches(loader, name, self.device):
-                    features = self.encode(inputs)
+                for inputs, labels, indices in self.images.batches(loader, name):
+                    shared = None if self.model.reads == IMAGES else self.images.encode(inputs)
                     for number in due[max(0, block - due.start) :]:
-                        logits = scorers[number](features)
-                        try:
-                            hits[number][block] += evaluations[number].add(logits, labels)
-                        except NotFiniteError as error:
-                            raise self.cause_in_clip(inputs) or error from None
+                        features = classifiers[number].encode(inputs) if shared is None else shared
+                        logits = classifiers[number].logits(features)
+                        hits[number][block] += self.add_to(evaluations[number], logits, labels, inputs)
                         if predictions is not None and number == self.session:
                             predictions.add(logits, labels, paths_at(loader, indices))
                 if predictions is not None:
-                    predictions.add_unreadable(loader, self.unreadable)
-        images_of = [self._readable(session) for session in self.sessions]
-        found: dict[str, float] = {}
-        for number in due:
-            seen = self.sessions[number].seen
-            print(f"After session {number}, {seen} classes:")
-            found = evaluations[number].accuracies()
-            confidence = evaluations[number].confidence()
-            found.update(confidence)
-            images_so_far = tuple(images_of[: number + 1])
-            self.rows.append(metrics.Row(seen, tuple(hits[number]), images_so_far, confidence))
-            for key, value in {"accuracy": self.rows[-1].accuracy, **confidence}.items():
-                super().write_scalar(f"{name}/{key}", value, number)
-        dataset = plain_name(self.cfg.DATASET.NAME)
-        print(f"\n{self.title()} on {dataset}, accuracy (%)\n\n{metrics.text_table(self.rows)}")
-        if self.session == self.last_session and not self._keeps_longer_results():
-            self.num_classes = self.sessions[self.session].seen
-            self._write_results(name, {**found, **self._last_metrics()}, time.monotonic() - start)
-        return self.rows[-1].accuracy
-
-    def begin_inference(self) -> list[str]:
-        self.set_model_mode("eval")
-        data = self.dm.dataset
-        names = list(data.label_space) if isinstance(data, GivenData) else []
-        self._inferring = self.scorer(self.session, names)
-        return names or self.seen_classes(self.session)
-
-    def infer(self, features: Tensor) -> Tensor:
-        return self._inferring(features)
-
-    def seen_classes(self, session: int) -> list[str]:
-        """Return all classes up to and including a session."""
-        return [name for one in self.sessions[: session + 1] for name in one.classnames]
+                    predictions.add_unreadable(loader, self.images.unreadable)
+        return hits, evaluations
 
     def _readable(self, session: Session) -> int:
-        return sum(item.impath not in self.unreadable for item in session.test)
+        return sum(item.impath not in self.images.unreadable for item in session.test)
 
     def _last_metrics(self) -> dict[str, float]:
         last, summary = self.rows[-1], metrics.summary(self.rows)
-        found = {
+        values = {
             "accuracy": last.accuracy,
             "mean_accuracy": summary["mean"],
             "pd": summary["pd"],
@@ -466,7 +399,7 @@ class SessionTrainer(CLIPTrainer):
             "harmonic_mean": last.harmonic_mean,
             "mean_forgetting": summary["sessions"][-1]["mean_forgetting"],
         }
-        return {key: value for key, value in found.items() if value is not None}
+        return {key: value for key, value in values.items() if value is not None}
 
     @property
     def finished(self) -> bool:
@@ -482,7 +415,7 @@ class SessionTrainer(CLIPTrainer):
         count = len(existing.sessions or ())
         # Whether similarities were centred in any session may depend on the number of sessions.
         then = {key: value for key, value in existing.protocol.items() if key != "centred"}
-        own = (self.title(), self.seed, protocol.fingerprint(self.protocol), self._settings_in(self.cfg))
+        own = (self.model.title, self.seed, protocol.fingerprint(self.protocol), self._settings_in(self.cfg))
         same = "splits" in then and own == (
             *(existing.method, existing.seed, protocol.fingerprint(then)),
             self._settings_in(existing.config),
@@ -492,7 +425,10 @@ class SessionTrainer(CLIPTrainer):
         return same and count > len(self.rows)
 
     def _settings_in(self, cfg: Mapping[str, Any]) -> dict[str, Any]:
-        return protocol.training_settings(cfg, self.section)
+        return protocol.training_settings(cfg, self.Model.section)
+
+    def evaluated_protocol(self) -> dict[str, Any]:
+        return {**super().evaluated_protocol(), **self._facts}
 
     def evaluated_classes(self) -> list[str]:
         return self.seen_classes(self.session)
@@ -504,8 +440,10 @@ class SessionTrainer(CLIPTrainer):
         return sum(len(session.train) for session in self.sessions[: self.session + 1])
 
     def more_results(self) -> dict[str, Any]:
-        found = {**super().more_results(), "method": self.title()}
-        return {**found, "finished": self.finished, **metrics.summary(self.rows)} if self.rows else found
+        own = {**self.model.results(), "method": self.model.title}
+        ended = [each.get("second_stage") for each in self.origins]
+        own |= {"second_stages": ended} if any(ended) else {}
+        return {**own, "finished": self.finished, **metrics.summary(self.rows)} if self.rows else own
 
 
 def _format_range(numbers: range) -> str:

@@ -10,45 +10,46 @@ from dassl.engine import TRAINER_REGISTRY
 from torch import Tensor
 from yacs.config import CfgNode
 
+from cocoamix.clip import FrozenCLIP
 from cocoamix.coa.mixture import all_columns_equal, find_owners, mix_text, weights_of_kind
 from cocoamix.coa.weights import CoAWeights
-from cocoamix.config.keys import context_words
 from cocoamix.errors import UserError
 from cocoamix.fscil.files import Models
 from cocoamix.fscil.mixture import SessionWeights, session_owners
+from cocoamix.fscil.model import SessionModel, SessionTask
 from cocoamix.io import checkpoints
-from cocoamix.prompts.context import PromptLearner, as_one
+from cocoamix.model import Classifier
+from cocoamix.prompts.context import as_one
 from cocoamix.registry import register
 from cocoamix.seeding import derive_seed
 
-from ..cocoamix import CoCoAMix
-from ..coop import CoOp
-from ..zsclip import ZeroshotCLIP
+from ..cocoamix import PROMPT, WEIGHTS, CoCoAMixModel
+from ..coop import CoOpModel
+from ..zsclip import ZeroshotModel
 from .loop import SessionTrainer
 
 
-@register(TRAINER_REGISTRY)
-class ZeroshotCLIPFSCIL(SessionTrainer, ZeroshotCLIP):
+class ZeroshotSessions(SessionModel, ZeroshotModel):
     """The paper's CLIP-ZSL: the dataset's template for every class, without training."""
 
-    def title(self) -> str:
-        return "CLIP-ZSL"
+    title = "CLIP-ZSL"
 
-    def classifier(self, session: int, names: Sequence[str] = ()) -> Tensor:
-        return self.clip.encode_classes(list(names) or self.seen_classes(session), self.templates())
+    def vectors(self, session: int, names: Sequence[str]) -> Tensor:
+        return self.clip.encode_classes(list(names) or self.seen(session), self.templates)
 
 
-@register(TRAINER_REGISTRY)
-class CoOpFSCIL(SessionTrainer, CoOp):
+class CoOpSessions(SessionModel, CoOpModel):
     """The paper's CoOp-FSCIL: one context, tuned further by cross-entropy in each session."""
 
+    title = "CoOp-FSCIL"
     chooses_classes = True
 
-    def title(self) -> str:
-        return "CoOp-FSCIL"
+    def __init__(self, clip: FrozenCLIP, task: SessionTask, settings: CfgNode, seed: int) -> None:
+        super().__init__(clip, task, settings, seed)
+        self.start_from_previous_session()
 
-    def check_cfg(self, cfg: CfgNode) -> None:
-        super().check_cfg(cfg)
+    @classmethod
+    def check(cls, cfg: CfgNode) -> None:
         if cfg.TRAINER.COOP.ENSEMBLE != "none":
             raise UserError(
                 f"TRAINER.COOP.ENSEMBLE is {cfg.TRAINER.COOP.ENSEMBLE}, but CoOp-FSCIL has a single context: use none, "
@@ -59,29 +60,30 @@ class CoOpFSCIL(SessionTrainer, CoOp):
                 "TRAINER.COOP.CSC is True, but class-specific contexts cannot be tuned further on later classes."
             )
 
-    def build_prompts(self) -> None:
-        super().build_prompts()
-        self.start_from_previous_session()
-
-    def classifier(self, session: int, names: Sequence[str] = ()) -> Tensor:
-        settings = self.settings
-        learner = PromptLearner(
-            self.clip,
-            list(names) or self.seen_classes(session),
-            n_ctx=settings.N_CTX,
-            ctx_init=context_words(settings.CTX_INIT),
-            position=settings.CLASS_TOKEN_POSITION,
-        )
-        checkpoints.load_into(learner, self.session_models[session]["prompt_learner"], f"session {session}")
+    def vectors(self, session: int, names: Sequence[str]) -> Tensor:
+        learner = self.make_learner(list(names) or self.seen(session))
+        checkpoints.load_into(learner, self.task.learned[session][self.main_part], f"session {session}")
         return self.clip.encode_prompts(learner())
 
 
-@register(TRAINER_REGISTRY)
-class CoCoAMixFSCIL(SessionTrainer, CoCoAMix):
+class CoCoAMixSessions(SessionModel, CoCoAMixModel):
     """One prompt and two weights per session, learned in two stages and mixed with those of earlier sessions."""
 
-    def check_cfg(self, cfg: CfgNode) -> None:
-        super().check_cfg(cfg)
+    task: SessionTask
+
+    @classmethod
+    def settings_of(cls, cfg: CfgNode) -> CfgNode:
+        settings = super().settings_of(cfg).clone()
+        settings.defrost()
+        settings.BASE_WEIGHT_EPOCHS, settings.LATER_WEIGHT_EPOCHS = (
+            cfg.FSCIL.BASE_WEIGHT_EPOCHS,
+            cfg.FSCIL.WEIGHT_EPOCHS,
+        )
+        return settings
+
+    @classmethod
+    def check(cls, cfg: CfgNode) -> None:
+        super().check(cfg)
         mix = cfg.TRAINER.COCOAMIX
         if mix.ENSEMBLE == "coa" and mix.STAGE != "two":
             raise UserError(
@@ -94,6 +96,12 @@ class CoCoAMixFSCIL(SessionTrainer, CoCoAMix):
         if mix.DOMAIN != "auto":
             raise UserError(f"TRAINER.COCOAMIX.DOMAIN is {mix.DOMAIN}, but sessions define the in-classes: use auto.")
 
+    @classmethod
+    def most_epochs(cls, cfg: CfgNode) -> int:
+        weights = max(cfg.FSCIL.WEIGHT_EPOCHS, cfg.FSCIL.BASE_WEIGHT_EPOCHS)
+        return int(cfg.OPTIM.MAX_EPOCH + (weights if cfg.TRAINER.COCOAMIX.ENSEMBLE == "coa" else 0))
+
+    @property
     def title(self) -> str:
         kind = self.settings.ENSEMBLE
         return "CoCoA-Mix" + {"coa": "", "uniform": " (uniform)", "none": " (own prompt alone)"}[kind]
@@ -101,54 +109,32 @@ class CoCoAMixFSCIL(SessionTrainer, CoCoAMix):
     # ------------------------------------------------------------------ a session's prompt and weights
 
     def make_weights(self) -> CoAWeights:
-        earlier = [_weights_of(models) for models in self.session_models] if self.settings.ENSEMBLE == "coa" else []
-        return SessionWeights(self.clip.logit_scale, earlier, tied=self.settings.OUT_CLASSES == "none")
+        learned = self.task.learned[: self.task.session] if self.settings.ENSEMBLE == "coa" else []
+        tied = self.settings.OUT_CLASSES == "none"
+        weights = SessionWeights(self.clip.logit_scale, [_weights_of(models) for models in learned], tied)
+        return weights.to(self.clip.each()[0].device)
 
     @property
     def weight_epochs(self) -> int:
-        return int(self.cfg.FSCIL.WEIGHT_EPOCHS if self.session else self.cfg.FSCIL.BASE_WEIGHT_EPOCHS)
-
-    def more_results(self) -> dict[str, Any]:
-        """Add how the second stage of each session ended, if there was one."""
-        results = super().more_results()
-        results = {key: value for key, value in results.items() if key not in ("second_stage", "weights")}
-        ended = [origin.get("second_stage") for origin in self.origins]
-        return {**results, **({"second_stages": ended} if any(ended) else {})}
-
-    def epoch_limit(self) -> int:
-        keys = self.cfg.FSCIL
-        second = max(keys.WEIGHT_EPOCHS, keys.BASE_WEIGHT_EPOCHS) if self.settings.ENSEMBLE == "coa" else 0
-        return int(self.cfg.OPTIM.MAX_EPOCH + second)
+        return int(self.settings.LATER_WEIGHT_EPOCHS if self.task.session else self.settings.BASE_WEIGHT_EPOCHS)
 
     @property
     def context_seed(self) -> int:
-        return derive_seed(self.seed, "context", self.session)
+        return derive_seed(self.seed, "context", self.task.session)
 
     def choose_outclasses(self) -> list[str]:
         """Return generated class names in session 0, and the classes of all earlier sessions after it."""
-        if self.session == 0 or self.settings.OUT_CLASSES == "none":
+        if self.task.session == 0 or self.settings.OUT_CLASSES == "none":
             return super().choose_outclasses()
-        names = self.seen_classes(self.session - 1)
-        print(f"Out-classes: the {len(names)} classes of earlier sessions")
+        names = self.seen(self.task.session - 1)
+        self.notes.append(f"Out-classes: the {len(names)} classes of earlier sessions")
         return names
 
     def other_prompts(self) -> list[Tensor]:
         """Return the hand-crafted prompt and those of earlier sessions for the session's own classes."""
-        return [self.block_features(prompt, self.session) for prompt in range(self.session + 1)]
+        return [self.block_features(prompt, self.task.session) for prompt in range(self.task.session + 1)]
 
-    # ------------------------------------------------------------------ evaluation
-
-    def evaluated_protocol(self) -> dict[str, Any]:
-        """Add `centred` if similarities were centred in any session.
-
-        The protocol of training does not have it, so that it is the same for all sessions of a run.
-        """
-        return {**super().evaluated_protocol(), **({"centred": True} if self._any_centred else {})}
-
-    def build_model(self) -> None:
-        self._any_centred = False
-        self._blocks: dict[tuple[int, int], Tensor] = {}
-        super().build_model()
+    # ------------------------------------------------------------------ the mixture
 
     @torch.no_grad()
     def block_features(self, prompt: int, session: int) -> Tensor:
@@ -161,23 +147,27 @@ class CoCoAMixFSCIL(SessionTrainer, CoCoAMix):
             session: The session whose classes to encode.
         """
         key = prompt, session
-        if key not in self._blocks:
-            self._blocks[key] = self._prompt_features(prompt, self.sessions[session].classnames)
-        return self._blocks[key]
+        if key not in self.task.shared:
+            self.task.shared[key] = self._prompt_features(prompt, self.task.sessions[session])
+        return self.task.shared[key]
 
     @torch.no_grad()
     def _prompt_features(self, prompt: int, names: Sequence[str]) -> Tensor:
         if prompt == 0:
-            return self.clip.encode_classes(names, self.templates())
-        return self.encode_learners(self._learners_of(prompt - 1, names))
-
-    def _learners_of(self, session: int, names: Sequence[str]) -> list[PromptLearner]:
-        """Return the prompt learners of a finished session for `names`."""
+            return self.clip.encode_classes(names, self.templates)
         learners = [self.make_learner(clip, names) for clip in self.clip.each()]
-        checkpoints.load_into(as_one(learners), self.session_models[session]["prompt_learner"], f"session {session}")
-        return learners
+        checkpoints.load_into(as_one(learners), self.task.learned[prompt - 1][PROMPT], f"session {prompt - 1}")
+        return self.encode_learners(learners)
 
-    def classifier(self, session: int, names: Sequence[str] = ()) -> Tensor:
+    @torch.no_grad()
+    def after(self, session: int, names: Sequence[str] = ()) -> Classifier:
+        classifier = super().after(session, names)
+        weights = self.mixture_weights(session, names)
+        if self.settings.CENTRE and not all_columns_equal(weights):
+            classifier.facts["centred"] = True
+        return classifier
+
+    def vectors(self, session: int, names: Sequence[str]) -> Tensor:
         prompts, blocks = range(session + 2), range(session + 1)
         if names:
             text = torch.stack([self._prompt_features(prompt, names) for prompt in prompts])
@@ -186,24 +176,25 @@ class CoCoAMixFSCIL(SessionTrainer, CoCoAMix):
                 [torch.cat([self.block_features(prompt, block) for block in blocks]) for prompt in prompts]
             )
         weights = self.mixture_weights(session, names)
-        centred = bool(self.settings.CENTRE) and not all_columns_equal(weights)
-        self._any_centred |= centred
-        return mix_text(text, weights, centred)
+        return mix_text(text, weights, bool(self.settings.CENTRE) and not all_columns_equal(weights))
 
     def mixture_weights(self, session: int, names: Sequence[str] = ()) -> Tensor:
         """Return the (K + 1, C) weights of the prompts up to `session`, for all classes seen so far or for `names`."""
-        own = [one.classnames for one in self.sessions[: session + 1]]
-        owner = (find_owners(names, own) if names else session_owners([len(one) for one in own])).to(self.device)
-        inside, outside = torch.zeros(2, session + 1, device=self.device)
+        own, device = self.task.sessions[: session + 1], self.clip.each()[0].device
+        owner = (find_owners(names, own) if names else session_owners([len(each) for each in own])).to(device)
+        inside, outside = torch.zeros(2, session + 1, device=device)
         if self.settings.ENSEMBLE == "coa":
-            pairs = [_weights_of(models) for models in self.session_models[: session + 1]]
-            inside, outside = (torch.cat(side).to(self.device) for side in zip(*pairs, strict=True))
+            pairs = [_weights_of(models) for models in self.task.learned[: session + 1]]
+            inside, outside = (torch.cat(side).to(device) for side in zip(*pairs, strict=True))
         return weights_of_kind(self.settings.ENSEMBLE, inside, outside, owner)
+
+    def results(self) -> dict[str, Any]:
+        return {}  # results.json has those of all sessions
 
 
 def _weights_of(models: Models) -> tuple[Tensor, Tensor]:
     """Return the two log-weights of a finished session."""
-    weights = models.get("coa_weights")
+    weights = models.get(WEIGHTS)
     if weights is None:
         raise UserError(
             "A session has no weights, because it was trained with a TRAINER.COCOAMIX.ENSEMBLE other than coa. "
@@ -214,3 +205,25 @@ def _weights_of(models: Models) -> tuple[Tensor, Tensor]:
     if not all(side is not None and side.shape == (1,) for side in pair):
         raise UserError("The weights of a session are not two numbers: its file was altered. Restore it.")
     return cast(tuple[Tensor, Tensor], pair)
+
+
+@register(TRAINER_REGISTRY)
+class ZeroshotCLIPFSCIL(SessionTrainer):
+    """Evaluates `ZeroshotSessions`."""
+
+    Model = ZeroshotSessions
+    reads_section = False
+
+
+@register(TRAINER_REGISTRY)
+class CoOpFSCIL(SessionTrainer):
+    """Trains `CoOpSessions`."""
+
+    Model = CoOpSessions
+
+
+@register(TRAINER_REGISTRY)
+class CoCoAMixFSCIL(SessionTrainer):
+    """Trains `CoCoAMixSessions`."""
+
+    Model = CoCoAMixSessions
