@@ -163,8 +163,8 @@ def _resume_checkpoints(trainer: CLIPTrainer, directory: Path) -> int:
             check_origin(trainer, known, path)
             trainer.set_seed(int(known.get("seed", trainer.seed)))
         trainer.checkpointer.step_schedule(name, trainer.course.epochs_of(name, done))
-        if content.get("optimizer") and trainer._optims[name] is not None:
-            trainer._optims[name].load_state_dict(content["optimizer"])
+        if content.get("optimizer") and name in trainer.optimizers:
+            trainer.optimizers[name].load_state_dict(content["optimizer"])
     trainer.model.adopt(known)
     if known.get("finished") and done:
         trainer.max_epoch = done

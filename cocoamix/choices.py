@@ -10,7 +10,7 @@ from __future__ import annotations
 SUBSETS = ("all", "base", "new")
 BAD_IMAGES = ("stop", "skip")
 CACHE_MODES = ("off", "test", "all")
-SAMPLERS = ("RandomSampler", "SequentialSampler", "RandomClassSampler", "RandomDomainSampler")
+SAMPLERS = ("RandomSampler", "SequentialSampler")
 
 # The frozen CLIP
 SOURCES = ("auto", "clip", "open_clip")

@@ -59,13 +59,16 @@ def run_script(script: str, arguments: Sequence[str]) -> None:
     path = Path(script)
     if not path.is_file():
         raise UserError(f"There is no script {script} in {Path.cwd()}. Start in the folder of the tree's train.py.")
+    if uses_fallback():
+        raise UserError(
+            f"{script} belongs to a code base that needs Dassl, which is not installed here: install it as its README "
+            "says, or use the train.py of this project."
+        )
     named = name_files(arguments)
     _search_first(path.resolve().parent)
     # If the tree later registers one of our names, the name refers to the tree's class: see cocoamix.registry.
     for package in ("cocoamix.trainers", "cocoamix.datasets"):
         importlib.import_module(package)
-    if uses_fallback():
-        print("Dassl is not installed: using the fallback in cocoamix.", file=sys.stderr, flush=True)
     sys.argv = [script, *named]
     before = open_log()
     try:

@@ -17,6 +17,12 @@ def derive_seed(*parts: object) -> int:
     return int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()[:4], "little")
 
 
+def set_random_seed(seed: int) -> None:
+    """Seed Python, NumPy and torch (all devices)."""
+    for generator in (random.seed, np.random.seed, torch.manual_seed, torch.cuda.manual_seed_all):
+        generator(seed)
+
+
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
     """Seed the generators of Python, numpy and torch, and restore their states at the end."""

@@ -23,8 +23,7 @@ import cocoamix.datasets  # noqa: F401  (registers the datasets)
 import torch
 from dassl.config import get_cfg_default
 from dassl.data.datasets import DATASET_REGISTRY
-from dassl.engine import TRAINER_REGISTRY, build_trainer
-from dassl.utils import collect_env_info, set_random_seed, setup_logger
+from dassl.engine import TRAINER_REGISTRY
 from yacs.config import CfgNode
 
 from cocoamix.config import keys
@@ -33,12 +32,14 @@ from cocoamix.datasets.common.writing import write_nothing
 from cocoamix.errors import UserError, check_choice, run_command
 from cocoamix.io.failed_start import open_log, remove_log
 from cocoamix.io.files import check_still_there, check_writable
+from cocoamix.io.log import collect_env_info, setup_logger
 from cocoamix.io.screen import brief, detail, log_only
 from cocoamix.refusals import explain
 from cocoamix.run.arguments import STOPPED, parse_arguments
 from cocoamix.run.lock import FolderLock
 from cocoamix.run.overview import note_on_tiny, render
 from cocoamix.run.threads import threads_for
+from cocoamix.seeding import set_random_seed
 from cocoamix.trainer import CLIPTrainer
 
 __all__ = ["main", "parse_arguments", "run", "setup_cfg"]
@@ -143,7 +144,7 @@ def _run_logged(args: argparse.Namespace, cfg: CfgNode) -> None:
         print("** Config **")
         print(cfg)
         print(f"** System info **\n{collect_env_info()}\n")
-    trainer = build_trainer(cfg)
+    trainer = TRAINER_REGISTRY.get(cfg.TRAINER.NAME)(cfg)
     if args.eval_only:
         trainer.load_model(args.model_dir, epoch=args.load_epoch)
     if isinstance(trainer, CLIPTrainer):

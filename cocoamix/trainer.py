@@ -1,7 +1,8 @@
-"""The registered trainers' common base: Dassl's loop over the phases of a `PromptModel`.
+"""The base of all registered trainers: a loop over the phases of a `PromptModel`.
 
-A trainer names its `Model` and knows nothing else of the method. Only Dassl's public interface is used, so trainers run
-on real Dassl, on its forks and on the fallback.
+A trainer names its `Model` and knows nothing else of the method. It has the public methods of Dassl's trainers, with
+their lines in the log and their files, so the train.py of CoOp's family drives it. Of Dassl itself it needs only the
+registries.
 """
 
 from __future__ import annotations
@@ -11,13 +12,12 @@ import random
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from datetime import timedelta
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar
 
 import torch
-from dassl.engine import TrainerX
-from dassl.utils import set_random_seed
 from torch import Tensor
 from yacs.config import CfgNode
 
@@ -29,6 +29,7 @@ from cocoamix.coa.mixture import find_owners
 from cocoamix.config import keys
 from cocoamix.errors import UserError
 from cocoamix.features.images import image_name
+from cocoamix.io.checkpoints import BEST
 from cocoamix.io.files import check_still_there
 from cocoamix.io.screen import detail
 from cocoamix.io.steps import send_step
@@ -40,17 +41,23 @@ from cocoamix.run.course import Course
 from cocoamix.run.data_record import RunData
 from cocoamix.run.evaluation import Evaluation, NotFiniteError, joint_metrics
 from cocoamix.run.images import RunImages
-from cocoamix.run.loaders import build_manager
+from cocoamix.run.loaders import DataManager
 from cocoamix.run.metrics import EpochMetrics
 from cocoamix.run.movement import ProgressCheck
 from cocoamix.run.optimisation import diverged, make_optimizer, step
 from cocoamix.run.parameter_groups import refuse_left_out
 from cocoamix.run.predictions import PredictionsFile, paths_at
-from cocoamix.seeding import derive_seed
+from cocoamix.run.training_log import EpochLines, Scalars
+from cocoamix.seeding import derive_seed, set_random_seed
 
 
-class CLIPTrainer(TrainerX):
-    """Trains and evaluates a `PromptModel`."""
+class CLIPTrainer:
+    """Trains and evaluates a `PromptModel`.
+
+    Args:
+        cfg: The configuration.
+        dataset: The dataset; by default the one that DATASET.NAME names.
+    """
 
     Model: ClassVar[type[PromptModel]]
     reads_section: ClassVar[bool] = True  # False for zero-shot methods, which CoOp runs with any method's configuration
@@ -76,15 +83,27 @@ class CLIPTrainer(TrainerX):
     training_facts: Mapping[str, Any] = MappingProxyType({})  # entries of the protocol, from a loaded checkpoint
     session: int | None = None  # number of the session; None without sessions
 
-    def __init__(self, cfg: CfgNode) -> None:
+    start_epoch = epoch = batch_idx = num_batches = 0
+    best_result = float("-inf")
+
+    def __init__(self, cfg: CfgNode, dataset: Any = None) -> None:
+        self.cfg = cfg = keys.complete(cfg)
+        self.check_cfg(cfg)
+        self.output_dir: str = cfg.OUTPUT_DIR
+        self.device = torch.device("cuda" if torch.cuda.is_available() and cfg.USE_CUDA else "cpu")
         self.is_training = False  # whether optimizers exist
-        self.metrics = EpochMetrics()
-        self._classifier: Classifier | None = None
-        super().__init__(keys.complete(cfg))
+        self.metrics, self.scalars = EpochMetrics(), Scalars()
+        self.optimizers: dict[str, Any] = {}
+        self.schedules: dict[str, Any] = {}
+        self._dataset, self._classifier = dataset, None
+        self.time_start = time.time()
+        self.build_data_loader()
+        self.build_model()
 
     # ------------------------------------------------------------------ building
 
     def check_cfg(self, cfg: CfgNode) -> None:
+        """Raise a UserError for a configuration that cannot be run, before anything is built."""
         keys.check_common(cfg)
         section = self.Model.section
         keys.check_prompt(section, cfg.TRAINER[section])
@@ -95,7 +114,7 @@ class CLIPTrainer(TrainerX):
     def build_data_loader(self) -> None:
         """Build the data manager and its loaders, and choose the seed."""
         seed = self.choose_seed()
-        self.dm = manager = build_manager(self.cfg)
+        self.dm = manager = DataManager(self.cfg, self._dataset)
         self.train_loader_x = manager.train_loader_x
         self.train_loader_u = manager.train_loader_u
         self.val_loader = manager.val_loader
@@ -125,11 +144,11 @@ class CLIPTrainer(TrainerX):
         self.seed = self.images.seed = seed
 
     def build_model(self) -> None:
+        """Load the frozen CLIP, and build the model on it."""
         cfg, settings = self.cfg, self.Model.settings_of(self.cfg)
         several = self.Model.several
         self.clip = load_several(cfg, settings, self.device) if several else load_one(cfg, settings.PREC, self.device)
         self.threads_used = threads.used_on(self.device)
-        self.checkpointer = Checkpointer(self._models, self._optims, self._scheds)
         self.use_model(self.make_model(self.make_task(), settings))
         while self.model.notes:
             detail(self.model.notes.pop(0))
@@ -156,11 +175,9 @@ class CLIPTrainer(TrainerX):
 
     def use_model(self, model: PromptModel) -> None:
         """Train or evaluate this model from now on."""
-        for name in tuple(self._models):
-            self._unregister(name)
         self.model, self.saved_parts, self._classifier = model, tuple(model.parts), None
-        for name, part in model.parts.items():
-            self.register_model(name, part, None, None)
+        self.optimizers, self.schedules = {}, {}
+        self.checkpointer = Checkpointer(model.parts, self.optimizers, self.schedules)
         self.course = Course(model.phases(self.cfg.OPTIM, len(self.train_loader_x)))
         self.max_epoch = self.course.total or self.cfg.OPTIM.MAX_EPOCH
         self.protocol = self.describe_protocol()
@@ -192,10 +209,6 @@ class CLIPTrainer(TrainerX):
         """Return the dataset and its number of classes, for the overview."""
         return overview.describe_dataset(self.cfg, len(self.classnames))
 
-    def _unregister(self, name: str) -> None:
-        for registered in (self._models, self._optims, self._scheds):
-            registered.pop(name, None)
-
     # ------------------------------------------------------------------ training
 
     def train(self) -> None:
@@ -220,30 +233,28 @@ class CLIPTrainer(TrainerX):
         if not self.course.phases:
             raise UserError(f"The trainer {type(self).__name__} has nothing to train. Add --eval-only.")
         for phase in self.course.phases:
-            self._build_optimizers({name: optim for name, optim in phase.optim.items() if name in self._models})
+            self._build_optimizers({name: optim for name, optim in phase.optim.items() if name in self.model.parts})
         self.begin_phase()
 
     def _build_optimizers(self, optims: Mapping[str, CfgNode]) -> None:
         for name, optim in optims.items():
-            self._optims[name], self._scheds[name] = make_optimizer(name, self._models[name], optim)
-            refuse_left_out(name, self._models[name], self._optims[name])
+            part = self.model.parts[name]
+            self.optimizers[name], self.schedules[name] = make_optimizer(name, part, optim)
+            refuse_left_out(name, part, self.optimizers[name])
 
     def begin_phase(self) -> None:
         """Begin the phase of the current epoch, also within it: build what only this phase has."""
         phase = self.course.phase
         self.model.begin(phase)
-        for name in phase.parts:
-            if name not in self._models:
-                self.register_model(name, self.model.parts[name], None, None)
-                self._build_optimizers({name: phase.optim[name]})
+        self._build_optimizers({name: optim for name, optim in phase.optim.items() if name not in self.optimizers})
         self.train_loader_x = self.images.loader_of(phase.images)
         self._print_notes()
 
     def end_phase(self) -> None:
         """End the current phase after its last epoch."""
         self.model.end(self.course.phase, self.images.plain_features)
-        for name in [name for name in self._models if name not in self.model.parts]:
-            self._unregister(name)
+        for name in [name for name in self.optimizers if name not in self.model.parts]:
+            del self.optimizers[name], self.schedules[name]
         self.course.advance(self.epoch + 1)
         self.max_epoch = self.course.total
         self._print_notes()
@@ -253,7 +264,10 @@ class CLIPTrainer(TrainerX):
             print(self.model.notes.pop(0))
 
     def before_train(self) -> None:
-        super().before_train()
+        """Resume if there is something to resume, and open the files of the run."""
+        self.start_epoch = self.resume_model_if_exist(self.cfg.RESUME or self.output_dir)
+        self.scalars.open(str(Path(self.output_dir, "tensorboard")))
+        self.time_start = time.time()
         self.metrics.begin(
             self.cfg,
             [folder for folder in (self.resumed_from, self.cfg.RESUME) if folder],
@@ -262,28 +276,35 @@ class CLIPTrainer(TrainerX):
             self.session,
         )
         # Before the first epoch, because checkpoints without a resume file hold only half of the state.
-        if self._models:
-            checkpoint.save_resume(self, self.trained_epochs)
+        checkpoint.save_resume(self, self.trained_epochs)
 
     def before_epoch(self) -> None:
         """Seed the epoch, so that it does not depend on what ran before it, such as an evaluation or another run."""
-        super().before_epoch()
         if self.epoch == self.course.start and self.epoch:
             self.begin_phase()
         self.metrics.begin_epoch(self.epoch, self.max_epoch, len(self.train_loader_x), self.course.phase.name)
         set_random_seed(derive_seed(self.seed, "epoch", self.epoch))
         if self.course.phase.parts:
             self.images.set_view(self.course.phase.view(self.epoch - self.course.start), self.course)
-        redraw = getattr(self.train_loader_x.sampler, "redraw", None)
-        if redraw is not None:  # a sampler that draws ahead did so before the seed was set
-            redraw()
 
     def run_epoch(self) -> None:
-        """Take the steps of an epoch, if its phase trains anything."""
-        if self.course.phase.parts:
-            super().run_epoch()
+        """Take a step on every batch, if the phase trains anything."""
+        if not self.course.phase.parts:
+            return
+        self.set_model_mode("train")
+        self.num_batches = len(self.train_loader_x)
+        lines = EpochLines(self.epoch, self.max_epoch, self.num_batches, self.cfg.TRAIN.PRINT_FREQ)
+        for self.batch_idx, batch in enumerate(self.train_loader_x):
+            lines.read()
+            values = self.forward_backward(batch)
+            rate, step = self.get_current_lr(), self.epoch * self.num_batches + self.batch_idx
+            lines.end(self.batch_idx, values, rate)
+            for name, meter in lines.values.items():
+                self.write_scalar(f"train/{name}", meter.average, step)
+            self.write_scalar("train/lr", rate, step)
 
     def after_epoch(self) -> None:
+        """End the epoch: check it, validate it for best_val, and save it."""
         self.trained_epochs = self.epoch + 1
         self.checkpointer.refuse_non_finite(self.trained_epochs, self.cfg.OPTIM.LR)  # before anything is reported
         if self.start_epoch == 0:  # late in a resumed run, steps may be too small to move a parameter
@@ -292,11 +313,28 @@ class CLIPTrainer(TrainerX):
         if self.model.ends(self.course.phase, self.epoch - self.course.start, len(self.train_loader_x)):
             self.end_phase()
         self.metrics.end_epoch(self.max_epoch)  # before a checkpoint, so that a resumed run finds the row
-        super().after_epoch()
+        if self.cfg.TEST.FINAL_MODEL == "best_val" and not self.cfg.TEST.NO_TEST:
+            result = self.test(split="val")
+            if result > self.best_result:
+                self.best_result = result
+                self.save_model(self.epoch, self.output_dir, val_result=result, model_name=BEST)
+        every = self.cfg.TRAIN.CHECKPOINT_FREQ
+        if self.trained_epochs == self.max_epoch or (every > 0 and self.trained_epochs % every == 0):
+            self.save_model(self.epoch, self.output_dir)
         checkpoint.save_resume(self, self.trained_epochs)
 
     def after_train(self) -> None:
-        super().after_train()
+        """Evaluate the final model."""
+        print("Finish training")
+        if not self.cfg.TEST.NO_TEST:
+            if self.cfg.TEST.FINAL_MODEL == "best_val":
+                print("Testing the model with the best validation result")
+                self.load_model(self.output_dir)
+            else:
+                print("Testing the model of the last epoch")
+            self.test()
+        print(f"Elapsed: {timedelta(seconds=round(time.time() - self.time_start))}")
+        self.scalars.close()
         self.metrics.end(self.tested)
 
     def forward_backward(self, batch: dict[str, Any]) -> dict[str, float] | None:
@@ -310,11 +348,13 @@ class CLIPTrainer(TrainerX):
     def take_step(self, inputs: Tensor, labels: Tensor) -> dict[str, float]:
         """Take one step on images, or on their features, and return its values for the log."""
         losses = self.model.loss(self.read(inputs), labels, self.course.phase.parts)
-        self.model_zero_grad()
+        for optimizer in self.optimizers.values():
+            optimizer.zero_grad()
         losses.backward(self.scaled)
-        self._progress_check.before_step(self._models, self._optims)
-        step([optimizer for optimizer in self._optims.values() if optimizer is not None], self.scaler)
-        self._progress_check.after_step(self._models, self._optims)
+        trained = {name: self.model.parts[name] for name in self.optimizers}
+        self._progress_check.before_step(trained, self.optimizers)
+        step(self.optimizers.values(), self.scaler)
+        self._progress_check.after_step(trained, self.optimizers)
         accuracy = (losses.logits.detach().argmax(dim=1) == labels).float().mean() * 100
         named = {"loss": losses.total, **losses.terms, "acc": accuracy}
         values = torch.stack([value.detach().float() for value in named.values()]).tolist()
@@ -340,17 +380,36 @@ class CLIPTrainer(TrainerX):
             f"a smaller OPTIM.LR, or TRAINER.{self.Model.section}.PREC fp32 (now {self.clip.precision})",
         )
 
-    def update_lr(self, names: Any = None) -> None:
-        super().update_lr(names or list(self.course.phase.parts))
+    def update_lr(self, names: Sequence[str] | None = None) -> None:
+        """Step the schedules of some parts; by default of those that the current phase trains."""
+        for name in names or self.course.phase.parts:
+            self.schedules[name].step()
 
-    def get_current_lr(self, names: Any = None) -> float:
-        return float(super().get_current_lr(names or list(self.course.phase.parts)))
+    def get_current_lr(self, names: Sequence[str] | None = None) -> float:
+        """Return the learning rate of the first of some parts; by default of those that the current phase trains."""
+        first = [*(names or self.course.phase.parts)][0]
+        return float(self.optimizers[first].param_groups[0]["lr"])
+
+    def get_model_names(self, names: Sequence[str] | None = None) -> list[str]:
+        """Return the names of the parts of the model."""
+        return list(self.model.parts if names is None else names)
+
+    def set_model_mode(self, mode: str = "train", names: Sequence[str] | None = None) -> None:
+        """Put parts of the model into the mode `train` or `eval`."""
+        for name in self.get_model_names(names):
+            self.model.parts[name].train(mode == "train")
 
     def parse_batch_train(self, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
+        """Return the images or stored features of a batch, and the labels of the loss."""
         return self.images.read(batch, train=True)
 
     def parse_batch_test(self, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
+        """Return the images or stored features of a batch, and the labels."""
         return self.images.read(batch)
+
+    def write_scalar(self, tag: str, scalar_value: float, global_step: int | None = None) -> None:
+        """Write a value to TensorBoard."""
+        self.scalars.add(tag, scalar_value, global_step or 0)
 
     # ------------------------------------------------------------------ evaluation
 
@@ -360,7 +419,6 @@ class CLIPTrainer(TrainerX):
         if split is None:
             recording.record_data(self, trains=False)
         self.set_model_mode("eval")
-        self.evaluator.reset()
         name = split or self.cfg.TEST.SPLIT
         print(f"Evaluate on the *{name}* set")
         send_step(evaluates=name)
@@ -368,7 +426,7 @@ class CLIPTrainer(TrainerX):
         for note in self._classifier.notes:
             print(note)
         start = time.monotonic()
-        evaluation = Evaluation(self.evaluator, f"of the {name} set")
+        evaluation = Evaluation(self.cfg, self.lab2cname, f"of the {name} set")
         loader = self.images.loader(name)
         with self.predictions_file(split) as predictions:
             for inputs, labels, indices in self.images.batches(loader, name):
@@ -470,10 +528,6 @@ class CLIPTrainer(TrainerX):
     def resume_model_if_exist(self, directory: str) -> int:
         """Resume the run in the output folder, or the one that --resume names; return the number of epochs done."""
         return checkpoint.resume(self, directory)
-
-    def _best_so_far(self) -> float:
-        """Return the best validation result, which the resume has restored. The fallback of Dassl calls this."""
-        return float(self.best_result)
 
     def load_model(self, directory: str, epoch: int | None = None) -> None:
         """Load a trained model for evaluation.

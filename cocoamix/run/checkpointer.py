@@ -8,7 +8,7 @@ a killed run with several models never leaves them at different epochs.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -38,20 +38,15 @@ MODEL_DIR = "--model-dir is the output folder of a training run of the same trai
 class Checkpointer:
     """Reads and writes the files of the models that a trainer has registered.
 
-    The arguments are the trainer's own mappings by the names of the models, which change during training.
+    The arguments are the trainer's own mappings by the names of the parts, which change during training.
 
     Args:
-        models: The models.
-        optimizers: Their optimizers; None for a frozen model.
-        schedules: Their schedules; None for a frozen model.
+        models: The parts of the model.
+        optimizers: The optimizers of those that are trained.
+        schedules: Their schedules.
     """
 
-    def __init__(
-        self,
-        models: MutableMapping[str, nn.Module],
-        optimizers: MutableMapping[str, Any],
-        schedules: MutableMapping[str, Any],
-    ) -> None:
+    def __init__(self, models: nn.ModuleDict, optimizers: Mapping[str, Any], schedules: Mapping[str, Any]) -> None:
         self.models, self.optimizers, self.schedules = models, optimizers, schedules
 
     # ------------------------------------------------------------------ saving
@@ -78,7 +73,7 @@ class Checkpointer:
             file: Name of the files; by default that of the epoch.
         """
         for name in names:
-            schedule, optimizer = self.schedules[name], self.optimizers[name]
+            schedule, optimizer = self.schedules.get(name), self.optimizers.get(name)
             state = checkpoints.plain_schedule(schedule) if schedule is not None else None
             content = {
                 "state_dict": self.models[name].state_dict(),
@@ -111,10 +106,8 @@ class Checkpointer:
         """Return the parameters, optimizers and schedules of all models."""
         return {
             "models": {name: parameters_of(model) for name, model in self.models.items()},
-            "optimizers": {name: one.state_dict() for name, one in self.optimizers.items() if one is not None},
-            "schedules": {
-                name: checkpoints.plain_schedule(one) for name, one in self.schedules.items() if one is not None
-            },
+            "optimizers": {name: optimizer.state_dict() for name, optimizer in self.optimizers.items()},
+            "schedules": {name: checkpoints.plain_schedule(schedule) for name, schedule in self.schedules.items()},
         }
 
     # ------------------------------------------------------------------ resuming
@@ -150,7 +143,7 @@ class Checkpointer:
         """Advance a schedule by some epochs, for checkpoints such as Dassl's that do not have its state."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # torch expects optimizer steps in between
-            for _ in range(epochs if self.schedules[name] is not None else 0):
+            for _ in range(epochs if name in self.schedules else 0):
                 self.schedules[name].step()
 
     def copy_best(self, source: Path, target: Path) -> None:

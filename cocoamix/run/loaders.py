@@ -1,4 +1,4 @@
-"""Image loaders, built by Dassl's data manager, which read images with `cocoamix.features.images`."""
+"""The dataset of a run and its loaders, with the batches of Dassl's data manager."""
 
 from __future__ import annotations
 
@@ -7,42 +7,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
-from dassl.data import DataManager
-from dassl.data.data_manager import build_data_loader
-from dassl.data.transforms import build_transform
-from torch.utils.data import DataLoader
+import torch
+from dassl.data.datasets import DATASET_REGISTRY
+from torch.utils.data import DataLoader, RandomSampler, Sampler, SequentialSampler
 from yacs.config import CfgNode
 
 from cocoamix.config.partition import LABEL
-from cocoamix.errors import UserError
+from cocoamix.errors import UserError, check_choice
 from cocoamix.features.images import ImageItems, collate
-
-from . import given
-
-
-class GivenManager:
-    """Loaders over data that the caller passes, with the attributes of Dassl's data manager."""
-
-    def __init__(self, cfg: CfgNode, data: given.GivenData, train: Any, test: Any) -> None:
-        self.dataset, self.num_classes, self.lab2cname = data, data.num_classes, data.lab2cname
-        self.num_source_domains, self.train_loader_u = 0, None
-        self.train_loader_x = self._loader(cfg, data.train_x, train, True)
-        self.val_loader = self._loader(cfg, data.val, test, False) if data.val else None
-        self.test_loader = self._loader(cfg, data.test, test, False)
-
-    def _loader(self, cfg: CfgNode, items: Sequence[Any], transform: Any, is_train: bool) -> DataLoader[Any]:
-        keys = cfg.DATALOADER.TRAIN_X if is_train else cfg.DATALOADER.TEST
-        return build_data_loader(
-            cfg,
-            sampler_type=keys.SAMPLER,
-            data_source=items,
-            batch_size=keys.BATCH_SIZE,
-            n_domain=cfg.DATALOADER.TRAIN_X.N_DOMAIN,
-            n_ins=cfg.DATALOADER.TRAIN_X.N_INS,
-            tfm=transform,
-            is_train=is_train,
-            dataset_wrapper=ImageItems,
-        )
+from cocoamix.features.transforms import build_transform
+from cocoamix.io.screen import detail
 
 
 @contextmanager
@@ -53,55 +27,107 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-@_quiet()
-def build_manager(cfg: CfgNode) -> Any:
-    """Return a data manager for the dataset in the configuration, or for the data that the caller passes."""
+class DataManager:
+    """The dataset of a configuration and its loaders, with the attributes of Dassl's data manager.
+
+    Attributes:
+        dataset: The dataset, with the interface of Dassl's `DatasetBase`.
+        val_loader: None without validation images.
+
+    Args:
+        cfg: The configuration.
+        dataset: The dataset; by default the one that DATASET.NAME names.
+    """
+
+    def __init__(self, cfg: CfgNode, dataset: Any = None) -> None:
+        train, test = _transforms(cfg)
+        self.dataset = self._build(cfg) if dataset is None else dataset
+        data = self.dataset
+        self.train_loader_x = make_loader(cfg, data.train_x, train, train=True)
+        self.train_loader_u = None  # other code expects the attribute
+        self.val_loader = make_loader(cfg, data.val, test, train=False) if data.val else None
+        self.test_loader = make_loader(cfg, data.test, test, train=False)
+        self.num_classes, self.lab2cname = int(data.num_classes), dict(data.lab2cname)
+        self.num_source_domains = len(cfg.DATASET.SOURCE_DOMAINS)
+        cast(ImageItems, self.train_loader_x.dataset).is_random = cfg.CACHE.VIEWS != 1
+        self._check(cfg)
+        if cfg.VERBOSE:
+            counts = {split: len(getattr(data, split) or ()) for split in ("train_x", "val", "test")}
+            rows = {"dataset": cfg.DATASET.NAME, "classes": self.num_classes, **counts}
+            detail("\n".join(f"  {name:8} {value}" for name, value in rows.items() if value))
+
+    def _build(self, cfg: CfgNode) -> Any:
+        check_choice("DATASET.NAME", cfg.DATASET.NAME, DATASET_REGISTRY.registered_names())
+        dataset = DATASET_REGISTRY.get(cfg.DATASET.NAME)(cfg)
+        if getattr(dataset, "partition", LABEL) != cfg.DATASET.PARTITION:
+            raise UserError(
+                f"DATASET.PARTITION is {cfg.DATASET.PARTITION}, but the dataset {cfg.DATASET.NAME} is not this "
+                "project's and always divides its classes by label. Use ours, such as DATASET.NAME cocoamix.EuroSAT, "
+                f"or leave it at {LABEL}."
+            )
+        return dataset
+
+    def _check(self, cfg: CfgNode) -> None:
+        if getattr(self.dataset, "train_u", None):
+            raise UserError(
+                f"The dataset {cfg.DATASET.NAME} has unlabelled images (train_u), which no trainer here uses."
+            )
+        if len(self.dataset.classnames) != self.num_classes:
+            raise UserError(
+                f"The labels of {cfg.DATASET.NAME} run to {self.num_classes - 1}, but only "
+                f"{len(self.dataset.classnames)} classes have training images. Every class needs at least one."
+            )
+        if cfg.TEST.FINAL_MODEL == "best_val" and self.val_loader is None:
+            raise UserError(
+                "TEST.FINAL_MODEL is best_val, but the dataset has no validation images, "
+                "and selecting a model on test images would bias the result. Use last_step."
+            )
+
+
+def _transforms(cfg: CfgNode) -> tuple[Any, Any]:
+    """Return the transforms of training and of test images."""
     try:
-        train_transform, test_transform = (build_transform(cfg, is_train=is_train) for is_train in (True, False))
+        train, test = (build_transform(cfg, is_train=is_train) for is_train in (True, False))
     except UserError:
         raise
     except (AssertionError, KeyError, TypeError, ValueError) as error:
         raise UserError(f"The transforms cannot be built from INPUT.*: {error}.") from error
-    fixed = cfg.CACHE.VIEWS == 1
-    if fixed:
-        train_transform = test_transform
-    data = given.current()
-    if data:
-        manager: Any = GivenManager(cfg, data, train_transform, test_transform)
-    else:
-        manager = DataManager(cfg, train_transform, test_transform, dataset_wrapper=ImageItems)
-    if len(manager.dataset.classnames) != manager.num_classes:
-        raise UserError(
-            f"The labels of {cfg.DATASET.NAME} run to {manager.num_classes - 1}, but only "
-            f"{len(manager.dataset.classnames)} classes have training images. Every class needs at least one."
-        )
-    if not data:
-        _refuse_other_halves(cfg, manager.dataset)
-    for loader in (manager.train_loader_x, manager.val_loader, manager.test_loader):
-        if loader is not None:
-            loader.collate_fn = collate
-    cast(ImageItems, manager.train_loader_x.dataset).is_random = not fixed
-    if cfg.TEST.FINAL_MODEL == "best_val" and manager.val_loader is None:
-        raise UserError(
-            "TEST.FINAL_MODEL is best_val, but the dataset has no validation images, "
-            "and selecting a model on test images would bias the result. Use last_step."
-        )
-    return manager
-
-
-def _refuse_other_halves(cfg: CfgNode, dataset: Any) -> None:
-    """Refuse a partition that a dataset of another code base ignores."""
-    wanted = cfg.DATASET.PARTITION
-    if getattr(dataset, "partition", LABEL) != wanted:
-        raise UserError(
-            f"DATASET.PARTITION is {wanted}, but the dataset {cfg.DATASET.NAME} is not this project's and always "
-            f"divides its classes by label. Use ours, such as DATASET.NAME cocoamix.EuroSAT, or leave it at {LABEL}."
-        )
+    return (test if cfg.CACHE.VIEWS == 1 else train), test
 
 
 @_quiet()
+def make_loader(
+    cfg: CfgNode, items: Sequence[Any], transform: Any, train: bool, batch_size: int = 0
+) -> DataLoader[Any]:
+    """Return a loader over some items. In training, an incomplete batch is dropped, unless it is the only one.
+
+    Args:
+        cfg: The configuration, which sets the order and the batch size.
+        items: The items.
+        transform: The transform of an image.
+        train: Whether it is for training.
+        batch_size: Replaces the batch size of the configuration.
+    """
+    if not items:
+        raise UserError(
+            f"The {'training' if train else 'evaluation'} set is empty. Check the dataset, its split and NUM_SHOTS."
+        )
+    settings = cfg.DATALOADER.TRAIN_X if train else cfg.DATALOADER.TEST
+    is_shuffled, size = settings.SAMPLER == "RandomSampler", batch_size or settings.BATCH_SIZE
+    sampler: Sampler[int] = RandomSampler(items) if is_shuffled else SequentialSampler(items)
+    return DataLoader(
+        ImageItems(cfg, items, transform, train),
+        sampler=sampler,
+        batch_size=size,
+        drop_last=train and size <= len(items),
+        num_workers=cfg.DATALOADER.NUM_WORKERS,
+        pin_memory=cfg.USE_CUDA and torch.cuda.is_available(),
+        collate_fn=collate,
+    )
+
+
 def loader_over(
-    cfg: CfgNode, whole: DataLoader[Any], items: Sequence[Any], train: bool, seed: int, batch_size: int | None = None
+    cfg: CfgNode, whole: DataLoader[Any], items: Sequence[Any], train: bool, seed: int, batch_size: int = 0
 ) -> DataLoader[Any]:
     """Return a loader over some items with the transform of another loader.
 
@@ -109,24 +135,12 @@ def loader_over(
         cfg: The configuration, which sets the order and the batch size.
         whole: The loader whose transform to use.
         items: The items.
-        train: Whether it is for training. If not, it reads the items in order.
+        train: Whether it is for training. If not, its images are not augmented.
         seed: Seed of the augmentations.
-        batch_size: Replaces the batch size in `cfg`.
+        batch_size: Replaces the batch size of the configuration.
     """
     all_items = cast(ImageItems, whole.dataset)
-    keys = cfg.DATALOADER.TRAIN_X if train else cfg.DATALOADER.TEST
-    loader: DataLoader[Any] = build_data_loader(
-        cfg,
-        sampler_type=keys.SAMPLER,
-        data_source=list(items),
-        batch_size=batch_size or keys.BATCH_SIZE,
-        n_domain=cfg.DATALOADER.TRAIN_X.N_DOMAIN,
-        n_ins=cfg.DATALOADER.TRAIN_X.N_INS,
-        tfm=all_items.transform,
-        is_train=train,
-        dataset_wrapper=ImageItems,
-    )
-    loader.collate_fn = collate
+    loader = make_loader(cfg, list(items), all_items.transform, train, batch_size)
     dataset = cast(ImageItems, loader.dataset)
     dataset.is_random, dataset.seed = train and all_items.is_random, seed
     return loader

@@ -6,11 +6,12 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from dassl.optim import build_optimizer
+import torch
 from torch import nn
 from yacs.config import CfgNode
 
-from cocoamix.errors import UserError
+from cocoamix.choices import OPTIMIZERS
+from cocoamix.errors import UserError, check_choice
 
 from .parameter_groups import parameter_groups
 from .schedules import build_schedule
@@ -25,7 +26,8 @@ def make_optimizer(name: str, model: nn.Module, optim: CfgNode) -> tuple[Any, An
         optim: A node like OPTIM.
     """
     try:
-        optimizer = _build_staged(name, model, optim) if optim.STAGED_LR else build_optimizer(model, optim)
+        groups = _staged_groups(name, model, optim) if optim.STAGED_LR else model.parameters()
+        optimizer = build_optimizer(groups, optim)
     except UserError:
         raise
     except (TypeError, ValueError) as error:
@@ -33,16 +35,35 @@ def make_optimizer(name: str, model: nn.Module, optim: CfgNode) -> tuple[Any, An
     return optimizer, build_schedule(optimizer, optim)
 
 
-def _build_staged(name: str, model: nn.Module, optim: CfgNode) -> Any:
-    """Build the optimizer of OPTIM.STAGED_LR from our own parameter groups, and print the rates."""
+def _staged_groups(name: str, model: nn.Module, optim: CfgNode) -> list[dict[str, Any]]:
+    """Return the parameter groups of OPTIM.STAGED_LR, and print their rates."""
     groups = parameter_groups(model, optim, name)
     for group in groups:
         count = sum(parameter.numel() for parameter in group["params"])
         print(f"OPTIM.STAGED_LR is True: {count:,} parameters of {name} learn at {group['lr']:g}")
-    plain = optim.clone()
-    plain.defrost()
-    plain.STAGED_LR = False  # or Dassl would make its own groups
-    return build_optimizer(groups, plain)
+    return groups
+
+
+def build_optimizer(params: Iterable[Any], optim: CfgNode) -> torch.optim.Optimizer:
+    """Return the optimizer of parameters or groups of them."""
+    check_choice("OPTIM.NAME", optim.NAME, OPTIMIZERS)
+    common = {"lr": optim.LR, "weight_decay": optim.WEIGHT_DECAY}
+    betas = (optim.ADAM_BETA1, optim.ADAM_BETA2)
+    if optim.NAME == "sgd":
+        return torch.optim.SGD(
+            params,
+            momentum=optim.MOMENTUM,
+            dampening=optim.SGD_DAMPNING,
+            nesterov=optim.SGD_NESTEROV,
+            **common,
+        )
+    if optim.NAME == "rmsprop":
+        return torch.optim.RMSprop(params, momentum=optim.MOMENTUM, alpha=optim.RMSPROP_ALPHA, **common)
+    if optim.NAME == "adamw":
+        return torch.optim.AdamW(params, betas=betas, **common)
+    if optim.NAME == "radam":
+        return torch.optim.RAdam(params, betas=betas, **common)
+    return torch.optim.Adam(params, betas=betas, amsgrad=optim.NAME == "amsgrad", **common)
 
 
 def step(optimizers: Iterable[Any], scaler: Any | None) -> None:

@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-from dassl.evaluation import build_evaluator
-from dassl.utils import set_random_seed
 from torch import Tensor
 from yacs.config import CfgNode
 
@@ -44,6 +42,7 @@ from cocoamix.run.checkpointer import RESUME, epochs_in, parameters_of
 from cocoamix.run.evaluation import Evaluation
 from cocoamix.run.predictions import paths_at
 from cocoamix.run.results import RESULTS, Results, ResultsError
+from cocoamix.seeding import set_random_seed
 from cocoamix.trainer import CLIPTrainer
 
 
@@ -365,10 +364,7 @@ class SessionTrainer(CLIPTrainer):
         classifiers = {number: self.model.after(number) for number in due}
         for classifier in classifiers.values():
             self._facts |= classifier.facts
-        evaluations = {
-            number: Evaluation(build_evaluator(self.cfg, lab2cname=self.lab2cname), f"after session {number}")
-            for number in due
-        }
+        evaluations = {number: Evaluation(self.cfg, self.lab2cname, f"after session {number}") for number in due}
         hits = {number: [0] * (number + 1) for number in due}
         last = self.session == self.last_session and self.session in due
         with self.predictions_file(split) if last else nullcontext() as predictions:

@@ -11,6 +11,8 @@ from cocoamix.config.key import HIDDEN, PROTOCOL, TRAINING, TRAINING_ONLY, TRAIN
 from .section import Section
 
 _UNTRANSFORMED = "no trainer here uses images that are not transformed. Leave it out."
+_UNLABELLED = "no trainer here uses unlabelled images. Leave it out."
+_EVALUATOR = "there is no other evaluator here. Leave it out."
 
 _hidden = partial(Key, role=HIDDEN)
 _protocol = partial(Key, role=PROTOCOL)
@@ -34,6 +36,7 @@ RUN_AND_DATA = (
     _training("DATALOADER.TRAIN_X.BATCH_SIZE", allowed=Range(1, 10**6)),
     _training("DATALOADER.TRAIN_X.*"),
     _hidden("DATALOADER.TEST.BATCH_SIZE", allowed=Range(1, 10**6)),
+    _protocol("DATALOADER.TEST.SAMPLER", allowed=OneOf(choices.SAMPLERS)),
     _protocol("DATALOADER.TEST.*"),
 )
 
@@ -61,12 +64,14 @@ OPTIM = (
 TRAIN_AND_TEST = (
     _hidden("TRAIN.PRINT_FREQ", allowed=Range(1)),
     _hidden("TRAIN.CHECKPOINT_FREQ"),
+    Key("TRAIN.COUNT_ITER", role=TRAINING_ONLY, allowed=Only("train_x", _UNLABELLED)),
     Key("TRAIN.*", role=TRAINING_ONLY),
     _hidden("TEST.PER_CLASS_RESULT"),
     _hidden("TEST.COMPUTE_CMAT"),
     _hidden("TEST.NO_TEST"),
     Key("TEST.FINAL_MODEL", allowed=OneOf(choices.FINAL_MODELS), role=TRAINING_PROTOCOL),
     _protocol("TEST.SPLIT", allowed=OneOf(choices.TEST_SPLITS)),
+    _protocol("TEST.EVALUATOR", allowed=Only("Classification", _EVALUATOR)),
     _protocol("TEST.*"),
 )
 

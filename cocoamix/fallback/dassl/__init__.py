@@ -1,7 +1,6 @@
-"""The part of Dassl's public interface that our trainers and CoOp's use, for machines without Dassl.
+"""What our trainers and datasets need of Dassl, where it is not installed: defaults, registries, items and datasets.
 
-Names, arguments and behaviour are those of Dassl 0.6.3; the code is our own. If Dassl is installed, it is used instead
-of this folder.
+Names and behaviour are those of Dassl 0.6.3; the code is our own. Code of others that needs more needs Dassl itself.
 """
 
 __version__ = "0.6.3+cocoamix"

@@ -1,5 +1,1 @@
-"""Datasets, transforms and batches."""
-
-from .data_manager import DataManager, DatasetWrapper
-
-__all__ = ["DataManager", "DatasetWrapper"]
+"""Datasets."""

@@ -8,8 +8,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
 
-from dassl.utils import MissingFileError
-
 from cocoamix.errors import UserError
 from cocoamix.io.screen import detail
 
@@ -30,7 +28,7 @@ class Datum:
         if not isinstance(impath, str):
             raise TypeError(f"an image path must be a string, not {type(impath).__name__}")
         if not os.path.isfile(impath):
-            raise MissingFileError(f"There is no image {impath}. Check DATASET.ROOT and the dataset's folder.")
+            raise UserError(f"There is no image {impath}. Check DATASET.ROOT and the dataset's folder.")
         self._impath, self._label = impath, label
         self._domain, self._classname = domain, classname
 

@@ -1,16 +1,18 @@
-"""Copies everything that is printed to a file."""
+"""The log of a run: a copy of everything that is printed, and what is known of the machine."""
 
 from __future__ import annotations
 
 import os
+import platform
 import sys
 import time
+from importlib import metadata
 from itertools import count
 from typing import Any
 
-from cocoamix.errors import discard
+import torch
 
-from .tools import mkdir_if_missing
+from cocoamix.errors import discard
 
 
 class Logger:
@@ -56,7 +58,7 @@ def setup_logger(output: str | None = None) -> None:
 
 def _claim(path: str) -> str:
     """Create `path`, or a new name with the time if it exists, so that no log is overwritten. Return the name."""
-    mkdir_if_missing(os.path.dirname(path))
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     stamped = path + time.strftime("-%Y-%m-%d-%H-%M-%S")
     for number in count():
         name = path if number == 0 else stamped if number == 1 else f"{stamped}-{number}"
@@ -66,3 +68,20 @@ def _claim(path: str) -> str:
         except FileExistsError:
             continue
     raise AssertionError("unreachable")
+
+
+def collect_env_info() -> str:
+    """Describe the machine and the main packages, one line each."""
+    lines = [f"Python: {platform.python_version()}", f"Platform: {platform.platform()}", f"CPUs: {os.cpu_count()}"]
+    for package in ("torch", "torchvision", "numpy", "pillow"):
+        try:
+            version = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            version = "not installed"
+        lines.append(f"{package}: {version}")
+    try:
+        lines.append(f"CUDA: {torch.version.cuda if torch.cuda.is_available() else 'not available'}")
+        lines += [f"GPU {i}: {torch.cuda.get_device_name(i)}" for i in range(torch.cuda.device_count())]
+    except (RuntimeError, AssertionError) as error:  # report a broken driver, but do not stop
+        lines.append(f"CUDA: {error}")
+    return "\n".join(lines)
