@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import random
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from yacs.config import CfgNode
 
 from cocoamix.config.roles import if_empty, taken_from_checkpoint
 from cocoamix.errors import UserError
@@ -15,11 +18,30 @@ from cocoamix.io.screen import detail
 from cocoamix.run import data_record, origin, protocol, threads
 from cocoamix.run.checkpointer import RESUME, checkpoint_path, damaged, epochs_in, read_state
 from cocoamix.run.recording import categories
+from cocoamix.seeding import set_random_seed
 
 if TYPE_CHECKING:
     from cocoamix.trainer import CLIPTrainer
 
 # ---------------------------------------------------------------------------------------- resuming
+
+
+def choose_seed(cfg: CfgNode, seed_of: Callable[[str], int | None]) -> int:
+    """Return the configured seed. Without one, reuse the seed of the run to resume, or draw a new seed.
+
+    Args:
+        cfg: The configuration.
+        seed_of: Returns the seed of the run in a folder, if there is one.
+    """
+    if cfg.SEED >= 0:
+        return int(cfg.SEED)
+    known = (seed_of(folder) for folder in (cfg.OUTPUT_DIR, cfg.RESUME) if folder)
+    seed = next((seed for seed in known if seed is not None), None)
+    if seed is None:
+        seed = random.SystemRandom().randrange(2**31)
+    print(f"No seed was given; this run uses {seed}")
+    set_random_seed(seed)  # before the few-shot draw
+    return seed
 
 
 def describe_origin(trainer: CLIPTrainer) -> dict[str, Any]:
@@ -36,7 +58,7 @@ def describe_origin(trainer: CLIPTrainer) -> dict[str, Any]:
         "protocol": trainer.protocol,
         "finished": trainer.trained_epochs >= trainer.max_epoch,
         "weights_file": trainer.cfg.MODEL.BACKBONE.WEIGHTS,
-        "train_images": trainer.count_training_images(),
+        "train_images": trainer.evaluated(trainer.cfg.TEST.SPLIT).training_images,
         **_facts_to_resume(trainer),
         **({"categories": own} if own else {}),
         **trainer.model.facts(),
@@ -50,10 +72,11 @@ def _facts_to_resume(trainer: CLIPTrainer) -> dict[str, Any]:
 
 def resume_state(trainer: CLIPTrainer, epochs: int) -> dict[str, Any]:
     """Return everything that a resume needs."""
+    scaler = trainer.optimisation.scaler
     return {
         "epoch": epochs,
         **trainer.checkpointer.state(),
-        "scaler": trainer.scaler.state_dict() if trainer.scaler is not None else None,
+        "scaler": scaler.state_dict() if scaler is not None else None,
         # Every epoch seeds all generators from this number, so no generator state is needed.
         "seed": trainer.seed,
         "best_result": float(trainer.best_result),
@@ -121,8 +144,8 @@ def resume_file(trainer: CLIPTrainer, path: Path) -> int:
         if done > trainer.course.start:
             trainer.begin_phase()  # some parts exist only in this phase
         trainer.checkpointer.restore(state, path)
-        if trainer.scaler is not None and state["scaler"]:
-            trainer.scaler.load_state_dict(state["scaler"])
+        if trainer.optimisation.scaler is not None and state["scaler"]:
+            trainer.optimisation.scaler.load_state_dict(state["scaler"])
         trainer.best_result = state["best_result"]
         trainer.images.unreadable.update(state["unreadable"])
         trainer.model.restore(state)
@@ -163,8 +186,8 @@ def _resume_checkpoints(trainer: CLIPTrainer, directory: Path) -> int:
             check_origin(trainer, known, path)
             trainer.set_seed(int(known.get("seed", trainer.seed)))
         trainer.checkpointer.step_schedule(name, trainer.course.epochs_of(name, done))
-        if content.get("optimizer") and name in trainer.optimizers:
-            trainer.optimizers[name].load_state_dict(content["optimizer"])
+        if content.get("optimizer") and name in trainer.optimisation.optimizers:
+            trainer.optimisation.optimizers[name].load_state_dict(content["optimizer"])
     trainer.model.adopt(known)
     if known.get("finished") and done:
         trainer.max_epoch = done

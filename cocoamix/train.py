@@ -37,7 +37,7 @@ from cocoamix.io.screen import brief, detail, log_only
 from cocoamix.refusals import explain
 from cocoamix.run.arguments import STOPPED, parse_arguments
 from cocoamix.run.lock import FolderLock
-from cocoamix.run.overview import note_on_tiny, render
+from cocoamix.run.overview import describe, note_on_tiny, render
 from cocoamix.run.threads import threads_for
 from cocoamix.seeding import set_random_seed
 from cocoamix.trainer import CLIPTrainer
@@ -148,7 +148,7 @@ def _run_logged(args: argparse.Namespace, cfg: CfgNode) -> None:
     if args.eval_only:
         trainer.load_model(args.model_dir, epoch=args.load_epoch)
     if isinstance(trainer, CLIPTrainer):
-        print(render(trainer.overview(trains=not args.eval_only)))
+        print(render(describe(trainer, trains=not args.eval_only)))
         note = note_on_tiny(cfg, trainer.clip, trainer.classnames)
         if note:
             print(note)

@@ -8,10 +8,8 @@ registries.
 from __future__ import annotations
 
 import math
-import random
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from pathlib import Path
 from types import MappingProxyType
@@ -39,14 +37,13 @@ from cocoamix.run.backbone import load_one, load_several
 from cocoamix.run.checkpointer import Checkpointer, seed_of_run
 from cocoamix.run.course import Course
 from cocoamix.run.data_record import RunData
-from cocoamix.run.evaluation import Evaluation, NotFiniteError, joint_metrics
+from cocoamix.run.evaluation import Evaluation, joint_metrics
 from cocoamix.run.images import RunImages
 from cocoamix.run.loaders import DataManager
 from cocoamix.run.metrics import EpochMetrics
-from cocoamix.run.movement import ProgressCheck
-from cocoamix.run.optimisation import diverged, make_optimizer, step
-from cocoamix.run.parameter_groups import refuse_left_out
-from cocoamix.run.predictions import PredictionsFile, paths_at
+from cocoamix.run.optimisation import Optimisation, diverged
+from cocoamix.run.predictions import predictions_for
+from cocoamix.run.recording import Evaluated
 from cocoamix.run.training_log import EpochLines, Scalars
 from cocoamix.seeding import derive_seed, set_random_seed
 
@@ -69,7 +66,7 @@ class CLIPTrainer:
     course: Course  # the phases of the training
     images: RunImages
     checkpointer: Checkpointer
-    scaler: Any | None = None
+    optimisation: Optimisation
     seed: int
     protocol: dict[str, Any]
     resumed_from: Path | str = ""  # the folder that the run resumed from
@@ -81,8 +78,11 @@ class CLIPTrainer:
     recorded: CfgNode | None = None  # the configuration to record in the results, if not `cfg`
     overridden: Mapping[str, Any] = MappingProxyType({})  # values of `cfg` that a checkpoint's settings replace
     training_facts: Mapping[str, Any] = MappingProxyType({})  # entries of the protocol, from a loaded checkpoint
+    evaluation_facts: Mapping[str, Any] = MappingProxyType({})  # entries of the protocol, from the classifier
     session: int | None = None  # number of the session; None without sessions
 
+    _dataset: Any
+    _classifier: Classifier | None = None  # of the last evaluation
     start_epoch = epoch = batch_idx = num_batches = 0
     best_result = float("-inf")
 
@@ -93,9 +93,7 @@ class CLIPTrainer:
         self.device = torch.device("cuda" if torch.cuda.is_available() and cfg.USE_CUDA else "cpu")
         self.is_training = False  # whether optimizers exist
         self.metrics, self.scalars = EpochMetrics(), Scalars()
-        self.optimizers: dict[str, Any] = {}
-        self.schedules: dict[str, Any] = {}
-        self._dataset, self._classifier = dataset, None
+        self._dataset = dataset
         self.time_start = time.time()
         self.build_data_loader()
         self.build_model()
@@ -116,11 +114,9 @@ class CLIPTrainer:
         seed = self.choose_seed()
         self.dm = manager = DataManager(self.cfg, self._dataset)
         self.train_loader_x = manager.train_loader_x
-        self.train_loader_u = manager.train_loader_u
         self.val_loader = manager.val_loader
         self.test_loader = manager.test_loader
         self.num_classes = manager.num_classes
-        self.num_source_domains = manager.num_source_domains
         self.lab2cname = manager.lab2cname
         loaders = self.train_loader_x, self.val_loader, self.test_loader
         self.images = RunImages(self.cfg, self.device, loaders, self.Model.most_epochs(self.cfg))
@@ -128,16 +124,7 @@ class CLIPTrainer:
 
     def choose_seed(self) -> int:
         """Return the configured seed. Without one, reuse the seed of the run to resume, or draw a new seed."""
-        if self.cfg.SEED >= 0:
-            return int(self.cfg.SEED)
-        folders = (self.output_dir, *filter(None, [self.cfg.RESUME]))
-        known = (seed_of_run(folder) for folder in folders)
-        seed = next((seed for seed in known if seed is not None), None)
-        if seed is None:
-            seed = random.SystemRandom().randrange(2**31)
-        print(f"No seed was given; this run uses {seed}")
-        set_random_seed(seed)  # before the few-shot draw
-        return seed
+        return checkpoint.choose_seed(self.cfg, seed_of_run)
 
     def set_seed(self, seed: int) -> None:
         """Set the seed of the run and of its augmentations."""
@@ -176,11 +163,15 @@ class CLIPTrainer:
     def use_model(self, model: PromptModel) -> None:
         """Train or evaluate this model from now on."""
         self.model, self.saved_parts, self._classifier = model, tuple(model.parts), None
-        self.optimizers, self.schedules = {}, {}
-        self.checkpointer = Checkpointer(model.parts, self.optimizers, self.schedules)
+        self.use_optimisation(None)
         self.course = Course(model.phases(self.cfg.OPTIM, len(self.train_loader_x)))
         self.max_epoch = self.course.total or self.cfg.OPTIM.MAX_EPOCH
         self.protocol = self.describe_protocol()
+
+    def use_optimisation(self, scaler: Any | None) -> None:
+        """Begin without optimizers. `scaler` is the loss scaler of mixed precision, if training needs one."""
+        self.optimisation = Optimisation(self.model.parts, scaler)
+        self.checkpointer = Checkpointer(self.model.parts, self.optimisation)
 
     def describe_protocol(self) -> dict[str, Any]:
         """Return the protocol: the facts that must match for two results to be comparable."""
@@ -200,10 +191,6 @@ class CLIPTrainer:
     def synsets(self) -> list[str]:
         """Return ImageNet's identifiers of the classes of the run; empty for other datasets."""
         return synsets_of(self.dm.dataset.train_x, self.num_classes)
-
-    def overview(self, trains: bool = True) -> dict[str, str]:
-        """Return the lines of the run's overview by name. `trains` is whether it trains rather than only evaluates."""
-        return overview.describe(self, trains)
 
     def describe_dataset(self) -> str:
         """Return the dataset and its number of classes, for the overview."""
@@ -228,33 +215,25 @@ class CLIPTrainer:
     def begin_training(self) -> None:
         """Build what only training needs: the optimizers, the loss scaler, and what the first phase needs."""
         self.is_training = True
-        self.scaler = make_scaler(self.clip.precision, self.device)
-        self._progress_check = ProgressCheck()
+        self.use_optimisation(make_scaler(self.clip.precision, self.device))
         if not self.course.phases:
             raise UserError(f"The trainer {type(self).__name__} has nothing to train. Add --eval-only.")
         for phase in self.course.phases:
-            self._build_optimizers({name: optim for name, optim in phase.optim.items() if name in self.model.parts})
+            self.optimisation.add(phase.optim)
         self.begin_phase()
-
-    def _build_optimizers(self, optims: Mapping[str, CfgNode]) -> None:
-        for name, optim in optims.items():
-            part = self.model.parts[name]
-            self.optimizers[name], self.schedules[name] = make_optimizer(name, part, optim)
-            refuse_left_out(name, part, self.optimizers[name])
 
     def begin_phase(self) -> None:
         """Begin the phase of the current epoch, also within it: build what only this phase has."""
         phase = self.course.phase
         self.model.begin(phase)
-        self._build_optimizers({name: optim for name, optim in phase.optim.items() if name not in self.optimizers})
+        self.optimisation.add(phase.optim)
         self.train_loader_x = self.images.loader_of(phase.images)
         self._print_notes()
 
     def end_phase(self) -> None:
         """End the current phase after its last epoch."""
         self.model.end(self.course.phase, self.images.plain_features)
-        for name in [name for name in self.optimizers if name not in self.model.parts]:
-            del self.optimizers[name], self.schedules[name]
+        self.optimisation.drop_missing()
         self.course.advance(self.epoch + 1)
         self.max_epoch = self.course.total
         self._print_notes()
@@ -294,7 +273,8 @@ class CLIPTrainer:
         self.set_model_mode("train")
         self.num_batches = len(self.train_loader_x)
         lines = EpochLines(self.epoch, self.max_epoch, self.num_batches, self.cfg.TRAIN.PRINT_FREQ)
-        for self.batch_idx, batch in enumerate(self.train_loader_x):
+        for batch_idx, batch in enumerate(self.train_loader_x):
+            self.batch_idx = batch_idx
             lines.read()
             values = self.forward_backward(batch)
             rate, step = self.get_current_lr(), self.epoch * self.num_batches + self.batch_idx
@@ -308,7 +288,7 @@ class CLIPTrainer:
         self.trained_epochs = self.epoch + 1
         self.checkpointer.refuse_non_finite(self.trained_epochs, self.cfg.OPTIM.LR)  # before anything is reported
         if self.start_epoch == 0:  # late in a resumed run, steps may be too small to move a parameter
-            self._progress_check.refuse_stuck(self.trained_epochs)
+            self.optimisation.check_progress(self.trained_epochs)
         check_still_there(self.output_dir)
         if self.model.ends(self.course.phase, self.epoch - self.course.start, len(self.train_loader_x)):
             self.end_phase()
@@ -348,47 +328,31 @@ class CLIPTrainer:
     def take_step(self, inputs: Tensor, labels: Tensor) -> dict[str, float]:
         """Take one step on images, or on their features, and return its values for the log."""
         losses = self.model.loss(self.read(inputs), labels, self.course.phase.parts)
-        for optimizer in self.optimizers.values():
-            optimizer.zero_grad()
-        losses.backward(self.scaled)
-        trained = {name: self.model.parts[name] for name in self.optimizers}
-        self._progress_check.before_step(trained, self.optimizers)
-        step(self.optimizers.values(), self.scaler)
-        self._progress_check.after_step(trained, self.optimizers)
+        self.optimisation.step(losses)
         accuracy = (losses.logits.detach().argmax(dim=1) == labels).float().mean() * 100
         named = {"loss": losses.total, **losses.terms, "acc": accuracy}
         values = torch.stack([value.detach().float() for value in named.values()]).tolist()
         summary = dict(zip(named, values, strict=True))
         if not all(map(math.isfinite, summary.values())):
-            raise self.images.fault(inputs, self.classnames) or self._diverged(summary)
+            raise self.images.fault(inputs, self.classnames) or diverged(summary, self)
         self.metrics.add(summary, self.get_current_lr)
         return summary
 
-    def read(self, inputs: Tensor) -> Tensor:
-        """Return what the model reads, for images or stored features."""
-        return inputs if self.model.reads == IMAGES else self.images.encode(inputs)
-
-    def scaled(self, loss: Tensor) -> Tensor:
-        """Return a loss scaled for the backward pass, if there is a loss scaler."""
-        return loss if self.scaler is None else self.scaler.scale(loss)
-
-    def _diverged(self, summary: dict[str, float]) -> UserError:
-        return diverged(
-            summary,
-            f"epoch {self.epoch + 1}, batch {self.batch_idx + 1} of {self.num_batches} "
-            f"(learning rate {self.get_current_lr():.2e})",
-            f"a smaller OPTIM.LR, or TRAINER.{self.Model.section}.PREC fp32 (now {self.clip.precision})",
-        )
+    def read(self, inputs: Tensor, classifier: Classifier | None = None) -> Tensor:
+        """Return what the model reads, or the features for a classifier, for images or stored features."""
+        if self.model.reads != IMAGES:
+            return self.images.encode(inputs)
+        return inputs if classifier is None else classifier.encode(inputs)
 
     def update_lr(self, names: Sequence[str] | None = None) -> None:
         """Step the schedules of some parts; by default of those that the current phase trains."""
         for name in names or self.course.phase.parts:
-            self.schedules[name].step()
+            self.optimisation.schedules[name].step()
 
     def get_current_lr(self, names: Sequence[str] | None = None) -> float:
         """Return the learning rate of the first of some parts; by default of those that the current phase trains."""
         first = [*(names or self.course.phase.parts)][0]
-        return float(self.optimizers[first].param_groups[0]["lr"])
+        return float(self.optimisation.optimizers[first].param_groups[0]["lr"])
 
     def get_model_names(self, names: Sequence[str] | None = None) -> list[str]:
         """Return the names of the parts of the model."""
@@ -422,21 +386,14 @@ class CLIPTrainer:
         name = split or self.cfg.TEST.SPLIT
         print(f"Evaluate on the *{name}* set")
         send_step(evaluates=name)
-        self._classifier = self.model.classifier(self.classnames, self.synsets())
-        for note in self._classifier.notes:
+        self._classifier = classifier = self.model.classifier(self.classnames, self.synsets())
+        self.evaluation_facts = classifier.facts
+        for note in classifier.notes:
             print(note)
         start = time.monotonic()
         evaluation = Evaluation(self.cfg, self.lab2cname, f"of the {name} set")
-        loader = self.images.loader(name)
-        with self.predictions_file(split) as predictions:
-            for inputs, labels, indices in self.images.batches(loader, name):
-                logits = self.model_inference(inputs)
-                self.add_to(evaluation, logits, labels, inputs)
-                if predictions is not None:
-                    predictions.add(logits, labels, paths_at(loader, indices))
-            if predictions is not None:
-                predictions.add_unreadable(loader, self.images.unreadable)
-        self.images.print_skipped()
+        with predictions_for(self.cfg, self.classnames, split is None) as predictions:
+            evaluation.add_all(self.images, name, self.model_inference, self.classnames, predictions)
         results = {**evaluation.accuracies(), **evaluation.confidence()}
         owned = find_owners(self.classnames, [self.model.classnames]) > 0
         results.update(joint_metrics(evaluation.predictions, owned))
@@ -446,62 +403,23 @@ class CLIPTrainer:
             recording.write_results(self, name, results, time.monotonic() - start)
         return next(iter(results.values()))
 
-    def add_to(self, evaluation: Evaluation, logits: Tensor, labels: Tensor, inputs: Tensor) -> int:
-        """Add a batch to an evaluation; return the number of correct predictions."""
-        try:
-            return evaluation.add(logits, labels)
-        except NotFiniteError as error:
-            raise self.images.fault(inputs, self.classnames) or error from None
-
-    def predictions_file(self, split: str | None) -> AbstractContextManager[PredictionsFile | None]:
-        """Return the file for the predictions of an evaluation, or None without TEST.SAVE_PREDICTIONS.
-
-        Only an evaluation that writes results, one without `split`, saves its predictions.
-        """
-        if split is not None or not self.cfg.TEST.SAVE_PREDICTIONS:
-            return nullcontext()
-        return PredictionsFile(self.output_dir, self.evaluated_classes())
-
     @torch.no_grad()
     def model_inference(self, inputs: Tensor) -> Tensor:
         """Return the (B, C) logits of images, or of their features, for the classes of the run."""
         if self._classifier is None:
             self._classifier = self.model.classifier(self.classnames, self.synsets())
-        return self._classifier.logits(self.features_for(self._classifier, inputs))
-
-    def features_for(self, classifier: Classifier, inputs: Tensor) -> Tensor:
-        """Return the features of images, or of stored features, for a classifier."""
-        return classifier.encode(inputs) if self.model.reads == IMAGES else self.images.encode(inputs)
-
-    # ------------------------------------------------------------------ what an evaluation covers
+        return self._classifier.logits(self.read(inputs, self._classifier))
 
     def evaluated_protocol(self) -> dict[str, Any]:
         """Return the protocol of the current evaluation."""
-        facts = self._classifier.facts if self._classifier is not None else {}
-        return {**self.protocol, **self.training_facts, **facts}
+        return {**self.protocol, **self.training_facts, **self.evaluation_facts}
 
-    def evaluated_classes(self) -> list[str]:
-        """Return the label space of an evaluation."""
-        return self.classnames
-
-    def evaluated_items(self, split: str) -> Sequence[Any]:
-        """Return the items of an evaluation."""
-        return self.dm.dataset.val if split == "val" else self.dm.dataset.test
-
-    def count_training_images(self) -> int | None:
-        """Return the number of training images; None if a loaded checkpoint does not record it."""
-        if self.loaded_from:
-            count = self.loaded_from.get("train_images")
-            return count if isinstance(count, int) else None
-        return len(self.dm.dataset.train_x)
-
-    def loaded_origin(self) -> Mapping[str, Any]:
-        """Return the origin of the model that is evaluated; empty if none was loaded."""
-        return self.loaded_from
-
-    def more_results(self) -> dict[str, Any]:
-        """Return what results.json states of the method."""
-        return self.model.results()
+    def evaluated(self, split: str) -> Evaluated:
+        """Return what an evaluation on `val` or `test` covers."""
+        data, loaded = self.dm.dataset, self.loaded_from
+        images = loaded.get("train_images") if loaded else len(data.train_x)
+        items = data.val if split == "val" else data.test
+        return Evaluated(self.classnames, items, images if isinstance(images, int) else None, self.model.results())
 
     # ------------------------------------------------------------------ saving, resuming, loading
 

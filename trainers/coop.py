@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -26,7 +26,7 @@ from cocoamix.trainer import CLIPTrainer
 class CoOpModel(PromptModel):
     """A context shared by all classes, or one for each (CSC)."""
 
-    ensembles = ("none", "uniform")
+    ensembles: ClassVar[tuple[str, ...]] = ("none", "uniform")
     folder = "prompt_learner"  # name of the trained part, and so of its checkpoint folder
     clip: FrozenCLIP
 

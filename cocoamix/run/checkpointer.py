@@ -21,6 +21,8 @@ from cocoamix.io.files import write_atomically
 from cocoamix.io.screen import detail
 from cocoamix.io.texts import read_bytes
 
+from .optimisation import Optimisation
+
 RESUME = "resume.pth"
 _KEYS = (
     *("epoch", "models", "optimizers", "schedules", "scaler"),
@@ -38,16 +40,14 @@ MODEL_DIR = "--model-dir is the output folder of a training run of the same trai
 class Checkpointer:
     """Reads and writes the files of the models that a trainer has registered.
 
-    The arguments are the trainer's own mappings by the names of the parts, which change during training.
-
     Args:
         models: The parts of the model.
-        optimizers: The optimizers of those that are trained.
-        schedules: Their schedules.
+        optimisation: Their optimizers and schedules.
     """
 
-    def __init__(self, models: nn.ModuleDict, optimizers: Mapping[str, Any], schedules: Mapping[str, Any]) -> None:
-        self.models, self.optimizers, self.schedules = models, optimizers, schedules
+    def __init__(self, models: nn.ModuleDict, optimisation: Optimisation) -> None:
+        self.models = models
+        self.optimizers, self.schedules = optimisation.optimizers, optimisation.schedules
 
     # ------------------------------------------------------------------ saving
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,6 +17,9 @@ from cocoamix.coa.calibration import Predictions
 from cocoamix.errors import UserError
 from cocoamix.io import checkpoints
 from cocoamix.io.files import write_atomically
+
+from .images import RunImages
+from .predictions import paths_at
 
 
 class NotFiniteError(UserError):
@@ -42,6 +46,31 @@ class Evaluation:
         self.evaluator.process(logits, labels)
         self._parts.append(calibration.predict(logits, labels))
         return int(self._parts[-1].correct.sum())
+
+    def add_all(
+        self, images: RunImages, split: str, logits_of: Callable[[Tensor], Tensor], classes: Sequence[str], file: Any
+    ) -> None:
+        """Add all readable images of `val` or `test`.
+
+        Args:
+            images: The images of the run.
+            split: The split.
+            logits_of: Returns the logits of images or stored features.
+            classes: The classes, to explain logits that are not finite.
+            file: The file of predictions, or None.
+        """
+        loader = images.loader(split)
+        for inputs, labels, indices in images.batches(loader, split):
+            logits = logits_of(inputs)
+            try:
+                self.add(logits, labels)
+            except NotFiniteError as error:
+                raise images.fault(inputs, classes) or error from None
+            if file is not None:
+                file.add(logits, labels, paths_at(loader, indices))
+        if file is not None:
+            file.add_unreadable(loader, images.unreadable)
+        images.print_skipped()
 
     @property
     def predictions(self) -> Predictions:

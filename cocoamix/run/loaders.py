@@ -44,11 +44,9 @@ class DataManager:
         self.dataset = self._build(cfg) if dataset is None else dataset
         data = self.dataset
         self.train_loader_x = make_loader(cfg, data.train_x, train, train=True)
-        self.train_loader_u = None  # other code expects the attribute
         self.val_loader = make_loader(cfg, data.val, test, train=False) if data.val else None
         self.test_loader = make_loader(cfg, data.test, test, train=False)
         self.num_classes, self.lab2cname = int(data.num_classes), dict(data.lab2cname)
-        self.num_source_domains = len(cfg.DATASET.SOURCE_DOMAINS)
         cast(ImageItems, self.train_loader_x.dataset).is_random = cfg.CACHE.VIEWS != 1
         self._check(cfg)
         if cfg.VERBOSE:

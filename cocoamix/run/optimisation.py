@@ -1,20 +1,76 @@
-"""Builds optimizers, and takes a step with them."""
+"""The optimizers and schedules of a run, and the steps that they take."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from yacs.config import CfgNode
 
 from cocoamix.choices import OPTIMIZERS
 from cocoamix.errors import UserError, check_choice
+from cocoamix.model import Losses
 
-from .parameter_groups import parameter_groups
+from .movement import ProgressCheck
+from .parameter_groups import parameter_groups, refuse_left_out
 from .schedules import build_schedule
+
+if TYPE_CHECKING:
+    from cocoamix.trainer import CLIPTrainer
+
+
+class Optimisation:
+    """The optimizers and schedules of the parts of a model.
+
+    Args:
+        parts: The parts; some exist only in some phases.
+        scaler: The loss scaler of mixed precision; None without one.
+    """
+
+    def __init__(self, parts: nn.ModuleDict, scaler: Any | None = None) -> None:
+        self.parts, self.scaler = parts, scaler
+        self.optimizers: dict[str, Any] = {}
+        self.schedules: dict[str, Any] = {}
+        self._check = ProgressCheck()
+
+    def add(self, optims: Mapping[str, CfgNode]) -> None:
+        """Build the optimizers of the parts that exist and have none yet."""
+        for name, optim in optims.items():
+            if name in self.parts and name not in self.optimizers:
+                self.optimizers[name], self.schedules[name] = make_optimizer(name, self.parts[name], optim)
+                refuse_left_out(name, self.parts[name], self.optimizers[name])
+
+    def drop_missing(self) -> None:
+        """Drop the optimizers of parts that no longer exist."""
+        for name in [name for name in self.optimizers if name not in self.parts]:
+            del self.optimizers[name], self.schedules[name]
+
+    def step(self, losses: Losses) -> None:
+        """Take a step down the gradients of a batch."""
+        for optimizer in self.optimizers.values():
+            optimizer.zero_grad()
+        losses.backward(self._scaled)
+        trained = {name: self.parts[name] for name in self.optimizers}
+        self._check.before_step(trained, self.optimizers)
+        for optimizer in self.optimizers.values():
+            if self.scaler is None:
+                optimizer.step()
+            elif any(p.grad is not None for group in optimizer.param_groups for p in group["params"]):
+                self.scaler.step(optimizer)  # fails for an optimizer without gradients
+        if self.scaler is not None:
+            self.scaler.update()
+        self._check.after_step(trained, self.optimizers)
+
+    def _scaled(self, loss: Tensor) -> Tensor:
+        scaled: Tensor = loss if self.scaler is None else self.scaler.scale(loss)
+        return scaled
+
+    def check_progress(self, epochs: int) -> None:
+        """Raise a UserError if an epoch should have changed a part and did not."""
+        self._check.refuse_stuck(epochs)
 
 
 def make_optimizer(name: str, model: nn.Module, optim: CfgNode) -> tuple[Any, Any]:
@@ -66,30 +122,14 @@ def build_optimizer(params: Iterable[Any], optim: CfgNode) -> torch.optim.Optimi
     return torch.optim.Adam(params, betas=betas, amsgrad=optim.NAME == "amsgrad", **common)
 
 
-def step(optimizers: Iterable[Any], scaler: Any | None) -> None:
-    """Step every optimizer, through the loss scaler if there is one."""
-    if scaler is None:
-        for optimizer in optimizers:
-            optimizer.step()
-        return
-    for optimizer in optimizers:
-        if any(p.grad is not None for group in optimizer.param_groups for p in group["params"]):
-            scaler.step(optimizer)  # fails for an optimizer without gradients
-    scaler.update()
-
-
-def diverged(summary: Mapping[str, float], where: str, advice: str) -> UserError:
-    """Return the error for a loss that is not finite.
-
-    Args:
-        summary: The terms of the loss by name.
-        where: The step, for the message.
-        advice: What to try, for the message.
-    """
+def diverged(summary: Mapping[str, float], trainer: CLIPTrainer) -> UserError:
+    """Return the error for a loss that is not finite. `summary` are its terms by name."""
     bad = [name for name, value in summary.items() if not math.isfinite(value)]
     # The total is infinite if any term is: name the term.
     term = next((name for name in bad if name != "loss"), "loss")
     return UserError(
-        f"The loss is not finite: {term} is {summary[term]} at {where}. "
-        f"Nothing was saved since the last complete epoch. Try {advice}."
+        f"The loss is not finite: {term} is {summary[term]} at epoch {trainer.epoch + 1}, batch "
+        f"{trainer.batch_idx + 1} of {trainer.num_batches} (learning rate {trainer.get_current_lr():.2e}). Nothing was "
+        "saved since the last complete epoch. Try a smaller OPTIM.LR, or "
+        f"TRAINER.{trainer.Model.section}.PREC fp32 (now {trainer.clip.precision})."
     )

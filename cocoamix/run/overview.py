@@ -38,13 +38,14 @@ def describe(trainer: CLIPTrainer, trains: bool) -> dict[str, str]:
         trains: Whether the run trains rather than only evaluates.
     """
     cfg, parts = trainer.cfg, dict(trainer.model.parts.items())
-    images = trainer.count_training_images() if parts else None
+    covered = trainer.evaluated(cfg.TEST.SPLIT)
+    images = covered.training_images if parts else None
     batches = f"batches of {trainer.train_loader_x.batch_size}"
     training = f"{describe_epochs(trainer.course.phases)}, {batches}" if trains and parts else "none (evaluation only)"
     return {
         "trainer": cfg.TRAINER.NAME,
         "dataset": trainer.describe_dataset(),
-        "images": describe_images(cfg, images, len(trainer.evaluated_items(cfg.TEST.SPLIT) or ())),
+        "images": describe_images(cfg, images, len(covered.items or ())),
         "backbone": describe_backbone(trainer.clip, trainer.device, cfg.MODEL.BACKBONE.WEIGHTS),
         "training": training,
         "trained": describe_models(parts),

@@ -7,7 +7,7 @@ import io
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -201,6 +201,18 @@ class PredictionsFile:
         for item in loader.dataset.items:
             if item.impath in reasons:
                 self._writer.add(unreadable_record(item.impath, self.classes[item.label], reasons[item.impath]))
+
+
+def predictions_for(cfg: Any, classes: Sequence[str], wanted: bool = True) -> AbstractContextManager[Any]:
+    """Return the file for the predictions of an evaluation, or None without TEST.SAVE_PREDICTIONS.
+
+    Args:
+        cfg: The configuration.
+        classes: The label space.
+        wanted: Whether the evaluation writes results; others save no predictions.
+    """
+    is_wanted = wanted and cfg.TEST.SAVE_PREDICTIONS
+    return PredictionsFile(cfg.OUTPUT_DIR, classes) if is_wanted else nullcontext()
 
 
 def paths_at(loader: Any, indices: Tensor) -> list[str]:

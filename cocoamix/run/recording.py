@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cocoamix.errors import encodable
 from cocoamix.registry import plain_name
@@ -18,6 +18,22 @@ if TYPE_CHECKING:
     from cocoamix.trainer import CLIPTrainer
 
 
+class Evaluated(NamedTuple):
+    """What an evaluation covers.
+
+    Attributes:
+        classnames: The label space.
+        items: The images.
+        training_images: The number of images that the model was trained on; None if it is not known.
+        results: What results.json states of the method.
+    """
+
+    classnames: list[str]
+    items: Sequence[Any]
+    training_images: int | None
+    results: dict[str, Any]
+
+
 def record_data(trainer: CLIPTrainer, trains: bool) -> None:
     """Record the images of a run once; refuse an output folder with results of this run on other images.
 
@@ -28,7 +44,7 @@ def record_data(trainer: CLIPTrainer, trains: bool) -> None:
     if trainer.data is not None:
         return
     data = data_record.record_run(trainer.cfg, trainer.dm.dataset, trains)
-    loaded = data_record.parse(trainer.loaded_origin().get("data"), "The checkpoint")
+    loaded = data_record.parse(trainer.loaded_from.get("data"), "The checkpoint")
     if not trains and loaded is not None:
         data = replace(data, training=loaded.training)
     trainer.data = data
@@ -57,10 +73,10 @@ def categories(trainer: CLIPTrainer) -> dict[str, str]:
 
 def write_results(trainer: CLIPTrainer, split: str, metrics: Mapping[str, float], seconds: float) -> None:
     """Write results.json."""
-    items = trainer.evaluated_items(split)
+    items = trainer.evaluated(split).items
     unreadable = trainer.images.unreadable.keys() & {item.impath for item in items}
     results = replace(
-        describe_run(trainer),
+        describe_run(trainer, split),
         split=split,
         metrics={key: float(value) for key, value in metrics.items()},
         evaluated_images=len(items) - len(unreadable),
@@ -70,9 +86,10 @@ def write_results(trainer: CLIPTrainer, split: str, metrics: Mapping[str, float]
     print(f"Results written to {results.write(trainer.output_dir)}")
 
 
-def describe_run(trainer: CLIPTrainer) -> Results:
-    """Return the results without the measured values."""
+def describe_run(trainer: CLIPTrainer, split: str) -> Results:
+    """Return the results of an evaluation without the measured values."""
     cfg: Any = trainer.recorded or trainer.cfg
+    covered = trainer.evaluated(split)
     facts = trainer.evaluated_protocol()
     threads = trainer.threads_used
     results = Results(
@@ -83,9 +100,9 @@ def describe_run(trainer: CLIPTrainer) -> Results:
         shots=cfg.DATASET.NUM_SHOTS,
         metrics={},
         classes=trainer.num_classes,
-        classnames=tuple(trainer.evaluated_classes()),
+        classnames=tuple(covered.classnames),
         categories=categories(trainer) or None,
-        train_images=trainer.count_training_images(),
+        train_images=covered.training_images,
         unreadable_images=len(trainer.images.unreadable),
         trained_parameters=trainer.model.trained_parameters(),
         epoch=trainer.trained_epochs,
@@ -93,9 +110,9 @@ def describe_run(trainer: CLIPTrainer) -> Results:
         protocol=facts,
         config=protocol.plain(cfg),
         versions=protocol.versions(trainer.clip.source),
-        caveats=overview.caveats(trainer.cfg, trainer.clip, trainer.evaluated_classes(), threads),
+        caveats=overview.caveats(trainer.cfg, trainer.clip, covered.classnames, threads),
         threads=threads[0] if threads else None,
         data=trainer.data,
         overridden=dict(trainer.overridden) or None,
     )
-    return results.with_more(trainer.more_results())
+    return results.with_more(covered.results)

@@ -128,7 +128,7 @@ class FSPTFSCIL(SessionTrainer):
         summary = None
         if len(labels):
             features, support = self.read(inputs), self._count_support(batch)
-            self.model.adapt(features[:support], labels[:support], self.scaler)
+            self.model.adapt(features[:support], labels[:support], self.optimisation.scaler)
             if not torch.isfinite(self.model.learner.fast_ctx).all():
                 raise self.images.fault(inputs, self.classnames) or self._inner_diverged()
             if support < len(labels):

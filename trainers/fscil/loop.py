@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -38,11 +37,11 @@ from cocoamix.io import checkpoints
 from cocoamix.model import IMAGES, Task
 from cocoamix.registry import plain_name
 from cocoamix.run import origin, protocol, recording
-from cocoamix.run.checkpointer import RESUME, epochs_in, parameters_of
-from cocoamix.run.evaluation import Evaluation
-from cocoamix.run.predictions import paths_at
+from cocoamix.run.checkpointer import RESUME, epochs_in, parameters_of, seed_of_run
+from cocoamix.run.evaluation import Evaluation, NotFiniteError
+from cocoamix.run.predictions import paths_at, predictions_for
+from cocoamix.run.recording import Evaluated
 from cocoamix.run.results import RESULTS, Results, ResultsError
-from cocoamix.seeding import set_random_seed
 from cocoamix.trainer import CLIPTrainer
 
 
@@ -64,14 +63,13 @@ class SessionTrainer(CLIPTrainer):
 
     def choose_seed(self) -> int:
         """Return the configured seed. Without one, reuse the seed of the run's first session, if it is finished."""
-        for folder in (self.output_dir, self.cfg.RESUME):
-            path = session_file(folder, 0)
-            if self.cfg.SEED < 0 and folder and path.is_file():
-                seed = int(read_session(path, 0, self.Model.main_part).origin["seed"])
-                print(f"No seed was given; this run uses {seed}, as its first session did")
-                set_random_seed(seed)
-                return seed
-        return super().choose_seed()
+        return checkpoint.choose_seed(self.cfg, self._seed_of)
+
+    def _seed_of(self, folder: str) -> int | None:
+        path = session_file(folder, 0)
+        if not path.is_file():
+            return seed_of_run(folder)
+        return int(read_session(path, 0, self.Model.main_part).origin["seed"])
 
     def build_data_loader(self) -> None:
         """Split the dataset into sessions and load the first."""
@@ -150,7 +148,6 @@ class SessionTrainer(CLIPTrainer):
     def build_model(self) -> None:
         self.learned, self.origins = [], []
         self._shared: dict[Any, Tensor] = {}
-        self._facts: dict[str, Any] = {}  # of the evaluations
         self.rows: list[metrics.Row] = []  # one evaluation per session
         super().build_model()
 
@@ -284,9 +281,6 @@ class SessionTrainer(CLIPTrainer):
         self.origins = [each.origin for each in saved]
         self.learned[:] = [each.models for each in saved]  # the model has the same list
 
-    def loaded_origin(self) -> Mapping[str, Any]:
-        return self.origins[0] if self.origins else {}
-
     def load_model(self, directory: str, epoch: int | None = None) -> None:
         """Load the finished sessions of a run, up to FSCIL.LAST_SESSION if it is set."""
         if epoch is not None:
@@ -308,7 +302,8 @@ class SessionTrainer(CLIPTrainer):
             )
         self.session = self.last_session = min(self.last_session, len(saved) - 1)
         self._use_sessions(saved[: self.session + 1])
-        self.model.adopt(self.origins[0])
+        self.loaded_from = self.origins[0]
+        self.model.adopt(self.loaded_from)
         print(f"Loaded sessions 0 to {self.session} from {directory}")
 
     def _adopt_training_settings(self, first: SavedSession) -> None:
@@ -363,18 +358,21 @@ class SessionTrainer(CLIPTrainer):
         """Return the correct predictions on each session's classes, and the evaluation, after each due session."""
         classifiers = {number: self.model.after(number) for number in due}
         for classifier in classifiers.values():
-            self._facts |= classifier.facts
+            self.evaluation_facts = {**self.evaluation_facts, **classifier.facts}
         evaluations = {number: Evaluation(self.cfg, self.lab2cname, f"after session {number}") for number in due}
         hits = {number: [0] * (number + 1) for number in due}
         last = self.session == self.last_session and self.session in due
-        with self.predictions_file(split) if last else nullcontext() as predictions:
+        with predictions_for(self.cfg, self.seen_classes(self.session), last and split is None) as predictions:
             for block, loader in enumerate(self._tests[: self.session + 1]):
                 for inputs, labels, indices in self.images.batches(loader, name):
                     shared = None if self.model.reads == IMAGES else self.images.encode(inputs)
                     for number in due[max(0, block - due.start) :]:
                         features = classifiers[number].encode(inputs) if shared is None else shared
                         logits = classifiers[number].logits(features)
-                        hits[number][block] += self.add_to(evaluations[number], logits, labels, inputs)
+                        try:
+                            hits[number][block] += evaluations[number].add(logits, labels)
+                        except NotFiniteError as error:
+                            raise self.images.fault(inputs, self.classnames) or error from None
                         if predictions is not None and number == self.session:
                             predictions.add(logits, labels, paths_at(loader, indices))
                 if predictions is not None:
@@ -423,23 +421,17 @@ class SessionTrainer(CLIPTrainer):
     def _settings_in(self, cfg: Mapping[str, Any]) -> dict[str, Any]:
         return protocol.training_settings(cfg, self.Model.section)
 
-    def evaluated_protocol(self) -> dict[str, Any]:
-        return {**super().evaluated_protocol(), **self._facts}
-
-    def evaluated_classes(self) -> list[str]:
-        return self.seen_classes(self.session)
-
-    def evaluated_items(self, split: str) -> Sequence[Any]:
-        return [item for session in self.sessions[: self.session + 1] for item in session.test]
-
-    def count_training_images(self) -> int:
-        return sum(len(session.train) for session in self.sessions[: self.session + 1])
-
-    def more_results(self) -> dict[str, Any]:
+    def evaluated(self, split: str) -> Evaluated:
+        """Return what an evaluation covers: the sessions up to the current one."""
+        so_far = self.sessions[: self.session + 1]
+        items = [item for session in so_far for item in session.test]
         own = {**self.model.results(), "method": self.model.title}
         ended = [each.get("second_stage") for each in self.origins]
         own |= {"second_stages": ended} if any(ended) else {}
-        return {**own, "finished": self.finished, **metrics.summary(self.rows)} if self.rows else own
+        if self.rows:
+            own |= {"finished": self.finished, **metrics.summary(self.rows)}
+        images = sum(len(session.train) for session in so_far)
+        return Evaluated(self.seen_classes(self.session), items, images, own)
 
 
 def _format_range(numbers: range) -> str:
