@@ -22,6 +22,7 @@ from yacs.config import CfgNode
 
 from cocoamix.clip.interface import AnyCLIP
 from cocoamix.errors import UserError
+from cocoamix.prompts.hand_crafted import HandCraftedPrompt
 
 FEATURES, RAW_FEATURES, IMAGES = "features", "raw features", "images"  # what a model reads
 
@@ -155,6 +156,7 @@ class PromptModel(nn.Module):
         ensembles: The values of ENSEMBLE that it supports; empty if it has no such key.
         templates_of: The method whose dataset templates it uses; CoOp's by default.
         trains_with_template: Whether the loss, and not only the classifier, needs the hand-crafted prompt.
+        hand_crafted: The hand-crafted prompt, if the loss or the classifier needs one.
         reads: What `loss` reads: `FEATURES`, `RAW_FEATURES` (not normalised) or `IMAGES`.
         parts: The trained modules, by the names of their checkpoint folders.
     """
@@ -165,6 +167,7 @@ class PromptModel(nn.Module):
     trains_with_template: ClassVar[bool] = False
     several: ClassVar[bool] = False  # whether it may use several CLIPs
     reads: str = FEATURES
+    hand_crafted: HandCraftedPrompt | None = None
 
     def __init__(self, clip: AnyCLIP, task: Task, settings: CfgNode, seed: int) -> None:
         super().__init__()
@@ -264,7 +267,7 @@ class PromptModel(nn.Module):
     @property
     def templates(self) -> Sequence[str]:
         """The hand-crafted templates that results depend on."""
-        return []
+        return self.hand_crafted.templates if self.hand_crafted else []
 
     # ------------------------------------------------------------------ for all methods
 

@@ -351,7 +351,7 @@ class CLIPTrainer:
 
     def get_current_lr(self, names: Sequence[str] | None = None) -> float:
         """Return the learning rate of the first of some parts; by default of those that the current phase trains."""
-        first = [*(names or self.course.phase.parts)][0]
+        first = next(iter(names or self.course.phase.parts))
         return float(self.optimisation.optimizers[first].param_groups[0]["lr"])
 
     def get_model_names(self, names: Sequence[str] | None = None) -> list[str]:

@@ -14,7 +14,7 @@ from yacs.config import CfgNode
 
 from cocoamix.clip import FrozenCLIP
 from cocoamix.clip.ensemble import SeveralCLIPs
-from cocoamix.coa.convergence import Movement, epochs_within
+from cocoamix.coa.convergence import SecondStage, epochs_within
 from cocoamix.coa.head import MixtureHead
 from cocoamix.coa.losses import make_loss
 from cocoamix.coa.mixture import find_owners, mix_equally
@@ -41,6 +41,7 @@ class CoCoAMixModel(PromptModel):
     trains_with_template = True
     several = True
     clip: SeveralCLIPs
+    hand_crafted: HandCraftedPrompt
 
     def __init__(self, clip: SeveralCLIPs, task: Task, settings: CfgNode, seed: int) -> None:
         super().__init__(clip, task, settings, seed)
@@ -100,10 +101,6 @@ class CoCoAMixModel(PromptModel):
         """Return the (C, embedding) text features of prompts 0 to K - 1 of the mixture, all but the one in training."""
         return [self.hand_crafted.of(self.classnames)]
 
-    @property
-    def templates(self) -> Sequence[str]:
-        return self.hand_crafted.templates
-
     # ------------------------------------------------------------------ out-classes
 
     def choose_outclasses(self) -> list[str]:
@@ -156,9 +153,8 @@ class CoCoAMixModel(PromptModel):
         return stages if idle else [*stages, Phase("weights", most, {WEIGHTS: weights}, **views)]
 
     def restart(self) -> None:
-        """Measure the movement of pi from here on."""
-        self._movement = Movement(self.learned_pi())
-        self.second_stage: dict[str, Any] | None = None  # how the second stage ended
+        """Follow pi from here on."""
+        self.second = SecondStage(self.learned_pi(), self.weight_epochs, self.settings.WEIGHT_TOLERANCE)
 
     def begin(self, phase: Phase) -> None:
         self._fixed = None
@@ -170,15 +166,10 @@ class CoCoAMixModel(PromptModel):
 
     def ends(self, phase: Phase, epoch: int, steps: int) -> bool:
         last = super().ends(phase, epoch, steps)
-        if phase.name != "weights":
-            return last
-        moved = self._movement.after_epoch(pi := self.learned_pi(), steps)
-        converged = not self.weight_epochs and moved is not None and moved < self.settings.WEIGHT_TOLERANCE
-        if last or converged:
-            ended = "length" if self.weight_epochs else "converged" if converged else "bound"
-            facts = {"epochs": epoch + 1, "steps": (epoch + 1) * steps, "ended": ended, "moved": moved}
-            self.second_stage = {**facts, "pi_in": pi[0], "pi_out": pi[1]}
-        return last or converged
+        if phase.name == "weights" and self.second.after_epoch(epoch, last, self.learned_pi(), steps):
+            self.notes.append(self.second.describe())
+            return True
+        return last
 
     def end(self, phase: Phase, images: Callable[[], tuple[Tensor, Tensor, Tensor]]) -> None:
         if phase.name == "fold" and self.heldout.end(phase, images):
@@ -258,49 +249,43 @@ class CoCoAMixModel(PromptModel):
         learners = self.learners if names == self.classnames else self.learners_of(names)
         text = self.encode_learners(learners)
         prompts = torch.stack([self.hand_crafted.of(names), text])
-        if self.settings.ENSEMBLE == "none":
-            matrices = Matrices(self.clip.logit_scale * text)
-            return Classifier(names, lambda features: self.logits(features, text), self.encode, matrices)
-        if self.settings.ENSEMBLE == "uniform":
-            matrices = Matrices(self.clip.logit_scale * prompts.mean(dim=0))
-            return Classifier(names, partial(self._equal_logits, prompts), self.encode, matrices)
+        if self.settings.ENSEMBLE != "coa":
+            used = prompts if self.settings.ENSEMBLE == "uniform" else prompts[1:]
+            matrices = Matrices(self.clip.logit_scale * used.mean(dim=0))
+            return Classifier(names, partial(self._equal_logits, used.flip(0)), self.encode, matrices)
         temperature = self.heldout.temperature()
         head = MixtureHead(self.weights, self.owners(names).to(text.device), bool(self.settings.CENTRE), temperature)
-        low, high = (float(value) for value in head.pi[1].aminmax())
         return Classifier(
             names,
             lambda features: head.logits(*(features @ prompt.t() for prompt in prompts)),
             self.encode,
             Matrices(head.matrix(prompts)),
-            {**({"calibrated": True} if temperature else {}), **({"centred": True} if head.centred else {})},
-            [f"Weight of the learned prompt: {low:.4f} to {high:.4f} over the classes"]
-            + ["Similarities are centred over the classes (CENTRE)"] * head.centred,
+            head.facts(),
+            head.notes(),
         )
 
     def _equal_logits(self, prompts: Tensor, features: Tensor) -> Tensor:
-        return mix_equally(*(self.logits(features, prompt) for prompt in reversed(list(prompts))))
+        return mix_equally(*(self.logits(features, prompt) for prompt in prompts))
 
     # ------------------------------------------------------------------ checkpoints and results
 
     def state(self) -> dict[str, Any]:
-        second = {"movement": self._movement.state(), "ended": self.second_stage}
-        return {**({"second_stage": second} if self.two_stages else {}), **self.heldout.state()}
+        return {**({"second_stage": self.second.state()} if self.two_stages else {}), **self.heldout.state()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         if self.two_stages:
-            self._movement.restore(state["second_stage"]["movement"])
-            self.second_stage = state["second_stage"]["ended"]
+            self.second.restore(state["second_stage"])
         self.heldout.restore(state)
 
     def facts(self) -> dict[str, Any]:
-        facts = {"second_stage": self.second_stage, "heldout": self.heldout.fitted}
+        facts = {"second_stage": self.second.ended, "heldout": self.heldout.fitted}
         out = {"out_classes": list(self.out_names or ())} if self.settings.ENSEMBLE == "coa" else {}
         stated = {key: value for key, value in facts.items() if value is not None}
         return {**stated, **out, "templates": list(self.templates)}
 
     def adopt(self, facts: Mapping[str, Any]) -> None:
         self.restart()
-        self.second_stage, self.heldout.fitted = facts.get("second_stage"), facts.get("heldout")
+        self.second.ended, self.heldout.fitted = facts.get("second_stage"), facts.get("heldout")
 
     def protocol(self) -> dict[str, Any]:
         return self.heldout.protocol()
@@ -309,7 +294,7 @@ class CoCoAMixModel(PromptModel):
         results: dict[str, Any] = {}
         if self.settings.ENSEMBLE == "coa":
             results["weights"] = dict(zip(("pi_in", "pi_out"), self.learned_pi(), strict=True))
-        facts = {"second_stage": self.second_stage, "heldout": self.heldout.fitted}
+        facts = {"second_stage": self.second.ended, "heldout": self.heldout.fitted}
         return results | {key: value for key, value in facts.items() if value}
 
 

@@ -32,7 +32,6 @@ class CoOpModel(PromptModel):
 
     def __init__(self, clip: FrozenCLIP, task: Task, settings: CfgNode, seed: int) -> None:
         super().__init__(clip, task, settings, seed)
-        self.hand_crafted: HandCraftedPrompt | None = None
         if self.trains_with_template or (self.ensembles and settings.ENSEMBLE != "none"):
             self.hand_crafted = HandCraftedPrompt(clip, settings.TEMPLATE, task.dataset, self.templates_of)
         self.learner = self.make_learner(self.classnames)
@@ -64,10 +63,6 @@ class CoOpModel(PromptModel):
         """Return the module to train, with the parameter names of its checkpoint."""
         module: nn.Module = self.learner
         return module
-
-    @property
-    def templates(self) -> Sequence[str]:
-        return self.hand_crafted.templates if self.hand_crafted else []
 
     def hand_crafted_features(self, classnames: Sequence[str]) -> Tensor:
         """Return the (C, embedding) text features of the hand-crafted prompt."""

@@ -19,6 +19,8 @@ from cocoamix.trainer import CLIPTrainer
 class ZeroshotModel(PromptModel):
     """Zero-shot CLIP with one template per dataset."""
 
+    hand_crafted: HandCraftedPrompt
+
     def __init__(self, clip: AnyCLIP, task: Task, settings: CfgNode, seed: int) -> None:
         super().__init__(clip, task, settings, seed)
         self.hand_crafted = HandCraftedPrompt(clip, self.choose_templates(), task.dataset)
@@ -27,10 +29,6 @@ class ZeroshotModel(PromptModel):
     def choose_templates(self) -> Sequence[str]:
         """Return the templates whose text features are averaged."""
         return ["dataset"]
-
-    @property
-    def templates(self) -> Sequence[str]:
-        return self.hand_crafted.templates
 
     def classifier(self, classnames: Sequence[str] | None = None, synsets: Sequence[str] = ()) -> Classifier:
         names = self.classnames if classnames is None else list(classnames)

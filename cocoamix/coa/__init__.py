@@ -5,6 +5,6 @@
 - `weights`: CoA-weights, Eqs. (13)-(15), in the one-stage and two-stage forms of Appendix D.1
 - `out_classes`: the generated out-classes of Section 3.4 and Appendix F
 
-`stages` and `convergence` schedule the training. `heldout` and `folds`, which fit weights to held-out images, and
+`convergence` ends the second stage. `heldout` and `folds`, which fit weights to held-out images, and
 `calibration` go beyond the paper. `head` applies the mixture in an evaluation.
 """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -24,6 +26,7 @@ class MixtureHead:
         self.mixed = bool((owner != owner[0]).any())
         self.pi = weights.pi(owner)
         self.centred = centre and not all_columns_equal(self.pi)
+        self.calibrated = temperature is not None
         self._factor = 1.0 if temperature is None else 1 / (temperature * weights.logit_scale)
 
     def logits(self, *similarities: Tensor) -> Tensor:
@@ -39,3 +42,13 @@ class MixtureHead:
         """
         scale = self.weights.scale(self.pi, self.mixed) * self._factor
         return mix_text(text, self.pi, self.centred) * scale
+
+    def facts(self) -> dict[str, Any]:
+        """Return what the protocol of the evaluation states."""
+        return {key: True for key, holds in (("calibrated", self.calibrated), ("centred", self.centred)) if holds}
+
+    def notes(self) -> list[str]:
+        """Return sentences for the log."""
+        low, high = (float(value) for value in self.pi[1].aminmax())
+        centred = ["Similarities are centred over the classes (CENTRE)"] if self.centred else []
+        return [f"Weight of the learned prompt: {low:.4f} to {high:.4f} over the classes", *centred]

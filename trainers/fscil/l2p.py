@@ -60,7 +60,6 @@ class L2PModel(SessionModel):
         super().__init__(clip, task, settings, seed)
         # The prompts of a visual pool are tokens of the image encoder, so image features cannot be stored.
         self.is_visual = settings.POOL == "visual"
-        self.hand_crafted: HandCraftedPrompt | None = None
         if self.is_visual:
             self.reads = IMAGES
             self.hand_crafted = HandCraftedPrompt(clip, settings.TEMPLATE, task.dataset)
@@ -86,10 +85,6 @@ class L2PModel(SessionModel):
     @property
     def title(self) -> str:
         return f"L2P, {self.settings.POOL} pool"
-
-    @property
-    def templates(self) -> Sequence[str]:
-        return self.hand_crafted.templates if self.hand_crafted else []
 
     def make_pool(self, names: Sequence[str]) -> PromptPool:
         """Return an untrained pool. `names` are the classes of a text pool."""
