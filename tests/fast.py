@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import FunctionType
 from typing import Any
 
-FOLDERS = ("clip", "coa", "config", "dassl_interface", "data", "datasets", "features", "fscil", "io", "prompts")
+FOLDERS = ("clip", "coa", "config", "dassl", "data", "datasets", "features", "fscil", "io", "prompts")
 FOLDERS += ("report", "run")
 FIXTURES = {"run", "shared_run", "start", "wheel", "browser"}  # they train, build or start something
 # Measured at about a second or more each, by file; none named means all of the file.

@@ -47,6 +47,7 @@ A role may be followed by:
 - `checkpoint`: an evaluation uses the value from training, and prints a note if you give another one.
 - `checkpoint with template`: the same, but only for methods that train with the hand-crafted prompt (KgCoOp, ProGrad,
   DePTKgCoOp).
+- `checkpoint if empty`: an evaluation that leaves the key empty uses the value from training.
 
 When you resume a run, all keys except `hidden` ones must keep their values. Sections of other trainers are ignored.
 """
@@ -55,6 +56,7 @@ _FROM_CHECKPOINT = {
     FromCheckpoint.NEVER: "",
     FromCheckpoint.ALWAYS: ", checkpoint",
     FromCheckpoint.IF_TRAINED_WITH_TEMPLATE: ", checkpoint with template",
+    FromCheckpoint.IF_EMPTY: ", checkpoint if empty",
 }
 
 

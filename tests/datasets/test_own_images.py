@@ -8,15 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from dassl.data.data_manager import DatasetWrapper
 from PIL import Image
 
 from cocoamix.features.images import UNREADABLE, ImageItems
 from cocoamix.run.protocol import describe_protocol, fingerprint
 from tests.conftest import write_dataset
-from tests.dassl_interface.engine import OURS
 from tests.datasets.own import classes, folder, table
-from tests.datasets.test_base import config, eurosat
+from tests.datasets.test_base import eurosat
 from tests.features.test_reading import HEIC
 
 
@@ -49,8 +47,6 @@ def test_exif_orientation_is_applied_to_user_datasets_only(tmp_path: Path, kind:
     wanted = (16, 8) if kind == "coop" else (8, 16)
     for part in (data.train_x, data.val, data.test):
         assert ImageItems(None, part)[0]["img"].size == wanted
-    if OURS:
-        assert DatasetWrapper(config(root), data.test)[0]["img"].size == wanted
 
 
 def protocol(data: Any) -> dict[str, Any]:

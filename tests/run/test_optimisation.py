@@ -56,6 +56,32 @@ def test_staged_rates_cover_every_parameter(keys: dict[str, Any], rates: dict[st
     schedule.step()
 
 
+@pytest.mark.parametrize(
+    ("name", "kind", "values"),
+    [
+        ("sgd", torch.optim.SGD, {"momentum": 0.8, "dampening": 0, "nesterov": True}),
+        ("adam", torch.optim.Adam, {"betas": (0.7, 0.9), "amsgrad": False}),
+        ("amsgrad", torch.optim.Adam, {"betas": (0.7, 0.9), "amsgrad": True}),
+        ("adamw", torch.optim.AdamW, {"betas": (0.7, 0.9)}),
+        ("rmsprop", torch.optim.RMSprop, {"momentum": 0.8, "alpha": 0.6}),
+        ("radam", torch.optim.RAdam, {"betas": (0.7, 0.9)}),
+    ],
+)
+def test_optimizers_have_the_configured_values(name: str, kind: type, values: dict[str, Any]) -> None:
+    keys = {"WEIGHT_DECAY": 0.3, "MOMENTUM": 0.8, "SGD_NESTEROV": True, "RMSPROP_ALPHA": 0.6}
+    optim = settings(NAME=name, **keys, ADAM_BETA1=0.7, ADAM_BETA2=0.9)
+    optimizer, _ = make_optimizer("prompt_learner", Learner(), optim)
+    assert isinstance(optimizer, kind)
+    (group,) = optimizer.param_groups
+    assert {key: group[key] for key in values} == values
+    assert (group["lr"], group["weight_decay"]) == (0.002, 0.3)
+
+
+def test_an_unknown_optimizer_is_refused() -> None:
+    with pytest.raises(UserError, match=r"^OPTIM\.NAME is 'sdg'"):
+        make_optimizer("prompt_learner", Learner(), settings(NAME="sdg"))
+
+
 def test_a_parameter_in_no_group_is_refused() -> None:
     model = Learner()
     optimizer = torch.optim.SGD(model.meta_net.parameters(), lr=0.1)
