@@ -277,11 +277,13 @@ class CoCoAMixModel(PromptModel):
             self.second.restore(state["second_stage"])
         self.heldout.restore(state)
 
+    def _outcomes(self) -> dict[str, Any]:
+        outcomes = {"second_stage": self.second.ended, "heldout": self.heldout.fitted}
+        return {key: value for key, value in outcomes.items() if value}
+
     def facts(self) -> dict[str, Any]:
-        facts = {"second_stage": self.second.ended, "heldout": self.heldout.fitted}
         out = {"out_classes": list(self.out_names or ())} if self.settings.ENSEMBLE == "coa" else {}
-        stated = {key: value for key, value in facts.items() if value is not None}
-        return {**stated, **out, "templates": list(self.templates)}
+        return {**self._outcomes(), **out, "templates": list(self.templates)}
 
     def adopt(self, facts: Mapping[str, Any]) -> None:
         self.restart()
@@ -291,11 +293,8 @@ class CoCoAMixModel(PromptModel):
         return self.heldout.protocol()
 
     def results(self) -> dict[str, Any]:
-        results: dict[str, Any] = {}
-        if self.settings.ENSEMBLE == "coa":
-            results["weights"] = dict(zip(("pi_in", "pi_out"), self.learned_pi(), strict=True))
-        facts = {"second_stage": self.second.ended, "heldout": self.heldout.fitted}
-        return results | {key: value for key, value in facts.items() if value}
+        pi = dict(zip(("pi_in", "pi_out"), self.learned_pi(), strict=True))
+        return {**({"weights": pi} if self.settings.ENSEMBLE == "coa" else {}), **self._outcomes()}
 
 
 @register(TRAINER_REGISTRY)
