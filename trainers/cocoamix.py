@@ -17,7 +17,7 @@ from cocoamix.clip.ensemble import SeveralCLIPs
 from cocoamix.coa.convergence import SecondStage, epochs_within
 from cocoamix.coa.head import MixtureHead
 from cocoamix.coa.losses import make_loss
-from cocoamix.coa.mixture import find_owners, mix_equally
+from cocoamix.coa.mixture import mix_equally, owners_in
 from cocoamix.coa.out_classes import make_outclasses
 from cocoamix.coa.weights import CoAWeights
 from cocoamix.config import keys
@@ -106,7 +106,10 @@ class CoCoAMixModel(PromptModel):
     def choose_outclasses(self) -> list[str]:
         """Return the names of the out-classes for L_Ent."""
         count, seed = len(self.classnames), derive_seed(self.seed, "out-classes")
-        return make_outclasses(self.settings.OUT_CLASSES, count, self.classnames, seed)
+        names = make_outclasses(self.settings.OUT_CLASSES, count, self.classnames, seed)
+        if names:
+            self.notes.append(f"Out-classes: {len(names)} generated class names ({', '.join(names[:5])}, ...)")
+        return names
 
     def make_outclasses(self) -> None:
         """Choose the out-classes, once, and prepare their prompts."""
@@ -236,13 +239,6 @@ class CoCoAMixModel(PromptModel):
         pi = self.weights.pi(torch.tensor([len(inside), other], device=inside.device))[-1]
         return [float(value) for value in pi]
 
-    def owners(self, names: Sequence[str]) -> Tensor:
-        """Return the (C,) owners of classes: 1 for an in-class of the prompt, 0 for an out-class."""
-        domain = "in" if self.settings.OUT_CLASSES == "none" else self.settings.DOMAIN
-        if domain == "auto":
-            return find_owners(names, [self.classnames])
-        return torch.full((len(names),), int(domain == "in"))
-
     @torch.no_grad()
     def classifier(self, classnames: Sequence[str] | None = None, synsets: Sequence[str] = ()) -> Classifier:
         names = self.classnames if classnames is None else list(classnames)
@@ -253,8 +249,9 @@ class CoCoAMixModel(PromptModel):
             used = prompts if self.settings.ENSEMBLE == "uniform" else prompts[1:]
             matrices = Matrices(self.clip.logit_scale * used.mean(dim=0))
             return Classifier(names, partial(self._equal_logits, used.flip(0)), self.encode, matrices)
-        temperature = self.heldout.temperature()
-        head = MixtureHead(self.weights, self.owners(names).to(text.device), bool(self.settings.CENTRE), temperature)
+        domain = "in" if self.settings.OUT_CLASSES == "none" else self.settings.DOMAIN
+        owner = owners_in(domain, names, self.classnames).to(text.device)
+        head = MixtureHead(self.weights, owner, bool(self.settings.CENTRE), self.heldout.temperature())
         return Classifier(
             names,
             lambda features: head.logits(*(features @ prompt.t() for prompt in prompts)),

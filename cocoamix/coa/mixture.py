@@ -23,6 +23,19 @@ def find_owners(classnames: Sequence[str], domains: Sequence[Sequence[str]]) -> 
     return torch.tensor([owner.get(plain_class(name), 0) for name in classnames])
 
 
+def owners_in(domain: str, classnames: Sequence[str], trained: Sequence[str]) -> Tensor:
+    """Return the owners of classes for a value of `DOMAIN`: 1 for an in-class of the only prompt, 0 for an out-class.
+
+    Args:
+        domain: `auto` for the classes that were trained on, `in` for all, `out` for none.
+        classnames: The classes.
+        trained: The classes that the prompt was trained on.
+    """
+    if domain == "auto":
+        return find_owners(classnames, [trained])
+    return torch.full((len(classnames),), int(domain == "in"))
+
+
 def class_log_weights(inside: Tensor, outside: Tensor, owner: Tensor) -> Tensor:
     """Return the (K + 1, C) log-weights alpha of the prompts, up to a constant per class.
 
