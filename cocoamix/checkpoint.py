@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ from yacs.config import CfgNode
 
 from cocoamix.config.roles import if_empty, taken_from_checkpoint
 from cocoamix.errors import UserError
+from cocoamix.fscil.files import read_session, session_file
 from cocoamix.io import checkpoints
 from cocoamix.io.plain import to_plain
 from cocoamix.io.screen import detail
@@ -26,22 +27,31 @@ if TYPE_CHECKING:
 # ---------------------------------------------------------------------------------------- resuming
 
 
-def choose_seed(cfg: CfgNode, seed_of: Callable[[str], int | None]) -> int:
-    """Return the configured seed. Without one, reuse the seed of the run to resume, or draw a new seed.
-
-    Args:
-        cfg: The configuration.
-        seed_of: Returns the seed of the run in a folder, if there is one.
-    """
+def choose_seed(cfg: CfgNode) -> int:
+    """Return the configured seed. Without one, reuse the seed of the run to resume, or draw a new seed."""
     if cfg.SEED >= 0:
         return int(cfg.SEED)
-    known = (seed_of(folder) for folder in (cfg.OUTPUT_DIR, cfg.RESUME) if folder)
+    known = (_seed_of(folder) for folder in (cfg.OUTPUT_DIR, cfg.RESUME) if folder)
     seed = next((seed for seed in known if seed is not None), None)
     if seed is None:
         seed = random.SystemRandom().randrange(2**31)
     print(f"No seed was given; this run uses {seed}")
     set_random_seed(seed)  # before the few-shot draw
     return seed
+
+
+def _seed_of(folder: str) -> int | None:
+    """Return the seed that an unfinished run in a folder, or its first session, drew, if there is one."""
+    first, path = session_file(folder, 0), Path(folder, RESUME)
+    if first.is_file():
+        return int(read_session(first, 0).origin["seed"])
+    seed = checkpoints.load(path).get("seed") if epochs_in(path) else None
+    return seed if isinstance(seed, int) else None
+
+
+def training_settings(trainer: CLIPTrainer) -> dict[str, Any]:
+    """Return the settings that must match to resume a run."""
+    return {**protocol.training_settings(trainer.cfg, trainer.Model.section), **trainer.model.identity()}
 
 
 def describe_origin(trainer: CLIPTrainer) -> dict[str, Any]:
@@ -54,7 +64,7 @@ def describe_origin(trainer: CLIPTrainer) -> dict[str, Any]:
         "classnames": trainer.classnames,
         "activation": trainer.clip.activation,
         "seed": trainer.seed,
-        "settings": trainer.training_settings(),
+        "settings": training_settings(trainer),
         "protocol": trainer.protocol,
         "finished": trainer.trained_epochs >= trainer.max_epoch,
         "weights_file": trainer.cfg.MODEL.BACKBONE.WEIGHTS,
@@ -80,10 +90,11 @@ def resume_state(trainer: CLIPTrainer, epochs: int) -> dict[str, Any]:
         # Every epoch seeds all generators from this number, so no generator state is needed.
         "seed": trainer.seed,
         "best_result": float(trainer.best_result),
-        "settings": trainer.training_settings(),
+        "settings": training_settings(trainer),
         "protocol": trainer.protocol,
         "unreadable": dict(trainer.images.unreadable),
         "course": trainer.course.state(),
+        **({} if trainer.session is None else {"session": trainer.session}),
         **_facts_to_resume(trainer),
         **trainer.model.state(),
     }
@@ -91,7 +102,7 @@ def resume_state(trainer: CLIPTrainer, epochs: int) -> dict[str, Any]:
 
 def save_resume(trainer: CLIPTrainer, epochs: int) -> None:
     """Write the resume file of a run."""
-    checkpoints.save(Path(trainer.output_dir, RESUME), trainer.resume_state(epochs))
+    checkpoints.save(Path(trainer.output_dir, RESUME), resume_state(trainer, epochs))
 
 
 def resume(trainer: CLIPTrainer, directory: str) -> int:
@@ -157,7 +168,7 @@ def resume_file(trainer: CLIPTrainer, path: Path) -> int:
 
 def check_settings(trainer: CLIPTrainer, path: Path, then: Mapping[str, Any], protocol_then: Mapping[str, Any]) -> None:
     """Raise a UserError if the settings or the protocol of a run to resume differ from this run's."""
-    origin.check_settings(path, then, trainer.training_settings(), protocol_then, trainer.protocol)
+    origin.check_settings(path, then, training_settings(trainer), protocol_then, trainer.protocol)
 
 
 def check_origin(trainer: CLIPTrainer, content: Mapping[str, Any], path: Path) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from yacs.config import CfgNode
@@ -97,6 +98,13 @@ class Losses:
     def backward(self, scaled: Callable[[Tensor], Tensor] = lambda loss: loss) -> None:
         """Compute the gradients. `scaled` multiplies a loss by the scale of mixed precision."""
         scaled(self.total).backward()
+
+    def values(self, labels: Tensor) -> dict[str, float]:
+        """Return the loss, its terms and the accuracy in percent, for the log."""
+        accuracy = (self.logits.detach().argmax(dim=1) == labels).float().mean() * 100
+        named = {"loss": self.total, **self.terms, "acc": accuracy}
+        values = torch.stack([value.detach().float() for value in named.values()]).tolist()
+        return dict(zip(named, values, strict=True))
 
 
 @dataclass(frozen=True)

@@ -32,9 +32,9 @@ from cocoamix.io.files import check_still_there
 from cocoamix.io.screen import detail
 from cocoamix.io.steps import send_step
 from cocoamix.model import IMAGES, Classifier, PromptModel, Task
-from cocoamix.run import overview, protocol, recording, threads
+from cocoamix.run import protocol, recording, threads
 from cocoamix.run.backbone import load_one, load_several
-from cocoamix.run.checkpointer import Checkpointer, seed_of_run
+from cocoamix.run.checkpointer import Checkpointer
 from cocoamix.run.course import Course
 from cocoamix.run.data_record import RunData
 from cocoamix.run.evaluation import Evaluation, joint_metrics
@@ -80,8 +80,8 @@ class CLIPTrainer:
     training_facts: Mapping[str, Any] = MappingProxyType({})  # entries of the protocol, from a loaded checkpoint
     evaluation_facts: Mapping[str, Any] = MappingProxyType({})  # entries of the protocol, from the classifier
     session: int | None = None  # number of the session; None without sessions
+    sessions: Sequence[Any] = ()
 
-    _dataset: Any
     _classifier: Classifier | None = None  # of the last evaluation
     start_epoch = epoch = batch_idx = num_batches = 0
     best_result = float("-inf")
@@ -103,15 +103,12 @@ class CLIPTrainer:
     def check_cfg(self, cfg: CfgNode) -> None:
         """Raise a UserError for a configuration that cannot be run, before anything is built."""
         keys.check_common(cfg)
-        section = self.Model.section
-        keys.check_prompt(section, cfg.TRAINER[section])
-        if self.Model.ensembles:
-            keys.check_ensemble(section, cfg.TRAINER[section], self.Model.ensembles)
+        keys.check_method(self.Model.section, cfg, self.Model.ensembles)
         self.Model.check(cfg)
 
     def build_data_loader(self) -> None:
         """Build the data manager and its loaders, and choose the seed."""
-        seed = self.choose_seed()
+        seed = checkpoint.choose_seed(self.cfg)
         self.dm = manager = DataManager(self.cfg, self._dataset)
         self.train_loader_x = manager.train_loader_x
         self.val_loader = manager.val_loader
@@ -121,10 +118,6 @@ class CLIPTrainer:
         loaders = self.train_loader_x, self.val_loader, self.test_loader
         self.images = RunImages(self.cfg, self.device, loaders, self.Model.most_epochs(self.cfg))
         self.set_seed(seed)
-
-    def choose_seed(self) -> int:
-        """Return the configured seed. Without one, reuse the seed of the run to resume, or draw a new seed."""
-        return checkpoint.choose_seed(self.cfg, seed_of_run)
 
     def set_seed(self, seed: int) -> None:
         """Set the seed of the run and of its augmentations."""
@@ -192,10 +185,6 @@ class CLIPTrainer:
         """Return ImageNet's identifiers of the classes of the run; empty for other datasets."""
         return synsets_of(self.dm.dataset.train_x, self.num_classes)
 
-    def describe_dataset(self) -> str:
-        """Return the dataset and its number of classes, for the overview."""
-        return overview.describe_dataset(self.cfg, len(self.classnames))
-
     # ------------------------------------------------------------------ training
 
     def train(self) -> None:
@@ -247,13 +236,8 @@ class CLIPTrainer:
         self.start_epoch = self.resume_model_if_exist(self.cfg.RESUME or self.output_dir)
         self.scalars.open(str(Path(self.output_dir, "tensorboard")))
         self.time_start = time.time()
-        self.metrics.begin(
-            self.cfg,
-            [folder for folder in (self.resumed_from, self.cfg.RESUME) if folder],
-            self.start_epoch,
-            self.max_epoch,
-            self.session,
-        )
+        folders = [folder for folder in (self.resumed_from, self.cfg.RESUME) if folder]
+        self.metrics.begin(self.cfg, folders, self.start_epoch, self.max_epoch, self.session)
         # Before the first epoch, because checkpoints without a resume file hold only half of the state.
         checkpoint.save_resume(self, self.trained_epochs)
 
@@ -329,10 +313,7 @@ class CLIPTrainer:
         """Take one step on images, or on their features, and return its values for the log."""
         losses = self.model.loss(self.read(inputs), labels, self.course.phase.parts)
         self.optimisation.step(losses)
-        accuracy = (losses.logits.detach().argmax(dim=1) == labels).float().mean() * 100
-        named = {"loss": losses.total, **losses.terms, "acc": accuracy}
-        values = torch.stack([value.detach().float() for value in named.values()]).tolist()
-        summary = dict(zip(named, values, strict=True))
+        summary = losses.values(labels)
         if not all(map(math.isfinite, summary.values())):
             raise self.images.fault(inputs, self.classnames) or diverged(summary, self)
         self.metrics.add(summary, self.get_current_lr)
@@ -423,36 +404,20 @@ class CLIPTrainer:
 
     # ------------------------------------------------------------------ saving, resuming, loading
 
-    def training_settings(self) -> dict[str, Any]:
-        """Return the settings that must match to resume a run."""
-        return {**protocol.training_settings(self.cfg, self.Model.section), **self.model.identity()}
-
     def save_model(
-        self,
-        epoch: int,
-        directory: str,
-        is_best: bool = False,
-        val_result: float | None = None,
-        model_name: str = "",
+        self, epoch: int, directory: str, is_best: bool = False, val_result: float | None = None, model_name: str = ""
     ) -> None:
         """Write every part of the model in CoOp's layout."""
         origin = checkpoint.describe_origin(self)
         self.checkpointer.save(directory, self.saved_parts, epoch + 1, origin, val_result, is_best, model_name)
-
-    def resume_state(self, epochs: int) -> dict[str, Any]:
-        """Return everything that a resume needs."""
-        return checkpoint.resume_state(self, epochs)
 
     def resume_model_if_exist(self, directory: str) -> int:
         """Resume the run in the output folder, or the one that --resume names; return the number of epochs done."""
         return checkpoint.resume(self, directory)
 
     def load_model(self, directory: str, epoch: int | None = None) -> None:
-        """Load a trained model for evaluation.
+        """Load a trained model from the output folder of its run.
 
-        Args:
-            directory: Output folder of the training run.
-            epoch: The checkpoint to load: its epoch, -1 for the newest, or None for the best on validation (the newest
-                if none was selected).
+        `epoch` is that of the checkpoint, -1 for the newest, or None for the best on validation (or else the newest).
         """
         checkpoint.load(self, directory, epoch)

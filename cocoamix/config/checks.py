@@ -37,11 +37,20 @@ def _check(keys: Iterable[Key], node: CfgNode, skip: int = 0) -> None:
             key.check(at[leaf])
 
 
-def check_prompt(section: str, node: CfgNode) -> None:
-    """Check the keys of one trainer. `section` is the name of its node below TRAINER."""
+def check_method(section: str, cfg: CfgNode, ensembles: Sequence[str] = ()) -> None:
+    """Check the keys of one method.
+
+    Args:
+        section: The name of its node below TRAINER.
+        cfg: The configuration.
+        ensembles: The mixtures that it supports; empty if it has no such key.
+    """
+    node = cfg.TRAINER[section]
     check_below(f"TRAINER.{section}", node)
     if "CTX_INIT" in node and not context_words(node.CTX_INIT) and node.N_CTX < 1:
         raise UserError(f"TRAINER.{section}.N_CTX is {node.N_CTX}; a context has at least one vector.")
+    if ensembles:
+        check_choice(f"TRAINER.{section}.ENSEMBLE", node.ENSEMBLE, ensembles)
 
 
 def context_words(ctx_init: str | bool) -> str:
@@ -49,11 +58,6 @@ def context_words(ctx_init: str | bool) -> str:
     if isinstance(ctx_init, bool):
         return KGCOOP_CONTEXT if ctx_init else ""
     return ctx_init
-
-
-def check_ensemble(section: str, node: CfgNode, ensembles: Sequence[str]) -> None:
-    """Check ENSEMBLE against the mixtures that a trainer supports."""
-    check_choice(f"TRAINER.{section}.ENSEMBLE", node.ENSEMBLE, ensembles)
 
 
 def check_prograd(node: CfgNode) -> None:

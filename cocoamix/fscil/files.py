@@ -54,8 +54,8 @@ def count_sessions(folder: str) -> int:
     return len(there)
 
 
-def read_session(path: Path, number: int, model: str = _PROMPT) -> SavedSession:
-    """Read the file of a session, which must contain `model`."""
+def read_session(path: Path, number: int, model: str = "") -> SavedSession:
+    """Read the file of a session, which must contain `model`, if one is named."""
     content = checkpoints.load(path)
     origin, models = content.get("cocoamix"), content.get("models")
     unreadable = content.get("unreadable", {})
@@ -69,7 +69,7 @@ def read_session(path: Path, number: int, model: str = _PROMPT) -> SavedSession:
         raise _not_a_session(path, f"its epoch is {_short(content.get('epoch'))}")
     if type(content.get("session")) is not int or content["session"] != number:
         raise _not_a_session(path, f"its content is that of session {_short(content.get('session'))}")
-    if not isinstance(models, dict) or model not in models or not all(map(is_state, models.values())):
+    if not isinstance(models, dict) or (model and model not in models) or not all(map(is_state, models.values())):
         raise _not_a_session(path, "it contains no prompt" if model == _PROMPT else f"it contains no {model}")
     if not isinstance(unreadable, dict):
         raise _not_a_session(path, "its list of unreadable images is not a mapping")

@@ -243,13 +243,6 @@ def epochs_in(path: Path) -> int | None:
     return checkpoints.epochs_of(checkpoints.load(path)) if path.is_file() else None
 
 
-def seed_of_run(folder: str) -> int | None:
-    """Return the seed that an unfinished run in `folder` drew, if there is one."""
-    path = Path(folder, RESUME)
-    seed = checkpoints.load(path).get("seed") if epochs_in(path) else None
-    return seed if isinstance(seed, int) else None
-
-
 def copier(source: Path) -> Callable[[IO[bytes]], object]:
     """Return a function that writes a copy of a file, for `write_atomically`."""
     return lambda file: file.write(source.read_bytes())

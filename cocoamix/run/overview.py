@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -44,7 +44,7 @@ def describe(trainer: CLIPTrainer, trains: bool) -> dict[str, str]:
     training = f"{describe_epochs(trainer.course.phases)}, {batches}" if trains and parts else "none (evaluation only)"
     return {
         "trainer": cfg.TRAINER.NAME,
-        "dataset": trainer.describe_dataset(),
+        "dataset": describe_dataset(cfg, len(trainer.classnames), trainer.sessions),
         "images": describe_images(cfg, images, len(covered.items or ())),
         "backbone": describe_backbone(trainer.clip, trainer.device, cfg.MODEL.BACKBONE.WEIGHTS),
         "training": training,
@@ -56,11 +56,12 @@ def describe(trainer: CLIPTrainer, trains: bool) -> dict[str, str]:
     }
 
 
-def describe_dataset(cfg: CfgNode, classes: int) -> str:
-    """Return the dataset and the number of classes."""
-    subset = cfg.DATASET.SUBSAMPLE_CLASSES
-    which = "" if subset == "all" else f" ({subset})"
-    return f"{plain_name(cfg.DATASET.NAME)}, {classes:,} classes{which}"
+def describe_dataset(cfg: CfgNode, classes: int, sessions: Sequence[Any]) -> str:
+    """Return the dataset and the number of classes, for a run in sessions that of all of them."""
+    subset, name = cfg.DATASET.SUBSAMPLE_CLASSES, plain_name(cfg.DATASET.NAME)
+    if sessions:
+        return f"{name}, {sum(len(session.classnames) for session in sessions):,} classes in {len(sessions)} sessions"
+    return f"{name}, {classes:,} classes{'' if subset == 'all' else f' ({subset})'}"
 
 
 def describe_images(cfg: CfgNode, trained: int | None, tested: int) -> str:

@@ -37,7 +37,7 @@ from cocoamix.io import checkpoints
 from cocoamix.model import IMAGES, Task
 from cocoamix.registry import plain_name
 from cocoamix.run import origin, protocol, recording
-from cocoamix.run.checkpointer import RESUME, epochs_in, parameters_of, seed_of_run
+from cocoamix.run.checkpointer import RESUME, epochs_in, parameters_of
 from cocoamix.run.evaluation import Evaluation, NotFiniteError
 from cocoamix.run.predictions import paths_at, predictions_for
 from cocoamix.run.recording import Evaluated
@@ -60,16 +60,6 @@ class SessionTrainer(CLIPTrainer):
         keys.check_sessions(cfg)
 
     # ------------------------------------------------------------------ the classes and images of a session
-
-    def choose_seed(self) -> int:
-        """Return the configured seed. Without one, reuse the seed of the run's first session, if it is finished."""
-        return checkpoint.choose_seed(self.cfg, self._seed_of)
-
-    def _seed_of(self, folder: str) -> int | None:
-        path = session_file(folder, 0)
-        if not path.is_file():
-            return seed_of_run(folder)
-        return int(read_session(path, 0, self.Model.main_part).origin["seed"])
 
     def build_data_loader(self) -> None:
         """Split the dataset into sessions and load the first."""
@@ -138,10 +128,6 @@ class SessionTrainer(CLIPTrainer):
         if fscil.BASE_BATCH_SIZE:  # only then, so that fingerprints of runs without it do not change
             facts["fscil"]["base_batch_size"] = fscil.BASE_BATCH_SIZE
         return facts
-
-    def describe_dataset(self) -> str:
-        classes = sum(len(session.classnames) for session in self.sessions)
-        return f"{plain_name(self.cfg.DATASET.NAME)}, {classes:,} classes in {len(self.sessions)} sessions"
 
     # ------------------------------------------------------------------ the model of a session
 
@@ -229,9 +215,6 @@ class SessionTrainer(CLIPTrainer):
         models = {name: parameters_of(part) for name, part in self.model.parts.items()}
         facts = checkpoint.describe_origin(self)
         save_session(directory, self.session, epoch + 1, models, facts, self.images.unreadable)
-
-    def resume_state(self, epochs: int) -> dict[str, Any]:
-        return {**super().resume_state(epochs), "session": self.session}
 
     def resume_model_if_exist(self, directory: str) -> int:
         """Resume within the current session if it has a resume file; return the number of epochs done."""
