@@ -24,6 +24,7 @@ from cocoamix.clip.class_names import synsets_of
 from cocoamix.clip.interface import AnyCLIP
 from cocoamix.clip.precision import make_scaler
 from cocoamix.coa.mixture import find_owners
+from cocoamix.compat import uses_fallback
 from cocoamix.config import keys
 from cocoamix.errors import UserError
 from cocoamix.features.images import image_name
@@ -290,6 +291,8 @@ class CLIPTrainer:
     def after_train(self) -> None:
         """Evaluate the final model."""
         print("Finish training")
+        if not uses_fallback():
+            print("Finished training")  # of older versions of Dassl, which the parsers of most trees look for
         if not self.cfg.TEST.NO_TEST:
             if self.cfg.TEST.FINAL_MODEL == "best_val":
                 print("Testing the model with the best validation result")

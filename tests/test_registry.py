@@ -17,11 +17,11 @@ import cocoamix
 from cocoamix.compat import ensure_torchvision
 ensure_torchvision()
 from dassl.config import get_cfg_default
-from dassl.engine import TRAINER_REGISTRY, TrainerX
+from dassl.engine import TRAINER_REGISTRY
 from dassl.data.datasets import DATASET_REGISTRY, DatasetBase
 
 @TRAINER_REGISTRY.register()
-class CoOp(TrainerX):
+class CoOp:
     pass
 
 class Shapes(DatasetBase):
