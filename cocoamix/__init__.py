@@ -22,14 +22,16 @@ compat.ensure_dassl()
 
 if TYPE_CHECKING:
     from .clip.model import load_clip
-    from .predict.classifier import Classifier, load
-    from .predict.estimator import PromptClassifier
+    from .estimator import PromptClassifier
+    from .loading import build_model
+    from .trained import TrainedModel, load
 
-__all__ = ["Classifier", "PromptClassifier", "__version__", "load", "load_clip"]
+__all__ = ["PromptClassifier", "TrainedModel", "__version__", "build_model", "load", "load_clip"]
 _PUBLIC = {
-    "Classifier": "predict.classifier",
-    "PromptClassifier": "predict.estimator",
-    "load": "predict.classifier",
+    "PromptClassifier": "estimator",
+    "TrainedModel": "trained",
+    "build_model": "loading",
+    "load": "trained",
     "load_clip": "clip.model",
 }
 

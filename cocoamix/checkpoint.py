@@ -16,6 +16,7 @@ from cocoamix.fscil.files import read_session, session_file
 from cocoamix.io import checkpoints
 from cocoamix.io.plain import to_plain
 from cocoamix.io.screen import detail
+from cocoamix.model import PromptModel
 from cocoamix.run import data_record, origin, protocol, threads
 from cocoamix.run.checkpointer import RESUME, checkpoint_path, damaged, epochs_in, read_state
 from cocoamix.run.recording import categories
@@ -191,7 +192,7 @@ def _resume_checkpoints(trainer: CLIPTrainer, directory: Path) -> int:
     done, newest_of = trainer.checkpointer.newest_files(directory)
     known: dict[str, Any] = {}
     for name, (path, content) in newest_of.items():
-        known = _load_weights(trainer, name, content, path)
+        known = load_part(trainer.model, name, content, path)
         if known:
             check_settings(trainer, path, known.get("settings", {}), known.get("protocol", {}))
             check_origin(trainer, known, path)
@@ -232,10 +233,11 @@ def load(trainer: CLIPTrainer, directory: str, epoch: int | None = None) -> None
         files[name] = path, content, known
     if not files:
         return
+    trainer.loaded_folder = directory
     path, content, known = next(iter(files.values()))
     _use_training_of(trainer, known)
     for name, (path, content, _) in files.items():
-        _load_weights(trainer, name, content, path)
+        load_part(trainer.model, name, content, path)
         trainer.trained_epochs = checkpoints.epochs_of(content)
         print(f'Loading weights to {name} from "{path}" (epoch = {trainer.trained_epochs})')
     trainer.loaded_from = known
@@ -254,17 +256,32 @@ def load(trainer: CLIPTrainer, directory: str, epoch: int | None = None) -> None
     _record_training_settings(trainer, known, is_best)
 
 
-def _use_training_of(trainer: CLIPTrainer, known: Mapping[str, Any]) -> None:
-    """Use a model for the classes and the settings of a checkpoint that an evaluation depends on."""
-    model, section = trainer.model, trainer.Model.section
-    settings = model.settings.clone()
+def settings_of_training(
+    model: type[PromptModel], settings: CfgNode, known: Mapping[str, Any]
+) -> tuple[CfgNode, list[str]]:
+    """Return the settings of an evaluation with those that it takes from training, and sentences on what differs.
+
+    Args:
+        model: The class of the model.
+        settings: Its settings in the configuration of the evaluation.
+        known: The origin of the checkpoint.
+    """
+    settings, notes = settings.clone(), []
     settings.defrost()
     then = known.get("settings") or {}
-    for key in taken_from_checkpoint(section, model.trains_with_template, settings):
-        trained_with = then.get(f"TRAINER.{section}.{key}", settings[key])
+    for key in taken_from_checkpoint(model.section, model.trains_with_template, settings):
+        trained_with = then.get(f"TRAINER.{model.section}.{key}", settings[key])
         if trained_with != settings[key]:
-            print(f"{key} is {trained_with!r} as in training; the configuration's {settings[key]!r} is not used")
+            notes.append(f"{key} is {trained_with!r} as in training; the configuration's {settings[key]!r} is not used")
             settings[key] = trained_with
+    return settings, notes
+
+
+def _use_training_of(trainer: CLIPTrainer, known: Mapping[str, Any]) -> None:
+    """Use a model for the classes and the settings of a checkpoint that an evaluation depends on."""
+    settings, notes = settings_of_training(trainer.Model, trainer.model.settings, known)
+    for note in notes:
+        print(note)
     task = replace(trainer.make_task(), images=(), labels=())
     task = replace(task, classnames=tuple(known.get("classnames") or task.classnames))
     trainer.use_model(trainer.make_model(task, settings))
@@ -301,17 +318,18 @@ def _record_training_settings(trainer: CLIPTrainer, known: Mapping[str, Any], is
 def load_initial_weights(trainer: CLIPTrainer, file: str) -> None:
     """Start the first part of a model from the checkpoint that MODEL.INIT_WEIGHTS names."""
     name, path = trainer.saved_parts[0], Path(file)
-    known = _load_weights(trainer, name, checkpoints.load(path), path)
+    known = load_part(trainer.model, name, checkpoints.load(path), path)
     origin.check_partition(known, trainer.cfg.DATASET, path)
     print(f'Starting {name} from "{path}"')
 
 
-def _load_weights(trainer: CLIPTrainer, name: str, content: dict[str, Any], path: Path) -> dict[str, Any]:
-    """Load a checkpoint into a part; return the origin of the checkpoint, empty if it has none."""
-    model, part = trainer.model, trainer.model.parts[name]
+def load_part(model: PromptModel, name: str, content: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Load a checkpoint into a part of a model; return the origin of the checkpoint, empty if it has none."""
+    part, clip = model.parts[name], model.clip
+    now = {"backbone": clip.name, "weights_sha256": clip.weights_hash, "activation": clip.activation}
     state, known = checkpoints.weights_of(content, path), origin.origin_of(content, path)
     origin.refuse_untrained(known, path)
-    origin.check_weights(known, describe_origin(trainer), state, part, model.classnames, path)
+    origin.check_weights(known, now, state, part, model.classnames, path)
     model.resize(name, state)
     for note in checkpoints.load_into(part, state, str(path), model.unused_keys(state)):
         print(f"Note: {note}")

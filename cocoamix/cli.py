@@ -17,8 +17,8 @@ from .errors import UserError, brief, known_names, run_command
 # Name: module, description.
 COMMANDS = {
     "train": ("cocoamix.train_command", "train and evaluate one model, with CoOp's flags"),
-    "predict": ("cocoamix.predict.command", "label images with a trained model"),
-    "export": ("cocoamix.predict.export_command", "write a trained model as safetensors or ONNX"),
+    "predict": ("cocoamix.predict", "label images with a trained model"),
+    "export": ("cocoamix.export", "write a trained model as safetensors or ONNX"),
     "bench": ("cocoamix.experiments.bench", "run a benchmark plan (methods x datasets x seeds) and print its tables"),
     "report": ("cocoamix.experiments.report", "make tables and figures from a folder of results"),
     "figures": ("cocoamix.experiments.figures", "draw the figures of the paper and of this project"),

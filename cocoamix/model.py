@@ -121,6 +121,10 @@ class Matrices:
     raw: Tensor | None = None
     bias: Tensor | None = None
 
+    def to(self, device: str) -> Matrices:
+        """Return the matrices on a device."""
+        return Matrices(*(None if part is None else part.to(device) for part in (self.unit, self.raw, self.bias)))  # type: ignore[arg-type]
+
     def averaged(self, other: Matrices) -> Matrices:
         """Return the matrices of the mean of both logits. `other` has only unit features."""
         halves = (None if part is None else part / 2 for part in (self.raw, self.bias))
@@ -198,6 +202,11 @@ class PromptModel(nn.Module):
     def most_epochs(cls, cfg: CfgNode) -> int:
         """Return the most epochs that the method may train one model for; 0 for OPTIM.MAX_EPOCH."""
         return 0
+
+    @classmethod
+    def complete(cls, task: Task, clip: AnyCLIP, settings: CfgNode, dataset: CfgNode) -> Task:
+        """Return a task with the prompts of other runs that the settings name. `dataset` is the node DATASET."""
+        return task
 
     def phases(self, optim: CfgNode, steps: int) -> list[Phase]:
         """Return the phases of training.

@@ -35,7 +35,7 @@ from cocoamix.io.files import check_still_there, check_writable
 from cocoamix.io.log import collect_env_info, setup_logger
 from cocoamix.io.screen import brief, detail, log_only
 from cocoamix.refusals import explain
-from cocoamix.run.arguments import STOPPED, parse_arguments
+from cocoamix.run.arguments import STOPPED, import_modules, parse_arguments
 from cocoamix.run.lock import FolderLock
 from cocoamix.run.overview import describe, note_on_tiny, render
 from cocoamix.run.threads import threads_for
@@ -55,6 +55,7 @@ def setup_cfg(
         origins: Where the keys of the options were set, for messages, if not on a command line.
         settings: Typed values by key, which a plan gives in place of the options.
     """
+    import_modules(args.imports)
     cfg = get_cfg_default()
     keys.extend_cfg(cfg)
     for path in (args.dataset_config_file, args.config_file):

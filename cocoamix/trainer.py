@@ -34,7 +34,7 @@ from cocoamix.io.screen import detail
 from cocoamix.io.steps import send_step
 from cocoamix.model import IMAGES, Classifier, PromptModel, Task
 from cocoamix.run import protocol, recording, threads
-from cocoamix.run.backbone import load_one, load_several
+from cocoamix.run.backbone import load_clips
 from cocoamix.run.checkpointer import Checkpointer
 from cocoamix.run.course import Course
 from cocoamix.run.data_record import RunData
@@ -76,6 +76,7 @@ class CLIPTrainer:
     tested: Mapping[str, float] = MappingProxyType({})  # the metrics of the last evaluation that wrote results
     trained_epochs = 0  # epochs that the current weights were trained for
     loaded_from: Mapping[str, Any] = MappingProxyType({})  # origin of a loaded checkpoint
+    loaded_folder: str = ""  # the run that it comes from
     recorded: CfgNode | None = None  # the configuration to record in the results, if not `cfg`
     overridden: Mapping[str, Any] = MappingProxyType({})  # values of `cfg` that a checkpoint's settings replace
     training_facts: Mapping[str, Any] = MappingProxyType({})  # entries of the protocol, from a loaded checkpoint
@@ -101,11 +102,12 @@ class CLIPTrainer:
 
     # ------------------------------------------------------------------ building
 
-    def check_cfg(self, cfg: CfgNode) -> None:
+    @classmethod
+    def check_cfg(cls, cfg: CfgNode) -> None:
         """Raise a UserError for a configuration that cannot be run, before anything is built."""
         keys.check_common(cfg)
-        keys.check_method(self.Model.section, cfg, self.Model.ensembles)
-        self.Model.check(cfg)
+        keys.check_method(cls.Model.section, cfg, cls.Model.ensembles)
+        cls.Model.check(cfg)
 
     def build_data_loader(self) -> None:
         """Build the data manager and its loaders, and choose the seed."""
@@ -127,8 +129,7 @@ class CLIPTrainer:
     def build_model(self) -> None:
         """Load the frozen CLIP, and build the model on it."""
         cfg, settings = self.cfg, self.Model.settings_of(self.cfg)
-        several = self.Model.several
-        self.clip = load_several(cfg, settings, self.device) if several else load_one(cfg, settings.PREC, self.device)
+        self.clip = load_clips(cfg, settings, self.device, self.Model.several)
         self.threads_used = threads.used_on(self.device)
         self.use_model(self.make_model(self.make_task(), settings))
         while self.model.notes:
@@ -152,6 +153,7 @@ class CLIPTrainer:
 
     def make_model(self, task: Task, settings: CfgNode) -> PromptModel:
         """Return an untrained model."""
+        task = self.Model.complete(task, self.clip, settings, self.cfg.DATASET)
         return self.Model(self.clip, task, settings, self.seed)
 
     def use_model(self, model: PromptModel) -> None:

@@ -14,6 +14,7 @@ from yacs.config import CfgNode
 
 from cocoamix.clip import FrozenCLIP, templates
 from cocoamix.clip.ensemble import SeveralCLIPs
+from cocoamix.clip.interface import AnyCLIP
 from cocoamix.config import keys
 from cocoamix.model import RAW_FEATURES, Classifier, Losses, PromptModel, Task
 from cocoamix.prompts.conditional import ConditionalPromptLearner
@@ -49,6 +50,10 @@ class TuneEnModel(PromptModel):
     @classmethod
     def check(cls, cfg: CfgNode) -> None:
         keys.check_enlearn(cfg.TRAINER.ENLEARN)
+
+    @classmethod
+    def complete(cls, task: Task, clip: AnyCLIP, settings: CfgNode, dataset: CfgNode) -> Task:
+        return replace(task, prompts=_read_prompts(clip, settings.PROMPTS, dataset))
 
     @property
     def templates(self) -> Sequence[str]:
@@ -115,6 +120,16 @@ class TuneEnModel(PromptModel):
         return Classifier(names, lambda features: self.mixture(features, prompts), self.encode, reason)
 
 
+def _read_prompts(clip: AnyCLIP, folders: Sequence[str], dataset: CfgNode) -> tuple[TrainedPrompt, ...]:
+    """Return the prompts of the runs that PROMPTS names."""
+    members = clip.each()
+    if len(folders) == 1:  # one run has a prompt for each of its models
+        numbered = enumerate(members)
+        return tuple(read_prompt(each, folders[0], clip.weights_hash, number, dataset) for number, each in numbered)
+    pairs = zip(members, folders, strict=True) if folders else ()
+    return tuple(read_prompt(each, folder, each.weights_hash, dataset=dataset) for each, folder in pairs)
+
+
 @torch.no_grad()
 def _logits(clip: FrozenCLIP, features: Tensor, prompt: Prompt) -> Tensor:
     """Return the (B, C) logits of one model."""
@@ -128,15 +143,3 @@ class TuneEn(CLIPTrainer):
     """Trains `TuneEnModel`."""
 
     Model = TuneEnModel
-
-    def make_model(self, task: Task, settings: CfgNode) -> PromptModel:
-        """Return an untrained model on the prompts of the runs that PROMPTS names."""
-        return super().make_model(replace(task, prompts=self._read_prompts(settings.PROMPTS)), settings)
-
-    def _read_prompts(self, folders: Sequence[str]) -> tuple[TrainedPrompt, ...]:
-        data, members = self.cfg.DATASET, self.clip.each()
-        if len(folders) == 1:  # one run has a prompt for each of its models
-            numbered = enumerate(members)
-            return tuple(read_prompt(clip, folders[0], self.clip.weights_hash, n, data) for n, clip in numbered)
-        pairs = zip(members, folders, strict=True) if folders else ()
-        return tuple(read_prompt(clip, folder, clip.weights_hash, dataset=data) for clip, folder in pairs)

@@ -94,17 +94,6 @@ def split_into_sessions(dataset: Any, test: Sequence[Any], how: SessionSplit) ->
     ]
 
 
-def sessions_of(classnames: Sequence[str], sizes: Sequence[int], items: Sequence[Any]) -> list[Session]:
-    """Return sessions with the given numbers of classes. A session's items are both its training and test items."""
-    by_label, start, found = _by_label(items), 0, []
-    for number, size in enumerate(sizes):
-        labels = range(start, start + size)
-        own = [item for label in labels for item in by_label[label]]
-        found.append(Session(number, labels, list(classnames[start : start + size]), own, own))
-        start += size
-    return found
-
-
 def choose_split(dataset: Any, split: str) -> str:
     """Return `cec` or `random`; `auto` is `cec` if the dataset has published images."""
     published = isinstance(dataset, Published)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import importlib
+import os
+import sys
 from collections.abc import Sequence
 
+from cocoamix.errors import UserError
 from cocoamix.parser import Parser
 
 ABOUT = "Train and evaluate one model, or only evaluate it, with CoOp's flags."
@@ -29,10 +33,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model-dir", default="", help="with --eval-only: output folder of the training run")
     parser.add_argument("--load-epoch", type=int, help="with --eval-only: epoch to load (default: best, else newest)")
     parser.add_argument("--no-train", action="store_true", help="build everything for training, then stop")
+    add_imports(parser)
     parser.add_argument("--verbose", action="store_true", help="print everything that is logged to log.txt")
     parser.add_argument(
         "opts", nargs=argparse.REMAINDER, help="KEY VALUE pairs that override the configuration (docs/KEYS.md)"
     )
+
+
+def add_imports(parser: argparse.ArgumentParser) -> None:
+    """Add the flag that names modules outside this project, which register their trainers or datasets."""
+    about = "module to import first, such as one that registers a trainer; may be repeated"
+    parser.add_argument("--import", dest="imports", action="append", default=[], metavar="MODULE", help=about)
+
+
+def import_modules(names: Sequence[str]) -> None:
+    """Import modules, also from the current folder."""
+    if names and os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name != name.split(".")[0] and error.name != name:
+                raise
+            advice = "Give one of the current folder, or set PYTHONPATH."
+            raise UserError(f"--import names {name}, but there is no such module. {advice}") from error
 
 
 def parse_arguments(argv: Sequence[str] | None = None, prog: str | None = None) -> argparse.Namespace:

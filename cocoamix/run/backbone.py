@@ -30,7 +30,12 @@ def load_one(cfg: CfgNode, precision: str, device: torch.device, name: str = "",
     return clip
 
 
-def load_several(cfg: CfgNode, settings: CfgNode, device: torch.device) -> SeveralCLIPs:
+def load_clips(cfg: CfgNode, settings: CfgNode, device: torch.device, several: bool) -> FrozenCLIP | SeveralCLIPs:
+    """Load what a method runs on: one CLIP model, or, if it may use several, those that its settings list."""
+    return _load_several(cfg, settings, device) if several else load_one(cfg, settings.PREC, device)
+
+
+def _load_several(cfg: CfgNode, settings: CfgNode, device: torch.device) -> SeveralCLIPs:
     """Load the models that BACKBONES in a trainer's settings lists, or else the one in MODEL.BACKBONE, as one."""
     names = list(settings.BACKBONES) or [cfg.MODEL.BACKBONE.NAME]
     files = list(settings.BACKBONE_WEIGHTS)

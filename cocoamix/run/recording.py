@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from cocoamix.registry import plain_name
 
 from . import data_record, overview, protocol
 from .data_record import RunData
-from .results import RESULTS, Results, ResultsError
+from .results import RESULTS, ModelFile, Results, ResultsError
 
 if TYPE_CHECKING:
     from cocoamix.trainer import CLIPTrainer
@@ -106,6 +107,7 @@ def describe_run(trainer: CLIPTrainer, split: str) -> Results:
         unreadable_images=len(trainer.images.unreadable),
         trained_parameters=trainer.model.trained_parameters(),
         epoch=trainer.trained_epochs,
+        checkpoint=_checkpoint_of(trainer),
         fingerprint=protocol.fingerprint(facts),
         protocol=facts,
         config=protocol.plain(cfg),
@@ -116,3 +118,15 @@ def describe_run(trainer: CLIPTrainer, split: str) -> Results:
         overridden=dict(trainer.overridden) or None,
     )
     return results.with_more(covered.results)
+
+
+def _checkpoint_of(trainer: CLIPTrainer) -> ModelFile | None:
+    """Return where the evaluated parts are; None without training."""
+    if not trainer.saved_parts:
+        return None
+    here, there = (os.path.realpath(folder) for folder in (trainer.output_dir, trainer.loaded_folder))
+    try:
+        folder = os.path.relpath(there, here) if trainer.loaded_folder else "."
+    except ValueError:  # on another drive
+        folder = there
+    return ModelFile(encodable(folder), trainer.trained_epochs)

@@ -53,6 +53,14 @@ def _about(words: str) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
+class ModelFile:
+    """`checkpoint`: the checkpoint that was evaluated."""
+
+    folder: str = field(metadata=_about("output folder of its training run, relative to that of the evaluation"))
+    epoch: int | None = field(default=None, metadata=_about("its epoch"))
+
+
+@dataclass(frozen=True)
 class Weights:
     """`weights`: the learned weights of CoCoA-Mix."""
 
@@ -161,6 +169,9 @@ class Results:
     )
     trained_parameters: int | None = field(default=None, metadata=_about("number of trained parameters"))
     epoch: int | None = field(default=None, metadata=_about("training epochs of the evaluated model"))
+    checkpoint: ModelFile | None = field(
+        default=None, metadata=_about("the evaluated checkpoint, which `cocoamix predict` opens; not without training")
+    )
     evaluation_seconds: float | None = field(default=None, metadata=_about("duration of the evaluation"))
     fingerprint: str = field(
         default="", metadata=_about("hash of `protocol`, without the training images, which depend on the seed")

@@ -13,7 +13,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from cocoamix.io.plain import NAMES, split_optional
 
 from .data_record import DataRecord, RunData
-from .results import VERSION, HeldOut, Results, SecondStage, Session, Weights
+from .results import VERSION, HeldOut, ModelFile, Results, SecondStage, Session, Weights
 
 HEAD = f"""# results.json
 
@@ -37,7 +37,7 @@ print(results.version, results.metrics["accuracy"], results.config["OPTIM"]["LR"
 This page is generated: `python -m cocoamix.run.results_page > docs/RESULTS.md`.
 """
 
-_KINDS = (Results, RunData, DataRecord, Weights, SecondStage, HeldOut, Session)
+_KINDS = (Results, RunData, DataRecord, ModelFile, Weights, SecondStage, HeldOut, Session)
 
 
 def render() -> str:

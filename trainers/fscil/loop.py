@@ -55,7 +55,8 @@ class SessionTrainer(CLIPTrainer):
     learned: list[Models]  # parts of each finished session
     origins: list[dict[str, Any]]  # origin of each finished session
 
-    def check_cfg(self, cfg: CfgNode) -> None:
+    @classmethod
+    def check_cfg(cls, cfg: CfgNode) -> None:
         super().check_cfg(cfg)
         keys.check_sessions(cfg)
 
@@ -285,7 +286,7 @@ class SessionTrainer(CLIPTrainer):
             )
         self.session = self.last_session = min(self.last_session, len(saved) - 1)
         self._use_sessions(saved[: self.session + 1])
-        self.loaded_from = self.origins[0]
+        self.loaded_from, self.loaded_folder = self.origins[0], directory
         self.model.adopt(self.loaded_from)
         print(f"Loaded sessions 0 to {self.session} from {directory}")
 

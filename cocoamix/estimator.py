@@ -8,7 +8,6 @@ import io
 import os
 import shutil
 import tempfile
-import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,40 +18,56 @@ from cocoamix.clip.class_names import tidy_class
 from cocoamix.config import keys, shipped
 from cocoamix.config.settings import flatten
 from cocoamix.errors import UserError
+from cocoamix.features.memory import AnyImage, Item, as_item
 from cocoamix.io.files import write_json
 from cocoamix.io.paths import expand_home
 from cocoamix.io.texts import read_json
-from cocoamix.run.given import GivenData, Item, given
-from cocoamix.run.recorded import RecordedRun, find_run
+from cocoamix.loading import default_configuration, find_trainer
+from cocoamix.seeding import set_random_seed
+from cocoamix.trained import TrainedModel, check_different
+from cocoamix.trained import load as load_model
 
-from .classifier import Classifier, refuse_same
-from .images import AnyImage, as_item
+try:
+    from sklearn.base import BaseEstimator, ClassifierMixin
+except ImportError:  # scikit-learn is optional
+
+    class ClassifierMixin:  # type: ignore[no-redef]
+        """Marks a classifier."""
+
+    class BaseEstimator:  # type: ignore[no-redef]
+        """What scikit-learn's base class does for an estimator without nested ones."""
+
+        def get_params(self, deep: bool = True) -> dict[str, Any]:
+            """Return the parameters by name."""
+            names = inspect.signature(type(self).__init__).parameters
+            return {name: getattr(self, name) for name in names if name != "self"}
+
+        def set_params(self, **parameters: Any) -> Any:
+            """Change parameters; return the estimator."""
+            for name, value in parameters.items():
+                if name not in self.get_params():
+                    raise ValueError(f"Invalid parameter {name!r}: it has {', '.join(self.get_params())}.")
+                setattr(self, name, value)
+            return self
+
 
 _LABELS = "labels.json"  # in a saved model: its labels in the order of the classes, and its parameters
 Labels = Sequence[Any] | np.ndarray[Any, Any]
 
 
-class TemporaryFolder:
-    """A folder that is deleted with the last reference to this object."""
-
-    def __init__(self) -> None:
-        self.path = Path(tempfile.mkdtemp(prefix="cocoamix-"))
-        self._finalizer = weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
-
-
-class PromptClassifier:
+class PromptClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """A CLIP whose prompt is tuned on a few labelled images.
 
-    It follows scikit-learn's conventions without requiring it: `fit` does not change parameters and returns the
-    estimator, and the names of learned attributes end in an underscore.
+    It follows scikit-learn's conventions: `fit` does not change parameters and returns the estimator, and the names of
+    learned attributes end in an underscore.
 
     Attributes:
         classes_: The sorted labels, in the order of the columns of `predict_proba`.
-        classifier_: The trained classifier, with more methods: see `cocoamix.load`.
+        model_: The trained model, with more methods: see `cocoamix.load`.
     """
 
     classes_: np.ndarray[Any, Any]
-    classifier_: Classifier
+    model_: TrainedModel
 
     def __init__(
         self,
@@ -87,29 +102,8 @@ class PromptClassifier:
         self.epochs, self.seed, self.class_names = epochs, seed, class_names
         self.config, self.settings, self.output, self.verbose = config, settings, output, verbose
 
-    # ------------------------------------------------------------------ scikit-learn's conventions
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters by name."""
-        names = [name for name in inspect.signature(type(self).__init__).parameters if name != "self"]
-        return {name: getattr(self, name) for name in names}
-
-    def set_params(self, **parameters: Any) -> PromptClassifier:
-        """Change parameters; return the estimator."""
-        known = self.get_params()
-        for name, value in parameters.items():
-            if name not in known:
-                raise ValueError(f"PromptClassifier has no parameter {name!r}. It has {', '.join(known)}.")
-            setattr(self, name, value)
-        return self
-
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "classifier_")
-
-    def __repr__(self) -> str:
-        defaults = {name: one.default for name, one in inspect.signature(type(self).__init__).parameters.items()}
-        changed = {name: value for name, value in self.get_params().items() if value != defaults[name]}
-        return f"PromptClassifier({', '.join(f'{name}={value!r}' for name, value in changed.items())})"
+        return hasattr(self, "model_")
 
     # ------------------------------------------------------------------ training
 
@@ -128,30 +122,27 @@ class PromptClassifier:
             raise ValueError(f"There are {len(images)} images, but {len(labels)} labels.")
         classes = sorted(set(labels))
         names = [self._name_of(label) for label in classes]
-        refuse_same(names)
+        check_different(names)
         if len(classes) < 2:
-            raise UserError(
-                f"There is one class, {names[0]!r}. A classifier needs at least two." if names else "No images."
-            )
+            raise UserError(f"The labels have {len(classes)} classes. A classifier needs at least two.")
         number = {label: place for place, label in enumerate(classes)}
         items = [
             as_item(image, place, True, number[label], names[number[label]])
             for place, (image, label) in enumerate(zip(images, labels, strict=True))
         ]
-        folder = self._folder()
+        # Deleted with the model, which may outlive the estimator.
+        temporary = tempfile.TemporaryDirectory(prefix="cocoamix-") if self.output is None else None
+        folder = Path(temporary.name) if temporary else self._own_folder()
         with contextlib.nullcontext() if self.verbose else contextlib.redirect_stdout(io.StringIO()):
             self._train(items, folder)
-        write_json(folder / _LABELS, {"labels": classes, "parameters": self._plain_parameters()})
-        self._use_run(find_run(folder), classes)
-        # The folder must exist as long as the classifier, which may outlive this estimator.
-        self.classifier_.kept_alive = self._temporary if self.output is None else None
+        parameters = {name: getattr(self, name) for name in ("backbone", "method", "shots", "epochs", "seed", "config")}
+        parameters["settings"] = dict(self.settings) if self.settings else None
+        write_json(folder / _LABELS, {"labels": classes, "parameters": parameters})
+        self.model_, self.classes_ = load_model(folder), np.asarray(classes)
+        self.model_.kept_alive = (
+            temporary  # the folder must exist as long as the model, which may outlive the estimator
+        )
         return self
-
-    def _plain_parameters(self) -> dict[str, Any]:
-        """Return the parameters as plain values, for a saved model."""
-        names = ("backbone", "method", "shots", "epochs", "seed", "config", "settings")
-        found = {name: getattr(self, name) for name in names}
-        return {**found, "settings": dict(self.settings) if self.settings else None}
 
     def _name_of(self, label: Any) -> str:
         if self.class_names is not None:
@@ -165,21 +156,19 @@ class PromptClassifier:
             )
         return tidy_class(label)
 
-    def _folder(self) -> Path:
-        if self.output is not None:
-            folder = expand_home(self.output)
-            if folder.is_dir() and any(folder.iterdir()):
-                raise UserError(f"The output folder {folder} is not empty. Name another, or delete it.")
-            folder.mkdir(parents=True, exist_ok=True)
-            return folder
-        self._temporary = TemporaryFolder()
-        return self._temporary.path
+    def _own_folder(self) -> Path:
+        folder = expand_home(str(self.output))
+        if folder.is_dir() and any(folder.iterdir()):
+            raise UserError(f"The output folder {folder} is not empty. Name another, or delete it.")
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
 
-    def _configuration(self, folder: Path) -> Any:
-        from dassl.config import get_cfg_default
+    def _train(self, items: Sequence[Item], folder: Path) -> None:
+        trainer_class = find_trainer(self.method)
 
-        cfg = get_cfg_default()
-        keys.extend_cfg(cfg)
+        from cocoamix.datasets.own.listed import ListedDataset  # registers itself with Dassl's
+
+        cfg = default_configuration()
         keys.merge_file(cfg, self.config or self._shipped())
         values = {
             "TRAINER.NAME": self.method,
@@ -192,11 +181,15 @@ class PromptClassifier:
             **({"OPTIM.MAX_EPOCH": self.epochs} if self.epochs is not None else {}),
             **flatten(self.settings or {}),
         }
-        for key, value in values.items():
-            keys.merge_value(cfg, key, value)
-        keys.check_common(keys.complete(cfg))
+        keys.merge_settings(cfg, values)
+        keys.check_common(cfg)
         cfg.freeze()
-        return cfg
+        if cfg.SEED >= 0:
+            set_random_seed(cfg.SEED)
+        trainer = trainer_class(cfg, ListedDataset(cfg, items))
+        if not trainer.get_model_names():
+            raise UserError(f"{self.method} has nothing to train. Use a method that is trained.")
+        trainer.train()
 
     def _shipped(self) -> str:
         """Return the shipped configuration of the method, the one for the backbone if there is one."""
@@ -204,44 +197,15 @@ class PromptClassifier:
         known = [name for name in shipped.names() if name.startswith(f"trainers/{self.method}/")]
         if not known:
             raise UserError(f"There is no configuration for the method {self.method!r}. Give config=FILE.")
-        for name in (f"{slug}_ep50", slug, "vit_b16_ep50", "vit_b16"):
-            if f"trainers/{self.method}/{name}.yaml" in known:
-                return f"{shipped.PREFIX}trainers/{self.method}/{name}.yaml"
-        return f"{shipped.PREFIX}{known[0]}"
-
-    def _train(self, items: Sequence[Item], folder: Path) -> None:
-        # Here, because importing the library must not import the trainers.
-        import cocoamix.trainers  # noqa: F401  (before dassl is used)
-
-        # isort: split
-        from dassl.engine import TRAINER_REGISTRY, build_trainer
-        from dassl.utils import set_random_seed
-
-        from cocoamix.datasets.own.listed import ListedDataset
-        from cocoamix.errors import check_choice
-
-        cfg = self._configuration(folder)
-        check_choice("method", cfg.TRAINER.NAME, TRAINER_REGISTRY.registered_names())
-        if cfg.SEED >= 0:
-            set_random_seed(cfg.SEED)
-        data = ListedDataset(cfg, items)
-        with given(GivenData(list(data.classnames), data.train_x, test=data.train_x)):
-            trainer = build_trainer(cfg)
-        if not trainer.get_model_names():
-            raise UserError(f"{self.method} has nothing to train. Use a method that is trained.")
-        trainer.train()
-
-    def _use_run(self, run: RecordedRun, classes: list[Any]) -> None:
-        self.classifier_ = Classifier(run)
-        self.classes_ = np.asarray(classes)
+        wanted = [f"trainers/{self.method}/{name}.yaml" for name in (f"{slug}_ep50", slug, "vit_b16_ep50", "vit_b16")]
+        return shipped.PREFIX + next((name for name in wanted if name in known), known[0])
 
     # ------------------------------------------------------------------ use
 
-    def _fitted(self) -> Classifier:
-        found: Classifier | None = getattr(self, "classifier_", None)
-        if found is None:
+    def _fitted(self) -> TrainedModel:
+        if not hasattr(self, "model_"):
             raise UserError("This PromptClassifier is not fitted yet. Call fit(images, labels) first.")
-        return found
+        return self.model_
 
     def predict_proba(self, images: Sequence[AnyImage]) -> np.ndarray[Any, Any]:
         """Return the (N, C) probabilities of images."""
@@ -261,23 +225,21 @@ class PromptClassifier:
         target = expand_home(folder)
         if target.exists():
             raise UserError(f"{target} already exists. Choose another folder.")
-        source = self._fitted().run.folder
-        shutil.copytree(source, target)
+        shutil.copytree(self._fitted().record.folder, target)
         return target
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> PromptClassifier:
         """Return the estimator of a run that `save` or train.py wrote."""
-        run = find_run(expand_home(folder))
-        backbone = flatten(run.config).get("MODEL.BACKBONE.NAME", "ViT-B/16")
-        known: dict[str, Any] = {"backbone": backbone, "method": run.trainer}
-        labels: list[Any] = list(run.classnames)  # in a run of train.py, the names are the labels
-        path = run.folder / _LABELS
+        model = load_model(folder)
+        parameters: dict[str, Any] = {"backbone": model.cfg.MODEL.BACKBONE.NAME, "method": model.record.trainer}
+        labels: list[Any] = list(model.record.classnames)  # in a run of train.py, the names are the labels
+        path = model.record.folder / _LABELS
         if path.is_file():
             kept = read_json(path)
             if not isinstance(kept, dict) or len(kept.get("labels", ())) != len(labels):
                 raise UserError(f"{path} does not list the labels of the model: it was altered. Restore it.")
-            labels, known = kept["labels"], {**known, **kept.get("parameters", {})}
-        found = cls(**known)
-        found._use_run(run, labels)
-        return found
+            labels, parameters = kept["labels"], {**parameters, **kept.get("parameters", {})}
+        estimator = cls(**parameters)
+        estimator.model_, estimator.classes_ = model, np.asarray(labels)
+        return estimator

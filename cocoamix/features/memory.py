@@ -1,10 +1,11 @@
-"""Converts paths, PIL images, arrays and tensors to items."""
+"""Images that a caller names or holds in memory: paths, PIL images, arrays and tensors, as items of a dataset."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -12,20 +13,39 @@ import torch
 from PIL import Image, ImageOps
 
 from cocoamix.errors import UserError
-from cocoamix.features.reading import to_rgb
-from cocoamix.run.given import Item, PixelItem
+
+from .reading import to_rgb
 
 AnyImage: TypeAlias = "str | os.PathLike[str] | Image.Image | np.ndarray[Any, Any] | torch.Tensor"
 
 
+@dataclass(frozen=True)
+class Item:
+    """An image file, with the attributes of Dassl's `Datum`. `upright` is whether the EXIF orientation is applied."""
+
+    impath: str
+    label: int = 0
+    classname: str = ""
+    domain: int = 0
+    upright: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class PixelItem(Item):
+    """An image in memory; `impath` is only a name, and `identity` differs for different pixels."""
+
+    identity: str
+    pixels: Image.Image = field(repr=False, compare=False)
+
+    def draw(self) -> Image.Image:
+        """Return the image."""
+        return self.pixels
+
+
 def as_many(images: Any) -> Iterable[AnyImage]:
     """Return an iterable of images for one image or several."""
-    if isinstance(images, (str, os.PathLike, Image.Image)):
-        return [images]
-    if isinstance(images, (np.ndarray, torch.Tensor)) and images.ndim < 4:
-        return [images]
-    many: Iterable[AnyImage] = images
-    return many
+    array = isinstance(images, (np.ndarray, torch.Tensor)) and images.ndim < 4
+    return [images] if array or isinstance(images, (str, os.PathLike, Image.Image)) else images
 
 
 def as_item(image: AnyImage, number: int, upright: bool = False, label: int = 0, classname: str = "") -> Item:
@@ -35,7 +55,7 @@ def as_item(image: AnyImage, number: int, upright: bool = False, label: int = 0,
         image: A path, a PIL image, an array of height x width (x channels), or a tensor of channels x height x width.
             Whole numbers run up to 255 (65535 for 16 bits), other numbers from 0 to 1.
         number: Its index among the caller's images, which names it if it has no path.
-        upright: Whether to rotate a file by its EXIF orientation.
+        upright: Whether to rotate it by its EXIF orientation.
         label: Its label.
         classname: The name of its class.
     """
@@ -43,33 +63,30 @@ def as_item(image: AnyImage, number: int, upright: bool = False, label: int = 0,
         return Item(os.fspath(image), label, classname, upright=upright)
     if isinstance(image, Image.Image) and upright:
         image = ImageOps.exif_transpose(image)
-    pixels = as_rgb(image, number)
-    digest = hashlib.blake2b(pixels.tobytes(), digest_size=16)
-    digest.update(str(pixels.size).encode())
-    return PixelItem(f"image {number}", label, classname, identity=digest.hexdigest(), draw=lambda: pixels)
+    pixels = _as_rgb(image, number)
+    digest = hashlib.blake2b(pixels.tobytes() + str(pixels.size).encode(), digest_size=16)
+    return PixelItem(f"image {number}", label, classname, identity=digest.hexdigest(), pixels=pixels)
 
 
-def as_rgb(image: Any, number: int = 0) -> Image.Image:
-    """Return an image in memory as a PIL image in RGB."""
+def _as_rgb(image: Any, number: int) -> Image.Image:
     if isinstance(image, Image.Image):
         return to_rgb(image)
     if isinstance(image, torch.Tensor):
         image = image.detach().cpu()
         image = (image.permute(1, 2, 0) if image.dim() == 3 else image).numpy()
     if not isinstance(image, np.ndarray):
-        raise UserError(
-            f"Image {number} is of type {type(image).__name__}. Give a path, a PIL image, an array or a tensor."
-        )
+        kind = type(image).__name__
+        raise UserError(f"Image {number} is of type {kind}. Give a path, a PIL image, an array or a tensor.")
     if image.ndim not in (2, 3) or (image.ndim == 3 and image.shape[2] not in (1, 3, 4)) or 0 in image.shape:
         raise UserError(
             f"Image {number} has the shape {tuple(image.shape)}. An array is height x width (x 1, 3 or 4 channels), "
             "a tensor channels x height x width."
         )
-    pixels = _to_bytes(image, number)
-    return Image.fromarray(pixels[:, :, 0] if pixels.ndim == 3 and pixels.shape[2] == 1 else pixels).convert("RGB")
+    pixels = _as_bytes(image, number)
+    return Image.fromarray(pixels[:, :, 0] if pixels.shape[2:] == (1,) else pixels).convert("RGB")
 
 
-def _to_bytes(image: np.ndarray[Any, Any], number: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+def _as_bytes(image: np.ndarray[Any, Any], number: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
     if image.dtype == np.uint8:
         return image
     if image.dtype == np.uint16:

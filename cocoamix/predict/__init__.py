@@ -1,1 +1,0 @@
-"""Use of trained models: predictions, new classes and exports."""
