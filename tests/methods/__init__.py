@@ -1,0 +1,1 @@
+"""Tests of methods as modules, without trainers."""
