@@ -57,6 +57,7 @@ class Oracle:
     earlier: Sequence[Oracle] = ()
     weights: dict[str, Tensor] = field(default_factory=dict)
     velocity: dict[str, Tensor] = field(default_factory=dict)
+    texts: dict[tuple[str, ...], list[Tensor]] = field(default_factory=dict)  # of the current context
 
     def __post_init__(self) -> None:
         start = math.log(self.clip.logit_scale) if self.stage == "one" else 0.0
@@ -64,9 +65,11 @@ class Oracle:
 
     def similarities(self, features: Tensor, names: Sequence[str]) -> list[Tensor]:
         """Return those of the template of the dataset, of earlier contexts and of this one."""
-        contexts = [each.context for each in self.earlier]
-        texts = [written(self.clip, names), *(learned(self.clip, names, one) for one in (*contexts, self.context))]
-        return [features @ text.t().detach() for text in texts]
+        key = tuple(names)
+        if key not in self.texts:
+            contexts = [*(each.context for each in self.earlier), self.context]
+            self.texts[key] = [written(self.clip, names), *(learned(self.clip, names, one) for one in contexts)]
+        return [features @ text.t().detach() for text in self.texts[key]]
 
     def prompt_gradient(self, features: Tensor, labels: Tensor) -> Tensor:
         """Return that of L_CE + w L_CoA of the learned prompt alone."""
@@ -103,6 +106,7 @@ class Oracle:
         slopes = self.weight_gradients(features, labels) if weights is not None else {}
         if prompt is not None:
             self.context = self.descend("ctx", self.context, self.prompt_gradient(features, labels), prompt)
+            self.texts.clear()
         for side, slope in slopes.items():
             assert weights is not None
             self.weights[side] = self.descend(side, self.weights[side], slope, weights)
