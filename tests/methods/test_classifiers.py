@@ -334,7 +334,9 @@ def test_tune_en_without_weights_is_the_mean_of_its_models(tiny_clip: FrozenCLIP
         torch.nn.init.zeros_(parameter)
     inputs = inputs_of(module)
     pairs = zip((tiny_clip, other), inputs.chunk(2, dim=1), strict=True)
-    shares = [(clip.logit_scale * F.normalize(x, dim=-1) @ written(clip, OTHERS).t()).softmax(dim=1) for clip, x in pairs]
+    shares = [
+        (clip.logit_scale * F.normalize(x, dim=-1) @ written(clip, OTHERS).t()).softmax(dim=1) for clip, x in pairs
+    ]
     found = logits_of(module.classifier(OTHERS), module).exp()
     torch.testing.assert_close(found, torch.stack(shares).mean(dim=0), atol=1e-4, rtol=1e-3)
     torch.testing.assert_close(found.sum(dim=1), torch.ones(8))

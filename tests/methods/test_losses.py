@@ -344,8 +344,9 @@ def test_loss_and_gradient_of_fact(tiny_clip: FrozenCLIP) -> None:
         pairs = [(i, int(j)) for i, j in enumerate(order) if labels[i] != labels[j]]
         mixed = torch.stack([share * inputs[i] + (1 - share) * inputs[j] for i, j in pairs])
         classes, fixed = len(p["prototypes"]), module.learned.fixed
-        own, room = near(inputs, p["prototypes"]), near(inputs, fixed).masked_fill(
-            ~module.learned.open_to[labels], -math.inf
+        own, room = (
+            near(inputs, p["prototypes"]),
+            near(inputs, fixed).masked_fill(~module.learned.open_to[labels], -math.inf),
         )
         second = left(torch.cat([own, near(inputs, fixed)], dim=1), labels, classes + room.argmax(dim=1))
         between = near(mixed, torch.cat([p["prototypes"], p["virtual"]]))

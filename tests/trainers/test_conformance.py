@@ -240,7 +240,16 @@ def test_precisions_agree(run: Runner, shared_run: Runner, kind: str, precision:
     rough = run(*few, key, precision, trainer=trainer, name="rough")
     assert rough.status == 0, rough.output[-500:]
     assert rough.results["protocol"]["precision"] == precision
-    still = ["OPTIM.LR", "0.0", "OPTIM.WARMUP_CONS_LR", "0.0", "OPTIM.WEIGHT_DECAY", "0.0", "TRAIN.CHECKPOINT_FREQ", "0"]
+    still = [
+        "OPTIM.LR",
+        "0.0",
+        "OPTIM.WARMUP_CONS_LR",
+        "0.0",
+        "OPTIM.WEIGHT_DECAY",
+        "0.0",
+        "TRAIN.CHECKPOINT_FREQ",
+        "0",
+    ]
     start = shared_run(*few, key, "fp32", *still, trainer=trainer, name="start")
     for path in sorted(exact.folder.glob("*/model.pth.tar-*"))[-1:]:
         part, last = path.parent.name, path.name
