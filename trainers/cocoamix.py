@@ -161,7 +161,8 @@ class CoCoAMixModel(PromptModel):
 
     def begin(self, phase: Phase) -> None:
         self._fixed = None
-        self.heldout.check()
+        if phase.name in ("prompt", "both"):
+            self.heldout.check()
         if self.settings.ENSEMBLE == "coa":
             self.make_outclasses()
         if phase.name == "fold":

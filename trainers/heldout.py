@@ -40,11 +40,6 @@ class HeldOutWeights:
         self.folds = Folds(task.labels, derive_seed(model.seed, "folds"), self.wanted)
         self.fitted: dict[str, Any] | None = self.folds.fitted  # the fit, or why there is none
         self.learners: list[PromptLearner] | None = None  # of the current fold
-        if self.fitted:
-            why = self.fitted["why"]
-            model.notes.append(
-                f"WEIGHT_FIT is heldout, but {why}: the weights are fitted to the training images (train)"
-            )
 
     def __bool__(self) -> bool:
         return bool(self.folds)
@@ -124,7 +119,7 @@ class HeldOutWeights:
             self.fitted = self.folds.fitted
 
     def check(self) -> None:
-        """Refuse, before training, an evaluation at a temperature that will not be fitted."""
+        """Before training, refuse an evaluation at a temperature that will not be fitted, and note missing folds."""
         settings = self.model.settings
         if settings.CALIBRATED and settings.WEIGHT_FIT != "heldout":
             raise UserError(
@@ -133,6 +128,12 @@ class HeldOutWeights:
             )
         if settings.CALIBRATED and not self.folds:
             raise self._no_temperature()
+        if "why" in (self.fitted or {}):
+            assert self.fitted is not None
+            why = self.fitted["why"]
+            self.model.notes.append(
+                f"WEIGHT_FIT is heldout, but {why}: the weights are fitted to the training images (train)"
+            )
 
     def temperature(self) -> float | None:
         """Return the fitted temperature of the mixture if CALIBRATED is set, else None."""
