@@ -2,8 +2,8 @@
 
     COOP_TREE=/path/to/CoOp DASSL_TREE=/path/to/Dassl.pytorch python benchmarks/parity.py --root DATA
 
-Runs a public trainer on its Dassl in one process and ours on our fallback in another, without random augmentation,
-and compares losses, learning rates, trained parameters, checkpoint keys, and the logits that each side computes from
+Runs a public trainer on its Dassl in one process and ours without Dassl in another, without random augmentation, and
+compares losses, learning rates, trained parameters, checkpoint keys, and the logits that each side computes from
 the other's checkpoints. Every case takes 20 steps, half of them in warm-up where it has one. The public trees are
 not edited: they are patched in memory to run on current torch and a CPU (see `run_theirs`). DATA holds `eurosat/` in
 CoOp's layout. KGCOOP_TREE and PROGRAD_TREE are the folders that hold train.py in the public KgCoOp and Prompt-align;
@@ -96,6 +96,7 @@ CASES: dict[str, Case] = {
     "MaPLe, 9 layers": maple(NO_WARMUP),
     "MaPLe, 3 layers": maple({}, config="MaPLe/vit_b16_c2_ep5_batch4_2ctx_cross_datasets"),
 }
+EQUAL = ("rates_equal", "keys_equal", "correct_equal")
 TOLERANCE = 1e-4  # relative difference of a loss or a logit
 
 
@@ -145,6 +146,7 @@ def flags(args: argparse.Namespace) -> list[str]:
     settings = {
         f"TRAINER.{case.section}.PREC": "fp32",
         "MODEL.BACKBONE.NAME": args.backbone,
+        "INPUT.SIZE": "(32, 32)" if args.backbone == "tiny" else "(224, 224)",
         "DATASET.NUM_SHOTS": str(case.shots),
         "DATASET.SUBSAMPLE_CLASSES": "base",
         "DATALOADER.TRAIN_X.SAMPLER": "SequentialSampler",
@@ -158,16 +160,21 @@ def flags(args: argparse.Namespace) -> list[str]:
     return common + [part for pair in settings.items() for part in pair]
 
 
-def record(trainer: Any, output: Path, losses: Sequence[str]) -> None:
-    """Patch a trainer class to write its losses and learning rate of each step, and the logits of its last evaluation.
+def record(trainer: Any, evaluator: Any, begins: str, output: Path, losses: Sequence[str]) -> None:
+    """Patch classes to write the losses and learning rate of each step, and the logits of the last evaluation.
 
-    `losses` are the names that this trainer gives its losses.
+    Args:
+        trainer: The trainer.
+        evaluator: The class that evaluates.
+        begins: Its method that begins an evaluation.
+        output: The file of the steps.
+        losses: The names that this trainer gives its losses.
     """
     import torch
-    from dassl.evaluation import Classification
 
-    steps: list[dict[str, float]] = []
-    step = trainer.forward_backward
+    steps: list[dict[str, Any]] = []
+    logits: list[torch.Tensor] = []
+    step, begin, process = trainer.forward_backward, getattr(evaluator, begins), evaluator.process
 
     def recorded(self: Any, batch: Any) -> Any:
         rate = self.get_current_lr()
@@ -176,31 +183,31 @@ def record(trainer: Any, output: Path, losses: Sequence[str]) -> None:
         output.write_text(json.dumps(steps))
         return summary
 
-    trainer.forward_backward = recorded
-    logits: list[torch.Tensor] = []
-    reset, process = Classification.reset, Classification.process
-
-    def begin(self: Any) -> None:
+    def cleared(self: Any, *args: Any, **more: Any) -> None:
         logits.clear()
-        reset(self)
+        begin(self, *args, **more)
 
     def kept(self: Any, output_of_model: torch.Tensor, labels: torch.Tensor) -> None:
         logits.append(output_of_model.float().cpu())
         torch.save(torch.cat(logits), output.with_name("logits.pt"))
         process(self, output_of_model, labels)
 
-    Classification.reset, Classification.process = begin, kept
+    trainer.forward_backward, evaluator.process = recorded, kept
+    setattr(evaluator, begins, cleared)
 
 
 def run_ours(args: argparse.Namespace) -> None:
     sys.path.insert(0, str(HERE))
-    import train  # first: finds Dassl or our fallback
+    import train  # first: makes Dassl importable
 
     # isort: split
     from dassl.engine import TRAINER_REGISTRY
 
+    from cocoamix.run.evaluation import Classification
+
     case = CASES[args.case]
-    record(TRAINER_REGISTRY.get(case.trainer), Path(args.steps), [ours for _, ours in case.losses])
+    losses = [ours for _, ours in case.losses]
+    record(TRAINER_REGISTRY.get(case.trainer), Classification, "__init__", Path(args.steps), losses)
     sys.exit(train.main(flags(args)))
 
 
@@ -242,7 +249,8 @@ def run_theirs(args: argparse.Namespace) -> None:
             dict(state), {**details, "maple_length": cfg.TRAINER.MAPLE.N_CTX}
         ).float()
     theirs.load_checkpoint = checkpoints.load  # torch refuses Dassl's checkpoints, which contain pickled objects
-    record(trainer, Path(args.steps), [name for name, _ in case.losses])
+    evaluator = importlib.import_module("dassl.evaluation").Classification
+    record(trainer, evaluator, "reset", Path(args.steps), [name for name, _ in case.losses])
     build = trainer.build_model
 
     def build_and_keep(self: Any) -> None:
@@ -275,14 +283,14 @@ def count_correct(folder: Path) -> float:
     return float(found[-1].replace(",", ""))
 
 
-def trained_difference(case: Case, start: Path, theirs: Path, ours: Path) -> tuple[float, str]:
-    """Return the largest difference of a trained tensor, relative to its movement in training, and its name."""
+def trained_difference(case: Case, start: Path, theirs: Path, ours: Path) -> float:
+    """Return the largest difference of a trained tensor, relative to its movement in training."""
     from cocoamix.io import checkpoints
 
     begun, one, other = (checkpoints.load(path)["state_dict"] for path in (start, theirs, ours))
     fixed = ("token_prefix", "token_suffix")
     names = [key for key in one if not key.endswith(fixed) and not (case.untrained and key.startswith(case.untrained))]
-    return max((float((one[k] - other[k]).norm() / (one[k] - begun[k]).norm()), k) for k in names)
+    return max(float((one[k] - other[k]).norm() / (one[k] - begun[k]).norm()) for k in names)
 
 
 def logits_difference(one: Path, other: Path) -> float:
@@ -303,13 +311,10 @@ def compare(name: str, folder: Path, args: argparse.Namespace) -> dict[str, Any]
     a, b = (json.loads((f / "steps.json").read_text()) for f in (theirs, ours))
     files = [f / case.folder / "model.pth.tar-2" for f in (theirs, ours)]
     keys = [list(checkpoints.load(file)["state_dict"]) for file in files]
-    difference, worst = trained_difference(case, theirs / "initial.pt", *files)
     by_theirs = run("theirs", folder, name, args, model_dir=str(ours))
     by_ours = run("ours", folder, name, args, model_dir=str(theirs))
     correct = [count_correct(f) for f in (theirs, by_ours, ours, by_theirs)]
     return {
-        "case": name,
-        "batch": case.batch,
         "steps": len(a),
         "first_loss": a[0]["losses"][0],
         "last_loss": a[-1]["losses"][0],
@@ -318,14 +323,12 @@ def compare(name: str, folder: Path, args: argparse.Namespace) -> dict[str, Any]
             for m, n in zip(a, b, strict=True)
             for one, other in zip(m["losses"], n["losses"], strict=True)
         ),
-        "trained_relative": difference,
-        "worst_trained": worst,
+        "trained_relative": trained_difference(case, theirs / "initial.pt", *files),
         "logits_relative": max(logits_difference(theirs, by_ours), logits_difference(ours, by_theirs)),
         "rates_equal": [m["lr"] for m in a] == [n["lr"] for n in b],
         "keys_equal": sorted(key for key in keys[0] if not (case.untrained and key.startswith(case.untrained)))
         == sorted(keys[1])
         and {"state_dict", "epoch", "optimizer", "scheduler", "val_result"} <= set(checkpoints.load(files[1])),
-        "correct": correct,
         "correct_equal": correct[0] == correct[1] and correct[2] == correct[3],
     }
 
@@ -333,9 +336,8 @@ def compare(name: str, folder: Path, args: argparse.Namespace) -> dict[str, Any]
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", required=True, help="folder that holds eurosat/")
-    parser.add_argument("--backbone", default="ViT-B/16", choices=["ViT-B/16", "ViT-B/32"])
+    parser.add_argument("--backbone", default="ViT-B/16", choices=["ViT-B/16", "ViT-B/32", "tiny"])
     parser.add_argument("--cases", nargs="+", default=[], choices=list(CASES), help="default: all whose tree is named")
-    parser.add_argument("--json", help="also write the numbers to this file")
     for internal in ("role", "case", "weights", "output", "steps", "init", "model-dir"):
         parser.add_argument(f"--{internal}", default="", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -346,9 +348,7 @@ def main() -> int:
     ready = [name for name in ready if (CASES[name].dassl_folder() / "dassl").is_dir()]
     cases = [name for name in args.cases or ready if name in ready]
     if not cases or len(cases) < len(args.cases):
-        sys.exit(
-            "Set COOP_TREE and DASSL_TREE, KGCOOP_TREE, PROGRAD_TREE or MAPLE_TREE to checkouts of the public trees."
-        )
+        sys.exit("Set COOP_TREE and DASSL_TREE, KGCOOP_TREE, PROGRAD_TREE or MAPLE_TREE to the public trees.")
     sys.path.insert(0, str(HERE))
     rows = []
     with tempfile.TemporaryDirectory() as temporary:
@@ -361,16 +361,14 @@ def main() -> int:
         for case in cases:
             row = compare(case, folder, args)
             rows.append(row)
-            marks = ["equal" if row[key] else "DIFFER" for key in ("rates_equal", "keys_equal", "correct_equal")]
+            marks = ["equal" if row[key] else "DIFFER" for key in EQUAL]
             print(
-                f"{case:19} {row['batch']:5} {row['steps']:5} {row['first_loss']:8.4f} -> {row['last_loss']:7.4f}"
+                f"{case:19} {CASES[case].batch:5} {row['steps']:5} {row['first_loss']:8.4f} -> {row['last_loss']:7.4f}"
                 f" {row['loss_relative']:8.1e} {row['trained_relative']:8.1e} {row['logits_relative']:8.1e}"
                 f" {marks[0]:>6} {marks[1]:>5} {marks[2]:>5}",
                 flush=True,
             )
-    if args.json:
-        Path(args.json).write_text(json.dumps(rows, indent=2))
-    equal = all(row[key] for row in rows for key in ("rates_equal", "keys_equal", "correct_equal"))
+    equal = all(row[key] for row in rows for key in EQUAL)
     close = all(row[key] < TOLERANCE for row in rows for key in ("loss_relative", "logits_relative"))
     return 0 if equal and close else 1
 

@@ -5,7 +5,7 @@
 
 SPLITS holds CoOp's published split files, DATA holds `eurosat/`. Images are empty placeholders, and for datasets
 without a split file, small folders in the official layouts are created. CoOp's loaders run on real Dassl in one
-process, ours on our fallback in another. CoOp needs scipy. The public trees are not edited; the only change, in memory,
+process, ours without Dassl in another. CoOp needs scipy. The public trees are not edited; the only change, in memory,
 is that `os.listdir` sorts, because CoOp takes images in the order of the file system.
 """
 
@@ -186,16 +186,11 @@ def check_pickles(folder: Path) -> int:
 
 def run(args: argparse.Namespace, role: str, folder: str, other: str = "") -> dict[str, str]:
     command = [sys.executable, str(Path(__file__).resolve()), "--role", role, "--splits", args.splits]
-    command += [
-        "--scratch",
-        os.path.join(folder, role),
-        "--eurosat",
-        args.eurosat and str(Path(args.eurosat).resolve()),
-    ]
+    eurosat = args.eurosat and str(Path(args.eurosat).resolve())
+    command += ["--scratch", os.path.join(folder, role), "--eurosat", eurosat]
     command += ["--other", os.path.join(folder, other)] if other else []
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    found: dict[str, str] = json.loads(done.stdout)
-    return found
+    return dict(json.loads(done.stdout))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import contextlib
 import io
 import sys
 import tempfile
-import time
+import timeit
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,18 +22,8 @@ from cocoamix.experiments.frame import read
 from cocoamix.experiments.report import main as report
 from tests.experiments.trees import UPSTREAM, head, result, write_log, write_pair
 
-DATASETS = (
-    "EuroSAT",
-    "DTD",
-    "Food101",
-    "UCF101",
-    "OxfordPets",
-    "StanfordCars",
-    "SUN397",
-    "Caltech101",
-    "ImageNet",
-    "Own",
-)
+NAMES = "EuroSAT DTD Food101 UCF101 OxfordPets StanfordCars SUN397 Caltech101 ImageNet Own"
+DATASETS = NAMES.split()
 BATCHES = 20  # lines per epoch in a log
 
 
@@ -55,13 +45,8 @@ def write_tree(root: Path, runs: int) -> int:
 
 def best(work: Callable[[], object]) -> float:
     """Return the seconds of the fastest of three calls."""
-    times = []
-    for _ in range(3):
-        start = time.perf_counter()
-        with contextlib.redirect_stdout(io.StringIO()):
-            work()
-        times.append(time.perf_counter() - start)
-    return min(times)
+    with contextlib.redirect_stdout(io.StringIO()):
+        return min(timeit.repeat(work, number=1, repeat=3))
 
 
 def main() -> int:

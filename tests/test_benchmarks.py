@@ -5,59 +5,46 @@ from __future__ import annotations
 import json
 import re
 import sys
-from pathlib import Path
 
 import pytest
 
-from benchmarks import measure, methods, run, text_savings
-from cocoamix.clip import FrozenCLIP
+from benchmarks import exactness, measure, methods, run
 from tests.conftest import ROOT
 
 
-def test_speed_benchmark_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    target = tmp_path / "speed.json"
-    in_new_process = measure._measured
+def test_speed_is_compared(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def in_this_process(name: str, way: str, classes: int) -> float:
+        measure.main([name, way, str(classes)])
+        *printed, last = capsys.readouterr().out.splitlines()
+        print("\n".join(printed))
+        assert set(json.loads(last)) == {"pass", "process"}
+        return 1.0
 
-    def measured(name: str, way: str, *sizes: int) -> dict[str, float]:
-        if way == "plain":
-            return in_new_process(name, way, *sizes)
-        capsys.readouterr()
-        measure.main([name, way, *map(str, sizes)])  # the same program in this process
-        found = json.loads(capsys.readouterr().out)
-        return {**found, "pass": max(1.0, found["pass"])}  # memory that tests have freed is used again
-
-    monkeypatch.setattr(measure, "_measured", measured)
-    monkeypatch.setattr(sys, "argv", ["run.py", "--quick", "--json", str(target)])
+    monkeypatch.setattr(measure, "peak_memory", in_this_process)
+    monkeypatch.setattr(sys, "argv", ["run.py", "--quick"])
     run.main()
-    found = json.loads(target.read_text())
-    for name in ("text_forward", "text_forward_backward", "text_memory", "iteration"):
-        assert set(found[name]) == {"4"}
-        assert found[name]["4"] > 0
-    assert found["mix_over_coop"] > 0
-    assert target.with_suffix(".png").stat().st_size > 1000
+    row = capsys.readouterr().out.splitlines()[-1].strip("| ").split(" | ")
+    assert len(row) == len(run.HEAD)
+    assert row[0] == "4"
+
+
+def test_exactness_is_measured(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["exactness.py", "--quick"])
+    monkeypatch.setattr(exactness, "NAMES", ["cat", "grey wolf"])
+    exactness.main()
+    rows = [line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines()[2:]]
+    assert [row[:2] for row in rows] == [[source, n] for source in ("clip", "open_clip") for n in ("2", "4", "16")]
+    assert all(float(row[2]) < 1e-5 and float(row[3]) < 1e-4 for row in rows)
 
 
 def test_every_method_of_the_table_can_be_timed() -> None:
     table = re.findall(r"^\| `(\w+)`", (ROOT / "docs" / "METHODS.md").read_text(), re.MULTILINE)
     assert sorted(methods.methods()) == sorted(set(table) - {"ZeroshotCLIP"})
-    own, coop = methods.step_costs("TuneEn", size=0, rounds=1, quick=True)  # the only one with several models
-    assert len(own) == len(coop) == 1
-    assert own[0] > 0
 
 
-def test_text_savings_give_the_same_step(tiny_clip: FrozenCLIP) -> None:
-    """Their times would be meaningless if they computed something else."""
-    names = ["cat", "grey wolf", "aquarium fish", "dog"]
-    plain = text_savings.Step(tiny_clip, names)()
-    for way in (*text_savings.WAYS[1:], text_savings.HalvesInThreads):
-        features, gradient = text_savings.differences(way(tiny_clip, names)(), plain)
-        assert features < 1e-6
-        assert gradient < 1e-5
-
-
-def test_common_tokens_are_counted_once() -> None:
-    # cat . end; cat fish . end; cat fish . end again: the two of one name share all of it.
-    assert text_savings.count_tokens(["cat", "cat fish", "cat fish"]) == (3 + 4 + 4, 3 + 3)
-    assert text_savings.count_tokens(["cat", "dog"]) == (6, 6)
+@pytest.mark.parametrize("name", ["TuneEn", "CoCoAMix", "L2PFSCIL"])  # several models, two parts, sessions
+def test_a_method_is_timed(name: str) -> None:
+    row = methods.compare(name, size=4, rounds=1, quick=True)
+    assert row[:2] == [name, "4"]
+    assert all(float(seconds) > 0 for seconds in row[2::2])
+    assert len(row) == (4 if "FSCIL" in name else 6)

@@ -159,7 +159,7 @@ def test_pages_have_no_placeholders() -> None:
 
 
 SCRIPTS = ["scripts/pretrain_tiny.py"]
-SCRIPTS += [f"benchmarks/{name}.py" for name in ("tiny_zeroshot", "rules", "parity", "fscil", "fscil_methods")]
+SCRIPTS += [f"benchmarks/{name}.py" for name in ("rules", "parity", "weights", "methods")]
 # Starts each script with --help where nothing of the tree can be imported.
 START = """
 import os, runpy, sys

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from benchmarks import rules, tiny_zeroshot
+from benchmarks import rules
 from benchmarks.rules import DEFAULT, Pair
 from cocoamix.errors import UserError
 from cocoamix.experiments.plan import load_plan
@@ -73,11 +73,11 @@ def test_assumption_is_a_paired_t_test() -> None:
 
 
 def test_every_template_of_a_style_is_tried() -> None:
-    named = [text for text in tiny_zeroshot.TEMPLATES if "{}" in text]
-    assert len(named) == len(set(tiny_zeroshot.TEMPLATES)) == len(tiny_zeroshot.TEMPLATES)
+    named = [text for text in rules.TEMPLATES if "{}" in text]
+    assert len(named) == len(set(rules.TEMPLATES)) == len(rules.TEMPLATES)
     for words in captions._STYLE_WORDS.values():
-        assert all(any(word in text for text in tiny_zeroshot.TEMPLATES) for word in words if word != "sketched")
-    assert "a drawing of the {}." in tiny_zeroshot.TEMPLATES
+        assert all(any(word in text for text in rules.TEMPLATES) for word in words if word != "sketched")
+    assert "a drawing of the {}." in rules.TEMPLATES
 
 
 PLANS = (
