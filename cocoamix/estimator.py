@@ -63,11 +63,11 @@ class PromptClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
 
     Attributes:
         classes_: The sorted labels, in the order of the columns of `predict_proba`.
-        model_: The trained model, with more methods: see `cocoamix.load`.
+        classifier_: The trained model, with more methods: see `cocoamix.load`.
     """
 
     classes_: np.ndarray[Any, Any]
-    model_: TrainedModel
+    classifier_: TrainedModel
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class PromptClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         self.config, self.settings, self.output, self.verbose = config, settings, output, verbose
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "model_")
+        return hasattr(self, "classifier_")
 
     # ------------------------------------------------------------------ training
 
@@ -138,10 +138,8 @@ class PromptClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         parameters = {name: getattr(self, name) for name in ("backbone", "method", "shots", "epochs", "seed", "config")}
         parameters["settings"] = dict(self.settings) if self.settings else None
         write_json(folder / _LABELS, {"labels": classes, "parameters": parameters})
-        self.model_, self.classes_ = load_model(folder), np.asarray(classes)
-        self.model_.kept_alive = (
-            temporary  # the folder must exist as long as the model, which may outlive the estimator
-        )
+        self.classifier_, self.classes_ = load_model(folder), np.asarray(classes)
+        self.classifier_.kept_alive = temporary
         return self
 
     def _name_of(self, label: Any) -> str:
@@ -203,9 +201,9 @@ class PromptClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
     # ------------------------------------------------------------------ use
 
     def _fitted(self) -> TrainedModel:
-        if not hasattr(self, "model_"):
+        if not hasattr(self, "classifier_"):
             raise UserError("This PromptClassifier is not fitted yet. Call fit(images, labels) first.")
-        return self.model_
+        return self.classifier_
 
     def predict_proba(self, images: Sequence[AnyImage]) -> np.ndarray[Any, Any]:
         """Return the (N, C) probabilities of images."""
@@ -241,5 +239,5 @@ class PromptClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
                 raise UserError(f"{path} does not list the labels of the model: it was altered. Restore it.")
             labels, parameters = kept["labels"], {**parameters, **kept.get("parameters", {})}
         estimator = cls(**parameters)
-        estimator.model_, estimator.classes_ = model, np.asarray(labels)
+        estimator.classifier_, estimator.classes_ = model, np.asarray(labels)
         return estimator

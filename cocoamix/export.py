@@ -141,8 +141,9 @@ def _to_onnx(model: TrainedModel, matrices: Matrices, _: Path) -> bytes:
             verbose=False,
         )
     assert program is not None, "the exporter returns a program"
-    onnx.helper.set_model_props(program.model_proto, _describe(model))
-    content: bytes = program.model_proto.SerializeToString()
+    written = program.model_proto  # a new one each time
+    onnx.helper.set_model_props(written, _describe(model))
+    content: bytes = written.SerializeToString()
     return content
 
 

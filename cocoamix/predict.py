@@ -12,18 +12,17 @@ import argparse
 import base64
 import io
 import os
-import unicodedata
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from functools import partial
 from html import escape
 from pathlib import Path
 from string import Template
 from typing import IO, TYPE_CHECKING, Any
 
-from cocoamix.errors import UserError, brief, encodable, printable, run_command
+from cocoamix.errors import UserError, encodable, printable, run_command
+from cocoamix.inputs import Input, Labels, find_images
 from cocoamix.io.files import open_text_atomically
 from cocoamix.io.paths import expand_home
 from cocoamix.parser import Parser
@@ -93,7 +92,7 @@ def _run(args: argparse.Namespace) -> int:
     if args.top < 1:
         raise UserError(f"--top is {args.top}; it must be at least 1.")
     model = open_model(args, not args.no_store)
-    top, labels = min(args.top, len(model.classes)), Labels.of(model)
+    top, labels = min(args.top, len(model.classes)), Labels(model.classes, model.record.categories)
     images = find_images(args.images, labels)
     threshold = 0.0 if args.unknown is None else _find_threshold(model, args.unknown, args.held_out)
     summary, above = Summary(model.classes), _common_folder([image.path for image in images])
@@ -175,151 +174,13 @@ def _short_name(path: str, above: str) -> str:
     return printable(os.path.relpath(full, above) if above else full)
 
 
-# ---------------------------------------------------------------------------------------- images and labels
-
-
-@dataclass(frozen=True)
-class Input:
-    """An image file and the name of its class, if it is known."""
-
-    path: str
-    label: str = ""
-
-
-@dataclass
-class Labels:
-    """Turns names of folders and cells of tables into class names.
-
-    Attributes:
-        classes: Names of the classes.
-        categories: The class name of each folder, or of each class in the table, of the run's dataset.
-        lost: Whether the run has such categories but does not record them.
-        notes: What the user should know about the labels.
-    """
-
-    classes: Sequence[str]
-    categories: Mapping[str, str] = field(default_factory=dict)
-    lost: bool = False
-    notes: list[str] = field(default_factory=list)
-
-    @classmethod
-    def of(cls, model: TrainedModel) -> Labels:
-        """Return the meaning of names for a model."""
-        from cocoamix.dataset_table import OWN, of_kind
-        from cocoamix.registry import plain_name
-
-        own = plain_name(model.cfg.DATASET.NAME) in [dataset.name for dataset in of_kind(OWN)]
-        return cls(model.classes, model.record.categories, lost=own and not model.record.categories)
-
-    def find(self, name: str, tidied: str) -> tuple[str, bool]:
-        """Return the class name for a name, and whether it is one of the classes.
-
-        Args:
-            name: The name of a folder, or the cell of a table.
-            tidied: The class name that it would have by itself.
-        """
-        from cocoamix.clip.class_names import plain_class
-
-        known = {plain_class(each): each for each in self.classes}
-        recorded = {_composed(category): each for category, each in self.categories.items()}.get(_composed(name), "")
-        for each in (recorded, tidied):
-            if each and plain_class(each) in known:
-                return known[plain_class(each)], True
-        return recorded or tidied, False
-
-
-def _composed(text: str) -> str:
-    return unicodedata.normalize("NFC", encodable(text))  # some file systems decompose letters
-
-
-def find_images(arguments: Sequence[str], labels: Labels) -> list[Input]:
-    """Return the images that the arguments name, each once, in order.
-
-    Args:
-        arguments: Image files, folders of images, and CSV files with a column of paths. Sub-folders that are named like
-            classes or like the folders of the run's dataset, and a column of class names in a table, give labels.
-        labels: What the names mean.
-    """
-    images: dict[str, Input] = {}
-    for argument in arguments:
-        path = expand_home(argument)
-        if path.is_dir():
-            inside = list(_in_folder(path, labels))
-        elif path.suffix.lower() in (".csv", ".tsv"):
-            inside = _in_table(path, labels)
-        elif path.exists():
-            inside = [Input(str(path))]
-        else:
-            raise UserError(f"There is no image, folder or table {argument}.")
-        if not inside:
-            raise UserError(f"{argument} contains no images.")
-        for image in inside:
-            images.setdefault(image.path, image)
-    return list(images.values())
-
-
-def _in_folder(folder: Path, labels: Labels) -> Iterator[Input]:
-    from cocoamix.datasets.common.items import IMAGE_ENDINGS
-
-    label_of, real = _label_folders(folder, labels), set[str]()
-    for here, folders, files in os.walk(folder, followlinks=True):
-        if os.path.realpath(here) in real:  # a link back to a visited folder
-            folders[:] = []
-            continue
-        real.add(os.path.realpath(here))
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        inside = Path(here).relative_to(folder).parts
-        for file in sorted(files):
-            if file.lower().endswith(IMAGE_ENDINGS) and not file.startswith("."):
-                yield Input(os.path.join(here, file), label_of.get(inside[0], "") if inside else "")
-
-
-def _label_folders(folder: Path, labels: Labels) -> dict[str, str]:
-    """Return the label of each sub-folder; empty if none is named like a class."""
-    from cocoamix.datasets.common.kept_draws import FOLDER as DRAWS
-    from cocoamix.datasets.own.class_names import names_of_folders
-
-    visible = (entry.name for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith("."))
-    names = names_of_folders(sorted(name for name in visible if name != DRAWS))  # a run keeps its draws there
-    meant = {name: labels.find(name, tidied) for name, tidied in names.items()}
-    unknown = [name for name, (_, known) in meant.items() if not known]
-    if len(unknown) > len(meant) / 2:
-        evaluate = (
-            "The run does not record the class names of its folders. Evaluate it again (--eval-only, --model-dir), "
-            "which records them, and give the new output folder. Or list"
-        )
-        labels.notes.append(
-            f"Note: {len(unknown):,} of {len(meant):,} sub-folders of {folder} match no class, such as "
-            f"{brief(unknown[0])}. {evaluate if labels.lost else 'To label them, list'} the images in a table with the "
-            "columns path and classname."
-        )
-    return {} if len(unknown) == len(meant) else {name: label for name, (label, _) in meant.items()}
-
-
-def _in_table(table: Path, labels: Labels) -> list[Input]:
-    from cocoamix.clip.class_names import tidy_class
-    from cocoamix.datasets.own.csv_file import locate, read_table
-
-    if not table.is_file():
-        raise UserError(f"There is no table {table}.")
-    images, rows = [], read_table(table, needs_class=False)
-    named = any(row.name for row in rows)
-    for row in rows:
-        cell = row.name if named else row.label  # empty if the image has no label
-        name, known = labels.find(cell, tidy_class(cell))
-        if name.isdecimal() and not known:  # the run does not record the meaning of this number
-            raise UserError(f"{table}, line {row.line}: the label is {name}, a number. Add a column `classname`.")
-        images.append(Input(locate(table.parent, row.path), name))
-    return images
-
-
 def _find_threshold(model: TrainedModel, rate: float, held_out: Sequence[str]) -> float:
     """Return the confidence below which an image fits no class, at a rate of false alarms on held-out images."""
     if not 0 < rate < 1:
         raise UserError(f"--unknown is {rate:g}; it must be a rate of false alarms between 0 and 1, such as 0.05.")
     fitted = model.record.origin.get("heldout") or {}
     if held_out:
-        labels = Labels.of(model)
+        labels = Labels(model.classes, model.record.categories)
         known = [image for image in find_images(held_out, labels) if image.label in ("", *model.classes)]
         _say(*labels.notes)
         ordered = sorted(record.confidence for record in _predict(model, known, 1, 0.0) if not record.error)
@@ -347,41 +208,47 @@ class Summary:
 
     def __init__(self, classes: Sequence[str]) -> None:
         self._classes, self._first = set(classes), list[Record]()
-        self.images = self.unreadable = 0
-        self._predicted, self._confidence = Counter[str](), Counter[str]()
-        # Images with a label, by whether it is one of the classes; of these, the correct ones and those flagged.
-        self._labelled, self._right, self._flagged = Counter[bool](), Counter[bool](), Counter[bool]()
+        self._predicted, self._confidence = Counter[str](), defaultdict[str, float](float)
+        self._counts = Counter[Any]()  # of images, and of those with a label by whether it is one of the classes
+
+    @property
+    def images(self) -> int:
+        """Number of images that were labelled."""
+        return self._predicted.total()
+
+    @property
+    def unreadable(self) -> int:
+        """Number of images that could not be read."""
+        return self._counts["unreadable"]
 
     def add(self, record: Record) -> None:
         """Count an image."""
         if record.error:
-            self.unreadable += 1
+            self._counts["unreadable"] += 1
             return
-        self.images += 1
-        self._first += [record] * (self.images <= _MOST_ROWS)
         self._predicted[record.predicted] += 1
-        self._confidence[record.predicted] += record.confidence  # type: ignore[assignment]  # a sum
+        self._confidence[record.predicted] += record.confidence
+        self._first += [record] * (self.images <= _MOST_ROWS)
         if record.label:
             known = record.label in self._classes
-            self._labelled[known] += 1
-            self._right[known] += bool(record.correct)
-            self._flagged[known] += record.predicted == UNKNOWN
+            self._counts[known, "labelled"] += 1
+            self._counts[known, "right"] += bool(record.correct)
+            self._counts[known, "flagged"] += record.predicted == UNKNOWN
 
     def lines(self, with_unknown: bool) -> list[str]:
         """Return the counts as sentences. `with_unknown` adds those of images that fit no class."""
-        inside, outside = self._labelled[True], self._labelled[False]
+        counts, (inside, outside) = self._counts, (self._counts[known, "labelled"] for known in (True, False))
         lines = [_images(self.images) + (f", {self.unreadable:,} unreadable" if self.unreadable else "")]
         if inside:
-            accuracy = 100 * self._right[True] / inside
+            accuracy = 100 * counts[True, "right"] / inside
             lines.append(f"accuracy {accuracy:.2f} % over {_images(inside)} with a label among the classes")
-        if outside and not with_unknown:
-            lines.append(f"{_images(outside)} with a label that is not among the classes")
-        for known, whose in (
-            (True, "known classes flagged as unknown (false alarms)"),
-            (False, "other classes flagged as unknown"),
-        ):
-            if with_unknown and (count := self._labelled[known]):
-                lines.append(f"{100 * self._flagged[known] / count:.2f} % of {_images(count)} of {whose}")
+        if with_unknown and inside:
+            alarms = f"{100 * counts[True, 'flagged'] / inside:.2f} % of {_images(inside)}"
+            lines.append(f"{alarms} of known classes flagged as unknown (false alarms)")
+        if outside:
+            share = f"{100 * counts[False, 'flagged'] / outside:.2f} % of {_images(outside)} of other classes flagged"
+            other = f"{_images(outside)} with a label that is not among the classes"
+            lines.append(f"{share} as unknown" if with_unknown else other)
         return lines
 
     def rows(self, above: str) -> list[str]:

@@ -48,8 +48,8 @@ def test_same_seed_gives_the_context_of_train_py(
     )
     assert done.status == 0, done.output[-800:]
     paths = sorted(str(path) for path in (folder / "train").rglob("*.png"))
-    found = make(tiny_config, shots=4, epochs=2, output=tmp_path / "fitted")
-    found.fit(paths, [Path(path).parent.name for path in paths])
+    model = make(tiny_config, shots=4, epochs=2, output=tmp_path / "fitted")
+    model.fit(paths, [Path(path).parent.name for path in paths])
     contexts = [
         checkpoints.load(one / "prompt_learner" / "model.pth.tar-2")["state_dict"]["ctx"]
         for one in (done.folder, tmp_path / "fitted")
@@ -59,40 +59,40 @@ def test_same_seed_gives_the_context_of_train_py(
 
 def test_fit_predict_save_and_load(tiny_config: Path, images: tuple[list[str], list[str]], tmp_path: Path) -> None:
     paths, labels = images
-    found = make(tiny_config, shots=4, epochs=2).fit(paths[::2], labels[::2])
-    assert list(found.classes_) == sorted(set(labels))
-    probabilities = found.predict_proba(paths)
+    model = make(tiny_config, shots=4, epochs=2).fit(paths[::2], labels[::2])
+    assert list(model.classes_) == sorted(set(labels))
+    probabilities = model.predict_proba(paths)
     assert probabilities.shape == (len(paths), 3)
     np.testing.assert_allclose(probabilities.sum(axis=1), 1)
-    predicted = found.predict(paths)
-    assert list(predicted) == [found.classes_[number] for number in probabilities.argmax(axis=1)]
-    assert found.score(paths, labels) == np.mean(predicted == np.array(labels))
-    folder = found.save(tmp_path / "saved")
+    predicted = model.predict(paths)
+    assert list(predicted) == [model.classes_[number] for number in probabilities.argmax(axis=1)]
+    assert model.score(paths, labels) == np.mean(predicted == np.array(labels))
+    folder = model.save(tmp_path / "saved")
     again = cocoamix.PromptClassifier.load(folder)
     assert np.array_equal(again.predict_proba(paths), probabilities)
     assert list(again.predict(paths)) == list(predicted)  # the labels, not the names in prompts
     assert (again.shots, again.epochs) == (4, 2)
     assert cocoamix.load(folder).with_classes(["zebra"]).probabilities(paths[0]).shape == (1, 4)
     with pytest.raises(UserError, match="already exists"):
-        found.save(folder)
+        model.save(folder)
 
 
 def test_all_image_types_give_the_same_probabilities(tiny_config: Path, images: tuple[list[str], list[str]]) -> None:
     paths, labels = images
     loaded = [Image.open(path).convert("RGB") for path in paths]
-    found = make(tiny_config, epochs=1).fit(loaded, labels)
+    model = make(tiny_config, epochs=1).fit(loaded, labels)
     array = np.array(loaded[0])
     tensor = torch.from_numpy(array).permute(2, 0, 1)
     forms = [paths[0], Path(paths[0]), loaded[0], array, tensor, tensor / 255, array.astype(np.uint16) * 257]
-    rows = found.predict_proba(forms)
+    rows = model.predict_proba(forms)
     np.testing.assert_allclose(rows, np.repeat(rows[:1], len(forms), axis=0), atol=1e-6)
     for one in forms:
-        assert len(found.classifier_.predict(one)) == 1, type(one)
+        assert len(model.classifier_.predict(one)) == 1, type(one)
     for wrong, words in ((array.astype(int), "is of int64"), (array / 1.0, "outside the range"), (3, "of type int")):
         with pytest.raises(UserError, match=words):
-            found.predict([wrong])
+            model.predict([wrong])
     with pytest.raises(UserError, match="has the shape"):
-        found.predict([np.zeros((2, 3, 4, 5), dtype=np.uint8)])
+        model.predict([np.zeros((2, 3, 4, 5), dtype=np.uint8)])
 
 
 def test_numeric_labels_need_class_names(tiny_config: Path, images: tuple[list[str], list[str]]) -> None:
@@ -101,30 +101,30 @@ def test_numeric_labels_need_class_names(tiny_config: Path, images: tuple[list[s
     with pytest.raises(UserError, match="prompts need names"):
         make(tiny_config, epochs=1).fit(paths, numbers)
     names = {0: "crop", 1: "forest", 2: "plants"}
-    found = make(tiny_config, epochs=1, class_names=names).fit(paths, numbers)
-    assert set(found.predict(paths)) <= {0, 1, 2}
-    assert found.classifier_.classes == ["crop", "forest", "plants"]
-    alone = found.classifier_
-    del found
+    model = make(tiny_config, epochs=1, class_names=names).fit(paths, numbers)
+    assert set(model.predict(paths)) <= {0, 1, 2}
+    assert model.classifier_.classes == ["crop", "forest", "plants"]
+    alone = model.classifier_
+    del model
     assert alone.with_classes(["zebra"]).classes[-1] == "zebra"  # the run outlives its estimator
 
 
 def test_estimator_follows_scikit_learn_conventions(tiny_config: Path, images: tuple[list[str], list[str]]) -> None:
-    found = make(tiny_config, shots=2)
-    assert type(found)(**found.get_params()).get_params() == found.get_params()
-    assert found.set_params(shots=3).shots == 3
-    with pytest.raises(ValueError, match="no parameter 'shot'"):
-        found.set_params(shot=3)
+    model = make(tiny_config, shots=2)
+    assert type(model)(**model.get_params()).get_params() == model.get_params()
+    assert model.set_params(shots=3).shots == 3
+    with pytest.raises(ValueError, match="Invalid parameter 'shot'"):
+        model.set_params(shot=3)
     with pytest.raises(UserError, match="not fitted yet"):
-        found.predict(images[0])
+        model.predict(images[0])
     with pytest.raises(ValueError, match="3 images, but 2 labels"):
-        found.fit(images[0][:3], images[1][:2])
+        model.fit(images[0][:3], images[1][:2])
     with pytest.raises(UserError, match="A classifier needs at least two"):
-        found.fit(images[0][:3], ["one"] * 3)
-    with pytest.raises(UserError, match="no configuration for the method 'Nothing'"):
+        model.fit(images[0][:3], ["one"] * 3)
+    with pytest.raises(UserError, match="'Nothing', which is not known"):
         cocoamix.PromptClassifier("tiny", "Nothing").fit(*images)
     sklearn = pytest.importorskip("sklearn.base")
-    assert sklearn.clone(found).get_params() == found.get_params()
+    assert sklearn.clone(model).get_params() == model.get_params()
 
 
 def test_public_names_are_imported_lazily() -> None:
