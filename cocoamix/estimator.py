@@ -55,7 +55,7 @@ _LABELS = "labels.json"  # in a saved model: its labels in the order of the clas
 Labels = Sequence[Any] | np.ndarray[Any, Any]
 
 
-class PromptClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+class PromptClassifier(ClassifierMixin, BaseEstimator):
     """A CLIP whose prompt is tuned on a few labelled images.
 
     It follows scikit-learn's conventions: `fit` does not change parameters and returns the estimator, and the names of

@@ -155,6 +155,9 @@ def _deployed(model: TrainedModel, matrices: Matrices) -> Any:
     from cocoamix.clip.vision import encode_with_prompts
 
     class Deployed(nn.Module):
+        mean: Tensor
+        std: Tensor
+
         def __init__(self) -> None:
             super().__init__()
             self.visual = model.model.clip.each()[0].visual
