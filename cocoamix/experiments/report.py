@@ -14,26 +14,21 @@ import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-
-import numpy as np
-import pandas as pd
 
 from cocoamix.errors import UserError, nearest, printable, run_command, shorten
 from cocoamix.io.files import write_json, write_text
 from cocoamix.parser import Parser
 
 from . import frame as frames
-from . import render, tasks
+from . import render
 from .checks import check
-from .differences import find_baselines
 from .frame import Frame
 from .names import natural, sort_methods
 from .sections import Options, Section
-from .tables import SEEDS, Table
-from .tasks import BASE_TO_NEW
+from .tasks import make_sections
 
 _KINDS = {"markdown": "Markdown", "latex": "LaTeX", "csv": "CSV", "json": "JSON", "html": "HTML"}
 
@@ -46,7 +41,6 @@ class Report:
     frame: Frame
     sections: list[Section]
     notes: list[str]
-    options: Options
     command: str = ""  # the command line that made it
 
     @property
@@ -67,56 +61,19 @@ def build(folders: Sequence[str | os.PathLike[str]], options: Options | None = N
             f"None of the {len(frame.left_out)} run(s) below {', '.join(map(str, folders))} has a result. "
             f"The first: {first.folder}: {first.reason}."
         )
-    makers = (tasks.base_to_new, tasks.transfer, tasks.sessions, tasks.few_shot)
-    made = [section for make in makers for section in make(frame, options) if section.tables or section.notes]
-    if options.baseline and not any(find_baselines(options.baseline, section.part.runs) for section in made):
+    sections = make_sections(frame, options)
+    if options.baseline and not any(section.baseline for section in sections):
         labels = sort_methods(dict(zip(frame.runs["method"], frame.runs["trainer"], strict=True)))
         near = nearest(options.baseline, labels)
         raise UserError(f"--baseline {options.baseline}: no method has that name.{near} Methods: {', '.join(labels)}.")
-    _make_keys_unique(made)
-    return Report([str(folder) for folder in folders], frame, made, [*frame.notes, *check(frame)], options, command)
-
-
-def _make_keys_unique(made: Sequence[Section]) -> None:
-    """Number equal keys, such as those of the user's datasets `my birds` and `my_birds`."""
-    seen = {section.key for section in made}
-    for table in (table for section in made for table in section.tables):
-        keys = (table.key, *(f"{table.key}-{number}" for number in range(2, len(seen) + 3)))
-        table.key = next(key for key in keys if key not in seen)
+    seen = {section.key for section in sections}
+    for table in (table for section in sections for table in section.tables):
+        key, number = table.key, 1
+        while table.key in seen:  # datasets such as `my birds` and `my_birds` have equal keys
+            number += 1
+            table.key = f"{key}-{number}"
         seen.add(table.key)
-
-
-# ---------------------------------------------------------------------------------------- summary
-
-
-def summary(report: Report, setting: str) -> str:
-    """Return a short Markdown summary of base to new; the whole report without an average over datasets.
-
-    Args:
-        report: The report.
-        setting: The end of the title.
-    """
-    section = report.sections[0]
-    average = next((table for table in section.tables if table.key == f"{section.key}-average"), None)
-    if len(report.sections) > 1 or average is None or not section.key.startswith("base2new"):
-        return render.markdown(report)
-    each = {table.title: table for table in section.tables if table.title in section.datasets}
-    keys = [*(column.key for column in BASE_TO_NEW), SEEDS.key]
-    short = replace(average, columns=[column for column in average.columns if column.key in keys])
-    pairs = {render.escape_markdown(name): [_pair(table, row) for row in average.rows] for name, table in each.items()}
-    second = pd.DataFrame({"base / new": list(map(render.escape_markdown, average.rows)), **pairs})
-    model = f" with {report.backbones[0]}" if len(report.backbones) == 1 else ""
-    title = f"Accuracy (%){model}, average over {len(each)} datasets, {setting}"
-    texts = [render.escape_markdown(title), render.markdown_table(short, bold="{}")]
-    texts += ["Each dataset:", render.to_markdown(second)]
-    return "\n\n".join([*texts, *map(render.escape_markdown, [*section.notes, *report.notes])]) + "\n"
-
-
-def _pair(table: Table, row: str) -> str:
-    if row not in table.rows:
-        return render.MISSING
-    means = [table.mean.at[row, key] if key in table.mean else np.nan for key in ("base", "new")]
-    return " / ".join(render.MISSING if np.isnan(mean) else f"{mean:.1f}" for mean in means)
+    return Report([str(folder) for folder in folders], frame, sections, [*frame.notes, *check(frame)], command)
 
 
 # ---------------------------------------------------------------------------------------- command
@@ -167,13 +124,13 @@ def write_files(report: Report, files: Mapping[str, str | os.PathLike[str]]) -> 
     if "json" in files:
         write_json(files["json"], render.json(report))
     if files.keys() & {"html", "plots"}:
-        from . import page, plots  # matplotlib takes a second to import
+        from . import plots  # matplotlib takes a second to import
 
         drawings = plots.draw(report)
         if "plots" in files:
             plots.write(drawings, Path(files["plots"]))
         if "html" in files:
-            write_text(files["html"], page.write(report, plots.to_svg(drawings)))
+            write_text(files["html"], render.html(report, plots.to_svg(drawings)))
 
 
 def print_problems(report: Report) -> None:

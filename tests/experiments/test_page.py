@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cocoamix.experiments.report import main
-from tests.experiments.browser import Browser, find_browser
+from tests.browser import Browser, find_browser
 from tests.experiments.trees import write_pair, write_results
 
 PROGRAM = find_browser()
@@ -141,13 +141,6 @@ def test_columns_sort_both_ways_with_missing_values_last(browser: Browser) -> No
         assert len(values) < len(shown)
         assert not shown[-1][0].isdigit()
         assert browser.evaluate(f"{BUTTON}.parentElement.ariaSort") == order
-
-
-def test_columns_sort_by_keyboard(browser: Browser) -> None:
-    browser.evaluate("document.querySelector('table thead button').focus()")
-    browser.press("Tab", 9)
-    browser.press("Enter", 13, "\r")
-    assert browser.evaluate(f"{BUTTON}.parentElement.ariaSort") == "descending"
 
 
 @pytest.mark.parametrize("width", [360, 768, 1200])

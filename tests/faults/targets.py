@@ -31,7 +31,7 @@ from cocoamix.datasets.common.splits import read_split
 from cocoamix.datasets.own.class_names import read_names
 from cocoamix.datasets.own.csv_file import _classes, read_table
 from cocoamix.errors import UserError
-from cocoamix.experiments import page, plots, render
+from cocoamix.experiments import plots, render
 from cocoamix.experiments.figures import source
 from cocoamix.experiments.plan import load_plan, shipped
 from cocoamix.experiments.report import build
@@ -315,7 +315,7 @@ class Report(Target):
             raise AssertionError("control characters are printed")
         json.dumps(render.json(report), ensure_ascii=False).encode()
         if self.page:
-            page.write(report, plots.to_svg(plots.draw(report))).encode()
+            render.html(report, plots.to_svg(plots.draw(report))).encode()
         return report
 
 

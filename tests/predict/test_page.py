@@ -13,7 +13,7 @@ from PIL import Image
 from cocoamix.predict.page import Page
 from cocoamix.predict.summary import Summary
 from cocoamix.run.predictions import UNKNOWN, Record, unreadable_record
-from tests.experiments.browser import Browser, find_browser
+from tests.browser import Browser, find_browser
 
 PROGRAM = find_browser()
 NASTY = '</script><script>document.title = "owned"</script><img src=x onerror="document.title=\'owned\'">'
