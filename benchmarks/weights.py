@@ -52,7 +52,8 @@ def collect(outcome: Outcome) -> Runs:
     found: Runs = {}
     for run in outcome.runs:
         seconds = read_stamp(run.folder).get("seconds") if run.trains else None
-        found[run.method, run.dataset, run.subset, run.seed] = FinishedRun(Results.read(run.folder / RESULTS), seconds)
+        key = run.method.name, run.dataset.stem, run.subset, run.seed
+        found[key] = FinishedRun(Results.read(run.folder / RESULTS), seconds)
     return found
 
 

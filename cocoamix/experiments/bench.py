@@ -10,18 +10,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cocoamix.config import roles
 from cocoamix.errors import run_command
 from cocoamix.io.paths import expand_home
 from cocoamix.parser import Parser
 
-from .plan import Plan, load_plan, shipped
+from .plan import Plan, load_plan, read_file, shipped
 from .runs import from_word
-
-if TYPE_CHECKING:
-    from .runner import RunOptions
 
 _LONGEST = 100  # characters added to the name of an output folder
 
@@ -37,8 +34,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "finished, 1 if some are missing (listed with the reason), 2 for bad arguments, 130 after Ctrl-C.",
     )
     run.add_argument("plan", help="name of a shipped plan, or a .yaml file")
-    run.add_argument("--root", help="folder that contains the datasets' folders (default: the plan's, else $DATA)")
-    run.add_argument("--output", help="folder for all runs, in CoOp's layout (default: the plan's, else output)")
     for flag, kind, metavar, words in (
         ("--methods", str, "NAME", "only these methods of the plan"),
         ("--datasets", str, "NAME", "only these datasets"),
@@ -48,6 +43,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("--slurm", str, "KEY=VALUE", "with --engine slurm: options of the jobs, such as partition=gpu"),
     ):
         run.add_argument(flag, nargs="+", default=[], type=kind, metavar=metavar, help=words)
+    for flag, words in (
+        ("--dry-run", "only print the commands of the runs that are due"),
+        ("--fresh", "repeat finished runs; each empties its folder when it starts"),
+        ("--no-report", "neither print nor write tables, figures and the page at the end"),
+    ):
+        run.add_argument(flag, action="store_true", help=words)
+    run.add_argument("--root", help="folder that contains the datasets' folders (default: the plan's, else $DATA)")
+    run.add_argument("--output", help="folder for all runs, in CoOp's layout (default: the plan's, else output)")
     changed = "override a key of the configuration in all runs; a shipped plan then writes to another folder"
     run.add_argument("--set", nargs=2, action="append", default=[], metavar=("KEY", "VALUE"), help=changed)
     jobs = "number of parallel runs (default: one per GPU, or per core)"
@@ -55,12 +58,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run.add_argument("--gpus", metavar="LIST", help="GPUs to use, such as 0,1, or none for the CPU (default: all)")
     engine = "where to run (default: this machine)"
     run.add_argument("--engine", default="local", choices=("local", "slurm"), help=engine)
-    for flag, words in (
-        ("--dry-run", "only print the commands of the runs that are due"),
-        ("--fresh", "repeat finished runs; each empties its folder when it starts"),
-        ("--no-report", "neither print nor write tables, figures and the page at the end"),
-    ):
-        run.add_argument(flag, action="store_true", help=words)
 
 
 def read_plan(args: argparse.Namespace) -> Plan:
@@ -74,15 +71,6 @@ def read_plan(args: argparse.Namespace) -> Plan:
     return replace(plan, root=str(expand_home(root)) if root else "", output=output)
 
 
-def read_run_options(args: argparse.Namespace) -> RunOptions:
-    """Return the options in the arguments that say where to run a plan."""
-    from .runner import RunOptions
-
-    names = [name.strip() for name in (args.gpus or "").split(",") if name.strip() not in ("", "none")]
-    gpus = None if args.gpus is None else tuple(names)
-    return RunOptions(args.jobs, gpus, args.engine, tuple(args.slurm), tuple(args.only), args.fresh)
-
-
 def folder_for(output: Path, settings: Mapping[str, Any]) -> Path:
     """Return `output` with the changed settings that affect results in its name, such as quickstart-max_epoch3."""
     words = [f"{key.split('.')[-1].lower()}{settings[key]}" for key in sorted(settings) if roles.matters(key)]
@@ -94,12 +82,16 @@ def run(args: argparse.Namespace) -> int:
     """Run the command that the arguments name."""
     if args.command == "list":
         for name in shipped():
-            print(f"{name:{max(map(len, shipped()))}} {load_plan(name).about}")
+            print(f"{name:{max(map(len, shipped()))}} {read_file(name).about}")
         return 0
-    from .runner import PlanRunner, print_summary
+    from . import plan_report
+    from .runner import PlanRunner, RunOptions
 
     plan, start = read_plan(args), time.monotonic()
-    runner = PlanRunner(plan, read_run_options(args), dry=args.dry_run)
+    names = [name.strip() for name in (args.gpus or "").split(",") if name.strip() not in ("", "none")]
+    gpus = None if args.gpus is None else tuple(names)
+    options = RunOptions(args.jobs, gpus, args.engine, tuple(args.slurm), tuple(args.only), args.fresh)
+    runner = PlanRunner(plan, options, dry=args.dry_run)
     mark = "# " if args.dry_run else ""
     if args.set and not args.output:
         print(f"{mark}The runs are written to {plan.output}; --output chooses another folder.", flush=True)
@@ -108,11 +100,9 @@ def run(args: argparse.Namespace) -> int:
     if args.dry_run:
         runner.print_commands()
         return 0
-    from . import plan_report
-
     # An earlier report will not match the new results, if these are interrupted.
     outcome = runner.execute(partial(plan_report.clear, plan))
-    print_summary(outcome, time.monotonic() - start)
+    outcome.print_summary(time.monotonic() - start)
     if not args.no_report:
         plan_report.write(plan, outcome)
     return 1 if outcome.missing else 0

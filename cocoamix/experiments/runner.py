@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import glob
+import os
 import signal
 import sys
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from tqdm import tqdm
 from yacs.config import CfgNode
 
 from cocoamix.errors import CombinedUserError, UserError, some_of
 from cocoamix.run.lock import FolderLock
 from cocoamix.run.results import RESULTS
-from cocoamix.run.state import BLOCKED, DUE, FINISHED, Folders, Request, State, hash_code
+from cocoamix.run.state import BLOCKED, DUE, FINISHED, STAMP, Folders, Request, State, hash_code, read_models
 
-from .local import DONE, End, LocalEngine, count_cores, find_slots
+from .local import DONE, End, Task, can_fork, count_cores, execute, find_slots, warm_up
 from .plan import Plan
-from .progress import Progress, duration
+from .progress import Progress
 from .runs import SYNTHETIC, Run, expand, select
-from .worker import Task, can_fork, warm_up
 
-_ADVICE = "Choose another --output, move that folder elsewhere, or repeat the run with --fresh, which deletes it"
+_ADVICE = "Choose another --output or move that folder elsewhere; --fresh deletes it, unless a newer version wrote it"
 
 
 @dataclass(frozen=True)
@@ -53,9 +54,23 @@ class Outcome:
         return [*self.finished, *(end.run for end in self.ends if end.status == DONE)]
 
     @property
-    def missing(self) -> list[End]:
-        """The runs that have none."""
-        return [end for end in self.ends if end.status != DONE]
+    def missing(self) -> list[str]:
+        """A line for each reason why runs have no results."""
+        groups: dict[str, list[str]] = {}
+        for end in self.ends:
+            if end.status != DONE:
+                groups.setdefault(f"({end.status}): {end.reason}", []).append(end.run.name)
+        return [f"{some_of(names, 100)} {reason}" for reason, names in groups.items()]
+
+    def print_summary(self, seconds: float) -> None:
+        """Print what was done, and list the missing runs with their reasons."""
+        counts = {"done": len(self.runs) - len(self.finished), "finished before": len(self.finished)}
+        counts["missing"] = len(self.finished) + len(self.ends) - len(self.runs)
+        texts = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+        took = tqdm.format_interval(seconds)
+        print(f"\n{self.plan.name}: runs {texts}, in {took}. Results: {self.plan.output}.", flush=True)
+        if self.missing:
+            print("\n".join(["Missing:", *(f"  {line}" for line in self.missing)]), file=sys.stderr, flush=True)
 
     @property
     def names(self) -> list[tuple[str, str]]:
@@ -69,7 +84,7 @@ def run_plan(plan: Plan, options: RunOptions | None = None) -> Outcome:
     """Execute the runs of a plan that are due, and return its outcome; raise a UserError if runs are missing."""
     outcome = PlanRunner(plan, options or RunOptions()).execute()
     if outcome.missing:
-        raise CombinedUserError(f"{len(outcome.missing)} runs of {plan.where} are missing:", missing(outcome))
+        raise CombinedUserError(f"Runs of {plan.where} are missing:", outcome.missing)
     return outcome
 
 
@@ -84,8 +99,7 @@ class PlanRunner:
 
     def __init__(self, plan: Plan, options: RunOptions, dry: bool = False) -> None:
         self.plan, self.options = plan, options
-        self._all = expand(plan)
-        self.runs = select(self._all, options.only)
+        self.runs = select(expand(plan), options.only)
         self.slots = [None] if dry else find_slots(options.jobs, options.gpus)
         is_missing = any(not (run.folder / RESULTS).exists() for run in self.runs)
         if is_missing and not dry and options.engine == "local" and can_fork(self.slots):
@@ -105,7 +119,9 @@ class PlanRunner:
         """Find out which runs are finished, due or blocked."""
         self.states: dict[Path, State] = {}
         for run in self.runs:
-            state = State(DUE, "--fresh", repeat=True) if self.options.fresh else self._state(run)
+            model = None if run.model is run else run.model.folder
+            request = Request(self._cfgs[run.folder], run.trains, model, run.needs, self._code, self.options.fresh)
+            state = self._folders.state(run.folder, request)
             needed = [self.states[folder].kind for folder in run.needs]
             if BLOCKED in needed:
                 state = State(BLOCKED, "a run that it needs is blocked")
@@ -114,11 +130,6 @@ class PlanRunner:
             elif DUE in needed:
                 state = State(DUE, "its model is trained again", repeat=True)
             self.states[run.folder] = state
-
-    def _state(self, run: Run) -> State:
-        model = Path(run.flags["model_dir"]) if "model_dir" in run.flags else None
-        request = Request(self._cfgs[run.folder], run.trains, model, run.needs, self._code)
-        return self._folders.state(run.folder, request)
 
     def of_kind(self, kind: str) -> list[Run]:
         """Return the runs that are FINISHED, DUE or BLOCKED."""
@@ -131,19 +142,18 @@ class PlanRunner:
 
     def _check_epoch(self, run: Run) -> None:
         """Refuse the evaluation of an epoch of which the training keeps no checkpoint."""
-        if run.epoch is None:
-            return
-        cfg = self._cfgs[run.needs[0]]
+        cfg = self._cfgs[run.model.folder]
         last, every = cfg.OPTIM.MAX_EPOCH, cfg.TRAIN.CHECKPOINT_FREQ
-        if run.epoch != last and (every <= 0 or run.epoch % every):
-            raise UserError(
-                f"{run.name} evaluates epoch {run.epoch}, of which the training keeps no checkpoint: its "
-                f"OPTIM.MAX_EPOCH is {last} and its TRAIN.CHECKPOINT_FREQ {every}. Change these keys or the epochs."
-            )
+        for epoch in run.method.epochs:
+            if epoch != last and (every <= 0 or epoch % every):
+                raise UserError(
+                    f"{run.name} evaluates epoch {epoch}, of which the training keeps no checkpoint: its "
+                    f"OPTIM.MAX_EPOCH is {last} and its TRAIN.CHECKPOINT_FREQ {every}. Change these keys or the epochs."
+                )
 
     def _check_data(self) -> None:
         """Refuse to start if a dataset cannot be read. Images are not opened."""
-        first = {run.dataset: run for run in reversed(self.of_kind(DUE)) if run.dataset not in SYNTHETIC}
+        first = {run.dataset.stem: run for run in reversed(self.of_kind(DUE)) if run.dataset.stem not in SYNTHETIC}
         problems = {name: self._folders.problem(self._cfgs[run.folder]) for name, run in first.items()}
         unreadable = [f"{name}: {problem}" for name, problem in problems.items() if problem]
         if unreadable:
@@ -182,67 +192,50 @@ class PlanRunner:
         return Outcome(self.plan, self.of_kind(FINISHED), [*blocked, *ends])
 
     def _run_engine(self, due: list[Run]) -> list[End]:
-        is_local, tasks = self.options.engine == "local", self._tasks(due)
+        self._set_aside({os.path.abspath(run.folder) for run in due if run.trains})
+        is_local = self.options.engine == "local"
         gpus = f" on GPU {', '.join(filter(None, self.slots))}" if any(self.slots) else ""
         where = f", {len(self.slots)} at a time{gpus}" if is_local else ""
         print(f"{self.plan.name}: {len(due)} of {len(self.runs)} runs are due{where}", flush=True)
-        again = [self.states[task.run.folder].reason for task in tasks if task.repeat and task.run.folder.is_dir()]
+        states = [self.states[run.folder] for run in due]
+        again = [state.reason for run, state in zip(due, states, strict=True) if state.repeat and run.folder.is_dir()]
         if again:
             print(f"{len(again)} of them empty their folders and start anew ({some_of(dict.fromkeys(again))}).")
         for number in (signal.SIGTERM, signal.SIGHUP):  # like Ctrl-C, but SIGHUP is ignored under nohup
             if signal.getsignal(number) == signal.SIG_DFL:
                 signal.signal(number, signal.default_int_handler)
+        start, threads = uuid.uuid4().hex[:12], max(1, count_cores() // len(self.slots))
+        tasks = [Task(run, start, state.repeat, self._code, threads) for run, state in zip(due, states, strict=True)]
         progress = Progress(due, len(self.slots) if is_local else 0)
-        try:
+        with progress.bar:
             if is_local:
-                return LocalEngine(tasks, self.slots, progress).execute()
+                return execute(tasks, self.slots, progress)
             from .slurm import run_on_cluster
 
             folder = self.plan.output / "slurm" / f"{self.plan.name}-{time.strftime('%Y-%m-%d-%H-%M-%S')}"
-            jobs = [f"array_parallelism={self.options.jobs}"] if self.options.jobs else []
-            return run_on_cluster(tasks, [*self.options.slurm, *jobs], folder, progress)
-        finally:
-            progress.close()
+            return run_on_cluster(tasks, self.options.slurm, self.options.jobs, folder, progress)
 
-    def _tasks(self, due: list[Run]) -> list[Task]:
-        start = uuid.uuid4().hex[:12]
-        dependents: dict[Path, list[Path]] = {}
-        blocked = {run.folder for run in self.of_kind(BLOCKED)}  # their results are not of these models
-        for run in self._all:
-            for folder in run.needs if run.folder not in blocked else ():
-                dependents.setdefault(folder, []).append(run.folder)
-        common = Task(due[0], start, code=self._code, threads=max(1, count_cores() // len(self.slots)))
-        return [
-            replace(
-                common, run=run, repeat=self.states[run.folder].repeat, dependents=tuple(dependents.get(run.folder, []))
-            )
-            for run in due
-        ]
+    def _set_aside(self, trained: set[str]) -> None:
+        """Rename the results of models that are trained again, of this plan or another: no report may show them."""
+        used = {run.folder: {*map(os.path.abspath, run.needs)} for run in self.runs}
+        for stamp in self.plan.output.rglob(STAMP) if trained else ():
+            used.setdefault(stamp.parent, set()).update(read_models(stamp.parent))
+        for run in self.of_kind(BLOCKED):  # their results are not of these models
+            used.pop(run.folder)
+        now = time.strftime("%Y-%m-%d-%H-%M-%S")
+        for folder in (folder for folder, models in used.items() if trained.intersection(models)):
+            for path in [*folder.glob(RESULTS), *folder.glob("log.txt*")]:
+                if not path.name.endswith("-before"):
+                    path.rename(f"{path}-{now}-before")
 
 
 def _configuration(run: Run) -> CfgNode:
     """Return the configuration of a run. The first call imports the trainers, which takes seconds."""
     from cocoamix.train import setup_cfg
 
+    own = {**run.plan.set, **run.method.set}
+    origins = {key: run.plan.where for key in own if key not in run.plan.overrides}
     try:
-        return setup_cfg(run.arguments(), dict(run.origins), run.settings)
+        return setup_cfg(run.arguments(), origins, run.settings)
     except UserError as error:
         raise UserError(f"The run {run.name} of the plan cannot be started: {error}") from error
-
-
-def print_summary(outcome: Outcome, seconds: float) -> None:
-    """Print what was done, and list the missing runs with their reasons."""
-    counts = {"done": len(outcome.runs) - len(outcome.finished), "finished before": len(outcome.finished)}
-    texts = [f"{count} {what}" for what, count in {**counts, "missing": len(outcome.missing)}.items() if count]
-    print(f"\n{outcome.plan.name}: runs {', '.join(texts)}, in {duration(seconds)}. Results: {outcome.plan.output}.")
-    sys.stdout.flush()
-    if outcome.missing:
-        print("\n".join(["Missing:", *(f"  {line}" for line in missing(outcome))]), file=sys.stderr, flush=True)
-
-
-def missing(outcome: Outcome) -> list[str]:
-    """Return a line for each reason why runs are missing."""
-    groups: dict[str, list[str]] = {}
-    for end in outcome.missing:
-        groups.setdefault(f"({end.status}): {end.reason}", []).append(end.run.name)
-    return [f"{some_of(names, 100)} {reason}" for reason, names in groups.items()]

@@ -19,9 +19,8 @@ from typing import Any
 from cocoamix.errors import UserError
 from cocoamix.run.state import read_stamp
 
-from .local import DONE, FAILED, End, LocalEngine, end_of
+from .local import DONE, FAILED, End, Task, end_of, execute, last_error
 from .progress import Progress
-from .worker import Task, last_error
 
 _DEFAULTS = {"timeout_min": 240, "cpus_per_task": 4, "name": "cocoamix", "cluster": "slurm"}
 _KNOWN = ("timeout_min", "cpus_per_task", "name", "mem_gb", "gpus_per_node")  # by submitit; sbatch takes any other
@@ -39,7 +38,7 @@ class Chain:
         """Execute the tasks that are not done. Their results are the outcome."""
         tasks = [task for task in self.tasks if not is_done(task)]
         gpu = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0] or None
-        LocalEngine(tasks, [gpu], Progress([task.run for task in tasks], 1)).execute()
+        execute(tasks, [gpu], Progress([task.run for task in tasks], 1))
 
     def checkpoint(self) -> Any:
         """Stop the current run; the requeued job resumes it from the last complete epoch."""
@@ -67,7 +66,7 @@ def chains(tasks: Sequence[Task]) -> list[list[Task]]:
 
 
 def read_options(words: Sequence[str]) -> dict[str, Any]:
-    """Return submitit's parameters from KEY=VALUE options. Those that it does not know go to sbatch unchanged."""
+    """Return the KEY=VALUE options of the jobs, with the defaults."""
     options: dict[str, Any] = dict(_DEFAULTS)
     for word in words:
         key, equals, value = word.partition("=")
@@ -76,31 +75,48 @@ def read_options(words: Sequence[str]) -> dict[str, Any]:
         options[key.replace("-", "_")] = int(value) if value.isdigit() else value
     if options["cluster"] not in _POLL or not isinstance(options["cpus_per_task"], int):
         raise UserError("--slurm takes cluster=slurm or cluster=local, and a whole number as cpus_per_task.")
-    cpus, parallel, setup = options["cpus_per_task"], options.pop("array_parallelism", None), options.pop("setup", None)
-    return {
-        **{key: options.pop(key) for key in ("cluster", *_KNOWN) if key in options},
-        **({"slurm_array_parallelism": parallel} if parallel else {}),
-        **({"slurm_setup": [setup]} if setup else {}),
+    return options
+
+
+def make_executor(options: dict[str, Any], jobs: int | None, folder: Path) -> Any:
+    """Return submitit's executor of at most so many jobs at a time. `cluster=local` needs no cluster."""
+    import submitit
+
+    folder.mkdir(mode=0o755, parents=True)  # no other user may write to it, because jobs unpickle files from it
+    # The jobs inherit the environment: put this package on their path.
+    paths = [str(Path(__file__).resolve().parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    os.environ["PYTHONPATH"] = os.pathsep.join(paths)
+    executor = submitit.AutoExecutor(folder=str(folder), cluster=options["cluster"], slurm_max_num_timeout=100)
+    executor.update_parameters(
+        **{key: options[key] for key in _KNOWN if key in options},
+        **({"slurm_array_parallelism": jobs} if jobs else {}),
         # Since Slurm 22.05, srun does not inherit this from sbatch: with bound tasks, all threads would share a core.
-        "slurm_srun_args": [f"--cpus-per-task={cpus}"],
+        slurm_srun_args=[f"--cpus-per-task={options['cpus_per_task']}"],
         # A cluster that does not requeue by default would not requeue a job that times out.
-        "slurm_additional_parameters": {"requeue": True, **options},
-    }
+        slurm_additional_parameters={
+            "requeue": True,
+            **{key: value for key, value in options.items() if key not in (*_KNOWN, "cluster")},
+        },
+    )
+    return executor
 
 
-def run_on_cluster(tasks: Sequence[Task], words: Sequence[str], folder: Path, progress: Progress) -> list[End]:
+def run_on_cluster(
+    tasks: Sequence[Task], words: Sequence[str], at_once: int | None, folder: Path, progress: Progress
+) -> list[End]:
     """Submit the tasks, wait for the jobs, and return how the runs ended. If interrupted, cancel the jobs.
 
     Args:
         tasks: The tasks, each after those that it needs.
         words: The KEY=VALUE options of the jobs.
+        at_once: The number of jobs that may run at a time.
         folder: The folder for the scripts and logs of the jobs.
         progress: Shows the progress.
     """
     options = read_options(words)
-    groups = [[replace(task, threads=int(options["cpus_per_task"])) for task in group] for group in chains(tasks)]
+    groups = chains([replace(task, threads=options["cpus_per_task"]) for task in tasks])
     try:
-        executor = make_executor(options, folder)
+        executor = make_executor(options, at_once, folder)
         with executor.batch():
             jobs = [executor.submit(Chain(group)) for group in groups]
     except Exception as error:  # submitit's own errors, and those of sbatch
@@ -126,19 +142,6 @@ def run_on_cluster(tasks: Sequence[Task], words: Sequence[str], folder: Path, pr
     return ends
 
 
-def make_executor(options: dict[str, Any], folder: Path) -> Any:
-    """Return submitit's executor. `cluster=local` is one of processes, to try it without a cluster."""
-    import submitit
-
-    folder.mkdir(mode=0o755, parents=True)  # no other user may write to it, because jobs unpickle files from it
-    # The jobs inherit the environment: put this package on their path.
-    paths = [str(Path(__file__).resolve().parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
-    os.environ["PYTHONPATH"] = os.pathsep.join(paths)
-    executor = submitit.AutoExecutor(folder=str(folder), cluster=options["cluster"], slurm_max_num_timeout=100)
-    executor.update_parameters(**{key: value for key, value in options.items() if key != "cluster"})
-    return executor
-
-
 def waiting_jobs(cluster: str, jobs: Sequence[Any]) -> set[str]:
     """Return the numbers of the jobs that wait or run. If Slurm does not answer, these are all.
 
@@ -155,9 +158,8 @@ def waiting_jobs(cluster: str, jobs: Sequence[Any]) -> set[str]:
 
 def end_in(job: Any, task: Task) -> End:
     """Return how a run ended whose job has ended."""
+    stamp = read_stamp(task.run.folder)
     if is_done(task):
-        return replace(end_of(task.run), seconds=read_stamp(task.run.folder).get("seconds"))
-    reason = (
-        last_error(task.run.folder) if read_stamp(task.run.folder).get("start") == task.start else "it did not start"
-    )
+        return replace(end_of(task.run), seconds=stamp.get("seconds"))
+    reason = last_error(task.run.folder) if stamp.get("start") == task.start else "it did not start"
     return End(task.run, FAILED, f"job {job.job_id} ended: {reason} (log: {job.paths.stderr})")

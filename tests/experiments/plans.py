@@ -10,9 +10,9 @@ from typing import Any
 
 import yaml
 
+from cocoamix.experiments.local import DONE, FAILED, End, Task
 from cocoamix.experiments.plan import Plan, load_plan
 from cocoamix.experiments.runs import Run, expand
-from cocoamix.experiments.worker import Task
 
 CLIP = {"name": "CLIP", "trainer": "ZeroshotCLIP", "config": "tiny", "train": False}
 COOP = {"name": "CoOp", "trainer": "CoOp", "config": "tiny"}
@@ -58,7 +58,7 @@ class FakeWorker:
     def sentinel(self) -> int:
         return self._pipe[0]
 
-    def poll(self) -> int | None:
+    def end(self) -> End | None:
         self._looks += 1
         if self._looks < 2:
             return None
@@ -68,10 +68,7 @@ class FakeWorker:
             self.run.folder.mkdir(parents=True)
             content = {"metrics": {"accuracy": 50.0 + self.run.seed}}
             (self.run.folder / "results.json").write_text(json.dumps(content))
-        return 2 if reason else 0
-
-    def why(self, status: int) -> str:
-        return type(self).fails(self.run)
+        return End(self.run, FAILED if reason else DONE, reason, 1.0)
 
     def stop(self) -> None:
         self.active.discard(self.run.name)

@@ -130,7 +130,7 @@ def runs_of(plan: str) -> list[tuple[Path, str, str, dict[str, Any]]]:
 
     some = [] if plan in ("transfer", "fscil") else ["eurosat"]
     runs = expand(replace(load_plan(plan, datasets=some, seeds=[1]), root="data", output=Path("output")))
-    return [(run.folder, run.subset, run.dataset, settings_of(setup_cfg(run.arguments()))) for run in runs]
+    return [(run.folder, run.subset, run.dataset.stem, settings_of(setup_cfg(run.arguments()))) for run in runs]
 
 
 def write_plan(root: Path, plan: str, datasets: list[str] = ELEVEN, **changes: Any) -> None:

@@ -256,7 +256,7 @@ def test_a_plan_prints_and_writes_its_report(
     plan = load_plan("quick", datasets=["colour_shape", "warm_cool"], methods=["CLIP", "CoOp"])
     runs = expand(plan)
     for run in runs:
-        facts = {"subset": run.subset, "dataset": run.dataset, "seed": run.seed, "trainer": run.trainer}
+        facts = {"subset": run.subset, "dataset": run.dataset.stem, "seed": run.seed, "trainer": run.method.trainer}
         write_results(run.folder, 70.0 + run.seed, protocol={"backbone": "tiny"}, **facts)
     files = plan_report.files_of(plan)
     stale = [files["markdown"], files["plots"] / "old.svg"]
@@ -287,7 +287,7 @@ def test_plans_of_other_tasks_write_their_report(tmp_path: Path, monkeypatch: py
     runs = expand(plan)
     for run in runs:
         sessions = {"sessions": [80.0, 70.0]} if name == "quick_fscil" else {}
-        facts = {"subset": "all", "dataset": run.dataset, "trainer": run.trainer, **sessions}
+        facts = {"subset": "all", "dataset": run.dataset.stem, "trainer": run.method.trainer, **sessions}
         write_results(run.folder, 70.0, **facts)
     plan_report.write(plan, Outcome(plan, runs))
     assert "70.00" in plan_report.files_of(plan)["markdown"].read_text()

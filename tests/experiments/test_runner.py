@@ -7,18 +7,18 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from cocoamix.errors import UserError
 from cocoamix.experiments import bench, local
-from cocoamix.experiments.local import DONE, End, find_slots
-from cocoamix.experiments.plan import Plan
+from cocoamix.experiments.local import CONSOLE, DONE, End, Task, find_slots, prepare
+from cocoamix.experiments.plan import Plan, load_plan
 from cocoamix.experiments.progress import Progress
 from cocoamix.experiments.runner import PlanRunner, RunOptions, run_plan
 from cocoamix.experiments.runs import Run, expand
-from cocoamix.experiments.worker import CONSOLE, Task, prepare
 from cocoamix.run.lock import FolderLock
 from cocoamix.run.state import BLOCKED, DUE, STAMP
 
@@ -71,7 +71,7 @@ def test_failures_are_listed_and_stop_no_other_run(
     assert f"{name} (failed): the disk is on fire" in printed.err
     assert f"CoOp shapes seed 1 new (left out): it needs {name}" in printed.err
     assert "runs 4 done" in printed.out
-    with pytest.raises(UserError, match=f"(?s)2 runs .*{name}.*on fire"):
+    with pytest.raises(UserError, match=f"(?s)my.yaml .*{name}.*on fire"):
         run_plan(plan_of(tmp_path), CPU)
     fake()
     assert len(run_plan(plan_of(tmp_path), CPU).ends) == 2
@@ -138,25 +138,50 @@ def test_a_due_model_makes_its_evaluations_due(tmp_path: Path, fake: Faker) -> N
     }
 
 
-def test_results_of_blocked_runs_are_left_alone(tmp_path: Path, fake: Faker) -> None:
-    fake()
-    run_plan(plan_of(tmp_path), CPU)
-    runs = runs_of(tmp_path)
-    training, blocked = runs["CoOp shapes seed 1 base"], runs["CoOp shapes seed 1 new"]
-    (training.folder / "results.json").unlink()
-    path = blocked.folder / "results.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "version": 99}))  # a newer version of this project
-    runner = PlanRunner(plan_of(tmp_path), CPU)
-    assert runner.states[blocked.folder].kind == BLOCKED
-    (task,) = runner._tasks(runner.of_kind(DUE))
-    assert task.dependents == ()  # whose results would be set aside
+TRANSFER = {"task": "xd", "source": "shapes", "datasets": ["warm_cool", "round_angular"], "seeds": [1]}
+
+
+def finish(run: Run, **content: Any) -> None:
+    """Write a model, results and the record of a run."""
+    (run.folder / "prompt_learner").mkdir(parents=True)
+    (run.folder / "prompt_learner" / "model.pth.tar-1").write_bytes(b"then")
+    prepare(Task(run, "an earlier start"))
+    (run.folder / "results.json").write_text(json.dumps({"metrics": {"accuracy": 1.0}, **content}))
+
+
+def test_results_of_a_retrained_model_are_set_aside_everywhere(tmp_path: Path, fake: Faker) -> None:
+    runs = runs_of(tmp_path, methods=[COOP], **TRANSFER)
+    for run in runs.values():
+        finish(run)
+    (runs["CoOp shapes seed 1"].folder / "results.json").unlink()
+    fake(lambda run: "it is tired" if run.dataset.stem == "shapes" else "")
+    part = load_plan(str(tmp_path / "my.yaml"), datasets=["warm_cool"])
+    PlanRunner(part, CPU).execute()
+    results = {run.dataset.stem: [*run.folder.glob("results.json*")] for run in runs.values()}
+    assert [path.name[-7:] for path in [*results["warm_cool"], *results["round_angular"]]] == ["-before"] * 2
+
+
+def test_results_of_a_newer_version_are_never_deleted(tmp_path: Path, fake: Faker) -> None:
+    runs, workers = runs_of(tmp_path, methods=[COOP], **TRANSFER), fake()
+    for run in runs.values():
+        finish(run, version=99 if run.dataset.stem == "warm_cool" else 2)
+    runner = PlanRunner(plan_of(tmp_path, methods=[COOP], **TRANSFER), replace(CPU, fresh=True))
+    states = {run.dataset.stem: runner.states[run.folder] for run in runner.runs}
+    assert [state.kind for state in states.values()] == [DUE, BLOCKED, DUE]
+    assert "99" in states["warm_cool"].reason
+    for run in runner.of_kind(DUE):
+        (run.folder / "results.json").unlink()  # the pretended runs do not empty their folders
+        run.folder.rename(f"{run.folder}-before")
+    runner.execute()
+    assert [task.run.dataset.stem for task in workers.started] == ["shapes", "round_angular"]
+    assert (runs["CoOp warm_cool seed 1"].folder / "results.json").is_file()
 
 
 def test_a_mistake_starts_and_writes_nothing(tmp_path: Path, fake: Faker, data_root: Path) -> None:
     workers = fake()
     wrong: list[tuple[dict[str, Any], str]] = [
-        ({"set": {"OPTIM.MAX_EPOC": 3}}, "the plan .*my.yaml sets OPTIM.MAX_EPOC.*MAX_EPOCH"),
-        ({"methods": [{**COOP, "set": {"OPTIM.LR": "x"}}]}, "the method CoOp .*OPTIM.LR"),
+        ({"set": {"OPTIM.MAX_EPOC": 3}}, "the plan my.yaml sets OPTIM.MAX_EPOC.*MAX_EPOCH"),
+        ({"methods": [{**COOP, "set": {"OPTIM.LR": "x"}}]}, "CoOp .*my.yaml.*OPTIM.LR"),
         ({"methods": [{**COOP, "epochs": [3]}], "set": {"OPTIM.MAX_EPOCH": 5}}, "epoch 3.*CHECKPOINT_FREQ"),
         ({"datasets": ["shapes", "eurosat", "dtd"], "root": str(data_root)}, "(?s)1 of the 2 .*dtd: "),
         ({"datasets": ["eurosat"], "root": str(tmp_path / "none")}, "eurosat: .*none"),
@@ -176,21 +201,16 @@ def test_a_second_runner_is_refused_naming_the_first(tmp_path: Path, fake: Faker
 
 
 def test_a_repeated_run_empties_its_folder_once(tmp_path: Path) -> None:
-    folder = tmp_path / "run"
+    run = next(iter(runs_of(tmp_path).values()))
+    folder = run.folder
     (folder / "prompt_learner").mkdir(parents=True)
     (tmp_path / "kept").mkdir()
     (folder / "link").symlink_to(tmp_path / "kept")
     for name in ("results.json", CONSOLE, "resume.pth"):
         (folder / name).write_text("x")
-    dependent = tmp_path / "evaluation"
-    dependent.mkdir()
-    for name in ("results.json", "log.txt"):
-        (dependent / name).write_text("x")
-    run = replace(next(iter(runs_of(tmp_path).values())), folder=folder)
-    task = Task(run, "this start", repeat=True, dependents=(dependent, tmp_path / "none"))
+    task = Task(run, "this start", repeat=True)
     prepare(task)
     assert [path.name for path in folder.iterdir()] == [STAMP]
-    assert all(path.name.endswith("-before") for path in dependent.iterdir())
     assert (tmp_path / "kept").is_dir()
     (folder / "resume.pth").write_text("x")
     prepare(task)  # a job that a cluster starts again
@@ -205,12 +225,13 @@ def test_a_repeated_run_empties_its_folder_once(tmp_path: Path) -> None:
 def test_the_time_left_is_that_of_similar_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs = list(runs_of(tmp_path).values())
     progress = Progress(runs[:5], 2)
-    assert progress.remaining([]) is None
+    assert progress.time_left([]) == ""
     progress.ended(End(runs[0], DONE, "50.00 %", 10.0), [])
-    assert progress.remaining([(runs[1], 4.0, {})]) == (6 + 3 * 10) / 2
-    assert "[1/5] CLIP shapes base done: 50.00 % (10 s), about 20 s left" in capsys.readouterr().out
-    progress.ended(End(runs[2], DONE, "50.00 %", 40.0), [])
-    assert progress.remaining([]) == 40.0 + 0 * 10
+    running: Any = SimpleNamespace(run=runs[1], seconds=4.0)
+    assert progress.time_left([running]) == ", about 00:18 left"  # (6 + 3 * 10) / 2
+    assert "[1/5] CLIP shapes base done: 50.00 % (00:10), about 00:20 left" in capsys.readouterr().out
+    progress.ended(End(runs[2], DONE, "50.00 %", 41.0), [])
+    assert progress.time_left([]) == ", about 00:41 left"  # of the other training
 
 
 def test_changed_settings_of_a_shipped_plan_have_their_own_folder() -> None:

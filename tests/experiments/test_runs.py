@@ -96,13 +96,11 @@ def test_settings_of_a_run(tmp_path: Path) -> None:
         "CACHE.DIR": str(tmp_path / "out" / "f"),
     }
     assert mix.needs == (runs["Mix shapes random:1 seed 2 base"].folder, coop.folder)
-    assert dict(mix.origins)["OPTIM.LR"].startswith("the method Mix of the plan ")
-    assert "OPTIM.NAME" not in dict(mix.origins)  # the command line set it
 
 
 def test_epochs_load_checkpoints(tmp_path: Path) -> None:
     run = runs_of(tmp_path, methods=[{**COOP, "epochs": [3]}])["CoOp, epoch 3 shapes seed 1 base"]
-    assert (run.epoch, run.flags["load_epoch"], run.flags["eval_only"]) == (3, 3, True)
+    assert (run.flags["load_epoch"], run.flags["eval_only"]) == (3, True)
     assert "--load-epoch 3 " in run.command()
 
 
@@ -123,7 +121,7 @@ def test_the_printed_command_is_equivalent(tmp_path: Path) -> None:
     from cocoamix.train import setup_cfg
 
     plan = replace(load_plan("quick_weights"), overrides={"TRAINER.COCOAMIX.TEMPLATE": "5", "OPTIM.LR": 1})
-    kinds = {(run.method, run.subset): run for run in expand(replace(plan, output=tmp_path / "a b"))}
+    kinds = {(run.method.name, run.subset): run for run in expand(replace(plan, output=tmp_path / "a b"))}
     assert len(kinds) == 24
     for run in kinds.values():
         words = shlex.split(run.command())

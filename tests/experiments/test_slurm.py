@@ -16,9 +16,9 @@ import pytest
 
 from cocoamix.errors import UserError
 from cocoamix.experiments import slurm
+from cocoamix.experiments.local import CONSOLE, DONE, Task
 from cocoamix.experiments.runner import PlanRunner, RunOptions, run_plan
 from cocoamix.experiments.slurm import Chain, chains, read_options
-from cocoamix.experiments.worker import CONSOLE, Task
 from cocoamix.run.state import read_stamp
 
 from .plans import CLIP, COOP, MIX, plan_of, runs_of
@@ -44,18 +44,15 @@ def test_a_job_has_all_runs_that_need_each_other(tmp_path: Path) -> None:
         assert all(places.index(folder) < place for place, run in enumerate(group) for folder in run.needs)
 
 
-def test_options_of_submitit_and_sbatch() -> None:
-    options = read_options(["reservation=mine", "mail-type=END", "setup=module load cuda", "mem_gb=8"])
-    assert (options["mem_gb"], options["slurm_setup"]) == (8, ["module load cuda"])
-    assert options["slurm_srun_args"] == ["--cpus-per-task=4"]
-    assert options["slurm_additional_parameters"] == {"requeue": True, "reservation": "mine", "mail_type": "END"}
-    for wrong, named in (
-        ("partition", "partition"),
-        ("=x", "=x"),
-        ("cpus_per_task=4c", "cpus"),
-        ("cluster=x", "cluster"),
-    ):
-        with pytest.raises(UserError, match=named):
+def test_options_of_submitit_and_sbatch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("submitit.SlurmExecutor.affinity", lambda executor: 2)
+    options = read_options(["reservation=mine", "mail-type=END", "mem_gb=8"])
+    parameters = slurm.make_executor(options, 3, tmp_path / "jobs")._executor.parameters
+    assert (parameters["mem"], parameters["array_parallelism"]) == ("8GB", 3)
+    assert parameters["srun_args"] == ["--cpus-per-task=4"]
+    assert parameters["additional_parameters"] == {"requeue": True, "reservation": "mine", "mail_type": "END"}
+    for wrong in ("partition", "=x", "cpus_per_task=4c", "cluster=x"):
+        with pytest.raises(UserError, match=wrong.partition("=")[0]):
             read_options([wrong])
 
 
@@ -86,7 +83,7 @@ def test_jobs_report_results_and_failures(tmp_path: Path) -> None:
         "CoOp warm_cool seed 1 base",
         "CoOp warm_cool seed 1 new",
     ]
-    assert ["nowhere.pth" in end.reason for end in outcome.missing] == [True, False]
+    assert ["nowhere.pth" in end.reason for end in outcome.ends if end.status != DONE] == [True, False]
     assert len(run_plan(replace(plan, methods=plan.methods[:2]), LOCAL).finished) == 4
 
 
@@ -98,7 +95,7 @@ def test_a_requeued_job_resumes(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, **changes)
     whole = run_plan(replace(plan, output=tmp_path / "whole"), RunOptions(jobs=1, gpus=()))
     runs = list(runs_of(tmp_path, **changes).values())
-    executor = slurm.make_executor(read_options(["cluster=local"]), tmp_path / "jobs")
+    executor = slurm.make_executor(read_options(["cluster=local"]), None, tmp_path / "jobs")
     job = executor.submit(Chain([Task(run, "start", repeat=True) for run in runs]))
     wait_until((runs[0].folder / "resume.pth").is_file)
     time.sleep(0.5)

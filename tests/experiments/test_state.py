@@ -154,7 +154,7 @@ def test_a_retrained_model_makes_its_evaluation_due(tmp_path: Path, request_for:
     checkpoint = model / "prompt_learner" / "model.pth.tar-2"
     checkpoint.parent.mkdir(parents=True)
     checkpoint.write_bytes(b"then")
-    stamp(folder, models=[states.hash_model(model)])
+    stamp(folder, models={"../model": states.hash_model(model)})
     evaluation = request_for(trains=False, model=model, needs=(model,))
     assert ask(folder, evaluation) == (FINISHED, "")
     checkpoint.write_bytes(b"now")

@@ -268,7 +268,7 @@ class Stamp(Target):
     name, file, form = "runner's stamp", STAMP, Json()
 
     def samples(self) -> Sequence[Any]:
-        return [{"command": "train.py", "start": "a", "code": "0" * 64, "models": ["0" * 64, ""], "seconds": 3.5}]
+        return [{"start": "a", "code": "0" * 64, "models": {"model": "0" * 64, ".": ""}, "seconds": 3.5}]
 
     def read(self, path: Path) -> object:
         request = Request(None, trains=False, needs=(path.parent, path.parent / "model"), code="1")

@@ -84,7 +84,7 @@ def _find_runs(args: argparse.Namespace) -> dict[str, RecordedRun]:
 
     chosen = source.find_trained(args, _PLANS)
     runs = [find_run(folder) for folder in dict.fromkeys(chosen.folders)]
-    names = args.names or [run.method for run in chosen.runs] or [method_name(run.trainer) for run in runs]
+    names = args.names or [run.method.name for run in chosen.runs] or [method_name(run.trainer) for run in runs]
     if len(names) != len(runs):
         raise UserError(f"--names gives {len(names)} names to {len(runs)} runs. Give one to each.")
     named = {}
