@@ -46,9 +46,8 @@ class PublishedTable:
         values: A row per number: `method`, `dataset`, `session`, `column` (its heading), `value`, `spread` (the printed
             deviation), `decimals`, `datasets` (how many are averaged), `place` and `source_name`.
         settings: The settings that the paper states for each method.
-        protocol: The settings that a run needs for the whole table to be shown. Without, only equal methods are shown.
+        protocol: What a run needs for the whole table to be shown; if empty, only rows of equal settings are.
         entry: The table as in the file.
-        where: Its place, for sentences.
         paper: The paper's name in a sentence.
     """
 
@@ -56,7 +55,6 @@ class PublishedTable:
     settings: Mapping[str, Facts]
     protocol: Facts
     entry: Facts
-    where: str
     paper: str
 
     @property
@@ -101,8 +99,7 @@ def _table(entry: Facts, content: Facts) -> PublishedTable:
     values = pd.DataFrame([cell for row in rows for cell in _cells(row, entry)])
     values = values.assign(place=entry["place"], source_name=content["source"], origin="published")
     values = values.astype({"session": "Int64", "datasets": "Int64"})
-    where = f"{content['name']} ({entry['place']})"
-    return PublishedTable(values, settings, protocol, entry, where, content["name"])
+    return PublishedTable(values, settings, protocol, entry, content["name"])
 
 
 def _resolve(group: Facts, groups: Mapping[str, Facts]) -> dict[str, Any]:
@@ -139,7 +136,15 @@ def _cells(row: dict[str, Any], entry: Facts) -> Iterator[dict[str, Any]]:
 
 def facts_by_method(runs: pd.DataFrame) -> dict[str, list[Facts]]:
     """Return what the runs of each method state, with the facts of the runs whose prompts they build on."""
-    own = {run.Index: _facts_of(run) for run in runs.itertuples()}
+    own: dict[Any, dict[str, Any]] = {}
+    for run in runs.itertuples():
+        columns = {name: getattr(run, name) for name in _OF_RUN}
+        own[run.Index] = {
+            **run.facts,
+            **{name: canonical(value) for name, value in columns.items() if value is not pd.NA},
+        }
+        own[run.Index] |= {"sessions": float(len(run.sessions))} if run.sessions else {}
+        own[run.Index] |= {"weights": "random"} if any("random weights" in caveat for caveat in run.caveats) else {}
     makers = {(run.trainer, run.config): own[run.Index] for run in runs.itertuples()}
     methods: dict[str, list[Facts]] = {}
     for run in runs.itertuples():
@@ -149,14 +154,6 @@ def facts_by_method(runs: pd.DataFrame) -> dict[str, list[Facts]]:
             facts |= {f"prompts.{key}": value for key, value in made.items()}
         methods.setdefault(str(run.method), []).append(facts)
     return methods
-
-
-def _facts_of(run: Any) -> dict[str, Any]:
-    """Return what a row of `Frame.runs` states: settings, protocol, and the columns that settings may name."""
-    columns = {name: getattr(run, name) for name in _OF_RUN}
-    facts = {**run.facts, **{name: canonical(value) for name, value in columns.items() if value is not pd.NA}}
-    facts |= {"sessions": float(len(run.sessions))} if run.sessions else {}
-    return facts | ({"weights": "random"} if any("random weights" in caveat for caveat in run.caveats) else {})
 
 
 def differing_settings(facts: Facts, stated: Facts, paper: str = "the paper") -> list[str]:
@@ -181,52 +178,43 @@ def _form(key: str, value: Any) -> Any:
 
 @dataclass
 class Matches:
-    """Published numbers beside runs of ours. None of them is averaged with ours.
+    """Published numbers beside runs of ours, with notes. None of them is averaged with ours."""
 
-    Attributes:
-        rows: The published numbers to show, with the columns of `PublishedTable.values`.
-        differing: How each method of ours without an equal differs from the nearest published one.
-        notes: Sentences on sources, and on what differs.
-    """
-
-    rows: pd.DataFrame = field(default_factory=pd.DataFrame)
-    differing: dict[str, str] = field(default_factory=dict)
+    rows: pd.DataFrame = field(default_factory=pd.DataFrame)  # with the columns of `PublishedTable.values`
+    differing: dict[str, str] = field(default_factory=dict)  # how methods of ours differ from the nearest published one
     notes: list[str] = field(default_factory=list)
 
 
 def match(frame: Frame) -> Matches:
-    """Return the published numbers that can stand beside our runs.
-
-    Args:
-        frame: The runs of one part of a report: one task and source, and one number of shots with zero-shot runs.
-    """
-    matches = Matches()
+    """Return the published numbers that can stand beside runs of one task and source, under one number of shots."""
+    matches, rows = Matches(), []
     source = max(frame.runs["source"], default="")
     task = "transfer" if source else next(iter(frame.runs["task"]), "")
     datasets = [str(name) for name in frame.runs["dataset"].unique()]
     ours = facts_by_method(frame.runs)
-    rows: list[pd.DataFrame] = []
-    nearest: dict[str, tuple[int, str]] = {}
+    runs = [run for facts in ours.values() for run in facts]
+    trained = [run for run in runs if "shots" in run] or runs
+    nearest: dict[str, tuple[int, str]] = {}  # how many settings differ, and which
     for table in read_tables():
         if (task, source) != (table.entry["task"], table.entry.get("source", "")):
             continue
+        where = f"{table.paper} ({table.entry['place']})"
         shown, differing = table.rows(datasets), _differing(ours, table)
-        if table.protocol:
-            words = _unlike_protocol(ours, table) if len(shown) else []
-            if words:
-                matches.notes.append(f"Rows of {table.where} are not shown: {'; '.join(words)}.")
-                continue
-        else:
+        if not table.protocol:
             equal = {published for (_, published), words in differing.items() if not words}
             shown = shown[shown["method"].isin(equal - {*table.entry.get("repeats", ())})]
-        if shown.empty:
+        # Zero-shot runs, which have no shots, are beside runs of any number of shots.
+        unlike = min((differing_settings(run, table.protocol, table.paper) for run in trained), key=len)
+        if unlike and len(shown):
+            matches.notes.append(f"Rows of {where} are not shown: {'; '.join(unlike)}.")
+        if unlike or shown.empty:
             continue
         rows.append(shown)
         matches.notes += table.entry.get("notes", ())
         if shown["origin"].eq("computed").any():
-            matches.notes.append(f"Averages of {table.where} are computed from its numbers for these datasets.")
+            matches.notes.append(f"Averages of {where} are computed from its numbers for these datasets.")
         for (method, published), words in differing.items():
-            text = f"{published} in {table.where}; settings differ: {words[0]}" if words else ""
+            text = f"{published} in {where}; settings differ: {words[0]}" if words else ""
             nearest[method] = min(nearest.get(method, (len(words), text)), (len(words), text), key=lambda pair: pair[0])
     matches.differing = {method: text for method, (_, text) in nearest.items() if text}
     matches.notes += [f"{method} is not compared with {text}." for method, text in matches.differing.items()]
@@ -237,14 +225,6 @@ def match(frame: Frame) -> Matches:
     elif datasets and not matches.notes:
         matches.notes.append(f"No published table has results for {', '.join(datasets)} in this task.")
     return matches
-
-
-def _unlike_protocol(ours: Mapping[str, Sequence[Facts]], table: PublishedTable) -> list[str]:
-    """Return how the most similar run differs from the protocol of a table."""
-    runs = [run for facts in ours.values() for run in facts]
-    # Zero-shot runs, which have no shots, are beside runs of any number of shots.
-    trained = [run for run in runs if "shots" in run] or runs
-    return min((differing_settings(run, table.protocol, table.paper) for run in trained), key=len)
 
 
 def _differing(ours: Mapping[str, Sequence[Facts]], table: PublishedTable) -> dict[tuple[str, str], list[str]]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -17,7 +17,7 @@ from cocoamix import __version__
 from cocoamix.errors import printable
 from cocoamix.io.spreadsheets import text_cell
 
-from .tables import Table
+from .tables import Row, Table
 
 if TYPE_CHECKING:
     from .report import Report
@@ -65,36 +65,20 @@ def left_out(report: Report) -> list[str]:
     return [f"Left out: {run.folder}: {run.reason}." for run in report.frame.left_out]
 
 
-def _tables(report: Report) -> Iterator[tuple[str, Table]]:
-    """Yield the tables with the titles of their sections."""
-    for section in report.sections:
-        yield from ((section.title, table) for table in section.tables)
-
-
 # ---------------------------------------------------------------------------------------- Markdown and LaTeX
 
 
-class _Format(NamedTuple):
-    """How a format escapes text, marks what is bold, and writes a deviation and remarks."""
-
-    escape: Callable[[str], str]
-    bold: str
-    spread: str
-    remark: str
-
-
-def _layout(table: Table, form: _Format) -> pd.DataFrame:
-    """Return a table as text, a column for the methods and one for each of its columns."""
+def _layout(table: Table, escape: Callable[[str], str], bold: str, spread: str, remark: str) -> pd.DataFrame:
+    """Return a table as text: a column for the methods and one for each of its columns, marked by templates."""
     marks, lines = letters(table), []
     for name, row in table.rows.items():
         remarks = ", ".join(marks[text] for text in row.remarks)
-        cells = [form.escape(name) + (form.remark.format(remarks) if remarks else "")]
+        cells = [escape(name) + (remark.format(remarks) if remarks else "")]
         for cell in (row.cells[column.key] for column in table.columns):
-            text = form.escape(cell.text or MISSING) + (form.spread.format(cell.spread) if cell.spread else "")
-            cells.append(form.bold.format(text) if cell.bold else text)
+            text = escape(cell.text or MISSING) + (spread.format(cell.spread) if cell.spread else "")
+            cells.append(bold.format(text) if cell.bold else text)
         lines.append(cells)
-    titles = ["method", *(column.title for column in table.columns)]
-    return pd.DataFrame(lines, columns=list(map(form.escape, titles)))
+    return pd.DataFrame(lines, columns=[escape(title) for title in ("method", *table.titles)])
 
 
 def markdown(report: Report, short: bool = False) -> str:
@@ -113,7 +97,7 @@ def markdown(report: Report, short: bool = False) -> str:
 
 
 def _markdown_table(table: Table) -> str:
-    lines = _layout(table, _Format(escape_markdown, "**{}**", " ± {}", r" \[{}]"))
+    lines = _layout(table, escape_markdown, bold="**{}**", spread=" ± {}", remark=r" \[{}]")
     align = ["left", *["right"] * len(table.columns)]
     text = str(lines.to_markdown(index=False, disable_numparse=True, colalign=align))
     return "\n\n".join([text, *map(escape_markdown, captions(table))])
@@ -130,20 +114,21 @@ def latex(report: Report) -> str:
     notes = [note for section in report.sections for note in section.notes]
     comments = [f"Needs \\usepackage{{booktabs,graphicx}}. {LEGEND}", *notes, *report.notes, *left_out(report)]
     texts = [f"% {printable(' '.join(text.split()))}" for text in comments]
-    return "\n\n".join([*texts, *(_latex_table(table, title) for title, table in _tables(report))]) + "\n"
+    tables = [_latex_table(table, section.title) for section in report.sections for table in section.tables]
+    return "\n\n".join([*texts, *tables]) + "\n"
 
 
 def _latex_table(table: Table, section: str) -> str:
     """Return a table environment. A table that is wider than the text is made smaller."""
-    form = _Format(escape_latex, r"\textbf{{{}}}", r" {{\small$\pm$ {}}}", r"\textsuperscript{{{}}}")
-    lines = _layout(table, form).to_latex(index=False, escape=False, column_format="l" + "r" * len(table.columns))
+    lines = _layout(table, escape_latex, r"\textbf{{{}}}", r" {{\small$\pm$ {}}}", r"\textsuperscript{{{}}}")
+    content = lines.to_latex(index=False, escape=False, column_format="l" + "r" * len(table.columns))
     caption = escape_latex(" ".join([f"{section}: {table.title}.", *captions(table)]))
     return "\n".join(
         [
             r"\begin{table}[tbp]",
             rf"\centering\setlength{{\tabcolsep}}{{4pt}}\caption{{{caption}}}\label{{tab:{table.key}}}\smallskip",
             r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
-            lines.rstrip() + "}",
+            content.rstrip() + "}",
             r"\end{table}",
         ]
     )
@@ -161,21 +146,22 @@ def escape_latex(text: str) -> str:
 def csv(report: Report) -> str:
     """Return one line for each cell of each table; a missing cell has an empty mean."""
     lines = []
-    for section, table in _tables(report):
-        for label, row in table.rows.items():
-            kind, remarks = _kind_and_remarks(table, label)
+    for title, table in [(section.title, table) for section in report.sections for table in section.tables]:
+        for label, row, kind, remarks in _rows(table):
             for column in table.columns:
                 cell = row.cells[column.key]
-                names = map(text_cell, (section, table.title, label, kind, column.title))
+                names = map(text_cell, (title, table.title, label, kind, column.title))
                 numbers = (cell.mean, cell.std, cell.n or None, text_cell(cell.text), int(cell.bold))
                 lines.append((*names, *numbers, text_cell("; ".join(remarks))))
     columns = ["section", "table", "line", "kind", "column", "mean", "std", "n", "text", "best", "remarks"]
     return pd.DataFrame(lines, columns=columns).astype({"n": "Int64"}).round(6).to_csv(index=False, lineterminator="\n")
 
 
-def _kind_and_remarks(table: Table, label: str) -> tuple[str, list[str]]:
-    row = table.rows[label]
-    return ("published", row.remarks) if row.published else ("own", [*table.caveats, *row.remarks])
+def _rows(table: Table) -> Iterator[tuple[str, Row, str, list[str]]]:
+    """Yield the rows of a table with their label, kind and remarks."""
+    for label, row in table.rows.items():
+        caveats = [] if row.published else table.caveats
+        yield label, row, "published" if row.published else "own", [*caveats, *row.remarks]
 
 
 def json(report: Report) -> dict[str, Any]:
@@ -192,15 +178,13 @@ def json(report: Report) -> dict[str, Any]:
 
 
 def _data(table: Table) -> dict[str, Any]:
-    lines = []
-    for label, row in table.rows.items():
-        kind, remarks = _kind_and_remarks(table, label)
-        line: dict[str, Any] = {"label": label, "kind": kind, "remarks": remarks}
+    lines: list[dict[str, Any]] = []
+    for label, row, kind, remarks in _rows(table):
+        lines.append({"label": label, "kind": kind, "remarks": remarks})
         for column in table.columns:
             cell = row.cells[column.key]
             numbers = {"mean": cell.mean, "std": cell.std, "n": cell.n, "seeds": cell.seeds, "best": cell.bold}
-            line[column.key] = cell.text or None if np.isnan(cell.mean) else numbers
-        lines.append(line)
+            lines[-1][column.key] = cell.text or None if np.isnan(cell.mean) else numbers
     return {"key": table.key, "title": table.title, "caption": table.caption, "lines": lines}
 
 

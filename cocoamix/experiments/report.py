@@ -10,6 +10,7 @@ Exit status: 0 if every run that was found is in the report, 1 if some were left
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import shlex
 import sys
@@ -23,13 +24,13 @@ from cocoamix.io.files import write_json, write_text
 from cocoamix.parser import Parser
 
 from . import frame as frames
-from . import render
+from . import render, tasks
 from .checks import check
 from .frame import Frame
 from .names import natural, sort_methods
 from .sections import Options, Section
-from .tasks import make_sections
 
+_TEXTS = {"markdown": render.markdown, "latex": render.latex, "csv": render.csv}
 _KINDS = {"markdown": "Markdown", "latex": "LaTeX", "csv": "CSV", "json": "JSON", "html": "HTML"}
 
 
@@ -46,9 +47,9 @@ class Report:
     @property
     def backbones(self) -> list[str]:
         """The backbones that its runs state, including each member of an ensemble."""
-        names = {str(facts["backbone"]) for facts in self.frame.runs["facts"] if facts.get("backbone")}
-        single = sorted({printable(name) for joined in names for name in joined.split("+")}, key=natural)
-        return ["the tiny CLIP" if name == "tiny" else name for name in single]
+        joined = {str(facts.get("backbone") or "") for facts in self.frame.runs["facts"]}
+        names = {name for text in joined for name in text.split("+") if name}
+        return ["the tiny CLIP" if name == "tiny" else printable(name) for name in sorted(names, key=natural)]
 
 
 def build(folders: Sequence[str | os.PathLike[str]], options: Options | None = None, command: str = "") -> Report:
@@ -61,17 +62,16 @@ def build(folders: Sequence[str | os.PathLike[str]], options: Options | None = N
             f"None of the {len(frame.left_out)} run(s) below {', '.join(map(str, folders))} has a result. "
             f"The first: {first.folder}: {first.reason}."
         )
-    sections = make_sections(frame, options)
+    makers = (tasks.base_to_new, tasks.transfer, tasks.sessions, tasks.few_shot)
+    sections = [section for make in makers for section in make(frame, options) if section.tables or section.notes]
     if options.baseline and not any(section.baseline for section in sections):
         labels = sort_methods(dict(zip(frame.runs["method"], frame.runs["trainer"], strict=True)))
         near = nearest(options.baseline, labels)
         raise UserError(f"--baseline {options.baseline}: no method has that name.{near} Methods: {', '.join(labels)}.")
     seen = {section.key for section in sections}
-    for table in (table for section in sections for table in section.tables):
-        key, number = table.key, 1
-        while table.key in seen:  # datasets such as `my birds` and `my_birds` have equal keys
-            number += 1
-            table.key = f"{key}-{number}"
+    for number, table in enumerate(table for section in sections for table in section.tables):
+        if table.key in seen:  # datasets such as `my birds` and `my_birds` have equal keys
+            table.key += f"--{number}"
         seen.add(table.key)
     return Report([str(folder) for folder in folders], frame, sections, [*frame.notes, *check(frame)], command)
 
@@ -118,17 +118,18 @@ def read_names(texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
 
 def write_files(report: Report, files: Mapping[str, str | os.PathLike[str]]) -> None:
     """Write files by format: markdown, latex, csv, json, html, and the folder of plots."""
-    for kind, render_text in (("markdown", render.markdown), ("latex", render.latex), ("csv", render.csv)):
-        if kind in files:
-            write_text(files[kind], render_text(report))
-    if "json" in files:
-        write_json(files["json"], render.json(report))
+    for kind, path in files.items():
+        if kind in _TEXTS:
+            write_text(path, _TEXTS[kind](report))
+        elif kind == "json":
+            write_json(path, render.json(report))
     if files.keys() & {"html", "plots"}:
         from . import plots  # matplotlib takes a second to import
+        from .figures.style import Style, save
 
         drawings = plots.draw(report)
-        if "plots" in files:
-            plots.write(drawings, Path(files["plots"]))
+        for drawing in itertools.chain(*drawings.values()) if "plots" in files else ():
+            save(drawing, Path(files["plots"]), Style())
         if "html" in files:
             write_text(files["html"], render.html(report, plots.to_svg(drawings)))
 

@@ -17,7 +17,7 @@ import pandas as pd
 from .pivots import by_seed, over_datasets
 from .stats import compare, t_interval
 
-HIGH, LOW, NEITHER = 1, -1, 0
+HIGH, LOW = 1, -1
 UNTESTED = "Nothing is bold: with one value for each method, no difference can be distinguished from noise."
 _PAIRED = (
     "Differences are paired by dataset; on one dataset by seed. Bold: the 95 % t-interval does not contain 0. "
@@ -42,7 +42,7 @@ class Column:
         return self.measure or self.key
 
 
-SEEDS = Column("seeds", "seeds", better=NEITHER)
+SEEDS = Column("seeds", "seeds")
 
 
 @dataclass
@@ -77,6 +77,11 @@ class Table:
     rows: dict[str, Row]
     caption: str = ""
     caveats: list[str] = field(default_factory=list)  # of all rows of ours
+
+    @property
+    def titles(self) -> list[str]:
+        """The titles of the columns."""
+        return [column.title for column in self.columns]
 
 
 def over(columns: Iterable[Column], datasets: Iterable[str]) -> list[Column]:
@@ -119,12 +124,13 @@ class Measures:
 
     def counts(self, columns: Iterable[Column]) -> dict[str, list[int]]:
         """Return the numbers of seeds of each row that has values: of the columns on each dataset, once and sorted."""
-        parts = [
-            self._counts[column.source][self._counts.index.isin(column.datasets, level="dataset")] for column in columns
-        ]
-        known = pd.concat(parts)
-        present = known[known > 0].groupby(level="method").unique()
-        return {row: sorted(map(int, present[row])) for row in self.rows if row in present}
+        present: dict[str, set[int]] = defaultdict(set)
+        for column in columns:
+            known = self.wide[column.source].dropna()
+            known = known[known.index.isin(column.datasets, level="dataset")]
+            for (row, _), count in known.groupby(level=["method", "dataset"]).size().items():
+                present[row].add(count)
+        return {row: sorted(present[row]) for row in self.rows if row in present}
 
     def caveats_of(self, row: str, columns: Iterable[Column]) -> set[str]:
         """Return the caveats of the runs of a row in some columns."""
@@ -144,14 +150,11 @@ class Measures:
             for name in (row, other)
         )
         gaps = pd.DataFrame(first - second).dropna(how="all")
-        if len(column.datasets) > 1 or {row, other} <= self.zero_shot:  # zero-shot rows have one value, repeated
-            means = gaps.mean(axis=1).tolist()
-            return means, "dataset" if len(column.datasets) > 1 else "seed"
+        if len(column.datasets) > 1:
+            return gaps.mean(axis=1).tolist(), "dataset"
+        if {row, other} <= self.zero_shot:  # both have one value, repeated for every seed
+            gaps = gaps.mean(axis=1).to_frame()
         return gaps.stack().dropna().tolist(), "seed"
-
-    @cached_property
-    def _counts(self) -> pd.DataFrame:
-        return self.wide.groupby(level=["method", "dataset"]).count()
 
     @cached_property
     def _seeds(self) -> pd.DataFrame:
@@ -179,7 +182,7 @@ def fill(measures: Measures, columns: Sequence[Column], key: str, title: str, ca
         for row, cell in cells[column].items():
             table.rows[row].cells[column.key] = cell
         means = {row: cells[column][row].mean for row in eligible if row in cells[column]}
-        bold, untested = _bold(measures, column, means) if column.better else (set(), [])
+        bold, untested = _bold(measures, column, means)
         for row in untested:
             table.rows[row].remarks.append(f"{column.title}: too few seeds to test")
         for row in bold:
@@ -238,35 +241,30 @@ def _add_caveats(table: Table, measures: Measures, columns: Sequence[Column]) ->
 
 def differences(measures: Measures, baseline: str, columns: Sequence[Column], key: str, title: str) -> Table:
     """Return the differences of the other rows from a baseline."""
-    shown = [part for column in columns for part in _parts(column)]
+    shown = [
+        Column(f"{kind}_{column.key}", f"{words} {column.title}" if kind == "d" else words)
+        for column in columns
+        for kind, words in (("d", "Δ"), ("ci", "95 % interval"), ("p", "p"))
+    ]
     rows = {row: Row() for row in measures.rows if row != baseline}
-    table = Table(key, title, [*shown, Column("pairs", "pairs", better=NEITHER)], rows, _PAIRED)
+    table = Table(key, title, [*shown, Column("pairs", "pairs")], rows, _PAIRED)
     _add_caveats(table, measures, columns)
     known = measures.caveats_of(baseline, columns)
     for name, row in rows.items():
-        comparable = measures.caveats_of(name, columns) == known  # a difference in caveats may be the cause of others
         counted: dict[str, list[str]] = {}  # titles of columns by number of pairs
         for column in columns:
             gaps, unit = measures.pairs(column, name, baseline)
             if gaps:
-                row.cells |= _difference(column.key, gaps, comparable)
+                # A difference in caveats may be the cause of others.
+                row.cells |= _difference(column.key, gaps, measures.caveats_of(name, columns) == known)
                 counted.setdefault(f"{len(gaps)} {unit}{'s' * (len(gaps) != 1)}", []).append(column.title)
         texts = [f"{text} ({', '.join(titles)})" for text, titles in counted.items()]
         row.cells["pairs"] = Cell(text="; ".join(texts if len(texts) > 1 else counted))
     return table
 
 
-def _parts(column: Column) -> list[Column]:
-    """Return the columns of the difference in a column, its interval and p."""
-    return [
-        Column(f"d_{column.key}", f"Δ {column.title}", column.datasets, better=column.better),
-        Column(f"ci_{column.key}", "95 % interval", better=NEITHER),
-        Column(f"p_{column.key}", "p", better=NEITHER, decimals=3),
-    ]
-
-
 def _difference(key: str, gaps: Sequence[float], comparable: bool) -> dict[str, Cell]:
-    """Return the cells of a difference by their column."""
+    """Return the difference in a column, its interval and p."""
     result = compare(gaps)
     text = f"{round(result.difference, 2) + 0.0:+.2f}"  # a difference of -0.001 is "+0.00", not "-0.00"
     bold = comparable and (result.low > 0 or result.high < 0)

@@ -12,9 +12,9 @@ from cocoamix.config.partition import LABEL
 from . import pivots
 from .frame import Frame
 from .names import is_zero_shot, list_some, natural, simplify, sort_datasets
-from .sections import Options, Section, average_title, by_shots, kinds_of_sessions, open_section
+from .sections import Options, Section, average_title, by_shots, kinds_of_sessions
 from .stats import harmonic
-from .tables import LOW, NEITHER, Cell, Column, Table, over
+from .tables import HIGH, LOW, Cell, Column, Table, over
 
 # The columns of tables. Each table adds the datasets that it is over.
 _BASE_TO_NEW = (Column("base", "base"), Column("new", "new"), Column("H", "H"))
@@ -40,12 +40,27 @@ _ABOUT_TRANSFER = "H is the mean over targets of the harmonic mean of source and
 _ABOUT_SESSIONS = (
     "Accuracy on all classes seen so far after each session. PD is the first minus the last: lower is better."
 )
+_CONFIDENCE = (("ece", "ECE", LOW, 2), ("nll", "NLL", LOW, 3), ("auroc", "AUROC", HIGH, 2))
+_ABOUT_CONFIDENCE = (
+    "ECE is the expected calibration error in percent (15 bins of equal width), and NLL the mean negative "
+    "log-likelihood in nats: lower is better. AUROC, in percent, measures how well confidence, the highest "
+    "probability, separates images of trained classes from images of other classes."
+)
 
 
-def make_sections(frame: Frame, options: Options) -> list[Section]:
-    """Return the sections of all tasks that have tables or notes."""
-    made = [section for make in (base_to_new, transfer, sessions, few_shot) for section in make(frame, options)]
-    return [section for section in made if section.tables or section.notes]
+def _add_confidence(section: Section, options: Options, places: Sequence[Column]) -> None:
+    """Add the calibration on some subsets: averages, and each dataset by option or if there are no averages."""
+    columns = [
+        Column(f"{place.key}_{name}", f"{place.title} {words}".strip(), place.datasets, f"{place.source}_{name}", *form)
+        for place in places
+        for name, words, *form in _CONFIDENCE
+    ]
+    names = sort_datasets(name for place in places for name in place.datasets)
+    title = "Confidence" + (f", average over {len(names)} datasets" if len(names) > 1 else "")
+    averaged = section.add("confidence", title, columns, _ABOUT_CONFIDENCE)
+    for name in names if len(names) > 1 and (options.confidence or not averaged) else ():
+        here = over([column for column in columns if name in column.datasets], [name])
+        section.add(f"confidence-{simplify(name)}", f"Confidence on {name}", here, _ABOUT_CONFIDENCE)
 
 
 # ---------------------------------------------------------------------------------------- base to new
@@ -73,17 +88,16 @@ def _halves(key: str, title: str, part: Frame, options: Options) -> Section:
     """Return the section of base and new classes, and of both in one label space."""
     wide, every = pivots.base_to_new(part.values), sort_datasets(part.runs["dataset"])
     datasets = sort_datasets(part.runs["dataset"][part.runs["subset"] != "all"])
-    halves = wide[["base", "new"]].notna().groupby(level=["method", "dataset"]).any().all(axis=1)
-    complete, rows = set(halves.index[halves]), part.runs["method"].unique()
-    missing = [name for name in datasets if any((row, name) not in complete for row in rows)]
+    both = wide[["base", "new"]].notna().groupby(level=["method", "dataset"]).any().all(axis=1).unstack("dataset")
+    known = both.reindex(index=part.runs["method"].unique(), columns=datasets).eq(True)
+    missing, lacking = list(known.columns[~known.all()]), list(known.index[~known.all(axis=1)])
     shared = [name for name in datasets if name not in missing]
-    section = open_section(key, title, part, shared if options.common else datasets, options, wide)
+    section = Section(key, title, part, shared if options.common else datasets, options, wide)
     if missing and options.common:
         left = ", ".join(missing)
         section.notes.append(f"Averages are over the datasets that all methods have (--common); left out: {left}.")
     elif missing and len(datasets) > 1:
-        lacking = list_some([row for row in rows if any((row, name) not in complete for name in missing)])
-        reason = f"No average, because base or new results of {list_some(missing)} are missing: {lacking}."
+        reason = f"No average, because base or new results of {list_some(missing)} are missing: {list_some(lacking)}."
         remedy = f" cocoamix report --common averages over the {len(shared)} datasets that all methods have."
         section.notes.append(reason + remedy * (len(shared) > 1))
     section.add_means(_BASE_TO_NEW, _ABOUT_H, every=datasets)
@@ -93,14 +107,14 @@ def _halves(key: str, title: str, part: Frame, options: Options) -> Section:
         about = f"{name}: base and new classes in one label space"
         section.add(f"all-{simplify(name)}", about, over(_ALL_CLASSES, [name]))
     places = [Column(name, name) for name in ("base", "new", "all")]
-    section.add_confidence(over(places, section.datasets or every))
+    _add_confidence(section, options, over(places, section.datasets or every))
     return section
 
 
 def _add_h_of_means(table: Table) -> None:
     """Add the harmonic mean of the two means, the other common way to average H."""
     if {"base", "new"} <= {column.key for column in table.columns}:
-        table.columns.insert(-1, Column("H_of_means", "H of means", better=NEITHER))
+        table.columns.insert(-1, Column("H_of_means", "H of means"))
         for row in table.rows.values():
             base, new = row.cells["base"], row.cells["new"]
             if base.text and new.text:
@@ -123,31 +137,27 @@ def transfer(frame: Frame, options: Options) -> Iterator[Section]:
         for part, shots, words in by_shots(frame.only(frame.runs.index[own | untrained])):
             key = f"transfer-{simplify(source) or 'unknown'}{shots}"
             title = f"Transfer from {source or 'an unknown source'}{words}"
-            section = open_section(key, title, part, sort_datasets(part.runs["dataset"]), options)
-            section.measures.wide["both"] = _with_source(section.measures.wide["all_accuracy"], source)
-            _add_transfers(section, source, others, "datasets", "To other datasets")
-            _add_transfers(section, source, domains, "domains", "To other domains of the source")
+            section = Section(key, title, part, sort_datasets(part.runs["dataset"]), options)
+            accuracy = section.measures.wide["all_accuracy"]
+            on_source = accuracy[accuracy.index.isin([source], level="dataset")].droplevel("dataset")
+            aligned = on_source.reindex(accuracy.index.droplevel("dataset")).to_numpy()
+            section.measures.wide["both"] = harmonic(aligned, accuracy)
+            _add_targets(section, source, others, "datasets", "To other datasets")
+            _add_targets(section, source, domains, "domains", "To other domains of the source")
             places = {"source": (source,), "target": tuple(others), "domain": tuple(domains)}
-            section.add_confidence([Column(name, name, names, "all") for name, names in places.items()])
+            _add_confidence(section, options, [Column(name, name, names, "all") for name, names in places.items()])
             yield section
 
 
-def _with_source(accuracy: pd.Series, source: str) -> pd.Series:
-    """Return H of each accuracy and that of the same method and seed on the source."""
-    known = accuracy[accuracy.index.get_level_values("dataset") == source].droplevel("dataset")
-    return pd.Series(harmonic(known.reindex(accuracy.index.droplevel("dataset")).to_numpy(), accuracy), accuracy.index)
-
-
-def _add_transfers(section: Section, source: str, targets: Sequence[str], key: str, title: str) -> None:
+def _add_targets(section: Section, source: str, targets: Sequence[str], key: str, title: str) -> None:
     """Add the accuracies on source and targets, their average, and the mean of H(source, target)."""
-    if not targets:
-        return
-    first = Column("source", f"{source} (source)" if source else "source", (source,), "all_accuracy")
-    each = [Column(target, target, (target,), "all_accuracy") for target in targets]
-    average = Column("target", "target average", tuple(targets), "all_accuracy")
-    both = Column("H", "H", tuple(targets), "both")
-    compared = [replace(column, title=column.key) for column in (first, average, both)]
-    section.add(key, title, [first, *each, average, both], _ABOUT_TRANSFER, compared)
+    if targets:
+        first = Column("source", f"{source} (source)" if source else "source", (source,), "all_accuracy")
+        each = [Column(target, target, (target,), "all_accuracy") for target in targets]
+        average = Column("target", "target average", tuple(targets), "all_accuracy")
+        both = Column("H", "H", tuple(targets), "both")
+        compared = [replace(column, title=column.key) for column in (first, average, both)]
+        section.add(key, title, [first, *each, average, both], _ABOUT_TRANSFER, compared)
 
 
 # ---------------------------------------------------------------------------------------- sessions
@@ -172,14 +182,15 @@ def _sessions(key: str, title: str, part: Frame, datasets: Sequence[str], option
     wide = pivots.over_sessions(part.values)
     numbers = [name for name in wide if not isinstance(name, str)]
     wide = wide.rename(columns={number: f"session_{number}" for number in numbers})
-    section = open_section(key, f"Few-shot class-incremental learning, {title}", part, datasets, options, wide)
+    section = Section(key, f"Few-shot class-incremental learning, {title}", part, datasets, options, wide)
     measures = section.measures.wide
     measures.loc[measures["mean"].isna(), [name for name in measures if name.startswith("all_")]] = float("nan")
-    columns = over([*(Column(f"session_{number}", str(number)) for number in numbers), *_AFTER_SESSIONS], datasets)
+    columns = [*(Column(f"session_{number}", str(number)) for number in numbers), *_AFTER_SESSIONS]
     last = Column("last", "last session", measure=f"session_{numbers[-1]}")
-    name = simplify(datasets[0]) if len(datasets) == 1 else "average"
-    section.add(name, average_title(datasets), columns, _ABOUT_SESSIONS, over([last, *_AFTER_SESSIONS[:2]], datasets))
-    section.add_confidence([Column("all", "", tuple(datasets))], "Confidence after the last session")
+    name = "average" if len(datasets) > 1 else simplify(datasets[0])
+    compared = over([last, *_AFTER_SESSIONS[:2]], datasets)
+    section.add(name, average_title(datasets), over(columns, datasets), _ABOUT_SESSIONS, compared)
+    _add_confidence(section, options, [Column("all", "", tuple(datasets))])
     return section
 
 
@@ -194,8 +205,8 @@ def few_shot(frame: Frame, options: Options) -> Iterator[Section]:
     shots = {words.removeprefix(", ") or "accuracy": own for own, _, words in by_shots(part)}
     part = replace(part, values=pd.concat([own.values.assign(subset=title) for title, own in shots.items()]))
     datasets = sort_datasets(part.runs["dataset"])
-    section = open_section("few-shot", "Few-shot, all classes", part, datasets, replace(options, paper=False))
+    section = Section("few-shot", "Few-shot, all classes", part, datasets, replace(options, paper=False))
     section.add_means([Column(title, title, measure=f"{title}_accuracy") for title in shots], "")
     places = [Column(title, title if len(shots) > 1 else "", measure=title) for title in shots]
-    section.add_confidence(over(places, datasets))
+    _add_confidence(section, options, over(places, datasets))
     yield section

@@ -278,16 +278,3 @@ def test_a_plan_prints_and_writes_its_report(
     assert page.count("<figure") == len(list(files["plots"].glob("*.pdf"))) > 0
     assert "--name" in page
     assert f"{len(runs)} runs from {plan.output}" in page
-
-
-@pytest.mark.parametrize("name", ["quick_fscil", "quick_transfer"])
-def test_plans_of_other_tasks_write_their_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.chdir(tmp_path)
-    plan = load_plan(name, datasets=["warm_cool"], seeds=[1])
-    runs = expand(plan)
-    for run in runs:
-        sessions = {"sessions": [80.0, 70.0]} if name == "quick_fscil" else {}
-        facts = {"subset": "all", "dataset": run.dataset.stem, "trainer": run.method.trainer, **sessions}
-        write_results(run.folder, 70.0, **facts)
-    plan_report.write(plan, Outcome(plan, runs))
-    assert "70.00" in plan_report.files_of(plan)["markdown"].read_text()
