@@ -203,6 +203,8 @@ def match(frame: Frame) -> Matches:
         if not table.protocol:
             equal = {published for (_, published), words in differing.items() if not words}
             shown = shown[shown["method"].isin(equal - {*table.entry.get("repeats", ())})]
+        if "repeats" in table.entry:  # an ablation, whose rows have names such as `None`
+            shown = shown.assign(method=f"{table.entry['title']}: " + shown["method"])
         # Zero-shot runs, which have no shots, are beside runs of any number of shots.
         unlike = min((differing_settings(run, table.protocol, table.paper) for run in trained), key=len)
         if unlike and len(shown):

@@ -78,7 +78,7 @@ def _layout(table: Table, escape: Callable[[str], str], bold: str, spread: str, 
             text = escape(cell.text or MISSING) + (spread.format(cell.spread) if cell.spread else "")
             cells.append(bold.format(text) if cell.bold else text)
         lines.append(cells)
-    return pd.DataFrame(lines, columns=[escape(title) for title in ("method", *table.titles)])
+    return pd.DataFrame(lines, columns=["method", *(escape(column.title) for column in table.columns)])
 
 
 def markdown(report: Report, short: bool = False) -> str:
@@ -120,18 +120,17 @@ def latex(report: Report) -> str:
 
 def _latex_table(table: Table, section: str) -> str:
     """Return a table environment. A table that is wider than the text is made smaller."""
-    lines = _layout(table, escape_latex, r"\textbf{{{}}}", r" {{\small$\pm$ {}}}", r"\textsuperscript{{{}}}")
-    content = lines.to_latex(index=False, escape=False, column_format="l" + "r" * len(table.columns))
+    shown = _layout(table, escape_latex, r"\textbf{{{}}}", r" {{\small$\pm$ {}}}", r"\textsuperscript{{{}}}")
+    content = shown.to_latex(index=False, escape=False, column_format="l" + "r" * len(table.columns))
     caption = escape_latex(" ".join([f"{section}: {table.title}.", *captions(table)]))
-    return "\n".join(
-        [
-            r"\begin{table}[tbp]",
-            rf"\centering\setlength{{\tabcolsep}}{{4pt}}\caption{{{caption}}}\label{{tab:{table.key}}}\smallskip",
-            r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
-            content.rstrip() + "}",
-            r"\end{table}",
-        ]
-    )
+    lines = [
+        r"\begin{table}[tbp]",
+        rf"\centering\setlength{{\tabcolsep}}{{4pt}}\caption{{{caption}}}\label{{tab:{table.key}}}\smallskip",
+        r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
+        content.rstrip() + "}",
+        r"\end{table}",
+    ]
+    return "\n".join(lines)
 
 
 def escape_latex(text: str) -> str:
@@ -202,12 +201,7 @@ def _plain(value: Any) -> Any:
 
 
 def html(report: Report, figures: Mapping[str, list[tuple[str, str]]]) -> str:
-    """Return the report as one self-contained page. Its template escapes every name.
-
-    Args:
-        report: The report.
-        figures: Titles and SVG files of the figures of each section.
-    """
+    """Return the report as one page, with the titles and SVG files of the figures of each section."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(

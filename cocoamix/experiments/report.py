@@ -81,39 +81,27 @@ def build(folders: Sequence[str | os.PathLike[str]], options: Options | None = N
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    parser.add_argument(
-        "directories", nargs="+", metavar="DIR", help="output folder of a run, or any folder above runs"
-    )
-    parser.add_argument(
-        "--baseline", default="", metavar="METHOD", help="show differences from this method, with a paired test"
-    )
-    parser.add_argument("--paper", action="store_true", help="show published numbers next to yours")
-    parser.add_argument("--common", action="store_true", help="average only over datasets that all methods have")
-    parser.add_argument("--confidence", action="store_true", help="add tables of confidence metrics for each dataset")
-    parser.add_argument(
-        "--name",
-        action="append",
-        default=[],
-        metavar="PATTERN=NAME",
-        help="name the rows whose Trainer/config matches, e.g. 'CoOp/*=CoOp'; rows with equal names are merged",
-    )
-    for kind in _KINDS:
-        parser.add_argument(f"--{kind}", metavar="FILE", help=f"write the report as {_KINDS[kind]} to FILE")
-    parser.add_argument(
-        "--plots", metavar="FOLDER", help="write the figures to FOLDER as SVG, PNG and PDF, with their data"
-    )
-    parser.add_argument("--quiet", action="store_true", help="print no tables")
+    add = parser.add_argument
+    add("directories", nargs="+", metavar="DIR", help="output folder of a run, or any folder above runs")
+    add("--baseline", default="", metavar="METHOD", help="show differences from this method, with a paired test")
+    add("--paper", action="store_true", help="show published numbers next to yours")
+    add("--common", action="store_true", help="average only over datasets that all methods have")
+    add("--confidence", action="store_true", help="add tables of confidence metrics for each dataset")
+    about = "name the rows whose Trainer/config matches, e.g. 'CoOp/*=CoOp'; rows with equal names are merged"
+    add("--name", action="append", default=[], metavar="PATTERN=NAME", help=about)
+    for kind, name in _KINDS.items():
+        add(f"--{kind}", metavar="FILE", help=f"write the report as {name} to FILE")
+    add("--plots", metavar="FOLDER", help="write the figures to FOLDER as SVG, PNG and PDF, with their data")
+    add("--quiet", action="store_true", help="print no tables")
 
 
 def read_names(texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
     """Parse the PATTERN=NAME arguments of --name into pairs."""
-    pairs = []
-    for text in texts:
-        pattern, equals, name = text.partition("=")
-        if not (pattern and equals and name):
+    pairs = [text.partition("=") for text in texts]
+    for text, pair in zip(texts, pairs, strict=True):
+        if not all(pair):
             raise UserError(f"--name {shorten(text)}: write PATTERN=NAME, such as 'CoOp/vit_b16_ep50*=CoOp'.")
-        pairs.append((pattern, name))
-    return tuple(pairs)
+    return tuple((pattern, name) for pattern, _, name in pairs)
 
 
 def write_files(report: Report, files: Mapping[str, str | os.PathLike[str]]) -> None:

@@ -78,11 +78,6 @@ class Table:
     caption: str = ""
     caveats: list[str] = field(default_factory=list)  # of all rows of ours
 
-    @property
-    def titles(self) -> list[str]:
-        """The titles of the columns."""
-        return [column.title for column in self.columns]
-
 
 def over(columns: Iterable[Column], datasets: Iterable[str]) -> list[Column]:
     """Return columns that are averaged over datasets."""
