@@ -5,14 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING, Any
-
-import pandas as pd
+from typing import TYPE_CHECKING
 
 from . import pivots
 from .checks import describe_caveats
-from .figures import curves, datasets, parameters, tradeoff
+from .figures import base_to_new, sessions
 from .figures.style import Drawing, Style, render
 
 if TYPE_CHECKING:
@@ -39,12 +36,12 @@ def _of_section(section: Section) -> Iterator[Drawing]:
     if section.key.startswith("base2new"):
         yield from _base_to_new(section)
     elif section.key.startswith("fscil"):
-        panels = curves.session_panels(section.part, section.published.rows)
-        yield _curves("sessions", panels, section.title, "session")
+        panels = sessions.session_panels(section.part, section.published.rows)
+        yield sessions.draw_curves("sessions", panels, section.title, "session")
     elif section.key == "few-shot":
-        lines = curves.curves(pivots.few_shot(section.part.values), section.datasets)
+        lines = sessions.curves(pivots.few_shot(section.part.values), section.datasets)
         if lines["x"].nunique() > 1:
-            yield _curves("shots", {"all classes": lines}, section.tables[0].title, "shots")
+            yield sessions.draw_curves("shots", {"all classes": lines}, section.tables[0].title, "shots")
 
 
 def _base_to_new(section: Section) -> Iterator[Drawing]:
@@ -53,24 +50,7 @@ def _base_to_new(section: Section) -> Iterator[Drawing]:
     part = section.part.only(runs.index[runs["dataset"].isin(section.datasets) & (runs["subset"] != "all")])
     if part.runs.empty or runs["draw"].nunique() > 1:
         return
-    points = tradeoff.points_of(part, section.published.rows)
-    if len(points) > 1:  # a single point shows no trade-off
-        yield _drawing(tradeoff, "tradeoff", points, f"{points.attrs['title']}: base and new")
-    counted = parameters.with_parameters(points[points["published"] == ""])
-    if len(counted):
-        yield _drawing(parameters, "parameters", counted, f"{points.attrs['title']}: H and trained parameters")
-    if pivots.base_to_new(part.values)["H"].notna().any():
-        yield _drawing(datasets, "datasets", datasets.values_of(part), "H of each seed")
-
-
-def _drawing(module: Any, stem: str, data: pd.DataFrame, title: str) -> Drawing:
-    return Drawing(stem, title, module.describe(data), partial(module.draw, data, title=title), data.reset_index())
-
-
-def _curves(stem: str, panels: Mapping[str, pd.DataFrame], title: str, x: str) -> Drawing:
-    data = pd.concat(panels, names=["panel"]).reset_index("panel").rename(columns={"x": x})
-    make = partial(curves.draw, panels, title=title, x_label=x)
-    return Drawing(stem, title, curves.describe(title, panels, x), make, data)
+    yield from base_to_new.drawings(part, section.published.rows)
 
 
 def to_svg(drawings: Drawings) -> dict[str, list[tuple[str, str]]]:
