@@ -54,9 +54,7 @@ def read_pairs(frame: Frame) -> tuple[Names, pd.DataFrame]:
     for what, runs in (("trained method", ours), ("zero-shot CLIP", theirs)):
         if runs["method"].nunique() != 1:
             listed = some_of(runs["method"].unique()) or "none"
-            raise UserError(
-                f"The figure compares one {what} on both halves of the classes: give its folders, not {listed}."
-            )
+            raise UserError(f"The figure needs one {what} on both halves of the classes; the runs have {listed}.")
     source.check_alike(pd.concat([ours, theirs.assign(shots=ours["shots"].iloc[0])]))
     learned = ours.pivot(index=_PAIR, columns="side", values="accuracy").add_suffix("_learned")
     # Results without training do not depend on the seed.
@@ -101,8 +99,8 @@ def _describe(group: str, own: pd.DataFrame, names: Names) -> str:
 def _draw(pairs: pd.DataFrame, names: Names, style: Style) -> Figure:
     """Draw the differences on in-classes and on out-classes for each group of pairs, with quartiles and extremes."""
     sides = {
-        "in_difference": f"in-classes: {' − '.join(names)}",
-        "out_difference": f"out-classes: {' − '.join(names[::-1])}",
+        "in_difference": f"in-classes: {' − '.join(names)}",  # noqa: RUF001
+        "out_difference": f"out-classes: {' − '.join(names[::-1])}",  # noqa: RUF001
     }
     rows = pairs.melt("group", list(sides), "series").replace({"series": sides}).rename(columns={"group": "row"})
     words = "difference of accuracies in points"

@@ -78,8 +78,8 @@ def test_published_points_are_beside_ours(tmp_path: Path) -> None:
     assert own.get_color() == paper.get_color()
     assert (own.get_markerfacecolor(), paper.get_markerfacecolor()) == (own.get_color(), "none")
 
-    first = rows[rows["table"] == rows["table"].iloc[0]]
-    other = first[first["method"].isin(["CLIP", "CoOp"])].assign(table="other", place="Table 9", value=50.0)
+    first = rows[rows["place"] == rows["place"].iloc[0]]
+    other = first[first["method"].isin(["CLIP", "CoOp"])].assign(place="Table 9", value=50.0)
     both = base_to_new.points_of(part, pd.concat([first, other]))
     assert both.loc["CoOp (published; Table 9)", ["base", "new", "start"]].tolist() == [
         50,

@@ -20,7 +20,6 @@ from tests.experiments.figures.conftest import Draw
 from tests.experiments.trees import write_pair
 
 METHODS = [f"A method with a long name {number}" for number in range(13)]
-POINTS = {name: (70 + number, 66 + (7 * number) % 11) for number, name in enumerate(METHODS)}
 FIVE = {"CLIP": (65, 69), "CoOp": (77, 68), "KgCoOp": (78.5, 75), "ProGrad": (79, 73), "Mix": (80, 75)}
 EQUAL = {"CLIP": (98, 99), "CoOp": (100, 100), "KgCoOp": (100, 100)}
 
@@ -38,7 +37,7 @@ def _counts(style: Style) -> Figure:
 def _lines(style: Style) -> Figure:
     rows = [(name, "", x, 60 + n + x, 0.5, (60 + n, 61 + n)) for n, name in enumerate(METHODS) for x in range(9)]
     lines = pd.DataFrame(rows, columns=["method", "published", "x", "mean", "std", "by_seed"])
-    return draw_lines({name: lines for name in ("all classes so far", "base", "novel")}, style, "Title", "session")
+    return draw_lines(dict.fromkeys(("all classes so far", "base", "novel"), lines), style, "Title", "session")
 
 
 def _rows(style: Style) -> Figure:
@@ -47,8 +46,12 @@ def _rows(style: Style) -> Figure:
     return draw_rows(values, style, "Title", "H (%)", lambda own: f"{own.mean():.2f}")
 
 
+def _crowd(style: Style) -> Figure:
+    return _points(Style(3.25), {name: (70 + number / 99, 70) for number, name in enumerate(METHODS)})
+
+
 @pytest.mark.parametrize("inches", [3.25, 6.75])
-@pytest.mark.parametrize("make", [lambda style: _points(style, POINTS), _counts, _lines, _rows])
+@pytest.mark.parametrize("make", [_crowd, _counts, _lines, _rows])
 def test_all_words_fit_and_all_methods_look_different(make: Callable[[Style], Figure], inches: float) -> None:
     with matplotlib.rc_context(RC):
         figure = make(Style(inches))
