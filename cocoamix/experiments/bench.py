@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import sys
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cocoamix.config import roles
 from cocoamix.errors import run_command
@@ -20,6 +22,9 @@ from cocoamix.parser import Parser
 from .plan import Plan, load_plan, read_file, shipped
 from .runs import from_word
 
+if TYPE_CHECKING:
+    from .runner import Outcome, PlanRunner
+
 _LONGEST = 100  # characters added to the name of an output folder
 
 
@@ -27,37 +32,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the sub-commands and their arguments."""
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     commands.add_parser("list", help="list the shipped plans")
-    run = commands.add_parser(
-        "run",
-        help="run a plan, or resume it",
-        description="Run a plan; if it is stopped, the same command resumes it. Exit status: 0 if all runs are "
-        "finished, 1 if some are missing (listed with the reason), 2 for bad arguments, 130 after Ctrl-C.",
+    about = (
+        "Run a plan; if it is stopped, the same command resumes it. Exit status: 0 if all runs are finished, 1 if some "
+        "are missing (listed with the reason), 2 for bad arguments, 130 after Ctrl-C."
     )
+    run = commands.add_parser("run", help="run a plan, or resume it", description=about)
     run.add_argument("plan", help="name of a shipped plan, or a .yaml file")
-    for flag, kind, metavar, words in (
-        ("--methods", str, "NAME", "only these methods of the plan"),
-        ("--datasets", str, "NAME", "only these datasets"),
-        ("--seeds", int, "SEED", "only these seeds"),
-        ("--partitions", int, "K", "only these partitions of the classes"),
-        ("--only", str, "PATTERN", "only runs that match, such as 'CoOp * seed 1 *', and the runs they need"),
-        ("--slurm", str, "KEY=VALUE", "with --engine slurm: options of the jobs, such as partition=gpu"),
+    several: dict[str, Any] = {"nargs": "+", "default": []}
+    pairs: dict[str, Any] = {"nargs": 2, "action": "append", "default": [], "metavar": ("KEY", "VALUE")}
+    engines: dict[str, Any] = {"default": "local", "choices": ("local", "slurm")}
+    for flag, words, options in (
+        ("--root", "folder that contains the datasets' folders (default: the plan's, else $DATA)", {}),
+        ("--output", "folder for all runs, in CoOp's layout (default: the plan's, else output)", {}),
+        ("--methods", "only these methods of the plan", several),
+        ("--datasets", "only these datasets", several),
+        ("--seeds", "only these seeds", {**several, "type": int}),
+        ("--partitions", "only these partitions of the classes", {**several, "type": int}),
+        ("--only", "only runs that match a pattern, such as 'CoOp * seed 1 *', and the runs they need", several),
+        ("--set", "override a key in all runs; a shipped plan then writes to another folder", pairs),
+        ("--jobs", "number of parallel runs (default: one per GPU, or per core)", {"type": int}),
+        ("--gpus", "GPUs to use, such as 0,1, or none for the CPU (default: all)", {}),
+        ("--engine", "where to run (default: this machine)", engines),
+        ("--slurm", "with --engine slurm: options KEY=VALUE of the jobs, such as partition=gpu", several),
+        ("--dry-run", "only print the commands of the runs that are due", {"action": "store_true"}),
+        ("--fresh", "repeat finished runs; each empties its folder when it starts", {"action": "store_true"}),
+        ("--no-report", "neither print nor write tables, figures and the page", {"action": "store_true"}),
     ):
-        run.add_argument(flag, nargs="+", default=[], type=kind, metavar=metavar, help=words)
-    for flag, words in (
-        ("--dry-run", "only print the commands of the runs that are due"),
-        ("--fresh", "repeat finished runs; each empties its folder when it starts"),
-        ("--no-report", "neither print nor write tables, figures and the page at the end"),
-    ):
-        run.add_argument(flag, action="store_true", help=words)
-    run.add_argument("--root", help="folder that contains the datasets' folders (default: the plan's, else $DATA)")
-    run.add_argument("--output", help="folder for all runs, in CoOp's layout (default: the plan's, else output)")
-    changed = "override a key of the configuration in all runs; a shipped plan then writes to another folder"
-    run.add_argument("--set", nargs=2, action="append", default=[], metavar=("KEY", "VALUE"), help=changed)
-    jobs = "number of parallel runs (default: one per GPU, or per core)"
-    run.add_argument("-j", "--jobs", type=int, metavar="N", help=jobs)
-    run.add_argument("--gpus", metavar="LIST", help="GPUs to use, such as 0,1, or none for the CPU (default: all)")
-    engine = "where to run (default: this machine)"
-    run.add_argument("--engine", default="local", choices=("local", "slurm"), help=engine)
+        run.add_argument(*(["-j"] if flag == "--jobs" else []), flag, help=words, **options)
 
 
 def read_plan(args: argparse.Namespace) -> Plan:
@@ -95,17 +96,36 @@ def run(args: argparse.Namespace) -> int:
     mark = "# " if args.dry_run else ""
     if args.set and not args.output:
         print(f"{mark}The runs are written to {plan.output}; --output chooses another folder.", flush=True)
-    for note in runner.notes():
-        print(f"{mark}Note: {note}", flush=True)
+    for note, number in Counter(state.note for state in runner.states.values() if state.note).items():
+        print(f"{mark}Note: {number} finished runs were {note}.", flush=True)
     if args.dry_run:
-        runner.print_commands()
+        _print_commands(runner)
         return 0
-    # An earlier report will not match the new results, if these are interrupted.
-    outcome = runner.execute(partial(plan_report.clear, plan))
-    outcome.print_summary(time.monotonic() - start)
+    outcome = runner.execute()
+    _print_summary(outcome, time.monotonic() - start)
     if not args.no_report:
         plan_report.write(plan, outcome)
     return 1 if outcome.missing else 0
+
+
+def _print_commands(runner: PlanRunner) -> None:
+    """Print the command lines of the runs that are due, each after the runs that it needs."""
+    kinds = Counter(state.kind for state in runner.states.values())
+    print(f"# {runner.plan.name}: {kinds['due']} of {len(runner.runs)} runs are due, {kinds['finished']} finished")
+    for run in sorted(runner.runs, key=lambda run: runner.states[run.folder].kind):  # blocked before due
+        state = runner.states[run.folder]
+        if state.kind != "finished":
+            print(f"\n# {run.name} is {state.kind}{state.reason and f': {state.reason}'}")
+            print(run.command() if state.kind == "due" else "")
+
+
+def _print_summary(outcome: Outcome, seconds: float) -> None:
+    """Print what was done, and list the missing runs with their reasons."""
+    before, took = len(outcome.finished), time.strftime("%H:%M:%S", time.gmtime(seconds))
+    counts = f"{len(outcome.runs) - before} runs done, {before} finished before"
+    print(f"\n{outcome.plan.name}: {counts}, in {took}. Results: {outcome.plan.output}.", flush=True)
+    for line in ["Missing:", *(f"  {line}" for line in outcome.missing)] if outcome.missing else []:
+        print(line, file=sys.stderr, flush=True)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

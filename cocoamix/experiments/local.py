@@ -71,25 +71,18 @@ def find_slots(jobs: int | None = None, gpus: Sequence[str] | None = None) -> li
 
     Args:
         jobs: The number of runs at a time; by default one per GPU, or per core if there is none.
-        gpus: The GPUs to use: all if None, only the CPU if empty.
+        gpus: The GPUs to use: by default those in CUDA_VISIBLE_DEVICES, else all that the driver lists.
     """
     if jobs is not None and jobs < 1:
         raise UserError(f"-j is {jobs}; it must be at least 1.")
-    chosen = [*(_find_gpus() if gpus is None else gpus)]
-    at_once = jobs or len(chosen) or min(count_cores(), _MOST_BY_DEFAULT)
-    devices: list[str | None] = [*chosen] or [None if gpus is None else ""]
-    return [devices[slot % len(devices)] for slot in range(at_once)]
-
-
-def _find_gpus() -> list[str]:
-    """Return the GPUs that may be used: those in CUDA_VISIBLE_DEVICES if it is set, else all that the driver lists."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is not None:
-        return [name.strip() for name in visible.split(",") if name.strip() not in ("", "-1")]
-    with suppress(OSError):
+    visible, devices = os.environ.get("CUDA_VISIBLE_DEVICES"), list(gpus or ())
+    if gpus is None and visible is not None:
+        devices = [name.strip() for name in visible.split(",") if name.strip() not in ("", "-1")]
+    elif gpus is None and shutil.which("nvidia-smi"):
         listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True).stdout
-        return [str(number) for number in range(listed.count("GPU "))]
-    return []
+        devices = [str(number) for number in range(listed.count("GPU "))]
+    at_once = jobs or len(devices) or min(count_cores(), _MOST_BY_DEFAULT)
+    return [devices[slot % len(devices)] if devices else None if gpus is None else "" for slot in range(at_once)]
 
 
 def can_fork(gpus: Sequence[str | None]) -> bool:
@@ -106,13 +99,7 @@ def warm_up() -> None:
 
 
 def execute(tasks: Sequence[Task], slots: Sequence[str | None], progress: Progress) -> list[End]:
-    """Execute tasks, each after those that it needs, and return how they ended. Its end ends all processes.
-
-    Args:
-        tasks: The tasks, each after those that it needs.
-        slots: The CUDA_VISIBLE_DEVICES of each process that runs at a time.
-        progress: Shows the progress.
-    """
+    """Execute tasks, one at a time in each of the slots, and return how they ended. Its end ends all processes."""
     waiting, ends = list(tasks), list[End]()
     workers: dict[int, Worker] = {}
 
@@ -128,14 +115,13 @@ def execute(tasks: Sequence[Task], slots: Sequence[str | None], progress: Progre
                     record(end)
                 while slot not in workers and (task := _next(waiting, [worker.run for worker in workers.values()])):
                     waiting.remove(task)
-                    started = _start(replace(task, gpu=gpu), can_fork(slots), ends)
+                    started = _start(replace(task, gpu=gpu), ends)
                     if isinstance(started, End):
                         record(started)
                     else:
                         workers[slot] = started
-                        progress.started(task.run)
             progress.tick(workers.values())
-            connection.wait([worker.sentinel for worker in workers.values()], _POLL)
+            connection.wait([worker.process.sentinel for worker in workers.values()], _POLL)
     finally:
         for worker in workers.values():
             worker.stop()
@@ -151,12 +137,12 @@ def _next(waiting: Sequence[Task], running: Sequence[Run]) -> Task | None:
     return min(ready, key=lambda task: len(task.run.stored & filling), default=None)  # of equal ones, the first
 
 
-def _start(task: Task, fork: bool, ends: Sequence[End]) -> Worker | End:
+def _start(task: Task, ends: Sequence[End]) -> Worker | End:
     lost = [end.run.name for end in ends if end.status != DONE and end.run.folder in task.run.needs]
     if lost:
         return End(task.run, LEFT_OUT, f"it needs {lost[0]}")
     try:
-        return Worker(task, fork)
+        return Worker(task)
     except (UserError, OSError) as error:
         return End(task.run, FAILED, f"it cannot be started: {error}")
 
@@ -164,23 +150,18 @@ def _start(task: Task, fork: bool, ends: Sequence[End]) -> Worker | End:
 class Worker:
     """The process of a run, as the runner sees it."""
 
-    def __init__(self, task: Task, fork: bool) -> None:
+    def __init__(self, task: Task) -> None:
         self.run, self._began = task.run, time.monotonic()
         self.step: dict[str, Any] = {}  # what the run is doing
         prepare(task)
-        context: Any = multiprocessing.get_context("forkserver" if fork else "spawn")
-        if fork:
+        if fork := can_fork([task.gpu]):
             warm_up()
+        context: Any = multiprocessing.get_context("forkserver" if fork else "spawn")
         self._steps, writer = context.Pipe(duplex=False)
         with writer:
-            self._process = context.Process(target=_work, args=(task, writer, dict(os.environ)))
-            self._process.start()
+            self.process = context.Process(target=_work, args=(task, writer, dict(os.environ)))
+            self.process.start()
         os.set_blocking(self._steps.fileno(), False)
-
-    @property
-    def sentinel(self) -> int:
-        """What becomes ready when the process ends."""
-        return int(self._process.sentinel)
 
     @property
     def seconds(self) -> float:
@@ -191,7 +172,7 @@ class Worker:
         """Read what the run does; return how it ended, or None while it is running."""
         with suppress(OSError, IndexError):  # nothing new; each line is written at once
             self.step = json.loads(os.read(self._steps.fileno(), 1 << 16).splitlines()[-1])
-        status = self._process.exitcode
+        status = self.process.exitcode
         if status is None:
             return None
         self.stop()  # its children, if it has left any
@@ -203,11 +184,11 @@ class Worker:
 
     def stop(self) -> None:
         """Kill the run and its children. Its files are consistent at any moment, so the next start can resume it."""
-        if self._process.exitcode is None:
+        if self.process.exitcode is None:
             for kill in (os.killpg, os.kill):  # a process that has just been forked has no group yet
                 with suppress(ProcessLookupError):
-                    kill(self._process.pid, signal.SIGKILL)
-        self._process.join()
+                    kill(self.process.pid, signal.SIGKILL)
+        self.process.join()
 
 
 def prepare(task: Task) -> None:
@@ -234,12 +215,13 @@ def end_of(run: Run, seconds: float | None = None) -> End:
 
 def last_error(folder: Path) -> str:
     """Return the last error, or else the last line, that the last start of a run has printed."""
-    with suppress(OSError):
+    try:
         text = (folder / CONSOLE).read_text(encoding="utf-8", errors="replace").rpartition("\n$ ")[2]
-        lines = [line.strip() for line in text.splitlines()[1:] if line.strip()]
-        for line in [*[line for line in lines if line.startswith("error: ")][-1:], *lines[-1:]]:
-            return f"{line.removeprefix('error: ')} ({folder / CONSOLE})"
-    return "it printed nothing"
+    except OSError:
+        text = ""
+    lines = ["it printed nothing", *filter(None, map(str.strip, text.splitlines()[1:]))]
+    errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
+    return f"{(errors or lines)[-1]} ({folder / CONSOLE})"
 
 
 # ---------------------------------------------------------------------- in the process of the run

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, ConfigDict, Field, NonNegativeInt, PositiveInt, TypeAdapter, ValidationError
 
 from cocoamix.config import shipped as configurations
 from cocoamix.config.partition import KEY as PARTITION
@@ -36,8 +36,6 @@ def _as_tuple(value: Any) -> tuple[Any, ...]:
 
 _T = TypeVar("_T")
 _Listed = Annotated[tuple[_T, ...], BeforeValidator(_as_tuple), Field(min_length=1)]
-_Number = Annotated[int, Field(ge=0, strict=True)]
-_Positive = Annotated[int, Field(ge=1, strict=True)]
 _FolderName = Annotated[str, Field(pattern=r"^[^/\\]*$")]
 
 
@@ -56,13 +54,8 @@ class Method:
     sweep: dict[str, _Listed[Any]] = field(default_factory=dict)  # values by key; in a variant, `set` has one of each
     train: bool = True  # an untrained method depends neither on the seed nor on the shots
     model_of: str = ""  # the method whose trained model this one evaluates with its own settings
-    epochs: _Listed[_Positive] = ()  # of that model's checkpoints; a variant has at most one
+    epochs: _Listed[PositiveInt] = ()  # of that model's checkpoints; a variant has at most one
     __pydantic_config__ = ConfigDict(extra="forbid")
-
-    def __post_init__(self) -> None:
-        """Refuse keys that contradict each other."""
-        if not self.train and (self.model_of or self.epochs):
-            raise ValueError("train: false goes neither with model_of nor with epochs")
 
     @property
     def label(self) -> str:
@@ -80,20 +73,19 @@ class Method:
         If it evaluates another method's model, only those at the epochs.
         """
         for values in itertools.product(*self.sweep.values()):
-            texts = [f"{value:g}" if isinstance(value, float) else str(value) for value in values]
-            shown = [(key.split(".")[-1], text) for key, text in zip(self.sweep, texts, strict=True)]
-            method = replace(
-                self,
-                name=", ".join([self.name or self.trainer, *(f"{key} {text}" for key, text in shown)]),
-                tag="_".join([self.tag, *(f"{key.lower()}{text}".replace("/", "-") for key, text in shown)]).strip("_"),
-                set={**self.set, **dict(zip(self.sweep, values, strict=True))},
-                epochs=(),
-            )
+            swept = dict(zip(self.sweep, values, strict=True))
+            method = replace(self, name=self.name or self.trainer, set={**self.set, **swept}, epochs=())
+            for key, value in swept.items():
+                short, text = key.split(".")[-1], f"{value:g}" if isinstance(value, float) else str(value)
+                method = method._called(f"{short} {text}", f"{short.lower()}{text}".replace("/", "-"))
             if not (self.model_of and self.epochs):
                 yield method
             for epoch in self.epochs:
-                name, tag = f"{method.name}, epoch {epoch}", f"{method.tag}_epoch{epoch}".strip("_")
-                yield replace(method, name=name, tag=tag, model_of=method.model_of or method.name, epochs=(epoch,))
+                evaluation = method._called(f"epoch {epoch}", f"epoch{epoch}")
+                yield replace(evaluation, model_of=method.model_of or method.name, epochs=(epoch,))
+
+    def _called(self, name: str, tag: str) -> Method:
+        return replace(self, name=f"{self.name}, {name}", tag=f"{self.tag}_{tag}".strip("_"))
 
 
 @dataclass(frozen=True)
@@ -103,12 +95,12 @@ class Plan:
     task: Literal["base2new", "xd", "few-shot", "fscil"]
     methods: _Listed[Method]
     datasets: _Listed[Path]  # configuration files
-    seeds: _Listed[_Number]
+    seeds: _Listed[NonNegativeInt]
     about: str = ""
     source: Path | None = None  # xd: the training dataset
-    shots: _Listed[_Positive] = ()
+    shots: _Listed[PositiveInt] = ()
     subsets: _Listed[Literal["base", "new", "all"]] = ()  # base2new: those that are evaluated; empty: base and new
-    partitions: _Listed[_Number] = ()  # base2new: K of the partitions random:K; empty is CoOp's
+    partitions: _Listed[NonNegativeInt] = ()  # base2new: K of the partitions random:K; empty is CoOp's
     root: str = ""  # the data root
     output: Path = Path("output")
     store: str = ""  # CACHE.DIR of every run, relative to `output`; empty is the user's own
@@ -168,23 +160,17 @@ def read_file(name: str) -> Plan:
     path = shipped().get(name) or expand_home(name)
     if not os.path.isfile(path):
         raise UserError(f"There is no plan {name}, neither shipped nor as a file.{known_names(name, shipped())}")
-    content = read_yaml(path)
-    if isinstance(content, dict):
-        content = {**content, "file": path, "overrides": {}}
+    content, mistakes = read_yaml(path), []
     try:
-        return TypeAdapter(Plan).validate_python(content)
+        own = {**content, "file": path, "overrides": {}} if isinstance(content, dict) else content
+        return TypeAdapter(Plan).validate_python(own)
     except ValidationError as error:
-        mistakes = [_describe(mistake) for mistake in error.errors()[:5]]
+        for mistake in error.errors()[:5]:
+            place = ".".join(map(str, mistake["loc"])) or "its content"
+            close = nearest(place.split(".")[-1], (key.name for kind in (Plan, Method) for key in fields(kind)))
+            unknown = close if mistake["type"] == "unexpected_keyword_argument" else ""
+            mistakes.append(f"{place} cannot be {brief(mistake['input'])}: {mistake['msg']}.{unknown}")
     raise CombinedUserError(f"The plan {path} cannot be used:", mistakes)
-
-
-def _describe(mistake: Any) -> str:
-    """Describe a mistake that pydantic has noticed."""
-    names = [key.name for kind in (Plan, Method) for key in fields(kind)]
-    is_unknown = mistake["type"] == "unexpected_keyword_argument"
-    close = nearest(str(mistake["loc"][-1]), names) if is_unknown else ""
-    place = ".".join(map(str, mistake["loc"])) or "its content"
-    return f"{place} cannot be {brief(mistake['input'])}: {mistake['msg']}.{close}"
 
 
 def load_plan(

@@ -36,11 +36,6 @@ class Progress:
         self.bar.set_postfix_str(f"{len(running)} running{self.time_left(running)}: {jobs}", refresh=False)
         self.bar.update(0)
 
-    def started(self, run: Run) -> None:
-        """Print in a log that a run has started; a terminal shows it in the bar."""
-        if self.bar.disable:
-            print(f"{run.name}: started", flush=True)
-
     def ended(self, end: End, running: Collection[Worker]) -> None:
         """Show how a run ended."""
         del self._waiting[end.run.folder]

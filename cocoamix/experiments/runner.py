@@ -5,14 +5,11 @@ from __future__ import annotations
 import glob
 import os
 import signal
-import sys
 import time
 import uuid
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tqdm import tqdm
 from yacs.config import CfgNode
 
 from cocoamix.errors import CombinedUserError, UserError, some_of
@@ -20,6 +17,7 @@ from cocoamix.run.lock import FolderLock
 from cocoamix.run.results import RESULTS
 from cocoamix.run.state import BLOCKED, DUE, FINISHED, STAMP, Folders, Request, State, hash_code, read_models
 
+from . import plan_report
 from .local import DONE, End, Task, can_fork, count_cores, execute, find_slots, warm_up
 from .plan import Plan
 from .progress import Progress
@@ -62,22 +60,12 @@ class Outcome:
                 groups.setdefault(f"({end.status}): {end.reason}", []).append(end.run.name)
         return [f"{some_of(names, 100)} {reason}" for reason, names in groups.items()]
 
-    def print_summary(self, seconds: float) -> None:
-        """Print what was done, and list the missing runs with their reasons."""
-        counts = {"done": len(self.runs) - len(self.finished), "finished before": len(self.finished)}
-        counts["missing"] = len(self.finished) + len(self.ends) - len(self.runs)
-        texts = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
-        took = tqdm.format_interval(seconds)
-        print(f"\n{self.plan.name}: runs {texts}, in {took}. Results: {self.plan.output}.", flush=True)
-        if self.missing:
-            print("\n".join(["Missing:", *(f"  {line}" for line in self.missing)]), file=sys.stderr, flush=True)
-
     @property
     def names(self) -> list[tuple[str, str]]:
         """Pairs of a pattern and a name, by which the report shows the plan's names of methods."""
         # On the report's command line, an equals sign would end the pattern.
-        patterns = [glob.escape(f"{method.trainer}/{method.label}").replace("=", "?") for method in self.plan.methods]
-        return list(zip(patterns, (method.name for method in self.plan.methods), strict=True))
+        patterns = {method.name: glob.escape(f"{method.trainer}/{method.label}") for method in self.plan.methods}
+        return [(pattern.replace("=", "?"), name) for name, pattern in patterns.items()]
 
 
 def run_plan(plan: Plan, options: RunOptions | None = None) -> Outcome:
@@ -106,8 +94,7 @@ class PlanRunner:
             warm_up()  # early, because the configurations need torch here too
         from cocoamix.train import read_dataset  # imports torch
 
-        self._folders = Folders(read_dataset)
-        self._code = hash_code() if plan.disposable else ""
+        self._folders, self._code = Folders(read_dataset), hash_code() if plan.disposable else ""
         self._cfgs = {run.folder: _configuration(run) for run in self.runs}
         for run in self.runs:
             self._check_epoch(run)
@@ -135,21 +122,13 @@ class PlanRunner:
         """Return the runs that are FINISHED, DUE or BLOCKED."""
         return [run for run in self.runs if self.states[run.folder].kind == kind]
 
-    def notes(self) -> list[str]:
-        """Return notes on finished runs, each with the number of runs that it is about."""
-        notes = [state.note for state in self.states.values() if state.note]
-        return [f"{notes.count(note)} finished runs were {note}." for note in dict.fromkeys(notes)]
-
     def _check_epoch(self, run: Run) -> None:
         """Refuse the evaluation of an epoch of which the training keeps no checkpoint."""
         cfg = self._cfgs[run.model.folder]
         last, every = cfg.OPTIM.MAX_EPOCH, cfg.TRAIN.CHECKPOINT_FREQ
-        for epoch in run.method.epochs:
-            if epoch != last and (every <= 0 or epoch % every):
-                raise UserError(
-                    f"{run.name} evaluates epoch {epoch}, of which the training keeps no checkpoint: its "
-                    f"OPTIM.MAX_EPOCH is {last} and its TRAIN.CHECKPOINT_FREQ {every}. Change these keys or the epochs."
-                )
+        if any(epoch != last and (every <= 0 or epoch % every) for epoch in run.method.epochs):
+            kept = f"OPTIM.MAX_EPOCH is {last} and TRAIN.CHECKPOINT_FREQ {every}"
+            raise UserError(f"{run.name}: the training keeps no checkpoint of this epoch, because its {kept}.")
 
     def _check_data(self) -> None:
         """Refuse to start if a dataset cannot be read. Images are not opened."""
@@ -160,52 +139,34 @@ class PlanRunner:
             count = f"{len(unreadable)} of the {len(first)} datasets"
             raise CombinedUserError(f"Nothing was started, because {count} of the plan cannot be read:", unreadable)
 
-    def print_commands(self) -> None:
-        """Print the command lines of the runs that are due, each after the runs that it needs."""
-        due, finished = self.of_kind(DUE), self.of_kind(FINISHED)
-        print(f"# {self.plan.name}: {len(due)} of {len(self.runs)} runs are due, {len(finished)} finished")
-        for run in [*self.of_kind(BLOCKED), *due]:
-            state = self.states[run.folder]
-            print(f"\n# {run.name} is {state.kind}{state.reason and f': {state.reason}'}")
-            print(run.command() if state.kind == DUE else "")
-
-    # ------------------------------------------------------------------ execution
-
-    def execute(self, begin: Callable[[], None] | None = None) -> Outcome:
-        """Execute the runs that are due, and return the outcome. No other runner may work in the output folder.
-
-        Args:
-            begin: Called once nothing else works there, before the first run.
-
-        Raises:
-            KeyboardInterrupt: The user stopped the plan. It is raised after all processes have ended.
-        """
+    def execute(self) -> Outcome:
+        """Execute the runs that are due, and return the outcome. No other runner may work in the output folder."""
         ends: list[End] = []
         if self.of_kind(DUE):
             self.plan.output.mkdir(parents=True, exist_ok=True)
             with FolderLock(self.plan.output, "another --output"):
                 self.find_states()  # again, because another runner may have worked here until now
-                if begin is not None:
-                    begin()
-                ends = self._run_engine(self.of_kind(DUE))
+                plan_report.clear(self.plan)  # it will not match the new results
+                ends = self._execute(self.of_kind(DUE))
         blocked = [End(run, BLOCKED, self.states[run.folder].reason) for run in self.of_kind(BLOCKED)]
         return Outcome(self.plan, self.of_kind(FINISHED), [*blocked, *ends])
 
-    def _run_engine(self, due: list[Run]) -> list[End]:
+    def _execute(self, due: list[Run]) -> list[End]:
         self._set_aside({os.path.abspath(run.folder) for run in due if run.trains})
         is_local = self.options.engine == "local"
         gpus = f" on GPU {', '.join(filter(None, self.slots))}" if any(self.slots) else ""
         where = f", {len(self.slots)} at a time{gpus}" if is_local else ""
         print(f"{self.plan.name}: {len(due)} of {len(self.runs)} runs are due{where}", flush=True)
-        states = [self.states[run.folder] for run in due]
-        again = [state.reason for run, state in zip(due, states, strict=True) if state.repeat and run.folder.is_dir()]
+        again = [
+            self.states[run.folder].reason for run in due if self.states[run.folder].repeat and run.folder.is_dir()
+        ]
         if again:
             print(f"{len(again)} of them empty their folders and start anew ({some_of(dict.fromkeys(again))}).")
         for number in (signal.SIGTERM, signal.SIGHUP):  # like Ctrl-C, but SIGHUP is ignored under nohup
             if signal.getsignal(number) == signal.SIG_DFL:
                 signal.signal(number, signal.default_int_handler)
         start, threads = uuid.uuid4().hex[:12], max(1, count_cores() // len(self.slots))
-        tasks = [Task(run, start, state.repeat, self._code, threads) for run, state in zip(due, states, strict=True)]
+        tasks = [Task(run, start, self.states[run.folder].repeat, self._code, threads) for run in due]
         progress = Progress(due, len(self.slots) if is_local else 0)
         with progress.bar:
             if is_local:

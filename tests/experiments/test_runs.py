@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cocoamix.errors import UserError
@@ -98,23 +98,15 @@ def test_settings_of_a_run(tmp_path: Path) -> None:
     assert mix.needs == (runs["Mix shapes random:1 seed 2 base"].folder, coop.folder)
 
 
-def test_epochs_load_checkpoints(tmp_path: Path) -> None:
-    run = runs_of(tmp_path, methods=[{**COOP, "epochs": [3]}])["CoOp, epoch 3 shapes seed 1 base"]
-    assert (run.flags["load_epoch"], run.flags["eval_only"]) == (3, True)
-    assert "--load-epoch 3 " in run.command()
-
-
+@example("a photo of a {}.")
+@example("{}")
+@example("--root")
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
                     | st.text(), st.lists))  # fmt: skip
 def test_a_word_is_read_as_the_value_it_was_made_of(value: Any) -> None:
     word = as_word(value)
     assert (type(from_word(word)), from_word(word)) == (type(value), value)
     assert not word.startswith("--")
-
-
-def test_words_of_awkward_texts() -> None:
-    for value in ("{}", "a photo of a {}.", "5", "True", "--root", "'x'", "[1]", "", "{'a': 1}"):
-        assert from_word(as_word(value)) == value
 
 
 def test_the_printed_command_is_equivalent(tmp_path: Path) -> None:
