@@ -99,7 +99,7 @@ class Plan:
     about: str = ""
     source: Path | None = None  # xd: the training dataset
     shots: _Listed[PositiveInt] = ()
-    subsets: _Listed[Literal["base", "new", "all"]] = ()  # base2new: those that are evaluated; empty: base and new
+    subsets: _Listed[Literal["base", "new", "all"]] = ()  # base2new: those that are evaluated besides base; empty: new
     partitions: _Listed[NonNegativeInt] = ()  # base2new: K of the partitions random:K; empty is CoOp's
     root: str = ""  # the data root
     output: Path = Path("output")
@@ -125,8 +125,6 @@ class Plan:
                 yield key, f"is missing; the task {self.task} needs it"
         if self.task != "few-shot" and len(self.shots) > 1:
             yield "shots", f"is {list(self.shots)}; the task {self.task} takes one number"
-        if self.subsets and "base" not in self.subsets:
-            yield "subsets", "leaves out base, which every training run evaluates"
         if self.task == "fscil" and any(method.epochs for method in self.methods):
             yield "epochs", "cannot be evaluated: sessions are evaluated after their last epoch"
         own = {SHOTS: self.shots, SUBSET: self.task == "base2new", PARTITION: self.partitions}

@@ -176,7 +176,7 @@ def expand(plan: Plan) -> list[Run]:
         groups = [tuple(dict.fromkeys([plan.source, *plan.datasets]))]
     if not plan.root and any(dataset.stem not in SYNTHETIC for group in groups for dataset in group):
         raise UserError(f"{plan.where} needs a data root: use --root DIR, the variable DATA, or root: DIR in the plan.")
-    subsets = plan.subsets or (("base", "new") if plan.task == "base2new" else ("all",))
+    subsets = {"base", *(plan.subsets or ("new",))} if plan.task == "base2new" else {"all"}
     draws = [random_partition(number) for number in plan.partitions] or [LABEL]
     drawn = list(itertools.product(plan.shots or (0,), plan.seeds))
     return [

@@ -46,7 +46,6 @@ def test_sweeps_and_epochs_make_methods(tmp_path: Path) -> None:
         ({"shots": [1, 2]}, ["shots", "[1, 2]"]),
         ({"source": "shapes"}, ["source", "base2new"]),
         ({"task": "xd"}, ["source"]),
-        ({"subsets": ["new"]}, ["subsets", "base"]),
         ({"partitions": [1], "set": {"DATASET.PARTITION": "random:2"}}, ["DATASET.PARTITION"]),
         ({"set": {"DATASET.NUM_SHOTS": 8}}, ["DATASET.NUM_SHOTS"]),
         ({"methods": [{**COOP, "trian": False}]}, ["my.yaml", "methods.0", "trian", "Did you mean train"]),

@@ -20,7 +20,7 @@ from .plans import CLIP, COOP, MIX, plan_of, runs_of
 
 FOLDERS: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
     "base2new": (
-        {"seeds": [1], "subsets": ["all", "new", "base"], "methods": [COOP]},
+        {"seeds": [1], "subsets": ["all", "new"], "methods": [COOP]},
         {
             "CoOp shapes seed 1 base": "base2new/train_base/shapes/shots_4/CoOp/tiny/seed1",
             "CoOp shapes seed 1 new": "base2new/test_new/shapes/shots_4/CoOp/tiny/seed1",
