@@ -14,7 +14,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, NonNegativeInt, Positiv
 
 from cocoamix.config import shipped as configurations
 from cocoamix.config.partition import KEY as PARTITION
-from cocoamix.errors import CombinedUserError, UserError, brief, known_names, nearest
+from cocoamix.errors import UserError, brief, known_names, nearest
 from cocoamix.io.paths import expand_home
 from cocoamix.io.texts import read_yaml
 
@@ -158,17 +158,18 @@ def read_file(name: str) -> Plan:
     path = shipped().get(name) or expand_home(name)
     if not os.path.isfile(path):
         raise UserError(f"There is no plan {name}, neither shipped nor as a file.{known_names(name, shipped())}")
-    content, mistakes = read_yaml(path), []
+    content = read_yaml(path)
     try:
         own = {**content, "file": path, "overrides": {}} if isinstance(content, dict) else content
         return TypeAdapter(Plan).validate_python(own)
     except ValidationError as error:
-        for mistake in error.errors()[:5]:
-            place = ".".join(map(str, mistake["loc"])) or "its content"
-            close = nearest(place.split(".")[-1], (key.name for kind in (Plan, Method) for key in fields(kind)))
-            unknown = close if mistake["type"] == "unexpected_keyword_argument" else ""
-            mistakes.append(f"{place} cannot be {brief(mistake['input'])}: {mistake['msg']}.{unknown}")
-    raise CombinedUserError(f"The plan {path} cannot be used:", mistakes)
+        # An unknown key first: because of it, another one may be missing.
+        mistake = min(error.errors(), key=lambda mistake: mistake["type"] != "unexpected_keyword_argument")
+    place = ".".join(map(str, mistake["loc"])) or "the content"
+    is_unknown = mistake["type"] == "unexpected_keyword_argument"
+    names = [key.name for kind in (Plan, Method) for key in fields(kind)] if is_unknown else []
+    close = nearest(place.split(".")[-1], names)
+    raise UserError(f"{place} of the plan {path} cannot be {brief(mistake['input'])}: {mistake['msg']}.{close}")
 
 
 def load_plan(
