@@ -106,7 +106,7 @@ class Section:
         places = {name: [name] for name in every or self.datasets}
         if len(self.datasets) > 1:
             places = {"average": self.datasets, **places}
-        due = over(compared or columns, self.datasets)
+        due = over(compared or columns, self.datasets) if self.datasets else []
         for key, names in places.items():
             if self.add(simplify(key), average_title(names), over(columns, names), caption, due):
                 due = []  # the first table that has values is that of the differences
