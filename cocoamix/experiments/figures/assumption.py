@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from functools import partial
 
 import pandas as pd
-from matplotlib.figure import Figure
 
 from cocoamix.config.partition import LABEL, number_of
 from cocoamix.errors import UserError, some_of
@@ -19,7 +18,7 @@ from ..stats import one_sided_t_test
 from . import source
 from .charts import draw_rows
 from .source import Choice, Plans
-from .style import Drawing, Style
+from .style import Drawing
 
 _TITLE = "The learned and the hand-crafted prompt on in-classes and on out-classes"
 # Random halves, as in the paper, of one synthetic dataset. Its halves have no themes; halves by label have.
@@ -40,7 +39,18 @@ def make(args: argparse.Namespace) -> Iterator[Drawing]:
     names, pairs = read_pairs(frame)
     pairs = group_pairs(pairs)
     sentence = "\n".join(_describe(str(group), own, names) for group, own in pairs.groupby("group", sort=False))
-    yield source.captioned(Drawing("assumption", _TITLE, sentence, partial(_draw, pairs, names), pairs), frame)
+    sides = {f"{side}_difference": f"{side}-classes: {' - '.join(pair)}" for side, pair in _sides(names)}
+    rows = pairs.melt("group", list(sides), "series").replace({"series": sides}).rename(columns={"group": "row"})
+    words = "difference of accuracies in points"
+    drawn = partial(
+        draw_rows, rows, title=_TITLE, x_label=words, note=lambda own: f"p = {one_sided_t_test(own)[1]:.2g}"
+    )
+    yield source.captioned(Drawing("assumption", _TITLE, sentence, drawn, pairs), frame)
+
+
+def _sides(names: Names) -> list[tuple[str, Names]]:
+    """Return the better and the worse method on each side, if the assumption holds."""
+    return [("in", names), ("out", (names[1], names[0]))]
 
 
 def read_pairs(frame: Frame) -> tuple[Names, pd.DataFrame]:
@@ -86,7 +96,7 @@ def _describe(group: str, own: pd.DataFrame, names: Names) -> str:
     """Describe the tests of a group, of all pairs and of the means of seeds, which share classes and test images."""
     means = own.groupby(_PAIR[:2], sort=False)[["in_difference", "out_difference"]].mean()
     parts = []
-    for side, (better, worse) in (("in", names), ("out", names[::-1])):
+    for side, (better, worse) in _sides(names):
         column = f"{side}_difference"
         tests = f"p = {one_sided_t_test(own[column])[1]:.2g}"
         if len(means) > 1:
@@ -94,14 +104,3 @@ def _describe(group: str, own: pd.DataFrame, names: Names) -> str:
         difference = f"{better} minus {worse} is {own[column].mean():+.2f} points on average"
         parts.append(f"on {side}-classes {difference} ({tests})")
     return f"{group[0].upper()}{group[1:]}, {len(own)} pairs, one-sided paired t-tests: {'; '.join(parts)}."
-
-
-def _draw(pairs: pd.DataFrame, names: Names, style: Style) -> Figure:
-    """Draw the differences on in-classes and on out-classes for each group of pairs, with quartiles and extremes."""
-    sides = {
-        "in_difference": f"in-classes: {' − '.join(names)}",  # noqa: RUF001
-        "out_difference": f"out-classes: {' − '.join(names[::-1])}",  # noqa: RUF001
-    }
-    rows = pairs.melt("group", list(sides), "series").replace({"series": sides}).rename(columns={"group": "row"})
-    words = "difference of accuracies in points"
-    return draw_rows(rows, style, _TITLE, words, lambda own: f"p = {one_sided_t_test(own)[1]:.2g}")

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import pandas as pd
-from matplotlib.figure import Figure
 
 from cocoamix.config import roles
 from cocoamix.errors import UserError
@@ -19,7 +16,7 @@ from ..names import simplify, sort_datasets
 from . import source
 from .charts import draw_lines, draw_rows, over_seeds
 from .source import Choice, Plans
-from .style import Drawing, Style
+from .style import Drawing
 
 SECTION = "TRAINER.COCOAMIX."
 # The losses of the learned prompt with their names in figures, in the paper's order.
@@ -46,12 +43,10 @@ _TITLES = {
 def make(args: argparse.Namespace) -> Iterator[Drawing]:
     """Yield the figure that the arguments name."""
     frame = source.find_frame(args, _PLANS[args.figure])
-    sweeps = args.figure == "sensitivity"
-    runs = prompts(frame.runs, "coa" if sweeps else "none")
+    runs = prompts(frame.runs, "coa" if args.figure == "sensitivity" else "none")
     last = [pd.isna(run.epoch) or run.epoch >= run.settings.get("OPTIM.MAX_EPOCH", 0) for run in runs.itertuples()]
-    make_drawing = _sensitivity if sweeps else _comparison
-    drawing, shown = make_drawing(runs[last], args.figure)
-    yield source.captioned(drawing, replace(frame, runs=shown))
+    draw = _sensitivity if args.figure == "sensitivity" else _comparison
+    yield source.captioned(draw(runs[last], args.figure), frame, runs[last])
 
 
 def prompts(runs: pd.DataFrame, ensemble: str) -> pd.DataFrame:
@@ -96,8 +91,8 @@ def _scope(runs: pd.DataFrame) -> str:
     return f"average over {', '.join(runs['dataset'].unique())}; seeds {', '.join(map(str, runs['seed'].unique()))}"
 
 
-def _comparison(runs: pd.DataFrame, name: str) -> tuple[Drawing, pd.DataFrame]:
-    """Return the figure of losses, each under its default setting or under all of its settings, and its runs."""
+def _comparison(runs: pd.DataFrame, name: str) -> Drawing:
+    """Return the figure of losses, each under its default setting or under all of its settings."""
     own = runs[runs["subset"] == "base"]
     source.check_alike(own, LOSS_KEYS)
     if name == "losses":
@@ -116,11 +111,11 @@ def _comparison(runs: pd.DataFrame, name: str) -> tuple[Drawing, pd.DataFrame]:
     words = "base accuracy (%), a dot for each seed"
     drawn = partial(draw_rows, rows, title=_TITLES[name], x_label=words, note=lambda own: f"{own.mean():.2f}")
     data = shown[["loss", "setting", "dataset", "seed", "accuracy"]].rename(columns={"accuracy": "base_accuracy"})
-    return Drawing(name, _TITLES[name], sentence, drawn, data), shown
+    return Drawing(name, _TITLES[name], sentence, drawn, data)
 
 
-def _sensitivity(runs: pd.DataFrame, name: str) -> tuple[Drawing, pd.DataFrame]:
-    """Return the figure of base accuracy over w and of new accuracy over d, as far as there are runs, and its runs."""
+def _sensitivity(runs: pd.DataFrame, name: str) -> Drawing:
+    """Return the figure of base accuracy over w and of new accuracy over d, as far as there are runs."""
     own = runs[runs["LOSS"].isin(["ce", "ce+coa"])]
     own = own.assign(w=own["W"].where(own["LOSS"] != "ce", 0.0), d=own["MARGIN"], out_classes=own["OUT_CLASSES"])
     source.check_alike(own, [SECTION + key for key in ("LOSS", "W", "MARGIN", "OUT_CLASSES")])
@@ -129,8 +124,17 @@ def _sensitivity(runs: pd.DataFrame, name: str) -> tuple[Drawing, pd.DataFrame]:
         raise UserError(f"The figure needs runs with several values of {SECTION}W or of {SECTION}MARGIN.")
     shown = pd.concat(panels, ignore_index=True)
     columns = ["panel", "w", "d", "out_classes", "baseline", "subset", "dataset", "seed", "accuracy"]
-    sentence = " ".join(map(_describe_sweep, panels))
-    return Drawing(name, _TITLES[name], sentence, partial(_draw_sweeps, shown), shown[columns]), shown
+    sentences, lines = [], {}
+    for panel in panels:
+        symbol, subset = panel["panel"].iloc[0], panel["subset"].iloc[0]
+        baseline = "CE alone" if symbol == "w" else "without πᵒᵘᵗ"
+        method = panel["baseline"].map({0: "CoCoA-Mix", 1: baseline})
+        curves = over_seeds(_by_seed(panel.assign(method=method), "method", symbol).rename(columns={symbol: "x"}))
+        listed = [f"{row.mean:.2f} {row.method} at {symbol} {row.x:g}" for row in curves.itertuples()]
+        sentences.append(f"{subset.capitalize()} accuracy in %: {', '.join(listed)} ({_scope(panel)}).")
+        lines[f"{subset} classes, over {symbol}"] = curves.assign(x=curves["x"].where(curves["method"] != baseline))
+    drawn = partial(draw_lines, lines, title=_TITLES[name], shared=False)
+    return Drawing(name, _TITLES[name], " ".join(sentences), drawn, shown[columns])
 
 
 def _sweep(runs: pd.DataFrame, symbol: str) -> pd.DataFrame:
@@ -145,24 +149,3 @@ def _sweep(runs: pd.DataFrame, symbol: str) -> pd.DataFrame:
     own = own.assign(panel=symbol, baseline=baseline.astype(int), point=points)
     line = own[usual & ~baseline].sort_values(symbol)
     return common(pd.concat([line, own[baseline]])) if len(line) else line
-
-
-def _describe_sweep(runs: pd.DataFrame) -> str:
-    """Describe the accuracies of a panel."""
-    symbol, subset = runs["panel"].iloc[0], runs["subset"].iloc[0]
-    means = runs.groupby(["baseline", symbol])["accuracy"].mean()
-    names = {0: f"at {symbol} {{:g}}", 1: "with CE alone" if symbol == "w" else "without pi^out"}
-    listed = [f"{mean:.2f} {names[baseline].format(value)}" for (baseline, value), mean in means.items()]
-    return f"{subset.capitalize()} accuracy in %: {', '.join(listed)} ({_scope(runs)})."
-
-
-def _draw_sweeps(runs: pd.DataFrame, style: Style) -> Figure:
-    """Draw a panel for w and one for d, with a dashed line for the baseline."""
-    panels: dict[str, Any] = {}
-    for symbol, own in runs.groupby("panel", sort=False):
-        baseline = "CE (w = 0)" if symbol == "w" else "without πᵒᵘᵗ"
-        lines = own.assign(method=own["baseline"].map({0: "CoCoA-Mix", 1: baseline}))
-        lines = over_seeds(_by_seed(lines, "method", symbol).rename(columns={symbol: "x"}))
-        lines["x"] = lines["x"].where(lines["method"] != baseline)
-        panels["base classes, over w" if symbol == "w" else "new classes, over d"] = lines
-    return draw_lines(panels, style, _TITLES["sensitivity"], shared=False)

@@ -17,6 +17,7 @@ from cocoamix.io.paths import expand_home
 from ..checks import describe_caveats
 from ..frame import Frame, read
 from ..labels import not_comparable, show
+from ..names import sort_methods
 from .style import Drawing
 
 if TYPE_CHECKING:
@@ -41,42 +42,38 @@ class Plans(NamedTuple):
     real: Sequence[Choice]
 
 
-def find_frame(args: argparse.Namespace, plans: Plans) -> Frame:
-    """Read the runs that the arguments choose; print those that cannot be used to stderr."""
-    if args.runs:
-        _check_no_plan(args, ("root", "datasets", "seeds", "set", "jobs"))
-        return read_runs([expand_home(folder) for folder in args.runs])
-    outcomes = [_run_plan(args, choice) for choice in (plans.real if args.root else plans.synthetic)]
-    folders = [run.folder for runs, _ in outcomes for run in runs]
-    return read_runs(folders, [pair for _, names in outcomes for pair in names])
+def find_frame(args: argparse.Namespace, plans: Plans, moved: bool = False) -> Frame:
+    """Read the runs that the arguments choose; print those that cannot be used to stderr.
 
-
-def find_trained(args: argparse.Namespace, plans: Plans) -> tuple[Frame, list[Path]]:
-    """Return the runs that the arguments choose, and the folders of their trained models, to load.
-
-    With `--runs`, `--root` is where the datasets are now.
+    Args:
+        args: The arguments of the command.
+        plans: The plans to run if the arguments name no runs.
+        moved: Whether `--root` may name the place where the datasets of `--runs` are now.
     """
-    if args.runs:
-        _check_no_plan(args, ("datasets", "seeds", "set", "jobs"))
-        folders = [expand_home(folder) for folder in dict.fromkeys(args.runs)]
-        return read_runs(folders), folders
-    runs, names = _run_plan(args, (plans.real if args.root else plans.synthetic)[0])
-    folders = [run.folder for run in runs if run.subset == "base"]
-    return read_runs(folders, names), folders
-
-
-def read_runs(folders: Sequence[Path], names: Sequence[tuple[str, str]] = ()) -> Frame:
-    """Read runs; print those that cannot be used to stderr."""
+    names: list[tuple[str, str]] = []
+    folders = [expand_home(folder) for folder in args.runs or ()]
+    for name in ("datasets", "seeds", "set", "jobs", *(() if moved else ("root",))):
+        if folders and getattr(args, name):
+            raise UserError(f"--{name} is for runs of a plan, not for --runs.")
+    for choice in () if folders else plans.real if args.root else plans.synthetic:
+        runs, own = _run_plan(args, choice)
+        folders += [run.folder for run in runs]
+        names += own
     frame = read(folders, names)
     for line in (*(f"Left out: {run.folder}: {run.reason}." for run in frame.left_out), *frame.notes):
         print(printable(line), file=sys.stderr)
     return frame
 
 
-def _check_no_plan(args: argparse.Namespace, names: Sequence[str]) -> None:
-    for name in names:
-        if getattr(args, name):
-            raise UserError(f"--{name} is for runs of a plan, not for --runs.")
+def find_trained(args: argparse.Namespace, plans: Plans) -> tuple[Frame, list[Path]]:
+    """Return the runs that the arguments choose, and the folders of their models, to load."""
+    frame = find_frame(args, plans, moved=True)
+    if args.runs:
+        return frame, [expand_home(folder) for folder in dict.fromkeys(args.runs)]
+    order = sort_methods(dict(zip(frame.runs["method"], frame.runs["trainer"], strict=True)))
+    base = frame.runs[frame.runs["subset"] == "base"]
+    base = base.sort_values("method", key=lambda names: names.map(order.index), kind="stable")
+    return frame, [Path(folder) for folder in base["folder"]]
 
 
 def _run_plan(args: argparse.Namespace, choice: Choice) -> tuple[list[Run], Names]:
@@ -105,9 +102,10 @@ def unlike(runs: pd.DataFrame) -> list[str]:
     return [f"{first} and {other} cannot be compared: {why}." for (first, other), why in pairs.items()]
 
 
-def captioned(drawing: Drawing, frame: Frame) -> Drawing:
+def captioned(drawing: Drawing, frame: Frame, runs: pd.DataFrame | None = None) -> Drawing:
     """Return a drawing whose sentence has the caveats of its runs, and says which of them cannot be compared."""
-    parts = drawing.sentence, describe_caveats(frame), some_of(unlike(frame.runs))
+    own = frame if runs is None else replace(frame, runs=runs)
+    parts = drawing.sentence, describe_caveats(own), some_of(unlike(own.runs))
     return replace(drawing, sentence=" ".join(filter(None, parts)))
 
 

@@ -50,25 +50,13 @@ def looks(names: Iterable[str]) -> dict[str, Look]:
 
 @dataclass(frozen=True)
 class Style:
-    """The options that all figures share.
+    """The options that all figures share."""
 
-    Attributes:
-        width: The width in inches; None for a column, or the whole page if a figure has several panels.
-        titles: Whether the figure has its title, which a caption of a paper replaces.
-    """
-
-    width: float | None = None
-    titles: bool = True
+    width: float | None = None  # in inches; None for a column, or the whole page if a figure has several panels
+    titles: bool = True  # else a caption replaces them
 
     def panels(self, count: int, height: float, title: str = "", **options: Any) -> tuple[Figure, list[Any]]:
-        """Return a figure and the axes of its panels: side by side if they fit into the width, else in equal rows.
-
-        Args:
-            count: The number of panels.
-            height: The height of a panel in inches.
-            title: The title of the figure.
-            options: Options of `Figure.subplots`, such as `sharey`.
-        """
+        """Return a figure and the axes of panels of a height: side by side if they fit in, else in equal rows."""
         width = self.width or (PAGE if count > 1 else COLUMN)
         down = -(-count // max(1, int(width / _NARROWEST_PANEL)))
         across = -(-count // down)
@@ -110,12 +98,7 @@ def name_series(figure: Figure, axes: Sequence[Any]) -> None:
 
 
 def percent_range(values: Iterable[float], room: float = 0.06) -> tuple[float, float]:
-    """Return the ends of an axis of percentages: close to the values, but not so close that noise looks large.
-
-    Args:
-        values: The values to show.
-        room: The margin on both sides, as a fraction of the range.
-    """
+    """Return the ends of an axis of percentages: close to the values, but not so close that noise looks large."""
     shown = list(values)
     low, high = min(shown), max(shown)
     margin = max(room * (high - low), (_NARROWEST_RANGE - (high - low)) / 2)
@@ -124,19 +107,11 @@ def percent_range(values: Iterable[float], room: float = 0.06) -> tuple[float, f
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure that is computed and ready to draw.
+    """A figure that is computed and ready to draw."""
 
-    Attributes:
-        stem: The name of its files, without the extension.
-        title: The title, also in the metadata of its files.
-        sentence: What the figure shows, with the main numbers.
-        draw: Draws it in a style, which decides on width and title.
-        data: The data that it shows.
-    """
-
-    stem: str
+    stem: str  # of the names of its files
     title: str
-    sentence: str
+    sentence: str  # what it shows, with the main numbers
     draw: Callable[[Style], Figure]
     data: pd.DataFrame
 

@@ -29,10 +29,6 @@ _PLANS = source.Plans(
 GRID = tuple(number / 50 for number in range(51))
 _VIEWS = 10  # augmentations of each training image: enough for an average, even if training used more
 _METRICS = {"accuracy": "accuracy in %", "nll": "cross-entropy in nats", "ece": "calibration error in %"}
-COLUMNS = [
-    *("run", "dataset", "kind", "shots", "seed", "pi_in", "images", "lowest_pi", "one_stage_lowest_pi"),
-    *("most_accurate_pi", "pi", "accuracy", "nll", "ece", "one_stage_nll", "one_stage_ece"),
-]
 
 
 def make(args: argparse.Namespace) -> Iterator[Drawing]:
@@ -91,7 +87,7 @@ def _compute(trainer: Any, folder: Path) -> pd.DataFrame:
         curves.append(curve.assign(images="held-out", lowest_pi=pi_in))
     kind = "one stage" if trainer.settings.STAGE == "one" else "held-out" if heldout else "two stages"
     run = {"dataset": plain_name(cfg.NAME), "shots": int(cfg.NUM_SHOTS), "seed": int(trainer.seed), "pi_in": pi_in}
-    return pd.concat(curves, ignore_index=True).assign(run=str(folder), kind=kind, **run)[COLUMNS]
+    return pd.concat(curves, ignore_index=True).assign(run=str(folder), kind=kind, **run)
 
 
 def _curve(similarities: list[Any], labels: Any, logit_scale: float) -> pd.DataFrame:
@@ -134,7 +130,6 @@ def _draw(data: pd.DataFrame, style: Style) -> Figure:
         panels[-1].set(xlabel="π of the learned prompt", xlim=(-0.03, 1.03), xticks=[0, 0.5, 1])
     for axes, label in zip(grid[:, 0], _METRICS.values(), strict=True):
         axes.set_ylabel(label)
-    figure.align_ylabels(list(grid[:, 0]))
     name_series(figure, list(grid.flat))
     return figure
 
