@@ -92,7 +92,7 @@ def draw_rows(
     rows, shown = list(values["row"].unique()), looks(values["series"])
     several = values.groupby("row")["series"].nunique().max() > 1  # else the row names its series
     slots: list[Any] = list(shown) if several else [None]
-    figure, (axes,) = style.panels(1, 0.55 + len(rows) * (0.12 + len(slots) * (0.13 if note else 0.075)), title)
+    figure, (axes,) = style.panels(1, 0.55 + len(rows) * (0.14 + len(slots) * (0.13 if note else 0.075)), title)
     for (row, series), own in values.groupby(["row", "series"], sort=False)["value"]:
         label = series if several else None
         at = rows.index(row) + 0.84 * ((slots.index(label) + 0.5) / len(slots) - 0.5)
