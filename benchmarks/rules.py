@@ -137,7 +137,7 @@ def collect(outcome: Outcome) -> tuple[dict[str, Pair], dict[str, list[Pair]]]:
     found: dict[tuple[str, str, int], dict[str, float]] = {}
     for run in outcome.runs:
         accuracy = Results.read(run.folder / RESULTS).metrics["accuracy"]
-        found.setdefault((run.method, names[run.dataset], run.seed), {})[run.subset] = accuracy
+        found.setdefault((run.method.name, names[run.dataset.stem], run.seed), {})[run.subset] = accuracy
     clip: dict[str, Pair] = {}
     coop: dict[str, list[Pair]] = {}
     for (method, dataset, _), halves in found.items():

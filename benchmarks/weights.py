@@ -54,7 +54,7 @@ def collect(outcome: Outcome) -> pd.DataFrame:
     rows = []
     for run in outcome.runs:
         seconds = read_stamp(run.folder).get("seconds") if run.trains else None
-        known = dict(zip(KEYS, (run.method, run.dataset, run.subset, run.seed), strict=True))
+        known = dict(zip(KEYS, (run.method.name, run.dataset.stem, run.subset, run.seed), strict=True))
         rows.append(known | values_of(Results.read(run.folder / RESULTS), seconds))
     return frame(rows)
 

@@ -15,7 +15,7 @@ import pytest
 
 from cocoamix import cli
 from cocoamix.errors import UserError, run_command
-from cocoamix.experiments.figures.catalogue import FIGURES
+from cocoamix.experiments.figures import FIGURES
 from tests.conftest import ROOT
 from tests.experiments.trees import write_pair
 

@@ -7,239 +7,167 @@ name on one dataset, subset and partition of the classes differ in the seed alon
 from __future__ import annotations
 
 import fnmatch
+import os
 import re
-from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
+
+import pandas as pd
 
 from cocoamix.config import roles
 
 from .logs import canonical
 from .names import is_zero_shot, method_name
-from .records import Record
 
 # Facts of the protocol that prevent a comparison of two accuracies on the same classes, as a note names them.
 COMPARABLE = (
     *("splits.test", "evaluated_on", "backbone", "weights_sha256", "activation"),
     *("transforms.SIZE", "transforms.INTERPOLATION", "transforms.PIXEL_MEAN", "transforms.PIXEL_STD"),
 )
-_OF_CELL = ("splits.test", "templates")  # facts that depend on the dataset
-_FREE = ("dataset", "subset", "shots", "splits.train", "splits.folds", "centred", "calibrated")  # by design, by seed
-_UNSTATED = "not stated"  # the value of a fact that our own results do not state
-_LONGEST = 24  # characters of a value in a name
-_MOST_FACTS = 3  # in a name
-_SAME = 0.06  # points by which equal accuracies may differ, because logs have one decimal
+CELL = ["dataset", "subset", "draw", "shots"]  # what the seeds behind one number share
+SAME = 0.06  # points by which equal accuracies may differ, because logs have one decimal
+_OF_CELL = ["splits.test", "templates"]  # facts that depend on the dataset
+_FREE = ["dataset", "subset", "shots", "splits.train", "splits.folds", "centred", "calibrated"]  # by design, by seed
+_UNSTATED = "not stated"
 
 Names = Sequence[tuple[str, str]]
-Key = Callable[[Record], Hashable]
-Facts = dict[int, dict[str, Any]]  # by the id of a record
 
 
-def label(records: Sequence[Record], names: Names, note: Callable[[str], None]) -> None:
-    """Set `method` of all records.
+def label(runs: pd.DataFrame, names: Names, notes: list[str]) -> pd.Series:
+    """Return the method of each run of one table: of one task, and one number of shots where tables have one.
 
     Args:
-        records: The records of one table: one task, and one number of shots where tables have one.
+        runs: The runs.
         names: Pairs of a pattern, matched against Trainer/config and Trainer/config/variant, and a name.
-        note: Receives sentences on runs of one configuration that are not averaged, and why.
+        notes: Receives sentences on runs of one configuration that are not averaged, and why.
     """
-    for (name, is_users), members in _by(records, lambda record: _name(record, names)).items():
-        facts = _facts_of(members)
-        keys = _differing(members, facts, is_users)
-        for key in keys:
-            _note_difference(name, key, members, facts, note)
-        kinds: dict[tuple[Any, ...], list[Record]] = {}
-        for record in members:
-            kinds.setdefault(tuple(facts[id(record)].get(key) for key in keys), []).append(record)
-        for suffix, kind in zip(_describe(keys, list(kinds)), kinds.values(), strict=True):
-            for folder, part in _split_by_folder(kind):
-                words = ", ".join(filter(None, (suffix, folder)))
-                for record in part:
-                    record.method = f"{name} [{words}]" if words else name
-                silent = [record.folder for record in part if not record.protocol]
+    bases = pd.Series([_base(run, names) for run in runs.itertuples()], runs.index)
+    methods = bases.copy()
+    for base, own in runs.groupby(bases, sort=False):
+        facts = _facts(own)
+        differing = facts[_differing(own, facts, any(base == name for _, name in names))].map(show)
+        notes += [note for key in differing if (note := _difference(f"{base}: {key}", own, differing[key]))]
+        for words, kind in own.groupby(_describe(differing), sort=False):
+            for place, part in kind.groupby(_places(kind), sort=False):
+                text = ", ".join(filter(None, (words, place)))
+                methods[part.index] = f"{base} [{text}]" if text else base
+                silent = part["folder"][part["protocol"].map(len) == 0]
                 if 0 < len(silent) < len(part):
-                    note(f"{name}: {silent[0]} states no protocol; it is assumed to be that of the other runs.")
+                    notes.append(f"{base}: {silent.iloc[0]} states no protocol; that of the other runs is assumed.")
+    return methods
 
 
-def _name(record: Record, names: Names) -> tuple[str, bool]:
-    """Return the name of a record's method, and whether the user has chosen it."""
-    short = f"{record.trainer}/{record.config}"
+def _base(run: Any, names: Names) -> str:
+    """Return the user's name for the method of a run, or else that of its trainer."""
+    texts = (f"{run.trainer}/{run.config}/{run.variant}", f"{run.trainer}/{run.config}", run.trainer)
     for pattern, name in names:
-        if any(fnmatch.fnmatchcase(text, pattern) for text in (f"{short}/{record.variant}", short, record.trainer)):
-            return name, True
-    return record.title or method_name(record.trainer), False
-
-
-def _by(records: Iterable[Record], key: Key) -> dict[Any, list[Record]]:
-    groups: dict[Hashable, list[Record]] = defaultdict(list)
-    for record in records:
-        groups[key(record)].append(record)
-    return dict(groups)
+        if any(fnmatch.fnmatchcase(text, pattern) for text in texts):
+            return name
+    return run.title or method_name(run.trainer)
 
 
 # ---------------------------------------------------------------------------------------- what differs
 
 
-def _facts_of(records: Sequence[Record]) -> Facts:
-    """Return what must agree among runs that are averaged; a fact that a log does not state is missing."""
-    facts: Facts = {}
-    for record in records:
-        trained = {} if record.epoch is None or is_zero_shot(record.trainer) else {"epoch": record.epoch}
-        # If a log prints no configuration, its name stands for it.
-        settings = record.settings or ({} if is_zero_shot(record.trainer) else {"config": record.config})
-        facts[id(record)] = {**record.protocol, **settings, **trained}
+def _facts(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return what must agree among runs that are averaged, a column per fact; missing if a log does not state it."""
+    facts = pd.DataFrame(list(runs["facts"]), runs.index, dtype=object)
     # Our own results state their whole protocol: what they lack does not hold for them.
-    stated = dict.fromkeys(key for record in records if record.fingerprint for key in record.protocol)
-    for record in records:
-        if record.fingerprint:
-            facts[id(record)] = {**dict.fromkeys(stated, _UNSTATED), **facts[id(record)]}
+    ours = runs["fingerprint"] != ""
+    stated = list(dict.fromkeys(key for protocol in runs["protocol"][ours] for key in protocol))
+    facts.loc[ours, stated] = facts.loc[ours, stated].where(facts[stated].notna(), _UNSTATED)
     # Hashes of different datasets cannot be compared: number them within each cell.
-    for key in _OF_CELL:
-        for cell in _by(records, _cell).values():
-            values = [facts[id(record)].get(key) for record in cell]
-            order = [value for value in dict.fromkeys(values) if value is not None]
-            for record, value in zip(cell, values, strict=True):
-                facts[id(record)][key] = None if value is None else 1 + order.index(value)
+    for key in facts.columns.intersection(_OF_CELL):
+        cells = facts[key].groupby([runs[column] for column in CELL], dropna=False)
+        facts[key] = cells.transform(lambda values: pd.factorize(values)[0] + 1.0).where(facts[key].notna())
     return facts
 
 
-def _differing(records: Sequence[Record], facts: Facts, is_users: bool) -> list[str]:
-    """Return the facts on which runs that must agree do not, as far as both state them.
+def _differing(runs: pd.DataFrame, facts: pd.DataFrame, is_users: bool) -> list[str]:
+    """Return the facts on which runs that must agree do not, as far as both state them."""
+    keys = facts.columns[facts.nunique() > 1].difference(_FREE, sort=False)
+    differing = []
+    for key in sorted(keys, key=str.islower):  # settings before facts that follow from them
+        scope = [runs[column] for column in _scope(key, is_users, runs["task"].iloc[0])]
+        values = facts[key].mask(facts[key] == "auto")
+        most = values.groupby(scope, dropna=False).nunique().max() if scope else values.nunique()
+        differing += [key] if most > 1 else []
+    return differing
+
+
+def _scope(key: str, is_users: bool, task: str) -> list[str]:
+    """Return what runs that must agree on a fact have in common.
 
     A user who names a method may have trained it with another setting on another dataset.
     """
-
-    def disagree(group: Iterable[Record], key: str) -> bool:
-        values = {facts[id(record)].get(key) for record in group}
-        return len(values - {None, "auto"}) > 1
-
-    # Settings before facts that follow from them, because names use the first.
-    every = sorted(dict.fromkeys(key for record in records for key in facts[id(record)]), key=str.islower)
-    return [
-        key
-        for key in every
-        if key not in _FREE
-        and disagree(records, key)
-        and any(disagree(group, key) for scope in _scopes(key, is_users) for group in _by(records, scope).values())
-    ]
+    # Base and new, or source and targets, are combined as if of one model.
+    model = ["shots"] if task == "transfer" else ["dataset", "draw", "shots"]
+    if key in (*_OF_CELL, "config") or key.startswith("DATASET."):
+        return CELL
+    if not key.isupper():
+        return model if key == "epoch" else []
+    trained = roles.compared_in_model(key)
+    if is_users:
+        return model if trained else CELL
+    return ["shots"] if trained else ["shots", "subset"]  # an evaluation need not repeat what only the loss uses
 
 
-def _scopes(key: str, is_users: bool) -> list[Key]:
-    """Return keys that group the runs which must agree on a fact."""
-    setting = key.isupper()
-    scopes: list[Key] = [_cell]
-    if setting and not is_users and not key.startswith("DATASET."):
-        scopes = [lambda record: (record.subset, record.shots)]  # an evaluation need not repeat what only the loss uses
-    elif not setting and key not in (*_OF_CELL, "epoch", "config"):
-        scopes = [lambda record: 0]
-    return [*scopes, _model] if key == "epoch" or (setting and roles.compared_in_model(key)) else scopes
+def _describe(facts: pd.DataFrame) -> pd.Series:
+    """Describe runs by the fewest facts that tell them apart, without values that are the default."""
+    kinds, words = facts.drop_duplicates(), pd.Series("", facts.index)
+    for key in facts.columns[::-1]:
+        if len(kinds.columns) > 1 and not kinds.drop(columns=key).duplicated().any():
+            kinds = kinds.drop(columns=key)
+    for key in kinds.columns:
+        declared = roles.find(key)
+        usual = show(canonical(declared.default)) if declared.ours else _UNSTATED
+        text = f"{key.rsplit('.', 1)[-1] if key.isupper() else key}=" + facts[key]
+        words += (", " + text).mask(facts[key].isin([usual, _UNSTATED]), "")
+    return words.str.removeprefix(", ")
 
 
-def _cell(record: Record) -> Hashable:
-    return (record.dataset, record.subset, record.draw, record.shots)
+def _difference(what: str, runs: pd.DataFrame, values: pd.Series) -> str:
+    """Describe two runs of one configuration that differ in a fact. Other configurations differ on purpose."""
+    for _, alike in runs.assign(value=values).groupby(["config", "variant"], sort=False):
+        kinds = alike.drop_duplicates("value")
+        if len(kinds) > 1:
+            texts = [f"{value} in {folder}" for value, folder in kinds[["value", "folder"]].to_numpy()[:2]]
+            return f"{what} is {' and '.join(texts)}. Runs that differ in it are not averaged; each has its own row."
+    return ""
 
 
-def _model(record: Record) -> Hashable:
-    """Return what the results that are combined as if of one model have in common: base and new, source and targets."""
-    if record.task == "transfer" and not is_zero_shot(record.trainer):
-        return "transfer"
-    return (record.dataset, record.draw) if record.task == "base2new" and record.subset != "all" else id(record)
+def _places(runs: pd.DataFrame) -> pd.Series:
+    """Tell runs with the same cell and seed apart by the folder below which they are, else by their configuration."""
+    for places in (runs["rest"], runs["config"] + "/" + runs["variant"]):
+        if _clash(runs) and not any(_clash(part) for _, part in runs.groupby(places)):
+            common = os.path.commonpath(list(places))
+            return places.str.removeprefix(common).str.strip("/")
+    return pd.Series("", runs.index)
 
 
-def _describe(keys: Sequence[str], kinds: Sequence[tuple[Any, ...]]) -> list[str]:
-    """Describe kinds of runs by the fewest facts that tell them apart, without values that are the default."""
-    kept = list(range(len(keys)))
-    for place in reversed(range(len(keys))):
-        fewer = [other for other in kept if other != place]
-        if len({tuple(values[other] for other in fewer) for values in kinds}) == len(kinds):
-            kept = fewer
-    facts = [[(keys[place], values[place]) for place in kept] for values in kinds]
-    special = [[(key, value) for key, value in kind if value not in (_default(key), _UNSTATED)] for kind in facts]
-    for candidates in (special, facts):
-        texts = [", ".join(f"{_short(key)}={_cut(show(value))}" for key, value in kind) for kind in candidates]
-        if len(set(texts)) == len(texts) and max(map(len, candidates)) <= _MOST_FACTS:
-            return texts
-    return [f"kind {number}" for number in range(1, len(kinds) + 1)]
-
-
-def _default(key: str) -> Any:
-    """Return the default of a key that this project declares, as records state it; None if it is not known."""
-    declared = roles.find(key)
-    return canonical(declared.default) if declared.ours else None
-
-
-def _note_difference(name: str, key: str, records: Sequence[Record], facts: Facts, note: Callable[[str], None]) -> None:
-    """Note two runs of one configuration that differ in a fact. Other configurations differ on purpose."""
-    for alike in _by(records, lambda record: (record.config, record.variant)).values():
-        first = {facts[id(record)].get(key): record for record in reversed(alike)}
-        if len(first) > 1:
-            (value, record), (other, second) = list(first.items())[-2:]
-            note(
-                f"{name}: {key} is {show(value)} in {record.folder} and {show(other)} in {second.folder}. Runs that "
-                "differ in it are not averaged; each kind has its own row."
-            )
-            return
-
-
-# ---------------------------------------------------------------------------------------- folders
-
-
-def _split_by_folder(records: list[Record]) -> list[tuple[str, list[Record]]]:
-    """Divide runs with the same cell and seed by the folder below which they are, else by their configuration."""
-    for key in (lambda record: record.rest, lambda record: (record.config, record.variant)):
-        groups = _by(records, key)
-        if len(groups) > 1 and _clash(records) and not any(map(_clash, groups.values())):
-            return list(zip(_tell_apart(list(groups)), groups.values(), strict=True))
-    return [("", records)]
-
-
-def _tell_apart(paths: Sequence[Sequence[str]]) -> list[str]:
-    """Return the parts of paths that tell them apart."""
-    parts = [list(path) for path in paths]
-    for end in (0, -1):
-        while parts[0] and all(part and part[end] == parts[0][end] for part in parts):
-            parts = [part[1:] if end == 0 else part[:-1] for part in parts]
-    return ["/".join(filter(None, part)) or f"folder {number}" for number, part in enumerate(parts, start=1)]
-
-
-def _clash(records: Iterable[Record]) -> bool:
+def _clash(runs: pd.DataFrame) -> bool:
     """Return whether two runs have the same cell and seed. Equal zero-shot results may occur several times."""
-    first: dict[Hashable, Record] = {}
-    for record in records:
-        other = first.setdefault((_cell(record), record.seed), record)
-        if other is not record and not (is_zero_shot(record.trainer) and same_result(record, other)):
-            return True
-    return False
+    repeated = runs[runs.duplicated([*CELL, "seed"], keep=False)]
+    accuracy = repeated.groupby([*CELL, "seed"], dropna=False)["accuracy"]
+    different = accuracy.max() - accuracy.min() > SAME
+    return bool(different.any() or not repeated["trainer"].map(is_zero_shot).all())
 
 
-def same_result(record: Record, other: Record) -> bool:
-    """Return whether two runs have equal results, at the precision of logs."""
-    return record.sessions == other.sessions and abs(record.accuracy - other.accuracy) <= _SAME
+# ---------------------------------------------------------------------------------------- for other modules
 
 
-def not_comparable(record: Any, other: Any) -> list[tuple[str, Any, Any]]:
+def not_comparable(run: Any, other: Any) -> list[tuple[str, Any, Any]]:
     """Return the facts that prevent a comparison of two runs on the same classes, as (key, value, value)."""
-    pairs = [("partition", record.draw, other.draw)]
-    pairs += [(key, record.protocol.get(key), other.protocol.get(key)) for key in COMPARABLE]
+    pairs = [("partition", run.draw, other.draw)]
+    pairs += [(key, run.protocol.get(key), other.protocol.get(key)) for key in COMPARABLE]
     return [pair for pair in pairs if None not in pair[1:] and pair[1] != pair[2]]
 
 
 def show(value: Any) -> str:
     """Return a value of a configuration as a user would write it."""
-    if isinstance(value, float) and abs(value) < 1e15 and value == int(value):
-        return str(int(value))
     if isinstance(value, tuple):
         return "(" + ", ".join(map(show, value)) + ")"
-    if value is None:
-        return "not stated"
-    if isinstance(value, str) and re.fullmatch(r"[0-9a-f]{32,}", value):
-        return value[:12]  # enough of a hash
-    return str(value) if str(value) else "empty"
-
-
-def _short(key: str) -> str:
-    return key.rsplit(".", 1)[-1] if key.isupper() else key
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+    if value is None or value != value:  # nan
+        return _UNSTATED
+    text = str(value).removesuffix(".0") if isinstance(value, float) else str(value)
+    return text[:12] if re.fullmatch(r"[0-9a-f]{32,}", text) else text or "empty"  # enough of a hash

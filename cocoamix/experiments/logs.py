@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -13,125 +12,91 @@ from typing import Any
 from cocoamix.config.settings import literal
 from cocoamix.io.texts import read_bytes
 
-FINISHED = re.compile(rb"^[^\S\n]*Finish(?:ed)? training[^\S\n]*\r?$", re.MULTILINE)
-RESULT = re.compile(rb"^[^\S\n]*=> result", re.MULTILINE)
+# Patterns that begin with fixed text are fast on a log of several megabytes.
+FINISHED = re.compile(rb"Finish(?:ed)? training[^\S\n]*$", re.MULTILINE)
+RESULT = re.compile(rb"=> result")
 
-_METRIC = re.compile(rb"^[^\S\n]*\* ?(\w+): ([-+.,\deE]+|[-+]?(?:nan|inf))(%?)[^\S\n]*\r?$", re.MULTILINE)
+_METRIC = re.compile(rb"^[^\S\n]*\* ?(\w+): ([-+.,\deE]+|[-+]?(?:nan|inf))(?:%|[^\S\n]*\n)", re.MULTILINE)
 _EPOCH = re.compile(rb"epoch:? \[(\d+)/(\d+)\]")
-# CoOp's print_args writes each heading between two lines of stars; the content begins below the second.
-_ARGUMENTS = re.compile(rb"^\*+ ?Arguments ?\*+[^\S\n]*\n(?:\*+[^\S\n]*\n)?", re.MULTILINE)
-_CONFIG = re.compile(rb"^\*+ ?Config ?\*+[^\S\n]*\n(?:\*+[^\S\n]*\n)?", re.MULTILINE)
-_AFTER = re.compile(rb"^(?:\*|Collecting env)", re.MULTILINE)
-_KEY = re.compile(r"^( *)([A-Za-z_][\w.]*):(?: (.*))?$")
+_KEY = re.compile(r"( *)([A-Za-z_][\w.]*):(?: (.*))?")
+_HEAD = 80_000  # bytes that hold the arguments and the configuration, which is about 4,000 characters
 
 
 @dataclass
 class Log:
     """The content of a log."""
 
-    arguments: dict[str, str] = field(default_factory=dict)
-    config: dict[str, Any] = field(default_factory=dict)  # dotted keys
-    metrics: dict[str, float] = field(default_factory=dict)
+    arguments: dict[str, Any]
+    config: dict[str, Any]  # dotted keys
+    metrics: dict[str, float]
     unfinished: str = ""  # why there is no result
 
     @property
     def evaluates_only(self) -> bool:
         """Whether the run only evaluated a trained model."""
-        return self.arguments.get("eval_only") == "True"
+        return self.arguments.get("eval_only") is True
 
 
 def list_logs(folder: Path, names: list[str]) -> list[Path]:
     """Return the logs of a run, oldest first: Dassl writes log.txt, and log.txt-<time> when that exists."""
-    return [folder / name for name in sorted(names) if re.match(r"^log\.txt(?:-[\d\-_:T]+)?$", name)]
+    return [folder / name for name in sorted(names) if re.fullmatch(r"log\.txt(-[\d\-_:T]+)?", name)]
 
 
 def read_log(path: Path) -> Log:
     """Read a log. The last results after the end of training count, as in CoOp's parser."""
     content = read_bytes(path)
-    log = Log(_arguments(content), _config(content))
-    likely = content.find(b"Finish")  # much faster than a pattern on a log of several megabytes
-    finished = FINISHED.search(content, likely) if likely >= 0 else None
+    settings = _settings(content[:_HEAD].decode(errors="replace"))
+    finished = FINISHED.search(content)
+    start = max(content.rfind(b"=> result"), finished.end() if finished else 0)
+    log = Log(settings["Arguments"], settings["Config"], _metrics(content[start:]))
     epochs = _EPOCH.findall(content) if finished is None and not log.evaluates_only else []
     if epochs:
         epoch, last = (int(number) for number in epochs[-1])
         log.unfinished = f"training stopped in epoch {epoch} of {last}"
-        return log
-    # A log without epochs, end of training and arguments may be that of an evaluation: a result follows `=> result`.
-    metrics = _last_results(content, finished.end() if finished else 0)
-    if "accuracy" not in metrics:
-        log.unfinished = _why_unfinished(content, finished is not None)
-    elif not finished and log.arguments.get("eval_only") == "False":
+    elif "accuracy" not in log.metrics:
+        before = "training finished, but" if finished else "it ends before the first epoch, or"
+        log.unfinished = f"{before} the evaluation did not finish"
+    elif not finished and log.arguments.get("eval_only") is False:
         # They may be from any step: validation, or the sessions of class-incremental learning.
-        log.unfinished = (
-            "the line 'Finish training' is missing, so its results are from an unknown step of the training"
-        )
-    else:
-        log.metrics = metrics
+        log.unfinished = "the line 'Finish training' is missing, so its results may be from any step of the training"
     return log
 
 
-def _why_unfinished(content: bytes, trained: bool) -> str:
-    if trained:
-        return "training finished, but the evaluation did not"
-    return "the log ends before the first epoch or result" if content.strip() else "the log is empty"
-
-
-def _last_results(content: bytes, start: int) -> dict[str, float]:
-    """Return the metrics after the last `=> result` from `start` on."""
-    marks = [match.end() for match in RESULT.finditer(content, start)]
+def _metrics(content: bytes) -> dict[str, float]:
+    """Return the last value of each metric. A number at the very end of a log may be cut."""
     metrics: dict[str, float] = {}
-    for match in _METRIC.finditer(content, marks[-1] if marks else start):
-        if match.group(1) == b"accuracy" and not match.group(3):
-            continue  # the log was cut within the number
+    for name, number in _METRIC.findall(content):
         try:
-            metrics[match.group(1).decode()] = float(match.group(2).replace(b",", b""))
+            metrics[name.decode()] = float(number.replace(b",", b""))
         except ValueError:
             continue
-    return _exact(metrics)
-
-
-def _exact(metrics: dict[str, float]) -> dict[str, float]:
-    """Replace a rounded accuracy by the quotient of the printed counts."""
-    total, correct, printed = (metrics.get(key) for key in ("total", "correct", "accuracy"))
-    if total and correct is not None and printed is not None:
-        exact = 100 * correct / total
-        if abs(exact - printed) <= 0.051:  # otherwise the counts belong to something else
-            metrics["accuracy"] = exact
+    if metrics.get("total") and {"correct", "accuracy"} <= metrics.keys():
+        exact = 100 * metrics["correct"] / metrics["total"]
+        if abs(exact - metrics["accuracy"]) <= 0.051:  # otherwise the counts belong to something else
+            metrics["accuracy"] = exact  # logs round it to one decimal
     return metrics
 
 
-def _arguments(content: bytes) -> dict[str, str]:
-    lines = _below(content, _ARGUMENTS, 20_000).splitlines()
-    matches = [match for line in lines if (match := _KEY.match(line)) and not match.group(1)]
-    return {match.group(2): (match.group(3) or "").strip() for match in matches}
-
-
-def _config(content: bytes) -> dict[str, Any]:
-    """Return the printed configuration with dotted keys. yacs prints a plain subset of YAML."""
-    flat: dict[str, Any] = {}
-    above: list[tuple[int, str]] = []  # indents and keys of the sections around a line
-    # Dassl's own configuration has about 4,000 characters.
-    for line in _below(content, _CONFIG, 60_000).splitlines():
-        match = _KEY.match(line)
+def _settings(text: str) -> dict[str, dict[str, Any]]:
+    """Return the printed arguments and configuration with dotted keys. yacs prints a plain subset of YAML."""
+    sections: dict[str, dict[str, Any]] = {"Arguments": {}, "Config": {}}
+    current: dict[str, Any] = {}
+    above: list[tuple[int, str]] = []  # indents and keys of the nodes around a line
+    for line in text.splitlines():
+        if line.startswith("Collecting env"):
+            break
+        if heading := line.strip("* ") if line.startswith("*") else "":  # between two lines of stars
+            current = sections.get(heading, {})
+        match = _KEY.fullmatch(line)
         if match is None:
             continue
-        indent, key, value = len(match.group(1)), match.group(2), match.group(3)
-        while above and above[-1][0] >= indent:
-            above.pop()
+        indent, key, value = len(match[1]), match[2], match[3]
+        above = [(other, name) for other, name in above if other < indent]
         if value is None:
             above.append((indent, key))
         else:
-            flat[".".join([*(name for _, name in above), key])] = parse_value(value.strip())
-    return flat
-
-
-def _below(content: bytes, heading: re.Pattern[bytes], most: int) -> str:
-    """Return the text below a heading, up to the next one."""
-    mark = heading.search(content)
-    if mark is None:
-        return ""
-    end = _AFTER.search(content, mark.end(), mark.end() + most)
-    return content[mark.end() : end.start() if end else mark.end() + most].decode(errors="replace")
+            current[".".join([*(name for _, name in above), key])] = parse_value(value.strip())
+    return sections
 
 
 @lru_cache(maxsize=4096)
@@ -148,9 +113,4 @@ def canonical(value: Any) -> Any:
         return tuple(sorted(map(str, value)))
     if isinstance(value, Mapping):
         return tuple(sorted((str(key), canonical(item)) for key, item in value.items()))
-    if isinstance(value, int) and not isinstance(value, bool):
-        try:
-            return float(value)
-        except OverflowError:
-            return math.inf  # a number of hundreds of digits, which the reader refuses
     return value

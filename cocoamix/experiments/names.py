@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import PurePath
 from typing import Any
 
 from cocoamix.dataset_table import PUBLISHED, of_kind
@@ -20,15 +21,9 @@ _TRAINERS = {
     "factfscil": "FACT w/ CLIP, our interpretation",
     "l2pfscil": "L2P",
     "cocoamixfscil": "CoCoA-Mix",
-    "extraslinearprobecoop": "DePT (CoOp)",
-    "extraslinearprobecocoop": "DePT (CoCoOp)",
-    "extraslinearprobekgcoop": "DePT (KgCoOp)",
-    "extraslinearprobemaple": "DePT (MaPLe)",
 }
 _NUMBER = re.compile(r"([0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]{1,3}\b)?)")
-_OWN = ("ImageFolderDataset", "CSVDataset")
-# Folder names that mean little without the parent folder.
-_GENERAL = {"images", "image", "imgs", "img", "photos", "pictures", "data", "dataset", "train"}
+_GENERAL = {"images", "image", "imgs", "img", "photos", "pictures", "data", "dataset", "train"}  # names of folders
 _LONGEST = 60  # characters of the name of an own dataset
 
 
@@ -39,12 +34,13 @@ def simplify(name: str) -> str:
 
 _PUBLISHED = of_kind(PUBLISHED)
 _SHOWN = {simplify(spelling): known.table_name for known in _PUBLISHED for spelling in (known.table_name, known.name)}
-_ORDER = {name: place for place, name in enumerate(dict.fromkeys(known.table_name for known in _PUBLISHED))}
+_ORDER = list(dict.fromkeys(known.table_name for known in _PUBLISHED))
 
 
 def method_name(trainer: str) -> str:
     """Return the name that tables show for a trainer."""
-    return _TRAINERS.get(simplify(trainer), trainer)
+    on_dept = re.fullmatch("ExtrasLinearProbe(.+)", trainer)
+    return f"DePT ({on_dept[1]})" if on_dept else _TRAINERS.get(simplify(trainer), trainer)
 
 
 def is_zero_shot(trainer: str) -> bool:
@@ -58,47 +54,36 @@ def is_clip(trainer: str) -> bool:
 
 
 def dataset_name(spelling: str) -> str:
-    """Return the name that tables show for a dataset's folder or class name."""
+    """Return the name that tables show for a dataset's folder or class name: WarmCool for the folder warm_cool."""
     known = _SHOWN.get(simplify(spelling))
-    if known:
-        return known
-    if re.search(r"[A-Z]", spelling):
-        return spelling
-    # The folder of an unlisted dataset, such as warm_cool, which is WarmCool in its results.
-    return "".join(part[:1].upper() + part[1:] for part in re.split(r"[_\-\s]+", spelling))
+    if known or not spelling.islower():
+        return known or spelling
+    return "".join(word[:1].upper() + word[1:] for word in re.split(r"[_\-\s]+", spelling))
 
 
 def own_dataset_name(dataset: str, settings: Mapping[str, Any]) -> str:
-    """Return the name of the user's own dataset, after its folder or table; "" for any other dataset.
+    """Return the name of the user's own dataset, after its folder and table; "" for any other dataset.
 
     Args:
         dataset: The name of the dataset's class.
         settings: Dotted settings of the run.
     """
-    if plain_name(dataset) not in _OWN:
+    if plain_name(dataset) not in ("ImageFolderDataset", "CSVDataset"):
         return ""
-    folders = [*_path_parts(settings.get("DATASET.ROOT")), *_path_parts(settings.get("DATASET.FOLDER"))]
-    name = folders[-1] if folders else ""
-    if name.lower() in _GENERAL and len(folders) > 1:
-        name = "/".join(folders[-2:])
-    table = _path_parts(settings.get("DATASET.CSV"))
+    root, folder, table = (str(settings.get(f"DATASET.{key}") or "") for key in ("ROOT", "FOLDER", "CSV"))
+    parts = [part for part in PurePath(root, folder).parts if part not in ("/", "..", "~")]
+    name = "/".join(parts[-2:] if parts and parts[-1].lower() in _GENERAL else parts[-1:])
     if table:  # one folder may hold several tables
-        stem = re.sub(r"\.[ct]sv$", "", table[-1], flags=re.IGNORECASE)
-        name = f"{name} ({stem})" if name else stem
+        name = f"{name} ({PurePath(table).stem})" if name else PurePath(table).stem
     if simplify(name) in _SHOWN:  # a folder with the name of a published dataset may hold other images
         name = f"{name} (own images)"
     return shorten(printable(name), _LONGEST)
 
 
-def _path_parts(path: Any) -> list[str]:
-    """Return the named folders of a path, in Unix's or Windows' notation."""
-    parts = re.split(r"[/\\]+", path) if isinstance(path, str) else []
-    return [part for part in parts if part not in ("", ".", "..", "~") and not part.endswith(":")]
-
-
 def sort_datasets(datasets: Iterable[str]) -> list[str]:
     """Return the datasets in the order of the papers' tables; others follow by name."""
-    return sorted(set(datasets), key=lambda name: (_ORDER.get(name, len(_ORDER)), natural(name)))
+    names = set(datasets)
+    return [*(name for name in _ORDER if name in names), *sorted(names.difference(_ORDER), key=natural)]
 
 
 def sort_methods(labels: Mapping[str, str]) -> list[str]:

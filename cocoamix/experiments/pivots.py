@@ -24,21 +24,6 @@ def base_to_new(values: pd.DataFrame) -> pd.DataFrame:
     return wide.assign(H=harmonic(wide["base"], wide["new"])).dropna(how="all")
 
 
-def transfer(values: pd.DataFrame, source: str, targets: Sequence[str]) -> pd.DataFrame:
-    """Return the accuracy on the source and on each target, their average and the mean of H(source, target), by seed.
-
-    Args:
-        values: Values of transfers from the source, and of zero-shot methods.
-        source: The training dataset.
-        targets: The datasets to which the models are transferred.
-    """
-    accuracy = values[values["metric"].eq("accuracy") & values["session"].isna()]
-    wide = _pivot(accuracy, "dataset", ["method", "seed"]).reindex(columns=[source, *targets])
-    both = wide[list(targets)].apply(lambda column: harmonic(wide[source], column))
-    target, mean = wide[list(targets)].mean(axis=1, skipna=False), both.mean(axis=1, skipna=False)
-    return wide.assign(target=target, H=mean)
-
-
 def few_shot(values: pd.DataFrame) -> pd.DataFrame:
     """Return the accuracy on all classes, a column per number of shots: 0 for zero-shot methods, -1 for all images."""
     chosen = _accuracy(values, "few-shot")
@@ -85,7 +70,7 @@ def _accuracy(values: pd.DataFrame, task: str) -> pd.DataFrame:
     return values[values["task"].eq(task) & values["metric"].eq("accuracy") & values["session"].isna()]
 
 
-def _pivot(values: pd.DataFrame, columns: str, index: Sequence[str] = INDEX) -> pd.DataFrame:
+def _pivot(values: pd.DataFrame, columns: str) -> pd.DataFrame:
     # A run without a seed still counts as one: pivots drop missing index values.
     chosen = values.assign(seed=values["seed"].fillna(-1))
-    return chosen.pivot_table(index=list(index), columns=columns, values="value", sort=False).rename_axis(columns=None)
+    return chosen.pivot_table(index=INDEX, columns=columns, values="value", sort=False).rename_axis(columns=None)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import shlex
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from cocoamix.errors import UserError
 from cocoamix.errors import report as report_error
-from cocoamix.io.files import write_text
 
 if TYPE_CHECKING:
     from .plan import Plan
@@ -18,31 +17,24 @@ if TYPE_CHECKING:
 _FIGURES = (".svg", ".png", ".pdf", ".csv", ".txt")
 
 
-class Files(NamedTuple):
-    """The files of a plan's report. They are named after the plan, because plans may share an output folder."""
-
-    table: Path
-    data: Path
-    page: Path
-    figures: Path
-
-
-def files_of(plan: Plan) -> Files:
-    """Return where the report of a plan is written."""
-    table, data, whole = (plan.output / "tables" / f"{plan.name}.{kind}" for kind in ("md", "json", "html"))
-    return Files(table, data, whole, plan.output / "figures" / plan.name)
+def files_of(plan: Plan) -> dict[str, Path]:
+    """Return the files of a plan's report by format. They have its name, because plans may share an output folder."""
+    tables = dict.fromkeys(("markdown", "json", "html"), plan.output / "tables" / plan.name)
+    files = {kind: path.with_name(f"{plan.name}.{kind.replace('markdown', 'md')}") for kind, path in tables.items()}
+    return {**files, "plots": plan.output / "figures" / plan.name}
 
 
 def clear(plan: Plan) -> None:
     """Delete the tables, figures and page of an earlier start, which may not match the new results."""
-    *tables, figures = files_of(plan)
+    *tables, figures = files_of(plan).values()
     for path in (*tables, *(file for file in figures.glob("*") if file.suffix in _FIGURES)):
         path.unlink(missing_ok=True)
 
 
 def write(plan: Plan, outcome: Outcome) -> None:
-    """Print and write the tables and figures of the runs that have results, and a page with all of them."""
-    from .report import Options, build, print_problems, summary, write_files  # pandas takes a second to import
+    """Print the averages of the runs that have results, and write their tables, figures and page."""
+    from . import render  # pandas takes a second to import
+    from .report import Options, build, print_problems, write_files
 
     clear(plan)
     if not outcome.runs:
@@ -55,14 +47,11 @@ def write(plan: Plan, outcome: Outcome) -> None:
         return
     files = files_of(plan)
     names = [word for pattern, name in outcome.names for word in ("--name", f"{pattern}={name}")]
-    command = shlex.join(["cocoamix", "report", str(plan.output), *names, "--html", str(files.page)])
+    command = shlex.join(["cocoamix", "report", str(plan.output), *names, "--html", str(files["html"])])
     # The runs are many folders; the reader knows the one above them.
     report = replace(report, folders=[str(plan.output)], command=command)
-    shots = f"{plan.shots[0]} shots; " if plan.shots else ""  # sessions have their own
-    text = summary(report, f"{shots}mean ± deviation over seeds")
-    print(f"\n{text}", flush=True)
-    write_text(files.table, text)
-    write_files(report, {"json": files.data, "html": files.page, "plots": files.figures})
+    print(f"\n{render.markdown(report, short=True)}", flush=True)
+    write_files(report, files)
     print_problems(report)
-    print(f"\nThe tables are in {files.table} and {files.data.name}, the figures in {files.figures}.")
-    print(f"A page with all tables and figures: {files.page}")
+    print(f"All tables: {files['markdown']} (and {files['json'].name}). Figures: {files['plots']}.")
+    print(f"A page with all tables and figures: {files['html']}")

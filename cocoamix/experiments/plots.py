@@ -5,16 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import pandas as pd
+from typing import TYPE_CHECKING
 
 from . import pivots
 from .checks import describe_caveats
-from .figures import curves, datasets, parameters, tradeoff
-from .figures.style import Drawing, Style, render, save
+from .figures import base_to_new, sessions
+from .figures.style import Drawing, Style, render
 
 if TYPE_CHECKING:
     from .report import Report
@@ -24,16 +20,28 @@ Drawings = Mapping[str, list[Drawing]]  # by the key of the section
 
 
 def draw(report: Report) -> Drawings:
-    """Return the figures of a report, ready to draw. Their files are named after their sections."""
-    makers = {"base2new": _base_to_new, "fscil": _sessions, "few": _few_shot}
+    """Return the figures of each section of a report, ready to draw. Their files are named after their sections."""
     drawn = {}
     for section in report.sections:
-        make = makers.get(section.key.partition("-")[0])
-        drawings = list(make(section)) if make else []
-        named = [replace(drawing, stem=f"{section.key}-{drawing.stem}") for drawing in drawings]
         caveats = describe_caveats(section.part)
-        drawn[section.key] = [replace(drawing, sentence=f"{drawing.sentence} {caveats}".strip()) for drawing in named]
+        drawn[section.key] = [
+            replace(drawing, stem=f"{section.key}-{drawing.stem}", sentence=f"{drawing.sentence} {caveats}".strip())
+            for drawing in _of_section(section)
+        ]
     return drawn
+
+
+def _of_section(section: Section) -> Iterator[Drawing]:
+    """Yield curves over sessions or shots, or the figures of base to new."""
+    if section.key.startswith("base2new"):
+        yield from _base_to_new(section)
+    elif section.key.startswith("fscil"):
+        panels = sessions.session_panels(section.part, section.published.rows)
+        yield sessions.draw_curves("sessions", panels, section.title, "session")
+    elif section.key == "few-shot":
+        lines = sessions.curves(pivots.few_shot(section.part.values), section.datasets)
+        if lines["x"].nunique() > 1:
+            yield sessions.draw_curves("shots", {"all classes": lines}, section.tables[0].title, "shots")
 
 
 def _base_to_new(section: Section) -> Iterator[Drawing]:
@@ -42,42 +50,7 @@ def _base_to_new(section: Section) -> Iterator[Drawing]:
     part = section.part.only(runs.index[runs["dataset"].isin(section.datasets) & (runs["subset"] != "all")])
     if part.runs.empty or runs["draw"].nunique() > 1:
         return
-    points = tradeoff.points_of(part, section.published.rows)
-    if len(points) > 1:  # a single point shows no trade-off
-        yield _drawing(tradeoff, "tradeoff", points, f"{points.attrs['title']}: base and new")
-    counted = parameters.with_parameters(points[points["published"] == ""])
-    if len(counted):
-        yield _drawing(parameters, "parameters", counted, f"{points.attrs['title']}: H and trained parameters")
-    if pivots.base_to_new(part.values)["H"].notna().any():
-        yield _drawing(datasets, "datasets", datasets.values_of(part), "H of each seed")
-
-
-def _sessions(section: Section) -> Iterator[Drawing]:
-    """Yield curves over sessions."""
-    yield _curves("sessions", curves.session_panels(section.part, section.published.rows), section.title, "session")
-
-
-def _few_shot(section: Section) -> Iterator[Drawing]:
-    """Yield curves over shots of the average over datasets, or of the only dataset."""
-    lines = curves.curves(pivots.few_shot(section.part.values), section.datasets)
-    if lines["x"].nunique() > 1:
-        yield _curves("shots", {"all classes": lines}, section.tables[0].title, "shots")
-
-
-def _drawing(module: Any, stem: str, data: pd.DataFrame, title: str) -> Drawing:
-    return Drawing(stem, title, module.describe(data), partial(module.draw, data, title=title), data.reset_index())
-
-
-def _curves(stem: str, panels: Mapping[str, pd.DataFrame], title: str, x: str) -> Drawing:
-    data = pd.concat(panels, names=["panel"]).reset_index("panel").rename(columns={"x": x})
-    make = partial(curves.draw, panels, title=title, x_label=x)
-    return Drawing(stem, title, curves.describe(title, panels, x), make, data)
-
-
-def write(drawings: Drawings, folder: Path) -> None:
-    """Write the files of all figures."""
-    for drawing in (drawing for shown in drawings.values() for drawing in shown):
-        save(drawing, folder, Style())
+    yield from base_to_new.drawings(part, section.published.rows)
 
 
 def to_svg(drawings: Drawings) -> dict[str, list[tuple[str, str]]]:

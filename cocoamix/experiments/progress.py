@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
@@ -11,9 +12,7 @@ from tqdm import tqdm
 from .runs import Run
 
 if TYPE_CHECKING:
-    from .local import End
-
-Running = Sequence[tuple[Run, float, Mapping[str, Any]]]  # runs, seconds since they started, what they do
+    from .local import End, Worker
 
 
 class Progress:
@@ -25,59 +24,47 @@ class Progress:
     """
 
     def __init__(self, runs: Sequence[Run], at_once: int) -> None:
-        self._waiting = {run.folder: run for run in runs}
-        self._total, self._at_once = len(runs), at_once
-        self._seconds: dict[object, list[float]] = {}  # durations of runs of a kind
+        self._waiting, self._at_once = {run.folder: run for run in runs}, at_once
+        self._seconds: dict[tuple[object, ...], list[float]] = {}  # durations of runs of a kind
         tqdm.monitor_interval = 0  # no second thread, because this one starts processes
         shape = "{n_fmt}/{total_fmt} runs |{bar:20}| {elapsed}{postfix}"
-        self._bar = tqdm(total=self._total, bar_format=shape, leave=False, mininterval=0.5, miniters=0, disable=None)
+        self.bar = tqdm(total=len(runs), bar_format=shape, leave=False, mininterval=0.5, miniters=0, disable=None)
 
-    def tick(self, running: Running) -> None:
+    def tick(self, running: Collection[Worker]) -> None:
         """Update the bar."""
-        jobs = "; ".join(f"{run.name} {describe_step(step)}" for run, _, step in running)
-        self._bar.set_postfix_str(f"{len(running)} running{self._time_left(running)}: {jobs}", refresh=False)
-        self._bar.update(0)
+        jobs = "; ".join(f"{worker.run.name} {describe_step(worker.step)}" for worker in running)
+        self.bar.set_postfix_str(f"{len(running)} running{self.time_left(running)}: {jobs}", refresh=False)
+        self.bar.update(0)
 
-    def started(self, run: Run) -> None:
-        """Print in a log that a run has started; a terminal shows it in the bar."""
-        if self._bar.disable:
-            print(f"{run.name}: started", flush=True)
-
-    def ended(self, end: End, running: Running) -> None:
+    def ended(self, end: End, running: Collection[Worker]) -> None:
         """Show how a run ended."""
         del self._waiting[end.run.folder]
-        took = "" if end.seconds is None else f" ({duration(end.seconds)})"
+        took = "" if end.seconds is None else f" ({tqdm.format_interval(end.seconds)})"
         for kind in _kinds(end.run):
-            self._seconds.setdefault(kind, []).extend(filter(None, [end.seconds]))
-        self._bar.update()
-        number = f"{self._total - len(self._waiting):{len(str(self._total))}}/{self._total}"
-        left = self._time_left(running) if self._bar.disable else ""
-        self._bar.write(f"[{number}] {end.run.name} {end.status}: {end.reason}{took}{left}", file=sys.stdout)
+            self._seconds.setdefault(kind, []).extend([end.seconds] if end.seconds else [])
+        self.bar.update()
+        total = self.bar.total
+        left = self.time_left(running) if self.bar.disable else ""
+        line = f"[{total - len(self._waiting):{len(str(total))}}/{total}] {end.run.name} {end.status}: {end.reason}"
+        self.bar.write(f"{line}{took}{left}", file=sys.stdout)
         sys.stdout.flush()
 
-    def remaining(self, running: Running) -> float | None:
-        """Estimate the remaining seconds from similar runs; None if a run cannot be estimated."""
-        past = {run.folder: seconds for run, seconds, _ in running}
-        left = []
-        for folder, run in self._waiting.items():
-            similar = next((self._seconds[kind] for kind in _kinds(run) if self._seconds.get(kind)), None)
-            if similar is None:
-                return None
-            left.append(max(0.0, sum(similar) / len(similar) - past.get(folder, 0.0)))
-        return max(sum(left) / self._at_once, max(left)) if left and self._at_once else None
-
-    def _time_left(self, running: Running) -> str:
-        left = self.remaining(running)
-        return "" if left is None else f", about {duration(left)} left"
-
-    def close(self) -> None:
-        """Remove the bar."""
-        self._bar.close()
+    def time_left(self, running: Collection[Worker]) -> str:
+        """Return the remaining time, estimated from runs of the same kind; empty if none is finished."""
+        means = {kind: fmean(seconds) for kind, seconds in self._seconds.items() if seconds}
+        if not (means and self._waiting and self._at_once):
+            return ""
+        past = {worker.run.folder: worker.seconds for worker in running}
+        takes = {
+            run.folder: next(means[kind] for kind in _kinds(run) if kind in means) for run in self._waiting.values()
+        }
+        left = [max(0.0, seconds - past.get(folder, 0.0)) for folder, seconds in takes.items()]
+        return f", about {tqdm.format_interval(max(sum(left) / self._at_once, *left))} left"
 
 
-def _kinds(run: Run) -> list[object]:
+def _kinds(run: Run) -> list[tuple[object, ...]]:
     """Return keys of runs that take about as long, the most similar first."""
-    return [(run.method, run.dataset, run.trains), (run.method, run.trains), run.trains, ""]
+    return [(run.method.name, run.dataset, run.trains), (run.method.name, run.trains), ()]
 
 
 def describe_step(step: Mapping[str, Any]) -> str:
@@ -86,15 +73,3 @@ def describe_step(step: Mapping[str, Any]) -> str:
         return f"evaluating ({step['evaluates']})" if "evaluates" in step else "starting"
     session = f"session {step['session']}, " if step.get("session") is not None else ""
     return f"{session}epoch {step['epoch']}/{step['epochs']}"
-
-
-def duration(seconds: float) -> str:
-    """Return a duration as text, such as 12 s, 3 min or 2 h 05 min."""
-    minutes = round(seconds / 60)
-    return (
-        f"{seconds:.0f} s"
-        if minutes < 2
-        else f"{minutes // 60} h {minutes % 60:02} min"
-        if minutes > 99
-        else f"{minutes} min"
-    )

@@ -14,17 +14,19 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from cocoamix.errors import UserError, printable
 
-from . import pivots
 from .frame import Frame
 from .labels import show
 from .logs import canonical
 from .names import simplify
+from .tables import Cell, Column, Row, Table
 
 AVERAGE = "Average"  # the dataset of averages
+DIFFERING = "not the paper's settings"  # the caveat of methods whose settings are those of no published row
 FOLDER = Path(__file__).parent / "published"
 _CELL = re.compile(r"(\d+(?:\.(\d+))?)(?: ± (\d+(?:\.\d+)?))?")
 _MEASURES = ("base", "new", "H", "mean", "PD")
@@ -33,17 +35,18 @@ _IDENTITY = ("trainer", "prompts.trainer")  # methods that differ in these are n
 
 Facts = Mapping[str, Any]
 
+# ---------------------------------------------------------------------------------------- files
+
 
 @dataclass(frozen=True)
 class PublishedTable:
     """A published table.
 
     Attributes:
-        values: A row per number: `method`, `dataset`, `task`, `source`, `session`, `value`, `table`, `column` (its
-            heading), `spread` (the printed deviation), `decimals`, `seeds`, `datasets` (how many are averaged), `place`
-            and `source_name`. `origin` is published, or computed for an average over fewer datasets.
+        values: A row per number: `method`, `dataset`, `session`, `column` (its heading), `value`, `spread` (the printed
+            deviation), `decimals`, `datasets` (how many are averaged), `place` and `source_name`.
         settings: The settings that the paper states for each method.
-        protocol: The settings that a run needs for the table to be shown without an equal method; empty for none.
+        protocol: What a run needs for the whole table to be shown; if empty, only rows of equal settings are.
         entry: The table as in the file.
         paper: The paper's name in a sentence.
     """
@@ -55,11 +58,6 @@ class PublishedTable:
     paper: str
 
     @property
-    def where(self) -> str:
-        """Its place, for sentences."""
-        return f"{self.paper} ({self.entry['place']})"
-
-    @property
     def datasets(self) -> list[str]:
         """The datasets of its rows; for averages alone, those of the table that it names."""
         named = self.entry.get("averages_of")
@@ -68,19 +66,16 @@ class PublishedTable:
 
     def rows(self, datasets: Sequence[str]) -> pd.DataFrame:
         """Return the numbers for some datasets, with averages as printed or, for fewer datasets, computed from them."""
-        known, source = set(datasets) <= set(self.datasets), self.entry.get("source")
+        targets = {*datasets} - {self.entry.get("source")}
+        averages = self.values[self.values["dataset"].eq(AVERAGE) & (targets <= set(self.datasets))]
         if "averages_of" in self.entry:
-            return self.values[[known] * len(self.values)]
+            return averages[averages["datasets"].fillna(0) <= len(datasets)]
         parts = self.values[self.values["dataset"].isin(datasets)]
-        averages = self.values[self.values["dataset"].eq(AVERAGE) & known]
-        if {*datasets, source} != {*self.datasets, source}:
-            means = parts[parts["dataset"].ne(source)].groupby(["method", "column"])["value"].mean()
+        if targets != {*self.datasets} - {self.entry.get("source")}:
+            means = parts[parts["dataset"].isin(targets)].groupby(["method", "column"])["value"].mean()
             values = means.reindex(zip(averages["method"], averages["column"], strict=True)).to_numpy()
             averages = averages.assign(value=values, origin="computed").dropna(subset="value")
         return pd.concat([averages, parts])
-
-
-# ---------------------------------------------------------------------------------------- files
 
 
 @lru_cache(maxsize=4)
@@ -99,12 +94,11 @@ def read_tables(folder: Path = FOLDER) -> tuple[PublishedTable, ...]:
 def _table(entry: Facts, content: Facts) -> PublishedTable:
     groups = content["settings"]
     settings = {method: _resolve(groups[group], groups) for method, group in entry["settings"].items()}
-    shared = {"task": entry["task"], "source": entry.get("source", ""), "seeds": entry.get("seeds")}
-    shared |= {"table": entry["name"], "place": entry["place"], "source_name": content["source"]}
-    rows = [dict(zip(entry["columns"], row, strict=True)) for row in entry["rows"]]
-    values = pd.DataFrame([{**shared, **cell} for row in rows for cell in _cells(row, entry)])
-    values = values.assign(origin="published").astype(dict.fromkeys(("session", "seeds", "datasets"), "Int64"))
     protocol = _resolve(groups[entry["protocol"]], groups) if "protocol" in entry else {}
+    rows = [dict(zip(entry["columns"], row, strict=True)) for row in entry["rows"]]
+    values = pd.DataFrame([cell for row in rows for cell in _cells(row, entry)])
+    values = values.assign(place=entry["place"], source_name=content["source"], origin="published")
+    values = values.astype({"session": "Int64", "datasets": "Int64"})
     return PublishedTable(values, settings, protocol, entry, content["name"])
 
 
@@ -140,20 +134,21 @@ def _cells(row: dict[str, Any], entry: Facts) -> Iterator[dict[str, Any]]:
 # ---------------------------------------------------------------------------------------- settings
 
 
-def facts_of(run: Any) -> dict[str, Any]:
-    """Return what a row of `Frame.runs` states: settings, protocol, and the columns that settings may name."""
-    columns = {name: getattr(run, name) for name in _OF_RUN}
-    facts = {**run.facts, **{name: canonical(value) for name, value in columns.items() if value is not pd.NA}}
-    facts |= {"sessions": float(len(run.sessions))} if run.sessions else {}
-    return facts | ({"weights": "random"} if any("random weights" in caveat for caveat in run.caveats) else {})
-
-
 def facts_by_method(runs: pd.DataFrame) -> dict[str, list[Facts]]:
-    """Return the facts of the runs of each method, with those of the runs whose prompts they build on."""
-    makers = {(run.trainer, run.config): facts_of(run) for run in runs.itertuples()}
+    """Return what the runs of each method state, with the facts of the runs whose prompts they build on."""
+    own: dict[Any, dict[str, Any]] = {}
+    for run in runs.itertuples():
+        columns = {name: getattr(run, name) for name in _OF_RUN}
+        own[run.Index] = {
+            **run.facts,
+            **{name: canonical(value) for name, value in columns.items() if value is not pd.NA},
+        }
+        own[run.Index] |= {"sessions": float(len(run.sessions))} if run.sessions else {}
+        own[run.Index] |= {"weights": "random"} if any("random weights" in caveat for caveat in run.caveats) else {}
+    makers = {(run.trainer, run.config): own[run.Index] for run in runs.itertuples()}
     methods: dict[str, list[Facts]] = {}
     for run in runs.itertuples():
-        facts = facts_of(run)
+        facts = dict(own[run.Index])
         for trainer, config in run.prompts:
             made = {"trainer": trainer, **makers.get((trainer, config), {})}
             facts |= {f"prompts.{key}": value for key, value in made.items()}
@@ -162,13 +157,7 @@ def facts_by_method(runs: pd.DataFrame) -> dict[str, list[Facts]]:
 
 
 def differing_settings(facts: Facts, stated: Facts, paper: str = "the paper") -> list[str]:
-    """Describe how a run differs from stated settings. What it does not state is different.
-
-    Args:
-        facts: The facts of the run, from `facts_of`.
-        stated: Settings of a published method, or the protocol of a table.
-        paper: The paper's name in a sentence.
-    """
+    """Describe how the facts of a run differ from the settings that a paper states. What it lacks is different."""
     words = []
     for key, value in stated.items():
         allowed = value["any"] if isinstance(value, Mapping) and "any" in value else [value]
@@ -189,65 +178,50 @@ def _form(key: str, value: Any) -> Any:
 
 @dataclass
 class Matches:
-    """Published numbers beside runs of ours. None of them is averaged with ours.
+    """Published numbers beside runs of ours, with notes. None of them is averaged with ours."""
 
-    Attributes:
-        rows: The published numbers to show, with the columns of `PublishedTable.values`.
-        comparisons: A row per number that a method of ours shares with a published one of equal settings: `method` is
-            ours, `published_method` theirs. `difference` is missing if the two averages may be of other datasets.
-        differing: How each method of ours without an equal differs from the nearest published one.
-        notes: Sentences on sources, and on what differs.
-    """
-
-    rows: pd.DataFrame = field(default_factory=pd.DataFrame)
-    comparisons: pd.DataFrame = field(default_factory=pd.DataFrame)
-    differing: dict[str, str] = field(default_factory=dict)
+    rows: pd.DataFrame = field(default_factory=pd.DataFrame)  # with the columns of `PublishedTable.values`
+    differing: dict[str, str] = field(default_factory=dict)  # how methods of ours differ from the nearest published one
     notes: list[str] = field(default_factory=list)
 
 
 def match(frame: Frame) -> Matches:
-    """Return the published numbers that can stand beside our runs.
-
-    Args:
-        frame: The runs of one part of a report: one task and source, and one number of shots with zero-shot runs.
-    """
-    matches = Matches()
-    rows: list[pd.DataFrame] = []
-    compared: list[pd.DataFrame] = []
+    """Return the published numbers that can stand beside runs of one task and source, under one number of shots."""
+    matches, rows = Matches(), []
     source = max(frame.runs["source"], default="")
     task = "transfer" if source else next(iter(frame.runs["task"]), "")
     datasets = [str(name) for name in frame.runs["dataset"].unique()]
     ours = facts_by_method(frame.runs)
     runs = [run for facts in ours.values() for run in facts]
-    nearest: dict[str, tuple[int, str]] = {}
+    trained = [run for run in runs if "shots" in run] or runs
+    nearest: dict[str, tuple[int, str]] = {}  # how many settings differ, and which
     for table in read_tables():
         if (task, source) != (table.entry["task"], table.entry.get("source", "")):
             continue
+        where = f"{table.paper} ({table.entry['place']})"
         shown, differing = table.rows(datasets), _differing(ours, table)
-        means = _means(frame.values, table, datasets)
-        pairs = {pair: _compare(means, shown, *pair) for pair, words in differing.items() if not words}
-        repeated = table.entry.get("repeats", ())
-        if table.protocol and len(shown):
-            # Zero-shot runs, which have no shots, are beside runs of any number of shots.
-            trained = [run for run in runs if "shots" in run] or runs
-            words = min((differing_settings(run, table.protocol, table.paper) for run in trained), key=len)
-            if words:
-                matches.notes.append(f"Rows of {table.where} are not shown: {'; '.join(words)}.")
-                continue
-        elif all(rows.empty or published in repeated for (_, published), rows in pairs.items()):
+        if not table.protocol:
+            equal = {published for (_, published), words in differing.items() if not words}
+            shown = shown[shown["method"].isin(equal - {*table.entry.get("repeats", ())})]
+        if "repeats" in table.entry:  # an ablation, whose rows have names such as `None`
+            shown = shown.assign(method=f"{table.entry['title']}: " + shown["method"])
+        # Zero-shot runs, which have no shots, are beside runs of any number of shots.
+        unlike = min((differing_settings(run, table.protocol, table.paper) for run in trained), key=len)
+        if unlike and len(shown):
+            matches.notes.append(f"Rows of {where} are not shown: {'; '.join(unlike)}.")
+        if unlike or shown.empty:
             continue
         rows.append(shown)
-        compared += pairs.values()
         matches.notes += table.entry.get("notes", ())
         if shown["origin"].eq("computed").any():
-            matches.notes.append(f"Averages of {table.where} are computed from its numbers for these datasets.")
+            matches.notes.append(f"Averages of {where} are computed from its numbers for these datasets.")
         for (method, published), words in differing.items():
-            text = f"{published} in {table.where}; settings differ: {words[0]}" if words else ""
+            text = f"{published} in {where}; settings differ: {words[0]}" if words else ""
             nearest[method] = min(nearest.get(method, (len(words), text)), (len(words), text), key=lambda pair: pair[0])
     matches.differing = {method: text for method, (_, text) in nearest.items() if text}
     matches.notes += [f"{method} is not compared with {text}." for method, text in matches.differing.items()]
     if rows:
-        matches.rows, matches.comparisons = pd.concat(rows, ignore_index=True), pd.concat(compared or [pd.DataFrame()])
+        matches.rows = pd.concat(rows, ignore_index=True)
         for name, places in matches.rows.groupby("source_name")["place"].unique().items():
             matches.notes.insert(0, f"Published rows are numbers printed in {name} ({'; '.join(places)}).")
     elif datasets and not matches.notes:
@@ -257,40 +231,36 @@ def match(frame: Frame) -> Matches:
 
 def _differing(ours: Mapping[str, Sequence[Facts]], table: PublishedTable) -> dict[tuple[str, str], list[str]]:
     """Return how our methods differ from the published ones of the same trainer."""
-    found = {}
+    differing = {}
     for (method, runs), (published, stated) in itertools.product(ours.items(), table.settings.items()):
         identity = {key: stated[key] for key in _IDENTITY if key in stated}
         if not any(differing_settings(run, identity) for run in runs):
             words = [text for run in runs for text in differing_settings(run, stated, table.paper)]
-            found[method, published] = list(dict.fromkeys(words))
-    return found
+            differing[method, published] = list(dict.fromkeys(words))
+    return differing
 
 
-def _compare(means: pd.DataFrame, rows: pd.DataFrame, method: str, published: str) -> pd.DataFrame:
-    """Return a method of ours beside a published one. Averages over more datasets than ours are left out."""
-    count = means.attrs["datasets"]
-    theirs = rows[rows["method"].eq(published) & (rows["datasets"].fillna(0) <= count)]
-    theirs = theirs.rename(columns={"method": "published_method", "value": "published"})
-    both = means[means["method"].eq(method)].merge(theirs, on=["dataset", "column"])
-    same = both["datasets"].isna() | (both["datasets"].eq(count) & (count == means.attrs["published"]))
-    return both.assign(difference=(both["ours"] - both["published"]).where(same))
+def add_published(table: Table, published: pd.DataFrame) -> None:
+    """Append the published rows that have numbers for a table of ours. Rows with caveats are not bold beside them."""
+    groups = published.groupby(["place", "source_name", "method"], sort=False) if len(published) else ()
+    for (place, source, method), rows in groups:
+        numbers = {(row.dataset, row.column): row for row in rows.itertuples()}
+        cells = {column.key: numbers[_where(column)] for column in table.columns if _where(column) in numbers}
+        if not cells:
+            continue
+        # Several tables may have a method of one name.
+        labels = [f"{method} ({end})" for end in ("published", f"published, {place}", f"{place} of {source}")]
+        label = next((label for label in labels if label not in table.rows), labels[-1])
+        row = table.rows.setdefault(label, Row(remarks=[f"{place} of {source}"], published=True))
+        for key, number in cells.items():
+            spread = "" if np.isnan(number.spread) else f"{number.spread:.{number.decimals}f}"
+            row.cells[key] = Cell(number.value, text=f"{number.value:.{number.decimals}f}", spread=spread)
+    if table.caveats and any(row.published for row in table.rows.values()):
+        for cell in (cell for row in table.rows.values() for cell in row.cells.values()):
+            cell.bold = False
 
 
-def _means(values: pd.DataFrame, table: PublishedTable, datasets: Sequence[str]) -> pd.DataFrame:
-    """Return our means over seeds and over datasets: a row per method, dataset and column of published tables."""
-    source = table.entry.get("source")
-    if source:
-        targets = [name for name in datasets if name != source]
-        means = pivots.transfer(values, source, targets).groupby(level="method").mean().reset_index()
-        means = means.melt("method", var_name="dataset", value_name="ours")
-        means["column"] = means["dataset"].where(means["dataset"].eq("H"), "accuracy")
-        means["dataset"] = means["dataset"].replace({"target": AVERAGE, "H": AVERAGE})
-    else:
-        wide = pivots.over_sessions(values) if table.entry["task"] == "fscil" else pivots.base_to_new(values)
-        wide = wide.rename(columns=lambda name: name if isinstance(name, str) else f"session_{name}")
-        parts = {**{name: [name] for name in datasets}, AVERAGE: datasets}
-        places = {name: pivots.over_datasets(wide, names)["mean"] for name, names in parts.items()}
-        means = pd.concat(places, names=["dataset"]).reset_index()
-        means = means.melt(["method", "dataset"], var_name="column", value_name="ours").dropna(subset="ours")
-    means.attrs = {"datasets": len(datasets), "published": len(table.datasets)}
-    return means
+def _where(column: Column) -> tuple[str, str]:
+    """Return the dataset and the column of published numbers that a column of ours is compared with."""
+    averaged = len(column.datasets) != 1 or column.key == "target"
+    return AVERAGE if averaged else column.datasets[0], "accuracy" if column.measure == "all_accuracy" else column.key

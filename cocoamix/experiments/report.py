@@ -10,16 +10,14 @@ Exit status: 0 if every run that was found is in the report, 1 if some were left
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-
-import numpy as np
-import pandas as pd
 
 from cocoamix.errors import UserError, nearest, printable, run_command, shorten
 from cocoamix.io.files import write_json, write_text
@@ -28,13 +26,11 @@ from cocoamix.parser import Parser
 from . import frame as frames
 from . import render, tasks
 from .checks import check
-from .differences import find_baselines
 from .frame import Frame
 from .names import natural, sort_methods
 from .sections import Options, Section
-from .tables import SEEDS, Table
-from .tasks import BASE_TO_NEW
 
+_TEXTS = {"markdown": render.markdown, "latex": render.latex, "csv": render.csv}
 _KINDS = {"markdown": "Markdown", "latex": "LaTeX", "csv": "CSV", "json": "JSON", "html": "HTML"}
 
 
@@ -46,15 +42,14 @@ class Report:
     frame: Frame
     sections: list[Section]
     notes: list[str]
-    options: Options
     command: str = ""  # the command line that made it
 
     @property
     def backbones(self) -> list[str]:
         """The backbones that its runs state, including each member of an ensemble."""
-        names = {str(facts["backbone"]) for facts in self.frame.runs["facts"] if facts.get("backbone")}
-        single = sorted({printable(name) for joined in names for name in joined.split("+")}, key=natural)
-        return ["the tiny CLIP" if name == "tiny" else name for name in single]
+        joined = {str(facts.get("backbone") or "") for facts in self.frame.runs["facts"]}
+        names = {name for text in joined for name in text.split("+") if name}
+        return ["the tiny CLIP" if name == "tiny" else printable(name) for name in sorted(names, key=natural)]
 
 
 def build(folders: Sequence[str | os.PathLike[str]], options: Options | None = None, command: str = "") -> Report:
@@ -68,55 +63,17 @@ def build(folders: Sequence[str | os.PathLike[str]], options: Options | None = N
             f"The first: {first.folder}: {first.reason}."
         )
     makers = (tasks.base_to_new, tasks.transfer, tasks.sessions, tasks.few_shot)
-    made = [section for make in makers for section in make(frame, options) if section.tables or section.notes]
-    if options.baseline and not any(find_baselines(options.baseline, section.part.runs) for section in made):
+    sections = [section for make in makers for section in make(frame, options) if section.tables or section.notes]
+    if options.baseline and not any(section.baseline for section in sections):
         labels = sort_methods(dict(zip(frame.runs["method"], frame.runs["trainer"], strict=True)))
         near = nearest(options.baseline, labels)
         raise UserError(f"--baseline {options.baseline}: no method has that name.{near} Methods: {', '.join(labels)}.")
-    _make_keys_unique(made)
-    return Report([str(folder) for folder in folders], frame, made, [*frame.notes, *check(frame)], options, command)
-
-
-def _make_keys_unique(made: Sequence[Section]) -> None:
-    """Number equal keys, such as those of the user's datasets `my birds` and `my_birds`."""
-    seen = {section.key for section in made}
-    for table in (table for section in made for table in section.tables):
-        keys = (table.key, *(f"{table.key}-{number}" for number in range(2, len(seen) + 3)))
-        table.key = next(key for key in keys if key not in seen)
+    seen = {section.key for section in sections}
+    for number, table in enumerate(table for section in sections for table in section.tables):
+        if table.key in seen:  # datasets such as `my birds` and `my_birds` have equal keys
+            table.key += f"--{number}"
         seen.add(table.key)
-
-
-# ---------------------------------------------------------------------------------------- summary
-
-
-def summary(report: Report, setting: str) -> str:
-    """Return a short Markdown summary of base to new; the whole report without an average over datasets.
-
-    Args:
-        report: The report.
-        setting: The end of the title.
-    """
-    section = report.sections[0]
-    average = next((table for table in section.tables if table.key == f"{section.key}-average"), None)
-    if len(report.sections) > 1 or average is None or not section.key.startswith("base2new"):
-        return render.markdown(report)
-    each = {table.title: table for table in section.tables if table.title in section.datasets}
-    keys = [*(column.key for column in BASE_TO_NEW), SEEDS.key]
-    short = replace(average, columns=[column for column in average.columns if column.key in keys])
-    pairs = {render.escape_markdown(name): [_pair(table, row) for row in average.rows] for name, table in each.items()}
-    second = pd.DataFrame({"base / new": list(map(render.escape_markdown, average.rows)), **pairs})
-    model = f" with {report.backbones[0]}" if len(report.backbones) == 1 else ""
-    title = f"Accuracy (%){model}, average over {len(each)} datasets, {setting}"
-    texts = [render.escape_markdown(title), render.markdown_table(short, bold="{}")]
-    texts += ["Each dataset:", render.to_markdown(second)]
-    return "\n\n".join([*texts, *map(render.escape_markdown, [*section.notes, *report.notes])]) + "\n"
-
-
-def _pair(table: Table, row: str) -> str:
-    if row not in table.rows:
-        return render.MISSING
-    means = [table.mean.at[row, key] if key in table.mean else np.nan for key in ("base", "new")]
-    return " / ".join(render.MISSING if np.isnan(mean) else f"{mean:.1f}" for mean in means)
+    return Report([str(folder) for folder in folders], frame, sections, [*frame.notes, *check(frame)], command)
 
 
 # ---------------------------------------------------------------------------------------- command
@@ -124,56 +81,45 @@ def _pair(table: Table, row: str) -> str:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    parser.add_argument(
-        "directories", nargs="+", metavar="DIR", help="output folder of a run, or any folder above runs"
-    )
-    parser.add_argument(
-        "--baseline", default="", metavar="METHOD", help="show differences from this method, with a paired test"
-    )
-    parser.add_argument("--paper", action="store_true", help="show published numbers next to yours")
-    parser.add_argument("--common", action="store_true", help="average only over datasets that all methods have")
-    parser.add_argument("--confidence", action="store_true", help="add tables of confidence metrics for each dataset")
-    parser.add_argument(
-        "--name",
-        action="append",
-        default=[],
-        metavar="PATTERN=NAME",
-        help="name the rows whose Trainer/config matches, e.g. 'CoOp/*=CoOp'; rows with equal names are merged",
-    )
-    for kind in _KINDS:
-        parser.add_argument(f"--{kind}", metavar="FILE", help=f"write the report as {_KINDS[kind]} to FILE")
-    parser.add_argument(
-        "--plots", metavar="FOLDER", help="write the figures to FOLDER as SVG, PNG and PDF, with their data"
-    )
-    parser.add_argument("--quiet", action="store_true", help="print no tables")
+    add = parser.add_argument
+    add("directories", nargs="+", metavar="DIR", help="output folder of a run, or any folder above runs")
+    add("--baseline", default="", metavar="METHOD", help="show differences from this method, with a paired test")
+    add("--paper", action="store_true", help="show published numbers next to yours")
+    add("--common", action="store_true", help="average only over datasets that all methods have")
+    add("--confidence", action="store_true", help="add tables of confidence metrics for each dataset")
+    about = "name the rows whose Trainer/config matches, e.g. 'CoOp/*=CoOp'; rows with equal names are merged"
+    add("--name", action="append", default=[], metavar="PATTERN=NAME", help=about)
+    for kind, name in _KINDS.items():
+        add(f"--{kind}", metavar="FILE", help=f"write the report as {name} to FILE")
+    add("--plots", metavar="FOLDER", help="write the figures to FOLDER as SVG, PNG and PDF, with their data")
+    add("--quiet", action="store_true", help="print no tables")
 
 
 def read_names(texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
     """Parse the PATTERN=NAME arguments of --name into pairs."""
-    pairs = []
-    for text in texts:
-        pattern, equals, name = text.partition("=")
-        if not (pattern and equals and name):
+    pairs = [text.partition("=") for text in texts]
+    for text, pair in zip(texts, pairs, strict=True):
+        if not all(pair):
             raise UserError(f"--name {shorten(text)}: write PATTERN=NAME, such as 'CoOp/vit_b16_ep50*=CoOp'.")
-        pairs.append((pattern, name))
-    return tuple(pairs)
+    return tuple((pattern, name) for pattern, _, name in pairs)
 
 
 def write_files(report: Report, files: Mapping[str, str | os.PathLike[str]]) -> None:
     """Write files by format: markdown, latex, csv, json, html, and the folder of plots."""
-    for kind, render_text in (("markdown", render.markdown), ("latex", render.latex), ("csv", render.csv)):
-        if kind in files:
-            write_text(files[kind], render_text(report))
-    if "json" in files:
-        write_json(files["json"], render.json(report))
+    for kind, path in files.items():
+        if kind in _TEXTS:
+            write_text(path, _TEXTS[kind](report))
+        elif kind == "json":
+            write_json(path, render.json(report))
     if files.keys() & {"html", "plots"}:
-        from . import page, plots  # matplotlib takes a second to import
+        from . import plots  # matplotlib takes a second to import
+        from .figures.style import Style, save
 
         drawings = plots.draw(report)
-        if "plots" in files:
-            plots.write(drawings, Path(files["plots"]))
+        for drawing in itertools.chain(*drawings.values()) if "plots" in files else ():
+            save(drawing, Path(files["plots"]), Style())
         if "html" in files:
-            write_text(files["html"], page.write(report, plots.to_svg(drawings)))
+            write_text(files["html"], render.html(report, plots.to_svg(drawings)))
 
 
 def print_problems(report: Report) -> None:

@@ -8,8 +8,9 @@ import itertools
 import os
 import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from cocoamix.errors import UserError
 from cocoamix.io.paths import expand_home
 from cocoamix.run.arguments import parse_arguments
 
-from .plan import Method, Plan, models_in
+from .plan import MODEL, SHOTS, SUBSET, Method, Plan
 
 # Datasets that the package draws; they need no data root.
 SYNTHETIC = frozenset(known.config for known in dataset_table.of_kind(dataset_table.SYNTHETIC))
@@ -30,29 +31,108 @@ _SUBSETS = ("base", "new", "all")  # in the order of their runs
 
 @dataclass(frozen=True)
 class Run:
-    """One run of train.py, as data: its flags and its settings."""
+    """One run of train.py: a method on a dataset or a part of its classes, with a seed and a number of shots."""
 
-    name: str  # shown to the user and matched by --only
-    folder: Path
-    flags: Mapping[str, Any]  # of train.py, by the names of their attributes; those left out have their defaults
-    settings: Mapping[str, Any]  # typed values that override the configuration files
-    method: str
-    trainer: str
-    dataset: str
-    subset: str  # base, new, all
+    plan: Plan
+    method: Method
+    dataset: Path  # its configuration file
     seed: int
     shots: int
-    trains: bool
-    needs: tuple[Path, ...] = ()  # folders of runs that must be finished first
+    subset: str  # base, new, all
     draw: str = LABEL  # the partition of the classes: label is CoOp's, else random:K
-    epoch: int | None = None  # of the checkpoint that it evaluates; None is the last one
-    origins: tuple[tuple[str, str], ...] = ()  # keys of its settings, and where the plan sets them, for messages
+
+    def of(self, name: str) -> Run:
+        """Return the training run of another method that this one can use."""
+        method = next(method for method in self.plan.methods if method.name == name)
+        return replace(self, method=method).model
+
+    @cached_property
+    def model(self) -> Run:
+        """The training run whose model it evaluates; itself if it loads none."""
+        if self.method.model_of:
+            return self.of(self.method.model_of)
+        subset = "base" if self.plan.task == "base2new" else "all"
+        trained = replace(self, subset=subset, dataset=self.plan.source or self.dataset)
+        return self if trained == self or not self.method.train else trained
+
+    @property
+    def trains(self) -> bool:
+        """Whether it trains a model, which it then evaluates."""
+        return self.method.train and self.model is self
+
+    @cached_property
+    def needs(self) -> tuple[Path, ...]:
+        """The folders of the runs that must be finished first."""
+        used = [] if self.model is self else [self.model]
+        used += [self.of(name) for name in MODEL.findall(str(self.method.set))]
+        return tuple(dict.fromkeys(run.folder for run in used))
+
+    @cached_property
+    def name(self) -> str:
+        """The name that the user sees, which --only matches."""
+        draw = "" if self.draw == LABEL else self.draw
+        seed, shots = (f"seed {self.seed}", f"{self.shots} shots") if self.method.train else ("", "")
+        part = {"base2new": self.subset, "few-shot": shots}.get(self.plan.task, "")
+        return " ".join(filter(None, [self.method.name, self.dataset.stem, draw, seed, part]))
+
+    @cached_property
+    def folder(self) -> Path:
+        """The folder in which CoOp's scripts put the run."""
+        method, task, dataset, seed = self.method, self.plan.task, self.dataset.stem, f"seed{self.seed}"
+        shots, loads = f"{method.label}_{self.shots}shots", self.model is not self
+        if task == "base2new":
+            part = "train_base" if self.subset == "base" and not loads else f"test_{self.subset}"
+            draw = [] if self.draw == LABEL else [self.draw.replace(":", "_")]
+            folders = ["base2new", *draw, part, dataset, f"shots_{self.shots}", method.trainer, method.label, seed]
+        elif task == "fscil":
+            folders = ["fscil", dataset, method.trainer, method.label, seed]
+        elif task == "xd" and not self.trains:
+            folders = ["evaluation", method.trainer, shots, dataset, seed]
+        elif not method.train:
+            folders = [method.trainer, method.label, dataset]
+        else:
+            folders = [dataset, method.trainer, shots, seed]
+        return self.plan.output.joinpath(*folders)
 
     @property
     def stored(self) -> frozenset[tuple[object, ...]]:
         """The parts of the feature store that the run reads, and fills if they are empty."""
         tested = ("test", self.dataset, self.subset, self.draw)
         return frozenset([tested, ("train", self.dataset, self.seed, self.shots)] if self.trains else [tested])
+
+    @property
+    def flags(self) -> dict[str, Any]:
+        """The flags of train.py, by the names of their attributes; those left out have their defaults."""
+        method, plan = self.method, self.plan
+        flags: dict[str, Any] = {"root": plan.root} if plan.root else {}
+        flags.update(seed=self.seed, trainer=method.trainer)
+        flags.update(dataset_config_file=shorten(self.dataset), config_file=shorten(method.config))
+        flags["output_dir"] = str(self.folder)
+        if self.model is not self:
+            flags.update(eval_only=True, model_dir=str(self.model.folder))
+        elif not method.train and plan.task != "fscil":  # an fscil trainer knows that there is nothing to train
+            flags["eval_only"] = True
+        return {**flags, "load_epoch": method.epochs[0]} if method.epochs else flags
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Typed values that override the configuration files: its own, the plan's, the method's, the command line's."""
+        settings: dict[str, Any] = {SHOTS: self.shots} if self.shots else {}
+        if self.plan.task == "base2new":
+            settings[SUBSET] = self.subset
+        if self.draw != LABEL:
+            settings[PARTITION] = self.draw
+        used = {key: self._fill(value) for key, value in self.method.set.items()}
+        settings.update({**self.plan.set, **used, **self.plan.overrides})
+        if self.plan.store:
+            settings["CACHE.DIR"] = str(self.plan.output / expand_home(self.plan.store))
+        return settings
+
+    def _fill(self, value: Any) -> Any:
+        """Return a value with each {run:METHOD} replaced by the folder of that method's model."""
+        if isinstance(value, list):
+            return [self._fill(inner) for inner in value]
+        return MODEL.sub(lambda name: str(self.of(name[1]).folder), value) if isinstance(value, str) else value
 
     def arguments(self) -> argparse.Namespace:
         """Return the flags as train.py has them, with the settings as words for its log."""
@@ -91,10 +171,20 @@ def shorten(path: Path) -> str:
 
 def expand(plan: Plan) -> list[Run]:
     """Return the runs of a plan, each after those that it needs."""
-    places = list(_places(plan))
-    if not plan.root and any(place.dataset.stem not in SYNTHETIC for place in places):
+    groups: list[tuple[Path, ...]] = [(dataset,) for dataset in plan.datasets]
+    if plan.source is not None:
+        groups = [tuple(dict.fromkeys([plan.source, *plan.datasets]))]
+    if not plan.root and any(dataset.stem not in SYNTHETIC for group in groups for dataset in group):
         raise UserError(f"{plan.where} needs a data root: use --root DIR, the variable DATA, or root: DIR in the plan.")
-    return [place.run() for place in places]
+    subsets = {"base", *(plan.subsets or ("new",))} if plan.task == "base2new" else {"all"}
+    draws = [random_partition(number) for number in plan.partitions] or [LABEL]
+    drawn = list(itertools.product(plan.shots or (0,), plan.seeds))
+    return [
+        Run(plan, method, dataset, seed, shots, subset, draw)
+        for group, draw, (shots, seed), method in itertools.product(groups, draws, drawn, plan.methods)
+        if method.train or (shots, seed) == drawn[0]  # an untrained method depends on neither
+        for dataset, subset in itertools.product(group, sorted(subsets, key=_SUBSETS.index))
+    ]
 
 
 def select(runs: Sequence[Run], patterns: Sequence[str]) -> list[Run]:
@@ -106,133 +196,3 @@ def select(runs: Sequence[Run], patterns: Sequence[str]) -> list[Run]:
         if run.folder in wanted:
             wanted.update(run.needs)
     return [run for run in runs if run.folder in wanted]
-
-
-def _places(plan: Plan) -> Iterator[_Place]:
-    """Yield the places of a plan, each training before the evaluations of its model."""
-    groups: list[tuple[Path, ...]] = [(dataset,) for dataset in plan.datasets]
-    if plan.source is not None:
-        groups = [tuple(dict.fromkeys([plan.source, *plan.datasets]))]
-    subsets = plan.subsets or (("base", "new") if plan.task == "base2new" else ("all",))
-    draws = [random_partition(number) for number in plan.partitions] or [LABEL]
-    drawn = list(itertools.product(plan.shots or (0,), plan.seeds))
-    for group, draw, (shots, seed), method in itertools.product(groups, draws, drawn, plan.methods):
-        if method.train or (shots, seed) == drawn[0]:  # an untrained method depends on neither
-            for dataset, subset in itertools.product(group, sorted(subsets, key=_SUBSETS.index)):
-                yield _Place(plan, method, dataset, seed, shots, subset, draw)
-
-
-@dataclass(frozen=True)
-class _Place:
-    """What a run evaluates: a method on a dataset or a subset of its classes, with a seed and a number of shots."""
-
-    plan: Plan
-    method: Method
-    dataset: Path
-    seed: int
-    shots: int
-    subset: str
-    draw: str
-
-    def run(self) -> Run:
-        """Return the run."""
-        method, model = self.method, [] if self.model == self else [self.model.folder]
-        used = {name: self.of(name).model.folder for name in models_in(method.set)}
-        return Run(
-            name=self.name,
-            folder=self.folder,
-            flags=self.flags(),
-            settings={key: _filled(value, used) for key, value in self.settings().items()},
-            method=method.name,
-            trainer=method.trainer,
-            dataset=self.dataset.stem,
-            subset=self.subset,
-            seed=self.seed,
-            shots=self.shots,
-            trains=method.train and not model,
-            needs=tuple(dict.fromkeys([*model, *used.values()])),
-            draw=self.draw,
-            epoch=method.epoch,
-            origins=self.origins(),
-        )
-
-    def of(self, name: str) -> _Place:
-        """Return the place with another method."""
-        return replace(self, method=next(method for method in self.plan.methods if method.name == name))
-
-    @property
-    def model(self) -> _Place:
-        """The place of the training run whose model it evaluates; itself if it loads none."""
-        if not self.method.train:
-            return self
-        subset = "base" if self.plan.task == "base2new" else "all"
-        owner = self.of(self.method.model_of) if self.method.model_of else self
-        return replace(owner, subset=subset, dataset=self.plan.source or self.dataset)
-
-    @property
-    def name(self) -> str:
-        """The name of the run."""
-        draw = "" if self.draw == LABEL else self.draw
-        seed, shots = (f"seed {self.seed}", f"{self.shots} shots") if self.method.train else ("", "")
-        part = {"base2new": self.subset, "few-shot": shots}.get(self.plan.task, "")
-        return " ".join(filter(None, [self.method.name, self.dataset.stem, draw, seed, part]))
-
-    @property
-    def folder(self) -> Path:
-        """The folder in which CoOp's scripts put the run."""
-        method, task, dataset, seed = self.method, self.plan.task, self.dataset.stem, f"seed{self.seed}"
-        shots, loads = f"{method.label}_{self.shots}shots", self.model != self
-        if task == "base2new":
-            part = "train_base" if self.subset == "base" and not loads else f"test_{self.subset}"
-            draw = [] if self.draw == LABEL else [self.draw.replace(":", "_")]
-            folders = ["base2new", *draw, part, dataset, f"shots_{self.shots}", method.trainer, method.label, seed]
-        elif task == "fscil":
-            folders = ["fscil", dataset, method.trainer, method.label, seed]
-        elif task == "xd" and (loads or not method.train):
-            folders = ["evaluation", method.trainer, shots, dataset, seed]
-        elif not method.train:
-            folders = [method.trainer, method.label, dataset]
-        else:
-            folders = [dataset, method.trainer, shots, seed]
-        return self.plan.output.joinpath(*folders)
-
-    def flags(self) -> dict[str, Any]:
-        """Return the flags of train.py."""
-        method, plan = self.method, self.plan
-        flags: dict[str, Any] = {"root": plan.root} if plan.root else {}
-        flags.update(seed=self.seed, trainer=method.trainer)
-        flags.update(dataset_config_file=shorten(self.dataset), config_file=shorten(method.config))
-        flags["output_dir"] = str(self.folder)
-        if self.model != self:
-            flags.update(eval_only=True, model_dir=str(self.model.folder))
-        elif not method.train and plan.task != "fscil":  # an fscil trainer knows that there is nothing to train
-            flags["eval_only"] = True
-        return flags if method.epoch is None else {**flags, "load_epoch": method.epoch}
-
-    def settings(self) -> dict[str, Any]:
-        """Return its own settings, then the plan's, the method's and the command line's, which override them."""
-        settings: dict[str, Any] = {"DATASET.NUM_SHOTS": self.shots} if self.shots else {}
-        if self.plan.task == "base2new":
-            settings["DATASET.SUBSAMPLE_CLASSES"] = self.subset
-        if self.draw != LABEL:
-            settings[PARTITION] = self.draw
-        settings.update({**self.plan.set, **self.method.set, **self.plan.overrides})
-        if self.plan.store:
-            settings["CACHE.DIR"] = str(self.plan.output / expand_home(self.plan.store))
-        return settings
-
-    def origins(self) -> tuple[tuple[str, str], ...]:
-        """Return where the keys are set, except for those of the command line."""
-        where = self.plan.where
-        origins = dict.fromkeys(self.plan.set, where)
-        origins.update(dict.fromkeys(self.method.set, f"the method {self.method.name} of {where}"))
-        return tuple((key, origin) for key, origin in origins.items() if key not in self.plan.overrides)
-
-
-def _filled(value: Any, folders: Mapping[str, Path]) -> Any:
-    """Return a value with each {run:METHOD} replaced by the folder of that method's model."""
-    if isinstance(value, list):
-        return [_filled(inner, folders) for inner in value]
-    for name, folder in folders.items() if isinstance(value, str) else ():
-        value = value.replace(f"{{run:{name}}}", str(folder))
-    return value

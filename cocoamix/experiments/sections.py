@@ -1,29 +1,20 @@
-"""A section of a report: the runs of one task in one setting, their tables, differences, and confidence."""
+"""A section of a report: the runs of one task in one setting, and their tables."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import NamedTuple
+from dataclasses import dataclass
+from functools import cache
 
 import pandas as pd
 
 from . import pivots
-from .beside import DIFFERING, add_published, comparison_tables
-from .differences import differences, differing_runs, find_baselines
 from .frame import Frame
-from .labels import show
-from .names import is_zero_shot, simplify, sort_datasets, sort_methods
-from .published import Matches, match
-from .tables import LOW, Column, Measures, Table, fill
+from .labels import not_comparable, show
+from .names import is_zero_shot, simplify, sort_methods
+from .published import DIFFERING, Matches, add_published, match
+from .tables import Column, Measures, Table, differences, fill, over
 
-CONFIDENCE = (Column("ece", "ECE", better=LOW), Column("nll", "NLL", better=LOW, decimals=3), Column("auroc", "AUROC"))
-_CAPTION = (
-    "ECE is the expected calibration error in percent (15 bins of equal width), and NLL the mean negative "
-    "log-likelihood in nats: lower is better. AUROC, in percent, measures how well confidence, the highest "
-    "probability, separates images of trained classes from images of other classes."
-)
 # Facts on which the runs in one table of sessions must agree, because their accuracies are compared.
 _SESSION_FACTS = (
     *("backbone", "weights_sha256", "splits.test", "evaluated_on"),
@@ -42,125 +33,8 @@ class Options:
     confidence: bool = False  # tables of confidence for each dataset, not only their average
 
 
-class Place(NamedTuple):
-    """Where confidence is measured: the key and title of its columns, the subset, and the datasets to average over."""
-
-    key: str
-    title: str
-    subset: str
-    datasets: Sequence[str]
-
-
-@dataclass
 class Section:
-    """The tables of one task in one setting.
-
-    Attributes:
-        key: Its name for programs.
-        title: Its title.
-        part: The frame of its runs.
-        measures: What its tables are made of.
-        datasets: The datasets that it averages over.
-        options: The options of the report.
-        published: Published numbers beside its own.
-        tables: Its tables.
-        notes: Sentences on them.
-    """
-
-    key: str
-    title: str
-    part: Frame
-    measures: Measures
-    datasets: list[str]
-    options: Options
-    published: Matches = field(default_factory=Matches)
-    tables: list[Table] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-
-    def add(self, key: str, title: str, columns: Sequence[Column], caption: str = "") -> bool:
-        """Add the table of some columns with its published rows; return whether there is one."""
-        table = fill(self.measures, columns, f"{self.key}-{key}", title, caption)
-        self.tables += [add_published(table, self.published)] if table else []
-        return table is not None
-
-    def add_means(
-        self, columns: Sequence[Column], caption: str = "", compared: Sequence[Column] = (), every: Sequence[str] = ()
-    ) -> None:
-        """Add the average over datasets, differences from the baseline, and a table of each dataset.
-
-        Args:
-            columns: The columns, without datasets.
-            caption: The caption of each table.
-            compared: The columns of the differences; all, if empty.
-            every: The datasets that have tables of their own; those that are averaged, if empty.
-        """
-        if len(self.datasets) > 1:
-            self.add("average", average_title(self.datasets), over(columns, self.datasets), caption)
-        for name in every or self.datasets:
-            self.add(simplify(name), name, over(columns, [name]), caption)
-        self.add_differences(over(compared or columns, self.datasets), place=1)
-        self.tables += comparison_tables(self.published, f"{self.key}-published")
-
-    def add_differences(
-        self, columns: Sequence[Column], key: str = "difference", what: str = "", place: int = -1
-    ) -> None:
-        """Add the differences from the baseline, if it is here, and note why rows are not compared.
-
-        Args:
-            columns: The columns to compare.
-            key: The end of the table's key.
-            what: Which results are compared, for the title.
-            place: Its place among the tables; -1 for the last.
-        """
-        measures = self.measures
-        named = [row for row in find_baselines(self.options.baseline, self.part.runs) if row in measures.rows]
-        if not named or not any(column.datasets for column in columns):
-            return
-        first = named[0]
-        if len(named) > 1:
-            listed = ", ".join(named[1:])
-            self.notes.append(f"The baseline is {first} here; it could also be {listed}. Give the full name.")
-        if len(measures.rows) == 1:
-            self.notes.append(f"There is no other method here to compare with {first}.")
-            return
-        unlike = differing_runs(self.part, first)
-        self.notes += [f"{row} and {first} are not compared on {name}: {why}." for (row, name), why in unlike.items()]
-        alike = measures.wide[~measures.wide.index.droplevel("seed").isin(list(unlike))]
-        title = f"Difference from {first}" + (f", {what}" if what else "")
-        table = differences(replace(measures, wide=alike), first, columns, f"{self.key}-{key}", title)
-        self.tables.insert(place if place >= 0 else len(self.tables), table)
-
-    def add_confidence(self, places: Sequence[Place], title: str = "Confidence") -> None:
-        """Add the calibration of probabilities: averages, and each dataset by option or if there are no averages."""
-        names = sort_datasets(name for place in places for name in place.datasets)
-        average = f"{title}, average over {len(names)} datasets" if len(names) > 1 else title
-        averaged = self.add("confidence", average, _confidence(places), _CAPTION)
-        for name in names if len(names) > 1 and (self.options.confidence or not averaged) else ():
-            here = [place._replace(datasets=[name]) for place in places if name in place.datasets]
-            self.add(f"confidence-{simplify(name)}", f"{title} on {name}", _confidence(here), _CAPTION)
-
-
-def _confidence(places: Sequence[Place]) -> list[Column]:
-    return [
-        replace(
-            column,
-            key=f"{place.key}_{column.key}",
-            title=f"{place.title} {column.title}".strip(),
-            datasets=tuple(place.datasets),
-            measure=f"{place.subset}_{column.key}",
-        )
-        for place in places
-        for column in CONFIDENCE
-    ]
-
-
-# ---------------------------------------------------------------------------------------- runs
-
-
-def open_section(
-    key: str, title: str, part: Frame, datasets: Sequence[str], options: Options, *wide: pd.DataFrame
-) -> Section:
-    """Return a section without tables. Methods with other settings than published ones get a caveat.
+    """The tables of the runs of one task in one setting, with notes on them.
 
     Args:
         key: Its name for programs.
@@ -170,23 +44,80 @@ def open_section(
         options: The options of the report.
         wide: Pivots of its values, beside the metrics of whole runs.
     """
-    trainers = dict(zip(part.runs["method"], part.runs["trainer"], strict=True))
-    caveats: dict[tuple[str, str], set[str]] = {}
-    for run in part.runs.itertuples():
-        caveats.setdefault((run.method, run.dataset), set()).update(run.caveats)
-    known = part.only(part.runs.index[part.runs["dataset"].isin(datasets)])
-    published = match(known) if options.paper else Matches()
-    for (method, _), texts in caveats.items():
-        texts |= {DIFFERING} if method in published.differing else set()
-    joined = pd.concat([pivots.measures(part.values), *wide], axis=1)
-    zero_shot = {method for method, trainer in trainers.items() if is_zero_shot(trainer)}
-    measures = Measures(joined, sort_methods(trainers), zero_shot, caveats, partial(differing_runs, part))
-    return Section(key, title, part, measures, list(datasets), options, published, notes=list(published.notes))
+
+    def __init__(
+        self, key: str, title: str, part: Frame, datasets: Sequence[str], options: Options, *wide: pd.DataFrame
+    ) -> None:
+        self.key, self.title, self.part, self.datasets = key, title, part, list(datasets)
+        known = part.only(part.runs.index[part.runs["dataset"].isin(datasets)])
+        self.published = match(known) if options.paper else Matches()
+        self.tables: list[Table] = []
+        self.notes = list(self.published.notes)
+        trainers = dict(zip(part.runs["method"], part.runs["trainer"], strict=True))
+        caveats = part.runs.groupby(["method", "dataset"])["caveats"].agg(lambda texts: set().union(*texts)).to_dict()
+        for (method, _), texts in caveats.items():
+            texts.update([DIFFERING] if method in self.published.differing else [])
+        joined = pd.concat([pivots.measures(part.values), *wide], axis=1)
+        zero_shot = {method for method, trainer in trainers.items() if is_zero_shot(trainer)}
+        self.measures = Measures(joined, sort_methods(trainers), zero_shot, caveats, cache(self._unlike))
+        self.baseline, *others = find_methods(options.baseline, trainers) or [""]
+        if others:
+            named = f"The baseline is {self.baseline} here; it could also be {', '.join(others)}."
+            self.notes.append(f"{named} Give the full name.")
+        for (row, name), why in self.measures.differing(self.baseline).items():
+            self.notes.append(f"{row} and {self.baseline} are not compared on {name}: {why}.")
+
+    def _unlike(self, method: str) -> dict[tuple[str, str], str]:
+        """Return why other methods cannot be compared with one, by method and dataset."""
+        first = self.part.runs.drop_duplicates(["method", "dataset", "subset"])
+        known = {(run.dataset, run.subset): run for run in first.itertuples() if run.method == method}
+        reasons: dict[tuple[str, str], str] = {}
+        for run in first.itertuples():
+            other = known.get((run.dataset, run.subset))
+            for key, value, theirs in not_comparable(run, other) if other is not None else ():
+                reasons.setdefault((str(run.method), str(run.dataset)), f"{key} is {show(value)} and {show(theirs)}")
+        return reasons
+
+    def add(
+        self, key: str, title: str, columns: Sequence[Column], caption: str = "", compared: Sequence[Column] = ()
+    ) -> bool:
+        """Add the table of some columns and the differences of others, if they have values; return whether they do."""
+        table = fill(self.measures, columns, f"{self.key}-{key}", title, caption)
+        if table is None:
+            return False
+        add_published(table, self.published.rows)
+        self.tables.append(table)
+        if compared and self.baseline and len(self.measures.rows) > 1:
+            title = f"{title}: difference from {self.baseline}"
+            self.tables.append(differences(self.measures, self.baseline, compared, f"{table.key}-difference", title))
+        return True
+
+    def add_means(
+        self, columns: Sequence[Column], caption: str = "", every: Sequence[str] = (), compared: Sequence[Column] = ()
+    ) -> None:
+        """Add the table of the average over datasets, and those of datasets.
+
+        Args:
+            columns: The columns, without datasets.
+            caption: The caption of each table.
+            every: The datasets that have tables of their own; those that are averaged, if empty.
+            compared: The columns of the differences, without datasets; all, if empty.
+        """
+        places = {name: [name] for name in every or self.datasets}
+        if len(self.datasets) > 1:
+            places = {"average": self.datasets, **places}
+        due = over(compared or columns, self.datasets) if self.datasets else []
+        for key, names in places.items():
+            if self.add(simplify(key), average_title(names), over(columns, names), caption, due):
+                due = []  # the first table that has values is that of the differences
 
 
-def over(columns: Sequence[Column], datasets: Sequence[str]) -> list[Column]:
-    """Return columns that are averaged over datasets."""
-    return [replace(column, datasets=tuple(datasets)) for column in columns]
+def find_methods(name: str, trainers: dict[str, str]) -> list[str]:
+    """Return the method with that name, or else those whose name or trainer is spelled like it."""
+    if not name or name in trainers:
+        return [name] if name else []
+    spelled = simplify(name)
+    return [label for label, trainer in trainers.items() if spelled in (simplify(label), simplify(trainer))]
 
 
 def by_shots(part: Frame) -> Iterator[tuple[Frame, str, str]]:
@@ -207,11 +138,10 @@ def average_title(datasets: Sequence[str]) -> str:
 
 def kinds_of_sessions(part: Frame) -> dict[str, Frame]:
     """Group the runs of a dataset into tables. The keys are the titles, which name the facts that differ."""
-    facts = pd.DataFrame([{key: show(known.get(key)) for key in _SESSION_FACTS} for known in part.runs["facts"]])
-    facts.index = part.runs.index
-    differing = [key for key in _SESSION_FACTS if facts[key].nunique() > 1]
-    name = part.runs["dataset"].iloc[0]
-    words = facts[differing].apply(lambda row: ", ".join(f"{key} {row[key]}" for key in differing), axis=1)
-    if not differing:
+    stated = [{key: show(known.get(key)) for key in _SESSION_FACTS} for known in part.runs["facts"]]
+    facts = pd.DataFrame(stated, part.runs.index)
+    differing, name = facts.loc[:, facts.nunique() > 1], part.runs["dataset"].iloc[0]
+    if differing.empty:
         return {name: part}
+    words = differing.apply(lambda row: ", ".join(f"{key} {value}" for key, value in row.items()), axis=1)
     return {f"{name} ({text})": part.only(words.index[words == text]) for text in words.unique()}

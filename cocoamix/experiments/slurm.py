@@ -19,13 +19,11 @@ from typing import Any
 from cocoamix.errors import UserError
 from cocoamix.run.state import read_stamp
 
-from .local import DONE, FAILED, End, LocalEngine, end_of
+from .local import DONE, FAILED, End, Task, end_of, execute, last_error
 from .progress import Progress
-from .worker import Task, last_error
 
 _DEFAULTS = {"timeout_min": 240, "cpus_per_task": 4, "name": "cocoamix", "cluster": "slurm"}
 _KNOWN = ("timeout_min", "cpus_per_task", "name", "mem_gb", "gpus_per_node")  # by submitit; sbatch takes any other
-_POLL = {"slurm": 5.0, "local": 0.2}  # seconds between two looks at the jobs, by the kind of cluster
 _LATE = 15.0  # seconds until a shared file system shows the results of an ended job
 
 
@@ -37,9 +35,10 @@ class Chain:
 
     def __call__(self) -> None:
         """Execute the tasks that are not done. Their results are the outcome."""
-        tasks = [task for task in self.tasks if not is_done(task)]
+        threads = int(os.environ.get("SLURM_CPUS_PER_TASK", "1"))
+        tasks = [replace(task, threads=threads) for task in self.tasks if not is_done(task)]
         gpu = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0] or None
-        LocalEngine(tasks, [gpu], Progress([task.run for task in tasks], 1)).execute()
+        execute(tasks, [gpu], Progress([task.run for task in tasks], 1))
 
     def checkpoint(self) -> Any:
         """Stop the current run; the requeued job resumes it from the last complete epoch."""
@@ -66,77 +65,64 @@ def chains(tasks: Sequence[Task]) -> list[list[Task]]:
     return groups
 
 
-def read_options(words: Sequence[str]) -> dict[str, Any]:
-    """Return submitit's parameters from KEY=VALUE options. Those that it does not know go to sbatch unchanged."""
+def make_executor(words: Sequence[str], jobs: int | None, folder: Path) -> Any:
+    """Return submitit's executor of at most `jobs` jobs at a time, with KEY=VALUE options for it and for sbatch."""
+    import submitit
+
     options: dict[str, Any] = dict(_DEFAULTS)
     for word in words:
         key, equals, value = word.partition("=")
         if not (key and equals):
             raise UserError(f"--slurm {word}: write KEY=VALUE, such as partition=gpu or gpus_per_node=1.")
         options[key.replace("-", "_")] = int(value) if value.isdigit() else value
-    if options["cluster"] not in _POLL or not isinstance(options["cpus_per_task"], int):
-        raise UserError("--slurm takes cluster=slurm or cluster=local, and a whole number as cpus_per_task.")
-    cpus, parallel, setup = options["cpus_per_task"], options.pop("array_parallelism", None), options.pop("setup", None)
-    return {
-        **{key: options.pop(key) for key in ("cluster", *_KNOWN) if key in options},
-        **({"slurm_array_parallelism": parallel} if parallel else {}),
-        **({"slurm_setup": [setup]} if setup else {}),
+    folder.mkdir(mode=0o755, parents=True)  # no other user may write to it, because jobs unpickle files from it
+    # The jobs inherit the environment: put this package on their path.
+    paths = [str(Path(__file__).resolve().parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    os.environ["PYTHONPATH"] = os.pathsep.join(paths)
+    executor = submitit.AutoExecutor(folder=str(folder), cluster=options.pop("cluster"), slurm_max_num_timeout=100)
+    executor.update_parameters(
         # Since Slurm 22.05, srun does not inherit this from sbatch: with bound tasks, all threads would share a core.
-        "slurm_srun_args": [f"--cpus-per-task={cpus}"],
+        slurm_srun_args=[f"--cpus-per-task={options['cpus_per_task']}"],
+        slurm_array_parallelism=jobs or 256,
+        **{key: options.pop(key) for key in _KNOWN if key in options},
         # A cluster that does not requeue by default would not requeue a job that times out.
-        "slurm_additional_parameters": {"requeue": True, **options},
-    }
+        slurm_additional_parameters={"requeue": True, **options},
+    )
+    return executor
 
 
-def run_on_cluster(tasks: Sequence[Task], words: Sequence[str], folder: Path, progress: Progress) -> list[End]:
+def run_on_cluster(
+    tasks: Sequence[Task], words: Sequence[str], at_once: int | None, folder: Path, progress: Progress
+) -> list[End]:
     """Submit the tasks, wait for the jobs, and return how the runs ended. If interrupted, cancel the jobs.
 
-    Args:
-        tasks: The tasks, each after those that it needs.
-        words: The KEY=VALUE options of the jobs.
-        folder: The folder for the scripts and logs of the jobs.
-        progress: Shows the progress.
+    `folder` takes the scripts and logs of the jobs; the other arguments are as in `make_executor`.
     """
-    options = read_options(words)
-    groups = [[replace(task, threads=int(options["cpus_per_task"])) for task in group] for group in chains(tasks)]
+    groups, ends = chains(tasks), list[End]()
     try:
-        executor = make_executor(options, folder)
+        executor = make_executor(words, at_once, folder)
         with executor.batch():
             jobs = [executor.submit(Chain(group)) for group in groups]
     except Exception as error:  # submitit's own errors, and those of sbatch
         raise UserError(f"The jobs cannot be submitted: {error}") from error
     print(f"Submitted {len(jobs)} jobs ({jobs[0].job_id} to {jobs[-1].job_id}); their logs are in {folder}", flush=True)
-    ends: list[End] = []
-    gone: dict[Any, float] = {}  # jobs that have left the queue, and when that was noticed
     waiting = dict(zip(jobs, groups, strict=True))
     try:
         while waiting:
-            queue = waiting_jobs(options["cluster"], list(waiting))
-            for job in [job for job in waiting if job.job_id not in queue]:
-                is_late = time.monotonic() - gone.setdefault(job, time.monotonic()) > _LATE
-                if options["cluster"] == "local" or is_late or all(is_done(task) for task in waiting[job]):
-                    for task in waiting.pop(job):
-                        ends.append(end_in(job, task))
-                        progress.ended(ends[-1], [])
+            queue = waiting_jobs(executor.cluster, list(waiting))
+            ended = [job for job in waiting if job.job_id not in queue]
+            if executor.cluster == "slurm" and not all(is_done(task) for job in ended for task in waiting[job]):
+                time.sleep(_LATE)
+            for job in ended:
+                for task in waiting.pop(job):
+                    ends.append(end_in(job, task))
+                    progress.ended(ends[-1], [])
             progress.tick([])
-            time.sleep(_POLL[options["cluster"]] if waiting else 0)
+            time.sleep(5.0 if executor.cluster == "slurm" else 0.2)
     finally:
         for job in waiting:
             job.cancel(check=False)
     return ends
-
-
-def make_executor(options: dict[str, Any], folder: Path) -> Any:
-    """Return submitit's executor. `cluster=local` is one of processes, to try it without a cluster."""
-    import submitit
-
-    folder.mkdir(mode=0o755, parents=True)  # no other user may write to it, because jobs unpickle files from it
-    # The jobs inherit the environment: put this package on their path.
-    paths = [str(Path(__file__).resolve().parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
-    os.environ["PYTHONPATH"] = os.pathsep.join(paths)
-    executor = submitit.AutoExecutor(folder=str(folder), cluster=options["cluster"], slurm_max_num_timeout=100)
-    executor.update_parameters(**{key: value for key, value in options.items() if key != "cluster"})
-    return executor
 
 
 def waiting_jobs(cluster: str, jobs: Sequence[Any]) -> set[str]:
@@ -144,7 +130,7 @@ def waiting_jobs(cluster: str, jobs: Sequence[Any]) -> set[str]:
 
     Unlike sacct, squeue works on clusters without a database of accounts.
     """
-    if cluster == "local":
+    if cluster != "slurm":
         return {job.job_id for job in jobs if not job.done()}
     command = ["squeue", "--noheader", "--array", "--format", "%i", "--user", getpass.getuser()]
     try:
@@ -155,9 +141,8 @@ def waiting_jobs(cluster: str, jobs: Sequence[Any]) -> set[str]:
 
 def end_in(job: Any, task: Task) -> End:
     """Return how a run ended whose job has ended."""
+    stamp = read_stamp(task.run.folder)
     if is_done(task):
-        return replace(end_of(task.run), seconds=read_stamp(task.run.folder).get("seconds"))
-    reason = (
-        last_error(task.run.folder) if read_stamp(task.run.folder).get("start") == task.start else "it did not start"
-    )
+        return replace(end_of(task.run), seconds=stamp.get("seconds"))
+    reason = last_error(task.run.folder) if stamp.get("start") == task.start else "it did not start"
     return End(task.run, FAILED, f"job {job.job_id} ended: {reason} (log: {job.paths.stderr})")

@@ -3,27 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import stats
 
 _EXACT = 16  # differences up to which every assignment of signs is tried
-_RESAMPLES = 2**_EXACT
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """Paired differences between two methods.
-
-    Attributes:
-        difference: Their mean.
-        low: The lower end of its 95 % t-interval; nan for a single pair.
-        high: The upper end.
-        p: Of a two-sided sign-flip test.
-        pairs: Their number.
-    """
+class Comparison(NamedTuple):
+    """Paired differences: mean, 95 % t-interval (nan for a single pair), p of the sign-flip test, number of pairs."""
 
     difference: float
     low: float
@@ -38,36 +27,33 @@ def harmonic(base: Any, new: Any) -> Any:
     return 2 * base * new / np.where(total == 0, 1.0, total)
 
 
-def t_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float]:
-    """Return the t-interval of a mean; nan for fewer than two values."""
+def t_interval(values: Sequence[float]) -> tuple[float, float]:
+    """Return the 95 % t-interval of a mean; nan for fewer than two values."""
     if len(values) < 2:
         return float("nan"), float("nan")
-    centre, error = float(np.mean(values)), float(stats.sem(values))
-    reach = error * float(stats.t.ppf((1 + confidence) / 2, len(values) - 1))
+    centre, reach = float(np.mean(values)), float(stats.sem(values) * stats.t.ppf(0.975, len(values) - 1))
     return centre - reach, centre + reach
 
 
 def compare(differences: Sequence[float]) -> Comparison:
-    """Test whether paired differences are centred at zero, without assuming their distribution.
-
-    The test is exact for up to 16 pairs; for more, 65,536 assignments of signs are drawn with a fixed seed.
-    """
-    low, high = t_interval(differences)
-    return Comparison(float(np.mean(differences)), low, high, sign_flip(differences), len(differences))
+    """Test whether paired differences are centred at zero, without assuming their distribution."""
+    return Comparison(float(np.mean(differences)), *t_interval(differences), sign_flip(differences), len(differences))
 
 
 def sign_flip(differences: Sequence[float]) -> float:
-    """Return p of the two-sided sign-flip permutation test of paired differences."""
+    """Return p of the two-sided sign-flip permutation test of paired differences.
+
+    It is exact for up to 16 pairs; for more, 65,536 assignments of signs are drawn with a fixed seed.
+    """
     if len(differences) < 2:
         return 1.0  # both assignments of signs are as extreme as the one observed
-    resamples = _RESAMPLES + 1 if len(differences) <= _EXACT else _RESAMPLES - 1
     result = stats.permutation_test(
         (np.asarray(differences, dtype=float),),
         # The absolute value makes both tails one. Ties must not depend on rounding.
         lambda values, axis: np.round(np.abs(np.mean(values, axis=axis)), 9),
         permutation_type="samples",
         vectorized=True,
-        n_resamples=resamples,
+        n_resamples=2**_EXACT + (1 if len(differences) <= _EXACT else -1),
         alternative="greater",
         rng=np.random.default_rng(0),
     )
@@ -80,7 +66,7 @@ def one_sided_t_test(differences: Sequence[float]) -> tuple[float, float]:
     If all differences are equal, the result is the limit: p is 0 above zero, 1 below, and 1/2 if they are zero.
     """
     values = np.asarray(differences, dtype=float)
-    if float(np.ptp(values)) <= 1e-12 * float(np.max(np.abs(values))):  # rounding errors are no spread
+    if np.ptp(values) <= 1e-12 * np.max(np.abs(values)):  # rounding errors are no spread
         sign = float(np.sign(values[0]))
         return sign * float("inf") if sign else 0.0, 0.5 - 0.5 * sign
     result = stats.ttest_1samp(values, 0.0, alternative="greater")

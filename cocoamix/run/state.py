@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,6 +53,7 @@ class Request:
     model: Path | None = None  # the folder of the model that it evaluates, as --model-dir
     needs: tuple[Path, ...] = ()  # the folders of all runs whose models it uses
     code: str = ""  # the digest of the code that results must be of; empty if any will do
+    fresh: bool = False  # any results are repeated
 
 
 class Folders:
@@ -69,7 +71,9 @@ class Folders:
         """Return the state of the run in a folder, regardless of the states of the runs that it needs."""
         stamp = read_stamp(folder)
         other_code = bool(request.code and stamp and stamp.get("code") != request.code)
-        again = _retrained(request, stamp) or ("made by other code" if other_code else "")
+        again = _retrained(folder, request) or ("made by other code" if other_code else "")
+        if request.fresh:
+            again = "--fresh"
         try:
             results = read_results(folder)
         except ResultsError as error:
@@ -78,7 +82,8 @@ class Folders:
                 return State(BLOCKED, problem)
             return State(DUE, again or problem, bool(again))
         # Other code may draw other images; a plan whose results are disposable repeats its runs then.
-        blocked = self._why_blocked(results, request, not other_code) if request.cfg is not None else ""
+        is_compared = request.cfg is not None and not request.fresh
+        blocked = self._why_blocked(results, request, not other_code) if is_compared else ""
         if blocked:
             return State(BLOCKED, blocked)
         if again or not results.complete:
@@ -208,10 +213,14 @@ def _hash_files(files: Sequence[Path], below: Path) -> str:
     return digest.hexdigest()
 
 
-def _retrained(request: Request, stamp: Mapping[str, Any]) -> str:
-    """Return that a model which a run used has changed since; empty if none has, or if its hash was not recorded."""
-    then = stamp.get("models")
-    if not isinstance(then, list) or len(then) != len(request.needs):
-        return ""
-    changed = [folder for folder, before in zip(request.needs, then, strict=True) if before != hash_model(folder)]
+def read_models(folder: Path) -> dict[str, Any]:
+    """Return the hashes of the models that the run in a folder used, by their absolute folders, as recorded."""
+    models = read_stamp(folder).get("models")
+    return {os.path.abspath(folder / model): then for model, then in models.items()} if isinstance(models, dict) else {}
+
+
+def _retrained(folder: Path, request: Request) -> str:
+    """Return that a model which a run used has changed since; empty if none has, or if none was recorded."""
+    then = read_models(folder)
+    changed = [model for model in request.needs if then and then.get(os.path.abspath(model)) != hash_model(model)]
     return f"the model in {changed[0]} was trained again" if changed else ""

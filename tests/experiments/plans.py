@@ -6,13 +6,14 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import yaml
 
+from cocoamix.experiments.local import DONE, FAILED, End, Task
 from cocoamix.experiments.plan import Plan, load_plan
 from cocoamix.experiments.runs import Run, expand
-from cocoamix.experiments.worker import Task
 
 CLIP = {"name": "CLIP", "trainer": "ZeroshotCLIP", "config": "tiny", "train": False}
 COOP = {"name": "CoOp", "trainer": "CoOp", "config": "tiny"}
@@ -38,45 +39,33 @@ def runs_of(folder: Path, **changes: Any) -> dict[str, Run]:
     return {run.name: run for run in expand(plan_of(folder, **changes))}
 
 
-class FakeWorker:
-    """Ends at the second look. It writes results, unless `fails` names an error for the run."""
+class FakeWorkers:
+    """Stands for `Worker`: each ends at the second look with results, unless `fails` names an error for its run."""
 
-    started: list[Task]
-    most: int  # at a time
-    active: set[str]
-    fails: Callable[[Run], str]
+    def __init__(self, fails: Callable[[Run], str]) -> None:
+        self.fails, self.started, self.active, self.most = fails, list[Task](), 0, 0
 
-    def __init__(self, task: Task, fork: bool) -> None:
+    def __call__(self, task: Task) -> SimpleNamespace:
         assert all((folder / "results.json").is_file() for folder in task.run.needs), "started too early"
-        self.task, self.run, self.seconds, self.step = task, task.run, 1.0, {"epoch": 1, "epochs": 2}
         self.started.append(task)
-        self.active.add(task.run.name)
-        type(self).most = max(self.most, len(self.active))
-        self._looks, self._pipe = 0, os.pipe()
+        self.active += 1
+        self.most = max(self.most, self.active)
+        looks = iter([None, self._end])
+        process = SimpleNamespace(sentinel=os.pipe()[0])
+        return SimpleNamespace(
+            run=task.run,
+            seconds=1.0,
+            step={},
+            process=process,
+            stop=lambda: None,
+            end=lambda: (end := next(looks)) and end(task.run),
+        )
 
-    @property
-    def sentinel(self) -> int:
-        return self._pipe[0]
-
-    def poll(self) -> int | None:
-        self._looks += 1
-        if self._looks < 2:
-            return None
-        self.stop()
-        reason = type(self).fails(self.run)
+    def _end(self, run: Run) -> End:
+        self.active -= 1
+        reason = self.fails(run)
         if not reason:
-            self.run.folder.mkdir(parents=True)
-            content = {"metrics": {"accuracy": 50.0 + self.run.seed}}
-            (self.run.folder / "results.json").write_text(json.dumps(content))
-        return 2 if reason else 0
-
-    def why(self, status: int) -> str:
-        return type(self).fails(self.run)
-
-    def stop(self) -> None:
-        self.active.discard(self.run.name)
-
-
-def fake_workers(fails: Callable[[Run], str] = lambda run: "") -> type[FakeWorker]:
-    """Return a class of workers that remember what was started."""
-    return type("Worker", (FakeWorker,), {"started": [], "most": 0, "active": set(), "fails": staticmethod(fails)})
+            run.folder.mkdir(parents=True, exist_ok=True)
+            content = {"metrics": {"accuracy": 50.0 + run.seed}}
+            (run.folder / "results.json").write_text(json.dumps(content))
+        return End(run, FAILED if reason else DONE, reason, 1.0)

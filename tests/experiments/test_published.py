@@ -20,20 +20,24 @@ from cocoamix.experiments.plan import load_plan
 from cocoamix.experiments.published import (
     AVERAGE,
     FOLDER,
-    Matches,
     PublishedTable,
+    add_published,
     differing_settings,
     facts_by_method,
     match,
     read_tables,
 )
+from cocoamix.experiments.report import Options, build
 from cocoamix.experiments.runs import expand
 from cocoamix.experiments.stats import harmonic
+from cocoamix.experiments.tables import Column, Table
 from tests.conftest import SHARED, needs
 from tests.experiments.trees import write_results
 
 TABLES = {table.entry["name"]: table for table in read_tables()}
 ELEVEN = TABLES["base2new"].datasets
+OUT_CLASSES = ("None", "Random String", "Random String and Word")
+REPEATED = TABLES["ensembles"].entry["repeats"]
 
 # Sums of the columns, taken from the source of the paper by another program than the one that wrote the data file.
 SUMS = {
@@ -128,7 +132,7 @@ def runs_of(plan: str) -> list[tuple[Path, str, str, dict[str, Any]]]:
 
     some = [] if plan in ("transfer", "fscil") else ["eurosat"]
     runs = expand(replace(load_plan(plan, datasets=some, seeds=[1]), root="data", output=Path("output")))
-    return [(run.folder, run.subset, run.dataset, settings_of(setup_cfg(run.arguments()))) for run in runs]
+    return [(run.folder, run.subset, run.dataset.stem, settings_of(setup_cfg(run.arguments()))) for run in runs]
 
 
 def write_plan(root: Path, plan: str, datasets: list[str] = ELEVEN, **changes: Any) -> None:
@@ -155,74 +159,66 @@ def write_plan(root: Path, plan: str, datasets: list[str] = ELEVEN, **changes: A
             write_results(root.joinpath(*parts), 70.0 if subset == "new" else 80.0, dataset=dataset, **facts, **changes)
 
 
-def pairs(matches: Matches) -> dict[tuple[str, str], str]:
-    """Return the published methods that are compared, and ours, by table and name."""
-    rows = matches.comparisons[["table", "published_method", "method"]].drop_duplicates()
-    return {(table, published): method for table, published, method in rows.itertuples(index=False)}
+def shown(root: Path) -> dict[str, Table]:
+    """Return the tables with published rows, by their title."""
+    return {table.title: table for section in build([root], Options(paper=True)).sections for table in section.tables}
 
 
-def cell(matches: Matches, table: str, method: str, column: str, dataset: str = AVERAGE) -> tuple[float, float, float]:
-    """Return our number, the published one, and the difference."""
-    rows = matches.comparisons.query("published_method == @method and table == @table and dataset == @dataset")
-    ((ours, published, difference),) = rows[rows["column"].eq(column)][["ours", "published", "difference"]].to_numpy()
-    return ours, published, difference
+def values(table: Table, row: str, *keys: str) -> list[str]:
+    cells = table.rows[f"{row} (published)"].cells
+    return [cells[key].text + (f" ± {cells[key].spread}" if cells[key].spread else "") for key in keys]
 
 
-def test_the_methods_of_the_plan_are_compared_by_dataset_and_on_average(tmp_path: Path) -> None:
+def published(table: Table) -> set[str]:
+    return {name.removesuffix(" (published)") for name, row in table.rows.items() if row.published}
+
+
+SPLIT = {"base": 60, "way": 5, "shots": 5, "split": "cec"}
+
+
+def test_the_rows_of_the_paper_are_beside_the_runs_of_its_plan(tmp_path: Path) -> None:
     write_plan(tmp_path, "base2new")
-    matches = match(read([tmp_path]))
-    own = {"CLIP": "CLIP [backbone=ViT-B/16]", "CoA-loss": "CoCoA-Mix [ENSEMBLE=uniform]"}
-    expected = {("base2new", name): own.get(name, name) for name in TABLES["base2new"].settings}
-    assert pairs(matches) == {**expected, ("prograd", "CLIP, RN50"): "CLIP [backbone=RN50]"}
-    assert matches.differing == {}
-    assert cell(matches, "base2new", "CoCoA-Mix", "new", "EuroSAT") == pytest.approx((70, 69.11, 0.89))
-    assert cell(matches, "base2new", "KgCoOp", "base") == pytest.approx((80, 78.67, 1.33))
-    shown = matches.rows.query("method == 'CoOp' and dataset == 'DTD' and column == 'base'").iloc[0]
-    assert (shown["value"], shown["spread"], shown["decimals"], shown["seeds"]) == (71.22, 1.13, 2, 3)
+    tables = shown(tmp_path)
+    average = tables["Average over 11 datasets"]
+    assert published(average) == {*TABLES["base2new"].settings, "CLIP, RN50"}  # ProGrad's CLIP, for our run of RN50
+    assert values(average, "KgCoOp", "base", "new", "H", "H_of_means") == ["78.67", "74.62", "76.38", "76.59"]
+    assert values(tables["DTD"], "CoOp", "base") == ["71.22 ± 1.13"]
+    assert not any(cell.bold for row in average.rows.values() if row.published for cell in row.cells.values())
+    assert "Table 1" in average.rows["CoOp (published)"].remarks[0]
+    assert not any("not the paper's settings" in row.remarks for row in average.rows.values())
+    assert not any(row.published for table in build([tmp_path]).sections[0].tables for row in table.rows.values())
 
 
 def test_averages_over_fewer_datasets_are_computed_from_the_published_numbers(tmp_path: Path) -> None:
     write_plan(tmp_path, "base2new", ["EuroSAT", "DTD"])
-    matches = match(read([tmp_path]))
-    assert cell(matches, "base2new", "CoOp", "base")[1] == pytest.approx((79.93 + 71.22) / 2)
-    assert set(matches.rows.query("dataset == 'Average'")["origin"]) == {"computed"}
-    assert any("computed" in note for note in matches.notes)
-    write_plan(tmp_path, "base2new", ["Shapes"])
-    matches = match(read([tmp_path]))
-    assert set(matches.rows["dataset"]) == {"EuroSAT", "DTD"}  # an average over other datasets than ours is none
-
-
-def test_the_weights_plan_is_compared_in_each_table_that_prints_it(tmp_path: Path) -> None:
-    write_plan(tmp_path, "weights")
-    found, two = match(read([tmp_path])), "CoCoA-Mix [STAGE=two]"
-    pi_in = "CoCoA-Mix [OUT_CLASSES=none]"
-    assert (
-        pairs(found).items()
-        >= {
-            ("base2new", "CoCoA-Mix"): "CoCoA-Mix",
-            ("base2new_version2", "CoCoA-Mix, version 2"): two,
-            ("stages", "Two-Stage Optimization"): two,
-            ("weights", "neither"): "CoCoA-Mix [ENSEMBLE=uniform]",
-            ("weights", "pi^in"): pi_in,
-            ("outclasses", "None"): pi_in,
-        }.items()
+    assert float(values(shown(tmp_path)["Average over 2 datasets"], "CoOp", "base")[0]) == pytest.approx(
+        (79.93 + 71.22) / 2, abs=0.0051
     )
-    assert ("outclasses", "Random String") not in pairs(found)
-    assert "Random String" in set(found.rows["method"])
-    assert cell(found, "base2new_version2", "CoCoA-Mix, version 2", "new", "UCF101") == pytest.approx(
-        (70, 78.53, -8.53)
-    )
-    assert any("pi^in" in note and "73.81" in note and "74.12" in note for note in found.notes)
+    assert any("computed" in note for note in match(read([tmp_path])).notes)
+    write_plan(tmp_path, "base2new", ["Shapes"])  # an average over other datasets than the paper's is none
+    assert set(match(read([tmp_path])).rows["dataset"]) == {"EuroSAT", "DTD"}
 
 
-def test_the_ensembles_plan_is_compared_without_a_difference_over_unnamed_datasets(tmp_path: Path) -> None:
-    write_plan(tmp_path, "ensembles")
-    matches = match(read([tmp_path]))
-    assert {name for table, name in pairs(matches) if table == "ensembles"} == set(TABLES["ensembles"].settings)
-    assert cell(matches, "ensembles", "CoA-loss (w/o Ensemble)", "base") == pytest.approx((80, 78.6, 1.4))
-    assert cell(matches, "ensembles", "T_En + CoA-loss", "base") == pytest.approx((80, 85.3, float("nan")), nan_ok=True)
-    (words,) = matches.differing.values()
-    assert "TRAINER.COCOAMIX.ENSEMBLE" in words
+@pytest.mark.parametrize(
+    ("plan", "rows"),
+    [
+        (
+            "weights",
+            {"CoCoA-Mix, version 2", "stages: Two-Stage Optimization", "weights: pi^in", "kinds of out-classes: None"},
+        ),
+        ("outclasses", {"weights: pi^in", *(f"kinds of out-classes: {name}" for name in OUT_CLASSES)}),
+        ("ensembles", {f"ensembles: {name}" for name in TABLES["ensembles"].settings if name not in REPEATED}),
+    ],
+)
+def test_ablations_of_the_paper_are_beside_runs_of_equal_settings(tmp_path: Path, plan: str, rows: set[str]) -> None:
+    write_plan(tmp_path, plan)
+    average = shown(tmp_path)["Average over 11 datasets"]
+    assert published(average) - set(TABLES["base2new"].settings) == rows
+    if plan == "weights":
+        assert values(average, "weights: pi^in", "new") + values(average, "kinds of out-classes: None", "new") == [
+            "73.81",
+            "74.12",
+        ]
 
 
 @pytest.mark.parametrize(
@@ -241,46 +237,33 @@ def test_prompts_of_other_runs_must_be_the_papers(tmp_path: Path, change: dict[s
         if change is None:
             path.unlink()
     matches = match(read([tmp_path]))
-    assert ("ensembles", "T_En + CoCoOp") in pairs(matches)
-    assert ("ensembles", "T_En + CoA-loss") not in pairs(matches)
+    assert "ensembles: T_En + CoCoOp" in set(matches.rows["method"])
+    assert "ensembles: T_En + CoA-loss" not in set(matches.rows["method"])
     assert any(words in note for note in matches.notes)
 
 
-def test_transfers_are_compared_with_source_targets_and_averages(tmp_path: Path) -> None:
+def test_transfers_have_the_published_source_targets_and_averages(tmp_path: Path) -> None:
     write_plan(tmp_path, "transfer")
-    matches = match(read([tmp_path]))
-    assert {name for _, name in pairs(matches)} == set(TABLES["transfer"].settings)
-    assert cell(matches, "transfer", "CoCoA-Mix", "accuracy", "ImageNet") == pytest.approx((80, 70.85, 9.15))
-    assert cell(matches, "transfer", "CoCoA-Mix", "H") == pytest.approx((80, 66.07, 13.93))
-    assert matches.rows.query("method == 'CoOp' and dataset == 'ImageNet'")["spread"].item() == 0.43
+    table = shown(tmp_path)["To other datasets"]
+    assert published(table) == set(TABLES["transfer"].settings)
+    assert values(table, "CoOp", "source", "DTD", "target", "H") == ["69.06 ± 0.43", "38.44", "59.88", "61.52"]
     elsewhere = read([tmp_path])
     elsewhere.runs["source"] = "DTD"
     assert match(elsewhere).rows.empty
-    for path in tmp_path.glob("evaluation/*/*/*"):
-        if path.name not in ("imagenet", "dtd", "eurosat"):
-            shutil.rmtree(path)
-    _, target, _ = cell(match(read([tmp_path])), "transfer", "CoOp", "accuracy")
-    assert target == pytest.approx((38.44 + 39.24) / 2)
 
 
-SPLIT = {"base": 60, "way": 5, "shots": 5, "split": "cec"}
-
-
-def test_sessions_are_compared(tmp_path: Path) -> None:
+def test_sessions_have_the_published_rows(tmp_path: Path) -> None:
     write_plan(tmp_path, "fscil", protocol={"fscil": SPLIT})
-    matches = match(read([tmp_path]))
-    assert {name for _, name in pairs(matches)} == set(TABLES["fscil"].settings)  # not the first version
-    assert cell(matches, "fscil", "CoCoA-Mix", "session_8", "CIFAR100") == pytest.approx((82, 80.8, 1.2))
-    assert cell(matches, "fscil", "FSPT-FSCIL", "PD", "CIFAR100") == pytest.approx((8, 7.5, 0.5))
-    assert list(matches.differing) == ["CoCoA-Mix [ENSEMBLE=uniform]"]
+    table = shown(tmp_path)["CIFAR100"]
+    assert published(table) == set(TABLES["fscil"].settings)  # not the first version
+    assert values(table, "CoCoA-Mix", "session_8", "PD") == ["80.8", "7.4"]
+    assert table.rows["CoCoA-Mix [ENSEMBLE=uniform]"].remarks == ["not the paper's settings"]
 
 
 @pytest.mark.parametrize(
     ("facts", "words"),
     [
-        ({"protocol": {"fscil": {**SPLIT, "split": "random"}}}, "fscil.split is random here, cec in the paper"),
         ({"protocol": {"fscil": {**SPLIT, "shots": 10}}}, "fscil.shots is 10 here, 5 in the paper"),
-        ({"protocol": {"fscil": SPLIT, "backbone": "ViT-B/16"}}, "backbone is ViT-B/16 here, ViT-L/14 in the paper"),
         ({}, "fscil.split is not stated here, cec in the paper"),
         ({"protocol": {"fscil": SPLIT}, "sessions": [88.0] * 4}, "sessions is 4 here, 9 in the paper"),
         ({"protocol": {"fscil": SPLIT}, "dataset": "Shapes"}, "no published table has results for shapes"),
@@ -292,8 +275,24 @@ def test_sessions_of_another_protocol_have_no_published_rows(tmp_path: Path, fac
     write_results(tmp_path / "seed1", 88.0, **{**own, **facts, "protocol": protocol})
     matches = match(read([tmp_path]))
     assert matches.rows.empty
-    assert matches.comparisons.empty
-    assert any(words.lower() in note.lower() for note in matches.notes)
+    assert any(words in note.lower().replace("vit-l", "ViT-L") for note in matches.notes)
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        ({"protocol": {"backbone": "RN50"}}, "backbone is RN50 here"),
+        ({"shots": 16}, "shots is 16 here, 4 in the paper"),
+        ({"protocol": {"evaluated_on": "val"}}, "evaluated_on is val here"),
+        ({"protocol": {"partition": "random:1"}}, "draw is random:1 here"),
+        ({"caveats": ["random weights"]}, "weights is random here"),
+    ],
+)
+def test_a_table_of_another_protocol_is_not_shown(tmp_path: Path, facts: dict[str, Any], words: str) -> None:
+    write_plan(tmp_path, "base2new", ["EuroSAT"], **facts)
+    matches = match(read([tmp_path]))
+    assert matches.rows.empty
+    assert any(words in note and "not shown" in note for note in matches.notes)
 
 
 def test_every_stated_setting_is_that_of_our_configuration_and_counts(tmp_path: Path) -> None:
@@ -309,44 +308,22 @@ def test_every_stated_setting_is_that_of_our_configuration_and_counts(tmp_path: 
                 (words,) = differing_settings({**own, key: "other"}, stated)
                 assert words.startswith(f"{key} is other here")
                 unstated = differing_settings({name: value for name, value in own.items() if name != key}, stated)
-                assert (
-                    unstated == [] if None in _allowed(stated[key]) else unstated[0].startswith(f"{key} is not stated")
-                )
+                optional = isinstance(stated[key], dict) and None in stated[key]["any"]
+                assert unstated == [] if optional else unstated[0].startswith(f"{key} is not stated")
 
 
-def _allowed(value: Any) -> list[Any]:
-    return value["any"] if isinstance(value, dict) else [value]
-
-
-@pytest.mark.parametrize(
-    ("facts", "words"),
-    [
-        ({"protocol": {"backbone": "RN50"}}, "backbone is RN50 here"),
-        ({"shots": 16}, "shots is 16 here, 4 in the paper"),
-        ({"protocol": {"evaluated_on": "val"}}, "evaluated_on is val here"),
-        ({"protocol": {"partition": "random:1"}}, "draw is random:1 here"),
-    ],
-)
-def test_a_table_of_another_protocol_is_not_shown(tmp_path: Path, facts: dict[str, Any], words: str) -> None:
-    write_plan(tmp_path, "base2new", ["EuroSAT"], **facts)
-    matches = match(read([tmp_path]))
-    assert "base2new" not in set(matches.rows.get("table", ()))
-    assert any(words in note and "not shown" in note for note in matches.notes)
-
-
-def test_a_method_that_differs_is_not_compared_but_shown_beside_the_published_rows(tmp_path: Path) -> None:
+def test_a_method_that_differs_has_a_caveat_beside_the_published_rows(tmp_path: Path) -> None:
     write_plan(tmp_path, "base2new", ["EuroSAT"], settings={"TRAINER.COCOAMIX.W": 7.0})
-    matches = match(read([tmp_path]))
-    assert "TRAINER.COCOAMIX.W is 7 here, 5 in the paper" in matches.differing["CoCoA-Mix"]
-    assert ("base2new", "CoCoA-Mix") not in pairs(matches)
-    assert "CoCoA-Mix" in set(matches.rows["method"])
-    assert any("CoCoA-Mix is not compared" in note and "TRAINER.COCOAMIX.W is 7" in note for note in matches.notes)
+    (table,) = (table for title, table in shown(tmp_path).items() if title == "EuroSAT")
+    assert table.rows["CoCoA-Mix"].remarks == ["not the paper's settings"]
+    assert "CoCoA-Mix" in published(table)
+    notes = match(read([tmp_path])).notes
+    assert any("CoCoA-Mix is not compared" in note and "TRAINER.COCOAMIX.W is 7 here, 5" in note for note in notes)
 
 
-def test_runs_with_random_weights_are_beside_no_published_rows(tmp_path: Path) -> None:
-    write_plan(tmp_path, "base2new", ["EuroSAT"])
-    frame = read([tmp_path])
-    frame.runs["caveats"] = [("random weights",)] * len(frame.runs)
-    matches = match(frame)
-    assert matches.rows.empty
-    assert any("weights is random here" in note for note in matches.notes)
+def test_methods_of_one_name_in_two_published_tables_are_two_rows() -> None:
+    cell = {"method": "CoOp", "dataset": "EuroSAT", "column": "base", "spread": math.nan, "decimals": 1}
+    rows = [{**cell, "value": 80.0 + n, "place": "Table 1", "source_name": f"Paper {n}"} for n in (1, 2, 3)]
+    table = Table("key", "title", [Column("base", "base", ("EuroSAT",))], {})
+    add_published(table, pd.DataFrame(rows))
+    assert sorted(row.cells["base"].mean for row in table.rows.values()) == [81, 82, 83]

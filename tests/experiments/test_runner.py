@@ -4,36 +4,37 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from cocoamix.errors import UserError
 from cocoamix.experiments import bench, local
-from cocoamix.experiments.local import DONE, End, find_slots
-from cocoamix.experiments.plan import Plan
+from cocoamix.experiments.local import CONSOLE, DONE, End, Task, find_slots, prepare
+from cocoamix.experiments.plan import Plan, load_plan
 from cocoamix.experiments.progress import Progress
 from cocoamix.experiments.runner import PlanRunner, RunOptions, run_plan
 from cocoamix.experiments.runs import Run, expand
-from cocoamix.experiments.worker import CONSOLE, Task, prepare
 from cocoamix.run.lock import FolderLock
 from cocoamix.run.state import BLOCKED, DUE, STAMP
 
-from .plans import CLIP, COOP, MIX, FakeWorker, fake_workers, plan_of, runs_of, write_plan
+from .plans import CLIP, COOP, MIX, FakeWorkers, plan_of, runs_of, write_plan
 
 CPU = RunOptions(jobs=2, gpus=())
-Faker = Callable[..., type[FakeWorker]]
+Faker = Callable[..., FakeWorkers]
 
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> Faker:
     """Replace the processes of runs by ones that only pretend."""
 
-    def faker(fails: Callable[[Run], str] = lambda run: "") -> type[FakeWorker]:
-        workers = fake_workers(fails)
+    def faker(fails: Callable[[Run], str] = lambda run: "") -> FakeWorkers:
+        workers = FakeWorkers(fails)
         monkeypatch.setattr(local, "Worker", workers)
         monkeypatch.setattr("cocoamix.experiments.runner.warm_up", lambda: None)
         return workers
@@ -41,24 +42,21 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Faker:
     return faker
 
 
-def kinds(plan: Plan, **options: Any) -> dict[str, str]:
+def kinds(plan: Plan) -> dict[str, str]:
     """Return the state of each run by its name."""
-    runner = PlanRunner(plan, replace(CPU, **options))
+    runner = PlanRunner(plan, CPU)
     return {run.name: runner.states[run.folder].kind for run in runner.runs}
 
 
 def test_every_run_is_done_once_after_those_it_needs(tmp_path: Path, fake: Faker) -> None:
-    plan, workers = (
-        plan_of(tmp_path, methods=[CLIP, COOP, {**MIX, "set": {"MODEL.INIT_WEIGHTS": "{run:CoOp}"}}]),
-        fake(),
-    )
+    methods = [CLIP, COOP, {**MIX, "set": {"MODEL.INIT_WEIGHTS": "{run:CoOp}"}}]
+    plan, workers = plan_of(tmp_path, methods=methods), fake()
     outcome = run_plan(plan, CPU)
     assert sorted(task.run.name for task in workers.started) == sorted(run.name for run in expand(plan))
     assert (workers.most, len(outcome.runs), outcome.missing) == (2, 10, [])
     assert outcome.names[1] == ("CoOp/tiny", "CoOp")
     again = fake()
-    assert len(run_plan(plan, CPU).finished) == 10
-    assert again.started == []
+    assert (len(run_plan(plan, CPU).finished), again.started) == (10, [])
 
 
 def test_failures_are_listed_and_stop_no_other_run(
@@ -70,11 +68,9 @@ def test_failures_are_listed_and_stop_no_other_run(
     printed = capsys.readouterr()
     assert f"{name} (failed): the disk is on fire" in printed.err
     assert f"CoOp shapes seed 1 new (left out): it needs {name}" in printed.err
-    assert "runs 4 done" in printed.out
-    with pytest.raises(UserError, match=f"(?s)2 runs .*{name}.*on fire"):
+    assert "4 runs done" in printed.out
+    with pytest.raises(UserError, match=rf"(?s)my\.yaml .*{name}.*on fire"):
         run_plan(plan_of(tmp_path), CPU)
-    fake()
-    assert len(run_plan(plan_of(tmp_path), CPU).ends) == 2
 
 
 def test_slots(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -109,57 +105,69 @@ def test_images_are_not_encoded_twice_at_a_time(tmp_path: Path, fake: Faker) -> 
 
 
 def test_other_settings_block_and_fresh_repeats(tmp_path: Path, fake: Faker) -> None:
-    plan, workers = plan_of(tmp_path), fake()
+    plan, _ = plan_of(tmp_path), fake()
     run_plan(plan, CPU)
     training = runs_of(tmp_path)["CoOp shapes seed 1 base"]
     content = {"metrics": {"accuracy": 1.0}, "config": {"OPTIM": {"MAX_EPOCH": 1234}}}
     (training.folder / "results.json").write_text(json.dumps(content))
-    states = kinds(plan)
-    assert {name for name, kind in states.items() if kind == BLOCKED} == {training.name, f"{training.name[:-4]}new"}
+    blocked = {name for name, kind in kinds(plan).items() if kind == BLOCKED}
+    assert blocked == {training.name, "CoOp shapes seed 1 new"}
     with pytest.raises(UserError, match="1234"):
         run_plan(plan, CPU)
     workers = fake()
-    for run in expand(plan):
-        (run.folder / "results.json").unlink()  # the pretended runs do not empty their folders
-        run.folder.rename(f"{run.folder}-before")
     run_plan(plan, replace(CPU, fresh=True))
     assert [task.repeat for task in workers.started] == [True] * 6
-    assert set(kinds(plan, fresh=True).values()) == {DUE}
 
 
 def test_a_due_model_makes_its_evaluations_due(tmp_path: Path, fake: Faker) -> None:
     fake()
     run_plan(plan_of(tmp_path), CPU)
-    training = runs_of(tmp_path)["CoOp shapes seed 1 base"]
-    (training.folder / "results.json").unlink()
-    assert {name for name, kind in kinds(plan_of(tmp_path)).items() if kind == DUE} == {
-        training.name,
-        "CoOp shapes seed 1 new",
-    }
+    (runs_of(tmp_path)["CoOp shapes seed 1 base"].folder / "results.json").unlink()
+    due = [name for name, kind in kinds(plan_of(tmp_path)).items() if kind == DUE]
+    assert due == ["CoOp shapes seed 1 base", "CoOp shapes seed 1 new"]
 
 
-def test_results_of_blocked_runs_are_left_alone(tmp_path: Path, fake: Faker) -> None:
-    fake()
-    run_plan(plan_of(tmp_path), CPU)
-    runs = runs_of(tmp_path)
-    training, blocked = runs["CoOp shapes seed 1 base"], runs["CoOp shapes seed 1 new"]
-    (training.folder / "results.json").unlink()
-    path = blocked.folder / "results.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "version": 99}))  # a newer version of this project
-    runner = PlanRunner(plan_of(tmp_path), CPU)
-    assert runner.states[blocked.folder].kind == BLOCKED
-    (task,) = runner._tasks(runner.of_kind(DUE))
-    assert task.dependents == ()  # whose results would be set aside
+TRANSFER = {"task": "xd", "source": "shapes", "datasets": ["warm_cool", "round_angular"], "seeds": [1]}
+
+
+def write_runs(folder: Path, **versions: int) -> dict[str, Run]:
+    """Write a model, results and the record of each run of a transfer, and return the runs by dataset."""
+    runs = {run.dataset.stem: run for run in runs_of(folder, methods=[COOP], **TRANSFER).values()}
+    for name, run in runs.items():
+        (run.folder / "prompt_learner").mkdir(parents=True)
+        (run.folder / "prompt_learner" / "model.pth.tar-1").touch()
+        prepare(Task(run, "an earlier start"))
+        content = {"metrics": {"accuracy": 1.0}, "version": versions.get(name, 2)}
+        (run.folder / "results.json").write_text(json.dumps(content))
+    return runs
+
+
+def test_results_of_a_retrained_model_are_set_aside_in_the_whole_plan(tmp_path: Path, fake: Faker) -> None:
+    runs = write_runs(tmp_path)
+    (runs["shapes"].folder / "results.json").unlink()
+    fake(lambda run: "it is tired")
+    PlanRunner(load_plan(str(tmp_path / "my.yaml"), datasets=["warm_cool"]), CPU).execute()
+    names = [path.name for name in TRANSFER["datasets"] for path in runs[name].folder.glob("results.json*")]
+    assert (len(names), all(name.endswith("-before") for name in names)) == (2, True)
+
+
+def test_fresh_deletes_no_results_of_a_newer_version(tmp_path: Path, fake: Faker) -> None:
+    runs, workers = write_runs(tmp_path, warm_cool=99), fake()
+    runner = PlanRunner(plan_of(tmp_path, methods=[COOP], **TRANSFER), replace(CPU, fresh=True))
+    state = runner.states[runs["warm_cool"].folder]
+    assert (state.kind, "99" in state.reason) == (BLOCKED, True)
+    runner.execute()
+    assert [task.run.dataset.stem for task in workers.started] == ["shapes", "round_angular"]
+    assert (runs["warm_cool"].folder / "results.json").is_file()
 
 
 def test_a_mistake_starts_and_writes_nothing(tmp_path: Path, fake: Faker, data_root: Path) -> None:
     workers = fake()
     wrong: list[tuple[dict[str, Any], str]] = [
-        ({"set": {"OPTIM.MAX_EPOC": 3}}, "the plan .*my.yaml sets OPTIM.MAX_EPOC.*MAX_EPOCH"),
-        ({"methods": [{**COOP, "set": {"OPTIM.LR": "x"}}]}, "the method CoOp .*OPTIM.LR"),
+        ({"set": {"OPTIM.MAX_EPOC": 3}}, r"my\.yaml sets OPTIM.MAX_EPOC.*MAX_EPOCH"),
+        ({"methods": [{**COOP, "set": {"OPTIM.LR": "x"}}]}, r"CoOp .*my\.yaml.*OPTIM.LR"),
         ({"methods": [{**COOP, "epochs": [3]}], "set": {"OPTIM.MAX_EPOCH": 5}}, "epoch 3.*CHECKPOINT_FREQ"),
         ({"datasets": ["shapes", "eurosat", "dtd"], "root": str(data_root)}, "(?s)1 of the 2 .*dtd: "),
-        ({"datasets": ["eurosat"], "root": str(tmp_path / "none")}, "eurosat: .*none"),
     ]
     for changes, words in wrong:
         with pytest.raises(UserError, match=words):
@@ -176,41 +184,31 @@ def test_a_second_runner_is_refused_naming_the_first(tmp_path: Path, fake: Faker
 
 
 def test_a_repeated_run_empties_its_folder_once(tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    (folder / "prompt_learner").mkdir(parents=True)
+    run = next(iter(runs_of(tmp_path).values()))
+    (run.folder / "prompt_learner").mkdir(parents=True)
     (tmp_path / "kept").mkdir()
-    (folder / "link").symlink_to(tmp_path / "kept")
-    for name in ("results.json", CONSOLE, "resume.pth"):
-        (folder / name).write_text("x")
-    dependent = tmp_path / "evaluation"
-    dependent.mkdir()
-    for name in ("results.json", "log.txt"):
-        (dependent / name).write_text("x")
-    run = replace(next(iter(runs_of(tmp_path).values())), folder=folder)
-    task = Task(run, "this start", repeat=True, dependents=(dependent, tmp_path / "none"))
-    prepare(task)
-    assert [path.name for path in folder.iterdir()] == [STAMP]
-    assert all(path.name.endswith("-before") for path in dependent.iterdir())
-    assert (tmp_path / "kept").is_dir()
-    (folder / "resume.pth").write_text("x")
-    prepare(task)  # a job that a cluster starts again
-    assert (folder / "resume.pth").exists()
-    prepare(replace(task, start="the next"))
-    assert not (folder / "resume.pth").exists()
+    (run.folder / "link").symlink_to(tmp_path / "kept")
+    (run.folder / "resume.pth").touch()
+    prepare(Task(run, "this start", repeat=True))
+    assert ([path.name for path in run.folder.iterdir()], (tmp_path / "kept").is_dir()) == ([STAMP], True)
+    (run.folder / "resume.pth").touch()
+    prepare(Task(run, "this start", repeat=True))  # a job that a cluster starts again
+    assert (run.folder / "resume.pth").exists()
 
 
-# ---------------------------------------------------------------------- progress and commands
+# ---------------------------------------------------------------------- what the user sees
 
 
 def test_the_time_left_is_that_of_similar_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs = list(runs_of(tmp_path).values())
     progress = Progress(runs[:5], 2)
-    assert progress.remaining([]) is None
+    assert progress.time_left([]) == ""
     progress.ended(End(runs[0], DONE, "50.00 %", 10.0), [])
-    assert progress.remaining([(runs[1], 4.0, {})]) == (6 + 3 * 10) / 2
-    assert "[1/5] CLIP shapes base done: 50.00 % (10 s), about 20 s left" in capsys.readouterr().out
-    progress.ended(End(runs[2], DONE, "50.00 %", 40.0), [])
-    assert progress.remaining([]) == 40.0 + 0 * 10
+    running: Any = SimpleNamespace(run=runs[1], seconds=4.0)
+    assert progress.time_left([running]) == ", about 00:18 left"  # (6 + 3 * 10) / 2
+    assert "[1/5] CLIP shapes base done: 50.00 % (00:10), about 00:20 left" in capsys.readouterr().out
+    progress.ended(End(runs[2], DONE, "50.00 %", 41.0), [])
+    assert progress.time_left([]) == ", about 00:41 left"  # of the other training
 
 
 def test_changed_settings_of_a_shipped_plan_have_their_own_folder() -> None:
@@ -228,24 +226,15 @@ def test_dry_run_prints_the_runs_that_are_due(tmp_path: Path, capsys: pytest.Cap
     assert "base2new" in capsys.readouterr().out
 
 
-# ---------------------------------------------------------------------- real processes
-
-SMALL = {"datasets": ["warm_cool"], "shots": 1, "store": "f", "methods": [CLIP, COOP]}
-
-
-def metrics(folder: Path) -> dict[str, Any]:
-    """Return the metrics of all runs below a folder."""
-    paths = sorted(folder.rglob("results.json"))
-    return {str(path.relative_to(folder)): json.loads(path.read_text())["metrics"] for path in paths}
-
-
 @pytest.mark.slow
 def test_forked_and_new_processes_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    plan = plan_of(tmp_path, seeds=[1], set={"OPTIM.MAX_EPOCH": 2}, **SMALL)
+    methods, out = [CLIP, COOP], tmp_path / "out"
+    plan = plan_of(tmp_path, seeds=[1], shots=1, datasets="warm_cool", methods=methods, set={"OPTIM.MAX_EPOCH": 2})
     forked = run_plan(plan, CPU)
     assert "epoch [2/2]" in (forked.runs[2].folder / CONSOLE).read_text()
+    results = [json.loads((run.folder / "results.json").read_text())["metrics"] for run in expand(plan)]
+    shutil.rmtree(out)
     monkeypatch.setattr(local, "can_fork", lambda gpus: False)
-    run_plan(replace(plan, output=tmp_path / "new", root=""), replace(CPU, jobs=1))
-    assert metrics(tmp_path / "new") == metrics(tmp_path / "out")
-    assert len(metrics(tmp_path / "out")) == 4
+    run_plan(plan, replace(CPU, jobs=1))
+    assert results == [json.loads((run.folder / "results.json").read_text())["metrics"] for run in expand(plan)]

@@ -31,7 +31,7 @@ from cocoamix.datasets.common.splits import read_split
 from cocoamix.datasets.own.class_names import read_names
 from cocoamix.datasets.own.csv_file import _classes, read_table
 from cocoamix.errors import UserError
-from cocoamix.experiments import page, plots, render
+from cocoamix.experiments import plots, render
 from cocoamix.experiments.figures import source
 from cocoamix.experiments.plan import load_plan, shipped
 from cocoamix.experiments.report import build
@@ -268,7 +268,7 @@ class Stamp(Target):
     name, file, form = "runner's stamp", STAMP, Json()
 
     def samples(self) -> Sequence[Any]:
-        return [{"command": "train.py", "start": "a", "code": "0" * 64, "models": ["0" * 64, ""], "seconds": 3.5}]
+        return [{"start": "a", "code": "0" * 64, "models": {"model": "0" * 64, ".": ""}, "seconds": 3.5}]
 
     def read(self, path: Path) -> object:
         request = Request(None, trains=False, needs=(path.parent, path.parent / "model"), code="1")
@@ -315,7 +315,7 @@ class Report(Target):
             raise AssertionError("control characters are printed")
         json.dumps(render.json(report), ensure_ascii=False).encode()
         if self.page:
-            page.write(report, plots.to_svg(plots.draw(report))).encode()
+            render.html(report, plots.to_svg(plots.draw(report))).encode()
         return report
 
 

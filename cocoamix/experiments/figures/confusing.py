@@ -7,91 +7,75 @@ than the label by less than a gap, else hard.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 
-from cocoamix.errors import UserError, check_choice
+from cocoamix.errors import UserError
 from cocoamix.run.predictions import FILE, read_predictions
 
-from ..frame import Frame
 from ..labels import not_comparable
-from ..names import dataset_name, is_clip, sort_datasets
-from ..plan import load_plan
+from ..names import is_clip, sort_datasets
 from . import source
-from .kinds import LOSS_KEYS, LOSSES, check_settings, name_losses, own_runs
+from .charts import draw_lines, draw_rows, over_seeds
+from .losses import LOSS_KEYS, LOSSES, prompts
 from .source import Choice, Plans
-from .style import COLUMN, INK, MUTED, PAGE, Drawing, Look, Style, looks, name_series
+from .style import Drawing
 
-_TITLE = "Easy, confusing and hard test images under zero-shot CLIP"
-_PLANS = Plans(Choice("quick_confusing"), Choice("confusing"))
-ZERO_SHOT = "zero-shot CLIP"
+_THREE = ("CLIP", "CE", "CE + CoA")
+_PLANS = {  # all losses and epochs on one dataset, or the paper's loss on all datasets after the last epoch
+    "confusing": Plans(
+        [Choice("quick_confusing", datasets=("texture_colour",))], [Choice("confusing", datasets=("eurosat",))]
+    ),
+    "gains": Plans([Choice("quick_confusing", _THREE)], [Choice("confusing", _THREE)]),
+}
+ZERO_SHOT, BASELINE = "zero-shot CLIP", "CE"
 EASY, CONFUSING, HARD, ALL, NEW = "easy", "confusing", "hard", "all", "new"
-_PARTS = [EASY, CONFUSING, HARD, ALL, NEW]
-_ORDER = {name: place for place, name in enumerate([ZERO_SHOT, *LOSSES.values(), *_PARTS])}
+_ORDER = {name: place for place, name in enumerate([ZERO_SHOT, *LOSSES.values(), EASY, CONFUSING, HARD, ALL, NEW])}
+_GAPS = {"confusing": 0.2, "gains": 0.5}  # of the paper
 _CURVES = ["dataset", "loss", "epoch", "seed", "images", "count", "accuracy"]
-_GAINS = [*_CURVES[:4], "confusing", "images", "baseline", "baseline_accuracy", "accuracy", "gain"]
+_GAINS = [*_CURVES[:4], "confusing", "images", "baseline_accuracy", "accuracy", "gain"]
 _DIGITS = 1_000_000  # predictions are saved with six decimals
 
 
 def make(args: argparse.Namespace) -> Iterator[Drawing]:
-    """Yield the curves of one dataset over epochs, and the gains on all datasets."""
-    names = [LOSSES[loss] for loss in dict.fromkeys(args.losses)]
-    shown = args.curves or ("eurosat" if args.root else "texture_colour")  # the paper's; the most confusing one
-    runs = choose_runs(_read(args, names, [shown], with_epochs=True), names)
-    points = runs.drop_duplicates(["dataset", "loss", "epoch"])["dataset"].value_counts()
-    datasets = sort_datasets(points.index)
-    dataset = dataset_name(args.curves) if args.curves else max(datasets, key=lambda name: points[name])
-    check_choice("--curves", dataset, datasets)
-    curves = find_curves(runs[runs["dataset"] == dataset], args.gap)
-    yield Drawing("confusing", _TITLE, _describe_curves(curves, args.gap), partial(_draw_curves, curves), curves)
-    if not args.runs:  # the other datasets, without epochs
-        runs = choose_runs(_read(args, names, args.datasets, with_epochs=False), names)
-    gains = find_gains(runs, names[0], args.datasets_gap)
-    title = f"Gain on confusing images (wrong by less than {args.datasets_gap:g} under zero-shot CLIP)"
-    yield Drawing("confusing-datasets", title, _describe_gains(gains), partial(_draw_gains, gains, title), gains)
-
-
-def _read(args: argparse.Namespace, names: Sequence[str], datasets: Sequence[str], with_epochs: bool) -> Frame:
-    """Return the frame of --runs, or of the part of the plan that one of the figures needs."""
-    if args.runs:
-        return source.find_source(args, _PLANS).frame()
-    plan = _PLANS.real.plan if args.root else _PLANS.synthetic.plan
-    methods = load_plan(plan).methods
-    kept = [m.name for m in methods if not m.train or m.name in names or (with_epochs and m.model_of in names)]
-    part = Choice(plan, tuple(kept), tuple(datasets))
-    return source.find_source(argparse.Namespace(**{**vars(args), "datasets": []}), Plans(part, part)).frame()
+    """Yield the gains on all datasets, or the curves of each dataset with several epochs."""
+    frame = source.find_frame(args, _PLANS[args.figure])
+    runs = choose_runs(frame.runs)
+    if args.figure == "gains":
+        yield source.captioned(_gains(runs), frame, runs)
+        return
+    for dataset in sort_datasets(runs["dataset"]):
+        own = runs[runs["dataset"] == dataset]
+        if own["epoch"].nunique() > 2:  # zero-shot CLIP is of epoch 0
+            yield source.captioned(_curves(own, dataset), frame, own)
 
 
 # ---------------------------------------------------------------------------------------- the numbers
 
 
-def choose_runs(frame: Frame, names: Sequence[str]) -> pd.DataFrame:
-    """Return the runs of some losses without an ensemble, and comparable ones of zero-shot CLIP, by `loss`."""
-    prompts = name_losses(own_runs(frame.runs, "none").dropna(subset="epoch"))
-    prompts = prompts.assign(loss=prompts["loss"].map(LOSSES))
-    prompts = prompts[prompts["loss"].isin(names) & prompts["subset"].isin(["base", "new"])]
-    if set(prompts["loss"]) != set(names):
-        raise UserError(f"Runs of CoCoAMix with TRAINER.COCOAMIX.ENSEMBLE none are needed, with {' and '.join(names)}.")
-    check_settings(prompts, LOSS_KEYS)
-    for (loss, epoch), kinds in prompts.groupby(["loss", "epoch"])["method"]:
+def choose_runs(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return the runs of the losses without an ensemble, and comparable ones of zero-shot CLIP, by `loss`."""
+    trained = prompts(runs, "none").dropna(subset="epoch")
+    trained = trained.assign(loss=trained["LOSS"].map(LOSSES))
+    if not {BASELINE} < set(trained["loss"]):
+        raise UserError("Runs with TRAINER.COCOAMIX.LOSS ce are needed, and with another loss to compare with CE.")
+    source.check_alike(trained, LOSS_KEYS)
+    for (loss, epoch), kinds in trained.groupby(["loss", "epoch"])["method"]:
         if kinds.nunique() > 1:  # of different settings of the loss, or in several folders
             raise UserError(f"{loss} at epoch {epoch} has several kinds: {', '.join(kinds.unique())}. Choose one.")
-    zero = frame.runs[[is_clip(run.trainer) and _agrees(run, prompts) for run in frame.runs.itertuples()]]
-    newest = zero.sort_values("written").drop_duplicates(["dataset", "subset"], keep="last")
-    return pd.concat([newest.assign(loss=ZERO_SHOT, epoch=0, seed=pd.NA), prompts])
-
-
-def _agrees(zero: Any, prompts: pd.DataFrame) -> bool:
-    """Return whether a run of zero-shot CLIP has predictions, and the protocol of the prompts on the same images."""
-    same = prompts[(prompts["dataset"] == zero.dataset) & (prompts["subset"] == zero.subset)]
-    usable = zero.subset == "new" or Path(zero.folder, FILE).is_file()
-    return usable and len(same) > 0 and not any(not_comparable(zero, prompt) for prompt in same.itertuples())
+    zero = runs[runs["trainer"].map(is_clip).astype(bool)].sort_values("written")
+    # Those with predictions, and with the protocol of the prompts on the same images.
+    usable = [run.subset == "new" or Path(run.folder, FILE).is_file() for run in zero.itertuples()]
+    cells = {(run.dataset, run.subset): run for run in trained.itertuples()}
+    first = [cells.get((run.dataset, run.subset)) for run in zero.itertuples()]
+    agrees = [run and not not_comparable(own, run) for own, run in zip(zero.itertuples(), first, strict=True)]
+    newest = zero[usable & np.array(agrees, bool)].drop_duplicates(["dataset", "subset"], keep="last")
+    return pd.concat([newest.assign(loss=ZERO_SHOT, epoch=0, seed=pd.NA), trained])
 
 
 def measure(runs: pd.DataFrame, gap: float) -> pd.DataFrame:
@@ -108,12 +92,10 @@ def measure(runs: pd.DataFrame, gap: float) -> pd.DataFrame:
     part = np.select([first["right"], ahead < round(gap * _DIGITS)], [EASY, CONFUSING], HARD)
     parts = pd.concat([first[["image"]].assign(images=part), first[["image"]].assign(images=ALL)])
     keys = ["loss", "epoch", "images", "seed"]
-    data = tables.merge(parts, on="image").groupby(keys, dropna=False)["right"].agg(["sum", "count"]).reset_index()
+    data = tables.merge(parts, on="image").groupby(keys, dropna=False)["right"].agg(["mean", "count"]).reset_index()
     whole = new.assign(images=NEW, count=new["images"], accuracy=[metrics["accuracy"] for metrics in new["metrics"]])
-    data = pd.concat([data.assign(accuracy=100 * data["sum"] / data["count"]), whole[[*keys, "count", "accuracy"]]])
-    data = data.sort_values(
-        keys, key=lambda column: column.map(lambda value: _ORDER.get(value, value)), ignore_index=True
-    )
+    data = pd.concat([data.assign(accuracy=100 * data["mean"]), whole[[*keys, "count", "accuracy"]]])
+    data = data.sort_values(keys, key=lambda own: own.map(lambda value: _ORDER.get(value, value)), ignore_index=True)
     return data.assign(dataset=dataset).astype({"epoch": "Int64", "seed": "Int64", "count": "Int64"})[_CURVES]
 
 
@@ -128,114 +110,66 @@ def _predictions(run: Any) -> pd.DataFrame:
     return table.assign(loss=run.loss, epoch=run.epoch, seed=run.seed)
 
 
-def _complete(data: pd.DataFrame, points: list[str], across: list[str]) -> pd.DataFrame:
-    """Return the rows of the points that have values across all of the others, and those of zero-shot CLIP."""
-    trained = data[data["loss"] != ZERO_SHOT]
-    shared = trained.pivot(index=points, columns=across, values="accuracy").dropna().index
-    if shared.empty:
-        what = f"{' and '.join(points)} has results and confusing images for every {' and '.join(across)}"
-        raise UserError(f"No {what}. Run what is missing, or choose a larger gap.")
-    return data[data.set_index(points).index.isin(shared) | (data["loss"] == ZERO_SHOT)]
+# ---------------------------------------------------------------------------------------- the figures
 
 
-def find_curves(runs: pd.DataFrame, gap: float) -> pd.DataFrame:
-    """Return the accuracies over epochs on one dataset, of the seeds that all losses have at all epochs."""
-    return _complete(measure(runs, gap), ["seed"], ["loss", "epoch", "images"])
+def _curves(runs: pd.DataFrame, dataset: str) -> Drawing:
+    """Return the figure of the accuracies over epochs, of the seeds that all losses have at all epochs."""
+    data = measure(runs, _GAPS["confusing"])
+    zero = data["loss"] == ZERO_SHOT
+    data = pd.concat([data[zero], source.complete(data[~zero], ["seed"], ["loss", "epoch", "images"])])
+    last = data[data["epoch"] == data.groupby("loss")["epoch"].transform("max")]
+    means = last.groupby(["loss", "images"], sort=False)["accuracy"].mean()
+    values = ", ".join(f"{loss} {mean:.1f} on {part}" for (loss, part), mean in means.items())
+    counts = data.drop_duplicates("images").set_index("images")["count"]
+    sentence = (
+        f"Test images of {dataset} under zero-shot CLIP: {', '.join(f'{n} {part}' for part, n in counts.items())}; "
+        f"confusing means wrong by less than {_GAPS['confusing']:g}. Accuracy in % after the last epoch, mean over "
+        f"seeds: {values}."
+    )
+    panels = {}
+    for part, own in data.groupby("images", sort=False):
+        share = f"{counts[part]} images" if part in (ALL, NEW) else f"{100 * counts[part] / counts[ALL]:.1f} %"
+        x = own["epoch"].astype(float).where(own["loss"] != ZERO_SHOT)
+        panels[f"{part}: {share}"] = over_seeds(own.assign(method=own["loss"], x=x, value=own["accuracy"]))
+    title = f"Easy, confusing and hard test images under zero-shot CLIP: {dataset}"
+    drawn = partial(draw_lines, panels, title=title, x_label="epoch", shared=False)
+    return Drawing("confusing", title, sentence, drawn, data)
 
 
-def find_gains(runs: pd.DataFrame, baseline: str, gap: float) -> pd.DataFrame:
-    """Return the gain of each loss over the first one on the confusing images of each dataset, by seed.
+def _gains(runs: pd.DataFrame) -> Drawing:
+    """Return the figure of the gain of each loss over CE on the confusing images of each dataset, by seed.
 
     All models are of the last epoch that every loss has on every dataset.
     """
     base = runs[runs["subset"] == "base"]
-    data = pd.concat([measure(base[base["dataset"] == name], gap) for name in sort_datasets(base["dataset"])])
+    data = pd.concat(
+        [measure(base[base["dataset"] == name], _GAPS["gains"]) for name in sort_datasets(base["dataset"])]
+    )
     totals = data[data["images"] == ALL].drop_duplicates("dataset").set_index("dataset")["count"]
     data = data[(data["images"] == CONFUSING) & (data["loss"] != ZERO_SHOT)]
     # An average over datasets is of the same datasets for every loss.
     data = data[data.groupby("dataset")["loss"].transform("nunique") == data["loss"].nunique()]
-    data = _complete(data, ["epoch", "seed"], ["dataset", "loss"])
+    data = source.complete(data, ["epoch", "seed"], ["dataset", "loss"])
     data = data[data["epoch"] == data["epoch"].max()].rename(columns={"count": "confusing"})
-    first = data[data["loss"] == baseline].rename(columns={"accuracy": "baseline_accuracy"})
-    data = data[data["loss"] != baseline].merge(first[["dataset", "seed", "baseline_accuracy"]])
-    gain = data["accuracy"] - data["baseline_accuracy"]
-    return data.assign(images=data["dataset"].map(totals), baseline=baseline, gain=gain)[_GAINS]
+    first = data[data["loss"] == BASELINE].rename(columns={"accuracy": "baseline_accuracy"})
+    data = data[data["loss"] != BASELINE].merge(first[["dataset", "seed", "baseline_accuracy"]])
+    data = data.assign(images=data["dataset"].map(totals), gain=data["accuracy"] - data["baseline_accuracy"])
 
-
-# ---------------------------------------------------------------------------------------- words and figures
-
-
-def _describe_curves(data: pd.DataFrame, gap: float) -> str:
-    """Describe the parts, and the accuracies of each loss after its last epoch."""
-    last = data[data["epoch"] == data.groupby("loss")["epoch"].transform("max")]
-    means = last.groupby(["loss", "images"], sort=False)["accuracy"].mean()
-    values = ", ".join(f"{loss} {mean:.1f} on {part}" for (loss, part), mean in means.items())
-    counts = ", ".join(f"{count} {part}" for part, count in _counts(data).items())
-    return (
-        f"Test images of {data['dataset'].iloc[0]} under zero-shot CLIP: {counts}; confusing means wrong by less than "
-        f"{gap:g}. Accuracy in % after the last epoch, mean over seeds: {values}."
-    )
-
-
-def _describe_gains(data: pd.DataFrame) -> str:
-    """Describe the mean gain of each loss on each dataset, and their average."""
-    means = data.groupby(["loss", "dataset"], sort=False)["gain"].mean()
-    values = [f"{loss} {mean:+.1f} on {dataset}" for (loss, dataset), mean in means.items()]
-    values += [f"{loss} {mean:+.1f} on average" for loss, mean in means.groupby("loss", sort=False).mean().items()]
-    first = data.iloc[0]
-    return f"Gain over {first['baseline']} in points at epoch {first['epoch']}, mean over seeds: {', '.join(values)}."
-
-
-def _counts(data: pd.DataFrame) -> pd.Series:
-    return data.drop_duplicates("images").set_index("images")["count"]
-
-
-def _draw_curves(data: pd.DataFrame, style: Style) -> Figure:
-    """Draw accuracies over epochs in a panel for each part, whose title has its share of the base test images."""
-    counts, colours = _counts(data), looks(loss for loss in data["loss"] if loss != ZERO_SHOT)
-    width = style.width or PAGE
-    across = 3 if width > COLUMN + 1 else 2
-    figure = style.figure(width, 1.75 * 6 / across, f"{_TITLE}: {data['dataset'].iloc[0]}")
-    panels = list(figure.subplots(6 // across, across).flat)
-    for unused in panels[len(counts) :]:
-        unused.remove()
-    for axes, (part, own) in zip(panels, data.groupby("images", sort=False), strict=False):
-        for loss, runs in own.groupby("loss", sort=False):
-            _draw_loss(axes, str(loss), runs, colours)
-        share = f"{counts[part]} images" if part in (ALL, NEW) else f"{100 * counts[part] / counts[ALL]:.1f} %"
-        axes.set(title=f"{part}: {share}", xlabel="epoch", ylabel="accuracy in %")
-    name_series(figure, panels[: len(counts)])
-    return figure
-
-
-def _draw_loss(axes: Any, loss: str, runs: pd.DataFrame, colours: Mapping[str, Look]) -> None:
-    """Draw the mean over seeds with a dot for each seed; zero-shot CLIP as a line, since it has no epochs."""
-    if loss == ZERO_SHOT:
-        axes.axhline(runs["accuracy"].iloc[0], color=MUTED, linestyle="--", linewidth=1, label=loss)
-        return
-    axes.plot(runs["epoch"], runs["accuracy"], ".", color=colours[loss].colour, markersize=3, alpha=0.7)
-    means = runs.groupby("epoch")["accuracy"].mean()
-    axes.plot(means.index, means, marker=colours[loss].marker, color=colours[loss].colour, label=loss)
-
-
-def _draw_gains(data: pd.DataFrame, title: str, style: Style) -> Figure:
-    """Draw a bar for each dataset and for their average, with a dot for each seed."""
     average = data.groupby(["loss", "seed"], sort=False)["gain"].mean().reset_index().assign(dataset="average")
-    names = [f"{row.dataset}\n{row.confusing} images" for row in data.drop_duplicates("dataset").itertuples()]
-    base, losses = data["baseline"].iloc[0], list(data["loss"].unique())
-    data, rows = pd.concat([data, average]), [*data["dataset"].unique(), "average"]
-    figure = style.figure(style.width or COLUMN, 0.55 + len(rows) * (0.18 + 0.22 * len(losses)), title)
-    axes, thick = figure.subplots(), 0.76 / len(losses)
-    colours = looks(loss for loss in LOSSES.values() if loss in (base, *losses))  # as over epochs
-    for (loss, dataset), own in data.groupby(["loss", "dataset"], sort=False):
-        at, mean = rows.index(dataset) + (losses.index(loss) - (len(losses) - 1) / 2) * thick, own["gain"].mean()
-        axes.barh(at, mean, height=thick * 0.84, color=colours[loss].colour, alpha=0.85, label=loss)
-        axes.plot(own["gain"], [at] * len(own), ".", color=INK, markersize=4)
-        # In a column of their own, because next to a dot the number would look like the value of that dot.
-        axes.text(1.02, at, f"{mean:+.1f}", transform=axes.get_yaxis_transform(), va="center", fontsize=7.5)
-    axes.set(yticks=range(len(rows)), yticklabels=[*names, "average"], ylim=(len(rows) - 0.45, -0.55))
-    axes.axvline(0, color=MUTED, linewidth=1)
-    axes.grid(visible=False, axis="y")
-    axes.set_xlabel(f"{losses[0] if len(losses) == 1 else 'loss'} minus {base} in points (dots: seeds)")
-    name_series(figure, [axes])
-    return figure
+    whole = pd.concat([data, average])
+    means = whole.groupby(["loss", "dataset"], sort=False)["gain"].mean()
+    values = ", ".join(f"{loss} {mean:+.1f} on {dataset}" for (loss, dataset), mean in means.items())
+    sentence = f"Gain over CE in points at epoch {data['epoch'].iloc[0]}, mean over seeds: {values}."
+    counted = whole["dataset"] + "\n" + whole["confusing"].astype(str) + " images"
+    rows = whole.assign(row=counted.where(whole["dataset"] != "average", "average"))
+    title = f"Gain on confusing images (wrong by less than {_GAPS['gains']:g} under zero-shot CLIP)"
+    words = f"{' and '.join(data['loss'].unique()) if data['loss'].nunique() < 2 else 'loss'} minus CE in points"
+    drawn = partial(
+        draw_rows,
+        rows.rename(columns={"loss": "series", "gain": "value"}),
+        title=title,
+        x_label=words,
+        note=lambda own: f"{own.mean():+.1f}",
+    )
+    return Drawing("gains", title, sentence, drawn, data[_GAINS])

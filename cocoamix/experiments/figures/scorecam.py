@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
 
 from cocoamix.compat import import_grad_cam
-from cocoamix.errors import UserError, check_choice
+from cocoamix.errors import UserError
 
+from ..frame import Frame
 from ..names import method_name
 from . import source
-from .source import Choice, Plans
+from .source import Choice
 from .style import INK, PAGE, Drawing, Style, look, wrap
 
 if TYPE_CHECKING:
@@ -32,20 +32,16 @@ if TYPE_CHECKING:
 
     from cocoamix.run.recorded import RecordedRun
 
-_TITLE = "ScoreCAM"
-_PLANS = Plans(
-    Choice("quick", ("CLIP", "CoOp", "CoA-loss (uniform)", "CoCoA-Mix"), ("warm_cool",), (1,)),
-    Choice("base2new", ("CLIP", "CoOp", "CoA-loss", "CoCoA-Mix"), ("oxford_flowers",), (1,)),
+_PLANS = source.Plans(
+    [Choice("quick", ("CLIP", "CoOp", "CoA-loss (uniform)", "CoCoA-Mix"), ("warm_cool",), (1,))],
+    [Choice("base2new", ("CLIP", "CoOp", "CoA-loss", "CoCoA-Mix"), ("oxford_flowers",), (1,))],
 )
+_COUNT = 3  # images per half of the classes
 _BATCH = 32  # masked images
-_PER_FIGURE = 8  # images
 _SIZE = 6.5  # of letters
 _HEAT = "inferno"  # brighter means higher, also in print without colours
 _LUMINANCE = np.asarray((0.299, 0.587, 0.114), np.float32)
-COLUMNS = [
-    *("image", "part", "label", "method", "run", "predicted", "probability", "right", "explained"),
-    *("row", "column", "value"),
-]
+_COLUMNS = ["image", "part", "label", "method", "run", "predicted", "probability", "right", "row", "column", "value"]
 
 
 class Shown(NamedTuple):
@@ -59,34 +55,36 @@ class Shown(NamedTuple):
 
 
 def make(args: argparse.Namespace) -> Iterator[Drawing]:
-    """Yield figures of the maps, each with at most eight images."""
+    """Yield the figure of the maps."""
     try:
         import_grad_cam()
     except ImportError as error:  # before long runs start
         raise UserError(
             f"grad-cam cannot be imported ({error}). Install it with: pip install --no-deps -r requirements-cam.txt."
         ) from error
-    runs = _find_runs(args)
+    from cocoamix.run.recorded import find_run
+
+    frame, folders = source.find_trained(args, _PLANS)
+    runs = _named([find_run(folder) for folder in folders], frame)
     first = next(iter(runs.values()))
-    images = _named_images(args, first) if args.images else _dataset_images(args, first)
-    data, pixels = _compute(runs, images, args.target == "label")
-    for start, stem in zip(range(0, len(images), _PER_FIGURE), source.stems("scorecam"), strict=False):
-        part = data[data["image"].isin([image.name for image in images[start : start + _PER_FIGURE]])]
-        yield Drawing(stem, _TITLE, _describe(part, args.target), partial(_draw, part, pixels), part)
+    data, pixels = _compute(runs, _named_images(args.images, first) if args.images else _dataset_images(args, first))
+    known = data.dropna(subset="right").drop_duplicates(["image", "method"])
+    rights = [f"{name} {own.sum()}" for name, own in known.groupby("method", sort=False)["right"]]
+    sentence = (
+        f"ScoreCAM of the predicted class on {data['image'].nunique()} images. Correct labels, of "
+        f"{known['image'].nunique()}: {', '.join(rights) or 'none is known'}."
+    )
+    shown = frame.only(frame.runs.index[frame.runs["folder"].isin([str(run.folder) for run in runs.values()])])
+    yield source.captioned(Drawing("scorecam", "ScoreCAM", sentence, partial(_draw, data, pixels), data), shown)
 
 
 # ---------------------------------------------------------------------------------------- runs and images
 
 
-def _find_runs(args: argparse.Namespace) -> dict[str, RecordedRun]:
-    """Return the runs by name. Runs of one trainer are named after what differs in their folders."""
-    from cocoamix.run.recorded import find_run
-
-    chosen = source.find_trained(args, _PLANS)
-    runs = [find_run(folder) for folder in dict.fromkeys(chosen.folders)]
-    names = args.names or [run.method for run in chosen.runs] or [method_name(run.trainer) for run in runs]
-    if len(names) != len(runs):
-        raise UserError(f"--names gives {len(names)} names to {len(runs)} runs. Give one to each.")
+def _named(runs: Sequence[RecordedRun], frame: Frame) -> dict[str, RecordedRun]:
+    """Return the runs by the names of their methods, those of one name with what differs in their folders."""
+    labels = dict(zip(frame.runs["folder"], frame.runs["method"], strict=True))
+    names = [labels.get(str(run.folder), method_name(run.trainer)) for run in runs]
     named = {}
     for name, run in zip(names, runs, strict=True):
         same = [set(other.folder.parts) for other, own in zip(runs, names, strict=True) if own == name]
@@ -95,19 +93,16 @@ def _find_runs(args: argparse.Namespace) -> dict[str, RecordedRun]:
     return named
 
 
-def _named_images(args: argparse.Namespace, run: RecordedRun) -> list[Shown]:
+def _named_images(paths: Sequence[str], run: RecordedRun) -> list[Shown]:
     """Return the images that the user names, to classify among the classes of the first run."""
     from cocoamix.predict.inputs import find_images, labels_of
     from cocoamix.run.given import Item
 
-    images = find_images(args.images, labels_of(run, run.classnames))
-    for label in args.labels or ():
-        check_choice("--labels", label, run.classnames)
-    labels = args.labels or [image.label if image.label in run.classnames else "" for image in images]
-    if len(labels) != len(images):
-        raise UserError(f"--labels names {len(labels)} classes for {len(images)} images. Name one for each, in order.")
+    upright, classes = "images" in run.protocol, tuple(run.classnames)
+    images = find_images(paths, labels_of(run, run.classnames))
+    labels = [image.label if image.label in classes else "" for image in images]
     return [
-        Shown(Item(image.path, upright="images" in run.protocol), image.path, label, tuple(run.classnames), "")
+        Shown(Item(image.path, upright=upright), image.path, label, classes, "")
         for image, label in zip(images, labels, strict=True)
     ]
 
@@ -131,7 +126,7 @@ def _dataset_images(args: argparse.Namespace, run: RecordedRun) -> list[Shown]:
         cfg.DATASET.SUBSAMPLE_CLASSES = part
         dataset, _ = build(cfg)
         first = {item.label: item for item in reversed(dataset.test)}
-        labels, count = sorted(first), min(max(args.count, 1), len(first))
+        labels, count = sorted(first), min(_COUNT, len(first))
         for place in range(count):
             item = first[labels[(2 * place + 1) * len(labels) // (2 * count)]]
             images.append(Shown(item, image_name(item.impath), item.classname, tuple(dataset.classnames), part))
@@ -182,33 +177,32 @@ class _Method:
         logits: Tensor = self.trainer.infer(features)
         return logits.double().softmax(dim=1)
 
-    def explain(self, tensor: Tensor, label: int | None, of_label: bool) -> dict[str, Any]:
+    def explain(self, tensor: Tensor, label: str) -> dict[str, Any]:
         """Return the prediction and, as `map`, ScoreCAM's map, scaled to 1; 0 if no channel supports the class."""
         features, activations = self.clip.encode_image_watched(tensor, self.prompts)
         chances = self._classify(features)[0]
         predicted = int(chances.argmax())
-        explained = label if of_label and label is not None else predicted
         package = import_grad_cam()
         cam = package.ScoreCAM(self.clip, [])  # no layers to hook, because the activations are known
         cam.model, cam.batch_size = self.probabilities, _BATCH
-        targets = [package.utils.model_targets.ClassifierOutputTarget(explained)]
+        targets = [package.utils.model_targets.ClassifierOutputTarget(predicted)]
         with contextlib.redirect_stderr(io.StringIO()):  # hides a progress bar for every image
             pixels = tensor.to(self.clip.device)
             weighted = cam.get_cam_image(pixels, None, targets, activations.cpu().numpy(), None)
         return {
             "predicted": self.classes[predicted],
             "probability": float(chances[predicted]),
-            "right": pd.NA if label is None else int(predicted == label),
-            "explained": self.classes[explained],
+            "right": int(self.classes[predicted] == label) if label else pd.NA,
             "map": package.utils.image.scale_cam_image(np.maximum(weighted, 0))[0],
         }
 
 
-def _compute(runs: Mapping[str, RecordedRun], images: Sequence[Shown], of_label: bool) -> tuple[pd.DataFrame, Any]:
+def _compute(runs: Mapping[str, RecordedRun], images: Sequence[Shown]) -> tuple[pd.DataFrame, dict[str, Any]]:
     """Return the maps, and the pixels of each image as the first model sees them. One model is in memory at a time."""
     import torch
 
-    kept, maps = dict[Any, "Tensor"](), {}
+    kept = dict[Any, "Tensor"]()
+    maps: dict[tuple[str, str], pd.DataFrame] = {}
     pixels: dict[str, Any] = {}
     for name, run in runs.items():
         for classes in dict.fromkeys(image.classes for image in images):
@@ -217,25 +211,14 @@ def _compute(runs: Mapping[str, RecordedRun], images: Sequence[Shown], of_label:
                 seen, tensor = method.read(image)
                 pixels.setdefault(image.name, seen)
                 with torch.no_grad():
-                    label = classes.index(image.label) if image.label else None
-                    about = method.explain(tensor, label, of_label)
+                    about = method.explain(tensor, image.label)
                 rows, columns = np.indices(about["map"].shape) + 1
                 values = about.pop("map").ravel().astype(float)
                 cells = pd.DataFrame({"row": rows.ravel(), "column": columns.ravel(), "value": values})
                 about |= {"image": image.name, "part": image.part, "label": image.label}
                 maps[image.name, name] = cells.assign(method=name, run=str(run.folder), **about)
     data = pd.concat([maps[image.name, name] for image in images for name in runs], ignore_index=True)
-    return data.astype({"right": "Int64"})[COLUMNS], pixels
-
-
-def _describe(data: pd.DataFrame, target: str) -> str:
-    """Count the correct labels of each method."""
-    known = data.dropna(subset="right").drop_duplicates(["image", "method"])
-    rights = [f"{name} {own.sum()}" for name, own in known.groupby("method", sort=False)["right"]]
-    return (
-        f"ScoreCAM of the {target} class on {data['image'].nunique()} images. Correct labels, of "
-        f"{known['image'].nunique()}: {', '.join(rights) or 'none is known'}."
-    )
+    return data.astype({"right": "Int64"})[_COLUMNS], pixels
 
 
 # ---------------------------------------------------------------------------------------- the figure
@@ -247,30 +230,27 @@ def _draw(data: pd.DataFrame, pixels: Mapping[str, Any], style: Style) -> Figure
     width = style.width or PAGE
     cell = width / (len(methods) + 1) - 0.12  # inches
     letters = int(cell * 17)
-    figure = style.figure(width, len(images) * (cell + 0.6) + 0.85, _TITLE)
+    figure = style.figure(width, len(images) * (cell + 0.6) + 0.45, "ScoreCAM: brighter is higher")
     grid = figure.subplots(len(images), len(methods) + 1, squeeze=False)
-    for name, row in zip(images, grid, strict=True):
-        own = data[data["image"] == name]
-        label, part = own[["label", "part"]].iloc[0]
-        row[0].imshow(pixels[name], interpolation="none")
-        row[0].set_xlabel(wrap(label or Path(name).name, letters), color=INK, fontsize=_SIZE)
-        row[0].set_ylabel(part)
-        for method, axes in zip(methods, row[1:], strict=True):
-            _draw_map(axes, own[own["method"] == method], pixels[name], letters)
-    for axes in grid.flat:
-        axes.set(xticks=[], yticks=[])
-        axes.grid(visible=False)
     for axes, title in zip(grid[0], ["image", *methods], strict=True):
         axes.set_title(wrap(title, letters), loc="center", fontsize=_SIZE)
-    bar = figure.colorbar(ScalarMappable(cmap=_HEAT), ax=grid, location="bottom", shrink=0.4, aspect=30, ticks=[0, 1])
-    bar.ax.set_xticklabels(["0", "highest of the map"])
+    for name, (first, *row) in zip(images, grid, strict=True):
+        own = data[data["image"] == name]
+        label, part = own[["label", "part"]].iloc[0]
+        first.imshow(pixels[name], interpolation="none")
+        first.set_xlabel(wrap(label or Path(name).name, letters), color=INK, fontsize=_SIZE)
+        first.set_ylabel(part)
+        for axes, (_, cells) in zip(row, own.groupby("method", sort=False), strict=True):
+            _draw_map(axes, cells, pixels[name], letters)
+        for axes in (first, *row):
+            axes.set(xticks=[], yticks=[])
+            axes.grid(visible=False)
     return figure
 
 
 def _draw_map(axes: Any, cells: pd.DataFrame, pixels: Any, letters: int) -> None:
     """Draw the image in grey with a map over it; the frame and the mark say whether the prediction is right."""
-    values = cells.pivot(index="row", columns="column", values="value")
-    extent = (0, 1, 0, 1)
+    values, extent = cells.pivot(index="row", columns="column", values="value"), (0, 1, 0, 1)
     axes.imshow(pixels @ _LUMINANCE, cmap="gray", vmin=0, vmax=1, extent=extent)
     axes.imshow(values, cmap=_HEAT, vmin=0, vmax=1, alpha=0.6, interpolation="bilinear", extent=extent)
     first, colour, mark = cells.iloc[0], INK, ""

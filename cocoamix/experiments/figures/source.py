@@ -1,31 +1,29 @@
-"""The runs that a figure is drawn from: finished ones that the user names, or those of a plan, run first if needed."""
+"""The runs that a figure is drawn from: those that the user names, or those of a plan; and what can be compared."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
-from itertools import count
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import pandas as pd
-from matplotlib.figure import Figure
 
-from cocoamix.config.partition import LABEL
-from cocoamix.errors import UserError, printable
-from cocoamix.experiments.checks import describe_caveats
-from cocoamix.experiments.frame import Frame, read
-from cocoamix.experiments.sections import by_shots
+from cocoamix.errors import UserError, printable, some_of
 from cocoamix.io.paths import expand_home
 
+from ..checks import describe_caveats
+from ..frame import Frame, read
+from ..labels import not_comparable, show
+from ..names import sort_methods
 from .style import Drawing
 
 if TYPE_CHECKING:
-    from cocoamix.experiments.runs import Run
+    from ..runs import Run
 
-_FOR_PLANS = ("root", "datasets", "seeds", "partitions", "set", "run_output", "jobs")  # arguments
+Names = tuple[tuple[str, str], ...]
 
 
 class Choice(NamedTuple):
@@ -38,99 +36,95 @@ class Choice(NamedTuple):
 
 
 class Plans(NamedTuple):
-    """The runs of a figure on the synthetic datasets, which need no data, and on real datasets below `--root`."""
+    """The plans of a figure on the synthetic datasets, which need no data, and on real datasets below `--root`."""
 
-    synthetic: Choice
-    real: Choice
+    synthetic: Sequence[Choice]
+    real: Sequence[Choice]
 
 
-class Source(NamedTuple):
-    """Where the runs of a figure are.
+def find_frame(args: argparse.Namespace, plans: Plans, moved: bool = False) -> Frame:
+    """Read the runs that the arguments choose; print those that cannot be used to stderr.
 
-    Attributes:
-        folders: Their folders, or folders above them.
-        names: Names of methods: pairs of a pattern and a name.
-        runs: The runs of a plan; empty if the user named folders.
+    Args:
+        args: The arguments of the command.
+        plans: The plans to run if the arguments name no runs.
+        moved: Whether `--root` may name the place where the datasets of `--runs` are now.
     """
-
-    folders: tuple[Path, ...]
-    names: tuple[tuple[str, str], ...] = ()
-    runs: tuple[Run, ...] = ()
-
-    def frame(self) -> Frame:
-        """Read the runs; print those that cannot be used to stderr."""
-        frame = read(self.folders, self.names)
-        left_out = [f"Left out: {run.folder}: {run.reason}." for run in frame.left_out]
-        for line in filter(None, [*left_out, *frame.notes, describe_caveats(frame)]):
-            print(printable(line), file=sys.stderr)
-        return frame
-
-
-def find_source(args: argparse.Namespace, plans: Plans) -> Source:
-    """Return the runs that the arguments choose; missing runs of a plan are run first."""
-    if not args.runs:
-        return _run_plan(args, plans.real if args.root else plans.synthetic)
-    for name in _FOR_PLANS:
-        if getattr(args, name, None):
-            raise UserError(f"--{name.replace('_', '-')} is for runs of a plan, not for --runs.")
-    return Source(tuple(expand_home(folder) for folder in args.runs))
+    names: list[tuple[str, str]] = []
+    folders = [expand_home(folder) for folder in args.runs or ()]
+    for name in ("datasets", "seeds", "set", "jobs", *(() if moved else ("root",))):
+        if folders and getattr(args, name):
+            raise UserError(f"--{name} is for runs of a plan, not for --runs.")
+    for choice in () if folders else plans.real if args.root else plans.synthetic:
+        runs, own = _run_plan(args, choice)
+        folders += [run.folder for run in runs]
+        names += own
+    frame = read(folders, names)
+    for line in (*(f"Left out: {run.folder}: {run.reason}." for run in frame.left_out), *frame.notes):
+        print(printable(line), file=sys.stderr)
+    return frame
 
 
-def find_trained(args: argparse.Namespace, plans: Plans) -> Source:
-    """Return the trained models that the arguments choose. With `--runs`, `--root` is where the datasets are now."""
+def find_trained(args: argparse.Namespace, plans: Plans) -> tuple[Frame, list[Path]]:
+    """Return the runs that the arguments choose, and the folders of their models, to load."""
+    frame = find_frame(args, plans, moved=True)
     if args.runs:
-        return find_source(argparse.Namespace(**{**vars(args), "root": None}), plans)
-    source = find_source(args, plans)
-    runs = tuple(run for run in source.runs if run.subset == "base")
-    return Source(tuple(run.folder for run in runs), source.names, runs)
+        return frame, [expand_home(folder) for folder in dict.fromkeys(args.runs)]
+    order = sort_methods(dict(zip(frame.runs["method"], frame.runs["trainer"], strict=True)))
+    base = frame.runs[frame.runs["subset"] == "base"]
+    base = base.sort_values("method", key=lambda names: names.map(order.index), kind="stable")
+    return frame, [Path(folder) for folder in base["folder"]]
 
 
-def _run_plan(args: argparse.Namespace, choice: Choice) -> Source:
-    """Run what is missing of a plan, and return all of its runs."""
-    from cocoamix.experiments.bench import read_plan
-    from cocoamix.experiments.runner import RunOptions, run_plan
+def _run_plan(args: argparse.Namespace, choice: Choice) -> tuple[list[Run], Names]:
+    """Run what is missing of a plan; return all of its runs, and the names of their methods."""
+    from ..bench import read_plan
+    from ..runner import RunOptions, run_plan
 
     chosen = {"datasets": args.datasets or list(choice.datasets), "seeds": args.seeds or list(choice.seeds)}
-    chosen |= {"plan": choice.plan, "methods": list(choice.methods), "output": args.run_output}
-    plan = read_plan(argparse.Namespace(**{"partitions": [], **vars(args), **chosen}))
-    outcome = run_plan(plan, RunOptions(jobs=args.jobs))
-    return Source(tuple(run.folder for run in outcome.runs), tuple(outcome.names), tuple(outcome.runs))
+    chosen |= {"plan": choice.plan, "methods": list(choice.methods), "partitions": [], "output": None}
+    outcome = run_plan(read_plan(argparse.Namespace(**{**vars(args), **chosen})), RunOptions(jobs=args.jobs))
+    return list(outcome.runs), tuple(outcome.names)
 
 
-def base_to_new(frame: Frame) -> Iterator[Frame]:
-    """Yield the runs on base and new classes for each number of shots; zero-shot runs are in each.
-
-    Averages do not mix CoOp's halves of the classes with random ones. Several random halves are for the figure
-    `assumption`.
-    """
-    runs = frame.runs[frame.runs["task"].eq("base2new") & frame.runs["subset"].isin(["base", "new"])]
-    if runs["draw"].nunique() > 1:
-        runs = runs[runs["draw"] == LABEL]
-    if len(runs):
-        yield from (part for part, _, _ in by_shots(frame.only(runs.index)))
+# ---------------------------------------------------------------------------------------- what can be compared
 
 
-def drawings(
-    stem: str,
-    title: str,
-    tables: Iterable[pd.DataFrame],
-    describe: Callable[[pd.DataFrame], str],
-    draw: Callable[..., Figure],
-) -> Iterator[Drawing]:
-    """Yield a figure for each table with rows, whose attribute `title`, if any, is the start of its title."""
-    filled = [table for table in tables if len(table)]
-    if not filled:
-        raise UserError(
-            "The runs do not have what the figure compares: base and new accuracy (DATASET.SUBSAMPLE_CLASSES base and "
-            "new), of two methods, and for `parameters`, the number of parameters, which results.json holds and logs "
-            "do not. Several random halves of the classes are for `cocoamix figures assumption`."
-        )
-    for name, table in zip(stems(stem), filled, strict=False):
-        whole = ": ".join([*table.attrs.values(), title])
-        yield Drawing(name, whole, describe(table), partial(draw, table, title=whole), table.reset_index())
+def unlike(runs: pd.DataFrame) -> list[str]:
+    """Describe which methods were evaluated on other images, or with another model, than the first on a dataset."""
+    pairs: dict[tuple[str, str], str] = {}
+    for _, cell in runs.groupby(["dataset", "subset", "draw"], sort=False):
+        first, *others = cell.itertuples()
+        for other in others:
+            for key, value, second in not_comparable(first, other)[:1]:
+                where = f"{show(value)} in {first.folder} and {show(second)} in {other.folder}"
+                pairs.setdefault((first.method, other.method), f"{key} is {where}")
+    return [f"{first} and {other} cannot be compared: {why}." for (first, other), why in pairs.items()]
 
 
-def stems(stem: str) -> Iterator[str]:
-    """Yield names for the files of several figures: stem, stem-2, and so on."""
-    yield stem
-    yield from (f"{stem}-{number}" for number in count(2))
+def captioned(drawing: Drawing, frame: Frame, runs: pd.DataFrame | None = None) -> Drawing:
+    """Return a drawing whose sentence has the caveats of its runs, and says which of them cannot be compared."""
+    own = frame if runs is None else replace(frame, runs=runs)
+    parts = drawing.sentence, describe_caveats(own), some_of(unlike(own.runs))
+    return replace(drawing, sentence=" ".join(filter(None, parts)))
+
+
+def check_alike(runs: pd.DataFrame, varied: Sequence[str] | None = None) -> None:
+    """Refuse runs that differ in model, images or shots or, if the figure varies some settings, in others."""
+    for text in unlike(runs):
+        raise UserError(f"{text} Give the folders of one protocol.")
+    rows = [{"shots": run.shots, **({} if varied is None else run.settings)} for run in runs.itertuples()]
+    facts = pd.DataFrame(rows).drop(columns=list(varied or ()), errors="ignore").astype(object).fillna("not stated")
+    for key, values in facts.astype(str).items():
+        if values.nunique() > 1 and not str(key).startswith("DATASET."):
+            listed = " and ".join(values.unique()[:3])
+            raise UserError(f"The runs differ in {key}: {listed}. Give the folders of runs that agree in it.")
+
+
+def complete(runs: pd.DataFrame, points: list[str], across: list[str]) -> pd.DataFrame:
+    """Return the rows of the points that have an accuracy across all values of other columns, so that means agree."""
+    shared = runs.pivot(index=points, columns=across, values="accuracy").dropna().index
+    if shared.empty:
+        what = f"No {' and '.join(points)} has results for every {' and '.join(across)}"
+        raise UserError(f"{what}. Run what is missing, or leave out the runs that have too few.")
+    return runs[runs.set_index(points).index.isin(shared)]

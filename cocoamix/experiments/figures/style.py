@@ -26,7 +26,7 @@ _HUES = (
     *("#12355b", "#e0a03c", "#6fb36a", "#5a2a82", "#e58073", "#3d3d3d", "#8fa3d9", "#6b8e00"),
 )
 _MARKERS = "osD^vPX*p<>hd"
-_NARROWEST_PANEL = 2.0  # inches; narrower panels are put below each other
+_NARROWEST_PANEL = 1.6  # inches; narrower panels are put below each other
 _NARROWEST_RANGE = 4.0  # points of accuracy; a shorter axis would exaggerate noise
 
 
@@ -50,28 +50,16 @@ def looks(names: Iterable[str]) -> dict[str, Look]:
 
 @dataclass(frozen=True)
 class Style:
-    """The options that all figures share.
+    """The options that all figures share."""
 
-    Attributes:
-        width: The width in inches; None for a column, or the whole page if a figure has several panels.
-        titles: Whether the figure has its title, which a caption of a paper replaces.
-    """
-
-    width: float | None = None
-    titles: bool = True
+    width: float | None = None  # in inches; None for a column, or the whole page if a figure has several panels
+    titles: bool = True  # else a caption replaces them
 
     def panels(self, count: int, height: float, title: str = "", **options: Any) -> tuple[Figure, list[Any]]:
-        """Return a figure and the axes of its panels: side by side if they fit into the width, else in several rows.
-
-        Args:
-            count: The number of panels.
-            height: The height of a panel in inches.
-            title: The title of the figure.
-            options: Options of `Figure.subplots`, such as `sharey`.
-        """
+        """Return a figure and the axes of panels of a height: side by side if they fit in, else in equal rows."""
         width = self.width or (PAGE if count > 1 else COLUMN)
-        across = max(1, min(count, int(width / _NARROWEST_PANEL)))
-        down = -(-count // across)
+        down = -(-count // max(1, int(width / _NARROWEST_PANEL)))
+        across = -(-count // down)
         figure = self.figure(width, height * down, title)
         axes = list(figure.subplots(down, across, squeeze=False, **options).flat)
         for unused in axes[count:]:
@@ -92,32 +80,25 @@ def wrap(name: str, width: int = 18) -> str:
     return "\n".join(textwrap.wrap(name, width))
 
 
-def add_legend(figure: Figure, handles: Sequence[Any], names: Sequence[str]) -> None:
-    """Add a legend below the panels, with as many columns as fit. The figure grows, so the panels keep their size."""
-    shown = [wrap(name, 40) for name in names]
-    column = 0.4 + 0.062 * max(len(line) for name in shown for line in name.splitlines())  # inches
-    columns = max(1, min(len(shown), int(figure.get_figwidth() / column)))
-    legend = figure.legend(handles, shown, loc="outside lower center", ncols=columns)
-    figure.set_figheight(figure.get_figheight() + legend.get_window_extent().height / figure.dpi)
-
-
 def name_series(figure: Figure, axes: Sequence[Any]) -> None:
-    """Add a legend with each label of the axes once; a single label needs none."""
+    """Add a legend below the panels, with each label once; a single label needs none.
+
+    It has as many columns as fit. The figure grows, so that the panels keep their size.
+    """
     named: dict[str, Any] = {}
     for panel in axes:
         for handle, name in zip(*panel.get_legend_handles_labels(), strict=True):
-            named.setdefault(name, handle)
-    if len(named) > 1:
-        add_legend(figure, list(named.values()), list(named))
+            named.setdefault(wrap(name, 40), handle)
+    if len(named) < 2:
+        return
+    widest = 0.4 + 0.062 * max(len(line) for name in named for line in name.splitlines())  # inches
+    columns = max(1, min(len(named), int(figure.get_figwidth() / widest)))
+    legend = figure.legend(list(named.values()), list(named), loc="outside lower center", ncols=columns)
+    figure.set_figheight(figure.get_figheight() + legend.get_window_extent().height / figure.dpi)
 
 
 def percent_range(values: Iterable[float], room: float = 0.06) -> tuple[float, float]:
-    """Return the ends of an axis of percentages: close to the values, but not so close that noise looks large.
-
-    Args:
-        values: The values to show.
-        room: The margin on both sides, as a fraction of the range.
-    """
+    """Return the ends of an axis of percentages: close to the values, but not so close that noise looks large."""
     shown = list(values)
     low, high = min(shown), max(shown)
     margin = max(room * (high - low), (_NARROWEST_RANGE - (high - low)) / 2)
@@ -126,19 +107,11 @@ def percent_range(values: Iterable[float], room: float = 0.06) -> tuple[float, f
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure that is computed and ready to draw.
+    """A figure that is computed and ready to draw."""
 
-    Attributes:
-        stem: The name of its files, without the extension.
-        title: The title, also in the metadata of its files.
-        sentence: What the figure shows, with the main numbers.
-        draw: Draws it in a style, which decides on width and title.
-        data: The data that it shows.
-    """
-
-    stem: str
+    stem: str  # of the names of its files
     title: str
-    sentence: str
+    sentence: str  # what it shows, with the main numbers
     draw: Callable[[Style], Figure]
     data: pd.DataFrame
 

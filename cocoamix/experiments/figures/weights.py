@@ -18,32 +18,25 @@ from cocoamix.errors import UserError
 from cocoamix.registry import plain_name
 
 from . import source
-from .source import Choice, Plans
+from .source import Choice
 from .style import INK, PAGE, Drawing, Style, look, name_series, wrap
 
 _TITLE = "CoCoA-Mix over the weight of the learned prompt"
-_PLANS = Plans(
-    Choice("quick_weights", ("one stage", "two stages", "held-out"), ("round_angular",), (1,)),
-    Choice("weights", ("pi^in and pi^out", "pi^in and pi^out, two stages"), ("eurosat",), (1,)),
+_PLANS = source.Plans(
+    [Choice("quick_weights", ("one stage", "two stages", "held-out"), ("round_angular",), (1,))],
+    [Choice("weights", ("pi^in and pi^out", "pi^in and pi^out, two stages"), ("eurosat",), (1,))],
 )
 GRID = tuple(number / 50 for number in range(51))
 _VIEWS = 10  # augmentations of each training image: enough for an average, even if training used more
 _METRICS = {"accuracy": "accuracy in %", "nll": "cross-entropy in nats", "ece": "calibration error in %"}
-_HEIGHT, _NARROWEST = 1.45, 1.6  # inches: of a panel
-COLUMNS = [
-    *("run", "dataset", "kind", "shots", "seed", "pi_in", "images", "lowest_pi", "one_stage_lowest_pi"),
-    *("most_accurate_pi", "pi", "accuracy", "nll", "ece", "one_stage_nll", "one_stage_ece"),
-]
 
 
 def make(args: argparse.Namespace) -> Iterator[Drawing]:
-    """Yield figures of the curves, each with as many runs as fit side by side."""
-    folders = dict.fromkeys(source.find_trained(args, _PLANS).folders)
-    curves = [_compute(_open(folder, args.root), folder) for folder in folders]
-    across = int((args.width or PAGE) / _NARROWEST)
-    for start, stem in zip(range(0, len(curves), across), source.stems("weights-over-pi"), strict=False):
-        data = pd.concat(curves[start : start + across], ignore_index=True)
-        yield Drawing(stem, _TITLE, _describe(data), partial(_draw, data), data)
+    """Yield the figure of the curves."""
+    frame, folders = source.find_trained(args, _PLANS)
+    data = pd.concat([_compute(_open(folder, args.root), folder) for folder in folders], ignore_index=True)
+    shown = frame.only(frame.runs.index[frame.runs["folder"].isin(map(str, folders))])
+    yield source.captioned(Drawing("weights", _TITLE, _describe(data), partial(_draw, data), data), shown)
 
 
 def _open(folder: Path, root: str | None) -> Any:
@@ -94,7 +87,7 @@ def _compute(trainer: Any, folder: Path) -> pd.DataFrame:
         curves.append(curve.assign(images="held-out", lowest_pi=pi_in))
     kind = "one stage" if trainer.settings.STAGE == "one" else "held-out" if heldout else "two stages"
     run = {"dataset": plain_name(cfg.NAME), "shots": int(cfg.NUM_SHOTS), "seed": int(trainer.seed), "pi_in": pi_in}
-    return pd.concat(curves, ignore_index=True).assign(run=str(folder), kind=kind, **run)[COLUMNS]
+    return pd.concat(curves, ignore_index=True).assign(run=str(folder), kind=kind, **run)
 
 
 def _curve(similarities: list[Any], labels: Any, logit_scale: float) -> pd.DataFrame:
@@ -124,7 +117,7 @@ def _describe(data: pd.DataFrame) -> str:
 
 def _draw(data: pd.DataFrame, style: Style) -> Figure:
     """Return a column for each run: accuracy, cross-entropy and calibration error over pi."""
-    figure = style.figure(style.width or PAGE, 0.9 + len(_METRICS) * _HEIGHT, _TITLE)
+    figure = style.figure(style.width or PAGE, 0.9 + 1.45 * len(_METRICS), _TITLE)
     # Values of different datasets are not compared, and a shared axis would hide the shapes of the curves.
     share: Any = "row" if data.dataset.nunique() == 1 else False
     grid = figure.subplots(len(_METRICS), data.run.nunique(), squeeze=False, sharex=True, sharey=share)
@@ -137,7 +130,6 @@ def _draw(data: pd.DataFrame, style: Style) -> Figure:
         panels[-1].set(xlabel="π of the learned prompt", xlim=(-0.03, 1.03), xticks=[0, 0.5, 1])
     for axes, label in zip(grid[:, 0], _METRICS.values(), strict=True):
         axes.set_ylabel(label)
-    figure.align_ylabels(list(grid[:, 0]))
     name_series(figure, list(grid.flat))
     return figure
 

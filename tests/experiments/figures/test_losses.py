@@ -1,17 +1,17 @@
-"""`losses` and `gradient`: their numbers recomputed, and what they refuse."""
+"""`losses`, `settings`, `sensitivity` and `gradient`: their numbers recomputed, and what they refuse."""
 
 from __future__ import annotations
 
-import csv
 import math
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from cocoamix.experiments.figures import main
+from tests.experiments.figures.conftest import Draw
 from tests.experiments.trees import write_results
 
 DATASETS, SEEDS = ("Alpha", "Beta"), (1, 2, 3)
@@ -19,7 +19,6 @@ DATASETS, SEEDS = ("Alpha", "Beta"), (1, 2, 3)
 LOSSES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "focal": ("focal", "\u03b3 2", {"LOSS": "focal", "GAMMA": 2.0}),
     "focal_5": ("focal", "\u03b3 5", {"LOSS": "focal", "GAMMA": 5.0}),
-    "gce": ("GCE", "q 0.7", {"LOSS": "gce", "Q": 0.7}),
     "ce": ("CE", "", {"LOSS": "ce"}),
     "coa": ("CoA", "", {"LOSS": "coa", "W": 9.0}),  # a w without effect
     "ce_coa_1": ("CE + CoA", "w 1", {"LOSS": "ce+coa", "W": 1.0}),
@@ -54,14 +53,6 @@ def tree(tmp_path: Path) -> tuple[Path, Accuracies]:
     return root, accuracies
 
 
-def draw(root: Path, *more: str) -> dict[str, list[dict[str, str]]]:
-    """Return the data of the figures by their stems."""
-    out = root.parent / "out"
-    shutil.rmtree(out, ignore_errors=True)
-    assert main(["losses", "--runs", str(root), "--output", str(out), *more]) == 0
-    return {path.stem: list(csv.DictReader(path.open(newline=""))) for path in out.glob("*.csv")}
-
-
 def means(rows: list[dict[str, str]], column: str, *keys: str) -> dict[tuple[str, ...], float]:
     """Return the means of a column by the values of others."""
     values: dict[tuple[str, ...], list[float]] = {}
@@ -74,59 +65,57 @@ def mean(accuracies: Accuracies, config: str, subset: str = "base") -> float:
     return float(np.mean([value for key, value in accuracies.items() if key[:2] == (config, subset)]))
 
 
-def test_losses_and_settings_match_the_results(tree: tuple[Path, Accuracies]) -> None:
+def test_losses_and_settings_match_the_results(tree: tuple[Path, Accuracies], draw: Draw) -> None:
+    """Earlier epochs and ensembles do not count."""
     root, accuracies = tree
-    drawn = draw(root)
+    write(root, "ce_epoch5", "Alpha", "base", 1, 1.0, epoch=5, LOSS="ce", ENSEMBLE="none")
+    write(root, "uniform", "Alpha", "base", 1, 1.0, ENSEMBLE="uniform")
     every = {LOSSES[config][:2]: mean(accuracies, config) for config in LOSSES}
-    assert means(drawn["losses-settings"], "base_accuracy", "loss", "setting") == pytest.approx(every)
+    assert means(draw("settings", root)["settings"], "base_accuracy", "loss", "setting") == pytest.approx(every)
     usual = {key: value for key, value in every.items() if key[1] not in ("\u03b3 5", "w 1")}
-    assert means(drawn["losses"], "base_accuracy", "loss", "setting") == pytest.approx(usual)
-    assert list(dict.fromkeys(row["loss"] for row in drawn["losses"])) == ["focal", "GCE", "CE", "CoA", "CE + CoA"]
+    shown = means(draw("losses", root)["losses"], "base_accuracy", "loss", "setting")
+    assert shown == pytest.approx(usual)
+    assert [loss for loss, _ in shown] == ["focal", "CE", "CoA", "CE + CoA"]
 
 
-def test_sensitivity_matches_the_results(tree: tuple[Path, Accuracies]) -> None:
+def test_sensitivity_matches_the_results(tree: tuple[Path, Accuracies], draw: Draw) -> None:
     root, accuracies = tree
-    rows = draw(root, "--parts", "sensitivity")["losses-sensitivity"]
     expected = {("w", str(w), "0.2", "word", str(int(not w))): mean(accuracies, c) for c, w in W.items()}
     expected |= {("d", "5.0", str(d), "word", "0"): mean(accuracies, c, "new") for c, d in D.items()}
     expected["d", "5.0", "0.2", "none", "1"] = mean(accuracies, "no_out", "new")
+    rows = draw("sensitivity", root)["sensitivity"]
     assert means(rows, "accuracy", "panel", "w", "d", "out_classes", "baseline") == pytest.approx(expected)
 
 
-def test_means_cover_only_datasets_and_seeds_that_all_losses_have(tree: tuple[Path, Accuracies]) -> None:
+def test_means_cover_only_datasets_and_seeds_that_all_losses_have(tree: tuple[Path, Accuracies], draw: Draw) -> None:
     root, _ = tree
-    (root / "base2new/test_base/Beta/shots_4/CoCoAMix/gce/seed2/results.json").unlink()
-    assert {row["seed"] for row in draw(root, "--parts", "losses")["losses"]} == {"1", "3"}
-    for seed in (1, 3):
-        (root / f"base2new/test_base/Beta/shots_4/CoCoAMix/gce/seed{seed}/results.json").unlink()
-    assert {row["dataset"] for row in draw(root, "--parts", "losses")["losses"]} == {"Alpha"}
+    folder = root / "base2new/test_base/Beta/shots_4/CoCoAMix/focal"
+    shutil.rmtree(folder / "seed2")
+    assert {row["seed"] for row in draw("losses", root)["losses"]} == {"1", "3"}
+    shutil.rmtree(folder)
+    assert {row["dataset"] for row in draw("losses", root)["losses"]} == {"Alpha"}
 
 
-def test_earlier_epochs_and_ensembles_are_not_plotted(tree: tuple[Path, Accuracies]) -> None:
-    root, _ = tree
-    before = draw(root)
-    write(root, "ce_epoch5", "Alpha", "base", 1, 1.0, epoch=5, LOSS="ce", ENSEMBLE="none")
-    write(root, "mix_epoch5", "Alpha", "base", 1, 1.0, epoch=5, W=2.0, ENSEMBLE="coa")
-    write(root, "uniform", "Alpha", "base", 1, 1.0, ENSEMBLE="uniform")
-    assert draw(root) == before
+def test_losses_under_other_settings_are_refused(tree: tuple[Path, Accuracies], refused: Callable[..., str]) -> None:
+    write(tree[0], "ctx", "Alpha", "base", 1, 50.0, LOSS="gce", ENSEMBLE="none", N_CTX=8)
+    assert "N_CTX" in refused("losses", "--runs", tree[0])
+    for folder in tree[0].glob("**/CoCoAMix/*"):
+        if folder.name not in ("ce", "mix"):
+            shutil.rmtree(folder)
+    assert "LOSS" in refused("losses", "--runs", tree[0])
+    assert "MARGIN" in refused("sensitivity", "--runs", tree[0])
 
 
-# ---------------------------------------------------------------------- gradient
+def test_gradients_match_finite_differences(draw: Draw) -> None:
+    def loss(label: float, wrong: float, w: float) -> float:
+        p = 1 / (1 + math.exp(wrong - label))
+        return -math.log(p) + w * (1 - p)
 
-
-def loss(label: float, wrong: float, w: float) -> float:
-    """Return -log p(y) + w (1 - p(y)) for two similarities in units of tau, in double precision."""
-    p = 1 / (1 + math.exp(wrong - label))
-    return -math.log(p) + w * (1 - p)
-
-
-def test_gradients_match_finite_differences(tmp_path: Path) -> None:
-    assert main(["gradient", "--w", "0", "2.5", "7", "2.5", "--output", str(tmp_path)]) == 0
-    with (tmp_path / "gradient.csv").open() as file:
-        rows = [{key: float(value) for key, value in row.items()} for row in csv.DictReader(file)]
-    assert len(rows) == 3 * len({row["p_label"] for row in rows})  # a weight given twice is drawn once
-    for row in rows:
-        label, wrong, w, step = math.log(row["p_label"]), math.log(1 - row["p_label"]), row["w"], 1e-5
+    step = 1e-5
+    rows = draw("gradient")["gradient"]
+    assert {row["w"] for row in rows} == {"0.0", "1.0", "3.0", "5.0", "7.0"}
+    for row in ({key: float(value) for key, value in row.items()} for row in rows):
+        label, wrong, w = math.log(row["p_label"]), math.log(1 - row["p_label"]), row["w"]
         slopes = {
             "label": (loss(label + step, wrong, w) - loss(label - step, wrong, w)) / (2 * step),
             "wrong": (loss(label, wrong + step, w) - loss(label, wrong - step, w)) / (2 * step),
@@ -134,17 +123,3 @@ def test_gradients_match_finite_differences(tmp_path: Path) -> None:
         for side, slope in slopes.items():
             assert row[f"{side}_closed"] == pytest.approx(slope, abs=1e-8)
             assert row[f"{side}_autograd"] == pytest.approx(slope, abs=1e-5)  # the loss computes in fp32
-    # The maximum of (1 - p)(1 + w p) is at (w - 1) / 2w.
-    assert (
-        f"With w = 7 the gradient of the label is largest at p(y) = {6 / 14:.1f}"
-        in (tmp_path / "gradient.txt").read_text()
-    )
-
-
-def test_a_part_that_cannot_be_drawn_is_named(tree: tuple[Path, Accuracies], capfd: pytest.CaptureFixture[str]) -> None:
-    for config in ("focal_5", "ce_coa_1", *W, *D, "no_out"):
-        for folder in tree[0].glob(f"**/CoCoAMix/{config}"):
-            shutil.rmtree(folder)
-    assert set(draw(tree[0])) == {"losses"}
-    assert "Base accuracy by loss and setting is not drawn" in capfd.readouterr().err
-    assert main(["losses", "--runs", str(tree[0]), "--parts", "sensitivity", "--output", str(tree[0] / "none")]) == 2

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 import torch.nn.functional as F
@@ -21,8 +20,7 @@ from cocoamix import compat
 from cocoamix.clip import FrozenCLIP
 from cocoamix.clip.backbones import BACKBONES
 from cocoamix.errors import UserError
-from cocoamix.experiments.figures import scorecam
-from cocoamix.experiments.figures.catalogue import FIGURES, declare
+from cocoamix.experiments.figures import add_arguments, scorecam
 from cocoamix.experiments.figures.style import Drawing, Style
 from cocoamix.parser import Parser
 from tests.clip.test_model import original
@@ -55,11 +53,12 @@ def train(run: Runner, weights: str) -> Callable[..., Run]:
     return trained
 
 
-def make(*arguments: object) -> list[Drawing]:
+def make(*arguments: object) -> Drawing:
     """Return what the figure yields."""
     parser = Parser()
-    declare(parser, FIGURES["scorecam"])
-    return list(scorecam.make(parser.parse_args([str(argument) for argument in arguments])))
+    add_arguments(parser)
+    (drawing,) = scorecam.make(parser.parse_args(["scorecam", *map(str, arguments)]))
+    return drawing
 
 
 def paths_of(data: Path, *labels: int) -> list[str]:
@@ -107,13 +106,12 @@ def score_cam(score: Callable[[Tensor], Tensor], activations: Tensor, image: Ten
         ("DePT", ()),  # reads the length of image features
     ],
 )
-@pytest.mark.parametrize("target", ["predicted", "label"])
 def test_maps_match_manual_calculation(
-    train: Callable[..., Run], data_root: Path, trainer: str, settings: tuple[str, ...], target: str
+    train: Callable[..., Run], data_root: Path, trainer: str, settings: tuple[str, ...]
 ) -> None:
     """By hand from the trainer's own logits and, for MaPLe, from the patches next to its prompts."""
     folder, (path,) = train(trainer, *settings).folder, paths_of(data_root, 2)
-    data = make("--runs", folder, "--images", path, "--labels", CLASSES[2], "--target", target)[0].data
+    data = make("--runs", folder, "--images", path).data
     classifier = cocoamix.load(folder)
     own, clip = classifier.trainer, classifier.trainer.clip.each()[0]
     with Image.open(path) as file:
@@ -123,10 +121,9 @@ def test_maps_match_manual_calculation(
         same = torch.allclose(activations[0], vit_by_hand(clip, image), atol=1e-4)
         assert same == (not own.vision_prompts())
     row, (predicted,) = data.iloc[0], classifier.predict(path)
-    explained = predicted if target == "predicted" else CLASSES[2]
-    assert (row["predicted"], row["explained"], row["right"]) == (predicted, explained, int(predicted == CLASSES[2]))
+    assert row["predicted"] == predicted
     assert row["probability"] == pytest.approx(float(classifier.probabilities(path).max()), abs=1e-5)
-    index = classifier.classes.index(explained)
+    index = classifier.classes.index(predicted)
     wanted = score_cam(lambda images: own.infer(own.encode(images)).softmax(dim=1), activations[0], image, index)
     values = data.pivot(index="row", columns="column", values="value").to_numpy()
     np.testing.assert_allclose(values, wanted, atol=1e-3)
@@ -155,40 +152,35 @@ def test_images_are_chosen_evenly_from_both_halves(train: Callable[..., Run], da
     folders = [train("CoOp", name=f"seed{seed}", flags=("--seed", seed)).folder for seed in ("1", "2")]
     moved = data_root.with_name("moved")
     data_root.rename(moved)
-    (drawing,) = make("--runs", *folders, "--root", moved, "--count", "2")
+    drawing = make("--runs", *folders, "--root", moved)
     data = drawing.data
     split = json.loads((moved / "eurosat" / "split_zhou_EuroSAT.json").read_text())["test"]
     first = {label: path for path, label, _ in reversed(split)}
-    wanted = [[first[at], part, CLASSES[at]] for at, part in ((1, "base"), (3, "base"), (6, "new"), (8, "new"))]
+    wanted = [[first[at], "base" if at < 5 else "new", CLASSES[at]] for at in (0, 2, 4, 5, 7, 9)]
     assert data[["image", "part", "label"]].drop_duplicates().to_numpy().tolist() == wanted
     assert set(data[data["part"] == "base"]["predicted"]) <= set(CLASSES[:5])
     assert set(data[data["part"] == "new"]["predicted"]) <= set(CLASSES[5:])
     assert list(data["method"].unique()) == ["CoOp (seed1)", "CoOp (seed2)"]
 
-    panels = drawing.draw(Style()).axes[:-1]  # without the scale
-    assert len(panels) == 4 * 3
+    panels = drawing.draw(Style()).axes
+    assert len(panels) == 6 * 3
     marks = [axes.get_xlabel()[0] for axes in panels]
     rights = int(data.drop_duplicates(["image", "method"])["right"].sum())
-    assert (marks.count("\u2713"), marks.count("\u2717")) == (rights, 8 - rights)
+    assert (marks.count("\u2713"), marks.count("\u2717")) == (rights, 12 - rights)
 
 
-def test_images_with_known_and_unknown_labels(
+def test_folders_name_the_classes_of_images(
     train: Callable[..., Run], data_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Folders name the classes of their images; the ninth image starts a second figure."""
     folder, pixels = train("CoOp").folder, tmp_path / "mine"
-    for number in range(9):
-        place = pixels / CLASSES[number % 5]
-        place.mkdir(parents=True, exist_ok=True)
+    for number in range(2):
+        (pixels / CLASSES[number]).mkdir(parents=True)
         with Image.open(paths_of(data_root, number)[0]) as image:
-            image.save(place / f"{number}.png")
-    drawings = make("--runs", folder, "--names", "mine", "--images", pixels)
-    assert [drawing.data["image"].nunique() for drawing in drawings] == [8, 1]
-    data = pd.concat([drawing.data for drawing in drawings])
+            image.save(pixels / CLASSES[number] / f"{number}.png")
+    data = make("--runs", folder, "--images", pixels).data
+    assert data["image"].nunique() == 2
     assert (data["label"] == [Path(image).parent.name for image in data["image"]]).all()
-    assert set(data["method"]) == {"mine"}
-    with pytest.raises(UserError, match="--labels"):
-        make("--runs", folder, "--images", pixels, "--labels", "River")
+    assert (data["right"] == (data["label"] == data["predicted"])).all()
     monkeypatch.setitem(sys.modules, "pytorch_grad_cam", None)
     with pytest.raises(UserError, match="requirements-cam"):
         make("--runs", folder)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import select
@@ -105,17 +104,6 @@ class Browser:
     def prefer(self, scheme: str) -> None:
         """Prefer light or dark."""
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
-
-    def press(self, key: str, code: int, text: str = "") -> None:
-        """Press a key."""
-        common = {"key": key, "code": key, "windowsVirtualKeyCode": code}
-        self.call("Input.dispatchKeyEvent", type="keyDown", text=text, **common)
-        self.call("Input.dispatchKeyEvent", type="keyUp", **common)
-
-    def screenshot(self, path: Path, whole: bool = True) -> None:
-        """Save a screenshot of the page."""
-        answer = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
-        path.write_bytes(base64.b64decode(answer["data"]))
 
     def _receive(self, seconds: float = 60) -> dict[str, Any]:
         end = time.monotonic() + seconds
