@@ -30,7 +30,7 @@ from .style import INK, PAGE, Drawing, Style, look, wrap
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from cocoamix.run.recorded import RecordedRun
+    from cocoamix.loading import Record
 
 _PLANS = source.Plans(
     [Choice("quick", ("CLIP", "CoOp", "CoA-loss (uniform)", "CoCoA-Mix"), ("warm_cool",), (1,))],
@@ -62,10 +62,10 @@ def make(args: argparse.Namespace) -> Iterator[Drawing]:
         raise UserError(
             f"grad-cam cannot be imported ({error}). Install it with: pip install --no-deps -r requirements-cam.txt."
         ) from error
-    from cocoamix.run.recorded import find_run
+    from cocoamix.loading import read_record
 
     frame, folders = source.find_trained(args, _PLANS)
-    runs = _named([find_run(folder) for folder in folders], frame)
+    runs = _named([read_record(folder) for folder in folders], frame)
     first = next(iter(runs.values()))
     data, pixels = _compute(runs, _named_images(args.images, first) if args.images else _dataset_images(args, first))
     known = data.dropna(subset="right").drop_duplicates(["image", "method"])
@@ -81,7 +81,7 @@ def make(args: argparse.Namespace) -> Iterator[Drawing]:
 # ---------------------------------------------------------------------------------------- runs and images
 
 
-def _named(runs: Sequence[RecordedRun], frame: Frame) -> dict[str, RecordedRun]:
+def _named(runs: Sequence[Record], frame: Frame) -> dict[str, Record]:
     """Return the runs by the names of their methods, those of one name with what differs in their folders."""
     labels = dict(zip(frame.runs["folder"], frame.runs["method"], strict=True))
     names = [labels.get(str(run.folder), method_name(run.trainer)) for run in runs]
@@ -93,13 +93,13 @@ def _named(runs: Sequence[RecordedRun], frame: Frame) -> dict[str, RecordedRun]:
     return named
 
 
-def _named_images(paths: Sequence[str], run: RecordedRun) -> list[Shown]:
+def _named_images(paths: Sequence[str], run: Record) -> list[Shown]:
     """Return the images that the user names, to classify among the classes of the first run."""
-    from cocoamix.predict.inputs import find_images, labels_of
-    from cocoamix.run.given import Item
+    from cocoamix.features.memory import Item
+    from cocoamix.inputs import Labels, find_images
 
     upright, classes = "images" in run.protocol, tuple(run.classnames)
-    images = find_images(paths, labels_of(run, run.classnames))
+    images = find_images(paths, Labels(run.classnames, run.categories))
     labels = [image.label if image.label in classes else "" for image in images]
     return [
         Shown(Item(image.path, upright=upright), image.path, label, classes, "")
@@ -107,19 +107,14 @@ def _named_images(paths: Sequence[str], run: RecordedRun) -> list[Shown]:
     ]
 
 
-def _dataset_images(args: argparse.Namespace, run: RecordedRun) -> list[Shown]:
+def _dataset_images(args: argparse.Namespace, run: Record) -> list[Shown]:
     """Return test images of evenly spaced classes, so that the choice is objective; of both halves for a run on one."""
-    import cocoamix.datasets
-    import cocoamix.trainers  # noqa: F401  (before dassl is used)
-
-    # isort: split
-    from dassl.config import get_cfg_default
-
+    import cocoamix.datasets  # noqa: F401
     from cocoamix.data.building import build
     from cocoamix.features.images import image_name
-    from cocoamix.run.recorded import configuration
+    from cocoamix.loading import configuration
 
-    cfg, images = configuration(run, get_cfg_default()), []
+    cfg, images = configuration(run), []
     cfg.DATASET.ROOT = args.root or cfg.DATASET.ROOT
     subset = cfg.DATASET.SUBSAMPLE_CLASSES
     for part in ("base", "new") if subset in ("base", "new") else (subset,):
@@ -139,14 +134,16 @@ def _dataset_images(args: argparse.Namespace, run: RecordedRun) -> list[Shown]:
 class _Method:
     """A run with its model, which explains predictions over some classes. Methods on a frozen tower share `kept`."""
 
-    def __init__(self, run: RecordedRun, classes: Sequence[str], kept: dict[Any, Tensor]) -> None:
-        from cocoamix.predict.classifier import Classifier
+    def __init__(self, run: Record, classes: Sequence[str], kept: dict[Any, Tensor]) -> None:
+        from cocoamix.trained import TrainedModel
 
-        classifier = Classifier(run, () if list(classes) == list(run.classnames) else classes, store=False)
-        self.classes, self.trainer, self.kept = classifier.classes, classifier.trainer, kept
-        self.transform: Any = classifier.trainer.test_loader.dataset.transform  # type: ignore[attr-defined]
-        self.prompts = [prompt.detach() for prompt in self.trainer.vision_prompts()]
-        self.clip, *others = self.trainer.clip.each()
+        trained = TrainedModel(run, store=False)
+        if list(classes) != list(run.classnames):
+            trained = trained.with_classes(classes, keep=False)
+        self.classes, self.classifier, self.kept = trained.classes, trained.classifier, kept
+        self.transform, self.reads = trained.transform, trained.model.reads
+        self.prompts = list(self.classifier.vision_prompts)
+        self.clip, *others = trained.model.clip.each()
         if others:
             raise UserError(f"The run in {run.folder} has several CLIP models; a map needs one. Leave it out.")
         frozen = self.clip.weights_hash, self.clip.precision, self.clip.source, self.clip.activation
@@ -173,9 +170,10 @@ class _Method:
         return self._classify(self.kept[key].to(self.clip.device))
 
     def _classify(self, features: Tensor) -> Tensor:
-        features = features if self.trainer.raw_images else features / features.norm(dim=-1, keepdim=True)
-        logits: Tensor = self.trainer.infer(features)
-        return logits.double().softmax(dim=1)
+        from cocoamix.model import RAW_FEATURES
+
+        features = features if self.reads == RAW_FEATURES else features / features.norm(dim=-1, keepdim=True)
+        return self.classifier.logits(features).double().softmax(dim=1)
 
     def explain(self, tensor: Tensor, label: str) -> dict[str, Any]:
         """Return the prediction and, as `map`, ScoreCAM's map, scaled to 1; 0 if no channel supports the class."""
@@ -197,7 +195,7 @@ class _Method:
         }
 
 
-def _compute(runs: Mapping[str, RecordedRun], images: Sequence[Shown]) -> tuple[pd.DataFrame, dict[str, Any]]:
+def _compute(runs: Mapping[str, Record], images: Sequence[Shown]) -> tuple[pd.DataFrame, dict[str, Any]]:
     """Return the maps, and the pixels of each image as the first model sees them. One model is in memory at a time."""
     import torch
 

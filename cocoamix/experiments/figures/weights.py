@@ -41,28 +41,21 @@ def make(args: argparse.Namespace) -> Iterator[Drawing]:
 
 def _open(folder: Path, root: str | None) -> Any:
     """Return the trainer of a run with its data and checkpoint; `root` is where the datasets are now."""
-    # The trainers register themselves before dassl is used.
-    import cocoamix.datasets
-    import cocoamix.trainers  # noqa: F401
-
-    # isort: split
-    from dassl.config import get_cfg_default
-    from dassl.engine import build_trainer
-
+    import cocoamix.datasets  # noqa: F401
     from cocoamix.datasets.common.writing import write_nothing
-    from cocoamix.run.recorded import configuration, find_run
+    from cocoamix.loading import configuration, find_trainer, read_record
 
-    run = find_run(folder, needs_results=True)
-    cfg = configuration(run, get_cfg_default())
-    if run.trainer != "CoCoAMix" or run.trained is None or cfg.TRAINER.COCOAMIX.ENSEMBLE != "coa":
+    record = read_record(folder)
+    cfg = configuration(record)
+    if record.trainer != "CoCoAMix" or record.trained is None or cfg.TRAINER.COCOAMIX.ENSEMBLE != "coa":
         raise UserError(f"{folder} has no learned weights: give runs of CoCoAMix with TRAINER.COCOAMIX.ENSEMBLE coa.")
     cfg.DATASET.ROOT = root or cfg.DATASET.ROOT
     cfg.freeze()
     with contextlib.redirect_stdout(io.StringIO()), write_nothing():  # hides the log of the trainer
-        trainer = build_trainer(cfg)
-        trainer.load_model(str(run.trained), epoch=run.epoch)
+        trainer = find_trainer(record.trainer)(cfg)
+        trainer.load_model(str(record.trained))
         trainer.set_model_mode("eval")
-    then, now = run.origin["protocol"]["splits"], trainer.protocol["splits"]
+    then, now = record.origin["protocol"]["splits"], trainer.protocol["splits"]
     if any(then[split] != now[split] for split in ("train", "test")):  # the weights were fitted to other images
         raise UserError(f"The images of {cfg.DATASET.NAME} are not those of {folder}: restore them, or give --root.")
     return trainer
@@ -72,20 +65,23 @@ def _compute(trainer: Any, folder: Path) -> pd.DataFrame:
     """Return the mixture over pi on training, evaluated and held-out images, in the columns of the figure."""
     import torch
 
-    cfg, split = trainer.cfg.DATASET, trainer.cfg.TEST.SPLIT
+    cfg, split, model, images = trainer.cfg.DATASET, trainer.cfg.TEST.SPLIT, trainer.model, trainer.images
     with torch.no_grad():
-        encoded = [(trainer.encode(inputs), labels) for inputs, labels in trainer.test_batches(split)]
+        batches = images.batches(images.loader(split), split)
+        encoded = [(images.encode(inputs), labels) for inputs, labels, _ in batches]
         evaluated = [torch.cat(side) for side in zip(*encoded, strict=True)]
-        prompts = [side.t() for side in (trainer.hand_crafted_features(), trainer.text_features())]
+        names = trainer.classnames
+        prompts = [model.hand_crafted.of(names).t(), model.encode_learners(model.learners_of(names)).t()]
+        sets = (("training", images.view_features(_VIEWS, trainer.course)), (split, evaluated))
         curves = [
-            _curve([features @ prompt for prompt in prompts], labels, trainer.clip.logit_scale).assign(images=images)
-            for images, (features, labels) in (("training", trainer.training_features(_VIEWS)), (split, evaluated))
+            _curve([features @ prompt for prompt in prompts], labels, trainer.clip.logit_scale).assign(images=name)
+            for name, (features, labels) in sets
         ]
-    pi_in, heldout = trainer.learned_pi()[0], trainer.fitted().get("curve")
+    pi_in, heldout = model.learned_pi()[0], (model.heldout.fitted or {}).get("curve")
     if heldout:
         curve = pd.DataFrame(heldout, columns=["pi", "nll"], dtype=float)
         curves.append(curve.assign(images="held-out", lowest_pi=pi_in))
-    kind = "one stage" if trainer.settings.STAGE == "one" else "held-out" if heldout else "two stages"
+    kind = "one stage" if model.settings.STAGE == "one" else "held-out" if heldout else "two stages"
     run = {"dataset": plain_name(cfg.NAME), "shots": int(cfg.NUM_SHOTS), "seed": int(trainer.seed), "pi_in": pi_in}
     return pd.concat(curves, ignore_index=True).assign(run=str(folder), kind=kind, **run)
 

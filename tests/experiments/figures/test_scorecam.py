@@ -112,19 +112,19 @@ def test_maps_match_manual_calculation(
     """By hand from the trainer's own logits and, for MaPLe, from the patches next to its prompts."""
     folder, (path,) = train(trainer, *settings).folder, paths_of(data_root, 2)
     data = make("--runs", folder, "--images", path).data
-    classifier = cocoamix.load(folder)
-    own, clip = classifier.trainer, classifier.trainer.clip.each()[0]
+    trained = cocoamix.load(folder)
+    clip, own = trained.model.clip.each()[0], trained.classifier
     with Image.open(path) as file:
         image = clip.transform(file.convert("RGB"))[None]
     with torch.no_grad():
-        _, activations = clip.encode_image_watched(image, own.vision_prompts())
+        _, activations = clip.encode_image_watched(image, own.vision_prompts)
         same = torch.allclose(activations[0], vit_by_hand(clip, image), atol=1e-4)
-        assert same == (not own.vision_prompts())
-    row, (predicted,) = data.iloc[0], classifier.predict(path)
+        assert same == (not own.vision_prompts)
+    row, (predicted,) = data.iloc[0], trained.predict(path)
     assert row["predicted"] == predicted
-    assert row["probability"] == pytest.approx(float(classifier.probabilities(path).max()), abs=1e-5)
-    index = classifier.classes.index(predicted)
-    wanted = score_cam(lambda images: own.infer(own.encode(images)).softmax(dim=1), activations[0], image, index)
+    assert row["probability"] == pytest.approx(float(trained.probabilities(path).max()), abs=1e-5)
+    index = trained.classes.index(predicted)
+    wanted = score_cam(lambda images: own.logits(own.encode(images)).softmax(dim=1), activations[0], image, index)
     values = data.pivot(index="row", columns="column", values="value").to_numpy()
     np.testing.assert_allclose(values, wanted, atol=1e-3)
 
