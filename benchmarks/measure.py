@@ -1,6 +1,6 @@
 """Measure two paths to the same result, plain and ours, in time and memory. As a program, it measures memory.
 
-python benchmarks/measure.py ViT-B/16 plain 100     peak memory of a forward and backward pass on 100 classes
+    python benchmarks/measure.py ViT-B/16 plain 100     peak memory of a forward and backward pass on 100 classes
 """
 
 from __future__ import annotations
@@ -36,12 +36,11 @@ CONTEXT, SCALE = 4, 100.0
 def class_names(count: int) -> list[str]:
     """Return `count` evenly spaced class names of ImageNet. If there are not enough, they repeat with a number."""
     import_open_clip()
-    from open_clip.zero_shot_metadata import IMAGENET_CLASSNAMES
+    from open_clip.zero_shot_metadata import IMAGENET_CLASSNAMES as NAMES
 
-    names = IMAGENET_CLASSNAMES
-    if count <= len(names):
-        return [names[number * len(names) // count] for number in range(count)]
-    return [f"{names[number % len(names)]} {number // len(names)}" for number in range(count)]
+    if count <= len(NAMES):
+        return [NAMES[number * len(NAMES) // count] for number in range(count)]
+    return [f"{NAMES[number % len(NAMES)]} {number // len(NAMES)}" for number in range(count)]
 
 
 @lru_cache(maxsize=1)

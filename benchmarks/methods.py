@@ -35,7 +35,7 @@ from benchmarks import measure
 from benchmarks.measure import BACKBONES, ROOT
 from cocoamix.fscil.model import SessionModel, SessionTask
 from cocoamix.model import IMAGES, RAW_FEATURES, PromptModel, Task
-from cocoamix.run.backbone import load_one, load_several
+from cocoamix.run.backbone import load_clips
 from cocoamix.run.optimisation import Optimisation
 from cocoamix.shapes import DATASETS
 
@@ -105,7 +105,7 @@ class Timed:
         kind, base = TRAINER_REGISTRY.get(self.name).Model, tuple(NAMES[: SHAPES.base])
         settings, device = kind.settings_of(self.cfg), torch.device("cpu")
         with contextlib.redirect_stdout(io.StringIO()):
-            clip = load_several(self.cfg, settings, device) if kind.several else load_one(self.cfg, "fp32", device)
+            clip = load_clips(self.cfg, settings, device, kind.several)
             labels = tuple(range(len(base))) * 32
             task = Task(base, "Shapes", labels=labels)
             if issubclass(kind, SessionModel):

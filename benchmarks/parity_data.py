@@ -55,7 +55,7 @@ MODULES = {  # CoOp's file of each dataset
 def prepare(role: str) -> str:
     """Make one side importable, and return the name of its datasets package."""
     if role == "ours":
-        importlib.import_module("cocoamix")
+        importlib.import_module("cocoamix.datasets")  # with its keys
         return "cocoamix.datasets"
     sys.path[:0] = [str(Path(os.environ[name]).resolve()) for name in ("COOP_TREE", "DASSL_TREE")]
     importlib.import_module("cocoamix.compat").ensure_torchvision()

@@ -221,11 +221,12 @@ def build(record: Record, weights: str) -> tuple[CfgNode, PromptModel]:
 
     trainer, cfg, task, known = find_trainer(record.trainer), configuration(record, weights), Task(()), record.origin
     if record.sessions:
-        task, known = _session_task(record, trainer.Model.main_part)
+        task, known = _session_task(record, trainer.Model.main_part, cfg.DATASET.NAME)
         cfg, _ = origin.follow_training(cfg, known.get("settings") or {}, trainer.Model.section)
     trainer.check_cfg(cfg)
     settings, _ = checkpoint.settings_of_training(trainer.Model, trainer.Model.settings_of(cfg), known)
-    if "CALIBRATED" in settings and settings.ENSEMBLE == "coa" and "temperature" in (known.get("heldout") or {}):
+    fitted = known.get("heldout")
+    if isinstance(fitted, dict) and "temperature" in fitted and settings.ENSEMBLE == "coa":
         settings.CALIBRATED = True
     keys.check_below(f"TRAINER.{trainer.Model.section}", settings)
     device = torch.device("cuda" if torch.cuda.is_available() and cfg.USE_CUDA else "cpu")
@@ -245,14 +246,15 @@ def build(record: Record, weights: str) -> tuple[CfgNode, PromptModel]:
     return cfg, model.eval()
 
 
-def _session_task(record: Record, main_part: str) -> tuple[Task, Mapping[str, Any]]:
+def _session_task(record: Record, main_part: str, dataset: str) -> tuple[Task, Mapping[str, Any]]:
     """Return the task of a run in sessions, and the origin of its first session."""
     from cocoamix.fscil.files import count_sessions, read_sessions
     from cocoamix.fscil.model import SessionTask
 
     names, starts = record.classnames, (0, *record.sessions)
     sessions = tuple(tuple(names[start:end]) for start, end in zip(starts, record.sessions, strict=False))
-    dataset, learned, known = flatten(record.config)["DATASET.NAME"], [], {}
+    learned: list[Any] = []
+    known: Mapping[str, Any] = {}
     if record.trained is not None:
         expected = [{"trainer": record.trainer}] * count_sessions(str(record.trained))
         saved = read_sessions(str(record.trained), expected, main_part)
@@ -269,6 +271,9 @@ def _check_weights(record: Record, known: Mapping[str, Any], clip: Any, weights:
     several = [file for key, files in settings.items() if key.endswith(".BACKBONE_WEIGHTS") for file in files]
     files = [file for file in (settings.get("MODEL.BACKBONE.WEIGHTS"), *several) if file and file != "random"]
     recorded = known.get("weights_sha256") or record.protocol.get("weights_sha256")
+    activation = known.get("activation", clip.activation)
+    if activation != clip.activation:
+        raise UserError(f"It was trained with the activation {activation}, but {clip.name} has {clip.activation} here.")
     if recorded == clip.weights_hash or (recorded is None and (weights or not files)):
         return
     then = f"weights {str(recorded)[:16]}" if recorded else "weights whose hash it does not record"
