@@ -11,8 +11,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from PIL import Image
 from torch import Tensor
 
+from benchmarks.plain import PlainPrompts
 from cocoamix.clip import FrozenCLIP, load_clip
 from cocoamix.clip.backbones import BACKBONES
 from cocoamix.errors import UserError
@@ -21,7 +23,7 @@ from cocoamix.experiments.figures.style import Drawing, Style
 from cocoamix.parser import Parser
 from tests.clip.test_model import original
 from tests.conftest import CLASSES, Run, Runner
-from tests.trainers import by_hand
+from tests.trainers import kinds
 
 Array = np.ndarray[Any, Any]
 # Whole epochs in one batch, so that the steps of a training show all its images.
@@ -108,7 +110,7 @@ def test_numbers_match_manual_calculation(
     run: Runner, model: tuple[FrozenCLIP, str], data_root: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """Test images from their pixels; training images as in the steps that trained the weights."""
-    steps = by_hand.watch_steps(monkeypatch, lambda trainer: None)
+    steps = kinds.watch_steps(monkeypatch)
     done, (clip, _) = train(run, model, **KINDS[kind]), model
     before = {path: path.read_bytes() for path in done.folder.rglob("*") if path.is_file()}
     drawing = make(done.folder)
@@ -117,14 +119,22 @@ def test_numbers_match_manual_calculation(
     names, (context,) = CLASSES[:5], [value for name, value in steps[-1].after.items() if name.endswith(".ctx")][:1]
 
     def sides(batch: Tensor) -> tuple[Tensor, Tensor]:
-        return by_hand.hand_crafted([clip], [batch], names), by_hand.learned([clip], [batch], names, [context])
+        texts = (
+            clip.encode_texts([f"a photo of a {name}." for name in names]),
+            PlainPrompts(clip, names, context).encode(),
+        )
+        hand_crafted, learned = (batch.double() @ text.detach().double().t() for text in texts)
+        return hand_crafted, learned
 
-    pixels, labels = by_hand.read_test_images(data_root, range(5))
+    split = json.loads((data_root / "eurosat" / "split_zhou_EuroSAT.json").read_text())
+    items = [(name, label) for name, label, _ in split["test"] if label < 5]
+    opened = [Image.open(data_root / "eurosat" / "2750" / name).convert("RGB") for name, _ in items]
+    pixels, labels = torch.stack([clip.transform(image) for image in opened]), torch.tensor([y for _, y in items])
     assert_curves(curves["test"], sides(clip.encode_image(pixels)), labels, clip.logit_scale)
     # Folds hold out images; their steps show no others.
-    seen = [step for step in steps if step.phase != "fold"]
-    views = {step.features.sum().item(): step for step in seen}.values()  # a second stage may show a view again
-    features, labels = torch.cat([step.features for step in views]), torch.cat([step.labels for step in views])
+    seen = [step for step in steps if step.phase.name != "fold"]
+    views = {step.inputs.sum().item(): step for step in seen}.values()  # a second stage may show a view again
+    features, labels = torch.cat([step.inputs for step in views]), torch.cat([step.labels for step in views])
     assert_curves(curves["training"], sides(features), labels, clip.logit_scale)
 
     inside = float(steps[-1].after["coa_weights.inside"])
