@@ -86,15 +86,11 @@ def _describe(model: TrainedModel) -> dict[str, str]:
         "weights_sha256": clip.weights_hash,
         "activation": clip.activation,
         "cocoamix": __version__,
-        "classes": _listed(model.classes),
-        "trained_classes": _listed(model.trained_classes),
+        "classes": _quoted([encodable(name) for name in model.classes]),
+        "trained_classes": _quoted([encodable(name) for name in model.trained_classes]),
         "calibrated": json.dumps(model.calibrated),
         "preprocessing": json.dumps(preprocessing),
     }
-
-
-def _listed(names: Sequence[str]) -> str:
-    return json.dumps([encodable(name) for name in names], ensure_ascii=False)
 
 
 # ---------------------------------------------------------------------------------------- formats
@@ -197,15 +193,8 @@ def _loadings(clip: Any, weights: str) -> list[tuple[str, str, list[str], str]]:
         return [("cocoamix", "cocoamix", lines, "model.encode_image_raw")]
     other = f'{_quoted(clip.name.replace("/", "-").replace("@336px", "-336") + "-quickgelu")}, pretrained="openai"'
     create = f"model, _, preprocess = open_clip.create_model_and_transforms({other})"
-    return [
-        (
-            "OpenAI's clip",
-            "clip",
-            [f'model, preprocess = clip.load({_quoted(clip.name)}, "cpu")'],
-            "model.encode_image",
-        ),
-        ("open_clip", "open_clip", [create, "model.eval()"], "model.encode_image"),
-    ]
+    load, encode = f'model, preprocess = clip.load({_quoted(clip.name)}, "cpu")', "model.encode_image"
+    return [("OpenAI's clip", "clip", [load], encode), ("open_clip", "open_clip", [create, "model.eval()"], encode)]
 
 
 def _code(
@@ -246,6 +235,6 @@ def _own_preprocessing(model: TrainedModel) -> list[str]:
     ]
 
 
-def _quoted(text: str) -> str:
-    """Return a string as a quoted literal."""
+def _quoted(text: str | list[str]) -> str:
+    """Return a string, or a list of strings, as a literal."""
     return json.dumps(text, ensure_ascii=False)

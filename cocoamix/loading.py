@@ -155,12 +155,12 @@ def find_trainer(name: str) -> Any:
     from dassl.engine import TRAINER_REGISTRY
 
     names = TRAINER_REGISTRY.registered_names()
-    ours = PREFIX + name if PREFIX + name in names else name
-    check_choice("The trainer", ours, names)
-    trainer = TRAINER_REGISTRY.get(ours)
-    if not issubclass(getattr(trainer, "Model", type), PromptModel):
-        raise UserError(f"{name} is a trainer of another code base, whose models cannot be opened here.")
-    return trainer
+    check_choice("The trainer", name, names)
+    for each in (name, PREFIX + name):  # in the tree of another code base, `name` may be its trainer
+        trainer = TRAINER_REGISTRY.get(each) if each in names else None
+        if issubclass(getattr(trainer, "Model", type), PromptModel):
+            return trainer
+    raise UserError(f"{name} is a trainer of another code base, whose models cannot be opened here.")
 
 
 def build_model(

@@ -97,9 +97,8 @@ def _run(args: argparse.Namespace) -> int:
     threshold = 0.0 if args.unknown is None else _find_threshold(model, args.unknown, args.held_out)
     summary, above = Summary(model.classes), _common_folder([image.path for image in images])
     with ExitStack() as stack:
-        writers = [
-            write(stack.enter_context(open_text_atomically(path))) for path, write in _writers(args, model, top, above)
-        ]
+        files = _writers(args, model, top, above)
+        writers = [write(stack.enter_context(open_text_atomically(path))) for path, write in files]
         for record in _predict(model, images, top, threshold):
             if record.error:
                 _say(f"{record.image} cannot be read: {record.error}")
@@ -134,9 +133,8 @@ def _writers(args: argparse.Namespace, model: TrainedModel, top: int, above: str
         "classes": [encodable(name) for name in model.classes],
         "calibrated": model.calibrated,
     }
-    page = partial(
-        Page, title=f"Predictions of {model.record.trainer}", lead=describe(model), upright=model.upright, above=above
-    )
+    title = f"Predictions of {model.record.trainer}"
+    page = partial(Page, title=title, lead=describe(model), upright=model.upright, above=above)
     begins = (partial(CSVWriter, top=top), partial(JSONWriter, about=about), page)
     return [(path, begin) for path, begin in zip((args.csv, args.json, args.html), begins, strict=True) if path]
 
@@ -146,12 +144,8 @@ def describe(model: TrainedModel) -> list[str]:
     record, count, trained = model.record, len(model.classes), len(model.trained_classes)
     method = f"{record.trainer} trained in {record.folder}" if record.trained else f"{record.trainer}, nothing trained"
     known = f", {trained or 'none'} of them trained on" if record.trained and trained < count else ""
-    calibrated = "calibrated by the temperature that was fitted to held-out images"
-    return [
-        method,
-        f"{count} classes{known}",
-        f"Probabilities are {calibrated if model.calibrated else 'not calibrated'}.",
-    ]
+    calibrated = "calibrated by the temperature that was fitted to held-out images" if model.calibrated else ""
+    return [method, f"{count} classes{known}", f"Probabilities are {calibrated or 'not calibrated'}."]
 
 
 def _say(*lines: str) -> None:

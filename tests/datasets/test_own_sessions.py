@@ -43,7 +43,7 @@ def test_folder_is_trained_evaluated_and_predicted(own: Path, run: Runner, tmp_p
     assert again.status == 0, again.output[-800:]
     assert again.results["sessions"] == results["sessions"]
 
-    from cocoamix.predict.command import main
+    from cocoamix.predict import main
 
     assert main([str(done.folder), str(own / "cat"), "--csv", str(tmp_path / "labels.csv")]) == 0
     capfd.readouterr()

@@ -22,7 +22,10 @@ Printed = pytest.CaptureFixture[str]
 
 def write_image(path: Path, colour: tuple[int, int, int] = (9, 9, 9)) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    Image.new("RGB", (40, 40), colour).save(path)
+    image, exif = Image.new("RGB", (40, 40), colour), Image.Exif()
+    image.paste((255, 255, 255), (0, 0, 40, 15))
+    exif[0x0112] = 6  # to be turned upright
+    image.save(path, exif=exif)
 
 
 class Train(Protocol):
@@ -69,7 +72,8 @@ def test_folders_have_the_class_names_of_the_run(kind: str, train: Train, photos
         done = train(*names, flags=("--eval-only",), trainer="ZeroshotCLIP")
     else:
         done = train(*names)
-    accuracy, wanted = done.results["metrics"]["accuracy"], labels_in(done.folder / "predictions.csv")
+    accuracy, evaluated = done.results["metrics"]["accuracy"], done.folder / "predictions.csv"
+    wanted = labels_in(evaluated)
     if kind == "evaluation":
         done = train(*names, flags=("--eval-only", "--model-dir", str(done.folder)), name="again")
     elif kind == "not evaluated":
@@ -79,6 +83,11 @@ def test_folders_have_the_class_names_of_the_run(kind: str, train: Train, photos
     assert main([str(done.folder), str(photos / "test"), "--csv", str(out), "--no-store"]) == 0, capfd.readouterr().err
     printed = capfd.readouterr().out
     assert labels_in(out) == wanted
+    shares = [
+        sorted((row["image"], float(row["probability_1"])) for row in read_rows(each)) for each in (evaluated, out)
+    ]
+    for one, other in zip(*shares, strict=True):
+        assert one == (other[0], pytest.approx(other[1], abs=1e-4))
     assert {label for label, _ in wanted.values()} == set(NAMES.values())
     assert f"accuracy {accuracy:.2f} % over 30 images with a label among the classes" in printed
     assert "not among the classes" not in printed

@@ -15,14 +15,14 @@ import yaml
 from torch import nn
 
 from cocoamix.errors import UserError
+from cocoamix.export import export
 from cocoamix.fscil.episodes import EpisodeSampler, EpisodeSize
 from cocoamix.fscil.prototypes import ForwardCompatible
 from cocoamix.io import checkpoints
-from cocoamix.predict.classifier import load
-from cocoamix.predict.export import export
 from cocoamix.prompts.context import PromptLearner
 from cocoamix.run.schedules import build_schedule
 from cocoamix.seeding import derive_seed
+from cocoamix.trained import load
 from cocoamix.trainers.fscil.fact import FACTFSCIL
 from cocoamix.trainers.fscil.fspt import FSPTFSCIL
 from cocoamix.trainers.fscil.l2p import L2PFSCIL
@@ -333,12 +333,12 @@ def test_fact_knows_only_its_own_classes(run: Runner, tmp_path: Path) -> None:
     assert some.probabilities([image]).shape == (1, 2)
     with pytest.raises(UserError, match="no images of the class 'zebra'"):
         done.with_classes(["zebra"])
-    path = done.run.folder / "sessions" / "session-1.pth"
+    path = done.record.folder / "sessions" / "session-1.pth"
     content = checkpoints.load(path)
     content["models"]["prototypes"]["prototypes"] = torch.zeros(3, 128)
     checkpoints.save(path, content)
     with pytest.raises(UserError, match="its file was altered"):
-        load(done.run.folder)
+        load(done.record.folder)
 
 
 # ---------------------------------------------------------------------- L2P
