@@ -1,6 +1,6 @@
 """Measure two paths to the same result, plain and ours, in time and memory. As a program, it measures memory.
 
-    python benchmarks/measure.py ViT-B/16 plain 100     peak memory of a forward and backward pass on 100 classes
+python benchmarks/measure.py ViT-B/16 plain 100     peak memory of a forward and backward pass on 100 classes
 """
 
 from __future__ import annotations

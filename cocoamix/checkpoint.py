@@ -19,7 +19,7 @@ from cocoamix.io.screen import detail
 from cocoamix.model import PromptModel
 from cocoamix.run import data_record, origin, protocol, threads
 from cocoamix.run.checkpointer import RESUME, checkpoint_path, damaged, epochs_in, read_state
-from cocoamix.run.recording import categories
+from cocoamix.run.recording import Loaded, categories
 from cocoamix.seeding import set_random_seed
 
 if TYPE_CHECKING:
@@ -233,14 +233,13 @@ def load(trainer: CLIPTrainer, directory: str, epoch: int | None = None) -> None
         files[name] = path, content, known
     if not files:
         return
-    trainer.loaded_folder = directory
+    trainer.loaded = Loaded(folder=directory)
     path, content, known = next(iter(files.values()))
     _use_training_of(trainer, known)
     for name, (path, content, _) in files.items():
         load_part(trainer.model, name, content, path)
         trainer.trained_epochs = checkpoints.epochs_of(content)
         print(f'Loading weights to {name} from "{path}" (epoch = {trainer.trained_epochs})')
-    trainer.loaded_from = known
     if not known:
         if not trainer.is_training:
             print(
@@ -253,7 +252,7 @@ def load(trainer: CLIPTrainer, directory: str, epoch: int | None = None) -> None
     if any(then.get(key, value) != value for key, value in trainer.model.identity().items()):
         print(f"Note: the model builds on other prompts than in its training, which {path} records")
     is_best = all(file.name == checkpoints.BEST for file, _, _ in files.values())
-    _record_training_settings(trainer, known, is_best)
+    trainer.loaded = _follow_training(trainer, known, directory, is_best)
 
 
 def settings_of_training(
@@ -288,12 +287,13 @@ def _use_training_of(trainer: CLIPTrainer, known: Mapping[str, Any]) -> None:
     protocol.copy_staged_rates(trainer.protocol, known.get("protocol") or {})
 
 
-def _record_training_settings(trainer: CLIPTrainer, known: Mapping[str, Any], is_best: bool) -> None:
-    """Record the training settings of the loaded checkpoint in the results, not those of this run.
+def _follow_training(trainer: CLIPTrainer, known: Mapping[str, Any], folder: str, is_best: bool) -> Loaded:
+    """Return the training settings of a loaded checkpoint, which the results state instead of those of this run.
 
     Args:
         trainer: The trainer.
         known: The origin of the checkpoint.
+        folder: The folder of its run.
         is_best: Whether the checkpoint was selected on validation.
     """
     settings, section = dict(known.get("settings") or {}), trainer.Model.section
@@ -303,16 +303,14 @@ def _record_training_settings(trainer: CLIPTrainer, known: Mapping[str, Any], is
     uses_own = trainer.model.templates and not trainer.model.trains_with_template
     own = {f"TRAINER.{section}.TEMPLATE"} if uses_own else set()
     own |= {f"TRAINER.{section}.{key}" for key in if_empty(section) if trainer.model.settings_of(trainer.cfg)[key]}
-    trainer.recorded, trainer.overridden = origin.follow_training(trainer.cfg, settings, section, own)
-    if trainer.overridden:
-        then = protocol.settings_of(trainer.recorded)
-        shown = ", ".join(f"{key} {then[key]} (not {now})" for key, now in trainer.overridden.items())
+    cfg, overridden = origin.follow_training(trainer.cfg, settings, section, own)
+    if overridden:
+        then = protocol.settings_of(cfg)
+        shown = ", ".join(f"{key} {then[key]} (not {now})" for key, now in overridden.items())
         print(f"The results state the checkpoint's training settings, not this configuration's: {shown}")
     trainer.set_seed(known.get("seed", trainer.seed))
-    trainer.training_facts = {
-        **origin.training_facts(known.get("protocol") or {}, trainer.protocol),
-        "model_selection": trainer.recorded.TEST.FINAL_MODEL,
-    }
+    facts = origin.training_facts(known.get("protocol") or {}, trainer.protocol)
+    return Loaded(known, folder, cfg, overridden, {**facts, "model_selection": cfg.TEST.FINAL_MODEL})
 
 
 def load_initial_weights(trainer: CLIPTrainer, file: str) -> None:

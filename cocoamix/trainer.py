@@ -44,7 +44,7 @@ from cocoamix.run.loaders import DataManager
 from cocoamix.run.metrics import EpochMetrics
 from cocoamix.run.optimisation import Optimisation, diverged
 from cocoamix.run.predictions import predictions_for
-from cocoamix.run.recording import Evaluated
+from cocoamix.run.recording import Evaluated, Loaded
 from cocoamix.run.training_log import EpochLines, Scalars
 from cocoamix.seeding import derive_seed, set_random_seed
 
@@ -75,11 +75,7 @@ class CLIPTrainer:
     threads_used: tuple[int, ...] = ()  # numbers of threads, from the start of the run on; empty on a GPU
     tested: Mapping[str, float] = MappingProxyType({})  # the metrics of the last evaluation that wrote results
     trained_epochs = 0  # epochs that the current weights were trained for
-    loaded_from: Mapping[str, Any] = MappingProxyType({})  # origin of a loaded checkpoint
-    loaded_folder: str = ""  # the run that it comes from
-    recorded: CfgNode | None = None  # the configuration to record in the results, if not `cfg`
-    overridden: Mapping[str, Any] = MappingProxyType({})  # values of `cfg` that a checkpoint's settings replace
-    training_facts: Mapping[str, Any] = MappingProxyType({})  # entries of the protocol, from a loaded checkpoint
+    loaded = Loaded()  # what an evaluation has taken from the training run of its model
     evaluation_facts: Mapping[str, Any] = MappingProxyType({})  # entries of the protocol, from the classifier
     session: int | None = None  # number of the session; None without sessions
     sessions: Sequence[Any] = ()
@@ -398,11 +394,11 @@ class CLIPTrainer:
 
     def evaluated_protocol(self) -> dict[str, Any]:
         """Return the protocol of the current evaluation."""
-        return {**self.protocol, **self.training_facts, **self.evaluation_facts}
+        return {**self.protocol, **self.loaded.facts, **self.evaluation_facts}
 
     def evaluated(self, split: str) -> Evaluated:
         """Return what an evaluation on `val` or `test` covers."""
-        data, loaded = self.dm.dataset, self.loaded_from
+        data, loaded = self.dm.dataset, self.loaded.origin
         images = loaded.get("train_images") if loaded else len(data.train_x)
         items = data.val if split == "val" else data.test
         return Evaluated(self.classnames, items, images if isinstance(images, int) else None, self.model.results())

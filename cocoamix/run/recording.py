@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from yacs.config import CfgNode
 
 from cocoamix.errors import encodable
 from cocoamix.registry import plain_name
@@ -35,6 +37,25 @@ class Evaluated(NamedTuple):
     results: dict[str, Any]
 
 
+@dataclass(frozen=True)
+class Loaded:
+    """What an evaluation has taken from the training run of its model; all is empty without one.
+
+    Attributes:
+        origin: The metadata of the checkpoint.
+        folder: The folder of the run.
+        config: The configuration with the checkpoint's training settings, to record in the results.
+        overridden: The evaluation's own training settings, which had no effect.
+        facts: Entries of the protocol.
+    """
+
+    origin: Mapping[str, Any] = field(default_factory=dict)
+    folder: str = ""
+    config: CfgNode | None = None
+    overridden: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
 def record_data(trainer: CLIPTrainer, trains: bool) -> None:
     """Record the images of a run once; refuse an output folder with results of this run on other images.
 
@@ -45,7 +66,7 @@ def record_data(trainer: CLIPTrainer, trains: bool) -> None:
     if trainer.data is not None:
         return
     data = data_record.record_run(trainer.cfg, trainer.dm.dataset, trains)
-    loaded = data_record.parse(trainer.loaded_from.get("data"), "The checkpoint")
+    loaded = data_record.parse(trainer.loaded.origin.get("data"), "The checkpoint")
     if not trains and loaded is not None:
         data = replace(data, training=loaded.training)
     trainer.data = data
@@ -89,7 +110,7 @@ def write_results(trainer: CLIPTrainer, split: str, metrics: Mapping[str, float]
 
 def describe_run(trainer: CLIPTrainer, split: str) -> Results:
     """Return the results of an evaluation without the measured values."""
-    cfg: Any = trainer.recorded or trainer.cfg
+    cfg: Any = trainer.loaded.config or trainer.cfg
     covered = trainer.evaluated(split)
     facts = trainer.evaluated_protocol()
     threads = trainer.threads_used
@@ -115,7 +136,7 @@ def describe_run(trainer: CLIPTrainer, split: str) -> Results:
         caveats=overview.caveats(trainer.cfg, trainer.clip, covered.classnames, threads),
         threads=threads[0] if threads else None,
         data=trainer.data,
-        overridden=dict(trainer.overridden) or None,
+        overridden=dict(trainer.loaded.overridden) or None,
     )
     return results.with_more(covered.results)
 
@@ -124,9 +145,9 @@ def _checkpoint_of(trainer: CLIPTrainer) -> ModelFile | None:
     """Return where the evaluated parts are; None without training."""
     if not trainer.saved_parts:
         return None
-    here, there = (os.path.realpath(folder) for folder in (trainer.output_dir, trainer.loaded_folder))
+    here, there = (os.path.realpath(folder) for folder in (trainer.output_dir, trainer.loaded.folder))
     try:
-        folder = os.path.relpath(there, here) if trainer.loaded_folder else "."
+        folder = os.path.relpath(there, here) if trainer.loaded.folder else "."
     except ValueError:  # on another drive
         folder = there
     return ModelFile(encodable(folder), trainer.trained_epochs)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -40,7 +41,7 @@ from cocoamix.run import origin, protocol, recording
 from cocoamix.run.checkpointer import RESUME, epochs_in, parameters_of
 from cocoamix.run.evaluation import Evaluation, NotFiniteError
 from cocoamix.run.predictions import paths_at, predictions_for
-from cocoamix.run.recording import Evaluated
+from cocoamix.run.recording import Evaluated, Loaded
 from cocoamix.run.results import RESULTS, Results, ResultsError
 from cocoamix.trainer import CLIPTrainer
 
@@ -286,15 +287,16 @@ class SessionTrainer(CLIPTrainer):
             )
         self.session = self.last_session = min(self.last_session, len(saved) - 1)
         self._use_sessions(saved[: self.session + 1])
-        self.loaded_from, self.loaded_folder = self.origins[0], directory
-        self.model.adopt(self.loaded_from)
+        self.loaded = replace(self.loaded, origin=self.origins[0], folder=directory)
+        self.model.adopt(self.origins[0])
         print(f"Loaded sessions 0 to {self.session} from {directory}")
 
     def _adopt_training_settings(self, first: SavedSession) -> None:
         """Adopt the training settings of the evaluated run, because the results describe that run."""
-        cfg, self.overridden = origin.follow_training(self.cfg, first.origin["settings"], self.Model.section)
+        cfg, overridden = origin.follow_training(self.cfg, first.origin["settings"], self.Model.section)
+        self.loaded = Loaded(overridden=overridden)
         then = protocol.settings_of(cfg)
-        for key, now in self.overridden.items():
+        for key, now in overridden.items():
             print(f"{key} is {then[key]!r} as in training; the configuration's {now!r} is not used")
         if cfg != self.cfg or first.origin["seed"] != self.seed:
             self.cfg = self.images.cfg = cfg
