@@ -19,7 +19,7 @@ from cocoamix.run.results import RANDOM_WEIGHTS, TINY_IS_LOST
 from tests.conftest import ROOT, Runner, command, train_here
 from tests.datasets.own import classes
 from tests.io.test_progress import Terminal
-from tests.trainers.test_resume import BASE
+from tests.trainers.kinds import BASE
 
 NAMES = ["trainer", "dataset", "images", "backbone", "training", "trained", "features", "seed", "protocol", "output"]
 

@@ -56,7 +56,7 @@ def killed_at(session: int | None, epoch: int, batch: int | None = None) -> Iter
         return step(self, *batch_of_step)
 
     start_epoch, step = CLIPTrainer.before_epoch, CLIPTrainer.take_step
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):  # noqa: PT012
         patch.setattr(CLIPTrainer, "before_epoch", before_epoch)
         patch.setattr(CLIPTrainer, "take_step", take_step)
         yield

@@ -21,11 +21,17 @@ FOUR = ["TRAINER.COCOOP.N_CTX", "4", "TRAINER.DEPT.N_CTX", "4", "TRAINER.MAPLE.P
 
 
 def foreign(trained: Run, folder: Path, part: str, rename: Any = None, **more: Tensor) -> Run:
-    """Write the checkpoint of a run as other code bases do: no origin, the frozen model or dead parameters beside it."""
+    """Write a checkpoint as other code bases do: no origin, but a frozen model or dead parameters."""
     shown = {key: value for key, value in state(trained, part, 1).items() if rename is None or rename(key)}
     path = folder / part / "model.pth.tar-1"
     path.parent.mkdir(parents=True, exist_ok=True)
-    content = {"state_dict": {**shown, **more}, "epoch": 1, "optimizer": {"state": {}}, "scheduler": {}, "val_result": 1}
+    content = {
+        "state_dict": {**shown, **more},
+        "epoch": 1,
+        "optimizer": {"state": {}},
+        "scheduler": {},
+        "val_result": 1,
+    }
     torch.save(content, path)
     (path.parent / "checkpoint").write_text("model.pth.tar-1\n")
     return Run(0, "", folder)

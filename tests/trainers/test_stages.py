@@ -282,6 +282,14 @@ def test_each_backbone_has_a_prompt_in_every_fold(run: Runner, fits: list[tuple[
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
+INVALID: dict[str, object] = {
+    **dict.fromkeys(("LOSS", "ENSEMBLE", "STAGE", "OUT_CLASSES", "DOMAIN"), "words"),
+    **dict.fromkeys(("WEIGHT_TOLERANCE", "WEIGHT_MAX_STEPS", "Q"), 0),
+    **dict.fromkeys(("W", "WEIGHT_EPOCHS", "MARGIN"), -1),
+    **{"TEMPLATE": "a photo", "BACKBONES": "['tiny', 3]"},
+}
+
+
 @pytest.mark.parametrize(
     ("settings", "key"),
     [
@@ -289,14 +297,7 @@ def test_each_backbone_has_a_prompt_in_every_fold(run: Runner, fits: list[tuple[
         ([*HELD, *keys(STAGE="one")], "STAGE"),
         ([*HELD, "TEST.FINAL_MODEL", "best_val"], "TEST.FINAL_MODEL"),
         ([*HELD, "MODEL.INIT_WEIGHTS", "trained.pth"], "MODEL.INIT_WEIGHTS"),
-        *(
-            ([*FEW, *keys(**{key: value})], f"TRAINER.COCOAMIX.{key}")
-            for key, value in {
-                **{"LOSS": "cea", "ENSEMBLE": "mean", "STAGE": "three", "OUT_CLASSES": "words", "DOMAIN": "inside"},
-                **{"MARGIN": 2.0, "WEIGHT_EPOCHS": -1, "WEIGHT_TOLERANCE": 0.0, "WEIGHT_MAX_STEPS": 0, "Q": 0.0},
-                **{"W": -1.0, "TEMPLATE": "a photo", "BACKBONES": "['tiny', 3]"},
-            }.items()
-        ),
+        *(([*FEW, *keys(**{key: value})], f"TRAINER.COCOAMIX.{key}") for key, value in INVALID.items()),
         ([*FEW, *keys(BACKBONES="['tiny', 'tiny']", BACKBONE_WEIGHTS="['random']")], "BACKBONE_WEIGHTS"),
     ],
 )
