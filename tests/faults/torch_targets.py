@@ -14,6 +14,7 @@ from dassl.data.datasets import Datum
 from PIL import Image
 from torch import nn
 
+from cocoamix import checkpoint
 from cocoamix.clip import backbones, load_clip
 from cocoamix.clip.backbones import Backbone, Sizes
 from cocoamix.clip.model import build_openai
@@ -97,7 +98,7 @@ class Resume(Target):
     def read(self, path: Path) -> object:
         from cocoamix.run.checkpointer import epochs_in
 
-        return epochs_in(path), self.run.resume_file(path)
+        return epochs_in(path), checkpoint.resume_file(self.run, path)
 
 
 class Session(Target):

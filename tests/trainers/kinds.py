@@ -62,6 +62,18 @@ def killed_at(session: int | None, epoch: int, batch: int | None = None) -> Iter
         yield
 
 
+def stopping_at(epoch: int, patch: pytest.MonkeyPatch) -> None:
+    """Make runs stop before an epoch, as Ctrl-C does."""
+    before_epoch = CLIPTrainer.before_epoch
+
+    def stop(self: Any) -> None:
+        if self.epoch == epoch:
+            raise KeyboardInterrupt
+        before_epoch(self)
+
+    patch.setattr(CLIPTrainer, "before_epoch", stop)
+
+
 @dataclass
 class Step:
     """A training step: its phase, its inputs, and the parameters before and after it."""
