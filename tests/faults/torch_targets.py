@@ -90,7 +90,7 @@ class Resume(Target):
         arguments = command(data, folder / "run", config, trainer=self.trainer)
         self.run = build_trainer(setup_cfg(parse_arguments(arguments)))
         self.run.begin_training()
-        self._sample = self.run.resume_state(1)
+        self._sample = checkpoint.resume_state(self.run, 1)
 
     def samples(self) -> Sequence[Any]:
         return [self._sample]
