@@ -23,7 +23,7 @@ def configuration() -> CfgNode:
 
 
 def of_section(section: str) -> Check:
-    return lambda cfg: checks.check_prompt(section, cfg.TRAINER[section])
+    return lambda cfg: checks.check_method(section, cfg)
 
 
 def enlearn(cfg: CfgNode) -> None:
@@ -35,7 +35,7 @@ def prograd(cfg: CfgNode) -> None:
 
 
 def mix(cfg: CfgNode) -> None:
-    checks.check_prompt("COCOAMIX", cfg.TRAINER.COCOAMIX)
+    checks.check_method("COCOAMIX", cfg)
     checks.check_mix(cfg.TRAINER.COCOAMIX)
 
 

@@ -14,6 +14,7 @@ from dassl.data.datasets import Datum
 from PIL import Image
 from torch import nn
 
+from cocoamix import checkpoint
 from cocoamix.clip import backbones, load_clip
 from cocoamix.clip.backbones import Backbone, Sizes
 from cocoamix.clip.model import build_openai
@@ -89,7 +90,7 @@ class Resume(Target):
         arguments = command(data, folder / "run", config, trainer=self.trainer)
         self.run = build_trainer(setup_cfg(parse_arguments(arguments)))
         self.run.begin_training()
-        self._sample = self.run.resume_state(1)
+        self._sample = checkpoint.resume_state(self.run, 1)
 
     def samples(self) -> Sequence[Any]:
         return [self._sample]
@@ -97,7 +98,7 @@ class Resume(Target):
     def read(self, path: Path) -> object:
         from cocoamix.run.checkpointer import epochs_in
 
-        return epochs_in(path), self.run.resume_file(path)
+        return epochs_in(path), checkpoint.resume_file(self.run, path)
 
 
 class Session(Target):

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import os
+import re
+import shlex
 import shutil
 from pathlib import Path
 from typing import Protocol
 
 import pytest
 from PIL import Image
+from safetensors import safe_open
 
+from cocoamix import cli
 from cocoamix.inputs import Labels, find_images
 from cocoamix.predict import Summary, main
 from cocoamix.run.predictions import make_record, read_predictions
-from tests.conftest import ROOT, Run, Runner
+from tests.conftest import ROOT, Run, Runner, own_stdout, train_here
 
 from .conftest import Trained, read_rows
 
@@ -159,3 +165,40 @@ def test_the_list_of_predicted_classes_tells_how_many_it_leaves_out() -> None:
         lines = summary.table()
         assert len(lines) == 1 + min(count, 40) + (count > 40)
         assert lines[-1].startswith(last or "class")
+
+
+def test_the_readmes_commands_label_a_users_images(
+    tmp_path: Path, tiny_config: Path, monkeypatch: pytest.MonkeyPatch, capfd: Printed
+) -> None:
+    """As written, except for the size of the model; some images have odd names, and some cannot be read."""
+    monkeypatch.chdir(tmp_path)
+    for top in ("IMAGES", "PHOTOS"):
+        for number, name in enumerate(("red fox", "bluebird", "Grüner_Frosch")):
+            for index in range(6):
+                write_image(Path(top, name, f"ünï 日本 {index}.png"), (number * 90, index * 40, 50))
+            with open(os.path.join(os.fsencode(Path(top, name)), b"caf\xe9.png"), "wb") as file:
+                Image.new("L", (50, 40), 80 * number).save(file, "PNG")
+        for number in range(4):  # some for each split
+            Path(top, "red fox", f"corrupt {number}.jpg").write_bytes(b"\xff\xd8 nothing")
+    block = re.search(r"```bash\n(cocoamix data check folder.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert block is not None
+    commands = [shlex.split(line, comments=True) for line in block[1].replace("\\\n", " ").strip().splitlines()]
+    assert [words[:2] for words in commands] == [["cocoamix", "data"], ["python", "train.py"], ["cocoamix", "predict"]]
+    statuses = []
+    for words in commands:
+        small = [
+            str(tiny_config) if "vit_b16" in word else word.replace("configs/", f"{ROOT}/configs/") for word in words
+        ]
+        with own_stdout():
+            statuses.append(train_here(small[2:]) if small[0] == "python" else cli.main(small[1:]))
+    printed = capfd.readouterr().out
+    assert statuses == [0, 0, 1], printed[-800:]  # some images get no label, since they cannot be read
+    assert "ImageFolderDataset is ready for training." in printed
+    records = read_predictions("labels.csv")
+    assert len(records) == 25
+    assert {record.label for record in records} == {"red fox", "bluebird", "Grüner Frosch"}
+    assert [Path(record.image).name for record in records if record.error] == [f"corrupt {n}.jpg" for n in range(4)]
+    assert "Grüner Frosch" in Path("page.html").read_text(encoding="utf-8")
+    assert cli.main(["export", "output/own", "--to", "classes.safetensors"]) == 0
+    with safe_open("classes.safetensors", "pt") as file:
+        assert json.loads(file.metadata()["preprocessing"])["exif_orientation"] == "applied"

@@ -14,15 +14,18 @@ from torch import nn
 from cocoamix.errors import UserError
 from cocoamix.io import checkpoints
 from cocoamix.run.checkpointer import Checkpointer, checkpoint_path, newest, read_state
+from cocoamix.run.optimisation import Optimisation
 
 
 def make(seed: int) -> Checkpointer:
-    """Two models, one of which is trained by Adam on a schedule."""
+    """Two parts, one of which is trained by Adam on a schedule."""
     torch.manual_seed(seed)
-    models: dict[str, nn.Module] = {"one": nn.Linear(2, 2), "two": nn.Linear(2, 1)}
-    optimizer = torch.optim.Adam(models["one"].parameters(), lr=0.1)
-    schedule = torch.optim.lr_scheduler.StepLR(optimizer, step_size=2)
-    return Checkpointer(models, {"one": optimizer, "two": None}, {"one": schedule, "two": None})
+    parts = nn.ModuleDict({"one": nn.Linear(2, 2), "two": nn.Linear(2, 1)})
+    optimisation = Optimisation(parts)
+    optimizer = torch.optim.Adam(parts["one"].parameters(), lr=0.1)
+    optimisation.optimizers["one"] = optimizer
+    optimisation.schedules["one"] = torch.optim.lr_scheduler.StepLR(optimizer, step_size=2)
+    return Checkpointer(parts, optimisation)
 
 
 def step(kept: Checkpointer) -> None:
@@ -57,7 +60,7 @@ def test_a_state_of_other_models_is_refused() -> None:
 
 def resume_state() -> dict[str, Any]:
     """Return the content of a resume file."""
-    rest: dict[str, Any] = {"settings": {}, "protocol": {}, "unreadable": {}, "scaler": None}
+    rest: dict[str, Any] = {"settings": {}, "protocol": {}, "unreadable": {}, "scaler": None, "course": [0, 0, False]}
     return {**make(1).state(), **rest, "epoch": 1, "seed": 1, "best_result": 0.5}
 
 

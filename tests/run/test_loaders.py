@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cocoamix import train
-from cocoamix.run.loaders import build_manager, loader_over
+from cocoamix.run.loaders import DataManager, loader_over
 
 
 def test_more_workers_than_cores_are_not_warned_about(common_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -26,6 +26,6 @@ def test_more_workers_than_cores_are_not_warned_about(common_data: Path, monkeyp
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
-        manager = build_manager(cfg)
+        manager = DataManager(cfg)
         loader_over(cfg, manager.test_loader, manager.dataset.test, train=False, seed=1)
         assert [str(one.message) for one in found if "DataLoader" in str(one.message)] == []

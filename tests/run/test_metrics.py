@@ -14,7 +14,7 @@ from cocoamix.errors import UserError
 from cocoamix.run.metrics import read_metrics
 from cocoamix.trainers.fscil.loop import SessionTrainer
 from tests.conftest import Run, Runner, epochs
-from tests.trainers.test_resume import BASE, stopping_at
+from tests.trainers.kinds import BASE, stopping_at
 
 MIX = ["TRAINER.COCOAMIX.N_CTX", "2", "TRAINER.COCOAMIX.STAGE", "two", "OPTIM.MAX_EPOCH", "2"]
 SESSIONS = ["FSCIL.BASE", "6", "FSCIL.WAY", "2", "FSCIL.SHOTS", "2", "OPTIM.MAX_EPOCH", "2"]

@@ -6,12 +6,8 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
-from dassl.engine import TRAINER_REGISTRY, TrainerX
-from dassl.optim import build_optimizer
 
 import parse_test_res
 from cocoamix.experiments.logs import read_log
@@ -19,7 +15,7 @@ from cocoamix.run.results import RANDOM_WEIGHTS, TINY_IS_LOST
 from tests.conftest import ROOT, Runner, command, train_here
 from tests.datasets.own import classes
 from tests.io.test_progress import Terminal
-from tests.trainers.test_resume import BASE
+from tests.trainers.kinds import BASE
 
 NAMES = ["trainer", "dataset", "images", "backbone", "training", "trained", "features", "seed", "protocol", "output"]
 
@@ -106,39 +102,13 @@ def test_overview_of_sessions(run: Runner) -> None:
     assert "\ndataset   EuroSAT, 10 classes in 3 sessions\n" in done.output
 
 
-@pytest.mark.parametrize("foreign", [True, False])
-def test_epochs_of_our_trainers_are_a_bar_on_a_terminal(
-    data_root: Path, tiny_config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, foreign: bool
+def test_epochs_are_a_bar_on_a_terminal(
+    data_root: Path, tiny_config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Our trainers have a bar; those of another code base have the lines that they print."""
-    if foreign:
-        monkeypatch.setitem(TRAINER_REGISTRY._obj_map, "Foreign", Foreign)
     terminal = Terminal()
     for stream in ("stdout", "stderr"):
         monkeypatch.setattr(sys, stream, terminal)
-    trainer = "Foreign" if foreign else "CoOp"
-    arguments = command(data_root, tmp_path / "run", tiny_config, "OPTIM.MAX_EPOCH", "2", trainer=trainer)
+    arguments = command(data_root, tmp_path / "run", tiny_config, "OPTIM.MAX_EPOCH", "2")
     assert train_here(arguments) == 0, terminal.getvalue()
-    lines = re.findall(r"^epoch \[(\d)/2\] batch \[1/\d\].* loss", terminal.getvalue(), re.M)
-    assert lines == (["1", "2"] if foreign else [])
-    assert ("epoch 1/2 (train)" in terminal.getvalue()) is not foreign
-
-
-class Foreign(TrainerX):
-    """A trainer that does not depend on this project: a linear model of an image's mean colour."""
-
-    def build_model(self) -> None:
-        self.model = torch.nn.Linear(3, self.num_classes)
-        self.register_model("model", self.model, build_optimizer(self.model, self.cfg.OPTIM), None)
-
-    def parse_batch_train(self, batch: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        return batch["img"].mean(dim=(2, 3)), batch["label"]
-
-    def parse_batch_test(self, batch: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        return self.parse_batch_train(batch)
-
-    def forward_backward(self, batch: Any) -> dict[str, float]:
-        images, labels = self.parse_batch_train(batch)
-        loss = torch.nn.functional.cross_entropy(self.model(images), labels)
-        self.model_backward_and_update(loss)
-        return {"loss": loss.item()}
+    assert not re.findall(r"^epoch \[(\d)/2\] batch", terminal.getvalue(), re.M)
+    assert "epoch 1/2 (train)" in terminal.getvalue()

@@ -12,7 +12,7 @@ from yacs.config import CfgNode
 from cocoamix.errors import UserError
 from cocoamix.run import threads
 from cocoamix.run.results import RANDOM_WEIGHTS, THREADS_DIFFER
-from cocoamix.trainers.base import CLIPTrainer
+from cocoamix.trainer import CLIPTrainer
 from tests.config.test_shipped import ROOT, load
 from tests.conftest import Runner
 

@@ -56,10 +56,22 @@ def killed_at(session: int | None, epoch: int, batch: int | None = None) -> Iter
         return step(self, *batch_of_step)
 
     start_epoch, step = CLIPTrainer.before_epoch, CLIPTrainer.take_step
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):  # noqa: PT012
         patch.setattr(CLIPTrainer, "before_epoch", before_epoch)
         patch.setattr(CLIPTrainer, "take_step", take_step)
         yield
+
+
+def stopping_at(epoch: int, patch: pytest.MonkeyPatch) -> None:
+    """Make runs stop before an epoch, as Ctrl-C does."""
+    before_epoch = CLIPTrainer.before_epoch
+
+    def stop(self: Any) -> None:
+        if self.epoch == epoch:
+            raise KeyboardInterrupt
+        before_epoch(self)
+
+    patch.setattr(CLIPTrainer, "before_epoch", stop)
 
 
 @dataclass

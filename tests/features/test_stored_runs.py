@@ -15,7 +15,7 @@ from cocoamix.clip.packing import Prompts
 from cocoamix.clip.text_encoder import TextEncoder
 from cocoamix.io import checkpoints
 from tests.conftest import Run, Runner
-from tests.trainers.test_resume import Killed
+from tests.trainers.kinds import Killed
 
 FEW = ["DATASET.NUM_SHOTS", "3"]  # 30 images: 3 batches of 8 and a smaller one
 MODELS = {"CoOp": ["prompt_learner"], "CoCoAMix": ["prompt_learner", "coa_weights"]}

@@ -15,7 +15,7 @@ from cocoamix.run import backbone
 from tests.conftest import Runner
 from tests.faults.runs import KINDS
 from tests.test_bad_input import BASE, refused
-from tests.trainers.test_tune_en import TWO
+from tests.trainers.kinds import TWO
 
 SHORT = [*BASE, "OPTIM.MAX_EPOCH", "1"]
 SESSIONS = ["FSCIL.BASE", "8", "FSCIL.WAY", "2", "FSCIL.SHOTS", "1", "FSCIL.LAST_SESSION", "0", "OPTIM.MAX_EPOCH", "1"]

@@ -1,0 +1,402 @@
+"""Runs of any trainer: what they resume from and refuse, what they write, and which numbers they report."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from dassl.engine import TRAINER_REGISTRY
+from torch import Tensor, nn
+
+from cocoamix.io import checkpoints
+from cocoamix.run.checkpointer import RESUME
+from cocoamix.run.evaluation import Evaluation
+from cocoamix.trainers.coop import CoOpModel
+from tests.conftest import CLASSES, Run, Runner, command
+from tests.faults.runs import Child, outcome
+from tests.trainers.kinds import BASE, KINDS, SPLIT, TWO, Killed, context, equal, evaluate, killed_at
+
+SHORT = [*BASE, "OPTIM.MAX_EPOCH", "1"]
+NEW = [*BASE[:3], "new"]
+BEST = ["TEST.FINAL_MODEL", "best_val"]
+KEY = "DATASET.PARTITION"
+
+# ---------------------------------------------------------------------- resuming
+
+
+def flush_each_line() -> None:
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_killed_process_ends_identically(
+    run: Runner, data_root: Path, tiny_config: Path, tmp_path: Path, optimizer: str
+) -> None:
+    """In the middle of an epoch, after one, and once more right after a resume; the momentum continues."""
+    settings = [*BASE, "OPTIM.MAX_EPOCH", "6", "OPTIM.NAME", optimizer, *BEST]
+    whole = run(*settings, name="whole")
+    killed, log = tmp_path / "killed", tmp_path / "killed.txt"
+    for moment in (r"epoch \[2/6\] batch \[1/2\]", r"epoch \[4/6\] batch \[2/2\]", r"Resuming from", ""):
+        log.write_text("")
+        child = Child(command(data_root, killed, tiny_config, *settings), log, flush_each_line)
+        if not moment:
+            assert child.wait() == 0, child.output()[-800:]
+            break
+        end = time.monotonic() + 300
+        while not re.search(moment, child.output()):
+            assert time.monotonic() < end, f"no {moment}"
+            time.sleep(0.002)
+        child.kill()
+        assert child.wait() < 0
+    assert outcome(killed) == outcome(whole.folder)
+
+
+def test_killed_around_every_file_ends_identically(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run with two parts, killed before each file that it writes is in place."""
+    init = CoOpModel.__init__
+
+    def with_second_part(self: Any, *given: Any) -> None:
+        init(self, *given)
+        self.parts["second"] = nn.Linear(1, 1, bias=False)
+        nn.init.ones_(self.parts["second"].weight)
+
+    def scaled(self: Any, features: Tensor, text: Tensor, labels: Tensor) -> Any:
+        losses = text_loss(self, features, text, labels)
+        losses.total = losses.total * self.parts["second"].weight.squeeze()
+        return losses
+
+    text_loss = CoOpModel.text_loss
+    monkeypatch.setattr(CoOpModel, "__init__", with_second_part)
+    monkeypatch.setattr(CoOpModel, "text_loss", scaled)
+    settings = [*SHORT, *BEST]
+    replace, moves = os.replace, []
+
+    def count(source: str, target: str) -> None:
+        moves.append(str(target))
+        replace(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", count)
+        whole = run(*settings, name="whole")
+    written = [move for move in moves if "whole" in move]
+    assert len(written) > 4
+    for number in range(len(written)):
+        left = [number]
+
+        def kill(source: str, target: str, left: list[int] = left) -> None:
+            if left[0] == 0:
+                raise Killed
+            left[0] -= 1
+            replace(source, target)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "replace", kill)
+            with pytest.raises(Killed):
+                run(*settings, name=f"killed{number}")
+        assert outcome(run(*settings, name=f"killed{number}").folder) == outcome(whole.folder), written[number]
+
+
+def test_resuming_in_another_folder_and_without_a_seed(run: Runner) -> None:
+    """The best model is copied; a second start resumes from its own state. A drawn seed is that of the few shots, too."""
+    settings = [*BASE, *BEST, "OPTIM.LR", "0.5"]  # large, so that the best is not the last
+    whole = run(*settings, name="whole")
+    assert whole.results["epoch"] <= 3
+    with killed_at(None, 3):
+        run(*settings, name="first")
+    first = str(whole.folder.with_name("first"))
+    with killed_at(None, 3):
+        run("--resume", first, *settings, name="second")
+    for name, source in (("second", first), ("third", str(whole.folder))):
+        done = run("--resume", source, *settings, name=name)
+        assert (done.results["epoch"], done.results["metrics"]) == (whole.results["epoch"], whole.results["metrics"])
+        assert torch.equal(context(done), context(whole))
+    few = [*BASE, "DATASET.NUM_SHOTS", "2", "DATALOADER.TRAIN_X.BATCH_SIZE", "4"]
+    with killed_at(None, 2):
+        run(*few, seed="-1")
+    seed = checkpoints.load(whole.folder.with_name("run") / RESUME)["seed"]
+    resumed = run(*few, seed="-1")
+    assert resumed.results["seed"] == seed
+    assert "2 of 4 epochs are done" in resumed.output
+    assert run(*few, seed="-1", name="other").results["seed"] != seed
+
+
+def test_resuming_from_checkpoints_alone(run: Runner) -> None:
+    """CoOp's layout without our resume file, as left by Dassl: weights, momentum and rate continue; not within folds."""
+    settings = [*BASE, "OPTIM.MAX_EPOCH", "6", "TRAIN.CHECKPOINT_FREQ", "3"]
+    whole = run(*settings, name="whole")
+    (whole.folder / "prompt_learner" / "checkpoint").write_text("model.pth.tar-3\n")
+    (whole.folder / RESUME).unlink()
+    other = run("--resume", str(whole.folder), *settings, "OPTIM.LR", "0.5", name="other")
+    assert (other.status, "OPTIM.LR" in other.output) == (2, True)
+    resumed = run("--resume", str(whole.folder), *settings, name="resumed")
+    assert "3 of 6 epochs are done" in resumed.output
+    assert torch.equal(context(resumed, 6), context(whole, 6))
+    trainer, folds = KINDS["CoCoAMix, folds"]
+    with killed_at(None, 5):
+        run(*folds, "TRAIN.CHECKPOINT_FREQ", "1", trainer=trainer, name="folds")
+    (whole.folder.with_name("folds") / RESUME).unlink()
+    lacking = run(*folds, "TRAIN.CHECKPOINT_FREQ", "1", trainer=trainer, name="folds")
+    assert (lacking.status, RESUME in lacking.output) == (2, True)
+
+
+def test_what_is_not_the_same_run_is_refused(run: Runner, shared_run: Runner, tmp_path: Path) -> None:
+    before = checkpoints.load(shared_run(*BASE).folder / RESUME)["models"]["prompt_learner"]
+    for key, value in (("OPTIM.LR", "0.01"), ("TRAINER.COOP.N_CTX", "2")):
+        done = run(*BASE, key, value)
+        assert (done.status, key in done.output) == (2, True), done.output[-300:]
+    assert equal(before, checkpoints.load(tmp_path / "run" / RESUME)["models"]["prompt_learner"])
+    nowhere = run("--resume", str(tmp_path / "nowhere"), *BASE, name="other")
+    assert (nowhere.status, "nowhere" in nowhere.output) == (2, True)
+    trainer, settings = "TuneEn", [*SHORT, *TWO, "OPTIM.MAX_EPOCH", "2", "TRAINER.ENLEARN.PROMPTS"]
+    prompts = [shared_run(*SHORT, "MODEL.BACKBONE.WEIGHTS", weights, name=f"p{weights}") for weights in ("", "random")]
+    given = str([str(one.folder) for one in prompts])
+    with killed_at(None, 1):
+        run(*settings, given, trainer=trainer, name="tuned")
+    path = prompts[0].folder / "prompt_learner" / "model.pth.tar-1"
+    content = checkpoints.load(path)
+    content["state_dict"]["ctx"] += 0.01
+    checkpoints.save(path, content)
+    changed = run(*settings, given, trainer=trainer, name="tuned")
+    assert (changed.status, "TRAINER.ENLEARN.PROMPTS" in changed.output) == (2, True)
+    done = run(*settings, given, trainer=trainer, name="whole")
+    assert done.results["protocol"]["prompts"] == ["4 learned vectors"] * 2
+    content["state_dict"]["ctx"] += 0.01
+    checkpoints.save(path, content)
+    assert "not" in evaluate(run, done, *SHORT, *TWO, trainer=trainer, name="noted").output
+    swapped = run(*settings, str([str(one.folder) for one in prompts[::-1]]), trainer=trainer, name="swapped")
+    assert (swapped.status, "tiny" in swapped.output) == (2, True)
+
+
+# ---------------------------------------------------------------------- files and lines
+
+
+def test_files_and_lines_of_coop(run: Runner, shared_run: Runner) -> None:
+    trained = shared_run(*BASE, *BEST, "TRAIN.CHECKPOINT_FREQ", "2")
+    folder = trained.folder / "prompt_learner"
+    best = checkpoints.load(folder / "model-best.pth.tar")
+    assert trained.results["epoch"] == best["epoch"]
+    assert best["val_result"] > 0
+    names = {"checkpoint", "model.pth.tar-2", "model.pth.tar-4", "model-best.pth.tar"}
+    assert {path.name for path in folder.iterdir()} == names
+    assert (folder / "checkpoint").read_text() == "model.pth.tar-4\n"
+    content = checkpoints.load(folder / "model.pth.tar-4")
+    assert {"state_dict", "epoch", "optimizer", "scheduler", "val_result"} <= set(content)
+    assert set(content["state_dict"]) == {"ctx", "token_prefix", "token_suffix"}
+    line = r"^epoch \[4/4\] batch \[2/2\] time .* data .* loss .* acc .* lr .* eta 0:00:00$"
+    assert re.search(line, trained.log, re.MULTILINE)
+    assert "Finish training" in trained.log
+    accuracy = re.findall(r"\* accuracy: ([\d.]+)%", trained.log)[-1]
+    assert float(accuracy) == pytest.approx(trained.results["metrics"]["accuracy"], abs=0.005)
+    last = evaluate(run, trained, "--load-epoch", "4", *BASE, *BEST, trainer="CoOp", name="last")
+    assert (last.results["epoch"], last.results["protocol"]["model_selection"]) == (4, "last_step")
+    again = evaluate(run, trained, *NEW, trainer="CoOp", name="run")  # in the folder of the training
+    kept = [json.loads(path.read_text())["subset"] for path in sorted(again.folder.glob("results.json*"))]
+    assert kept == ["new", "base"]
+
+
+def test_learning_rates_of_the_standard_recipe(run: Runner) -> None:
+    output = run(*BASE, "OPTIM.LR", "0.002", "OPTIM.MAX_EPOCH", "10").output
+    rates = [float(rate) for rate in re.findall(r"batch \[1/2\].* lr (\S+)", output)]
+    wanted = [1e-5, 0.002, 0.001951, 0.001809, 0.001588, 0.001309, 0.001, 0.000691, 0.000412, 0.000191]
+    assert rates == pytest.approx(wanted, abs=5e-7)
+
+
+def test_seeds_workers_and_staged_rates(run: Runner, shared_run: Runner) -> None:
+    plain = shared_run(*BASE)
+    helped = run(*BASE, "DATALOADER.NUM_WORKERS", "2", name="helped")
+    assert torch.equal(context(plain), context(helped))
+    zero = [run(*BASE, name=name, seed="0") for name in ("a", "b")]
+    assert torch.equal(*(context(one) for one in zero))
+    assert not torch.equal(context(zero[0]), context(plain))
+    # As DePT's train.py sets it, where all of Dassl's own groups are empty.
+    groups = ["OPTIM.STAGED_LR", "True", "OPTIM.NEW_LAYERS", "['linear_probe','film']", "OPTIM.BASE_LR_MULT"]
+    staged, slower = (run(*BASE, *groups, value, name=value) for value in ("1.0", "0.5"))
+    assert torch.equal(context(staged), context(plain))
+    assert not torch.equal(context(slower), context(plain))
+    assert len({one.results["fingerprint"] for one in (plain, staged, slower)}) == 3
+    again = evaluate(run, slower, *BASE, trainer="CoOp", name="again")
+    assert again.results["fingerprint"] == slower.results["fingerprint"]
+
+
+@pytest.mark.parametrize("fault", ["left out", "idle"])
+def test_training_without_any_update_is_refused(run: Runner, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
+    from cocoamix.run import optimisation
+
+    class Idle(torch.optim.SGD):
+        def step(self, *_: object) -> None:  # type: ignore[override]
+            pass
+
+    def build(groups: Any, optim: object) -> torch.optim.Optimizer:
+        left_out = [nn.Parameter(torch.zeros(1))]
+        return torch.optim.SGD(left_out, lr=0.02) if fault == "left out" else Idle(groups, lr=0.02)
+
+    monkeypatch.setattr(optimisation, "build_optimizer", build)
+    done = run(*BASE)
+    assert (done.status, "prompt_learner" in done.output) == (2, True)
+    assert not (done.folder / "results.json").exists()
+    assert not list(done.folder.glob("prompt_learner/model*"))
+
+
+def test_initial_words(run: Runner) -> None:
+    """CTX_INIT is a string in CoOp and a boolean in some of its descendants."""
+    for value, words in (("True", "a photo of a"), ("False", "X X X X"), ("satellite", "satellite")):
+        done = run(*SHORT, "TRAINER.COOP.CTX_INIT", value, name=value)
+        assert f'Initial context: "{words}"' in done.log
+
+
+# ---------------------------------------------------------------------- numbers
+
+
+def by_hand(logits: Tensor, labels: Tensor) -> dict[str, float]:
+    """Return accuracy, ECE and NLL, image by image."""
+    bins: dict[int, list[float]] = {}
+    total, hits = 0.0, 0
+    for row, label in zip(logits.double(), labels.tolist(), strict=True):
+        p = row.softmax(dim=0)
+        total -= float(p[label].log())
+        hit = int(row.argmax()) == label
+        hits += hit
+        number = next(number for number in range(15) if float(p.max()) <= (number + 1) / 15 or number == 14)
+        bins.setdefault(number, []).append(float(p.max()) - hit)
+    error = sum(abs(sum(gaps)) for gaps in bins.values()) / len(labels)
+    return {"accuracy": 100 * hits / len(labels), "ece": 100 * error, "nll": total / len(labels)}
+
+
+@pytest.fixture
+def evaluated(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[Tensor], list[Tensor]]]:
+    """The logits and labels of each evaluation."""
+    seen: dict[int, tuple[list[Tensor], list[Tensor]]] = {}
+    order: list[tuple[list[Tensor], list[Tensor]]] = []
+    kept: list[Evaluation] = []  # so that no two have the same id
+    add = Evaluation.add
+
+    def watch(self: Evaluation, logits: Tensor, labels: Tensor, *rest: Any) -> Any:
+        if id(self) not in seen:
+            seen[id(self)] = ([], [])
+            order.append(seen[id(self)])
+            kept.append(self)
+        for side, value in zip(seen[id(self)], (logits, labels), strict=True):
+            side.append(value.clone())
+        return add(self, logits, labels, *rest)
+
+    monkeypatch.setattr(Evaluation, "add", watch)
+    return order
+
+
+@pytest.mark.parametrize("kind", ["CoOp", "TuneEn", "CoCoAMix"])
+def test_numbers_match_manual_calculation(run: Runner, evaluated: Any, kind: str) -> None:
+    """Accuracy and confidence; among all classes, also those of base and new, F1, and whether new ones are unsure."""
+    trainer, settings = KINDS[kind]
+    short = [*settings, "OPTIM.MAX_EPOCH", "1", "TRAINER.COCOAMIX.WEIGHT_LR", "0.5"]
+    trained = run(*short, trainer=trainer)
+    done = evaluate(run, trained, *short, *BASE[:3], "all", trainer=trainer, name="all")
+    for each, (logits, labels) in zip((trained, done), evaluated, strict=True):
+        metrics, wanted = each.results["metrics"], by_hand(torch.cat(logits), torch.cat(labels))
+        assert {key: metrics[key] for key in wanted} == pytest.approx(wanted, rel=1e-6)
+    assert "auroc" not in trained.results["metrics"]
+    logits, labels = (torch.cat(side) for side in evaluated[-1])
+    metrics, guess = done.results["metrics"], logits.argmax(dim=1)
+    hits = (guess == labels).double()
+    base, new = (float(100 * hits[side].mean()) for side in (labels < 5, labels >= 5))
+    assert (metrics["base_accuracy"], metrics["new_accuracy"]) == pytest.approx((base, new))
+    assert metrics["harmonic_mean"] == pytest.approx(2 * base * new / (base + new) if base + new else 0)
+    assert metrics["error_rate"] == pytest.approx(100 - metrics["accuracy"])
+    scores = []
+    for label in range(10):
+        right = int(((guess == label) & (labels == label)).sum())
+        scores.append(2 * right / int((guess == label).sum() + (labels == label).sum()))
+    assert metrics["macro_f1"] == pytest.approx(100 * sum(scores) / 10)
+    sure = logits.double().softmax(dim=1).amax(dim=1)
+    pairs = sure[labels < 5][:, None] - sure[labels >= 5]
+    above = (pairs > 0).double() + (pairs == 0).double() / 2
+    assert metrics["auroc"] == pytest.approx(100 * float(above.mean()), rel=1e-9)
+
+
+def test_numbers_of_each_session_match_manual_calculation(run: Runner, evaluated: Any) -> None:
+    done = run("--eval-only", *SPLIT, trainer="ZeroshotCLIPFSCIL")
+    for session, (logits, labels) in zip(done.results["sessions"], evaluated, strict=True):
+        wanted = by_hand(torch.cat(logits), torch.cat(labels))
+        assert {key: session[key] for key in wanted} == pytest.approx(wanted, rel=1e-6)
+    assert len(evaluated) == 4
+    hits = [torch.cat([(l.argmax(dim=1) == y) for l, y in zip(*one, strict=True)]) for one in evaluated]  # noqa: E741
+    first = [float(100 * one[:16].double().mean()) for one in hits]
+    assert [each["base"] for each in done.results["sessions"]] == pytest.approx(first)
+
+
+# ---------------------------------------------------------------------- partitions
+
+HALVES = [CLASSES[label] for label in (3, 4, 5, 6, 9)], [CLASSES[label] for label in (0, 1, 2, 7, 8)]
+
+
+def test_random_halves_from_training_to_evaluation(run: Runner) -> None:
+    random = [KEY, "random:2"]
+    trained = run(*SHORT, *random)
+
+    def tested(*settings: str, name: str = "refused") -> Run:
+        return evaluate(run, trained, *settings, trainer="CoOp", name=name)
+
+    new, whole = tested(*NEW, *random, name="new"), tested(*BASE[:3], "all", *random, name="all")
+    assert [one.results["classnames"] for one in (trained, new, whole)] == [*HALVES, CLASSES]
+    assert {one.results["protocol"]["partition"] for one in (trained, new, whole)} == {"random:2"}
+    metrics = whole.results["metrics"]
+    assert (metrics["base_accuracy"] + metrics["new_accuracy"]) / 2 == pytest.approx(metrics["accuracy"])
+    for settings in (NEW, [*NEW, KEY, "random:3"], BASE):
+        refused = tested(*settings)
+        assert (refused.status, f"{KEY} random:2" in refused.output) == (2, True)
+        assert not (refused.folder / "results.json").exists()
+    path = str(trained.folder / "prompt_learner/model.pth.tar-1")
+    begun = run(*SHORT, "MODEL.INIT_WEIGHTS", path, name="begun")  # would have seen classes that it calls new
+    prompts = ["TRAINER.ENLEARN.PROMPTS", str([str(trained.folder)] * 2), *TWO[:3], "['random', 'random']"]
+    tuned = run(*SHORT, *prompts, name="tuned", trainer="TuneEn")
+    for refused in (begun, tuned):
+        assert (refused.status, KEY in refused.output) == (2, True), refused.output[-300:]
+    assert run(*SHORT, *prompts, *random, name="same", trainer="TuneEn").status == 0
+    content = checkpoints.load(Path(path))
+    del content["cocoamix"]  # CoOp's name no classes, and nothing else partitions at random
+    checkpoints.save(Path(path), content)
+    assert (tested(*NEW, *random).status, tested(*NEW).status) == (2, 0)
+
+
+def test_labels_are_the_default_partition(run: Runner) -> None:
+    plain, named, other = (
+        run(*SHORT, *more, name=f"n{len(str(more))}") for more in ([], [KEY, "label"], [KEY, "random:2"])
+    )
+    prints = [one.results["fingerprint"] for one in (plain, named, other)]
+    assert prints[0] == prints[1] != prints[2]
+    assert "partition" not in named.results["protocol"]
+    whole = run(*BASE[:3], "all", "OPTIM.MAX_EPOCH", "1", name="whole")
+    assert evaluate(run, whole, *NEW, KEY, "random:2", trainer="CoOp").results["classnames"] == HALVES[1]
+    for value in ("labels", "random:-1", "3"):
+        refused = run(*SHORT, KEY, value, name="refused")
+        assert (refused.status, KEY in refused.output) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("trainer", "key", "values"),
+    [
+        ("CoOp", "ENSEMBLE", ["coa"]),
+        ("KgCoOp", "W", ["-1.0"]),
+        ("KgCoOp", "TEMPLATE", ["a photo", "a {0} {}", "a {x} {}", "{} {", "{{}}", "{!r}", "[]", "['a {}.', 3]"]),
+        ("DePT", "WEIGHT", ["1.5"]),
+        ("MaPLe", "PROMPT_DEPTH", ["5", "0"]),
+        ("TuneEn", "BACKBONES", ["['tiny']", "['tiny', 3]"]),
+        ("TuneEn", "PROMPTS", ["[1, 2]", "['a', 'b', 'c']", "['nowhere']"]),
+        ("TuneEn", "LOSS", ["mse"]),
+        *(("TuneEn", key, ["True"]) for key in ("WEIGHTS_SEARCH", "SEARCH_EVAL")),
+        *(("TuneEn", f"WEIGHT_{name}", ["0.3"]) for name in ("RN50", "RN101", "VIT32", "VIT16")),
+        ("TuneEn", "NUM_WEIGHT", ["4"]),
+        ("TuneEn", "MODEL_DIR", ["output"]),
+    ],
+)
+def test_invalid_settings_are_refused(run: Runner, trainer: str, key: str, values: list[str]) -> None:
+    section = TRAINER_REGISTRY.get(trainer).Model.section
+    for value in values:
+        done = run(*BASE, *TWO, f"TRAINER.{section}.{key}", value, trainer=trainer)
+        assert (done.status, key in done.output) == (2, True), (value, done.output[-300:])
