@@ -14,10 +14,13 @@ import torch
 from PIL import Image
 from torch.utils.data import Dataset, default_collate
 
+from cocoamix.compat import ensure_torchvision
 from cocoamix.seeding import derive_seed, seeded
 
 from .reading import image_identity, read_identified
 from .workers import exit_if_batch_is_lost
+
+ensure_torchvision()  # a new process that loads images unpickles this module's class before its transform
 
 UNREADABLE = "unreadable"  # key of a batch: files that it leaves out, with the reason
 IDENTITY = "identity"  # key of an image: its identity when it was read
