@@ -242,7 +242,7 @@ class Summary:
         names = [_short_name(record.image, above) for record in self._first]
         width, lines = max(map(len, names), default=0), []
         for name, record in zip(names, self._first, strict=True):
-            ranked = ", ".join(f"{one} {100 * probability:.1f} %" for one, probability in record.top)
+            ranked = ", ".join(f"{label} {100 * probability:.1f} %" for label, probability in record.top)
             lines.append(f"{name:{width}}  {UNKNOWN + ': ' if record.predicted == UNKNOWN else ''}{ranked}")
         return lines
 
