@@ -102,9 +102,6 @@ class PromptClassifier(ClassifierMixin, BaseEstimator):
         self.epochs, self.seed, self.class_names = epochs, seed, class_names
         self.config, self.settings, self.output, self.verbose = config, settings, output, verbose
 
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "classifier_")
-
     # ------------------------------------------------------------------ training
 
     def fit(self, images: Sequence[AnyImage], labels: Labels) -> PromptClassifier:

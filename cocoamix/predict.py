@@ -203,23 +203,15 @@ class Summary:
     def __init__(self, classes: Sequence[str]) -> None:
         self._classes, self._first = set(classes), list[Record]()
         self._predicted, self._confidence = Counter[str](), defaultdict[str, float](float)
-        self._counts = Counter[Any]()  # of images, and of those with a label by whether it is one of the classes
-
-    @property
-    def images(self) -> int:
-        """Number of images that were labelled."""
-        return self._predicted.total()
-
-    @property
-    def unreadable(self) -> int:
-        """Number of images that could not be read."""
-        return self._counts["unreadable"]
+        self._counts = Counter[tuple[bool, str]]()  # of images with a label, by whether it is one of the classes
+        self.images = self.unreadable = 0
 
     def add(self, record: Record) -> None:
         """Count an image."""
         if record.error:
-            self._counts["unreadable"] += 1
+            self.unreadable += 1
             return
+        self.images += 1
         self._predicted[record.predicted] += 1
         self._confidence[record.predicted] += record.confidence
         self._first += [record] * (self.images <= _MOST_ROWS)
@@ -250,7 +242,7 @@ class Summary:
         names = [_short_name(record.image, above) for record in self._first]
         width, lines = max(map(len, names), default=0), []
         for name, record in zip(names, self._first, strict=True):
-            ranked = ", ".join(f"{one} {100 * probability:.1f} %" for one, probability in record.top)
+            ranked = ", ".join(f"{label} {100 * probability:.1f} %" for label, probability in record.top)
             lines.append(f"{name:{width}}  {UNKNOWN + ': ' if record.predicted == UNKNOWN else ''}{ranked}")
         return lines
 

@@ -63,14 +63,14 @@ def test_example_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.chdir(tmp_path)
     assert shapes(["write", "images", "--dataset", "WarmCool"]) == 0
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "PREDICT.md").read_text(), re.DOTALL)
-    for word, result in (("PromptClassifier(", "again"), ("build_model(", "accuracy")):
+    names: dict[str, Any] = {}
+    for word in ("PromptClassifier(", "build_model("):  # the second uses the images of the first
         (example,) = [block for block in blocks if word in block]
-        assert len(example.splitlines()) < 20
-        names: dict[str, Any] = {}
+        assert len(example.splitlines()) < 16
         exec(compile(example.replace("*/00*.png", "*/000[0-7].png"), "PREDICT.md", "exec"), names)
-        assert result in names
     assert (tmp_path / "model" / "prompt_learner").is_dir()
-    assert float(names["accuracy"]) > 0.6
+    right = names["logits"].argmax(dim=1) == names["targets"][1::2]
+    assert right.float().mean() > 0.6
 
 
 def test_unknown_names_and_values_are_refused(tiny_clip: FrozenCLIP) -> None:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 
-from benchmarks import rules
+from benchmarks import rules, weights
 from benchmarks.rules import DEFAULT, Pair
 from cocoamix.errors import UserError
 from cocoamix.experiments.plan import load_plan
+from cocoamix.experiments.runner import Outcome
+from cocoamix.experiments.runs import Run
+from cocoamix.run.results import RESULTS
 from cocoamix.shapes import FAMILY, captions
 from tests.conftest import ROOT
 
@@ -110,6 +115,20 @@ def test_each_weights_file_has_separate_runs(tmp_path: Path) -> None:
     assert len(folders | {rules.prepare("", "").output}) == 3
     with pytest.raises(UserError, match="nothing is not a file"):
         rules.prepare("nothing", "")
+
+
+def test_results_are_collected(tmp_path: Path) -> None:
+    plan = rules.prepare("", str(tmp_path))
+    clip, coop = plan.methods
+    base = Run(plan, clip, plan.datasets[0], seed=1, shots=4, subset="base")
+    runs = [replace(base, method=method, subset=subset) for method in (clip, coop) for subset in ("base", "new")]
+    for number, run in enumerate(runs):
+        run.folder.mkdir(parents=True)
+        (run.folder / RESULTS).write_text(json.dumps({"metrics": {"accuracy": 70.0 + number}}))
+    name = FAMILY[0].name
+    assert rules.collect(Outcome(plan, runs)) == ({name: Pair(70.0, 71.0)}, {name: [Pair(72.0, 73.0)]})
+    values = weights.collect(Outcome(plan, runs))
+    assert values.loc[("CoOp", FAMILY[0].folder, "new", 1), "accuracy"] == 73.0
 
 
 def test_runs_match_the_quick_start() -> None:

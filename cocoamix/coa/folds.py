@@ -36,10 +36,6 @@ class Folds:
     def __bool__(self) -> bool:
         return self.count > 0
 
-    def training_items(self, items: Sequence[Any], fold: int) -> list[Any]:
-        """Return the training images that a fold does not hold out."""
-        return [item for item, held_out_in in zip(items, self.fold_of, strict=True) if held_out_in != fold]
-
     def add(self, prompt: Mapping[str, Tensor]) -> bool:
         """Store the learned prompt of a fold; return whether that was the last fold."""
         self.states.append({name: value.clone() for name, value in prompt.items()})

@@ -21,7 +21,6 @@ from cocoamix.coa.calibration import (
     nll,
     predict,
 )
-from cocoamix.coa.weights import CoAWeights
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:
@@ -36,15 +35,6 @@ LOGITS, LABELS = 3 * draw(500, 7), draw_labels(500, 7)
 
 
 # ---------------------------------------------------------------------------------------- ECE
-
-
-def test_ece_matches_manual_calculation() -> None:
-    """Two bins of ten: (0.6, 0.7] has mean confidence 0.66 and half correct, (0.9, 1] has 0.95 and all correct."""
-    confidence = torch.tensor([0.64, 0.68, 0.93, 0.97])
-    correct = torch.tensor([True, False, True, True])
-    assert ece(confidence, correct, bins=10) == pytest.approx((2 * 0.16 + 2 * 0.05) / 4)
-    # One bin: only the means count.
-    assert ece(confidence, correct, bins=1) == pytest.approx(0.805 - 0.75)
 
 
 def test_bins_include_only_their_upper_edge() -> None:
@@ -78,15 +68,6 @@ def test_ece_matches_a_loop_over_bins() -> None:
     assert ece(found.confidence, found.correct) == pytest.approx(wanted, abs=1e-12)
 
 
-def test_ece_of_certainty() -> None:
-    sure = 1000 * F.one_hot(LABELS, 7).float()
-    right = predict(sure, LABELS)
-    assert ece(right.confidence, right.correct) == 0
-    assert nll(right.log_likelihood) == 0
-    wrong = predict(sure, (LABELS + 1) % 7)
-    assert ece(wrong.confidence, wrong.correct) == 1
-
-
 # ---------------------------------------------------------------------------------------- NLL and predictions
 
 
@@ -102,14 +83,6 @@ def test_batches_change_nothing(size: int) -> None:
     batches = zip(LOGITS.split(size), LABELS.split(size), strict=True)
     for one, other in zip(join(predict(*batch) for batch in batches), predict(LOGITS, LABELS), strict=True):
         assert torch.equal(one, other)
-
-
-def test_temperature_changes_only_confidence() -> None:
-    plain = predict(LOGITS, LABELS)
-    for temperature in (0.1, 0.5, 3.0):
-        scaled = predict(LOGITS / temperature, LABELS)
-        assert torch.equal(scaled.correct, plain.correct)
-        assert abs(confidence_metrics(scaled)["ece"] - confidence_metrics(plain)["ece"]) > 1
 
 
 def test_units_of_results() -> None:
@@ -145,17 +118,10 @@ def test_auroc_counts_pairs(levels: int) -> None:
     found = auroc(positive, negative)
     assert found == pytest.approx(brute_force(positive, negative), abs=1e-15)
     assert auroc(negative, positive) == pytest.approx(1 - found, abs=1e-15)
+    with pytest.raises(ValueError, match="at least one"):
+        auroc(positive, torch.empty(0))
     for rising in (torch.exp, torch.atan, lambda x: 5 * x - 2):
         assert auroc(rising(positive.double()), rising(negative.double())) == pytest.approx(found, abs=1e-15)
-
-
-def test_auroc_of_separated_and_equal_scores() -> None:
-    low, high = torch.tensor([0.1, 0.2, 0.2]), torch.tensor([0.3, 0.9])
-    assert auroc(high, low) == 1
-    assert auroc(low, high) == 0
-    assert auroc(low, low) == 0.5
-    with pytest.raises(ValueError, match="at least one"):
-        auroc(low, torch.empty(0))
 
 
 # ---------------------------------------------------------------------------------------- temperature
@@ -212,51 +178,20 @@ def similarities(seed: int) -> Tensor:
     return draw(300, 9, seed=seed) / 20 + 0.05 * F.one_hot(draw_labels(300, 9), 9)
 
 
-@pytest.mark.parametrize("rows", [4096, 11])
-def test_curve_matches_evaluations_at_each_pi(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
-    monkeypatch.setattr("cocoamix.coa.calibration._ROWS", rows)
+@pytest.mark.parametrize("one_stage", [False, True])
+def test_curve_matches_evaluations_at_each_pi(monkeypatch: pytest.MonkeyPatch, one_stage: bool) -> None:
+    """In one stage at the total scale of s_0/tau_0 + s_1/tau_1, with pi = tau_0/(tau_0 + tau_1)."""
+    monkeypatch.setattr("cocoamix.coa.calibration._ROWS", 11)
     hand_crafted, learned, labels = similarities(5), similarities(6), draw_labels(300, 9)
-    grid = [0.0, 0.3, 0.5, 1.0]
-    curve = curve_over_pi(hand_crafted, learned, labels, 100.0, grid)
+    grid = [0.0, 0.3, 0.5, 0.9]
+    curve = curve_over_pi(hand_crafted, learned, labels, 100.0, grid, one_stage)
     assert [point.pi for point in curve] == grid
     assert len({point.accuracy for point in curve}) > 2
     for point in curve:
-        logits = 100 * torch.lerp(hand_crafted.double(), learned.double(), point.pi)
+        scale = 100 / (1 - point.pi) if one_stage else 100
+        logits = scale * torch.lerp(hand_crafted.double(), learned.double(), point.pi)
         confidence, guess = logits.softmax(dim=1).max(dim=1)
         assert point.accuracy == pytest.approx(100 * float((guess == labels).double().mean()))
         assert point.nll == pytest.approx(float(F.cross_entropy(logits, labels)), rel=1e-5)
         assert point.ece == pytest.approx(100 * ece(confidence, guess == labels), rel=1e-4)
-
-
-def test_one_stage_curve_has_its_own_scale() -> None:
-    """s_0/tau_0 + s_1/tau_1 with pi = tau_0/(tau_0 + tau_1): the same predictions, twice CLIP's scale at 0.5."""
-    hand_crafted, learned, labels = similarities(5), similarities(6), draw_labels(300, 9)
-    grid, tau = [0.0, 0.2, 0.5, 0.9], 0.01
-    plain = curve_over_pi(hand_crafted, learned, labels, 1 / tau, grid)
-    for point, same in zip(
-        curve_over_pi(hand_crafted, learned, labels, 1 / tau, grid, one_stage=True), plain, strict=True
-    ):
-        other = tau * (1 - point.pi) / point.pi if point.pi else float("inf")
-        logits = hand_crafted.double() / tau + learned.double() / other
-        confidence, guess = logits.softmax(dim=1).max(dim=1)
-        assert point.accuracy == same.accuracy
-        assert point.nll == pytest.approx(float(F.cross_entropy(logits, labels)), rel=1e-9)
-        assert point.ece == pytest.approx(100 * ece(confidence, guess == labels), rel=1e-6)
-    (half,) = curve_over_pi(hand_crafted, learned, labels, 2 / tau, [0.5])
-    (one_stage,) = curve_over_pi(hand_crafted, learned, labels, 1 / tau, [0.5], one_stage=True)
-    assert one_stage == half
-
-
-@pytest.mark.parametrize(("stage", "parameter"), [("two", 0.7), ("one", 4.2)])
-def test_curve_matches_the_evaluation_at_the_learned_weights(stage: str, parameter: float) -> None:
-    """A mixture as evaluated by CoCoA-Mix is a point of the curve."""
-    hand_crafted, learned, labels = similarities(5), similarities(6), draw_labels(300, 9)
-    weights = CoAWeights(100.0, stage=stage)
-    weights.inside.data.fill_(parameter)
-    owner = torch.ones(9, dtype=torch.long)
-    with torch.no_grad():
-        logits = weights.logits(torch.stack([hand_crafted, learned]), owner, mixed=False)
-        pi = float(weights.pi(owner)[1, 0])
-    (point,) = curve_over_pi(hand_crafted, learned, labels, 100.0, [pi], one_stage=stage == "one")
-    metrics = confidence_metrics(predict(logits, labels))
-    assert (point.nll, point.ece) == pytest.approx((metrics["nll"], metrics["ece"]), rel=1e-4)
+    assert curve_over_pi(hand_crafted, learned, labels, 100.0, [1.0])[0].pi == 1

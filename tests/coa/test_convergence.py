@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from cocoamix.coa.convergence import Movement, epochs_within
+import pytest
+
+from cocoamix.coa.convergence import Movement, SecondStage, epochs_within
 
 
 def test_one_step_epochs_are_grouped_into_rounds() -> None:
@@ -15,26 +17,32 @@ def test_one_step_epochs_are_grouped_into_rounds() -> None:
     assert abs((found[99] or 0) - 0.045) < 1e-9
 
 
-def test_a_long_epoch_is_a_round() -> None:
-    movement = Movement([0.2])
-    assert movement.after_epoch([0.3], steps=62) == 0.3 - 0.2
-    assert movement.after_epoch([0.3], steps=62) == 0
-
-
 def test_largest_absolute_change_counts() -> None:
     assert Movement([0.5, 0.5], round_steps=1).after_epoch([0.51, 0.25], steps=1) == 0.25
 
 
-def test_restored_state_continues_identically() -> None:
-    whole, part = Movement([0.0]), Movement([0.0])
-    for step in range(30):
-        part.after_epoch([step / 100], steps=1)
-        whole.after_epoch([step / 100], steps=1)
-    resumed = Movement([0.9])
-    resumed.restore(part.state())
-    for step in range(30, 60):
-        assert resumed.after_epoch([step / 100], steps=1) == whole.after_epoch([step / 100], steps=1)
-
-
 def test_epochs_for_a_maximum_number_of_steps() -> None:
     assert [epochs_within(100, steps) for steps in (1, 7, 62, 101, 0)] == [100, 14, 1, 1, 100]
+
+
+@pytest.mark.parametrize("moved", [0.005, 0.02])
+@pytest.mark.parametrize("side", [0, 1])
+def test_a_stage_ends_when_both_weights_converge(moved: float, side: int) -> None:
+    """Within the tolerance of 0.01, at its length, or at its bound; a restored one ends at the same epoch."""
+    pi = [0.5, 0.5]
+    pi[side] += moved
+    stage, fixed, killed, resumed = (SecondStage([0.5, 0.5], epochs, 0.01) for epochs in (0, 2, 0, 0))
+    assert stage.after_epoch(0, False, pi, 100) == (moved < 0.01)
+    assert (stage.ended or {}).get("moved") == (pytest.approx(moved) if moved < 0.01 else None)
+    assert not fixed.after_epoch(0, False, pi, 100)
+    assert fixed.describe() == ""
+    for one, reason, epochs in ((stage, "bound", 4), (fixed, "length", 2)):
+        assert one.after_epoch(epochs - 1, True, [0.9, 0.1], 100)
+        last = {"epochs": epochs, "steps": 100 * epochs, "ended": reason, "pi_in": 0.9, "pi_out": 0.1}
+        assert {key: one.ended[key] for key in last} == last  # type: ignore[index]
+        assert f"{100 * epochs} steps" in one.describe() or f"{epochs} epochs" in one.describe()
+    assert not killed.after_epoch(0, False, pi, 30)
+    resumed.restore(killed.state())
+    assert resumed.after_epoch(1, False, [0.505, 0.5], 30)
+    assert resumed.ended == {**resumed.ended, "ended": "converged", "epochs": 2}  # type: ignore[dict-item]
+    assert "1 epoch" not in resumed.describe()

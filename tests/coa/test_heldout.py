@@ -67,15 +67,6 @@ def test_fold_assignment_continues_from_class_to_class() -> None:
     assert [found[index] for index in first + second] == [0, 1, 2, 0, 1, 2, 0, 1]
 
 
-def test_no_images_make_no_folds() -> None:
-    assert count_folds([]) == 0
-
-
-def test_folds_depend_on_the_seed() -> None:
-    labels = [label for label in range(10) for _ in range(4)]
-    assert assign_folds(labels, 4, 1) != assign_folds(labels, 4, 2)
-
-
 @given(seed=st.integers(0, 10**6), better=st.floats(0.0, 3.0))
 @settings(max_examples=40, deadline=None)
 def test_fitted_weight_matches_a_grid_search(seed: int, better: float) -> None:
@@ -117,23 +108,3 @@ def test_weight_is_0_for_a_useless_and_1_for_a_perfect_prompt() -> None:
     assert fit_weight(right, learned, labels, SCALE) == MIN_PI
     assert fit_weight(hand_crafted, right, labels, SCALE) == 1 - MIN_PI
     assert fit_weight(hand_crafted, hand_crafted, labels, SCALE) == pytest.approx(0.5)
-
-
-def test_temperature_in_closed_form() -> None:
-    """Two classes 1 apart, correct in three of four cases: p = 3/4 at the temperature 1 / log 3."""
-    mixed = torch.tensor([[1.0, 0.0]] * 4, dtype=torch.float64)
-    found = fit(mixed, mixed, torch.tensor([0, 0, 0, 1]), 2.0)
-    assert found.temperature == pytest.approx(1 / math.log(3), rel=1e-9)
-
-
-@pytest.mark.parametrize(("sure", "wanted"), [(1.0, 0.05), (1000.0, 1.0)])
-def test_temperature_is_bounded_when_all_images_are_correct(sure: float, wanted: float) -> None:
-    """By the lower bound; if the softmax underflows at all temperatures, CLIP's is kept."""
-    mixed = sure * torch.tensor([[1.0, 0.0]] * 4, dtype=torch.float64)
-    found = fit(mixed, mixed, torch.zeros(4, dtype=torch.long), SCALE)
-    assert found.temperature == pytest.approx(wanted / SCALE, rel=1e-12)
-
-
-def test_temperature_without_effect_falls_back_to_clips() -> None:
-    flat = torch.full((4, 3), 0.2, dtype=torch.float64)
-    assert fit(flat, flat, torch.tensor([0, 1, 2, 0]), SCALE).temperature == pytest.approx(1 / SCALE)

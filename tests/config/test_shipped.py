@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from yacs.config import CfgNode
 
+from cocoamix.run.schedules import build_schedule
 from tests.conftest import ROOT
 
 TRAINERS = sorted((ROOT / "configs" / "trainers").glob("*/*.yaml"))
@@ -167,3 +169,17 @@ def test_dept_has_its_papers_settings(trainer: str, name: str, epochs: int) -> N
 def test_tune_en_has_its_papers_settings(name: str, epochs: int) -> None:
     more = {"TRAINER.ENLEARN.BACKBONES": ["RN50", "RN101", "ViT-B/32", "ViT-B/16"], "TRAINER.ENLEARN.LOSS": "ce"}
     published(f"TuneEn/{name}", epochs=epochs, lr=0.005, batch=128, **more, **{"TRAINER.ENLEARN.DOWNSCALE": 32})
+
+
+@pytest.mark.parametrize("name", ["vit_l14_source", "tiny_source"])
+def test_rates_of_coop_fscil_match_its_source(name: str) -> None:
+    """One step per epoch in later sessions, at the rates of its configuration."""
+    cfg = load(ROOT / "configs" / "trainers" / "CoOpFSCIL" / f"{name}.yaml")
+    assert (cfg.FSCIL.TUNED_CLASSES, cfg.DATALOADER.TRAIN_X.BATCH_SIZE) == ("all", 32)
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=cfg.OPTIM.LR)
+    schedule, rates = build_schedule(optimizer, cfg.OPTIM), []
+    for _ in range(cfg.OPTIM.MAX_EPOCH):
+        rates.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        schedule.step()
+    assert rates == pytest.approx([1e-5, 1e-3, 9.05e-4, 6.55e-4, 3.455e-4], rel=1e-3)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import torch
 
-from cocoamix.coa.mixture import mix, mix_text, weights_of_kind
+from cocoamix.coa.mixture import mix_text, weights_of_kind
 from cocoamix.errors import UserError
 from cocoamix.fscil import metrics as incremental
 from cocoamix.fscil.mixture import SessionWeights, session_owners
@@ -32,19 +31,6 @@ class TestWeights:
         assert (pi >= 0).all()
         assert (pi[0] > 0).all() == (kind != "none")  # the hand-crafted prompt is always in the mixture
 
-    def test_weights_of_own_and_other_classes_match_the_definition(self) -> None:
-        """Each entry against the definition."""
-        inside, outside = log_weights(3)
-        sizes = [4, 2, 2]
-        pi = weights_of_kind("coa", inside, outside, session_owners(sizes))
-        label = 0
-        for session, size in enumerate(sizes):
-            for _ in range(size):
-                raw = [1.0] + [float((inside if i == session else outside)[i].exp()) for i in range(3)]
-                wanted = torch.tensor(raw) / sum(raw)
-                assert torch.allclose(pi[:, label], wanted, atol=1e-6)
-                label += 1
-
     def test_only_the_new_session_is_trained(self) -> None:
         earlier = [(torch.tensor([0.3]), torch.tensor([-0.7])), (torch.tensor([1.1]), torch.tensor([0.2]))]
         before = [(a.clone(), b.clone()) for a, b in earlier]
@@ -62,54 +48,11 @@ class TestWeights:
         assert torch.equal(weights.earlier_inside, torch.tensor([0.3, 1.1]))
         assert torch.equal(weights.earlier_outside, torch.tensor([-0.7, 0.2]))
 
-    def test_training_weights_of_own_classes_match_the_matrix(self) -> None:
-        earlier = [(torch.tensor([0.3]), torch.tensor([-0.7]))]
-        weights = SessionWeights(100.0, earlier)
-        with torch.no_grad():
-            weights.inside.fill_(0.5)
-            weights.outside.fill_(-0.1)
-        sims = torch.rand(3, 6, 2, generator=torch.Generator().manual_seed(0))
-        pi = weights_of_kind("coa", torch.tensor([0.3, 0.5]), torch.tensor([-0.7, -0.1]), session_owners([4, 2]))
-        assert torch.allclose(weights.in_logits(sims), 100 * mix(sims, pi[:, 4:]), atol=1e-5)
-
-    def test_entropy_loss_of_the_third_session_matches_the_definition(self) -> None:
-        """Against the definition with plain numbers: pi^out of all prompts, the new one's last."""
-        earlier = [(torch.tensor([0.3]), torch.tensor([-0.7])), (torch.tensor([1.1]), torch.tensor([0.4]))]
-        weights = SessionWeights(20.0, earlier)
-        with torch.no_grad():
-            weights.inside.fill_(0.9)
-            weights.outside.fill_(-1.3)
-        sims = torch.rand(2, 3, 4, generator=torch.Generator().manual_seed(0))
-        raw = [
-            1.0,
-            math.exp(-0.7),
-            math.exp(0.4),
-            math.exp(-1.3),
-        ]  # of t_0 and the three sessions, for a class that no session owns
-
-        def uncertainty(row: list[float], share: float) -> float:
-            powers = [math.exp(20.0 * share * value) for value in row]
-            return -sum(p / sum(powers) * math.log(p / sum(powers)) for p in powers) / math.log(4)
-
-        pairs = zip(*sims.tolist(), strict=True)
-        lost = [
-            max(0.0, uncertainty(first, raw[0] / sum(raw)) - uncertainty(last, raw[3] / sum(raw)) + 0.6)
-            for first, last in pairs
-        ]
-        assert min(lost) > 0
-        assert float(weights.out_loss(sims, 0.6).detach()) == pytest.approx(sum(lost) / 3, abs=1e-5)
-
-    def test_without_out_classes_there_is_one_weight(self) -> None:
-        weights = SessionWeights(100.0, tied=True)
-        assert [name for name, _ in weights.named_parameters()] == ["inside"]
-        with torch.no_grad():
-            weights.inside.fill_(2.0)
-        assert torch.equal(*weights.relative())
-
     def test_weights_of_earlier_sessions_have_no_gradient(self) -> None:
         earlier = [(torch.tensor(0.3, requires_grad=True), torch.tensor(-0.7, requires_grad=True))]
         weights = SessionWeights(100.0, earlier)
         assert not weights.earlier_inside.requires_grad
+        assert torch.equal(*SessionWeights(100.0, tied=True).relative())
         assert [tuple(side.detach().tolist()) for side in weights.relative()] == [
             (pytest.approx(0.3), 0.0),
             (pytest.approx(-0.7), 0.0),
@@ -128,13 +71,6 @@ class TestWeights:
         text, pi = torch.ones(2, 3, 4).half(), torch.full((2, 3), 0.5, dtype=torch.float64)
         assert mix_text(text, pi).dtype == torch.float32
         assert mix_text(text, pi.half()).dtype == torch.float32
-
-    def test_mixed_features_match_the_mixture(self) -> None:
-        draw = torch.Generator().manual_seed(0)
-        text, images = torch.randn(4, 8, 16, generator=draw), torch.randn(5, 16, generator=draw)
-        pi = weights_of_kind("coa", *log_weights(3), session_owners([4, 2, 2]))
-        wanted = mix(torch.einsum("bd,kcd->kbc", images, text), pi)
-        assert torch.allclose(images @ mix_text(text, pi).t(), wanted, atol=1e-5)
 
 
 @dataclass(frozen=True)
@@ -221,7 +157,7 @@ class TestReport:
         assert summary["pd"] == pytest.approx(90 - 101 / 1.4)
 
     def test_forgetting_is_measured_from_the_best_session(self) -> None:
-        """Base is best in the middle, and so is session 1."""
+        """Base is best in the middle, and so is session 1; but PD is the first accuracy minus the last."""
         rows = [
             incremental.Row(60, (70,), (100,)),
             incremental.Row(65, (90, 10), (100, 20)),
@@ -229,6 +165,9 @@ class TestReport:
             incremental.Row(75, (75, 12, 8, 20), (100, 20, 20, 20)),
         ]
         assert [incremental.forgetting(rows, at) for at in range(4)] == [[], [-20], [30, -30], [15, 20, -10]]
+        first, *_, last = (row.accuracy for row in rows)
+        assert first < max(row.accuracy for row in rows)
+        assert incremental.summary(rows)["pd"] == pytest.approx(first - last)
 
     def test_text_table_shows_the_summary(self) -> None:
         lines = incremental.text_table(ROWS).splitlines()

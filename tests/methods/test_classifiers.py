@@ -14,7 +14,7 @@ from torch import Tensor
 from cocoamix.clip import FrozenCLIP, load_clip, templates
 from cocoamix.clip.ensemble import SeveralCLIPs
 from cocoamix.errors import UserError
-from cocoamix.model import IMAGES, Matrices, Task
+from cocoamix.model import IMAGES, Task
 from cocoamix.run.trained_prompt import TrainedPrompt
 from tests.methods.modules import (
     NAMES,
@@ -49,6 +49,7 @@ FORMS: list[tuple[str, dict[str, Any]]] = [
     ("CoCoAMixFSCIL", {"ENSEMBLE": "uniform"}),
     ("CoCoAMixFSCIL", {"CENTRE": True}),
     ("L2PFSCIL", {"POOL": "visual"}),
+    ("MaPLe", {"ENSEMBLE": "uniform"}),
 ]
 NO_MATRIX = {"CoCoOp", "TuneEn", "FACTFSCIL", "L2PFSCIL"}
 
@@ -134,6 +135,8 @@ def test_zero_shot_logits(tiny_clip: FrozenCLIP) -> None:
         wanted = 100 * inputs_of(module) @ F.normalize(mean, dim=-1).t()
         torch.testing.assert_close(logits_of(module.classifier(OTHERS), module), wanted, atol=2e-3, rtol=0)
         assert sorted(module.templates) == sorted(written_by)
+    assert len(build(tiny_clip, "ZeroshotCLIP2", TEMPLATES=80).templates) == 81
+    for module in (build(tiny_clip, name) for name in ("ZeroshotCLIP", "ZeroshotCLIP2")):
         with pytest.raises(UserError, match="eval-only"):
             module.loss(inputs_of(module), labels_of(module))
 
@@ -198,6 +201,7 @@ def test_logits_of_cocoamix(tiny_clip: FrozenCLIP, stage: str, backbones: int) -
         torch.testing.assert_close(logits_of(classifier, module), wanted, atol=2e-3, rtol=0)
         assert f"{pi.min():.4f} to {pi.max():.4f}" in " ".join(classifier.notes)
         assert classifier.facts == {}
+    assert module.out_names is None  # an evaluation needs none
 
 
 @pytest.mark.parametrize("stage", ["one", "two"])
@@ -395,11 +399,20 @@ def test_fact_mixes_after_session_0_and_knows_only_its_classes(tiny_clip: Frozen
         module.after(2)
 
 
-def test_means_of_matrices() -> None:
-    """What a uniform ensemble does in closed form, with and without the parts for raw features."""
-    generator = torch.Generator().manual_seed(0)
-    unit, raw, bias, features = (torch.randn(*shape, generator=generator) for shape in ((3, 5), (3, 5), (3,), (7, 5)))
-    other = Matrices(torch.randn(3, 5, generator=generator))
-    for one in (Matrices(unit), Matrices(unit, raw, bias), Matrices(unit, None, bias)):
-        mean = (one.logits(features) + other.logits(features)) / 2
-        torch.testing.assert_close(one.averaged(other).logits(features), mean)
+def test_prototypes_of_fact_are_class_means(tiny_clip: FrozenCLIP) -> None:
+    """Of the embeddings of all images, without augmentation, after session 0 by its network, too."""
+    module = trained(tiny_clip, "FACTFSCIL")
+    first = module.task.learned[0]["prototypes"]
+    for session, classes in ((0, 4), (1, 2)):
+        task = session_task("FACTFSCIL", session, module.task.learned)
+        own = build(tiny_clip, "FACTFSCIL", task=task)
+        if not session:
+            own.parts["prototypes"].load_state_dict(first, strict=False)
+        features, labels = inputs_of(own, 12), torch.arange(12) % classes
+        hidden = F.linear(features, first["network.inner.weight"], first["network.inner.bias"]).clamp(min=0)
+        embedded = features + F.linear(hidden, first["network.outer.weight"], first["network.outer.bias"])
+        own.end(None, lambda features=features, labels=labels: (features, labels, torch.arange(12)))
+        wanted = torch.stack([embedded[labels == label].mean(dim=0) for label in range(classes)])
+        torch.testing.assert_close(own.learned.prototypes.detach(), wanted, atol=1e-5, rtol=1e-4)
+        with pytest.raises(UserError, match=repr(SESSIONS[session][0])):
+            own.end(None, lambda features=features: (features, torch.ones(12, dtype=torch.long), torch.arange(12)))

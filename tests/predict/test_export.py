@@ -43,7 +43,7 @@ def images(request: pytest.FixtureRequest) -> list[np.ndarray[Any, Any]]:
     ramp = np.linspace(0, 1, 40)[:, None, None]
     colours = generator.integers(0, 256, size=(count, 2, 3))
     plain = [pair[0] * ramp + pair[1] * (1 - ramp) for pair in colours]
-    return [np.clip(one + generator.normal(0, 25, size=(40, 36, 3)), 0, 255).astype(np.uint8) for one in plain]
+    return [np.clip(image + generator.normal(0, 25, size=(40, 36, 3)), 0, 255).astype(np.uint8) for image in plain]
 
 
 @pytest.fixture(scope="module")

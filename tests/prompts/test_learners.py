@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -13,10 +15,11 @@ from cocoamix.clip import FrozenCLIP, load_clip
 from cocoamix.clip import text_encoder as text
 from cocoamix.clip.backbones import BACKBONES
 from cocoamix.coa.weights import CoAWeights
+from cocoamix.errors import UserError
 from cocoamix.prompts.channel_head import ChannelHead
 from cocoamix.prompts.conditional import ConditionalPromptLearner
 from cocoamix.prompts.context import PromptLearner
-from cocoamix.prompts.multimodal import MultiModalPromptLearner
+from cocoamix.prompts.multimodal import MultiModalPromptLearner, need_vit
 from cocoamix.prompts.sample_weighting import make_generator
 from tests.conftest import CLASSES, ROOT
 from tests.prompts.towers import plain_image, plain_text
@@ -95,6 +98,12 @@ def test_words_beyond_the_learned_ones_are_fixed(tiny_clip: FrozenCLIP) -> None:
     assert MultiModalPromptLearner(tiny_clip, NAMES, 5, "a photo of a", 1).initial_context == "X X X X X"
     suffix = PromptLearner(tiny_clip, NAMES, ctx_init="a photo").token_suffix
     assert learner.token_suffix.shape == suffix.shape
+
+
+def test_tokens_need_a_vit() -> None:
+    resnet: Any = SimpleNamespace(name="RN50", sizes=SimpleNamespace(vision_layers=(3, 4, 6, 3)))
+    with pytest.raises(UserError, match=r"MODEL\.BACKBONE\.NAME"):
+        need_vit(resnet, "MaPLe")
 
 
 # ---------------------------------------------------------------------- a context for each image

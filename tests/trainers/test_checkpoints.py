@@ -210,14 +210,6 @@ def test_training_settings_take_precedence(
     assert not torch.equal(logits[3], logits[0]), blind.output[-500:]
 
 
-def test_template_of_a_uniform_ensemble_is_the_evaluations(run: Runner, shared_run: Runner) -> None:
-    """CoOp trains without one."""
-    chosen = ["TRAINER.COOP.ENSEMBLE", "uniform", "TRAINER.COOP.TEMPLATE", "a {}."]
-    done = evaluate(run, shared_run(*SHORT), *NEW, *chosen, trainer="CoOp")
-    assert done.results["protocol"]["templates"] == ["a {}."]
-    assert "as in training" not in done.output
-
-
 RECORDS: list[tuple[str, dict[str, object], list[str]]] = [
     ("CoOp", {"TRAINER.COOP.CTX_INIT": "a photo of a"}, []),
     ("KgCoOp", {"TRAINER.COOP.W": 2.0}, []),

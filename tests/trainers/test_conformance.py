@@ -11,7 +11,6 @@ import torch
 from dassl.engine import TRAINER_REGISTRY
 
 from cocoamix.io import checkpoints
-from cocoamix.model import Task
 from cocoamix.registry import PREFIX
 from cocoamix.run.checkpointer import RESUME
 from cocoamix.trainer import CLIPTrainer
@@ -28,8 +27,6 @@ from tests.trainers.kinds import (
     evaluate,
     killed_at,
     parameters,
-    session_state,
-    watch_logits,
     watch_steps,
     watch_trainers,
 )
@@ -214,21 +211,6 @@ def test_own_loop_takes_the_same_steps(run: Runner, monkeypatch: pytest.MonkeyPa
         assert equal(parameters(model), step.after), number
 
 
-@pytest.mark.parametrize("kind", PLAIN)
-def test_logits_of_a_run_are_those_of_its_classifier(run: Runner, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    """`model_inference`, which people override, goes through the module's classifier of the run's classes."""
-    trainer, settings = KINDS[kind]
-    logits, trainers = watch_logits(monkeypatch), watch_trainers(monkeypatch)
-    done = run(*settings, trainer=trainer)
-    ours = trainers[0]
-    images = torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(1))
-    classifier = ours.model.classifier(done.results["classnames"])
-    with torch.no_grad():
-        features = classifier.encode(images)
-        assert torch.equal(classifier.logits(features), logits[-1])
-    assert isinstance(ours.make_task(), Task)
-
-
 @pytest.mark.parametrize("precision", ["fp16", "bf16", "amp"])
 @pytest.mark.parametrize("kind", ["CoOp", "ProGrad", "MaPLe", "DePT", "TuneEn", "CoCoAMix, two stages", "CoCoOp"])
 def test_precisions_agree(run: Runner, shared_run: Runner, kind: str, precision: str) -> None:
@@ -259,15 +241,3 @@ def test_precisions_agree(run: Runner, shared_run: Runner, kind: str, precision:
         assert all(states[2][name].dtype == torch.float32 for name in names)
         assert (right - first).norm() > 0
         assert (near - right).norm() < 0.15 * (right - first).norm()
-
-
-def test_sessions_save_what_later_ones_need(shared_run: Runner) -> None:
-    parts = {
-        "FSPT, sessions": {"prompt_learner.ctx", "prompt_learner.fast_ctx"},
-        "FACT, sessions": {"prototypes.prototypes"},
-        "L2P, sessions": {"prompt_learner.prompt", "prompt_learner.prompt_key"},
-        "CoCoAMix, sessions": {"prompt_learner.ctx", "coa_weights.inside", "coa_weights.outside"},
-    }
-    for kind, wanted in parts.items():
-        trainer, settings = KINDS[kind]
-        assert set(session_state(shared_run(*settings, trainer=trainer, name=kind).folder, 2)) == wanted

@@ -12,22 +12,19 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from cocoamix.features import images
 from cocoamix.fscil.episodes import EpisodeSampler, EpisodeSize
-from cocoamix.io import checkpoints, files
+from cocoamix.io import checkpoints
 from cocoamix.trainers.fscil.fspt import FSPTModel
 from cocoamix.trainers.fscil.loop import SessionTrainer
 from tests.conftest import CLASSES, Run, Runner, epochs
-from tests.faults.runs import outcome
 from tests.trainers.kinds import (
     KINDS,
     SPLIT,
-    Killed,
     equal,
     evaluate,
-    killed_at,
     session_state,
     watch_steps,
     watch_trainers,
@@ -110,33 +107,6 @@ def test_tuned_classes_and_batches(run: Runner, monkeypatch: pytest.MonkeyPatch)
     first = [*LATER, "FSCIL.LAST_SESSION", "0", "DATALOADER.TRAIN_X.BATCH_SIZE", "3"]
     plain, named = (run(*first, *more, name=f"n{len(more)}", **MIX) for more in ([], ["FSCIL.BASE_BATCH_SIZE", "3"]))
     assert equal(session_state(plain.folder, 0), session_state(named.folder, 0))
-
-
-def test_stored_features_do_not_depend_on_the_base_batch_size(
-    run: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from cocoamix.features.extract import _Task
-
-    sizes: list[int] = []
-    encode = _Task.encode
-    monkeypatch.setattr(
-        _Task, "encode", lambda self, *rest: (sizes.append(self.source.batch_size), encode(self, *rest))
-    )
-    first = [
-        *LATER,
-        "FSCIL.LAST_SESSION",
-        "0",
-        "CACHE.DIR",
-        str(tmp_path / "store"),
-        "DATALOADER.TRAIN_X.BATCH_SIZE",
-        "3",
-    ]
-    assert run(*first, "FSCIL.BASE_BATCH_SIZE", "12", name="large", **COOP).status == 0
-    assert 3 in sizes
-    assert 12 not in sizes
-    sizes.clear()
-    assert run(*first, **COOP).status == 0
-    assert sizes == []
 
 
 @pytest.mark.parametrize(("kind", "mode"), [("CoCoAMix, sessions", "all"), ("FACT, sessions", "off")])
@@ -225,58 +195,6 @@ def test_resuming_elsewhere_without_a_seed_or_a_file(run: Runner, shared_run: Ru
     assert more.results["seed"] == drawn.results["seed"]
 
 
-MOMENTS = [("resume.pth", False), ("session-2.pth", False), ("session-2.pth", True), ("results.json", False)]
-
-
-def test_killed_between_two_files_resumes_identically(
-    run: Runner, shared_run: Runner, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In session 2, before or after the first write of a file."""
-    whole, begun = shared_run(*SHORT, name="whole", **MIX), shared_run(*LATER, name="begun", **MIX)
-    replace = files.os.replace
-    for number, (name, after) in enumerate(MOMENTS):
-
-        def killing(source: Any, target: Any, *, name: str = name, after: bool = after) -> None:
-            if Path(target).name != name or after:
-                replace(source, target)
-            if Path(target).name == name:
-                raise Killed
-
-        folder = Path(shutil.copytree(begun.folder, begun.folder.parent / f"killed{number}"))
-        with monkeypatch.context() as patch:
-            patch.setattr(files.os, "replace", killing)
-            with pytest.raises(Killed):
-                run(*SHORT, name=folder.name, **MIX)
-        assert (folder / "sessions" / "session-2.pth").is_file() == (number > 1)
-        assert_same(run(*SHORT, name=folder.name, **MIX), whole)
-
-
-def test_sessions_whose_weights_train_until_convergence(run: Runner) -> None:
-    """Each after its own number of epochs; killed in both, the run ends with the same result."""
-    settings = [
-        *LATER,
-        "FSCIL.BASE_WEIGHT_EPOCHS",
-        "0",
-        "FSCIL.WEIGHT_EPOCHS",
-        "0",
-        "DATALOADER.TRAIN_X.BATCH_SIZE",
-        "4",
-    ]
-    settings += ["TRAINER.COCOAMIX.WEIGHT_TOLERANCE", "0.5", "TRAINER.COCOAMIX.WEIGHT_MAX_STEPS", "60"]
-    whole = run(*settings, name="whole", **MIX)
-    stages = whole.results["second_stages"]
-    assert [(each["epochs"], each["steps"], each["ended"]) for each in stages] == [
-        (9, 54, "converged"),
-        (50, 50, "converged"),
-    ]
-    for session, epoch in ((0, 5), (1, 30)):
-        with killed_at(session, epoch):
-            run(*settings, **MIX)
-    resumed = run(*settings, **MIX)
-    assert outcome(resumed.folder) == outcome(whole.folder)
-    assert resumed.results["second_stages"] == stages
-
-
 # ---------------------------------------------------------------------- methods
 
 
@@ -329,9 +247,9 @@ def test_one_context_is_trained_through_all_sessions(run: Runner, shared_run: Ru
     assert equal(session_state(fixed.folder, 0), session_state(fixed.folder, 1))
 
 
-def test_limits_of_fspt_and_l2p_are_coop(run: Runner) -> None:
-    """Without an inner loop, slow and fast vectors are one context; a pool of one prompt is one, too."""
-    fspt, l2p = "TRAINER.FSPT", "TRAINER.L2P"
+def test_a_pool_of_one_prompt_is_coop(run: Runner) -> None:
+    """Its key is pulled towards the images, with no other effect."""
+    l2p = "TRAINER.L2P"
     pool = [f"{l2p}.POOL_SIZE", "1", f"{l2p}.TOP_K", "1", f"{l2p}.LENGTH", "4", f"{l2p}.CLIP_NORM", "0.0"]
     one = train(run, "L2P, sessions", *PLAIN[:4], *pool, name="pool")
     coop = train(run, "CoOp, sessions", *PLAIN[:4], "TRAINER.COOP.N_CTX", "4", name="coop")
@@ -339,23 +257,6 @@ def test_limits_of_fspt_and_l2p_are_coop(run: Runner) -> None:
         mine, theirs = session_state(one.folder, session), session_state(coop.folder, session)
         assert torch.equal(mine["prompt_learner.prompt"][0], theirs["prompt_learner.ctx"])
     assert one.results["sessions"] == coop.results["sessions"]
-    with pytest.MonkeyPatch.context() as patch:
-        steps, trainers = watch_steps(patch), watch_trainers(patch)
-        more = [f"{fspt}.N_CTX", "12", f"{fspt}.F_N_CTX", "8", f"{fspt}.INNER_LR", "0.0", "FSCIL.LAST_SESSION", "0"]
-        done = train(run, "FSPT, sessions", *PLAIN, *more, name="fspt")
-    clip, start = trainers[0].clip, steps[0].before
-    context = nn.Parameter(torch.cat([start["prompt_learner.ctx"], start["prompt_learner.fast_ctx"]]))
-    optimizer = torch.optim.SGD([context], lr=0.05, momentum=0.9, weight_decay=5e-4)
-    for step in steps:
-        learner = trainers[0].model.make_learner(CLASSES[:4])
-        learner.context = lambda: context
-        optimizer.zero_grad()
-        text = clip.encode_prompts(learner())
-        nn.functional.cross_entropy(clip.logit_scale * step.inputs @ text.t(), step.labels).backward()
-        optimizer.step()
-    found = session_state(done.folder, 0)
-    assert [len(found[f"prompt_learner.{name}"]) for name in ("ctx", "fast_ctx")] == [12, 8]
-    torch.testing.assert_close(torch.cat(list(found.values())), context.detach(), atol=1e-6, rtol=1e-5)
 
 
 @pytest.mark.parametrize("mode", ["all", "off"])
@@ -449,7 +350,7 @@ def test_files_of_other_runs_are_refused(run: Runner, shared_run: Runner) -> Non
 
 
 def test_altered_files_are_refused(run: Runner, shared_run: Runner) -> None:
-    """In an evaluation and when resuming; files with other names are ignored."""
+    """In an evaluation and when resuming; files with other names are ignored. The fuzzer alters more."""
     trained = shared_run(*SHORT, **MIX)
     path = trained.folder / "sessions" / "session-2.pth"
     for name in ("session-x.pth", "session-04.pth"):
@@ -457,16 +358,8 @@ def test_altered_files_are_refused(run: Runner, shared_run: Runner) -> None:
     good, content = path.read_bytes(), checkpoints.load(path)
     known, state = content["cocoamix"], content["models"]
     changes: list[dict[str, Any]] = [
-        {"epoch": "two"},
         {"session": 3},
-        {"models": None},
-        {"models": {"coa_weights": state["coa_weights"]}},
-        {"models": {**state, "prompt_learner": {"ctx": [1.0]}}},
         {"models": {**state, "coa_weights": {"inside": torch.zeros(2)}}},
-        {"unreadable": ["a"]},
-        {"cocoamix": None},
-        {"cocoamix": {key: value for key, value in known.items() if key != "settings"}},
-        {"cocoamix": {**known, "classnames": None}},
         {"cocoamix": {**known, "seed": 2}},
         {"cocoamix": {**known, "settings": {**known["settings"], "TRAINER.COCOAMIX.TEMPLATE": "{}."}}},
     ]
