@@ -29,21 +29,14 @@ def describe_caveats(frame: Frame) -> str:
 def _unlike(runs: pd.DataFrame, fact: str, alike: list[str]) -> Iterator[str]:
     """Yield which runs that are alike state different facts."""
     for names, members in runs.dropna(subset=fact).groupby(alike, sort=False):
-        first = members.drop_duplicates(fact)
+        first = members.drop_duplicates(fact)[[fact, "folder"]].head(3)
         if len(first) > 1:
-            listed = "; ".join(
-                f"{value} in {run}" for value, run in zip(first[fact][:3], first["folder"], strict=False)
-            )
+            listed = "; ".join(f"{value} in {folder}" for value, folder in first.itertuples(index=False))
             yield f"{', '.join(filter(None, names))}: {fact} differs: {listed}."
 
 
 def _errors(frame: Frame) -> Iterator[str]:
-    metrics = frame.values[frame.values["session"].isna()].pivot_table(index="run", columns="metric", values="value")
-    if "error_rate" not in metrics:
-        return
-    wrong = metrics[(metrics["accuracy"] + metrics["error_rate"] - 100).abs() > _ROUNDING]
-    for run, values in wrong.iterrows():
-        yield (
-            f"{frame.runs.loc[run, 'folder']}: its accuracy is {values['accuracy']:.2f} and its error_rate is "
-            f"{values['error_rate']:.2f}, which contradict each other."
-        )
+    for run in frame.runs.itertuples():
+        error = run.metrics.get("error_rate")
+        if error is not None and abs(run.accuracy + error - 100) > _ROUNDING:
+            yield f"{run.folder}: accuracy {run.accuracy:.2f} and error_rate {error:.2f} contradict each other."

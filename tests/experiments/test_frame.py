@@ -43,8 +43,6 @@ def test_seeds_with_the_same_protocol_are_averaged(tmp_path: Path) -> None:
         ({"protocol": {"transforms": {"SIZE": [336, 336]}}}, "transforms.SIZE=(336, 336)", "transforms.SIZE"),
         ({"protocol": {"splits": {"train": "t", "test": "other"}}}, "splits.test=2", "splits.test"),
         ({"config": {"OPTIM": {"MAX_EPOCH": 200}}}, "MAX_EPOCH=200", "OPTIM.MAX_EPOCH"),
-        ({"protocol": {"activation": "gelu"}}, "activation=gelu", "activation"),
-        ({"protocol": {"precision": "fp16"}}, "precision=fp16", "precision"),
         ({"protocol": {"weights_sha256": "1" * 64}}, "weights_sha256=111111111111", "weights_sha256"),
         ({"protocol": {"views": 4}}, "views=4", "views"),  # a fact that only one of them states
     ],
@@ -169,7 +167,6 @@ def test_average_needs_all_datasets_and_its_deviation_is_over_seeds(tmp_path: Pa
     "changes",
     [
         {"config": {"OPTIM": {"MAX_EPOCH": 100, "LR": 0.1}}},
-        {"config": {"DATALOADER": {"TRAIN_X": {"BATCH_SIZE": 4}}, "DATASET": {"FEWER_SHOTS": True}}},
         {"shots": 16, "protocol": {"shots": 16}, "fingerprint": "g"},
         {"protocol": {"views": 8, "splits": {"train": "u", "test": "the test images"}}},
         {"protocol": {"transforms": {**STATED["transforms"], "TRANSFORMS": ["normalize"], "RRCROP_SCALE": [1, 1]}}},
@@ -237,14 +234,12 @@ def test_stopped_runs_in_sessions_are_left_out_if_there_are_complete_ones(tmp_pa
     ("change", "reason"),
     [
         ({"config": {"OPTIM": {"LR": float("nan")}}}, "OPTIM.LR"),
-        ({"config": {"OPTIM": {"STEPSIZE": [1, float("-inf")]}}}, "OPTIM.STEPSIZE"),
         ({"config": {"OPTIM": {"LR": 10**399}}}, "OPTIM.LR"),
         ({"metrics": {"accuracy": 80.0, "a\ud800": 1.0}}, "not a valid name"),
         ({"metrics": {"accuracy": 180.0}}, "180"),
         ({"metrics": {"nll": 1.0}}, "accuracy"),
         ({"protocol": {"backbone": "\ud800"}}, "backbone"),
         ({"trainer": "\x1b]0;title\x07"}, "trainer"),
-        ({"dataset": "x" * 300}, "dataset"),
         ({"seed": 10**399}, "number"),
     ],
 )

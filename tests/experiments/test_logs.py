@@ -36,16 +36,6 @@ def test_upstream_layout_is_read(tmp_path: Path, trainer: str) -> None:
     assert (frame.notes, frame.left_out) == ([], [])
 
 
-def test_weights_of_kgcoop_are_read_from_the_folder_of_shots(tmp_path: Path) -> None:
-    """KgCoOp and ProGrad: "Finished training", tabs, two decimals. Tables must not mix two weights."""
-    for weight, correct in (("8.0", 8000), ("4.0", 7000)):
-        folder = tmp_path / BASE / f"dtd/shots_16_{weight}/KgCoOp/vit_b16/seed1"
-        own = head("KgCoOp", "DescribableTextures", "base", section="COOP", own=f"    W: {weight}\n")
-        write_log(folder, own, training(FORK, signal="Finished training"), result(correct, 10_000, 2))
-    means = {label: row["base"] for label, row in rows(read([tmp_path])).items()}
-    assert means == {"KgCoOp DTD": 80, "KgCoOp [W=4] DTD": 70}
-
-
 def test_evaluations_of_kgcoop_belong_to_the_weight_of_their_training(tmp_path: Path) -> None:
     """Its test script does not pass the weight, so that test logs print the default, 1.0."""
     for weight, correct in (("8.0", 8000), ("2.0", 7000)):
