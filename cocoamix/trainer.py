@@ -90,8 +90,7 @@ class CLIPTrainer:
         self.output_dir: str = cfg.OUTPUT_DIR
         self.device = torch.device("cuda" if torch.cuda.is_available() and cfg.USE_CUDA else "cpu")
         self.is_training = False  # whether optimizers exist
-        self.metrics, self.scalars = EpochMetrics(), Scalars()
-        self._dataset = dataset
+        self.metrics, self.scalars, self._dataset = EpochMetrics(), Scalars(), dataset
         self.time_start = time.time()
         self.build_data_loader()
         self.build_model()
@@ -109,12 +108,9 @@ class CLIPTrainer:
         """Build the data manager and its loaders, and choose the seed."""
         seed = checkpoint.choose_seed(self.cfg)
         self.dm = manager = DataManager(self.cfg, self._dataset)
-        self.train_loader_x = manager.train_loader_x
-        self.val_loader = manager.val_loader
-        self.test_loader = manager.test_loader
-        self.num_classes = manager.num_classes
-        self.lab2cname = manager.lab2cname
-        loaders = self.train_loader_x, self.val_loader, self.test_loader
+        self.num_classes, self.lab2cname = manager.num_classes, manager.lab2cname
+        loaders = manager.train_loader_x, manager.val_loader, manager.test_loader
+        self.train_loader_x, self.val_loader, self.test_loader = loaders
         self.images = RunImages(self.cfg, self.device, loaders, self.Model.most_epochs(self.cfg))
         self.set_seed(seed)
 

@@ -63,7 +63,7 @@ class CoCoAMixModel(PromptModel):
         keys.check_mix(cfg.TRAINER.COCOAMIX)
         keys.check_heldout(cfg)
 
-    # ------------------------------------------------------------------ parts
+    # ------------------------------------------------------------------ prompts, weights and out-classes
 
     @property
     def context_seed(self) -> int:
@@ -100,8 +100,6 @@ class CoCoAMixModel(PromptModel):
     def other_prompts(self) -> list[Tensor]:
         """Return the (C, embedding) text features of prompts 0 to K - 1 of the mixture, all but the one in training."""
         return [self.hand_crafted.of(self.classnames)]
-
-    # ------------------------------------------------------------------ out-classes
 
     def choose_outclasses(self) -> list[str]:
         """Return the names of the out-classes for L_Ent."""
@@ -243,8 +241,7 @@ class CoCoAMixModel(PromptModel):
     @torch.no_grad()
     def classifier(self, classnames: Sequence[str] | None = None, synsets: Sequence[str] = ()) -> Classifier:
         names = self.classnames if classnames is None else list(classnames)
-        learners = self.learners if names == self.classnames else self.learners_of(names)
-        text = self.encode_learners(learners)
+        text = self.encode_learners(self.learners if names == self.classnames else self.learners_of(names))
         prompts = torch.stack([self.hand_crafted.of(names), text])
         if self.settings.ENSEMBLE != "coa":
             used = prompts if self.settings.ENSEMBLE == "uniform" else prompts[1:]
@@ -291,8 +288,9 @@ class CoCoAMixModel(PromptModel):
         return self.heldout.protocol()
 
     def results(self) -> dict[str, Any]:
-        pi = dict(zip(("pi_in", "pi_out"), self.learned_pi(), strict=True))
-        return {**({"weights": pi} if self.settings.ENSEMBLE == "coa" else {}), **self._outcomes()}
+        pi_in, pi_out = self.learned_pi()
+        learned = {"weights": {"pi_in": pi_in, "pi_out": pi_out}} if self.settings.ENSEMBLE == "coa" else {}
+        return {**learned, **self._outcomes()}
 
 
 @register(TRAINER_REGISTRY)
