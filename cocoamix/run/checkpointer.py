@@ -1,4 +1,4 @@
-"""Saves, resumes and loads the models of a run, with real Dassl or the fallback.
+"""Saves, resumes and loads the models of a run.
 
 A run's output folder has `<model>/model.pth.tar-<epoch>` and `<model>/model-best.pth.tar`, as in CoOp, and
 `resume.pth`, which holds everything that a resume needs and is replaced after every epoch. It is a single file, so that

@@ -1,4 +1,4 @@
-"""Parameter groups of optimizers. Every parameter is in one, with real Dassl and with the fallback."""
+"""Parameter groups of optimizers. Every parameter is in one, which Dassl's own groups do not ensure."""
 
 from __future__ import annotations
 
