@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import FunctionType
 from typing import Any
 
-FOLDERS = ("clip", "coa", "config", "dassl", "data", "datasets", "features", "fscil", "io", "prompts")
+FOLDERS = ("clip", "coa", "config", "dassl", "data", "datasets", "features", "fscil", "io", "methods", "prompts")
 FOLDERS += ("report", "run")
 FIXTURES = {"run", "shared_run", "start", "wheel", "browser"}  # they train, build or start something
 # Measured at about a second or more each, by file; none named means all of the file.
@@ -24,6 +24,8 @@ LONG: dict[str, tuple[str, ...]] = {
     "datasets/test_coop_hashes.py": ("test_items_of_published_splits_match_coop",),
     "datasets/test_doubts.py": ("test_coops_splits_give_no_warning",),
     "io/test_texts.py": ("test_invalid_yaml_is_refused",),
+    "methods/test_classifiers.py": ("test_logits_of_cocoamix", "test_mixture_over_sessions"),
+    "methods/test_losses.py": ("test_loss_and_gradient_of_l2p", "test_loss_and_gradient_of_cocoamix"),
     "report/test_ablations.py": (),
     "report/test_command.py": ("test_names_with_dollars_are_drawn", "test_figures_are_written"),
     "report/test_page.py": ("test_page_is_well_formed_with_unique_identifiers",),
