@@ -45,7 +45,6 @@ WITH = [
     ["data", "check", "eurosat", "--root", "data"],
     ["data", "export", "eurosat", "--shots", "1", "--seed", "1", "--out", "draw.json", "--root", "data"],
     ["features", "info"],
-    ["plugin", "script.py"],
 ]
 WITHOUT = [
     ["bench", "list"],
@@ -63,7 +62,6 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, s
     """The outcome of each command line: status, output, errors."""
     folder = tmp_path_factory.mktemp("without")
     write_pair(folder / "tree", 80.0, 60.0)
-    (folder / "script.py").write_text("print('ran')")
     lines = [*WITH, *WITHOUT]
     command = [sys.executable, "-c", EACH, json.dumps(lines), str(ROOT)]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)

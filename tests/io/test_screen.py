@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dassl.utils import Logger
 
 from cocoamix.io import screen
+from cocoamix.io.log import Logger
 from cocoamix.io.progress import EpochBar
 
 from .test_progress import Terminal
