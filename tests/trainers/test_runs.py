@@ -221,10 +221,3 @@ def test_training_without_any_update_is_refused(run: Runner, monkeypatch: pytest
     assert (done.status, "prompt_learner" in done.output) == (2, True)
     assert not (done.folder / "results.json").exists()
     assert not list(done.folder.glob("prompt_learner/model*"))
-
-
-def test_initial_words(run: Runner) -> None:
-    """CTX_INIT is a string in CoOp and a boolean in some of its descendants."""
-    for value, words in (("True", "a photo of a"), ("False", "X X X X"), ("satellite", "satellite")):
-        done = run(*SHORT, "TRAINER.COOP.CTX_INIT", value, name=value)
-        assert f'Initial context: "{words}"' in done.log
