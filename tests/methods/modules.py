@@ -69,8 +69,10 @@ def session_task(trainer: str, session: int, learned: Sequence[Any] = ()) -> Ses
     return SessionTask(classes, "EuroSAT", images, labels, **more)  # type: ignore[arg-type]
 
 
-def build(clip: Any, trainer: str, names: Sequence[str] = NAMES, task: Task | None = None, **values: object) -> Any:
-    """Return an untrained module with the seed 1."""
+def build(
+    clip: Any, trainer: str, names: Sequence[str] = NAMES, task: Task | None = None, seed: int = 1, **values: object
+) -> Any:
+    """Return an untrained module."""
     if task is None and trainer.endswith("FSCIL"):
         task = session_task(trainer, 0)
     task = task or Task(tuple(names), "EuroSAT", labels=tuple(range(len(names))) * 2)
@@ -78,7 +80,7 @@ def build(clip: Any, trainer: str, names: Sequence[str] = NAMES, task: Task | No
     kind = kind_of(trainer)
     if kind.several and not isinstance(clip, SeveralCLIPs):
         clip = SeveralCLIPs([clip] * (2 if trainer == "TuneEn" else 1))
-    return kind(clip, task, settings, 1)
+    return kind(clip, task, settings, seed)
 
 
 def move(module: PromptModel, by: float = 0.3) -> PromptModel:

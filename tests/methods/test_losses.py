@@ -13,6 +13,7 @@ from torch import Tensor
 
 from cocoamix.clip import FrozenCLIP, load_clip
 from cocoamix.clip.ensemble import SeveralCLIPs
+from cocoamix.trainers.prograd import project
 from tests.methods.modules import (
     NAMES,
     SESSIONS,
@@ -24,6 +25,7 @@ from tests.methods.modules import (
     learned,
     move,
     session_task,
+    trainers,
     written,
 )
 from tests.prompts.towers import plain_image, plain_text
@@ -178,6 +180,33 @@ def test_gradient_of_prograd(tiny_clip: FrozenCLIP, strength: float) -> None:
     assert float(losses.total.detach()) == pytest.approx(float(fit.detach()), rel=1e-4)
     assert float(losses.terms["kl"].detach()) == pytest.approx(float(apart.detach()), rel=1e-4)
     check_gradients({"ctx": context.grad / 8}, {"ctx": task - strength * (task * along).sum() * along})
+
+
+def test_limits_of_the_projection() -> None:
+    """Agreeing and zero gradients change nothing, tiny ones do; overflow reaches the loss scaler."""
+    task, general = torch.tensor([[0.1, 0.2]]), torch.tensor([[0.3, -0.1]])
+    assert torch.equal(project(task, general, 1.0), task)
+    for one, other in ((task, 0 * task), (0 * task, task), (0 * task, 0 * task)):
+        assert torch.equal(project(one, other, 1.0), one)
+    tiny = project(torch.tensor([1.0, 1.0]), torch.tensor([-1e-30, 0.0]), 1.0)  # its squares are zero in fp32
+    torch.testing.assert_close(tiny, torch.tensor([0.0, 1.0]))
+    for bad in (math.inf, -math.inf, math.nan):
+        broken = torch.tensor([[bad, 1.0]])
+        assert not torch.isfinite(project(task, broken, 1.0)).all()
+        assert not torch.isfinite(project(broken, task, 1.0)).all()
+
+
+@pytest.mark.parametrize("trainer", [name for name in trainers() if not name.startswith("Zeroshot")])
+def test_initial_values_depend_on_the_seed_alone(tiny_clip: FrozenCLIP, trainer: str) -> None:
+    """Not on what ran before; every part has another draw for another seed, but weights are equal at first."""
+    values = []
+    for number, seed in enumerate((1, 1, 2)):
+        torch.manual_seed(number)
+        values.append(parameters(build(tiny_clip, trainer, seed=seed)))
+    first, again, other = values
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    drawn = {name.split(".")[0] for name in first if not torch.equal(first[name], other[name])}
+    assert {name.split(".")[0] for name in first} - drawn <= {"coa_weights"}
 
 
 # ---------------------------------------------------------------------- CoCoA-Mix
