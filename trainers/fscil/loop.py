@@ -35,6 +35,7 @@ from cocoamix.fscil.files import (
 from cocoamix.fscil.model import SessionModel, SessionTask
 from cocoamix.fscil.split import Session, SessionSplit, choose_split, split_into_sessions
 from cocoamix.io import checkpoints
+from cocoamix.io.screen import detail
 from cocoamix.model import IMAGES, Task
 from cocoamix.registry import plain_name
 from cocoamix.run import origin, protocol, recording
@@ -157,7 +158,8 @@ class SessionTrainer(CLIPTrainer):
         self.start_epoch = self.epoch = self.trained_epochs = 0
         self.is_training = False  # each session builds its own optimizers and scaler, which a resume restores
         self.use_model(self.make_model(self.make_task(), self.Model.settings_of(self.cfg)))
-        self.model.notes.clear()
+        while self.model.notes:
+            detail(self.model.notes.pop(0))
 
     def begin(self, number: int) -> None:
         """Make session `number` the current one. The first is built with the trainer."""
