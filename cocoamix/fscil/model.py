@@ -38,11 +38,13 @@ class SessionModel(PromptModel):
     Attributes:
         main_part: The part that every session saves.
         chooses_classes: Whether FSCIL.TUNED_CLASSES sets the classes of a session's loss.
+        continues: Whether a session starts from the part of the previous one.
         title: The method's name in tables and plots.
     """
 
     main_part: ClassVar[str] = "prompt_learner"
     chooses_classes: ClassVar[bool] = False
+    continues: ClassVar[bool] = False
     task: SessionTask
 
     @property

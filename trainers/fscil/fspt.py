@@ -36,7 +36,7 @@ class FSPTModel(SessionModel, CoOpModel):
 
     section = "FSPT"
     ensembles = ()
-    chooses_classes = True
+    chooses_classes = continues = True
     title = "FSPT-FSCIL"
 
     def __init__(self, clip: FrozenCLIP, task: SessionTask, settings: CfgNode, seed: int) -> None:

@@ -53,7 +53,7 @@ class L2PModel(SessionModel):
     """One pool for all sessions, trained by cross-entropy and by the similarity of images to the selected keys."""
 
     section = "L2P"
-    chooses_classes = True
+    chooses_classes = continues = True
     clip: FrozenCLIP
 
     def __init__(self, clip: FrozenCLIP, task: SessionTask, settings: CfgNode, seed: int) -> None:

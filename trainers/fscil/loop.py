@@ -160,6 +160,8 @@ class SessionTrainer(CLIPTrainer):
         self.use_model(self.make_model(self.make_task(), self.Model.settings_of(self.cfg)))
         while self.model.notes:
             detail(self.model.notes.pop(0))
+        if self.cfg.MODEL.INIT_WEIGHTS and self.saved_parts and not self.Model.continues:
+            checkpoint.load_initial_weights(self, self.cfg.MODEL.INIT_WEIGHTS)
 
     def begin(self, number: int) -> None:
         """Make session `number` the current one. The first is built with the trainer."""

@@ -42,7 +42,7 @@ class CoOpSessions(SessionModel, CoOpModel):
     """The paper's CoOp-FSCIL: one context, tuned further by cross-entropy in each session."""
 
     title = "CoOp-FSCIL"
-    chooses_classes = True
+    chooses_classes = continues = True
 
     def __init__(self, clip: FrozenCLIP, task: SessionTask, settings: CfgNode, seed: int) -> None:
         super().__init__(clip, task, settings, seed)
