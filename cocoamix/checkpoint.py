@@ -150,7 +150,7 @@ def resume_file(trainer: CLIPTrainer, path: Path) -> int:
     check_origin(trainer, state, path)
     done = int(state["epoch"])
     try:
-        trainer.course.restore(state["course"])
+        trainer.course.restore(state["course"], done)
         trainer.max_epoch = trainer.course.total
         trainer.set_seed(state["seed"])
         if done > trainer.course.start:
@@ -202,12 +202,15 @@ def _resume_checkpoints(trainer: CLIPTrainer, directory: Path) -> int:
             trainer.optimisation.optimizers[name].load_state_dict(content["optimizer"])
     trainer.model.adopt(known)
     if known.get("finished") and done:
-        trainer.max_epoch = done
-    elif len(trainer.course.phases) > 1:
+        trainer.course.finish(done)
+    elif any(phase.images is not None for phase in trainer.course.phases):
         raise UserError(
             f"The checkpoints of {done} epochs in {directory} have no {RESUME} next to them, and only that file holds "
-            "what training in several phases needs. Restore it, or choose another --output-dir."
+            "the prompts of the folds. Restore it, or choose another --output-dir."
         )
+    else:
+        trainer.course.advance_to(done)
+    trainer.max_epoch = trainer.course.total
     best = trainer.checkpointer.best_result(directory)
     trainer.best_result = trainer.best_result if best is None else best
     return done
@@ -249,7 +252,7 @@ def load(trainer: CLIPTrainer, directory: str, epoch: int | None = None) -> None
         return
     trainer.model.adopt(known)
     then = known.get("settings") or {}
-    if any(then.get(key, value) != value for key, value in trainer.model.identity().items()):
+    if then and any(then.get(key) != value for key, value in trainer.model.identity().items()):
         print(f"Note: the model builds on other prompts than in its training, which {path} records")
     is_best = all(file.name == checkpoints.BEST for file, _, _ in files.values())
     trainer.loaded = _follow_training(trainer, known, directory, is_best)

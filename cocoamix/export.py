@@ -7,6 +7,7 @@ cocoamix export RUN --to classifier.onnx        the whole classifier: image in, 
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import warnings
 from collections.abc import Sequence
@@ -156,7 +157,7 @@ def _deployed(model: TrainedModel, matrices: Matrices) -> Any:
 
         def __init__(self) -> None:
             super().__init__()
-            self.visual = model.model.clip.each()[0].visual
+            self.visual = copy.deepcopy(model.model.clip.each()[0].visual)  # the model stays where it is
             self.prompts = [tokens.cpu() for tokens in model.classifier.vision_prompts]
             for name, values in (("mean", model.cfg.INPUT.PIXEL_MEAN), ("std", model.cfg.INPUT.PIXEL_STD)):
                 self.register_buffer(name, torch.tensor(values).view(1, 3, 1, 1))

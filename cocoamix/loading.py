@@ -131,7 +131,7 @@ def _read_untested(folder: Path) -> Record:
     """Return the record of a training run without an evaluation (TEST.NO_TEST), from its checkpoint."""
     parts = _read_parts(folder, None) if _folders_of_parts(folder) else {}
     origin = _origin_of(parts)
-    if origin.get("finished"):
+    if origin.get("finished") and {"trainer", "classnames"} <= origin.keys():
         config = {**(origin.get("settings") or {}), "MODEL.BACKBONE.WEIGHTS": origin.get("weights_file", "")}
         names, facts = [str(name) for name in origin["classnames"]], origin.get("protocol") or {}
         trainer, categories = plain_name(str(origin["trainer"])), origin.get("categories") or {}
@@ -178,8 +178,11 @@ def build_model(
     """
     from cocoamix.clip.ensemble import SeveralCLIPs
     from cocoamix.config import keys
+    from cocoamix.fscil.model import SessionModel
 
     trainer = find_trainer(name)
+    if issubclass(trainer.Model, SessionModel):
+        raise UserError(f"{name} learns session by session, each from the one before: train it with train.py.")
     cfg, section = default_configuration(), f"TRAINER.{trainer.Model.section}"
     for key, value in settings.items():
         keys.merge_value(cfg, f"{section}.{key}", value)
@@ -217,10 +220,13 @@ def build(record: Record, weights: str) -> tuple[CfgNode, PromptModel]:
     """Return the configuration of a run and its model, with the parts of its checkpoint."""
     from cocoamix import checkpoint
     from cocoamix.config import keys
+    from cocoamix.fscil.model import SessionModel
     from cocoamix.run import backbone, origin
 
     trainer, cfg, task, known = find_trainer(record.trainer), configuration(record, weights), Task(()), record.origin
     if record.sessions:
+        if not issubclass(trainer.Model, SessionModel):
+            raise UserError(f"{record.folder / RESULTS} has sessions, but {record.trainer} has none: it was altered.")
         task, known = _session_task(record, trainer.Model.main_part, cfg.DATASET.NAME)
         cfg, _ = origin.follow_training(cfg, known.get("settings") or {}, trainer.Model.section)
     trainer.check_cfg(cfg)

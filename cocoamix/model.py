@@ -23,6 +23,7 @@ from yacs.config import CfgNode
 
 from cocoamix.clip.interface import AnyCLIP
 from cocoamix.errors import UserError
+from cocoamix.io.checkpoints import dead_in_kgcoop
 from cocoamix.prompts.hand_crafted import HandCraftedPrompt
 
 FEATURES, RAW_FEATURES, IMAGES = "features", "raw features", "images"  # what a model reads
@@ -95,9 +96,22 @@ class Losses:
     logits: Tensor
     terms: dict[str, Tensor] = field(default_factory=dict)
 
-    def backward(self, scaled: Callable[[Tensor], Tensor] = lambda loss: loss) -> None:
-        """Compute the gradients. `scaled` multiplies a loss by the scale of mixed precision."""
-        scaled(self.total).backward()
+    clips: ClassVar[bool] = False  # whether gradients are clipped
+
+    def backward(self, scaled: Callable[[Tensor], Tensor] | None = None) -> None:
+        """Compute the gradients.
+
+        Args:
+            scaled: Multiplies a loss by the scale of mixed precision. The caller then calls `clip` without the scale.
+        """
+        if scaled is not None:
+            scaled(self.total).backward()
+            return
+        self.total.backward()
+        self.clip()
+
+    def clip(self) -> None:
+        """Clip the gradients, if the method does."""
 
     def values(self, labels: Tensor) -> dict[str, float]:
         """Return the loss, its terms and the accuracy in percent, for the log."""
@@ -279,7 +293,7 @@ class PromptModel(nn.Module):
 
     def unused_keys(self, state: Mapping[str, Tensor]) -> tuple[str, ...]:
         """Return the prefixes of keys in checkpoints of other code bases that the method ignores."""
-        return ("bias_vectors", "meta_net.") if "bias_vectors" in state else ()  # of KgCoOp, which never uses them
+        return dead_in_kgcoop(state)
 
     @property
     def templates(self) -> Sequence[str]:

@@ -58,11 +58,11 @@ class TrainedModel:
         try:
             with _silence():
                 self.cfg, self.model = build(record, weights)
+            self._use(None)
         except UserError as error:
             raise UserError(f"The run in {record.folder} cannot be used. {error}") from error
         # Nothing is written where results.json says, because the folder may come from somebody else.
         self._store = StoreSettings("test" if store else "off", "", "predict", self._workers, "")
-        self._use(None)
 
     @torch.no_grad()
     def _use(self, names: Sequence[str] | None) -> None:
@@ -160,8 +160,8 @@ class TrainedModel:
             loader = DataLoader(listed, size, num_workers=workers, collate_fn=collate)
             device = self.model.clip.each()[0].device
             for inputs, _, indices in self._source.batches(loader, "images", device):
-                is_read = self.model.reads == IMAGES
-                features = self.classifier.encode(inputs) if is_read else self._source.encode(inputs)
+                reads_images = self.model.reads == IMAGES
+                features = self.classifier.encode(inputs) if reads_images else self._source.encode(inputs)
                 logits = self.classifier.logits(features).double()
                 if not torch.isfinite(logits).all():
                     raise UserError("The logits of some images are not finite. Evaluate the run to find the cause.")

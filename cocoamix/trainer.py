@@ -233,7 +233,7 @@ class CLIPTrainer:
         self.time_start = time.time()
         folders = [folder for folder in (self.resumed_from, self.cfg.RESUME) if folder]
         self.metrics.begin(self.cfg, folders, self.start_epoch, self.max_epoch, self.session)
-        # Before the first epoch, because checkpoints without a resume file hold only half of the state.
+        # Before the first epoch: checkpoints without a resume file hold only half of the state.
         checkpoint.save_resume(self, self.trained_epochs)
 
     def before_epoch(self) -> None:
@@ -271,6 +271,7 @@ class CLIPTrainer:
         check_still_there(self.output_dir)
         if self.model.ends(self.course.phase, self.epoch - self.course.start, len(self.train_loader_x)):
             self.end_phase()
+            self.checkpointer.refuse_non_finite(self.trained_epochs, self.cfg.OPTIM.LR)
         self.metrics.end_epoch(self.max_epoch)  # before a checkpoint, so that a resumed run finds the row
         if self.cfg.TEST.FINAL_MODEL == "best_val" and not self.cfg.TEST.NO_TEST:
             result = self.test(split="val")

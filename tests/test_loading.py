@@ -73,6 +73,11 @@ def test_example_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert right.float().mean() > 0.6
 
 
+def test_methods_of_sessions_are_refused(tiny_clip: FrozenCLIP) -> None:
+    with pytest.raises(UserError, match="CoOpFSCIL"):
+        cocoamix.build_model("CoOpFSCIL", tiny_clip, ["cat", "dog"])
+
+
 def test_unknown_names_and_values_are_refused(tiny_clip: FrozenCLIP) -> None:
     for name, settings, words in (
         ("CoOpp", {}, "CoOpp.* Did you mean"),

@@ -78,7 +78,7 @@ class HeldOutWeights:
 
     def end(self, phase: Phase, images: Callable[[], tuple[Tensor, Tensor, Tensor]]) -> bool:
         """Keep the prompt of a fold; after the last fold, fit pi^in and the temperature. Return whether that was it."""
-        self.folds.seconds += time.monotonic() - self._began
+        self._add_time()
         last = self.folds.add({name: value.detach().cpu() for name, value in self.model.parts[FOLD].named_parameters()})
         del self.model.parts[FOLD]
         self.learners = None
@@ -108,8 +108,14 @@ class HeldOutWeights:
 
     # ------------------------------------------------------------------ resuming and evaluation
 
+    def _add_time(self) -> None:
+        now = time.monotonic()
+        self.folds.seconds, self._began = self.folds.seconds + now - self._began, now
+
     def state(self) -> dict[str, Any]:
         """Return the state that a resume needs."""
+        if self.learners is not None:
+            self._add_time()
         return {"heldout": {**self.folds.state(), "fitted": self.fitted}} if self.folds else {}
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -141,8 +147,10 @@ class HeldOutWeights:
             return None
         if "temperature" not in (self.fitted or {}):
             raise self._no_temperature()
-        assert self.fitted is not None
-        return float(self.fitted["temperature"])
+        temperature = (self.fitted or {})["temperature"]
+        if not isinstance(temperature, float) or not 0 < temperature < math.inf:
+            raise UserError("The checkpoint's temperature is not a positive number: it was altered. Restore it.")
+        return temperature
 
     def _no_temperature(self) -> UserError:
         """Return the error for CALIBRATED without a fitted temperature."""

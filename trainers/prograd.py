@@ -40,9 +40,10 @@ class ProjectedLosses(Losses):
     strength: float = 1.0
     parameters: list[nn.Parameter] = field(default_factory=list)
 
-    def backward(self, scaled: Callable[[Tensor], Tensor] = lambda loss: loss) -> None:
-        task = torch.autograd.grad(scaled(self.total), self.parameters, retain_graph=True)
-        general = torch.autograd.grad(scaled(self.terms["kl"]), self.parameters)
+    def backward(self, scaled: Callable[[Tensor], Tensor] | None = None) -> None:
+        total, divergence = (loss if scaled is None else scaled(loss) for loss in (self.total, self.terms["kl"]))
+        task = torch.autograd.grad(total, self.parameters, retain_graph=True)
+        general = torch.autograd.grad(divergence, self.parameters)
         for parameter, task_grad, general_grad in zip(self.parameters, task, general, strict=True):
             parameter.grad = project(task_grad, general_grad, self.strength)
 

@@ -38,7 +38,7 @@ MODEL_DIR = "--model-dir is the output folder of a training run of the same trai
 
 
 class Checkpointer:
-    """Reads and writes the files of the models that a trainer has registered.
+    """Reads and writes the files of the parts of a trainer's model.
 
     Args:
         models: The parts of the model.

@@ -37,14 +37,29 @@ class Course:
         self._done = self._index + 1 == len(self.phases)
         self._index = min(self._index + 1, len(self.phases) - 1)
 
+    def advance_to(self, epoch: int) -> None:
+        """End all phases that have their whole length before an epoch of the run."""
+        while not self._done and epoch >= self.start + self.phase.epochs:
+            self.advance(self.start + self.phase.epochs)
+
+    def finish(self, epoch: int) -> None:
+        """End the last phase before an epoch of the run."""
+        self._index, self.start, self._done = len(self.phases) - 1, epoch, True
+
     def state(self) -> list[Any]:
         """Return the state that a resume needs."""
         return [self._index, self.start, self._done]
 
-    def restore(self, state: Sequence[Any]) -> None:
-        """Resume from `state`."""
-        index, self.start, self._done = state
-        self._index = int(index) if 0 <= index < len(self.phases) else 0
+    def restore(self, state: Sequence[Any], epoch: int) -> None:
+        """Resume from `state` before an epoch of the run; raise ValueError if it does not fit the phases."""
+        index, start, done = state
+        sound = type(index) is int and type(start) is int and type(done) is bool
+        if not sound or not 0 <= index < len(self.phases) or not 0 <= start <= epoch:
+            raise ValueError(f"phase {index} from epoch {start} does not exist")
+        length = self.phases[index].epochs
+        if (done and (start != epoch or index + 1 < len(self.phases))) or (not done and epoch >= start + length):
+            raise ValueError(f"epoch {epoch} is not in phase {index} from epoch {start}")
+        self._index, self.start, self._done = index, start, done
 
     def epochs_of(self, name: str, done: int) -> int:
         """Return how many of `done` epochs of a run without early ends trained a part."""

@@ -52,7 +52,11 @@ class Optimisation:
         """Take a step down the gradients of a batch."""
         for optimizer in self.optimizers.values():
             optimizer.zero_grad()
-        losses.backward(self._scaled)
+        losses.backward(None if self.scaler is None else self._scaled)
+        if self.scaler is not None and losses.clips:
+            for optimizer in self.optimizers.values():
+                self.scaler.unscale_(optimizer)
+            losses.clip()
         trained = {name: self.parts[name] for name in self.optimizers}
         self._check.before_step(trained, self.optimizers)
         for optimizer in self.optimizers.values():
@@ -65,7 +69,8 @@ class Optimisation:
         self._check.after_step(trained, self.optimizers)
 
     def _scaled(self, loss: Tensor) -> Tensor:
-        scaled: Tensor = loss if self.scaler is None else self.scaler.scale(loss)
+        assert self.scaler is not None, "only a scaler scales"
+        scaled: Tensor = self.scaler.scale(loss)
         return scaled
 
     def check_progress(self, epochs: int) -> None:

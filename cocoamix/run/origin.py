@@ -18,7 +18,17 @@ from cocoamix.registry import plain_name
 from . import protocol
 
 # Types of the entries that results are derived from.
-_KINDS = {"settings": dict, "protocol": dict, "seed": int, "classnames": list, "categories": dict}
+_KINDS = {
+    "settings": dict,
+    "protocol": dict,
+    "seed": int,
+    "classnames": list,
+    "categories": dict,
+    "trainer": str,
+    "heldout": dict,
+    "second_stage": dict,
+    "synsets": list,
+}
 
 
 def origin_of(content: Mapping[str, Any], path: Path) -> dict[str, Any]:

@@ -110,6 +110,21 @@ def test_killed_before_the_weights_converge_ends_identically(run: Runner) -> Non
 # ---------------------------------------------------------------------- folds
 
 
+@pytest.mark.parametrize("epochs", ["0", "3"])
+def test_checkpoints_alone_resume_every_stage(run: Runner, epochs: str) -> None:
+    """Without a resume file, and again with the one that the second start has written."""
+    settings = [*BASE, *keys(STAGE="two", WEIGHT_EPOCHS=epochs, WEIGHT_MAX_STEPS=30, WEIGHT_TOLERANCE=0.5)]
+    done = run(*settings, trainer="CoCoAMix")
+    assert done.status == 0, done.output[-800:]
+    before = {path: path.read_bytes() for path in done.folder.rglob("model.pth.tar-*")}
+    (done.folder / RESUME).unlink()
+    for _ in range(2):
+        again = run(*settings, trainer="CoCoAMix")
+        assert again.status == 0, again.output[-800:]
+        assert {path: path.read_bytes() for path in done.folder.rglob("model.pth.tar-*")} == before
+        assert again.results["metrics"] == done.results["metrics"]
+
+
 @pytest.fixture
 def fits(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Tensor, ...]]:
     """The similarities and labels of every fit."""

@@ -39,14 +39,13 @@ _AROUND = 4  # tokens of the shortest prompt in addition to its context: start, 
 class ClippedLosses(Losses):
     """Losses whose gradients are clipped to a norm; 0 for none."""
 
+    clips = True
     norm: float = 0.0
     parameters: list[nn.Parameter] = field(default_factory=list)
 
-    def backward(self, scaled: Callable[[Tensor], Tensor] = lambda loss: loss) -> None:
-        super().backward(scaled)
+    def clip(self) -> None:
         if self.norm:
-            scale = float(scaled(self.total.new_ones(())))
-            torch.nn.utils.clip_grad_norm_(self.parameters, self.norm * scale)
+            torch.nn.utils.clip_grad_norm_(self.parameters, self.norm)
 
 
 class L2PModel(SessionModel):
