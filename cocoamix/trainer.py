@@ -79,7 +79,6 @@ class CLIPTrainer:
     evaluation_facts: Mapping[str, Any] = MappingProxyType({})  # entries of the protocol, from the classifier
     session: int | None = None  # number of the session; None without sessions
     sessions: Sequence[Any] = ()
-
     _classifier: Classifier | None = None  # of the last evaluation
     start_epoch = epoch = batch_idx = num_batches = 0
     best_result = float("-inf")
