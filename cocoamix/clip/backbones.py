@@ -50,12 +50,12 @@ class Sizes:
             patch = state["visual.conv1.weight"].shape[-1]
             layers: int | tuple[int, ...] = _count(state, "visual.transformer.resblocks.")
             width = state["visual.conv1.weight"].shape[0]
-            resolution = patch * round((state["visual.positional_embedding"].shape[0] - 1) ** 0.5)
+            resolution = patch * _side(state["visual.positional_embedding"])
         else:
             patch = None
             layers = tuple(_count(state, f"visual.layer{stage}.") for stage in (1, 2, 3, 4))
             width = state["visual.layer1.0.conv1.weight"].shape[0]
-            resolution = 32 * round((state["visual.attnpool.positional_embedding"].shape[0] - 1) ** 0.5)
+            resolution = 32 * _side(state["visual.attnpool.positional_embedding"])
         return cls(
             embedding=state["text_projection"].shape[1],
             resolution=resolution,
@@ -67,6 +67,11 @@ class Sizes:
             context_length=state["positional_embedding"].shape[0],
             vocabulary=state["token_embedding.weight"].shape[0],
         )
+
+
+def _side(positions: torch.Tensor) -> int:
+    """Return the patches per side of an image, from the positions of all patches and [CLS]."""
+    return round(max(0, positions.shape[0] - 1) ** 0.5)
 
 
 def _count(state: Mapping[str, torch.Tensor], prefix: str) -> int:

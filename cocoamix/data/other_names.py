@@ -77,5 +77,5 @@ def _folders(folder: Path) -> list[Path]:
     try:
         with os.scandir(folder) as entries:
             return sorted(Path(entry.path) for entry in entries if entry.is_dir() and not entry.name.startswith("."))
-    except OSError:
+    except (OSError, ValueError):  # a name with a null byte
         return []
