@@ -153,8 +153,8 @@ def resume_file(trainer: CLIPTrainer, path: Path) -> int:
         trainer.course.restore(state["course"], done)
         trainer.max_epoch = trainer.course.total
         trainer.set_seed(state["seed"])
-        if done > trainer.course.start:
-            trainer.begin_phase()  # some parts exist only in this phase
+        if done > trainer.course.start and trainer.course.phase is not trainer.course.phases[0]:
+            trainer.begin_phase()  # some parts exist only in this phase; the first has begun with the training
         trainer.checkpointer.restore(state, path)
         if trainer.optimisation.scaler is not None and state["scaler"]:
             trainer.optimisation.scaler.load_state_dict(state["scaler"])

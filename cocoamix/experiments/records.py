@@ -36,7 +36,7 @@ class UnfinishedError(ValueError):
 
 
 def read_run(folder: Path, files: list[str], path: str) -> Record | None:
-    """Return the record of a run; None for a folder that is none of a run.
+    """Return the record of the run in a folder; None if it holds no run.
 
     Args:
         folder: Its folder, as the user would type it.
